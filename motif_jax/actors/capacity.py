@@ -1,0 +1,60 @@
+"""Whether this machine can hold the games that were asked for; said before anything is started."""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+
+from motif_jax.structs import UserError
+
+WORKER_MIB = 60  # Python, NumPy and NLE in a process
+GAME_MIB = 4  # one copy of the engine; 3.4 measured, see the benchmark stage
+FILES_PER_GAME = 2
+WORKERS_PER_CORE = 8
+
+
+def check_capacity(num_workers: int, games_per_worker: int, groups: int, section: str) -> None:
+    """Refuses numbers of workers and games that cannot work here."""
+    flag = f"--config.{section}"
+    if num_workers < 0:
+        raise UserError(f"num_workers must not be negative, not {num_workers} ({flag}.num_workers)")
+    if games_per_worker < 1 or games_per_worker % groups:
+        raise UserError(
+            f"games_per_worker must be a positive multiple of {groups} groups, not {games_per_worker} "
+            f"({flag}.games_per_worker)"
+        )
+    cores = os.cpu_count() or 1
+    if num_workers > WORKERS_PER_CORE * cores:
+        raise UserError(
+            f"{num_workers} workers are too many for {cores} cores, at most {WORKERS_PER_CORE} each ({flag}.num_workers)"
+        )
+    needed = max(num_workers, 1) * (WORKER_MIB + games_per_worker * GAME_MIB)
+    available = available_mib()
+    if needed > available:
+        raise UserError(
+            f"{num_workers} workers with {games_per_worker} games each need about {needed:,} MiB, but {available:,} MiB "
+            f"are available ({flag}.num_workers, {flag}.games_per_worker)"
+        )
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if files != resource.RLIM_INFINITY and games_per_worker * FILES_PER_GAME + 32 > files:
+        raise UserError(
+            f"{games_per_worker} games in a process need more than the {files} files that it may open "
+            f"({flag}.games_per_worker, or `ulimit -n`)"
+        )
+
+
+def available_mib() -> int:
+    """Memory that new processes can have, in MiB: the kernel's estimate, within the limits of the container."""
+    limits = []
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                limits.append(int(line.split()[1]) // 1024)
+        group = Path("/sys/fs/cgroup")
+        limit = (group / "memory.max").read_text().strip()
+        if limit != "max":
+            limits.append((int(limit) - int((group / "memory.current").read_text())) // 2**20)
+    except (OSError, ValueError):
+        pass  # not Linux, or no control groups: whatever was found must do
+    return min(limits, default=2**30)

@@ -1,0 +1,80 @@
+"""What parent and workers agree on: the sizes of a pool, its arrays, and the notes that go through the pipes.
+
+A slot is one rollout of one group of E games: T steps and the T + 1 observations around them.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import NamedTuple
+
+from motif_jax.envs.observations import observation_specs
+from motif_jax.envs.vector import STEP_SPECS, GameSettings
+from motif_jax.structs import ArraySpec, EpisodeInfo
+
+NOTE = struct.Struct("<BxHi")  # operation, group, slot (or length of the text that follows an ERROR)
+
+
+class Op(enum.IntEnum):
+    """Notes between parent and worker."""
+
+    SLOT = 1  # parent: write your next rollout here
+    ACT = 2  # parent: your actions are in shared memory
+    READY = 3  # worker: a row of observations waits for actions
+    FULL = 4  # worker: this slot is complete
+    ERROR = 5  # worker: a programming error; its traceback follows
+
+
+class Layout(NamedTuple):
+    """Everything a worker must know to play its part. Plain values: it is sent as JSON."""
+
+    settings: GameSettings
+    observations: tuple[str, ...]
+    num_workers: int  # W; at least 1, also when the games are played in the parent
+    groups: int  # G per worker: one group's games step while the other's wait for their actions
+    group_size: int  # E games that step together
+    rollout_length: int  # T
+    num_slots: int  # S
+    player: str  # scripted player inside the workers; "" when the parent sends the actions
+    seed: int
+    stream: int  # of game seeds
+    outputs: tuple[tuple[str, ArraySpec], ...] = ()  # what the policy stores beside each action
+
+    def control_specs(self) -> dict[str, ArraySpec]:
+        """Small arrays through which parent and workers steer each other."""
+        games = (self.num_workers, self.groups, self.group_size)
+        return {
+            "next_episode": ArraySpec((1,), "int64"),
+            "actions": ArraySpec(games, "int32"),
+            "playing": ArraySpec(games, "int64"),  # episode of each game + 1, so that 0 is none
+            "stepping": ArraySpec(games[:2], "int64"),  # game inside the engine now + 1
+            "beat": ArraySpec((self.num_workers,), "int64"),  # grows with every sign of life
+            "busy": ArraySpec((self.num_workers,), "int64"),  # 0 while waiting for the parent
+        }
+
+    def row_specs(self) -> dict[str, tuple[int, ArraySpec]]:
+        """Rows per slot (T or T + 1) and what stands in a row for each game."""
+        steps, moments = self.rollout_length, self.rollout_length + 1
+        rows = {"first": (moments, ArraySpec((), "bool"))}  # whether the observation begins an episode
+        rows |= {key: (steps, spec) for key, spec in {**STEP_SPECS, **dict(self.outputs)}.items()}
+        for key, spec in observation_specs(self.observations).items():
+            rows[key] = (steps if key.startswith("event_") else moments, spec)
+        return rows
+
+    def specs(self) -> dict[str, ArraySpec]:
+        """All arrays of the pool; rollouts are [S, rows, E, ...]."""
+        specs = self.control_specs()
+        for key, (rows, spec) in self.row_specs().items():
+            specs[key] = ArraySpec((self.num_slots, rows, self.group_size, *spec.shape), spec.dtype)
+        # Episodes that ended in the slot: how many, and their records as `EpisodeInfo`.
+        specs["num_episodes"] = ArraySpec((self.num_slots,), "int64")
+        ends = self.rollout_length * self.group_size
+        specs["ended_at"] = ArraySpec((self.num_slots, ends, 2), "int32")  # step, game
+        specs["episodes"] = ArraySpec((self.num_slots, ends, len(EpisodeInfo._fields)), "float64")
+        return specs
+
+    @property
+    def bytes_per_step(self) -> int:
+        """Bytes shipped per game and step."""
+        return sum(spec.nbytes for _, spec in self.row_specs().values())

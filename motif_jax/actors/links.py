@@ -1,0 +1,125 @@
+"""How the pool reaches one worker: a process of its own, or, for debugging, an object in this very process."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+
+from motif_jax.actors.layout import NOTE, Layout, Op
+from motif_jax.actors.slabs import Slab
+from motif_jax.actors.worker import Worker
+
+Note = tuple[int, int, int]  # Op, group, slot
+ONE_THREAD = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+
+
+class WorkerError(RuntimeError):
+    """A programming error inside a worker, with the worker's own traceback."""
+
+
+class ProcessWorker:
+    """A worker in a process that imports no more than it needs, whatever the parent has imported."""
+
+    def __init__(self, layout: Layout, slab: Slab, index: int):
+        self.index = index
+        self._layout = layout
+        worker_in, self._out = os.pipe()
+        self.notes, worker_out = os.pipe()  # `notes` is what the pool polls
+        self.started = time.monotonic()
+        # Workers have no use for the parent's threads, locks or __main__, so they are neither forked nor "spawned".
+        # In a process group of their own, they are not hit by the Ctrl-C that is meant for the parent.
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "motif_jax.actors.worker"],
+            stdin=subprocess.PIPE,
+            pass_fds=(worker_in, worker_out, slab.file),
+            env=os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+            process_group=0,
+        )
+        os.close(worker_in)
+        os.close(worker_out)
+        start = {
+            "index": index,
+            "parent": os.getpid(),
+            "notes_in": worker_in,
+            "notes_out": worker_out,
+            "slab": slab.file,
+            "layout": layout._replace(settings=layout.settings._asdict())._asdict(),  # type: ignore[arg-type]
+        }
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it died at once: the pool will see that
+            self.process.stdin.write(json.dumps(start).encode())
+            self.process.stdin.close()
+
+    def send(self, op: Op, group: int, slot: int = 0) -> None:
+        """Writes one note."""
+        with contextlib.suppress(BrokenPipeError):  # likewise
+            os.write(self._out, NOTE.pack(op, group, slot))
+
+    def receive(self) -> list[Note] | None:
+        """The notes that wait, or None if the worker is gone. Call when `notes` is readable."""
+        data = os.read(self.notes, 512 * NOTE.size)
+        if not data:
+            return None
+        notes: list[Note] = []
+        while data:
+            note = NOTE.unpack_from(data)
+            data = data[NOTE.size :]
+            if note[0] == Op.ERROR:
+                while len(data) < note[2] and (more := os.read(self.notes, note[2])):
+                    data += more
+                raise WorkerError(
+                    f"actor worker {self.index} (run seed {self._layout.seed}) failed:\n{data.decode(errors='replace')}"
+                )
+            notes.append(note)
+        return notes
+
+    def kill(self) -> int:
+        """Ends the process at once and forgets it; how it ended (negative: by that signal)."""
+        self.process.kill()
+        status = self.process.wait()
+        self._close_pipes()
+        return status
+
+    def close(self, deadline: float) -> None:
+        """Lets the process end by itself until `deadline`, then kills it."""
+        os.close(self._out)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(max(0.0, deadline - time.monotonic()))
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self.notes)
+
+    def _close_pipes(self) -> None:
+        os.close(self._out)
+        os.close(self.notes)
+
+
+class InlineWorker:
+    """The same worker without a process: for a debugger, for determinism, for reading tracebacks."""
+
+    def __init__(self, layout: Layout, slab: Slab, index: int):
+        self.index = index
+        self._inbox: collections.deque[Note] = collections.deque()
+        self._outbox: list[Note] = []
+        self._worker = Worker(layout, slab, index, lambda op, group, slot: self._outbox.append((op, group, slot)))
+
+    def send(self, op: Op, group: int, slot: int = 0) -> None:
+        """Notes wait until the pool polls."""
+        self._inbox.append((op, group, slot))
+
+    def receive(self) -> list[Note]:
+        """Handles one waiting note and returns what it led to."""
+        if self._inbox and not self._outbox:
+            self._worker.handle(*self._inbox.popleft())
+        notes, self._outbox = self._outbox, []
+        return notes
+
+    def close(self, deadline: float) -> None:
+        """Closes the games."""
+        self._worker.close()

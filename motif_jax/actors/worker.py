@@ -1,0 +1,216 @@
+"""A worker: plays its groups of games as the parent's notes say. Runs as a process of its own and never loads jax.
+
+`Worker` holds the games and answers notes; it does not know whether it sits in a process (`main`) or in the parent
+(`links.InlineWorker`, for debugging).
+"""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import functools
+import gc
+import json
+import os
+import select
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+
+import numpy as np
+
+from motif_jax.actors.layout import NOTE, Layout, Op
+from motif_jax.actors.players import make_player
+from motif_jax.actors.slabs import Slab
+from motif_jax.envs.vector import GameSettings, GameVector
+from motif_jax.structs import ArraySpec
+
+PR_SET_PDEATHSIG = 1
+
+Rows = dict[str, np.ndarray]  # [E, ...] each
+
+
+class Group:
+    """Games that step together, and the slot they are writing."""
+
+    def __init__(self, layout: Layout, slab: Slab, worker: int, group: int, rows_of: Callable[[int], list[Rows]]):
+        self._slab, self._layout = slab, layout
+        self._playing = memoryview(slab["playing"][worker, group])
+        self._stepping = memoryview(slab["stepping"][worker, group : group + 1])
+        self._actions = slab["actions"][worker, group]
+        self.player = make_player(layout.player, layout.group_size) if layout.player else None
+        self.vector = GameVector(
+            layout.group_size,
+            layout.settings,
+            layout.observations,
+            seed=layout.seed,
+            stream=layout.stream,
+            next_episode=self._next_episode,
+            extra_frames=self.player.frames if self.player else (),
+            stepping=self._stepping,
+        )
+        self._rows_of = rows_of
+        self.granted: collections.deque[int] = collections.deque()
+        self.slot: int | None = None
+        self.step_in_slot = 0
+        self._resuming = True
+        self.vector.reset()
+        self._resuming = False
+        self._stepping[0] = 0
+
+    def _next_episode(self, game: int) -> int:
+        """What this game plays next: after a restart first the episode that was being played, from its beginning."""
+        if self._resuming and self._playing[game]:
+            episode = self._playing[game] - 1
+        else:
+            episode = self._slab.claim("next_episode")
+            self._playing[game] = episode + 1
+        if self.player:
+            self.player.begin(game, self.vector.seed_of(episode))
+        return episode
+
+    def open(self) -> None:
+        """Begins the next granted slot with the observation of now."""
+        self.slot = self.granted.popleft()
+        self.step_in_slot = 0
+        self._rows = self._rows_of(self.slot)
+        for key in ("terminated", "truncated", "first"):  # from here on only written where they are true
+            self._slab[key][self.slot] = False
+        self._slab["num_episodes"][self.slot] = 0
+        self.vector.observe(self._rows[0])
+        self._rows[0]["first"][:] = self.vector.first
+
+    def step(self) -> bool:
+        """Plays one step into the slot; whether that filled it."""
+        vector, step = self.vector, self.step_in_slot
+        actions = self.player.act(vector) if self.player else self._actions.tolist()
+        rows, after = self._rows[step], self._rows[step + 1]
+        rows["action"][:] = actions
+        vector.step(actions, rows)
+        self._stepping[0] = 0
+        if vector.finished:
+            self._record_episodes(step)
+            after["first"][:] = vector.first
+        vector.observe(after)
+        self.step_in_slot = step + 1
+        return self.step_in_slot == self._layout.rollout_length
+
+    def _record_episodes(self, step: int) -> None:
+        count = self._slab["num_episodes"]
+        for game, info in self.vector.finished:
+            number = count[self.slot]
+            self._slab["ended_at"][self.slot, number] = step, game
+            self._slab["episodes"][self.slot, number] = info
+            count[self.slot] += 1
+
+
+class Worker:
+    """All groups of one worker. Notes in through `handle`, notes out through `reply`."""
+
+    def __init__(self, layout: Layout, slab: Slab, index: int, reply: Callable[[Op, int, int], None]):
+        self._reply = reply
+        self._beat = memoryview(slab["beat"][index : index + 1])
+        self._layout, self._slab = layout, slab
+        # Looking into an array costs as much as writing to it, so every row is looked up once and kept.
+        rows_of = functools.cache(self._rows_of)
+        self.groups = []
+        for group in range(layout.groups):
+            self.groups.append(Group(layout, slab, index, group, rows_of))
+            self._beat[0] += 1
+
+    def _rows_of(self, slot: int) -> list[Rows]:
+        """The rows of a slot: step t and observation t stand in row t; the last has an observation only."""
+        rows: list[Rows] = [{} for _ in range(self._layout.rollout_length + 1)]
+        for key in self._layout.row_specs():
+            for row, array in zip(rows, self._slab[key][slot], strict=False):
+                row[key] = array
+        return rows
+
+    def handle(self, op: int, number: int, slot: int) -> None:
+        """Does what one note asks."""
+        group = self.groups[number]
+        if op == Op.SLOT:
+            group.granted.append(slot)
+            if group.slot is not None:
+                return
+            group.open()
+        else:
+            self._step(group, number)
+        if group.slot is not None:
+            self._go_on(group, number)
+
+    def _go_on(self, group: Group, number: int) -> None:
+        """Asks for actions, or lets the scripted player fill every slot that was granted."""
+        if group.player is None:
+            self._reply(Op.READY, number, group.slot or 0)
+            return
+        while group.slot is not None:
+            self._step(group, number)
+
+    def _step(self, group: Group, number: int) -> None:
+        self._beat[0] += 1
+        if group.step():
+            self._reply(Op.FULL, number, group.slot or 0)
+            group.slot = None
+            if group.granted:
+                group.open()
+
+    def close(self) -> None:
+        """Closes the games."""
+        for group in self.groups:
+            group.vector.close()
+
+
+def main() -> None:
+    """Entry point of the process: `python -m motif_jax.actors.worker`, started by `links.ProcessWorker` only."""
+    start = json.load(sys.stdin)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then stops us
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != start["parent"]:
+            return
+    index, notes_in, notes_out = start["index"], start["notes_in"], start["notes_out"]
+
+    def reply(op: Op, group: int, slot: int) -> None:
+        os.write(notes_out, NOTE.pack(op, group, slot))
+
+    try:
+        layout = layout_from_json(start["layout"])
+        slab = Slab(layout.specs(), start["slab"])
+        gc.set_threshold(100_000)  # steps make no cycles; looking for them takes 1 % of the time
+        _serve(Worker(layout, slab, index, reply), slab, index, notes_in)
+    except BrokenPipeError:
+        return  # the parent is gone
+    except Exception:
+        text = traceback.format_exc().encode()[-60_000:]
+        os.write(notes_out, NOTE.pack(Op.ERROR, 0, len(text)) + text)
+        sys.exit(1)
+
+
+def _serve(worker: Worker, slab: Slab, index: int, notes_in: int) -> None:
+    busy = memoryview(slab["busy"][index : index + 1])
+    waiting = select.poll()
+    waiting.register(notes_in, select.POLLIN)
+    while True:
+        busy[0] = 0
+        waiting.poll()
+        busy[0] = 1
+        data = os.read(notes_in, 512 * NOTE.size)  # notes are written whole, so only whole ones are read
+        if not data:  # the parent closed the pool, or is gone
+            worker.close()
+            return
+        for op, group, slot in NOTE.iter_unpack(data):
+            worker.handle(op, group, slot)
+
+
+def layout_from_json(fields: dict) -> Layout:
+    """The layout that `Layout._asdict` was sent as."""
+    fields["settings"] = GameSettings(**fields["settings"])
+    fields["observations"] = tuple(fields["observations"])
+    fields["outputs"] = tuple((key, ArraySpec(tuple(shape), dtype)) for key, (shape, dtype) in fields["outputs"])
+    return Layout(**fields)
+
+
+if __name__ == "__main__":
+    main()

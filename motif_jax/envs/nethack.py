@@ -1,0 +1,286 @@
+"""One game of NetHack: keys in, task logic out, on the raw engine.
+
+The engine writes straight into the buffers it is given; a step reads a few numbers from them and copies nothing else.
+Around each action stands Motif's key handling (arXiv 2310.00166, appendix; NLE's own, with two changes):
+
+    1. "What do you want to eat? [fg or ?*]" is answered with its first letter by the action `y` and declined by others.
+    2. After the action, pages are turned, text prompts escaped and questions declined, unless they are about eating,
+       attacking, directions or praying. "You descend the stairs." survives the turning of its page: with it NetHack
+       still shows the old level, and the new level comes with no message.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from nle import nethack
+
+from motif_jax.envs import engine
+from motif_jax.envs.observations import FRAME
+from motif_jax.envs.seeding import GameSeed
+from motif_jax.envs.tasks import PENALTY_MODES, SUCCESS_REWARD, Task, step_penalty
+from motif_jax.structs import EndStatus, EpisodeInfo, UserError
+
+ACTIONS = (
+    nethack.MiscAction.MORE,
+    *nethack.CompassDirection,
+    *nethack.CompassDirectionLonger,
+    *nethack.MiscDirection,
+    nethack.Command.KICK,
+    nethack.Command.EAT,
+    nethack.Command.SEARCH,
+)
+KEYS = tuple(int(action) for action in ACTIONS)
+ACTION_NAMES = tuple(action.name.lower() for action in ACTIONS)
+YES = KEYS.index(ord("y"))  # also: move north-west
+
+SPACE, ESCAPE = ord(" "), 27
+EAT_PROMPT = b"What do you want to eat"
+DESCEND = b"You descend the stairs"
+LEFT_TO_PLAYER = (b"eat", b"attack", b"direction?", b"pray")
+
+# blstats
+X, Y, SCORE, DEPTH, GOLD, LEVEL, TURNS, BRANCH, STAIRS_LEVEL, CONDITION = 0, 1, 9, 12, 13, 18, 20, 23, 24, 25
+HALLUCINATING = 512
+# internal
+IN_QUESTION, IN_LINE, AT_PAGE = 1, 2, 3
+# program_state
+GAME_OVER, IN_MOVELOOP = 0, 3
+
+BLANK_GLYPH = nethack.GLYPH_CMAP_OFF
+ORACLE_GLYPH = next(
+    glyph
+    for glyph in range(nethack.GLYPH_MON_OFF, nethack.GLYPH_PET_OFF)
+    if nethack.permonst(nethack.glyph_to_mon(glyph)).mname == "Oracle"
+)
+
+
+class NetHackGame:
+    """A game that is reset with a seed and stepped with action numbers; see the module docstring."""
+
+    num_actions = len(KEYS)
+
+    def __init__(
+        self,
+        task: Task,
+        buffers: dict[str, np.ndarray],
+        *,
+        max_episode_steps: int = 5000,
+        penalty_mode: str = "constant",
+        penalty_step: float = -0.01,
+        reference_sober: bool = False,
+        character: str = "mon-hum-neu-mal",
+        wizard: bool = False,
+    ):
+        """A game that writes its frames into `buffers` (see `observations.Frames.views`).
+
+        Args:
+          max_episode_steps: steps after which an episode is cut.
+          penalty_mode, penalty_step: penalty of the score task for steps without game time; `tasks.step_penalty`.
+          reference_sober: as published, hallucination together with any other condition counts as sober.
+          wizard: NetHack's debug mode, for tests.
+        """
+        if penalty_mode not in PENALTY_MODES:
+            raise UserError(
+                f"unknown step penalty {penalty_mode!r} (--config.env.penalty_mode): "
+                f"choose one of {', '.join(PENALTY_MODES)}"
+            )
+        self.task = task
+        self._max_steps = max_episode_steps
+        self._penalty_mode, self._penalty_step = penalty_mode, penalty_step
+        self._reference_sober = reference_sober
+
+        self._engine = nethack.Nethack(
+            observation_keys=(),
+            playername=f"Agent-{character}",
+            ttyrec=None,
+            wizard=wizard,
+            fix_moon_phase=True,  # or the same seed would be another game at new moon
+        )
+        self._state = {"internal": np.zeros(9, np.int32), "program_state": np.zeros(6, np.int32)}
+        self._raw: Any = self._engine._pynethack  # the wrapper builds a tuple per step that nobody reads
+        self._raw.set_buffers(**buffers, **self._state)
+        # Python reads single numbers from a memoryview several times faster than from an array.
+        self._blstats = memoryview(buffers["blstats"])
+        self._message = memoryview(buffers["message"])
+        self._internal = memoryview(self._state["internal"])
+        self._program_state = memoryview(self._state["program_state"])
+        self._glyphs = memoryview(buffers["glyphs"]).cast("B")
+        self._is_score = task.is_score
+        self.buffers = buffers
+        self.last_frame = {key: np.zeros(*FRAME[key]) for key in buffers}
+        self._last_blstats = memoryview(self.last_frame["blstats"])
+        self._last_glyphs = memoryview(self.last_frame["glyphs"]).cast("B")
+        self._screens = [key for key in ("tty_chars", "tty_colors") if key in buffers]
+
+    def reset(self, seed: GameSeed, episode: int = 0) -> None:
+        """Starts the game of this seed; the frame then shows its first moment."""
+        raw = self._raw
+        raw.set_initial_seeds(seed.core, seed.disp, False, None)
+        raw.reset()
+        engine.mend(self._engine, birthday=seed.core)
+        for _ in range(1000):  # news of the moon, or a name asked for on the first square
+            if self._program_state[IN_MOVELOOP]:
+                break
+            raw.step(SPACE)
+        else:
+            raise RuntimeError(f"NetHack did not start a game within 1,000 keys (seed {seed})")
+        self.episode = episode
+        self.steps = 0
+        self.episode_return = 0.0
+        self.success = False
+        self.end = EndStatus.RUNNING
+        self._frozen = 0
+        self._score = self._blstats[SCORE]
+        self._turns = self._blstats[TURNS]
+        self._max_depth = self._blstats[DEPTH]
+        self._explored: dict[tuple[int, int], int] = {}
+        self._here = self._blstats[BRANCH], self._blstats[STAIRS_LEVEL]
+        self.message = bytes(self._message)
+        self.message_counts = {self.message: 1}
+        self.message_count = 1
+
+    def step(self, action: int) -> float:
+        """Plays one action and returns the reward; `end`, `message` and `message_count` tell the rest.
+
+        When the episode ended, `message` is the last text that was shown and `last_frame` the frame it stood in.
+        """
+        message = self.message
+        key = KEYS[action]
+        if EAT_PROMPT in message:
+            key = eat_key(action, message)
+        raw, internal, blstats = self._raw, self._internal, self._blstats
+        self._last_blstats[:] = blstats
+        self._last_glyphs[:] = self._glyphs
+        raw.step(key)
+        if internal[AT_PAGE] or internal[IN_QUESTION] or internal[IN_LINE]:
+            message = self._settle()
+        else:
+            message = bytes(self._message)
+        self.message = message
+        counts = self.message_counts
+        self.message_count = counts[message] = counts.get(message, 0) + 1
+        self.steps += 1
+
+        if raw.done():
+            self.end = EndStatus.DEATH
+            self.last_frame["message"][:] = np.frombuffer(message, np.uint8)
+            reward = step_penalty(self._penalty_mode, 0, self._penalty_step) if self._is_score else 0.0
+        else:
+            here = blstats[BRANCH], blstats[STAIRS_LEVEL]
+            if here != self._here:
+                self._explored[self._here] = count_seen(self.last_frame["glyphs"])
+                self._here = here
+                self._max_depth = max(self._max_depth, blstats[DEPTH])
+            if self._is_score:
+                score, turns = blstats[SCORE], blstats[TURNS]
+                reward = float(score - self._score)
+                self._frozen = self._frozen + 1 if turns == self._turns else 0
+                self._score, self._turns = score, turns
+                reward += step_penalty(self._penalty_mode, self._frozen, self._penalty_step)
+            else:
+                reward = self._goal_reward(message)
+            if not self.end and self.steps >= self._max_steps:
+                self.end = EndStatus.ABORTED
+            if self.end:
+                for name, frame in self.last_frame.items():
+                    frame[...] = self.buffers[name]
+        self.episode_return += reward
+        return reward
+
+    def info(self) -> EpisodeInfo:
+        """The episode so far."""
+        blstats = self._last_blstats if self.end else self._blstats
+        return EpisodeInfo(
+            episode=self.episode,
+            steps=self.steps,
+            episode_return=self.episode_return,
+            end_status=int(self.end),
+            success=self.success,
+            ascended=self._engine.how_done() == nethack.ASCENDED and self.end == EndStatus.DEATH,
+            score=blstats[SCORE],
+            turns=blstats[TURNS],
+            depth=blstats[DEPTH],
+            max_depth=self._max_depth,
+            gold=blstats[GOLD],
+            experience_level=blstats[LEVEL],
+            scout=self._scout(),
+        )
+
+    def close(self) -> None:
+        """Frees the engine's files and memory."""
+        self._engine.close()
+
+    def _scout(self) -> int:
+        """The published scout score: what is drawn of each level, as it was when the hero was last there."""
+        glyphs = self.last_frame["glyphs"] if self.end else self.buffers["glyphs"]
+        return sum((self._explored | {self._here: count_seen(glyphs)}).values())
+
+    def _goal_reward(self, message: bytes) -> float:
+        task = self.task
+        if task.stairs_level:
+            reached = DESCEND in message and self._blstats[STAIRS_LEVEL] == task.stairs_level
+        else:
+            x, y = self._blstats[X], self._blstats[Y]
+            around = self.buffers["glyphs"][max(y - 1, 0) : y + 2, max(x - 1, 0) : x + 2]
+            reached = bool((around == ORACLE_GLYPH).any()) and (not task.sober or self._is_sober())
+        if not reached or (task.continual and self.success):
+            return 0.0
+        self.success = True
+        if not task.continual:
+            self.end = EndStatus.TASK_SUCCESSFUL
+        return SUCCESS_REWARD
+
+    def _is_sober(self) -> bool:
+        condition = self._blstats[CONDITION]
+        return condition != HALLUCINATING if self._reference_sober else not condition & HALLUCINATING
+
+    def _settle(self) -> bytes:
+        """Turns pages and declines questions until the game waits for an action or is over; returns the message."""
+        raw, internal = self._raw, self._internal
+        descended = b""
+        shown = b""
+        while not raw.done():
+            if internal[AT_PAGE]:
+                page = bytes(self._message)
+                if DESCEND in page:
+                    descended = page
+                if page[0]:  # later pages of the end (inventory, tombstone) have no message, at last no bottom line
+                    shown = page
+                    self._keep_frame()
+                raw.step(SPACE)
+            elif internal[IN_LINE]:
+                raw.step(ESCAPE)
+            else:
+                if internal[IN_QUESTION]:
+                    question = bytes(self._message)
+                    if not any(word in question for word in LEFT_TO_PLAYER):
+                        raw.step(ESCAPE)
+                break
+        if raw.done():
+            return shown or bytes(self._message)
+        if descended:
+            self._message[:] = descended
+            return descended
+        return bytes(self._message)
+
+    def _keep_frame(self) -> None:
+        self._last_blstats[:] = self._blstats
+        for name in self._screens:
+            self.last_frame[name][...] = self.buffers[name]
+
+
+def count_seen(glyphs: np.ndarray) -> int:
+    """How many squares of a level are not blank."""
+    return int(np.count_nonzero(glyphs != BLANK_GLYPH))
+
+
+def eat_key(action: int, prompt: bytes) -> int:
+    """The key for `action` while `prompt` asks what to eat: the first letter on offer for "y", else SPACE (decline)."""
+    bracket = prompt.find(b"[")
+    if action == YES and bracket >= 0:
+        for letter in prompt[bracket + 1 :]:
+            if chr(letter).isalpha():
+                return letter
+    return SPACE

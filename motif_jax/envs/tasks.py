@@ -1,0 +1,71 @@
+"""The nine NetHack tasks: what each rewards, and when it is done.
+
+    score        change of the in-game score, and a small penalty for a step in which no game time passed
+    staircase*   50 when "You descend the stairs" is seen together with the new level number 2, 3 or 4
+    oracle*      50 when the Oracle is displayed next to the hero
+
+Names are those of Motif (arXiv 2310.00166). Level numbers count inside the current branch of the dungeon, so level 3
+of the Gnomish Mines counts, and falling through a trap door does not: no such message is shown.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import NamedTuple
+
+from motif_jax.structs import UserError
+
+SUCCESS_REWARD = 50.0
+PENALTY_MODES = ("constant", "exp", "square", "linear", "always")
+
+
+class Task(NamedTuple):
+    """What a task rewards."""
+
+    name: str
+    stairs_level: int = 0  # > 0: reward the descent to this level of a branch
+    oracle: bool = False  # reward standing next to the Oracle
+    sober: bool = False  # ... while not hallucinating (hallucination can draw an Oracle anywhere)
+    continual: bool = False  # reward success once and go on, rather than end the episode
+
+    @property
+    def is_score(self) -> bool:
+        """Whether the reward is the change of the score."""
+        return not (self.stairs_level or self.oracle)
+
+
+TASKS = {
+    "score": Task("NetHackScore-v1"),
+    "staircase": Task("NetHackStaircase-v1", stairs_level=2),
+    "staircase_lvl3": Task("NetHackStaircaseLvl3-v1", stairs_level=3),
+    "staircase_lvl4": Task("NetHackStaircaseLvl4-v1", stairs_level=4),
+    "staircase_continual": Task("NetHackStaircaseContinual-v1", stairs_level=2, continual=True),
+    "staircase_lvl3_continual": Task("NetHackStaircaseLvl3Continual-v1", stairs_level=3, continual=True),
+    "staircase_lvl4_continual": Task("NetHackStaircaseLvl4Continual-v1", stairs_level=4, continual=True),
+    "oracle": Task("NetHackOracle-v1", oracle=True),
+    "oracle_sober": Task("NetHackOracleSober-v1", oracle=True, sober=True),
+}
+
+
+def get_task(name: str) -> Task:
+    """The task called `name`: short ("score") or as published ("NetHackScore-v1")."""
+    by_id = {task.name: task for task in TASKS.values()}
+    found = TASKS.get(name) or by_id.get(name)
+    if found is None:
+        near = difflib.get_close_matches(name, [*TASKS, *by_id, "toy"], n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(TASKS)}, toy"
+        raise UserError(f"unknown task {name!r} (--config.env.task): {hint}")
+    return found
+
+
+def step_penalty(mode: str, frozen_steps: int, unit: float) -> float:
+    """Penalty of one step of the score task, after `frozen_steps` steps in a row without game time passing."""
+    if mode == "constant":
+        return unit if frozen_steps > 0 else 0.0
+    if mode == "exp":
+        return 2.0**frozen_steps * unit
+    if mode == "square":
+        return frozen_steps**2 * unit
+    if mode == "linear":
+        return frozen_steps * unit
+    return unit  # always

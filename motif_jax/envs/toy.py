@@ -1,0 +1,109 @@
+"""A tiny text world with NetHack's frames and actions: find the stairs in a small room. Solvable in seconds.
+
+The hero starts somewhere in a room of 5 x 5 squares and is paid 1 for walking onto `>`, less 0.01 for every step. An
+episode is cut after 50 steps. The best return is 1 - 0.01 * (king's distance to the stairs), 0.975 on average or so.
+"""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+from motif_jax.envs.seeding import GameSeed
+from motif_jax.structs import EndStatus, EpisodeInfo
+
+SIZE = 5  # squares on a side
+TOP, LEFT = 8, 30  # terminal cell of the room's first square
+MAX_STEPS = 50
+MOVES = {1: (0, -1), 2: (1, 0), 3: (0, 1), 4: (-1, 0), 5: (1, -1), 6: (1, 1), 7: (-1, 1), 8: (-1, -1)}  # (dx, dy)
+WALL, STAIRS = b"It's a wall.", b"You descend the stairs."
+WHITE, GREY = 15, 7
+
+
+class ToyGame:
+    """The same protocol as `nethack.NetHackGame`."""
+
+    num_actions = 23
+
+    def __init__(self, buffers: dict[str, np.ndarray], *, max_episode_steps: int = MAX_STEPS):
+        self.buffers = buffers
+        self.last_frame = {key: array.copy() for key, array in buffers.items()}
+        self._max_steps = max_episode_steps
+
+    def reset(self, seed: GameSeed, episode: int = 0) -> None:
+        """Places hero and stairs on different squares."""
+        squares = [(x, y) for x in range(SIZE) for y in range(SIZE)]
+        self._hero, self._stairs = random.Random(seed.core).sample(squares, 2)
+        self.episode = episode
+        self.steps = 0
+        self.episode_return = 0.0
+        self.success = False
+        self.end = EndStatus.RUNNING
+        self.message_counts: dict[bytes, int] = {}
+        self._show(b"")
+
+    def step(self, action: int) -> float:
+        """Moves the hero; see the module docstring."""
+        dx, dy = MOVES.get(action, (0, 0))
+        x, y = self._hero[0] + dx, self._hero[1] + dy
+        self.steps += 1
+        reward, text = -0.01, b""
+        if not (0 <= x < SIZE and 0 <= y < SIZE):
+            text = WALL
+        else:
+            self._hero = x, y
+            if self._hero == self._stairs:
+                self.success, self.end = True, EndStatus.TASK_SUCCESSFUL
+                reward, text = reward + 1.0, STAIRS
+        if not self.end and self.steps >= self._max_steps:
+            self.end = EndStatus.ABORTED
+        self.episode_return += reward
+        self._show(text)
+        if self.end:
+            for key, array in self.buffers.items():
+                self.last_frame[key][...] = array
+        return reward
+
+    def info(self) -> EpisodeInfo:
+        """The episode so far; the game's numbers stand still in this world."""
+        return EpisodeInfo(
+            episode=self.episode,
+            steps=self.steps,
+            episode_return=self.episode_return,
+            end_status=int(self.end),
+            success=self.success,
+            ascended=False,
+            score=0,
+            turns=self.steps,
+            depth=1,
+            max_depth=1,
+            gold=0,
+            experience_level=1,
+            scout=SIZE * SIZE,
+        )
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def _show(self, text: bytes) -> None:
+        self.message = text.ljust(256, b"\0")
+        self.message_count = self.message_counts[self.message] = self.message_counts.get(self.message, 0) + 1
+        cells = {(x, y): (".", GREY) for x in range(SIZE) for y in range(SIZE)}
+        cells[self._stairs] = (">", GREY)
+        cells[self._hero] = ("@", WHITE)
+        for key, array in self.buffers.items():
+            if key == "message":
+                array[:] = np.frombuffer(self.message, np.uint8)
+            elif key == "blstats":
+                array[:] = 0
+                array[:2] = LEFT + self._hero[0], TOP - 1 + self._hero[1]  # map row = terminal row - 1
+                array[12], array[20], array[24] = 1, self.steps, 1
+            elif key in ("tty_chars", "chars", "tty_colors", "colors"):
+                chars = key.endswith("chars")
+                row = TOP if key.startswith("tty") else TOP - 1
+                array[:] = ord(" ") if chars else 0
+                for (x, y), (char, color) in cells.items():
+                    array[row + y, LEFT + x] = ord(char) if chars else color
+                if key == "tty_chars":
+                    array[0, : len(text)] = np.frombuffer(text, np.uint8)

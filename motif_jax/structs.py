@@ -1,0 +1,58 @@
+"""What crosses rooms and processes: plain NumPy-safe types, no behaviour."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import NamedTuple, get_type_hints
+
+import numpy as np
+
+
+class UserError(Exception):
+    """Something the user can mend: one sentence naming the value and the flag. Shown without a traceback."""
+
+
+class EndStatus(enum.IntEnum):
+    """How a step left its episode (the reference's numbers)."""
+
+    ABORTED = -1  # time limit
+    RUNNING = 0
+    DEATH = 1  # the game itself ended: death, quitting, ascending
+    TASK_SUCCESSFUL = 2
+
+
+class ArraySpec(NamedTuple):
+    """Shape and dtype of one record, without the axes of time, game or slot."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one record."""
+        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+
+
+class EpisodeInfo(NamedTuple):
+    """One finished episode. The game values are those of its last frame before the end."""
+
+    episode: int  # index in its stream: what its seeds, and so the whole game, come from
+    steps: int
+    episode_return: float  # sum of unscaled task rewards
+    end_status: int  # EndStatus
+    success: bool  # the task's goal was reached at least once
+    ascended: bool
+    score: int
+    turns: int
+    depth: int
+    max_depth: int
+    gold: int
+    experience_level: int
+    scout: int  # glyphs seen, summed over the levels visited
+
+    @classmethod
+    def from_row(cls, row: Iterable[float]) -> EpisodeInfo:
+        """From the numbers in which it crosses shared memory."""
+        kinds = get_type_hints(cls).values()
+        return cls(*(kind(value) for kind, value in zip(kinds, row, strict=True)))
