@@ -41,6 +41,14 @@ class Request(NamedTuple):
     step: int
 
 
+class Full(NamedTuple):
+    """A finished rollout of a group; the caller's until it is released."""
+
+    worker: int
+    group: int
+    slot: int
+
+
 class Ended(NamedTuple):
     """An episode that ended in a slot."""
 
@@ -85,6 +93,7 @@ class ActorPool:
           hang_timeout_s: a worker that shows no life for so long is replaced.
           section: config section to name in errors.
         """
+        settings.check()
         if player:
             parse_players(player)
             groups = games_per_worker  # nobody waits for actions: step each game for a whole slot, in a warm cache
@@ -151,11 +160,11 @@ class ActorPool:
         """Process ids of the workers."""
         return [worker.process.pid for worker in self._workers if isinstance(worker, ProcessWorker)]
 
-    def poll(self, timeout_s: float = 1.0) -> tuple[list[Request], list[int]]:
+    def poll(self, timeout_s: float = 1.0) -> tuple[list[Request], list[Full]]:
         """Waits for news: groups that want actions, and slots that are full (the caller's, until released)."""
         self._grant()
         requests: list[Request] = []
-        full: list[int] = []
+        full: list[Full] = []
         if self._inline:
             notes = self._workers[0].receive() or []
             self._sort(0, notes, requests, full)
@@ -191,14 +200,14 @@ class ActorPool:
                 self.rollouts[key][request.slot, request.step] = values[rows]
             self._workers[request.worker].send(Op.ACT, request.group)
 
-    def release(self, slot: int) -> None:
-        """Gives a full slot back. Any thread may."""
-        self._released.append(slot)
+    def release(self, full: Full) -> None:
+        """Gives a slot back. Any thread may."""
+        self._released.append(full.slot)
         os.write(self._wake_write, b"\0")
 
-    def ended(self, slot: int) -> list[Ended]:
-        """The episodes that ended in a full slot, in order."""
-        found = []
+    def ended(self, full: Full) -> list[Ended]:
+        """The episodes that ended in a rollout, in order."""
+        slot, found = full.slot, []
         for number in range(int(self._slab["num_episodes"][slot])):
             step, game = self._slab["ended_at"][slot, number]
             found.append(Ended(int(step), int(game), EpisodeInfo.from_row(self._slab["episodes"][slot, number])))
@@ -238,7 +247,7 @@ class ActorPool:
             self._held[index, group].append(slot)
             self._workers[index].send(Op.SLOT, group, slot)
 
-    def _sort(self, index: int, notes: list[tuple[int, int, int]], requests: list[Request], full: list[int]) -> None:
+    def _sort(self, index: int, notes: list[tuple[int, int, int]], requests: list[Request], full: list[Full]) -> None:
         for op, group, slot in notes:
             if op == Op.READY:
                 requests.append(Request(index, group, slot, self._step[index, group]))
@@ -248,7 +257,7 @@ class ActorPool:
                 self._step[index, group] = 0
                 self._needy.append((index, group))
                 self._failures[index] = 0
-                full.append(slot)
+                full.append(Full(index, group, slot))
 
     def _replace_hung(self, now: float) -> None:
         for index, worker in enumerate(self._workers):

@@ -1,5 +1,10 @@
 """Games. In: actions and seeds. Out: NumPy observations, rewards, ends. Owns everything NetHack; never loads jax.
 
-`nethack` steps one game, `tasks` says what is rewarded, `observations` turns raw frames into what is shipped, `vector`
-steps many games in lock-step, `toy` is a tiny world with the same frames, `registration` offers the tasks to gymnasium.
+`nethack` steps one game and `engine` mends what NLE leaves open, `tasks` says what is rewarded, `observations` turns raw
+frames into what is shipped, `vector` steps many games in lock-step, `toy` is a tiny world with the same frames, and
+`gym_game` offers all of it to other libraries. Importing this room registers the tasks with gymnasium, as is its custom.
 """
+
+from motif_jax.envs.registration import register
+
+register()

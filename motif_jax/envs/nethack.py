@@ -19,8 +19,8 @@ from nle import nethack
 from motif_jax.envs import engine
 from motif_jax.envs.observations import FRAME
 from motif_jax.envs.seeding import GameSeed
-from motif_jax.envs.tasks import PENALTY_MODES, SUCCESS_REWARD, Task, step_penalty
-from motif_jax.structs import EndStatus, EpisodeInfo, UserError
+from motif_jax.envs.tasks import SUCCESS_REWARD, Task, step_penalty
+from motif_jax.structs import EndStatus, EpisodeInfo
 
 ACTIONS = (
     nethack.MiscAction.MORE,
@@ -81,11 +81,6 @@ class NetHackGame:
           reference_sober: as published, hallucination together with any other condition counts as sober.
           wizard: NetHack's debug mode, for tests.
         """
-        if penalty_mode not in PENALTY_MODES:
-            raise UserError(
-                f"unknown step penalty {penalty_mode!r} (--config.env.penalty_mode): "
-                f"choose one of {', '.join(PENALTY_MODES)}"
-            )
         self.task = task
         self._max_steps = max_episode_steps
         self._penalty_mode, self._penalty_step = penalty_mode, penalty_step
@@ -112,7 +107,7 @@ class NetHackGame:
         self.last_frame = {key: np.zeros(*FRAME[key]) for key in buffers}
         self._last_blstats = memoryview(self.last_frame["blstats"])
         self._last_glyphs = memoryview(self.last_frame["glyphs"]).cast("B")
-        self._screens = [key for key in ("tty_chars", "tty_colors") if key in buffers]
+        self._screens = [key for key in ("tty_chars", "tty_colors", "tty_cursor") if key in buffers]
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
         """Starts the game of this seed; the frame then shows its first moment."""

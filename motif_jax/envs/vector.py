@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from motif_jax.envs.observations import Frames, Observer, frame_keys
+from motif_jax.envs.tasks import PENALTY_MODES, get_task
 from motif_jax.envs.seeding import GameSeed, Stream, game_seed
 from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo, UserError
 
@@ -31,6 +32,7 @@ class Game(Protocol):
     """A game that writes its frames into buffers: NetHack, the toy world, or one of yours."""
 
     num_actions: int
+    buffers: dict[str, np.ndarray]
     end: EndStatus
     message: bytes
     message_count: int
@@ -54,10 +56,20 @@ class GameSettings(NamedTuple):
     reference_time_limit: bool = False  # the time limit is a true end
     reference_sober: bool = False  # `NetHackGame`
 
+    def check(self) -> None:
+        """Refuses settings that no game can have."""
+        if self.task != "toy" and ":" not in self.task:
+            get_task(self.task)
+        for name, value, known in (("screen", self.screen, SCREENS), ("penalty_mode", self.penalty_mode, PENALTY_MODES)):
+            if value not in known:
+                raise UserError(f"unknown {name} {value!r} (--config.env.{name}): choose one of {', '.join(known)}")
+        if self.max_episode_steps < 1:
+            raise UserError(
+                f"max_episode_steps must be at least 1, not {self.max_episode_steps} (--config.env.max_episode_steps)"
+            )
+
     def make(self, buffers: dict[str, np.ndarray]) -> Game:
         """One game that writes into `buffers`."""
-        if self.screen not in SCREENS:
-            raise UserError(f"unknown screen {self.screen!r} (--config.env.screen): choose terminal or map")
         if self.task == "toy":
             from motif_jax.envs.toy import MAX_STEPS, ToyGame
 
@@ -66,7 +78,6 @@ class GameSettings(NamedTuple):
             module, _, name = self.task.partition(":")
             return getattr(importlib.import_module(module), name)(buffers)
         from motif_jax.envs.nethack import NetHackGame
-        from motif_jax.envs.tasks import get_task
 
         return NetHackGame(
             get_task(self.task),
@@ -117,6 +128,7 @@ class GameVector:
         self._stepping = stepping if stepping is not None else [0]
         self._counts = [0] * num_games  # times each game's message was seen
         self.first = np.ones(num_games, bool)  # [E] whether the frame is an episode's first
+        self._any_first = True
         self.finished: list[tuple[int, EpisodeInfo]] = []  # by the last step, with the game's index
 
     def reset(self) -> None:
@@ -124,7 +136,7 @@ class GameVector:
         for index in range(len(self.games)):
             self._stepping[0] = index
             self._start(index)
-        self.first[:] = True
+        self.first[:] = self._any_first = True
 
     def seed_of(self, episode: int) -> GameSeed:
         """Seeds of an episode of this vector."""
@@ -155,15 +167,16 @@ class GameVector:
                 ends[index] = game.last_frame
         rows["reward"][:] = rewards
         self.observer.record_events(rows, counts, ends)
-        if self.finished:
+        if self._any_first:
             self.first[:] = False
             self.finished = []
+            self._any_first = False
         for index in ends:
             game = self.games[index]
             cut = game.end == EndStatus.ABORTED and not self._terminal_time_limit
             rows["truncated" if cut else "terminated"][index] = True
             self.finished.append((index, game.info()))
-            self.first[index] = True
+            self.first[index] = self._any_first = True
             stepping[0] = index
             self._start(index)
 

@@ -1,0 +1,201 @@
+"""The explorer: a scripted player that sees a good deal of NetHack without learning anything.
+
+In order: it answers the game's questions; fights what stands beside it; eats when hungry; rests when badly hurt; takes
+known stairs down, at once on some levels and on others when nothing is left to see; walks to the nearest thing or place
+it has not seen; searches for hidden doors; and tries its luck. What it knows of a level is kept for its return.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+from nle import nethack
+
+from motif_jax.actors.paths import STEPS, beside, path_to, shift, squares
+from motif_jax.envs.nethack import (
+    ACTION_NAMES,
+    BRANCH,
+    EAT_PROMPT,
+    KEYS,
+    STAIRS_LEVEL,
+    TURNS,
+    YES,
+    X,
+    Y,
+)
+
+NO = KEYS.index(ord("n"))  # also: move south-east
+DOWN, KICK, EAT, SEARCH = (ACTION_NAMES.index(name) for name in ("down", "kick", "eat", "search"))
+HP, MAX_HP, HUNGER = 10, 11, 21
+HUNGRY = 2
+
+FLOOR, CLOSED, DOOR, HOSTILE, PET, THING, STAIRS, BLANK, TRAP = (1 << bit for bit in range(9))
+OPEN_DOORS, CLOSED_DOORS, DOWNWARD = (13, 14), (15, 16), (24, 26)
+WALKED_ON = (12, *range(19, 24), 25, *range(27, 32), 33, 35, 36)  # doorways, floors, corridors, stairs, furniture
+
+
+def _kinds() -> np.ndarray:
+    """What each glyph is to the explorer. [MAX_GLYPH] of the flags above"""
+    kinds = np.zeros(nethack.MAX_GLYPH, np.uint16)
+    kinds[nethack.GLYPH_MON_OFF : nethack.GLYPH_PET_OFF] = HOSTILE
+    kinds[nethack.GLYPH_INVIS_OFF] = HOSTILE
+    kinds[nethack.GLYPH_PET_OFF : nethack.GLYPH_INVIS_OFF] = PET | FLOOR
+    kinds[nethack.GLYPH_BODY_OFF : nethack.GLYPH_RIDDEN_OFF] = FLOOR
+    things = range(nethack.GLYPH_OBJ_OFF, nethack.GLYPH_CMAP_OFF)
+    kinds[things.start : things.stop] = THING | FLOOR
+    for glyph in things:
+        if nethack.OBJ_NAME(nethack.objclass(nethack.glyph_to_obj(glyph))) == "boulder":
+            kinds[glyph] = 0
+    for glyph in range(nethack.GLYPH_CMAP_OFF, nethack.GLYPH_EXPLODE_OFF):
+        symbol = nethack.glyph_to_cmap(glyph)
+        if symbol == 0:
+            kinds[glyph] = BLANK
+        elif symbol in OPEN_DOORS:
+            kinds[glyph] = FLOOR | DOOR
+        elif symbol in CLOSED_DOORS:
+            kinds[glyph] = FLOOR | DOOR | CLOSED
+        elif symbol in DOWNWARD:
+            kinds[glyph] = FLOOR | STAIRS
+        elif symbol in WALKED_ON:
+            kinds[glyph] = FLOOR
+        elif nethack.glyph_is_trap(glyph):
+            kinds[glyph] = TRAP
+    return kinds
+
+
+KINDS = _kinds()
+
+
+class _Level:
+    """What is remembered of one level. Sets of squares are bits, see `paths`."""
+
+    def __init__(self, eager: bool):
+        self.eager = eager  # goes down as soon as it can
+        self.visited = 0
+        self.stairs = 0
+        self.doors = 0
+        self.avoided = 0  # squares that could not be entered, peaceful monsters
+        self.searched = 0  # rounds of searching
+
+
+class ExplorerPlayer:
+    """Plays one game; see the module docstring."""
+
+    def __init__(self, descend_probability: float = 0.5):
+        self._descend_probability = descend_probability
+
+    def begin(self, rng: random.Random) -> None:
+        """A new episode, with all the chance that it may use."""
+        self._rng = rng
+        self._levels: dict[tuple[int, int], _Level] = {}
+        self._path: list[int] = []
+        self._expected = self._last_step = 0  # where the last step should have led, and which it was
+        self._stuck = 0
+        self._kicks = 0
+        self._ate = -1000
+        self._waits = 0
+
+    def choose(self, game: Any) -> int:
+        """The next action."""
+        answer = self._answer(game.message)
+        if answer is not None:
+            return answer
+        blstats = game.buffers["blstats"].tolist()
+        here = 1 << 80 * blstats[Y] + blstats[X]
+        place = blstats[BRANCH], blstats[STAIRS_LEVEL]
+        level = self._levels.get(place)
+        if level is None:
+            level = self._levels[place] = _Level(self._rng.random() < self._descend_probability)
+            self._path = []
+        self._level = level
+        level.visited |= here
+        self._note_failure(here, game.message)
+
+        kinds = KINDS[game.buffers["glyphs"]]  # [21, 79]
+        enemy = self._adjacent_enemy(kinds, blstats, level)
+        if enemy:
+            self._path = []
+            return self._go(enemy, here)
+        if blstats[HUNGER] >= HUNGRY and blstats[TURNS] - self._ate > 50:
+            self._ate = blstats[TURNS]
+            return EAT
+        if blstats[HP] * 3 < blstats[MAX_HP] and self._waits < 40:
+            self._waits += 1
+            return SEARCH
+        self._waits = 0
+        if here & level.stairs and (level.eager or not self._path):
+            return DOWN
+        if not self._path:
+            self._path = self._plan(kinds, here, level)
+        if self._path:
+            return self._go(self._path.pop(0), here)
+        level.searched += 1
+        if level.searched % 10:
+            return SEARCH
+        if level.searched % 40 == 0:
+            level.avoided = 0  # doors get kicked again, peaceful monsters move on
+        elsewhere = self._rng.choice([bit for bit in range(level.visited.bit_length()) if level.visited >> bit & 1])
+        self._path = path_to(here, 1 << elsewhere, level.visited, level.doors) or [self._rng.choice(list(STEPS))]
+        return self._go(self._path.pop(0), here)
+
+    def _answer(self, message: bytes) -> int | None:
+        if EAT_PROMPT in message:
+            return YES
+        if b"eat it?" in message or b"eat one?" in message:
+            return NO  # who knows how long it has lain there
+        if b"Really attack" in message and message.rstrip(b"\0").endswith(b"(n) "):  # else it is answered already
+            self._level.avoided |= self._expected
+            return NO
+        if b"direction?" in message:
+            return self._last_step or NO
+        if b"This door is locked" in message and self._kicks < 8 and self._last_step:
+            self._kicks += 1
+            return KICK
+        return None
+
+    def _note_failure(self, here: int, message: bytes) -> None:
+        if self._expected and here != self._expected:
+            self._path = []
+            self._stuck += 1
+            if self._stuck > 2 and b"pit" not in message:
+                self._level.avoided |= self._expected
+                self._stuck = 0
+        else:
+            self._stuck = self._kicks = 0
+        self._expected = 0
+
+    def _adjacent_enemy(self, kinds: np.ndarray, blstats: list[int], level: _Level) -> int:
+        x, y = blstats[X], blstats[Y]
+        around = kinds[max(y - 1, 0) : y + 2, max(x - 1, 0) : x + 2] & HOSTILE
+        if not around.any() or around.sum() == HOSTILE and kinds[y, x] & HOSTILE:
+            return 0
+        here = 1 << 80 * y + x
+        for action, step in STEPS.items():
+            row, column = divmod(80 * y + x + step, 80)
+            if 0 <= row < 21 and column < 79 and kinds[row, column] & HOSTILE:
+                if not shift(here, step) & level.avoided:
+                    return action
+        return 0
+
+    def _plan(self, kinds: np.ndarray, here: int, level: _Level) -> list[int]:
+        level.stairs |= squares((kinds & STAIRS) != 0)
+        level.doors |= squares((kinds & DOOR) != 0)
+        walkable = (squares((kinds & FLOOR) != 0) | level.visited) & ~level.avoided | here
+        if level.searched > 24:
+            walkable |= squares((kinds & TRAP) != 0)
+        doors = level.doors
+        if level.eager and level.stairs:
+            path = path_to(here, level.stairs, walkable, doors)
+            if path:
+                return path
+        unseen = beside(squares((kinds & BLANK) != 0))
+        things = squares((kinds & THING) != 0)
+        goals = (unseen | things) & walkable & ~level.visited
+        return path_to(here, goals, walkable, doors) or path_to(here, level.stairs, walkable, doors)
+
+    def _go(self, action: int, here: int) -> int:
+        self._last_step = action
+        self._expected = shift(here, STEPS[action])
+        return action

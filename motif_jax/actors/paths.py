@@ -1,0 +1,66 @@
+"""Shortest paths on a level, with sets of squares as the bits of one integer.
+
+Square (x, y) is bit 80 * y + x. Column 79 never holds anything, so that stepping off one side of the map cannot arrive
+at the other. One step of a breadth-first search in all directions is a handful of shifts, whatever its size.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+STRIDE = 80
+# Action number -> change of the bit's position; the actions are those of `envs.nethack.ACTIONS`.
+STEPS = {1: -STRIDE, 2: 1, 3: STRIDE, 4: -1, 5: 1 - STRIDE, 6: 1 + STRIDE, 7: STRIDE - 1, 8: -STRIDE - 1}
+DIAGONAL = (5, 6, 7, 8)
+
+
+def squares(mask: np.ndarray) -> int:
+    """The set of true squares. [21, 79] bool -> bits."""
+    padded = np.zeros((21, STRIDE), bool)
+    padded[:, :79] = mask
+    return int.from_bytes(np.packbits(padded, bitorder="little").tobytes(), "little")
+
+
+def shift(bits: int, by: int) -> int:
+    """All squares moved by the same step."""
+    return bits << by if by > 0 else bits >> -by
+
+
+def beside(bits: int) -> int:
+    """All squares next to one of these, diagonally too, and these."""
+    row = bits | bits << 1 | bits >> 1
+    return row | row << STRIDE | row >> STRIDE
+
+
+def path_to(start: int, goals: int, walkable: int, doors: int) -> list[int]:
+    """Actions along a shortest path from bit `start` to any of `goals`; empty if there is none.
+
+    Args:
+      start: one square.
+      goals: where to go; must be walkable to be reached.
+      walkable: squares that can be entered.
+      doors: squares that cannot be entered or left diagonally.
+    """
+    layers = [start]
+    seen = start
+    while not layers[-1] & goals:
+        edge = layers[-1]
+        free = edge & ~doors
+        straight = edge << 1 | edge >> 1 | edge << STRIDE | edge >> STRIDE
+        diagonal = free << STRIDE + 1 | free >> STRIDE + 1 | free << STRIDE - 1 | free >> STRIDE - 1
+        reached = (straight | diagonal & ~doors) & walkable & ~seen
+        if not reached:
+            return []
+        seen |= reached
+        layers.append(reached)
+    at = layers[-1] & goals
+    at &= -at
+    actions = []
+    for layer in reversed(layers[:-1]):
+        for action, step in STEPS.items():
+            before = shift(at, -step) & layer
+            if before and not (action in DIAGONAL and (at | before) & doors):
+                actions.append(action)
+                at = before
+                break
+    return actions[::-1]

@@ -1,0 +1,109 @@
+"""The tasks as gymnasium environments, for use with any other library.
+
+    import gymnasium
+    import motif_jax.envs                       # makes the ids known
+    env = gymnasium.make("motif_jax/NetHackScore-v1", render_mode="human")
+    observation, info = env.reset(seed=7)       # the same seed is the same game, on any machine and any day
+    observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
+
+Ids are `motif_jax/` and the published name, see `tasks.TASKS`; `motif_jax/Toy-v0` is the toy world. Keyword arguments are
+those of `vector.GameSettings`, and `observations`, names from `observations.OBSERVATIONS` and `EVENTS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from motif_jax.envs.observations import POLICY_OBSERVATIONS, Frames, Observer, frame_keys
+from motif_jax.envs.render import screen_text
+from motif_jax.envs.seeding import Stream, game_seed
+from motif_jax.envs.vector import GameSettings
+from motif_jax.structs import ArraySpec, EndStatus
+
+TERMINAL = ("tty_chars", "tty_colors", "tty_cursor")
+
+
+class GymGame(gymnasium.Env):
+    """One game with gymnasium's interface; see the module docstring."""
+
+    metadata = {"render_modes": ["human", "ansi"], "render_fps": 10}
+
+    def __init__(
+        self,
+        task: str = "score",
+        render_mode: str | None = None,
+        observations: Iterable[str] = POLICY_OBSERVATIONS,
+        **settings: Any,
+    ):
+        """See the module docstring; `settings` are those of `GameSettings`."""
+        self.render_mode = render_mode
+        self._settings = GameSettings(task=task, **settings)
+        self._settings.check()
+        keys = frame_keys(observations, self._settings.screen)
+        self._frames = Frames(1, dict.fromkeys((*keys, *(TERMINAL if render_mode else ()))))
+        self._observer = Observer(observations, self._frames, self._settings.screen)
+        self._game = self._settings.make(self._frames.views(0))
+        self.action_space = spaces.Discrete(self._game.num_actions)
+        self.observation_space = spaces.Dict({key: _space(spec) for key, spec in self._observer.specs.items()})
+        self._seed: int | None = None
+        self._episode = 0
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
+        """A new game: of this seed, or the next of the last seed given."""
+        super().reset(seed=seed)
+        if seed is not None or self._seed is None:
+            self._seed = seed if seed is not None else int(self.np_random.integers(2**31))
+            self._episode = 0
+        else:
+            self._episode += 1
+        self._game.reset(game_seed(self._seed, Stream.TRAIN, self._episode), self._episode)
+        return self._result(first=True), self._info()
+
+    def step(self, action: int) -> tuple[dict, float, bool, bool, dict]:
+        """Plays one action."""
+        reward = self._game.step(int(action))
+        end = self._game.end
+        truncated = end == EndStatus.ABORTED and not self._settings.reference_time_limit
+        terminated = end != EndStatus.RUNNING and not truncated
+        observation = self._result(first=False)
+        if self.render_mode == "human":
+            self.render()
+        return observation, reward, terminated, truncated, self._info()
+
+    def render(self) -> str | None:
+        """The terminal: printed in colour, or returned as plain text (mode `ansi`)."""
+        frame = self._game.last_frame if self._game.end else self._game.buffers
+        if self.render_mode == "ansi":
+            return screen_text(frame["tty_chars"])
+        if self.render_mode == "human":
+            row, column = frame["tty_cursor"].tolist()
+            print("\033[2J\033[H" + screen_text(frame["tty_chars"], frame["tty_colors"], (row, column)))
+        return None
+
+    def close(self) -> None:
+        """Frees the engine."""
+        self._game.close()
+
+    def _result(self, first: bool) -> dict[str, np.ndarray]:
+        rows = {key: np.zeros((1, *spec.shape), spec.dtype) for key, spec in self._observer.specs.items()}
+        counts = [self._game.message_count]
+        self._observer.observe(rows, counts)
+        if not first:  # nothing has led to the first moment
+            self._observer.record_events(rows, counts, {0: self._game.last_frame} if self._game.end else {})
+        return {key: row.reshape(row.shape[1:]) for key, row in rows.items()}
+
+    def _info(self) -> dict[str, Any]:
+        return self._game.info()._asdict()
+
+
+def _space(spec: ArraySpec) -> spaces.Box:
+    dtype = np.dtype(spec.dtype)
+    if dtype.kind == "f":
+        return spaces.Box(-5.0, 5.0, spec.shape, dtype.type)
+    limits = np.iinfo(dtype)
+    return spaces.Box(limits.min, limits.max, spec.shape, dtype.type)

@@ -1,0 +1,42 @@
+"""Files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+
+def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
+    """Writes beside `path` and renames, so that nobody ever reads half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes `value` for people and programs alike."""
+    text = json.dumps(value, indent=2, sort_keys=True, default=_plain) + "\n"
+    write_whole(path, lambda file: file.write(text.encode()))
+
+
+def write_array(path: Path, array: np.ndarray) -> None:
+    """Writes a `.npy` file."""
+    write_whole(path, lambda file: np.save(file, array, allow_pickle=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    return str(value)

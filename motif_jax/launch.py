@@ -1,0 +1,201 @@
+"""motif_jax: from games to preferences to a reward to an agent, one stage after another.
+
+  python -m motif_jax.launch --config=configs/motif.py:score --workdir=runs/score
+  python -m motif_jax.launch --config=configs/motif.py:score --workdir=runs/score --config.collect.num_workers=24
+  python -m motif_jax.launch --config=configs/quickstart.py --workdir=runs/quickstart --stage=collect
+  python -m motif_jax.launch --config=configs/motif.py --workdir=/tmp/speed --stage=benchmark
+
+The word after the colon goes to the config: a task (score, staircase, staircase_lvl3, oracle, ...), and `,reference` to
+reproduce the published system with its defects. Any value of the config can be set with --config.SECTION.NAME=VALUE;
+the config file says what each means. Stages that are complete in the workdir are skipped, unfinished ones go on where
+they were stopped: to resume, give the same command again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import fcntl
+import importlib
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+from ml_collections import ConfigDict, config_flags
+
+from motif_jax.files import write_json
+from motif_jax.stages import NAMES
+from motif_jax.structs import UserError
+
+FLAGS = flags.FLAGS
+MISSING = "(not there)"
+
+
+def define_flags() -> None:
+    """The command line."""
+    config_flags.DEFINE_config_file("config", None, "Config file, with its argument after a colon.", lock_config=True)
+    flags.DEFINE_string("workdir", None, "Directory of this experiment: everything is written here.")
+    flags.DEFINE_list("stage", None, f"Stages to run, of {', '.join(NAMES)}. By default those the config lists.")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the stages; the exit status."""
+    argv = sys.argv if argv is None else argv
+    try:
+        parse(argv)
+        with stopped_by_signals():
+            run(FLAGS.config, Path(FLAGS.workdir), FLAGS.stage)
+    except UserError as error:
+        print(f"motif_jax: {error}", file=sys.stderr)
+        return 2
+    except PermissionError as error:
+        print(f"motif_jax: no permission for {error.filename!r} (--workdir)", file=sys.stderr)
+        return 2
+    except OSError as error:
+        if error.errno != 28:  # no space
+            raise
+        print(f"motif_jax: the disk of the workdir is full: {error} (--workdir)", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt as stop:
+        number = stop.args[0] if stop.args else signal.SIGINT
+        print("\nmotif_jax: stopped; give the same command again to go on", file=sys.stderr)
+        return 128 + number
+    return 0
+
+
+def parse(argv: list[str]) -> None:
+    """Reads the command line into FLAGS, or says in one sentence what is wrong with it."""
+    if {"--help", "-h", "-help"} & set(argv[1:]):
+        print(__doc__)
+        print(f"stages: {', '.join(NAMES)}\nflags: --config=FILE[:ARGUMENT] --workdir=DIR --stage=NAME[,NAME]")
+        sys.exit(0)
+    try:
+        rest = FLAGS(argv)
+    except (AttributeError, KeyError) as error:  # an override of a value that the config does not have
+        raise UserError(unknown_key(argv, str(error))) from error
+    except FileNotFoundError as error:
+        raise UserError(f"there is no config file {error.filename!r} (--config)") from error
+    except (flags.Error, ValueError, TypeError) as error:
+        raise UserError(" ".join(str(error).split())) from error
+    if len(rest) > 1:
+        raise UserError(f"unexpected argument {rest[1]!r}: flags are written --name=value")
+    if FLAGS.config is None:
+        raise UserError("say which experiment: --config=configs/motif.py:score (or --help)")
+    if not FLAGS.workdir:
+        raise UserError("say where to work: --workdir=runs/NAME (or --help)")
+
+
+def unknown_key(argv: list[str], error: str) -> str:
+    """One sentence about an override that names nothing, with the nearest name."""
+    known = flatten(FLAGS["config"].value.to_dict()) if FLAGS["config"].value is not None else {}
+    for argument in argv[1:]:
+        match = re.match(r"--?config\.([\w.]+)", argument)
+        if match and known and match[1] not in known:
+            near = difflib.get_close_matches(match[1], known, n=1, cutoff=0.3)
+            hint = f"; did you mean --config.{near[0]}?" if near else ""
+            return f"the config has no {match[1]!r} (--config.{match[1]}){hint}"
+    return " ".join(error.split())
+
+
+def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
+    """Runs the named stages, or those that the config lists."""
+    names = names or list(config.stages)
+    for name in names:
+        if name not in NAMES:
+            near = difflib.get_close_matches(name, NAMES, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(NAMES)}"
+            raise UserError(f"unknown stage {name!r} (--stage): {hint}")
+    stages = [importlib.import_module(f"motif_jax.stages.{name}") for name in names]
+    for stage in stages:
+        stage.check(config)
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make the directory {str(workdir)!r}: {error.strerror} (--workdir)") from error
+    with locked(workdir):
+        for name, stage in zip(names, stages, strict=True):
+            for made in stage.artefacts(workdir):
+                check_same_experiment(config, workdir, made / "config.json", stage.MATERIAL)
+            write_json(workdir / "config.json", config_dict(config))
+            if stage.is_complete(workdir):
+                print(f"{name}: complete in {str(workdir)!r}, skipped")
+            else:
+                stage.run(config, workdir)
+
+
+@contextlib.contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGINT alike unwind the program, so that workers and memory are given back."""
+
+    def stop(number: int, _: object) -> None:
+        for other in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(other, signal.SIG_IGN)  # once is enough: cleaning up takes two seconds at most
+        raise KeyboardInterrupt(number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def locked(workdir: Path) -> Iterator[None]:
+    """Keeps a second run out of the workdir. The kernel takes the lock back however this process ends."""
+    with open(workdir / ".lock", "a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise UserError(f"another run (process {file.read()}) is using {str(workdir)!r} (--workdir)") from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, material: tuple[str, ...]) -> None:
+    """Refuses to go on with another experiment than the one that `recorded` tells of."""
+    try:
+        before = flatten(json.loads(recorded.read_text()))
+    except FileNotFoundError:
+        return
+    except ValueError as error:
+        raise UserError(f"{str(recorded)!r} is damaged: {error} (--workdir)") from error
+    now = flatten(config_dict(config))
+    for key in sorted(before.keys() | now.keys()):
+        if any(key == name or key.startswith(f"{name}.") for name in material):
+            old, new = before.get(key, MISSING), now.get(key, MISSING)
+            if old != new:
+                raise UserError(
+                    f"workdir {str(workdir)!r} belongs to an experiment with {key} = {old!r}, not {new!r}: "
+                    f"choose another --workdir, or --config.{key}={old}"
+                )
+
+
+def config_dict(config: ConfigDict) -> dict[str, Any]:
+    """The config as JSON knows it."""
+    return json.loads(config.to_json())
+
+
+def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} -> {"a.b": 1}"""
+    flat = {}
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+if __name__ == "__main__":
+    define_flags()
+    sys.exit(main())

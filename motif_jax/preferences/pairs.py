@@ -1,0 +1,57 @@
+"""From episodes to pairs of moments: which stretches of an episode are kept, and where in the dataset they go.
+
+An episode of n steps gives n // L stretches of L steps, starting at distinct places drawn without replacement. All
+stretches of all episodes are shuffled and consecutive ones paired. Here the shuffle is known before anything is
+played: stretch i goes to place `places[i]` of a random permutation of all 2N places. So moments are written as they
+come, memory stays small, and the dataset depends on nothing but the seed: not on the number of workers, not on who
+was faster, not on how often the run was interrupted.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from motif_jax.structs import EpisodeInfo
+
+PLACES_STREAM, STARTS_STREAM = 0, 1
+
+
+class Episode(NamedTuple):
+    """What is kept of one episode: its steps as their actions left them."""
+
+    info: EpisodeInfo
+    steps: dict[str, np.ndarray]  # [n, ...] each; "message" among them
+
+
+def places(seed: int, num_pairs: int) -> np.ndarray:
+    """Where stretch i goes: 2 * pair + side. [2N] int64"""
+    return np.random.default_rng((seed, PLACES_STREAM)).permutation(2 * num_pairs)
+
+
+def stretch_starts(episode: Episode, length: int, seed: int, keep_empty: float) -> np.ndarray:
+    """First steps of the stretches that are kept, in random order. [k] int64
+
+    Args:
+      episode: a finished episode.
+      length: L.
+      seed: the dataset's seed.
+      keep_empty: share of the stretches without any message that is kept.
+    """
+    steps = len(episode.steps["message"])
+    if steps < length:
+        return np.zeros(0, np.int64)
+    rng = np.random.default_rng((seed, STARTS_STREAM, episode.info.episode))
+    starts = rng.permutation(steps - length + 1)[: steps // length]
+    if keep_empty < 1:
+        silent = ~episode.steps["message"].any(-1)  # [n]
+        silent_before = np.concatenate([[0], np.cumsum(silent)])
+        empty = silent_before[starts + length] - silent_before[starts] == length
+        starts = starts[~empty | (rng.random(len(starts)) < keep_empty)]
+    return starts
+
+
+def cut(array: np.ndarray, starts: np.ndarray, length: int) -> np.ndarray:
+    """Stretches of an array over time. [n, ...] -> [k, L, ...]"""
+    return array[starts[:, None] + np.arange(length)]

@@ -1,0 +1,146 @@
+"""Opening a dataset of pairs: ours or the published one, checked before anything is made of it.
+
+    data/message.npy [N, 2, L, 256] uint8      data/blstats.npy [N, 2, L, 27] integers     data/rewards.npy [N, 2, L]
+    data/tty_chars.npy, tty_colors.npy [N, 2, L, 24, 80]                                   (those that are there)
+    info/score.npy, turns.npy, experience_level.npy, character.npy, ... [N, 2]             (those that are there)
+    preference/<name>.npy [N] int8: 0 first, 1 second, 2 tie, 3 unknown
+    index/captions.npy [U, 256], counts.npy [U], caption_id.npy [N, 2, L] int32            (made when missing)
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from motif_jax.captions import CaptionTable
+from motif_jax.files import write_array, write_json
+from motif_jax.structs import UserError
+
+FLAG = "--config.collect.dataset"
+CHUNK_BYTES = 64 * 2**20
+
+# Trailing axes and allowed kinds (np.dtype.kind) of the arrays that are known by name.
+DATA = {
+    "message": ((256,), "u"),
+    "blstats": ((27,), "iu"),
+    "rewards": ((), "iuf"),
+    "tty_chars": ((24, 80), "u"),
+    "tty_colors": ((24, 80), "iu"),
+}
+INFO_KINDS = {"character": "US"}  # every other info array is numeric
+
+
+class Preference(enum.IntEnum):
+    """Which moment of a pair is better."""
+
+    FIRST = 0
+    SECOND = 1
+    TIE = 2
+    UNKNOWN = 3
+
+
+class PairDataset:
+    """A directory of pairs; arrays are read from disk as they are used."""
+
+    def __init__(self, path: str | Path, require: Iterable[str] = ("message",)):
+        """Opens and checks `path`.
+
+        Args:
+          path: the dataset's directory.
+          require: data arrays that must be there.
+        """
+        self.path = Path(path)
+        if not self.path.is_dir():
+            raise UserError(f"there is no dataset directory {str(self.path)!r} ({FLAG})")
+        self.data = {_key(file): _load(file) for file in sorted(self.path.glob("data/*.npy"))}  # [N, 2, L, ...]
+        self.info = {_key(file): _load(file) for file in sorted(self.path.glob("info/*.npy"))}  # [N, 2]
+        for key in require:
+            if key not in self.data:
+                raise UserError(f"dataset {str(self.path)!r} has no data/{key}.npy ({FLAG})")
+        if not self.data:
+            raise UserError(f"dataset {str(self.path)!r} has no data/*.npy ({FLAG})")
+        first = next(iter(self.data.values()))
+        self.num_pairs, self.length = (first.shape[0], first.shape[2]) if first.ndim >= 3 else (0, 0)
+        for key, array in self.data.items():
+            tail, kinds = DATA.get(key, (array.shape[3:], "iufbUS"))
+            self._check(f"data/{key}.npy", array, (self.num_pairs, 2, self.length, *tail), kinds)
+        for key, array in self.info.items():
+            self._check(f"info/{key}.npy", array, (self.num_pairs, 2), INFO_KINDS.get(key, "iufb"))
+        if not self.num_pairs or not self.length:
+            raise UserError(f"dataset {str(self.path)!r} holds no pairs ({FLAG})")
+
+    def __len__(self) -> int:
+        return self.num_pairs
+
+    def preference_names(self) -> list[str]:
+        """Names of the annotations that are there."""
+        return sorted(_key(file) for file in self.path.glob("preference/*.npy"))
+
+    def preference(self, name: str) -> np.ndarray:
+        """One annotation. [N] int8 of `Preference`"""
+        file = self.path / "preference" / f"{name}.npy"
+        if not file.is_file():
+            known = ", ".join(self.preference_names()) or "none"
+            raise UserError(f"dataset {str(self.path)!r} has no annotation {name!r}; it has {known} ({FLAG})")
+        array = _load(file)
+        self._check(f"preference/{name}.npy", array, (self.num_pairs,), "i")
+        if array.dtype != np.int8 or (len(array) and not 0 <= array.min() <= array.max() <= Preference.UNKNOWN):
+            raise UserError(f"{str(file)!r} must hold int8 codes 0 to 3, not {array.dtype} ({FLAG})")
+        return array
+
+    def labelled_rows(self, names: Iterable[str]) -> np.ndarray:
+        """Pairs that none of these annotations leaves unknown. [M] int64"""
+        known = np.ones(self.num_pairs, bool)
+        for name in names:
+            known &= self.preference(name) != Preference.UNKNOWN
+        return np.flatnonzero(known)
+
+    def captions(self) -> tuple[CaptionTable, np.ndarray]:
+        """The caption table and the caption of every moment ([N, 2, L] int32), made if missing or stale."""
+        index = self.path / "index"
+        stamp = _stamp(self.path / "data" / "message.npy")
+        try:
+            fresh = json.loads((index / "source.json").read_text()) == stamp
+            ids = np.load(index / "caption_id.npy", mmap_mode="r", allow_pickle=False) if fresh else None
+            if ids is not None and ids.shape == (self.num_pairs, 2, self.length):
+                return CaptionTable.load(index), ids
+        except (OSError, ValueError):
+            pass  # no index, or a torn one: it is made anew
+        table = CaptionTable()
+        messages = self.data["message"]
+        ids = np.empty(messages.shape[:-1], np.int32)
+        rows = max(1, CHUNK_BYTES // (2 * self.length * 256))
+        for start in range(0, self.num_pairs, rows):
+            ids[start : start + rows] = table.intern(messages[start : start + rows])
+        table.save(index)
+        write_array(index / "caption_id.npy", ids)
+        write_json(index / "source.json", stamp)
+        return table, ids
+
+    def _check(self, name: str, array: np.ndarray, shape: tuple[int, ...], kinds: str) -> None:
+        if array.shape != shape:
+            raise UserError(
+                f"{name} of dataset {str(self.path)!r} has shape {array.shape}, where {shape} fits the others ({FLAG})"
+            )
+        if array.dtype.kind not in kinds or (kinds == "u" and array.dtype != np.uint8):
+            raise UserError(f"{name} of dataset {str(self.path)!r} has the wrong type {array.dtype} ({FLAG})")
+
+
+def _key(file: Path) -> str:
+    return file.name.partition(".")[0]
+
+
+def _stamp(file: Path) -> dict[str, int]:
+    status = file.stat()
+    return {"bytes": status.st_size, "modified_ns": status.st_mtime_ns}
+
+
+def _load(file: Path) -> np.ndarray:
+    try:
+        return np.load(file, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:  # not an array, cut off, holding Python objects, unreadable
+        raise UserError(f"cannot read {str(file)!r} ({FLAG}): {str(error).splitlines()[0]}") from error

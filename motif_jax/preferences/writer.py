@@ -1,0 +1,163 @@
+"""Writing a dataset so that it can be interrupted at any instant and is never seen half-made.
+
+Arrays grow in `<dataset>.partial/`, beside `progress.json`, which says how many places are final. What was written
+after the last progress is written again, to the same places and with the same content, when the run goes on. When all
+places are filled the directory gets its index and `dataset.json` and, as the last act, its name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from motif_jax.files import write_json
+from motif_jax.preferences.pairs import Episode, cut, places, stretch_starts
+from motif_jax.preferences.store import PairDataset
+from motif_jax.structs import UserError
+
+DATA_SPECS = {
+    "message": ((256,), np.uint8),
+    "blstats": ((27,), np.int32),
+    "rewards": ((), np.float32),
+    "tty_chars": ((24, 80), np.uint8),
+    "tty_colors": ((24, 80), np.int8),
+}
+INFO = ("score", "turns", "experience_level", "max_depth", "steps", "episode")
+SPARE_BYTES = 64 * 2**20  # to leave free on the disk
+
+
+class PairWriter:
+    """A dataset in the making; give it episodes in order until it is `full`, then `finish` it."""
+
+    def __init__(self, path: Path, *, num_pairs: int, length: int, keys: tuple[str, ...], seed: int, keep_empty: float):
+        """Makes the files, or goes on with those of an earlier run.
+
+        Args:
+          path: where the finished dataset will be.
+          num_pairs, length: N and L.
+          keys: data arrays to write, from DATA_SPECS.
+          seed, keep_empty: see `pairs`.
+        """
+        self.path, self.partial = path, path.with_name(path.name + ".partial")
+        self._length, self._keys, self._seed, self._keep_empty = length, keys, seed, keep_empty
+        self._places = places(seed, num_pairs)
+        shapes = {f"data/{key}": (*(num_pairs, 2, length, *DATA_SPECS[key][0]), DATA_SPECS[key][1]) for key in keys}
+        shapes |= {f"info/{key}": (num_pairs, 2, np.int64) for key in INFO}
+        shapes |= {"info/start": (num_pairs, 2, np.int32), "info/character": (num_pairs, 2, "<U16")}
+        self.progress = self._read_progress()
+        self._arrays: dict[str, np.ndarray] = {}
+        if self.progress is None:
+            self._make_room(shapes)
+            self.progress = {"moments": 0, "next_episode": 0, "steps": 0, "given_up": []}
+        mode = "r+" if self.progress["moments"] else "w+"
+        for name, (*shape, dtype) in shapes.items():
+            self._arrays[name] = self._open(name, tuple(shape), np.dtype(dtype), mode)
+        if mode == "w+":
+            self.commit()
+
+    @property
+    def moments(self) -> int:
+        """Stretches written so far, of 2N."""
+        return self.progress["moments"]
+
+    @property
+    def full(self) -> bool:
+        """Whether every place is filled."""
+        return self.moments >= len(self._places)
+
+    def add(self, episode: Episode, character: str) -> None:
+        """Writes the stretches of the next episode."""
+        starts = stretch_starts(episode, self._length, self._seed, self._keep_empty)
+        spots = self._places[self.moments : self.moments + len(starts)]
+        starts = starts[: len(spots)]
+        for key in self._keys:
+            array = self._arrays[f"data/{key}"]
+            array.reshape(-1, *array.shape[2:])[spots] = cut(episode.steps[key], starts, self._length)
+        for key in INFO:
+            self._arrays[f"info/{key}"].reshape(-1)[spots] = getattr(episode.info, key)
+        self._arrays["info/start"].reshape(-1)[spots] = starts
+        self._arrays["info/character"].reshape(-1)[spots] = character
+        self.progress["moments"] += len(starts)
+        self.progress["steps"] += episode.info.steps
+        self.progress["next_episode"] = episode.info.episode + 1
+
+    def skip(self, episode: int) -> None:
+        """Notes that this episode gives nothing, because no worker survived it."""
+        self.progress["given_up"].append(episode)
+        self.progress["next_episode"] = episode + 1
+
+    def commit(self) -> None:
+        """Makes what was added so far final: it survives even a power cut."""
+        for array in self._arrays.values():
+            array.flush()  # type: ignore[attr-defined]
+        write_json(self.partial / "progress.json", self.progress)
+
+    def finish(self, facts: dict[str, Any]) -> PairDataset:
+        """Completes the dataset and gives it its name. `facts` go into `dataset.json`."""
+        assert self.full
+        self.commit()
+        table, ids = PairDataset(self.partial).captions()
+        empty = table.counts[~table.messages.any(-1)].sum()
+        write_json(
+            self.partial / "dataset.json",
+            facts
+            | {
+                "num_pairs": len(self._places) // 2,
+                "segment_length": self._length,
+                "episodes": self.progress["next_episode"],
+                "steps": self.progress["steps"],
+                "episodes_given_up": self.progress["given_up"],
+                "distinct_captions": len(table),
+                "share_without_message": round(float(empty / ids.size), 6),
+                "sha256": {name: _sha256(self.partial / f"{name}.npy") for name in self._arrays},
+            },
+        )
+        self._arrays = {}
+        os.replace(self.partial, self.path)
+        (self.path / "progress.json").unlink()
+        return PairDataset(self.path)
+
+    def _read_progress(self) -> dict[str, Any] | None:
+        file = self.partial / "progress.json"
+        if not file.is_file():  # never started, or killed while the files were being made
+            shutil.rmtree(self.partial, ignore_errors=True)
+            return None
+        try:
+            return json.loads(file.read_text())
+        except ValueError as error:
+            raise UserError(f"{str(file)!r} is damaged; remove {str(self.partial)!r} to start over") from error
+
+    def _make_room(self, shapes: dict[str, tuple]) -> None:
+        needed = sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for *shape, dtype in shapes.values())
+        self.partial.mkdir(parents=True)
+        free = shutil.disk_usage(self.partial).free
+        if needed + SPARE_BYTES > free:
+            self.partial.rmdir()
+            raise UserError(
+                f"{len(self._places) // 2:,} pairs need {needed / 2**20:,.0f} MiB, but {str(self.path.parent)!r} has "
+                f"{free / 2**20:,.0f} MiB left (--config.collect.num_pairs, --workdir)"
+            )
+
+    def _open(self, name: str, shape: tuple[int, ...], dtype: np.dtype, mode: str) -> np.ndarray:
+        file = self.partial / f"{name}.npy"
+        file.parent.mkdir(exist_ok=True)
+        if mode == "r+":
+            array = np.load(file, mmap_mode="r+", allow_pickle=False)
+            if array.shape != shape or array.dtype != dtype:
+                raise UserError(f"{str(file)!r} does not fit this run; remove {str(self.partial)!r} to start over")
+            return array
+        array = np.lib.format.open_memmap(file, "w+", dtype, shape)
+        with open(file, "r+b") as handle:
+            os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)  # a full disk says so now, not in mid-write
+        return array
+
+
+def _sha256(file: Path) -> str:
+    with open(file, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()

@@ -1,0 +1,236 @@
+"""Collect: scripted players play NetHack, and pairs of moments from their games become a dataset.
+
+With `--config.collect.dataset=DIR` nothing is played: a dataset in the published layout is checked and taken as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+import motif_jax
+from motif_jax.actors.players import parse_players
+from motif_jax.actors.pool import ActorPool, Full
+from motif_jax.envs.seeding import Stream
+from motif_jax.envs.vector import GameSettings
+from motif_jax.files import write_json
+from motif_jax.metrics import Progress
+from motif_jax.preferences.pairs import Episode
+from motif_jax.preferences.store import PairDataset
+from motif_jax.preferences.writer import PairWriter
+from motif_jax.structs import EpisodeInfo, UserError
+
+MATERIAL = (
+    "seed",
+    "env",
+    "collect.dataset",
+    "collect.collector",
+    "collect.num_pairs",
+    "collect.segment_length",
+    "collect.keep_empty",
+    "collect.save_screen",
+)
+COMMIT_EVERY_S = 20.0
+
+
+def artefacts(workdir: Path) -> list[Path]:
+    """The dataset, finished or in the making."""
+    return [workdir / "dataset", workdir / "dataset.partial"]
+
+
+def is_complete(workdir: Path) -> bool:
+    """Whether the dataset has its name."""
+    return (workdir / "dataset" / "dataset.json").is_file()
+
+
+def run(config: ConfigDict, workdir: Path) -> None:
+    """Makes `workdir/dataset`."""
+    if config.collect.dataset:
+        adopt(config, workdir / "dataset")
+        return
+
+    # ---- what is recorded
+    keys = ["message", "blstats"]
+    if config.collect.save_screen:
+        keys += ["tty_chars", "tty_colors"]
+    observations = tuple(f"event_{key}" for key in keys)
+
+    # ---- what was already recorded
+    writer = PairWriter(
+        workdir / "dataset",
+        num_pairs=config.collect.num_pairs,
+        length=config.collect.segment_length,
+        keys=(*keys, "rewards"),
+        seed=config.seed,
+        keep_empty=config.collect.keep_empty,
+    )
+    write_json(writer.partial / "config.json", json.loads(config.to_json()))
+    if writer.moments:
+        print(f"collect: going on after {writer.moments // 2:,} of {config.collect.num_pairs:,} pairs")
+
+    # ---- play
+    start, first_steps, restarts = time.monotonic(), writer.progress["steps"], 0
+    progress = Progress("collect", config.collect.num_pairs, "pairs", writer.moments // 2)
+    if not writer.full:
+        with ActorPool(
+            GameSettings(**config.env),
+            observations,
+            num_workers=config.collect.num_workers,
+            games_per_worker=config.collect.games_per_worker,
+            rollout_length=config.collect.rollout_length,
+            player=config.collect.collector,
+            seed=config.seed,
+            stream=Stream.COLLECT,
+            first_episode=writer.progress["next_episode"],
+            hang_timeout_s=config.collect.hang_timeout_s,
+        ) as pool:
+            episodes = EpisodeQueue(writer.progress["next_episode"])
+            committed = time.monotonic()
+            while not writer.full:
+                for full in pool.poll()[1]:
+                    episodes.take(pool, full, keys)
+                    pool.release(full)
+                while not writer.full and (ready := episodes.next(pool.given_up)) is not None:
+                    if isinstance(ready, Episode):
+                        writer.add(ready, config.env.character)
+                    else:
+                        writer.skip(ready)
+                if time.monotonic() - committed > COMMIT_EVERY_S:
+                    writer.commit()
+                    committed = time.monotonic()
+                rate = (writer.progress["steps"] - first_steps) / (time.monotonic() - start)
+                progress.update(writer.moments // 2, steps=f"{writer.progress['steps']:,} ({rate:,.0f}/s)")
+            restarts = pool.restarts
+    progress.close()
+
+    # ---- the rest
+    played_s = time.monotonic() - start
+    dataset = writer.finish(
+        {
+            "collector": config.collect.collector,
+            "task": config.env.task,
+            "seed": config.seed,
+            "keep_empty": config.collect.keep_empty,
+            "versions": {"motif_jax": motif_jax.__version__, "numpy": np.__version__, "nle": _nle_version()},
+        }
+    )
+    steps = writer.progress["steps"] - first_steps
+    write_json(
+        dataset.path / "run.json",
+        {
+            "seconds": round(played_s, 1),
+            "steps_per_s": round(steps / played_s),
+            "num_workers": config.collect.num_workers,
+            "worker_restarts": restarts,
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        },
+    )
+    print(f"collect: {describe(dataset)}; {steps:,} steps in {played_s:,.0f} s ({steps / played_s:,.0f} steps/s)")
+
+
+def check(config: ConfigDict) -> None:
+    """Refuses values that cannot work, before anything is started."""
+    section = config.collect
+    if section.dataset:
+        return
+    GameSettings(**config.env).check()
+    parse_players(section.collector)
+    for name in ("num_pairs", "segment_length", "rollout_length", "games_per_worker"):
+        if section[name] < 1:
+            raise UserError(f"{name} must be at least 1, not {section[name]} (--config.collect.{name})")
+    if not 0 <= section.keep_empty <= 1:
+        raise UserError(f"keep_empty must be between 0 and 1, not {section.keep_empty} (--config.collect.keep_empty)")
+    if section.hang_timeout_s <= 0:
+        raise UserError(f"hang_timeout_s must be positive, not {section.hang_timeout_s} (--config.collect.hang_timeout_s)")
+
+
+class EpisodeQueue:
+    """Puts rollouts together to episodes, and hands these out in the order of their numbers."""
+
+    def __init__(self, first: int):
+        self._next = first
+        self._open: dict[tuple[int, int, int], dict[str, list[np.ndarray]]] = {}  # by worker, group, game
+        self._done: dict[int, Episode] = {}
+
+    def take(self, pool: ActorPool, full: Full, keys: list[str]) -> None:
+        """Copies a rollout's steps to the episodes that they belong to."""
+        rows = {key: pool.rollouts[f"event_{key}"][full.slot] for key in keys}  # [T, E, ...]
+        rows["rewards"] = pool.rollouts["reward"][full.slot]
+        first = pool.rollouts["first"][full.slot]  # [T + 1, E]
+        start = [0] * first.shape[1]
+        for game, begins in enumerate(first[0]):
+            if begins:  # what was there is of an episode that is played again, because its worker died
+                self._open[full.worker, full.group, game] = {key: [] for key in rows}
+        for step, game, info in pool.ended(full):
+            parts = self._open[full.worker, full.group, game]
+            for key, array in rows.items():
+                parts[key].append(array[start[game] : step + 1, game].copy())
+            if info.episode >= self._next:
+                self._done[info.episode] = _join(info, parts)
+            self._open[full.worker, full.group, game] = {key: [] for key in rows}
+            start[game] = step + 1
+        for game, begin in enumerate(start):
+            for key, array in rows.items():
+                self._open[full.worker, full.group, game][key].append(array[begin:, game].copy())
+
+    def next(self, given_up: list[int]) -> Episode | int | None:
+        """The next episode, or its number if it was given up, or None if it is not finished."""
+        number = self._next
+        found: Episode | int | None = self._done.pop(number, None)
+        if found is None and number in given_up:
+            found = number
+        if found is not None:
+            self._next += 1
+        return found
+
+
+def _join(info: EpisodeInfo, parts: dict[str, list[np.ndarray]]) -> Episode:
+    return Episode(info, {key: np.concatenate(chunks) for key, chunks in parts.items()})
+
+
+def adopt(config: ConfigDict, target: Path) -> None:
+    """Takes a dataset as it is: links to its arrays, copies of its annotations, an index of our own."""
+    source = Path(config.collect.dataset)
+    dataset = PairDataset(source, require=("message",))
+    for name in dataset.preference_names():
+        dataset.preference(name)
+    partial = target.with_name(target.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    for folder in ("data", "info"):
+        (partial / folder).mkdir(parents=True)
+        for file in (source / folder).glob("*.npy"):
+            (partial / folder / file.name).symlink_to(file.resolve())
+    if (source / "preference").is_dir():
+        shutil.copytree(source / "preference", partial / "preference")
+    table, ids = PairDataset(partial).captions()
+    facts: dict[str, Any] = {"source": str(source.resolve()), "num_pairs": len(dataset)}
+    facts |= {"segment_length": dataset.length, "distinct_captions": len(table)}
+    write_json(partial / "dataset.json", facts)
+    write_json(partial / "config.json", json.loads(config.to_json()))
+    partial.replace(target)
+    names = ", ".join(dataset.preference_names()) or "no annotations"
+    print(f"collect: took {source} as it is: {describe(PairDataset(target))}; {names}")
+
+
+def describe(dataset: PairDataset) -> str:
+    """A dataset in a few words."""
+    table, ids = dataset.captions()
+    same = float((ids[:, 0] == ids[:, 1]).all(-1).mean())
+    return (
+        f"{len(dataset):,} pairs of {dataset.length} step{'s' * (dataset.length > 1)}, {len(table):,} distinct messages, "
+        f"{same:.0%} of the pairs say the same on both sides"
+    )
+
+
+def _nle_version() -> str:
+    from nle.version import __version__
+
+    return __version__
