@@ -187,7 +187,7 @@ def config_dict(config: ConfigDict) -> dict[str, Any]:
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"a": {"b": 1}} -> {"a.b": 1}"""
-    flat = {}
+    flat: dict[str, Any] = {}
     for name, value in tree.items():
         if isinstance(value, dict):
             flat |= flatten(value, f"{prefix}{name}.")

@@ -27,14 +27,15 @@ def check_capacity(num_workers: int, games_per_worker: int, groups: int, section
     cores = os.cpu_count() or 1
     if num_workers > WORKERS_PER_CORE * cores:
         raise UserError(
-            f"{num_workers} workers are too many for {cores} cores, at most {WORKERS_PER_CORE} each ({flag}.num_workers)"
+            f"{num_workers} workers are too many for {cores} cores, at most {WORKERS_PER_CORE} each "
+            f"({flag}.num_workers)"
         )
     needed = max(num_workers, 1) * (WORKER_MIB + games_per_worker * GAME_MIB)
     available = available_mib()
     if needed > available:
         raise UserError(
-            f"{num_workers} workers with {games_per_worker} games each need about {needed:,} MiB, but {available:,} MiB "
-            f"are available ({flag}.num_workers, {flag}.games_per_worker)"
+            f"{num_workers} workers with {games_per_worker} games each need about {needed:,} MiB, but {available:,} "
+            f"MiB are available ({flag}.num_workers, {flag}.games_per_worker)"
         )
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if files != resource.RLIM_INFINITY and games_per_worker * FILES_PER_GAME + 32 > files:

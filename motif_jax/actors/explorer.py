@@ -145,7 +145,7 @@ class ExplorerPlayer:
             return YES
         if b"eat it?" in message or b"eat one?" in message:
             return NO  # who knows how long it has lain there
-        if b"Really attack" in message and message.rstrip(b"\0").endswith(b"(n) "):  # else it is answered already
+        if b"Really attack" in message and message.endswith(b"(n) "):  # else it is answered already
             self._level.avoided |= self._expected
             return NO
         if b"direction?" in message:
@@ -169,14 +169,14 @@ class ExplorerPlayer:
     def _adjacent_enemy(self, kinds: np.ndarray, blstats: list[int], level: _Level) -> int:
         x, y = blstats[X], blstats[Y]
         around = kinds[max(y - 1, 0) : y + 2, max(x - 1, 0) : x + 2] & HOSTILE
-        if not around.any() or around.sum() == HOSTILE and kinds[y, x] & HOSTILE:
+        if not around.any() or (around.sum() == HOSTILE and kinds[y, x] & HOSTILE):
             return 0
         here = 1 << 80 * y + x
         for action, step in STEPS.items():
             row, column = divmod(80 * y + x + step, 80)
-            if 0 <= row < 21 and column < 79 and kinds[row, column] & HOSTILE:
-                if not shift(here, step) & level.avoided:
-                    return action
+            on_map = 0 <= row < 21 and column < 79
+            if on_map and kinds[row, column] & HOSTILE and not shift(here, step) & level.avoided:
+                return action
         return 0
 
     def _plan(self, kinds: np.ndarray, here: int, level: _Level) -> list[int]:

@@ -26,9 +26,9 @@ class RandomPolicy:
     """Every action equally likely; the policy with which the pool itself is measured."""
 
     reads: tuple[str, ...] = ()
-    outputs: dict[str, ArraySpec] = {}
 
     def __init__(self, num_actions: int, seed: int = 0):
+        self.outputs: dict[str, ArraySpec] = {}
         self._rng = np.random.default_rng(seed)
         self._num_actions = num_actions
 

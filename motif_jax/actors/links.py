@@ -15,7 +15,7 @@ from motif_jax.actors.slabs import Slab
 from motif_jax.actors.worker import Worker
 
 Note = tuple[int, int, int]  # Op, group, slot
-ONE_THREAD = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 class WorkerError(RuntimeError):

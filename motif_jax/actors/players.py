@@ -76,7 +76,9 @@ def parse_players(text: str) -> dict[str, float]:
         except ValueError:
             weights[name] = -1.0
         if not 0 < weights[name] < float("inf"):
-            raise UserError(f"the share of {name!r} must be a positive number, not {weight!r} (--config.collect.collector)")
+            raise UserError(
+                f"the share of {name!r} must be a positive number, not {weight!r} (--config.collect.collector)"
+            )
     total = sum(weights.values())
     return {name: weight / total for name, weight in weights.items()}
 

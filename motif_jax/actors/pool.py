@@ -166,8 +166,7 @@ class ActorPool:
         requests: list[Request] = []
         full: list[Full] = []
         if self._inline:
-            notes = self._workers[0].receive() or []
-            self._sort(0, notes, requests, full)
+            self._sort(0, self._workers[0].receive() or [], requests, full)
             return requests, full
         with self.timers("wait_for_workers"):
             ready = self._poll.poll(timeout_s * 1000)
@@ -260,7 +259,7 @@ class ActorPool:
                 full.append(Full(index, group, slot))
 
     def _replace_hung(self, now: float) -> None:
-        for index, worker in enumerate(self._workers):
+        for index in range(len(self._workers)):
             beat = int(self._slab["beat"][index])
             last, since = self._beats[index]
             if beat != last or (beat > 0 and not self._slab["busy"][index]):

@@ -6,14 +6,14 @@
     observation, info = env.reset(seed=7)       # the same seed is the same game, on any machine and any day
     observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
 
-Ids are `motif_jax/` and the published name, see `tasks.TASKS`; `motif_jax/Toy-v0` is the toy world. Keyword arguments are
-those of `vector.GameSettings`, and `observations`, names from `observations.OBSERVATIONS` and `EVENTS`.
+Ids are `motif_jax/` and the published name, see `tasks.TASKS`; `motif_jax/Toy-v0` is the toy world. Keyword arguments
+are those of `vector.GameSettings`, and `observations`, names from `observations.OBSERVATIONS` and `EVENTS`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -31,7 +31,7 @@ TERMINAL = ("tty_chars", "tty_colors", "tty_cursor")
 class GymGame(gymnasium.Env):
     """One game with gymnasium's interface; see the module docstring."""
 
-    metadata = {"render_modes": ["human", "ansi"], "render_fps": 10}
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["human", "ansi"], "render_fps": 10}
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class GymGame(gymnasium.Env):
             self.render()
         return observation, reward, terminated, truncated, self._info()
 
-    def render(self) -> str | None:
+    def render(self) -> str | None:  # type: ignore[override]
         """The terminal: printed in colour, or returned as plain text (mode `ansi`)."""
         frame = self._game.last_frame if self._game.end else self._game.buffers
         if self.render_mode == "ansi":

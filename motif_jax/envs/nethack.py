@@ -36,6 +36,7 @@ ACTION_NAMES = tuple(action.name.lower() for action in ACTIONS)
 YES = KEYS.index(ord("y"))  # also: move north-west
 
 SPACE, ESCAPE = ord(" "), 27
+MESSAGE_BYTES, NUL = 256, b"\0"
 EAT_PROMPT = b"What do you want to eat"
 DESCEND = b"You descend the stairs"
 LEFT_TO_PLAYER = (b"eat", b"attack", b"direction?", b"pray")
@@ -46,7 +47,7 @@ HALLUCINATING = 512
 # internal
 IN_QUESTION, IN_LINE, AT_PAGE = 1, 2, 3
 # program_state
-GAME_OVER, IN_MOVELOOP = 0, 3
+IN_MOVELOOP, WORTH_SAVING = 3, 5
 
 BLANK_GLYPH = nethack.GLYPH_CMAP_OFF
 ORACLE_GLYPH = next(
@@ -84,6 +85,7 @@ class NetHackGame:
         self.task = task
         self._max_steps = max_episode_steps
         self._penalty_mode, self._penalty_step = penalty_mode, penalty_step
+        self._constant_penalty = penalty_mode == "constant"
         self._reference_sober = reference_sober
 
         self._engine = nethack.Nethack(
@@ -132,7 +134,7 @@ class NetHackGame:
         self._max_depth = self._blstats[DEPTH]
         self._explored: dict[tuple[int, int], int] = {}
         self._here = self._blstats[BRANCH], self._blstats[STAIRS_LEVEL]
-        self.message = bytes(self._message)
+        self.message = bytes(self._message).rstrip(NUL)
         self.message_counts = {self.message: 1}
         self.message_count = 1
 
@@ -152,15 +154,15 @@ class NetHackGame:
         if internal[AT_PAGE] or internal[IN_QUESTION] or internal[IN_LINE]:
             message = self._settle()
         else:
-            message = bytes(self._message)
+            message = bytes(self._message).rstrip(NUL)
         self.message = message
         counts = self.message_counts
         self.message_count = counts[message] = counts.get(message, 0) + 1
         self.steps += 1
 
-        if raw.done():
+        if not self._program_state[WORTH_SAVING] and raw.done():  # asking the engine takes five times as long
             self.end = EndStatus.DEATH
-            self.last_frame["message"][:] = np.frombuffer(message, np.uint8)
+            self.last_frame["message"][:] = np.frombuffer(message.ljust(MESSAGE_BYTES, NUL), np.uint8)
             reward = step_penalty(self._penalty_mode, 0, self._penalty_step) if self._is_score else 0.0
         else:
             here = blstats[BRANCH], blstats[STAIRS_LEVEL]
@@ -173,7 +175,8 @@ class NetHackGame:
                 reward = float(score - self._score)
                 self._frozen = self._frozen + 1 if turns == self._turns else 0
                 self._score, self._turns = score, turns
-                reward += step_penalty(self._penalty_mode, self._frozen, self._penalty_step)
+                if self._frozen or not self._constant_penalty:
+                    reward += step_penalty(self._penalty_mode, self._frozen, self._penalty_step)
             else:
                 reward = self._goal_reward(message)
             if not self.end and self.steps >= self._max_steps:
@@ -238,10 +241,10 @@ class NetHackGame:
         shown = b""
         while not raw.done():
             if internal[AT_PAGE]:
-                page = bytes(self._message)
+                page = bytes(self._message).rstrip(NUL)
                 if DESCEND in page:
                     descended = page
-                if page[0]:  # later pages of the end (inventory, tombstone) have no message, at last no bottom line
+                if page:  # later pages of the end (inventory, tombstone) have no message, at last no bottom line
                     shown = page
                     self._keep_frame()
                 raw.step(SPACE)
@@ -254,11 +257,11 @@ class NetHackGame:
                         raw.step(ESCAPE)
                 break
         if raw.done():
-            return shown or bytes(self._message)
+            return shown
         if descended:
-            self._message[:] = descended
+            self._message[:] = descended.ljust(MESSAGE_BYTES, NUL)
             return descended
-        return bytes(self._message)
+        return bytes(self._message).rstrip(NUL)
 
     def _keep_frame(self) -> None:
         self._last_blstats[:] = self._blstats

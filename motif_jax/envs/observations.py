@@ -134,6 +134,7 @@ class Observer:
             self._crops.append((key, windows, BLANK[source]))
         if crops:
             self._columns = columns
+            self._last_whole = columns - CROP + HERO_COLUMN  # the hero's last column with all of the crop on the screen
             first_row = 0 if screen == "terminal" else 1
             corner = MARGIN - (HERO_ROW - 1 + first_row) * columns - HERO_COLUMN
             self._corners = [corner + game * frames.screens[source].shape[1] for game in range(frames.num_games)]
@@ -156,17 +157,20 @@ class Observer:
         if self._vector:
             scale_blstats(self._arrays["blstats"], out=rows["vector"])
         if self._count:
-            rows["message_count"][:] = counts
+            row = rows["message_count"]
+            for game, count in enumerate(counts):  # a list is assigned no faster
+                row[game] = count
 
     def _crop(self, rows: dict[str, np.ndarray]) -> None:
-        columns = self._columns
-        for game, (corner, blstats) in enumerate(zip(self._corners, self._blstats, strict=True)):
+        columns, last_whole = self._columns, self._last_whole
+        targets = [(rows[key], windows) for key, windows, _ in self._crops]
+        for game, blstats in enumerate(self._blstats):
             x = blstats[0]
-            start = corner + columns * blstats[1] + x
+            start = self._corners[game] + columns * blstats[1] + x
             # One plain copy per game beats one indexed gather for all: NumPy's gather takes 3 us to set up.
-            for key, windows, _ in self._crops:
-                rows[key][game] = windows[start]
-            if x < HERO_COLUMN or x > columns - CROP + HERO_COLUMN:  # the window wraps into the neighbouring lines
+            for row, windows in targets:
+                row[game] = windows[start]
+            if x < HERO_COLUMN or x > last_whole:  # the window wraps into the neighbouring lines
                 for key, _, blank in self._crops:
                     rows[key][game, :, : max(HERO_COLUMN - x, 0)] = blank
                     rows[key][game, :, min(columns - x + HERO_COLUMN, CROP) :] = blank
@@ -178,4 +182,6 @@ class Observer:
             for game, last in ends.items():
                 rows[key][game] = last[name]
         if self._event_count:
-            rows[EVENT_COUNT][:] = counts
+            row = rows[EVENT_COUNT]
+            for game, count in enumerate(counts):
+                row[game] = count

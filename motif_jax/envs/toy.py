@@ -87,14 +87,14 @@ class ToyGame:
         """Nothing to free."""
 
     def _show(self, text: bytes) -> None:
-        self.message = text.ljust(256, b"\0")
+        self.message = text
         self.message_count = self.message_counts[self.message] = self.message_counts.get(self.message, 0) + 1
         cells = {(x, y): (".", GREY) for x in range(SIZE) for y in range(SIZE)}
         cells[self._stairs] = (">", GREY)
         cells[self._hero] = ("@", WHITE)
         for key, array in self.buffers.items():
             if key == "message":
-                array[:] = np.frombuffer(self.message, np.uint8)
+                array[:] = np.frombuffer(text.ljust(256, b"\0"), np.uint8)
             elif key == "blstats":
                 array[:] = 0
                 array[:2] = LEFT + self._hero[0], TOP - 1 + self._hero[1]  # map row = terminal row - 1

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from motif_jax.envs.observations import Frames, Observer, frame_keys
-from motif_jax.envs.tasks import PENALTY_MODES, get_task
 from motif_jax.envs.seeding import GameSeed, Stream, game_seed
+from motif_jax.envs.tasks import PENALTY_MODES, get_task
 from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo, UserError
 
 SCREENS = ("terminal", "map")
@@ -60,7 +60,10 @@ class GameSettings(NamedTuple):
         """Refuses settings that no game can have."""
         if self.task != "toy" and ":" not in self.task:
             get_task(self.task)
-        for name, value, known in (("screen", self.screen, SCREENS), ("penalty_mode", self.penalty_mode, PENALTY_MODES)):
+        for name, value, known in (
+            ("screen", self.screen, SCREENS),
+            ("penalty_mode", self.penalty_mode, PENALTY_MODES),
+        ):
             if value not in known:
                 raise UserError(f"unknown {name} {value!r} (--config.env.{name}): choose one of {', '.join(known)}")
         if self.max_episode_steps < 1:
@@ -157,15 +160,13 @@ class GameVector:
         `terminated` and `truncated` are only written where they are true: their rows must come in cleared.
         """
         stepping = self._stepping
-        counts = self._counts
-        rewards, ends = [], {}
+        counts, rewards, ends = self._counts, rows["reward"], {}
         for index, (game, action) in enumerate(zip(self.games, actions, strict=True)):
             stepping[0] = index
-            rewards.append(game.step(action))
+            rewards[index] = game.step(action)
             counts[index] = game.message_count
             if game.end:
                 ends[index] = game.last_frame
-        rows["reward"][:] = rewards
         self.observer.record_events(rows, counts, ends)
         if self._any_first:
             self.first[:] = False

@@ -1,10 +1,10 @@
 """Opening a dataset of pairs: ours or the published one, checked before anything is made of it.
 
-    data/message.npy [N, 2, L, 256] uint8      data/blstats.npy [N, 2, L, 27] integers     data/rewards.npy [N, 2, L]
-    data/tty_chars.npy, tty_colors.npy [N, 2, L, 24, 80]                                   (those that are there)
-    info/score.npy, turns.npy, experience_level.npy, character.npy, ... [N, 2]             (those that are there)
-    preference/<name>.npy [N] int8: 0 first, 1 second, 2 tie, 3 unknown
-    index/captions.npy [U, 256], counts.npy [U], caption_id.npy [N, 2, L] int32            (made when missing)
+data/message.npy [N, 2, L, 256] uint8      data/blstats.npy [N, 2, L, 27] integers     data/rewards.npy [N, 2, L]
+data/tty_chars.npy, tty_colors.npy [N, 2, L, 24, 80]                                   (those that are there)
+info/score.npy, turns.npy, experience_level.npy, character.npy, ... [N, 2]             (those that are there)
+preference/<name>.npy [N] int8: 0 first, 1 second, 2 tie, 3 unknown
+index/captions.npy [U, 256], counts.npy [U], caption_id.npy [N, 2, L] int32            (made when missing)
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class PairDataset:
         if not self.data:
             raise UserError(f"dataset {str(self.path)!r} has no data/*.npy ({FLAG})")
         first = next(iter(self.data.values()))
-        self.num_pairs, self.length = (first.shape[0], first.shape[2]) if first.ndim >= 3 else (0, 0)
+        self.num_pairs: int = first.shape[0] if first.ndim >= 3 else 0
+        self.length: int = first.shape[2] if first.ndim >= 3 else 0
         for key, array in self.data.items():
             tail, kinds = DATA.get(key, (array.shape[3:], "iufbUS"))
             self._check(f"data/{key}.npy", array, (self.num_pairs, 2, self.length, *tail), kinds)

@@ -19,14 +19,14 @@ import numpy as np
 from motif_jax.files import write_json
 from motif_jax.preferences.pairs import Episode, cut, places, stretch_starts
 from motif_jax.preferences.store import PairDataset
-from motif_jax.structs import UserError
+from motif_jax.structs import ArraySpec, UserError
 
 DATA_SPECS = {
-    "message": ((256,), np.uint8),
-    "blstats": ((27,), np.int32),
-    "rewards": ((), np.float32),
-    "tty_chars": ((24, 80), np.uint8),
-    "tty_colors": ((24, 80), np.int8),
+    "message": ArraySpec((256,), "uint8"),
+    "blstats": ArraySpec((27,), "int32"),
+    "rewards": ArraySpec((), "float32"),
+    "tty_chars": ArraySpec((24, 80), "uint8"),
+    "tty_colors": ArraySpec((24, 80), "int8"),
 }
 INFO = ("score", "turns", "experience_level", "max_depth", "steps", "episode")
 SPARE_BYTES = 64 * 2**20  # to leave free on the disk
@@ -47,17 +47,19 @@ class PairWriter:
         self.path, self.partial = path, path.with_name(path.name + ".partial")
         self._length, self._keys, self._seed, self._keep_empty = length, keys, seed, keep_empty
         self._places = places(seed, num_pairs)
-        shapes = {f"data/{key}": (*(num_pairs, 2, length, *DATA_SPECS[key][0]), DATA_SPECS[key][1]) for key in keys}
-        shapes |= {f"info/{key}": (num_pairs, 2, np.int64) for key in INFO}
-        shapes |= {"info/start": (num_pairs, 2, np.int32), "info/character": (num_pairs, 2, "<U16")}
-        self.progress = self._read_progress()
-        self._arrays: dict[str, np.ndarray] = {}
-        if self.progress is None:
-            self._make_room(shapes)
-            self.progress = {"moments": 0, "next_episode": 0, "steps": 0, "given_up": []}
+        specs = {
+            f"data/{key}": ArraySpec((num_pairs, 2, length, *DATA_SPECS[key].shape), DATA_SPECS[key].dtype)
+            for key in keys
+        }
+        specs |= {f"info/{key}": ArraySpec((num_pairs, 2), "int64") for key in INFO}
+        specs["info/start"] = ArraySpec((num_pairs, 2), "int32")
+        specs["info/character"] = ArraySpec((num_pairs, 2), "<U16")
+        progress = self._read_progress()
+        if progress is None:
+            self._make_room(sum(spec.nbytes for spec in specs.values()))
+        self.progress = progress or {"moments": 0, "next_episode": 0, "steps": 0, "given_up": []}
         mode = "r+" if self.progress["moments"] else "w+"
-        for name, (*shape, dtype) in shapes.items():
-            self._arrays[name] = self._open(name, tuple(shape), np.dtype(dtype), mode)
+        self._arrays = {name: self._open(name, spec, mode) for name, spec in specs.items()}
         if mode == "w+":
             self.commit()
 
@@ -95,7 +97,7 @@ class PairWriter:
     def commit(self) -> None:
         """Makes what was added so far final: it survives even a power cut."""
         for array in self._arrays.values():
-            array.flush()  # type: ignore[attr-defined]
+            array.flush()
         write_json(self.partial / "progress.json", self.progress)
 
     def finish(self, facts: dict[str, Any]) -> PairDataset:
@@ -133,8 +135,7 @@ class PairWriter:
         except ValueError as error:
             raise UserError(f"{str(file)!r} is damaged; remove {str(self.partial)!r} to start over") from error
 
-    def _make_room(self, shapes: dict[str, tuple]) -> None:
-        needed = sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for *shape, dtype in shapes.values())
+    def _make_room(self, needed: int) -> None:
         self.partial.mkdir(parents=True)
         free = shutil.disk_usage(self.partial).free
         if needed + SPARE_BYTES > free:
@@ -144,15 +145,15 @@ class PairWriter:
                 f"{free / 2**20:,.0f} MiB left (--config.collect.num_pairs, --workdir)"
             )
 
-    def _open(self, name: str, shape: tuple[int, ...], dtype: np.dtype, mode: str) -> np.ndarray:
+    def _open(self, name: str, spec: ArraySpec, mode: str) -> np.memmap:
         file = self.partial / f"{name}.npy"
         file.parent.mkdir(exist_ok=True)
         if mode == "r+":
-            array = np.load(file, mmap_mode="r+", allow_pickle=False)
-            if array.shape != shape or array.dtype != dtype:
+            array = np.lib.format.open_memmap(file, "r+")
+            if array.shape != spec.shape or array.dtype != spec.dtype:
                 raise UserError(f"{str(file)!r} does not fit this run; remove {str(self.partial)!r} to start over")
             return array
-        array = np.lib.format.open_memmap(file, "w+", dtype, shape)
+        array = np.lib.format.open_memmap(file, "w+", np.dtype(spec.dtype), spec.shape)
         with open(file, "r+b") as handle:
             os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)  # a full disk says so now, not in mid-write
         return array

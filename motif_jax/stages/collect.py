@@ -149,7 +149,8 @@ def check(config: ConfigDict) -> None:
     if not 0 <= section.keep_empty <= 1:
         raise UserError(f"keep_empty must be between 0 and 1, not {section.keep_empty} (--config.collect.keep_empty)")
     if section.hang_timeout_s <= 0:
-        raise UserError(f"hang_timeout_s must be positive, not {section.hang_timeout_s} (--config.collect.hang_timeout_s)")
+        value = section.hang_timeout_s
+        raise UserError(f"hang_timeout_s must be positive, not {value} (--config.collect.hang_timeout_s)")
 
 
 class EpisodeQueue:
@@ -210,7 +211,7 @@ def adopt(config: ConfigDict, target: Path) -> None:
             (partial / folder / file.name).symlink_to(file.resolve())
     if (source / "preference").is_dir():
         shutil.copytree(source / "preference", partial / "preference")
-    table, ids = PairDataset(partial).captions()
+    table, _ = PairDataset(partial).captions()
     facts: dict[str, Any] = {"source": str(source.resolve()), "num_pairs": len(dataset)}
     facts |= {"segment_length": dataset.length, "distinct_captions": len(table)}
     write_json(partial / "dataset.json", facts)
@@ -225,8 +226,8 @@ def describe(dataset: PairDataset) -> str:
     table, ids = dataset.captions()
     same = float((ids[:, 0] == ids[:, 1]).all(-1).mean())
     return (
-        f"{len(dataset):,} pairs of {dataset.length} step{'s' * (dataset.length > 1)}, {len(table):,} distinct messages, "
-        f"{same:.0%} of the pairs say the same on both sides"
+        f"{len(dataset):,} pairs of {dataset.length} step{'s' * (dataset.length > 1)}, {len(table):,} distinct "
+        f"messages, {same:.0%} of the pairs say the same on both sides"
     )
 
 

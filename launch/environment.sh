@@ -1,0 +1,56 @@
+# Sourced by the other scripts: makes sure of a Python environment with this project in it, and activates it.
+#
+#   PYTHON=python3.13   which Python to build it from (default: the newest that is found, 3.11 at least)
+#   VENV=.venv-3.13     where to build it (default: .venv; an environment that is already active is used as it is)
+#
+# The second start takes no time: a stamp tells for which requirements the environment was last installed.
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+say() { printf '\033[1m== %s\033[0m\n' "$*"; }
+fail() { printf 'motif_jax: %s\n' "$*" >&2; exit 2; }
+
+find_python() {
+  local name
+  for name in ${PYTHON:-python3.13 python3.12 python3.11 python3}; do
+    if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
+      command -v "$name"
+      return
+    fi
+  done
+  return 1
+}
+
+make_environment() {
+  local python
+  python=$(find_python) || fail "no Python 3.11 or newer was found; install one, or name it: PYTHON=/path/to/python3"
+  say "making a virtual environment in $VENV with $("$python" --version)"
+  if ! "$python" -c 'import ensurepip' >/dev/null 2>&1; then # Debian keeps it in a package of its own
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+      say "installing python3-venv"
+      apt-get update -qq && apt-get install -y -qq python3-venv
+    else
+      fail "this Python cannot make virtual environments; run: sudo apt-get install python3-venv"
+    fi
+  fi
+  "$python" -m venv "$VENV"
+}
+
+# install EXTRAS: installs the project, with these extras, unless that has been done.
+install() {
+  local stamp wanted
+  stamp="$VIRTUAL_ENV/.motif_jax"
+  wanted="$1 $PWD $(cat setup.cfg pyproject.toml launch/constraints.txt | cksum)"
+  if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then return; fi
+  say "installing motif_jax[$1] and what it needs (a few minutes the first time)"
+  python -m pip install --disable-pip-version-check --progress-bar on -c launch/constraints.txt -e ".[$1]"
+  printf '%s' "$wanted" > "$stamp"
+}
+
+if [ -z "${VIRTUAL_ENV:-}" ]; then
+  VENV=${VENV:-.venv}
+  [ -x "$VENV/bin/python" ] && "$VENV/bin/python" -c '' 2>/dev/null || { rm -rf "$VENV"; make_environment; }
+  # shellcheck disable=SC1091
+  source "$VENV/bin/activate"
+fi

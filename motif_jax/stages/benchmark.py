@@ -1,0 +1,80 @@
+"""Benchmark: measures this machine, prints a table, and recommends numbers of workers and games.
+
+Every figure is the median of several repeats, taken in turn with those that it is compared with, because machines are
+shared and their speed drifts. Rows of `benchmark.json` are `{name, value, unit, sizes}`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from motif_jax.files import write_json
+from motif_jax.structs import UserError
+
+MATERIAL = ()
+PARTS = {"env": "motif_jax.stages.measure_env"}
+
+
+class Row(NamedTuple):
+    """One measured figure."""
+
+    name: str
+    value: float
+    unit: str
+    sizes: dict[str, Any]  # what it was measured on
+
+
+def artefacts(workdir: Path) -> list[Path]:
+    """Nothing that a later run must agree with."""
+    return []
+
+
+def is_complete(workdir: Path) -> bool:
+    """Never: to measure again is the point."""
+    return False
+
+
+def check(config: ConfigDict) -> None:
+    """Refuses unknown parts."""
+    for part in config.benchmark.parts:
+        if part not in PARTS:
+            raise UserError(f"unknown part {part!r} (--config.benchmark.parts): choose from {', '.join(PARTS)}")
+
+
+def run(config: ConfigDict, workdir: Path) -> None:
+    """Measures the parts and writes `workdir/benchmark.json`."""
+    machine = describe_machine()
+    print(f"benchmark: {machine}")
+    rows: list[Row] = []
+    for part in config.benchmark.parts:
+        rows += importlib.import_module(PARTS[part]).measure(config, workdir)
+    write_json(workdir / "benchmark.json", {"machine": machine, "rows": [row._asdict() for row in rows]})
+    print(f"benchmark: written to {workdir / 'benchmark.json'}")
+
+
+def say(row: Row) -> Row:
+    """Prints a row as soon as it is known."""
+    value = f"{row.value:,.0f}" if abs(row.value) >= 100 else f"{row.value:,.2f}"
+    sizes = ", ".join(f"{name} {value}" for name, value in row.sizes.items())
+    print(f"  {row.name:34} {value:>12} {row.unit:16} {sizes}", flush=True)
+    return row
+
+
+def describe_machine() -> str:
+    """Processor, cores, memory, Python."""
+    model = platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+        memory = f", {os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
+    except (OSError, ValueError):
+        memory = ""
+    return f"{model}, {os.cpu_count()} cores{memory}, Python {platform.python_version()}"
