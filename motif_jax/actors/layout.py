@@ -50,7 +50,7 @@ class Layout(NamedTuple):
             "playing": ArraySpec(games, "int64"),  # episode of each game + 1, so that 0 is none
             "stepping": ArraySpec(games[:2], "int64"),  # game inside the engine now + 1
             "beat": ArraySpec((self.num_workers,), "int64"),  # grows with every sign of life
-            "busy": ArraySpec((self.num_workers,), "int64"),  # 0 while waiting for the parent
+            "handled": ArraySpec((self.num_workers,), "int64"),  # notes of the parent that were seen to
         }
 
     def row_specs(self) -> dict[str, tuple[int, ArraySpec]]:

@@ -28,6 +28,7 @@ class ProcessWorker:
     def __init__(self, layout: Layout, slab: Slab, index: int):
         self.index = index
         self._layout = layout
+        self._closed = False
         worker_in, self._out = os.pipe()
         self.notes, worker_out = os.pipe()  # `notes` is what the pool polls
         self.started = time.monotonic()
@@ -55,7 +56,7 @@ class ProcessWorker:
             self.process.stdin.write(json.dumps(start).encode())
             self.process.stdin.close()
 
-    def send(self, op: Op, group: int, slot: int = 0) -> None:
+    def send(self, op: Op, group: int, slot: int) -> None:
         """Writes one note."""
         with contextlib.suppress(BrokenPipeError):  # likewise
             os.write(self._out, NOTE.pack(op, group, slot))
@@ -81,22 +82,19 @@ class ProcessWorker:
     def kill(self) -> int:
         """Ends the process at once and forgets it; how it ended (negative: by that signal)."""
         self.process.kill()
-        status = self.process.wait()
-        self._close_pipes()
-        return status
+        self.close(time.monotonic())
+        return self.process.wait()
 
     def close(self, deadline: float) -> None:
         """Lets the process end by itself until `deadline`, then kills it."""
-        os.close(self._out)
+        if self._closed:
+            return
+        self._closed = True
+        os.close(self._out)  # which it takes as the end
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(max(0.0, deadline - time.monotonic()))
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        os.close(self.notes)
-
-    def _close_pipes(self) -> None:
-        os.close(self._out)
+        self.process.kill()
+        self.process.wait()
         os.close(self.notes)
 
 
@@ -109,7 +107,7 @@ class InlineWorker:
         self._outbox: list[Note] = []
         self._worker = Worker(layout, slab, index, lambda op, group, slot: self._outbox.append((op, group, slot)))
 
-    def send(self, op: Op, group: int, slot: int = 0) -> None:
+    def send(self, op: Op, group: int, slot: int) -> None:
         """Notes wait until the pool polls."""
         self._inbox.append((op, group, slot))
 

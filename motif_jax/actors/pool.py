@@ -129,6 +129,7 @@ class ActorPool:
         self._step: dict[tuple[int, int], int] = {}
         self._blame: collections.Counter[int] = collections.Counter()
         self._failures = [0] * self.layout.num_workers
+        self._sent = [0] * self.layout.num_workers  # notes to each worker
         self._beats = [(0, time.monotonic())] * self.layout.num_workers
         self._next_check = time.monotonic() + 0.5
         self._poll = select.poll()
@@ -197,7 +198,7 @@ class ActorPool:
             self._slab["actions"][request.worker, request.group] = actions[rows]
             for key, values in (outputs or {}).items():
                 self.rollouts[key][request.slot, request.step] = values[rows]
-            self._workers[request.worker].send(Op.ACT, request.group)
+            self._send(request.worker, Op.ACT, request.group)
 
     def release(self, full: Full) -> None:
         """Gives a slot back. Any thread may."""
@@ -237,6 +238,10 @@ class ActorPool:
             self._needy.extend([(index, group)] * SLOTS_PER_GROUP)
         return worker
 
+    def _send(self, index: int, op: Op, group: int, slot: int = 0) -> None:
+        self._workers[index].send(op, group, slot)
+        self._sent[index] += 1
+
     def _grant(self) -> None:
         while self._released:
             self._free.append(self._released.popleft())
@@ -244,7 +249,7 @@ class ActorPool:
             index, group = self._needy.popleft()
             slot = self._free.popleft()
             self._held[index, group].append(slot)
-            self._workers[index].send(Op.SLOT, group, slot)
+            self._send(index, Op.SLOT, group, slot)
 
     def _sort(self, index: int, notes: list[tuple[int, int, int]], requests: list[Request], full: list[Full]) -> None:
         for op, group, slot in notes:
@@ -262,7 +267,8 @@ class ActorPool:
         for index in range(len(self._workers)):
             beat = int(self._slab["beat"][index])
             last, since = self._beats[index]
-            if beat != last or (beat > 0 and not self._slab["busy"][index]):
+            idle = self._slab["handled"][index] == self._sent[index]  # it has nothing to do, and need not show life
+            if beat != last or (beat and idle):
                 self._beats[index] = (beat, now)
             elif now - since > (self._hang_timeout_s if beat else START_TIMEOUT_S):
                 self._replace(index)
@@ -292,6 +298,7 @@ class ActorPool:
                     self.given_up.append(episode)
         self._slab["stepping"][index] = 0
         self._slab["beat"][index] = 0
-        self._slab["busy"][index] = 1
+        self._slab["handled"][index] = 0
+        self._sent[index] = 0
         self._needy = collections.deque(need for need in self._needy if need[0] != index)
         self._workers[index] = self._start(index)

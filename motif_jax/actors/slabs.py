@@ -28,10 +28,8 @@ class Slab:
         self.file = _anonymous_file() if file is None else file
         if file is None:
             os.ftruncate(self.file, self.size)
-        self._mapping = mmap.mmap(self.file, self.size)
-        self.arrays = {
-            name: np.ndarray(spec.shape, spec.dtype, self._mapping, offsets[name]) for name, spec in specs.items()
-        }
+        mapping = mmap.mmap(self.file, self.size)  # kept alive by the arrays that look into it
+        self.arrays = {name: np.ndarray(spec.shape, spec.dtype, mapping, offsets[name]) for name, spec in specs.items()}
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self.arrays[name]

@@ -12,7 +12,6 @@ import functools
 import gc
 import json
 import os
-import select
 import signal
 import sys
 import traceback
@@ -189,19 +188,15 @@ def main() -> None:
 
 
 def _serve(worker: Worker, slab: Slab, index: int, notes_in: int) -> None:
-    busy = memoryview(slab["busy"][index : index + 1])
-    waiting = select.poll()
-    waiting.register(notes_in, select.POLLIN)
+    handled = memoryview(slab["handled"][index : index + 1])
     while True:
-        busy[0] = 0
-        waiting.poll()
-        busy[0] = 1
         data = os.read(notes_in, 512 * NOTE.size)  # notes are written whole, so only whole ones are read
         if not data:  # the parent closed the pool, or is gone
             worker.close()
             return
         for op, group, slot in NOTE.iter_unpack(data):
             worker.handle(op, group, slot)
+            handled[0] += 1
 
 
 def layout_from_json(fields: dict) -> Layout:

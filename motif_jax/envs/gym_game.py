@@ -13,7 +13,7 @@ are those of `vector.GameSettings`, and `observations`, names from `observations
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -31,7 +31,7 @@ TERMINAL = ("tty_chars", "tty_colors", "tty_cursor")
 class GymGame(gymnasium.Env):
     """One game with gymnasium's interface; see the module docstring."""
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["human", "ansi"], "render_fps": 10}
+    metadata = {"render_modes": ["human", "ansi"], "render_fps": 10}  # noqa: RUF012  (gymnasium declares it so)
 
     def __init__(
         self,

@@ -117,7 +117,7 @@ class GameVector:
           seed, stream: with an episode's number, say which game it is.
           next_episode: number of the episode that game i plays next; by default 0, 1, 2, ... as they are asked for.
           extra_frames: raw arrays wanted besides those that the observations need (for a player or a renderer).
-          stepping: a writable sequence whose first item is kept at the number of the game being stepped.
+          stepping: a writable sequence whose first item is kept at the index of the game being stepped, plus 1.
         """
         observations = tuple(observations)
         keys = frame_keys((*observations, *extra_frames), settings.screen)
@@ -137,7 +137,7 @@ class GameVector:
     def reset(self) -> None:
         """Starts an episode in every game."""
         for index in range(len(self.games)):
-            self._stepping[0] = index
+            self._stepping[0] = index + 1
             self._start(index)
         self.first[:] = self._any_first = True
 
@@ -162,7 +162,7 @@ class GameVector:
         stepping = self._stepping
         counts, rewards, ends = self._counts, rows["reward"], {}
         for index, (game, action) in enumerate(zip(self.games, actions, strict=True)):
-            stepping[0] = index
+            stepping[0] = index + 1
             rewards[index] = game.step(action)
             counts[index] = game.message_count
             if game.end:
@@ -178,7 +178,7 @@ class GameVector:
             rows["truncated" if cut else "terminated"][index] = True
             self.finished.append((index, game.info()))
             self.first[index] = self._any_first = True
-            stepping[0] = index
+            stepping[0] = index + 1
             self._start(index)
 
     def close(self) -> None:

@@ -1,0 +1,120 @@
+"""From full slots to batches: a thread that stacks rollouts and keeps a bounded queue of them before the learner.
+
+When the queue is full nothing is taken from the slots, so the workers run out of free ones and wait: the games can
+never be more than `depth` batches ahead of the learner.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from motif_jax.actors.pool import ActorPool, Ended, Full
+from motif_jax.metrics import Timers
+
+TICK_S = 0.2  # how often a blocked thread looks whether it shall stop
+
+
+class Batch(NamedTuple):
+    """Rollouts side by side."""
+
+    arrays: Any  # what `place` made of {key: [T or T + 1, B, ...]}
+    episodes: list[Ended]  # those that ended in it
+    steps: int  # T * B
+
+
+class Handoff:
+    """Collects full slots into batches; use as a context manager."""
+
+    def __init__(
+        self,
+        pool: ActorPool,
+        rollouts_per_batch: int,
+        *,
+        depth: int = 1,
+        place: Callable[[dict[str, np.ndarray]], Any] = lambda arrays: arrays,
+    ):
+        """Starts the thread.
+
+        Args:
+          pool: where the slots belong.
+          rollouts_per_batch: slots that make a batch; each is one group's rollout.
+          depth: batches that may wait.
+          place: puts the arrays where the learner wants them, in the hand-off's own thread.
+        """
+        self.timers = Timers()
+        self._pool, self._size, self._place = pool, rollouts_per_batch, place
+        self._incoming: queue.SimpleQueue[Full | None] = queue.SimpleQueue()
+        self._ready: queue.Queue[Batch] = queue.Queue(depth)
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="handoff", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Handoff:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def depth(self) -> int:
+        """Batches that wait now."""
+        return self._ready.qsize()
+
+    def offer(self, full: Full) -> None:
+        """Takes a full slot; it is released when it has been copied into a batch."""
+        self._incoming.put(full)
+
+    def get(self, timeout_s: float) -> Batch | None:
+        """The next batch, or None if there is none in time. An error of the thread is raised here."""
+        with self.timers("wait_for_batch"):
+            try:
+                return self._ready.get(timeout=timeout_s)
+            except queue.Empty:
+                if self._error is not None:
+                    raise RuntimeError("the hand-off from games to learner failed") from self._error
+                return None
+
+    def close(self) -> None:
+        """Ends the thread; batches that wait are dropped."""
+        self._stop.set()
+        self._incoming.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                batch = self._collect()
+                with self.timers("wait_for_learner"):
+                    while batch is not None and not self._stop.is_set():
+                        try:
+                            self._ready.put(batch, timeout=TICK_S)
+                            break
+                        except queue.Full:
+                            continue
+        except BaseException as error:  # handed to the thread that reads batches
+            self._error = error
+
+    def _collect(self) -> Batch | None:
+        fulls: list[Full] = []
+        with self.timers("wait_for_rollouts"):
+            while len(fulls) < self._size:
+                full = self._incoming.get()
+                if full is None:
+                    return None
+                fulls.append(full)
+        with self.timers("stack"):
+            rollouts = self._pool.rollouts
+            arrays = {key: np.concatenate([array[full.slot] for full in fulls], 1) for key, array in rollouts.items()}
+            episodes = [ended for full in fulls for ended in self._pool.ended(full)]
+            for full in fulls:
+                self._pool.release(full)
+        with self.timers("place"):
+            placed = self._place(arrays)
+        layout = self._pool.layout
+        return Batch(placed, episodes, layout.rollout_length * layout.group_size * len(fulls))

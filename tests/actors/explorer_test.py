@@ -1,0 +1,103 @@
+"""Scripted players and their paths."""
+
+import random
+
+import numpy as np
+import pytest
+
+from motif_jax.actors.paths import DIAGONAL, STEPS, beside, path_to, shift, squares
+from motif_jax.actors.players import make_player, parse_players
+from motif_jax.envs.vector import STEP_SPECS, GameSettings, GameVector
+
+
+def play(player_name: str, episodes: int, max_steps: int) -> list:
+    """The first episodes of that player, alone."""
+    numbers = iter(range(episodes + 1))
+    player = make_player(player_name, 1)
+
+    def begin(game: int) -> int:
+        episode = next(numbers)
+        player.begin(game, vector.seed_of(episode))
+        return episode
+
+    settings = GameSettings(max_episode_steps=max_steps)
+    vector = GameVector(1, settings, (), seed=1, next_episode=begin, extra_frames=player.frames)
+    vector.reset()
+    rows = {key: np.zeros((1, *spec.shape), spec.dtype) for key, spec in STEP_SPECS.items()}
+    found = []
+    while len(found) < episodes:
+        vector.step(player.act(vector), rows)
+        found += [info for _, info in vector.finished]
+    return found
+
+
+def test_the_explorer_gets_down():
+    explorer, at_random = play("explorer", 20, 2500), play("random", 8, 2500)
+    assert np.mean([info.max_depth >= 3 for info in explorer]) >= 0.4
+    assert np.mean([info.score for info in explorer]) > 3 * np.mean([info.score for info in at_random])
+
+
+@pytest.mark.quick
+def test_an_episode_is_the_same_wherever_it_is_played():
+    mixed = play("explorer:0.5,random:0.5", 3, 400)
+    assert mixed == play("explorer:0.5,random:0.5", 3, 400)
+    assert mixed[:2] == play("explorer:0.5,random:0.5", 2, 400)
+
+
+@pytest.mark.quick
+def test_shares_are_parsed():
+    assert parse_players("explorer:3,random:1") == {"explorer": 0.75, "random": 0.25}
+    assert parse_players("random") == {"random": 1.0}
+
+
+def slow_distance(start: tuple, goals: set, walkable: set, doors: set) -> int | None:
+    """Breadth-first search, square by square."""
+    seen, edge, distance = {start}, {start}, 0
+    while edge:
+        if edge & goals:
+            return distance
+        reached = set()
+        for x, y in edge:
+            for dx in (-1, 0, 1):
+                for dy in (-1, 0, 1):
+                    to = x + dx, y + dy
+                    if dx and dy and ((x, y) in doors or to in doors):
+                        continue
+                    if to in walkable and to not in seen:
+                        reached.add(to)
+        seen |= reached
+        edge, distance = reached, distance + 1
+    return None
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("seed", range(20))
+def test_paths_are_shortest_and_can_be_walked(seed):
+    rng = random.Random(seed)
+    share = rng.uniform(0.35, 0.9)
+    walkable = {(x, y) for x in range(79) for y in range(21) if rng.random() < share}
+    doors = {square for square in walkable if rng.random() < 0.2}
+    start = rng.choice(sorted(walkable))
+    goals = set(rng.sample(sorted(walkable), 5))
+
+    def bits(set_of: set) -> int:
+        return sum(1 << 80 * y + x for x, y in set_of)
+
+    path = path_to(bits({start}), bits(goals), bits(walkable), bits(doors))
+    distance = slow_distance(start, goals, walkable, doors)
+    assert len(path) == (distance or 0)
+    at = bits({start})
+    for action in path:
+        to = shift(at, STEPS[action])
+        assert to & bits(walkable)
+        assert not (action in DIAGONAL and (at | to) & bits(doors))
+        at = to
+    assert distance is None or at & bits(goals)
+
+
+@pytest.mark.quick
+def test_sets_of_squares_are_bits():
+    mask = np.zeros((21, 79), bool)
+    mask[0, 0] = mask[20, 78] = mask[3, 5] = True
+    assert squares(mask) == 1 | 1 << 80 * 20 + 78 | 1 << 80 * 3 + 5
+    assert bin(beside(1 << 80 * 3 + 5)).count("1") == 9

@@ -1,0 +1,77 @@
+"""From slots to batches."""
+
+import time
+
+import numpy as np
+import pytest
+
+from motif_jax.actors.handoff import Handoff
+from motif_jax.actors.inference import RandomPolicy, answer
+from motif_jax.actors.pool import ActorPool
+from motif_jax.envs.vector import GameSettings
+
+pytestmark = pytest.mark.quick
+
+
+def make_pool() -> ActorPool:
+    return ActorPool(
+        GameSettings(task="toy"), ("message", "chars", "event_message"),
+        num_workers=0, games_per_worker=4, rollout_length=5, spare_slots=4,
+    )  # fmt: skip
+
+
+def test_batches_are_rollouts_side_by_side():
+    policy = RandomPolicy(23)
+    with make_pool() as pool, Handoff(pool, 3, depth=8) as handoff:
+        copies, batches = [], []
+        while len(batches) < 4:
+            requests, fulls = pool.poll()
+            answer(pool, requests, policy)
+            for full in fulls:
+                copies.append({key: array[full.slot].copy() for key, array in pool.rollouts.items()})
+                handoff.offer(full)
+            batch = handoff.get(0.05 if len(copies) >= 3 * (len(batches) + 1) else 0.0)
+            batches += [batch] if batch else []
+        for number, batch in enumerate(batches):
+            parts = copies[3 * number : 3 * number + 3]
+            assert batch.steps == 5 * 2 * 3
+            for key, array in batch.arrays.items():
+                assert np.array_equal(array, np.concatenate([part[key] for part in parts], 1)), key
+        assert batches[0].arrays["chars"].shape == (6, 6, 12, 12)  # T + 1, three rollouts of two games
+        assert batches[0].arrays["reward"].shape == (5, 6)
+        assert {"wait_for_rollouts", "stack", "place", "wait_for_learner"} <= handoff.timers.seconds.keys()
+
+
+def test_a_full_queue_holds_the_games():
+    policy = RandomPolicy(23)
+    with make_pool() as pool, Handoff(pool, 1, depth=1) as handoff:
+        offered, quiet = 0, 0
+        while quiet < 200:
+            requests, fulls = pool.poll()
+            answer(pool, requests, policy)
+            for full in fulls:
+                handoff.offer(full)
+            offered += len(fulls)
+            quiet = 0 if requests or fulls else quiet + 1
+            time.sleep(0.001)
+        # One batch in the queue, one in the thread's hands, and every slot full behind them.
+        assert offered == pool.layout.num_slots + 2
+        assert handoff.depth == 1
+
+
+def test_an_error_in_the_thread_reaches_the_learner():
+    def fail(_):
+        raise ValueError("no such device")
+
+    def drive(pool, handoff):
+        for _ in range(1000):
+            requests, fulls = pool.poll()
+            answer(pool, requests, RandomPolicy(23))
+            for full in fulls:
+                handoff.offer(full)
+            handoff.get(0.01)
+
+    with make_pool() as pool, Handoff(pool, 1, place=fail) as handoff:
+        with pytest.raises(RuntimeError, match="hand-off") as caught:
+            drive(pool, handoff)
+        assert "no such device" in str(caught.value.__cause__)

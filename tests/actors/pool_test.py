@@ -1,0 +1,252 @@
+"""The pool: what it records, and what it survives."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import zlib
+
+import numpy as np
+import pytest
+from conftest import ROOT, children
+
+from motif_jax.actors.inference import RandomPolicy, answer
+from motif_jax.actors.links import WorkerError
+from motif_jax.actors.pool import ActorPool
+from motif_jax.envs.observations import POLICY_OBSERVATIONS
+from motif_jax.envs.vector import STEP_SPECS, GameSettings, GameVector
+from motif_jax.structs import ArraySpec, UserError
+
+ROLLOUT = 8
+
+
+class MessagePolicy:
+    """A policy that depends on what it sees, and stores something: action = checksum of the message + game mod 9."""
+
+    reads = ("message", "blstats")
+
+    def __init__(self):
+        self.outputs = {"value": ArraySpec((), "float32")}
+
+    def __call__(self, observations, first, games):
+        sums = [zlib.crc32(m.tobytes() + b.tobytes()) for m, b in zip(*(observations[key] for key in self.reads))]
+        return np.array([value % 9 for value in sums]), {"value": np.array(sums, np.float32)}
+
+
+def make_pool(task="toy", num_workers=2, games=4, **options) -> ActorPool:
+    options = {"rollout_length": ROLLOUT, "hang_timeout_s": 2.0, "seed": 5} | options
+    settings = GameSettings(task=task, max_episode_steps=options.pop("max_episode_steps", 60))
+    return ActorPool(
+        settings, (*POLICY_OBSERVATIONS, "event_blstats"), num_workers=num_workers, games_per_worker=games, **options
+    )
+
+
+def play(pool, policy, rollouts: int, timeout_s: float = 60.0):
+    """Drives the pool until so many rollouts came; yields each with copies of its arrays."""
+    deadline = time.monotonic() + timeout_s
+    while rollouts:
+        assert time.monotonic() < deadline, "the pool stands still"
+        requests, fulls = pool.poll(0.5)
+        if policy is not None:
+            answer(pool, requests, policy)
+        for full in fulls[:rollouts]:
+            yield full, {key: array[full.slot].copy() for key, array in pool.rollouts.items()}, pool.ended(full)
+            pool.release(full)
+            rollouts -= 1
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_rollouts_are_what_a_lonely_game_would_have_shown(num_workers):
+    """Every step of every rollout, against the same episode played one step at a time in this process."""
+    policy = MessagePolicy()
+    with make_pool("score", num_workers, games=4, outputs=policy.outputs) as pool:
+        streams: dict = {}
+        for full, arrays, ended in play(pool, policy, 40):
+            for game in range(pool.layout.group_size):
+                stream = streams.setdefault((full.worker, full.group, game), [])
+                ends = {at.step: at.info for at in ended if at.game == game}
+                stream += [({key: a[t, game] for key, a in arrays.items()}, ends.get(t)) for t in range(ROLLOUT)]
+                last = {key: a[ROLLOUT, game] for key, a in arrays.items() if len(a) == ROLLOUT + 1}
+                stream[-1][0]["next"] = last
+    compared = 0
+    for stream in streams.values():
+        episode, begin = next(((info.episode, 0) for _, info in stream if info), (None, 0))
+        if episode is None:
+            continue
+        vector = GameVector(1, pool.layout.settings, pool.layout.observations, seed=5, next_episode=lambda _: episode)
+        vector.reset()
+        rows = {k: np.zeros((1, *s.shape), s.dtype) for k, s in (STEP_SPECS | vector.observer.specs).items()}
+        for step, end in stream[begin:]:
+            vector.observe(rows)
+            assert bool(step["first"]) == bool(vector.first[0])
+            for key in ("chars", "colors", "message", "blstats", "message_count"):
+                assert np.array_equal(rows[key][0], step[key]), key
+            value = zlib.crc32(step["message"].tobytes() + step["blstats"].tobytes())
+            assert step["action"] == value % 9
+            assert step["value"] == np.float32(value)
+            rows["terminated"][:] = rows["truncated"][:] = False
+            vector.step([int(step["action"])], rows)
+            for key in ("reward", "terminated", "truncated", "event_message", "event_blstats", "event_message_count"):
+                assert np.array_equal(rows[key][0], step[key]), key
+            compared += 1
+            if end:
+                assert end == vector.finished[0][1]
+                assert step["terminated"] or step["truncated"]
+                break
+    assert compared > 100
+
+
+@pytest.mark.quick
+def test_observation_after_a_rollout_begins_the_next():
+    with make_pool(num_workers=0, games=2) as pool:
+        last: dict = {}
+        for full, arrays, _ in play(pool, RandomPolicy(23), 8):
+            before = last.get(full.group)
+            if before is not None:
+                assert all(
+                    np.array_equal(before[key][ROLLOUT], arrays[key][0]) for key in ("chars", "message", "first")
+                )
+            last[full.group] = arrays
+
+
+@pytest.mark.quick
+def test_every_game_plays_an_episode_of_its_own():
+    with make_pool(num_workers=2, games=4, player="random") as pool:
+        numbers = [at.info.episode for _, _, ended in play(pool, None, 120) for at in ended]
+    assert len(numbers) > 8
+    assert len(set(numbers)) == len(numbers)
+
+
+@pytest.mark.quick
+def test_nothing_is_left_behind():
+    before = children(), set(os.listdir("/dev/shm")), set(os.listdir("/proc/self/fd"))
+    with make_pool() as pool:
+        assert len(pool.processes) == 2
+        for _ in play(pool, RandomPolicy(23), 4):
+            pass
+    after = children(), set(os.listdir("/dev/shm")), set(os.listdir("/proc/self/fd"))
+    assert after == before
+
+
+def test_a_killed_worker_is_replaced_and_the_others_go_on():
+    with make_pool("score", num_workers=2, games=4) as pool:
+        list(play(pool, RandomPolicy(23), 8))
+        victim, survivor = pool.processes
+        os.kill(victim, signal.SIGKILL)
+        start = time.monotonic()
+        seen = set()
+        while seen != {0, 1} or pool.restarts == 0:
+            for full, _, _ in play(pool, RandomPolicy(23), 1):
+                seen = seen | {full.worker} if pool.restarts else seen
+        assert time.monotonic() - start < 20
+        assert pool.restarts == 1
+        assert pool.processes[1] == survivor
+        assert pool.processes[0] != victim
+        assert 0 <= pool.dropped_steps < 4 * ROLLOUT
+        list(play(pool, RandomPolicy(23), 20))  # all slots came back
+
+
+@pytest.mark.parametrize("player", ["", "random"])
+def test_many_kills_lose_no_slot(player):
+    rng = np.random.default_rng(0)
+    with make_pool(num_workers=2, games=4, player=player) as pool:
+        policy = None if player else RandomPolicy(23)
+        for _ in range(6):
+            list(play(pool, policy, int(rng.integers(1, 6))))
+            os.kill(int(rng.choice(pool.processes)), signal.SIGKILL)
+        list(play(pool, policy, 2 * pool.layout.num_slots))
+        assert pool.restarts >= 5
+
+
+def test_a_stopped_worker_is_replaced():
+    with make_pool(num_workers=2, games=4, hang_timeout_s=1.0) as pool:
+        list(play(pool, RandomPolicy(23), 8))
+        os.kill(pool.processes[1], signal.SIGSTOP)
+        start = time.monotonic()
+        while not pool.restarts:
+            list(play(pool, RandomPolicy(23), 1))
+            assert time.monotonic() - start < 15
+        list(play(pool, RandomPolicy(23), 20))
+        assert pool.restarts == 1
+
+
+def test_a_game_that_hangs_once_is_played_again(monkeypatch, tmp_path):
+    monkeypatch.setenv("HANG_ONCE", str(tmp_path / "hung"))
+    with make_pool("faulty_games:Hanging", player="random", hang_timeout_s=1.0) as pool:
+        numbers: list = []
+        while 3 not in numbers:
+            numbers += [at.info.episode for _, _, ended in play(pool, None, 1) for at in ended]
+        assert pool.restarts == 1
+        assert not pool.given_up
+
+
+def test_an_episode_that_crashes_again_and_again_is_given_up():
+    with make_pool("faulty_games:Crashing", player="random") as pool:
+        numbers = set()
+        while not set(range(12)) - {3} <= numbers:
+            numbers |= {at.info.episode for _, _, ended in play(pool, None, 1) for at in ended}
+        assert pool.given_up == [3]
+        assert pool.restarts == 3
+        assert 3 not in numbers
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_error_in_a_worker_arrives_with_its_traceback(num_workers):
+    kind = WorkerError if num_workers else KeyError
+    before = children()
+    with pytest.raises(kind) as caught, make_pool("faulty_games:Raising", num_workers) as pool:
+        list(play(pool, RandomPolicy(23), 10))
+    assert "a bug in the game" in str(caught.value)
+    if num_workers:
+        assert "actor worker 0 (run seed 5)" in str(caught.value)
+        assert "faulty_games.py" in str(caught.value)
+        assert "in step" in str(caught.value)
+    assert children() == before
+
+
+def test_workers_go_when_their_parent_is_killed():
+    code = """
+        import os, signal, sys
+        from motif_jax.actors.pool import ActorPool
+        from motif_jax.envs.vector import GameSettings
+        pool = ActorPool(GameSettings(task="toy"), ("message",), num_workers=2, games_per_worker=2, rollout_length=4)
+        print(*pool.processes, flush=True)
+        pool.poll(2.0)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, cwd=ROOT)
+    workers = [int(word) for word in done.stdout.split()]
+    assert len(workers) == 2
+    deadline = time.monotonic() + 5
+    while any(os.path.exists(f"/proc/{pid}") for pid in workers):
+        assert time.monotonic() < deadline, "workers outlived their parent"
+        time.sleep(0.05)
+
+
+@pytest.mark.quick
+def test_slots_that_nobody_returns_stop_the_games():
+    """Back-pressure: with every slot out of the pool's hands, nothing more is played."""
+    with make_pool(num_workers=0, games=2, player="random") as pool:
+        held = []
+        for _ in range(50):
+            held += pool.poll()[1]
+        assert len(held) == pool.layout.num_slots
+        pool.release(held.pop())
+        more = [full for _ in range(5) for full in pool.poll()[1]]
+        assert len(more) == 1
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("options", "message"), [
+    ({"num_workers": -1}, r"must not be negative, not -1 \(--config.collect.num_workers\)"),
+    ({"num_workers": 10_000}, r"10000 workers are too many.*--config.collect.num_workers"),
+    ({"games": 3}, r"multiple of 2 groups, not 3 \(--config.collect.games_per_worker\)"),
+    ({"games": 10_000_000}, r"MiB are available \(--config.collect.num_workers"),
+    ({"player": "explorr"}, r"unknown collector 'explorr'.*did you mean 'explorer'"),
+    ({"player": "random:-1"}, r"share of 'random' must be a positive number, not '-1'"),
+])  # fmt: skip
+def test_what_cannot_work_is_refused_before_anything_starts(options, message):
+    with pytest.raises(UserError, match=message):
+        make_pool(**options)

@@ -1,0 +1,55 @@
+"""What several tests need."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# Workers import games by name ("faulty_games:Raising"); they inherit the path from here.
+sys.path.insert(0, str(Path(__file__).parent / "actors"))
+
+
+@pytest.fixture
+def launch() -> Callable[..., subprocess.CompletedProcess]:
+    """Runs `python -m motif_jax.launch` as a user does."""
+
+    def run(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", "motif_jax.launch", *map(str, arguments)]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
+
+    return run
+
+
+def children() -> set[int]:
+    """Processes started by this one that are still there."""
+    me, found = os.getpid(), set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == me and fields[0] != "Z":
+                found.add(int(entry.name))
+    return found
+
+
+def worker_processes() -> set[int]:
+    """All actor workers on this machine, whoever started them."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"motif_jax.actors.worker" in command:
+                found.add(int(entry.name))
+    return found

@@ -1,0 +1,62 @@
+"""The tasks as gymnasium environments."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import motif_jax.envs  # noqa: F401  (makes the ids known)
+from motif_jax.envs.tasks import TASKS
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", [*(task.name for task in TASKS.values()), "Toy-v0"])
+@pytest.mark.filterwarnings("ignore:.*(not within the observation space|render_modes).*")
+def test_gymnasiums_own_checker_passes(name):
+    env = gymnasium.make(f"motif_jax/{name}")
+    check_env(env.unwrapped, skip_render_check=True)
+    env.close()
+
+
+@pytest.mark.quick
+def test_seeded_episodes_repeat():
+    runs = []
+    for _ in range(2):
+        env = gymnasium.make("motif_jax/NetHackScore-v1")
+        observation, info = env.reset(seed=7)
+        moments = [observation["message"].tobytes(), info["episode"]]
+        for action in [1, 2, 3, 4] * 20:
+            observation, reward, _, _, info = env.step(action)
+            moments.append((observation["chars"].tobytes(), observation["event_message"].tobytes(), reward))
+        _, info = env.reset()  # the next episode of the same seed
+        runs.append((moments, info["episode"]))
+        env.close()
+    assert runs[0] == runs[1]
+    assert runs[0][1] == 1
+
+
+@pytest.mark.quick
+def test_observations_are_the_callers_to_keep():
+    env = gymnasium.make("motif_jax/NetHackScore-v1", observations=("message", "blstats"), max_episode_steps=None)
+    first, _ = env.reset(seed=1)
+    kept = {key: value.copy() for key, value in first.items()}
+    for _ in range(20):
+        env.step(19)
+    assert all(np.array_equal(first[key], kept[key]) for key in kept)
+    env.close()
+
+
+@pytest.mark.quick
+def test_render_shows_the_terminal(capsys):
+    env = gymnasium.make("motif_jax/NetHackScore-v1", render_mode="ansi")
+    env.reset(seed=3)
+    text = env.render()
+    assert text.count("\n") == 23
+    assert "@" in text
+    assert "Dlvl:1" in text
+    env.close()
+    env = gymnasium.make("motif_jax/NetHackScore-v1", render_mode="human")
+    env.reset(seed=3)
+    env.step(19)
+    assert "\033[0;1;37" in capsys.readouterr().out  # the hero, in bright white
+    env.close()

@@ -1,0 +1,342 @@
+"""One game: against NLE's own environment, and where Motif differs from it."""
+
+import ctypes
+import os
+import random
+
+import gymnasium
+import nle.env  # noqa: F401  (registers)
+import numpy as np
+import pytest
+from nle import nethack
+
+from motif_jax.actors.players import make_player
+from motif_jax.envs import engine
+from motif_jax.envs.nethack import (
+    ACTION_NAMES,
+    BRANCH,
+    CONDITION,
+    KEYS,
+    ORACLE_GLYPH,
+    STAIRS_LEVEL,
+    NetHackGame,
+    X,
+    Y,
+    count_seen,
+    eat_key,
+)
+from motif_jax.envs.observations import FRAME, Frames
+from motif_jax.envs.seeding import GameSeed, Stream, game_seed
+from motif_jax.envs.tasks import TASKS, step_penalty
+from motif_jax.structs import EndStatus
+
+ALL_FRAMES = ("tty_chars", "tty_colors", "tty_cursor", "glyphs", "blstats", "message")
+SEED = GameSeed(core=12, disp=34, player=0)
+
+
+def make_game(task="score", **settings) -> NetHackGame:
+    return NetHackGame(TASKS[task], Frames(1, ALL_FRAMES).views(0), **settings)
+
+
+def play(game: NetHackGame, steps: int, seed: int = 0):
+    """Random play, a tuple per step of everything that can be seen."""
+    rng = random.Random(seed)
+    for _ in range(steps):
+        reward = game.step(rng.randrange(23))
+        yield reward, game.message, int(game.end), *(bytes(game.buffers[key]) for key in ALL_FRAMES)
+        if game.end:
+            return
+
+
+@pytest.mark.quick
+def test_the_23_actions_are_those_of_the_published_tasks():
+    assert len(KEYS) == 23
+    assert bytes(KEYS) == b"\rkljhunbyKLJHUNBY<>.\x04es"
+    assert ACTION_NAMES[0] == "more"
+
+
+@pytest.mark.parametrize("core", [1, 2, 3])
+def test_play_is_that_of_nle_with_the_eat_fix(core):
+    """NLE's own environment, given the keys that the specification demands, shows and pays the same."""
+    keys = tuple(range(256))
+    reference = gymnasium.make("NetHackScore-v0", actions=keys, observation_keys=ALL_FRAMES, fix_moon_phase=True)
+    reference.unwrapped.seed(core, core + 1, False)
+    observation, _ = reference.reset()
+    game = make_game()
+    game.reset(GameSeed(core, core + 1, 0))
+    rng = random.Random(core)
+    steps = eaten = 0
+    for steps in range(1, 3001):
+        action = rng.randrange(23)
+        key = KEYS[action]
+        text = bytes(observation["message"]).rstrip(b"\0").decode()
+        if "What do you want to eat" in text:
+            offered = text[text.index("[") + 1] if "[" in text else " "
+            key = ord(offered) if key == ord("y") and offered.isalpha() else ord(" ")
+            eaten += 1
+        observation, reward, terminated, truncated, _ = reference.step(key)
+        ours = game.step(action)
+        assert ours == pytest.approx(reward)
+        assert bool(game.end) == (terminated or truncated)
+        if game.end:
+            assert game.end == EndStatus.DEATH
+            break
+        for name in ALL_FRAMES:
+            assert np.array_equal(game.buffers[name], observation[name]), (name, steps)
+    assert steps > 50
+    assert eaten or steps < 500
+    reference.close()
+    game.close()
+
+
+@pytest.mark.quick
+def test_the_same_seed_is_the_same_game():
+    first, second, other = make_game(), make_game(), make_game()
+    first.reset(SEED)
+    second.reset(GameSeed(1, 1, 0))
+    list(play(second, 50))
+    second.reset(SEED)  # also in an engine that was used before
+    other.reset(SEED._replace(core=14))
+    assert bytes(first.buffers["tty_chars"]) == bytes(second.buffers["tty_chars"])
+    moments = list(play(first, 800))
+    assert moments == list(play(second, 800))
+    assert moments != list(play(other, 800))
+
+
+def test_sharing_code_pages_changes_nothing_but_where_they_are(monkeypatch):
+    shared = make_game()
+    shared.reset(SEED)
+    with open("/proc/self/maps") as maps:
+        assert any("libnethack.so" in line and "r-xp" in line for line in maps)
+    moments = list(play(shared, 500))
+    monkeypatch.setattr(engine, "_shared_code", lambda: None)
+    plain = make_game()
+    plain.reset(SEED)
+    assert moments == list(play(plain, 500))
+
+
+@pytest.mark.quick
+def test_the_game_does_not_know_what_time_it_is():
+    game = make_game()
+    game.reset(SEED)
+    library = ctypes.CDLL(game._engine.dlpath, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    birthday = ctypes.c_long.in_dll(library, "ubirthday").value
+    ctypes.CDLL(None).dlclose(ctypes.c_void_p(library._handle))
+    assert birthday == SEED.core
+
+
+@pytest.mark.quick
+def test_training_and_evaluation_never_play_the_same_game():
+    evaluation = {game_seed(seed, Stream.EVALUATE, episode).core for seed in range(3) for episode in range(200)}
+    others = {game_seed(seed, stream, episode).core for seed in range(3) for stream in (0, 1) for episode in range(200)}
+    assert len(evaluation) == 600
+    assert len(others) == 1200
+    assert all(core % 2 == 1 for core in evaluation)
+    assert all(core % 2 == 0 for core in others)
+
+
+@pytest.mark.quick
+def test_the_eat_prompt_is_answered_with_its_first_letter():
+    prompt = b"What do you want to eat? [fghi or ?*] "
+    assert eat_key(8, prompt) == ord("f")  # y
+    assert eat_key(3, prompt) == ord(" ")
+    assert eat_key(8, b"What do you want to eat? [*] ") == ord(" ")
+
+
+def test_eating_works_in_the_real_game():
+    game = make_game()
+    game.reset(SEED)
+    game.step(KEYS.index(ord("e")))
+    assert game.message.startswith(b"What do you want to eat? [")
+    game.step(5)  # anything but y
+    assert game.message == b"Never mind."
+    game.step(KEYS.index(ord("e")))
+    game.step(8)  # y
+    assert b"What do you want to eat" not in game.message
+    assert game.message != b"Never mind."
+
+
+def descend(game: NetHackGame, episode: int, steps: int = 3000):
+    """Lets the explorer play; the reward of each step."""
+    player = make_player("explorer", 1)
+    seed = game_seed(5, Stream.TRAIN, episode)
+    player.begin(0, seed)
+    game.reset(seed, episode)
+    for _ in range(steps):
+        yield game.step(player._now[0].choose(game))
+        if game.end:
+            return
+
+
+def test_a_descent_shows_its_message_together_with_the_new_level():
+    game = make_game()
+    seen = 0
+    for episode in range(6):
+        before = (0, 1)
+        for _ in descend(game, episode):
+            blstats = game.buffers["blstats"]
+            now = int(blstats[BRANCH]), int(blstats[STAIRS_LEVEL])
+            if b"You descend the stairs" in game.message and not game.end:
+                assert now != before
+                assert bytes(game.buffers["message"]).rstrip(b"\0") == game.message
+                seen += 1
+            before = now
+    assert seen >= 3
+
+
+def test_staircase_pays_50_once_and_ends():
+    game, continual = make_game("staircase"), make_game("staircase_continual")
+    reached = 0
+    for episode in range(4):
+        rewards = list(descend(game, episode, 1500))
+        if game.success:
+            reached += 1
+            assert game.end == EndStatus.TASK_SUCCESSFUL
+            assert rewards[-1] == 50.0
+            again = list(descend(continual, episode, 1500))
+            assert sum(again) == 50.0
+            assert continual.end in (EndStatus.RUNNING, EndStatus.DEATH)
+            assert continual.success
+        assert sum(rewards[:-1]) == 0.0  # no step penalty in goal tasks
+    assert reached >= 2
+
+
+def put_oracle_beside_hero(game: NetHackGame, dx: int, dy: int) -> None:
+    x, y = game.buffers["blstats"][[X, Y]]
+    game.buffers["glyphs"][y + dy, x + dx] = ORACLE_GLYPH
+
+
+@pytest.mark.quick
+def test_oracle_must_stand_beside_the_hero():
+    assert nethack.permonst(nethack.glyph_to_mon(ORACLE_GLYPH)).mname == "Oracle"
+    game = make_game("oracle")
+    game.reset(SEED)
+    assert game._goal_reward(b"") == 0.0
+    put_oracle_beside_hero(game, 2, 0)
+    assert game._goal_reward(b"") == 0.0
+    put_oracle_beside_hero(game, -1, 1)
+    assert game._goal_reward(b"") == 50.0
+    assert game.end == EndStatus.TASK_SUCCESSFUL
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("condition", "reference", "paid"), [
+    (0, False, True), (512, False, False), (512 | 1024, False, False),
+    (0, True, True), (512, True, False), (512 | 1024, True, True),  # the published test compares the whole mask
+])  # fmt: skip
+def test_sober_oracle_is_not_paid_to_who_hallucinates(condition, reference, paid):
+    game = make_game("oracle_sober", reference_sober=reference)
+    game.reset(SEED)
+    put_oracle_beside_hero(game, 1, 1)
+    game.buffers["blstats"][CONDITION] = condition
+    assert (game._goal_reward(b"") == 50.0) == paid
+
+
+@pytest.mark.quick
+def test_step_penalties():
+    """k frozen steps in a row, unit -0.01."""
+    assert [step_penalty("constant", k, -0.01) for k in (0, 1, 5)] == [0.0, -0.01, -0.01]
+    assert [step_penalty("exp", k, -0.01) for k in (0, 1, 3)] == [-0.01, -0.02, -0.08]
+    assert [step_penalty("square", k, -0.01) for k in (0, 2)] == [0.0, -0.04]
+    assert [step_penalty("linear", k, -0.01) for k in (0, 3)] == [0.0, -0.03]
+    assert step_penalty("always", 0, -0.01) == -0.01
+
+
+@pytest.mark.parametrize("mode", ["exp", "square", "linear", "always"])
+def test_step_penalty_modes_are_those_of_nle(mode):
+    reference = gymnasium.make(
+        "NetHackScore-v0", penalty_mode=mode, observation_keys=ALL_FRAMES, fix_moon_phase=True
+    ).unwrapped
+    reference.seed(7, 8, False)
+    reference.reset()
+    game = make_game(penalty_mode=mode)
+    game.reset(GameSeed(7, 8, 0))
+    wait, wall = KEYS.index(ord(".")), KEYS.index(ord("<"))  # time passes, time does not
+    for action in (wait, wall, wall, wall, wait, wall, wall):
+        assert game.step(action) == pytest.approx(reference.step(action)[1])
+    reference.close()
+
+
+@pytest.mark.quick
+def test_the_time_limit_cuts_the_episode_and_leaves_its_last_frame():
+    game = make_game(max_episode_steps=5)
+    game.reset(SEED)
+    moments = list(play(game, 100))
+    assert len(moments) == 5
+    assert game.end == EndStatus.ABORTED
+    assert game.info().end_status == -1
+    assert bytes(game.last_frame["tty_chars"]) == bytes(game.buffers["tty_chars"])
+    assert game.info().turns == game.buffers["blstats"][20]
+
+
+@pytest.mark.quick
+def test_nothing_of_an_episode_is_left_in_the_next():
+    game = make_game()
+    game.reset(SEED)
+    list(play(game, 300))
+    game.reset(SEED)
+    info = game.info()
+    assert (info.steps, info.episode_return, info.success, info.end_status) == (0, 0.0, False, 0)
+    assert game.message_counts == {game.message: 1}
+    assert info.scout == count_seen(game.buffers["glyphs"])
+    assert game._frozen == 0
+
+
+def test_death_keeps_its_message_and_its_frame():
+    """Pages turned after death show an empty message and a bottom line of zeros; the event is what was said last."""
+    game = make_game()
+    deaths = 0
+    for episode in range(12):
+        game.reset(game_seed(9, Stream.TRAIN, episode), episode)
+        list(play(game, 3000, seed=episode))
+        if game.end == EndStatus.DEATH:
+            deaths += 1
+            assert b"You die" in game.message
+            assert not game.buffers["blstats"].any()  # what the engine left behind
+            info = game.info()
+            assert info.depth >= 1
+            assert info.turns > 1
+            assert info.end_status == 1
+            assert bytes(game.last_frame["message"]).rstrip(b"\0") == game.message
+            assert b"You die" in bytes(game.last_frame["tty_chars"][0])
+    assert deaths >= 2
+
+
+def test_scout_counts_what_is_drawn_of_every_level_visited():
+    game = make_game()
+    levels: dict = {}
+    for _ in descend(game, 1):
+        if not game.end:
+            here = tuple(game.buffers["blstats"][[BRANCH, STAIRS_LEVEL]])
+            levels[here] = int((game.buffers["glyphs"] != nethack.GLYPH_CMAP_OFF).sum())
+            assert game.info().scout == sum(levels.values())
+    assert len(levels) >= 2
+    assert game.info().max_depth >= 2
+
+
+def test_memory_is_flat_over_two_thousand_resets():
+    def resident_kib():
+        with open("/proc/self/smaps_rollup") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("Pss:"))
+
+    game = make_game()
+    before = 0
+    for number in range(2200):
+        if number == 200:
+            before = resident_kib()
+        game.reset(game_seed(3, Stream.TRAIN, number), number)
+        list(play(game, 12))
+    grown = (resident_kib() - before) / 1024
+    assert grown < 24, f"{grown:.1f} MiB in 2,000 resets"
+
+
+@pytest.mark.quick
+def test_frames_are_written_in_place():
+    frames = Frames(3, ALL_FRAMES)
+    game = NetHackGame(TASKS["score"], frames.views(1))
+    game.reset(SEED)
+    for key in ALL_FRAMES:
+        assert frames.arrays[key].shape == (3, *FRAME[key].shape)
+        assert np.shares_memory(frames.arrays[key], game.buffers[key])
+    assert frames.arrays["blstats"][1, 12] == 1  # depth
+    assert not frames.arrays["blstats"][[0, 2]].any()

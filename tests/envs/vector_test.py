@@ -1,0 +1,132 @@
+"""Many games in lock-step, and the toy world."""
+
+import numpy as np
+import pytest
+
+from motif_jax.envs.observations import POLICY_OBSERVATIONS
+from motif_jax.envs.toy import MOVES, STAIRS, ToyGame
+from motif_jax.envs.vector import STEP_SPECS, GameSettings, GameVector
+from motif_jax.structs import EndStatus, UserError
+
+
+def make(num_games: int, task: str = "score", **settings) -> tuple[GameVector, dict]:
+    vector = GameVector(num_games, GameSettings(task=task, **settings), (*POLICY_OBSERVATIONS, "event_blstats"))
+    vector.reset()
+    specs = STEP_SPECS | vector.observer.specs
+    return vector, {key: np.zeros((num_games, *spec.shape), spec.dtype) for key, spec in specs.items()}
+
+
+def clear(rows: dict) -> None:
+    rows["terminated"][:] = rows["truncated"][:] = False
+
+
+def test_games_in_a_vector_are_those_played_alone():
+    """Episode i of a vector of three is the episode that a vector of one plays as its i-th."""
+    together, rows = make(3, max_episode_steps=400)
+    rng = np.random.default_rng(0)
+    actions = rng.integers(23, size=(300, 3))
+    seen = []
+    for action in actions:
+        clear(rows)
+        together.step(action.tolist(), rows)
+        together.observe(rows)
+        seen.append({key: row.copy() for key, row in rows.items()})
+    for game in range(3):
+        alone = GameVector(
+            1, GameSettings(max_episode_steps=400), together.observer.specs, next_episode=lambda _, game=game: game
+        )
+        alone.reset()
+        row = {key: array[:1].copy() for key, array in rows.items()}
+        for step, action in enumerate(actions[:, game]):
+            clear(row)
+            alone.step([int(action)], row)
+            alone.observe(row)
+            for key, array in row.items():
+                if key != "action":
+                    assert np.array_equal(array[0], seen[step][key][game]), (key, step, game)
+            if alone.finished:
+                break
+
+
+@pytest.mark.quick
+def test_a_new_episode_follows_at_once():
+    vector, rows = make(1, max_episode_steps=3)
+    first = []
+    for _ in range(7):
+        clear(rows)
+        vector.step([19], rows)
+        vector.observe(rows)
+        first.append(bool(vector.first[0]))
+        if vector.finished:
+            _, info = vector.finished[0]
+            assert info.steps == 3
+            assert rows["truncated"][0]
+            assert not rows["terminated"][0]
+            assert rows["message_count"][0] == 1  # the new episode has shown its first message once
+            assert rows["blstats"][0, 20] == 1  # its clock
+            assert rows["event_blstats"][0, 20] > 1
+    assert first == [False, False, True, False, False, True, False]
+
+
+@pytest.mark.quick
+def test_reference_time_limit_is_a_true_end():
+    vector, rows = make(1, max_episode_steps=2, reference_time_limit=True)
+    for _ in range(2):
+        clear(rows)
+        vector.step([19], rows)
+    assert rows["terminated"][0]
+    assert not rows["truncated"][0]
+
+
+@pytest.mark.quick
+def test_toy_world_is_solved_by_walking_straight():
+    vector, rows = make(4, task="toy")
+    returns = []
+    best = [None] * 4  # what each running episode can return at most
+    for _ in range(40):
+        actions = []
+        for number, game in enumerate(vector.games):
+            assert isinstance(game, ToyGame)
+            (x, y), (to_x, to_y) = game._hero, game._stairs
+            if game.steps == 0:
+                best[number] = 1 - 0.01 * max(abs(to_x - x), abs(to_y - y))  # a king's distance
+            wanted = int(np.sign(to_x - x)), int(np.sign(to_y - y))
+            actions.append(next(action for action, move in MOVES.items() if move == wanted))
+        clear(rows)
+        vector.step(actions, rows)
+        for number, info in vector.finished:
+            returns.append(info.episode_return)
+            assert info.episode_return == pytest.approx(best[number])
+            assert info.success
+            assert info.end_status == EndStatus.TASK_SUCCESSFUL
+            assert bytes(rows["event_message"][number]).rstrip(b"\0") == STAIRS
+    assert len(returns) > 30
+
+
+@pytest.mark.quick
+def test_toy_world_shows_hero_and_stairs():
+    vector, rows = make(2, task="toy")
+    vector.observe(rows)
+    for chars in rows["chars"]:
+        assert chars[7, 6] == ord("@")
+        assert (chars == ord(">")).sum() == 1
+    actions = np.random.default_rng(1).integers(23, size=(60, 2)).tolist()
+    again, other = make(2, task="toy")
+    for action in actions:
+        clear(rows), clear(other)
+        vector.step(action, rows), again.step(action, other)
+        vector.observe(rows), again.observe(other)
+        assert all(np.array_equal(rows[key], other[key]) for key in rows)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"task": "scor"}, r"unknown task 'scor' \(--config.env.task\): did you mean 'score'"),
+    ({"task": "NetHackScore"}, "did you mean 'NetHackScore-v1'"),
+    ({"screen": "tv"}, r"unknown screen 'tv' \(--config.env.screen\)"),
+    ({"penalty_mode": "cubic"}, r"unknown penalty_mode 'cubic' \(--config.env.penalty_mode\)"),
+    ({"max_episode_steps": 0}, r"at least 1, not 0 \(--config.env.max_episode_steps\)"),
+])  # fmt: skip
+def test_bad_settings_are_refused_in_one_sentence(settings, message):
+    with pytest.raises(UserError, match=message):
+        GameSettings(**settings).check()
