@@ -44,10 +44,14 @@ class Layout(NamedTuple):
     def control_specs(self) -> dict[str, ArraySpec]:
         """Small arrays through which parent and workers steer each other."""
         games = (self.num_workers, self.groups, self.group_size)
+        owed = (*games[:2], (self.rollout_length + 1) * self.group_size)
         return {
             "next_episode": ArraySpec((1,), "int64"),
             "actions": ArraySpec(games, "int32"),
-            "playing": ArraySpec(games, "int64"),  # episode of each game + 1, so that 0 is none
+            # Episodes, plus 1 so that 0 is none. Together they are what is lost if the worker dies now.
+            "playing": ArraySpec(games, "int64"),  # by each game
+            "undelivered": ArraySpec(owed, "int64"),  # that ended in the slot being written
+            "redo": ArraySpec(owed, "int64"),  # to be played before new ones, because a worker died over them
             "stepping": ArraySpec(games[:2], "int64"),  # game inside the engine now + 1
             "beat": ArraySpec((self.num_workers,), "int64"),  # grows with every sign of life
             "handled": ArraySpec((self.num_workers,), "int64"),  # notes of the parent that were seen to

@@ -273,6 +273,22 @@ class ActorPool:
             elif now - since > (self._hang_timeout_s if beat else START_TIMEOUT_S):
                 self._replace(index)
 
+    def _play_again(self, index: int, group: int) -> None:
+        """Leaves word for a group's next worker, which episodes were lost with the last one."""
+        playing, redo = self._slab["playing"][index, group], self._slab["redo"][index, group]
+        undelivered = self._slab["undelivered"][index, group]
+        owed = set(playing.tolist()) | set(undelivered.tolist()) | set(redo.tolist())
+        stepping = int(self._slab["stepping"][index, group])
+        if stepping:
+            number = int(playing[stepping - 1])
+            self._blame[number] += 1
+            if self._blame[number] >= GIVE_UP_AFTER:
+                owed.discard(number)
+                self.given_up.append(number - 1)
+        owed.discard(0)
+        playing[:] = undelivered[:] = redo[:] = 0
+        redo[: len(owed)] = sorted(owed)
+
     def _replace(self, index: int) -> None:
         worker = self._workers[index]
         assert isinstance(worker, ProcessWorker)
@@ -289,13 +305,7 @@ class ActorPool:
         for group in range(self.layout.groups):
             self.dropped_steps += max(self._step[index, group] - 1, 0) * self.layout.group_size
             self._free.extend(self._held[index, group])
-            stepping = int(self._slab["stepping"][index, group])
-            if stepping:
-                episode = int(self._slab["playing"][index, group, stepping - 1]) - 1
-                self._blame[episode] += 1
-                if self._blame[episode] >= GIVE_UP_AFTER:
-                    self._slab["playing"][index, group, stepping - 1] = 0
-                    self.given_up.append(episode)
+            self._play_again(index, group)
         self._slab["stepping"][index] = 0
         self._slab["beat"][index] = 0
         self._slab["handled"][index] = 0

@@ -36,6 +36,9 @@ class Group:
     def __init__(self, layout: Layout, slab: Slab, worker: int, group: int, rows_of: Callable[[int], list[Rows]]):
         self._slab, self._layout = slab, layout
         self._playing = memoryview(slab["playing"][worker, group])
+        self._undelivered = memoryview(slab["undelivered"][worker, group])
+        self._redo = memoryview(slab["redo"][worker, group])
+        self._ended = 0  # of them in the slot being written
         self._stepping = memoryview(slab["stepping"][worker, group : group + 1])
         self._actions = slab["actions"][worker, group]
         self.player = make_player(layout.player, layout.group_size) if layout.player else None
@@ -53,21 +56,32 @@ class Group:
         self.granted: collections.deque[int] = collections.deque()
         self.slot: int | None = None
         self.step_in_slot = 0
-        self._resuming = True
         self.vector.reset()
-        self._resuming = False
         self._stepping[0] = 0
 
     def _next_episode(self, game: int) -> int:
-        """What this game plays next: after a restart first the episode that was being played, from its beginning."""
-        if self._resuming and self._playing[game]:
-            episode = self._playing[game] - 1
-        else:
+        """What this game plays next. At every instant the shared lists tell what would be lost with this process."""
+        if self._playing[game]:
+            self._undelivered[self._ended] = self._playing[game]
+            self._ended += 1
+        place = next((place for place, number in enumerate(self._redo) if number), None)
+        if place is None:
             episode = self._slab.claim("next_episode")
             self._playing[game] = episode + 1
+        else:
+            episode = self._redo[place] - 1
+            self._playing[game] = self._redo[place]
+            self._redo[place] = 0
         if self.player:
             self.player.begin(game, self.vector.seed_of(episode))
         return episode
+
+    def delivered(self) -> None:
+        """The slot is in the parent's hands, and with it the episodes that ended in it."""
+        self.slot = None
+        for place in range(self._ended):
+            self._undelivered[place] = 0
+        self._ended = 0
 
     def open(self) -> None:
         """Begins the next granted slot with the observation of now."""
@@ -151,7 +165,7 @@ class Worker:
         self._beat[0] += 1
         if group.step():
             self._reply(Op.FULL, number, group.slot or 0)
-            group.slot = None
+            group.delivered()
             if group.granted:
                 group.open()
 

@@ -44,14 +44,14 @@ def make_pool(task="toy", num_workers=2, games=4, **options) -> ActorPool:
 
 
 def play(pool, policy, rollouts: int, timeout_s: float = 60.0):
-    """Drives the pool until so many rollouts came; yields each with copies of its arrays."""
+    """Drives the pool until at least so many rollouts came; yields each with copies of its arrays."""
     deadline = time.monotonic() + timeout_s
-    while rollouts:
+    while rollouts > 0:
         assert time.monotonic() < deadline, "the pool stands still"
         requests, fulls = pool.poll(0.5)
         if policy is not None:
             answer(pool, requests, policy)
-        for full in fulls[:rollouts]:
+        for full in fulls:
             yield full, {key: array[full.slot].copy() for key, array in pool.rollouts.items()}, pool.ended(full)
             pool.release(full)
             rollouts -= 1
@@ -158,6 +158,26 @@ def test_many_kills_lose_no_slot(player):
             os.kill(int(rng.choice(pool.processes)), signal.SIGKILL)
         list(play(pool, policy, 2 * pool.layout.num_slots))
         assert pool.restarts >= 5
+
+
+def test_no_episode_is_lost_with_a_worker():
+    """Also one that had ended in a rollout which the worker did not live to finish."""
+    rng = np.random.default_rng(1)
+    with make_pool(num_workers=2, games=4, player="random", rollout_length=64, max_episode_steps=50) as pool:
+        numbers: list = []
+        for _ in range(8):
+            deadline = time.monotonic() + float(rng.uniform(0.3, 0.6))
+            while time.monotonic() < deadline:
+                numbers += [at.info.episode for _, _, ended in play(pool, None, 1) for at in ended]
+            os.kill(int(rng.choice(pool.processes)), signal.SIGKILL)
+        last = max(numbers)
+        deadline = time.monotonic() + 20
+        while not set(range(last)) <= set(numbers):
+            missing = sorted(set(range(last)) - set(numbers))
+            assert time.monotonic() < deadline, f"lost episodes {missing[:9]} of {last}"
+            numbers += [at.info.episode for _, _, ended in play(pool, None, 1) for at in ended]
+        assert pool.restarts >= 7
+        assert not pool.given_up
 
 
 def test_a_stopped_worker_is_replaced():
