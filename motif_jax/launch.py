@@ -20,6 +20,7 @@ import importlib
 import json
 import os
 import re
+import runpy
 import signal
 import sys
 from collections.abc import Iterator
@@ -75,28 +76,38 @@ def parse(argv: list[str]) -> None:
         print(__doc__)
         print(f"stages: {', '.join(NAMES)}\nflags: --config=FILE[:ARGUMENT] --workdir=DIR --stage=NAME[,NAME]")
         sys.exit(0)
+    file = config_file(argv)
+    if file is None:
+        raise UserError("say which experiment: --config=configs/motif.py:score (or --help)")
+    if not file.is_file():
+        raise UserError(f"there is no config file {str(file)!r} (--config)")
     try:
         rest = FLAGS(argv)
     except (AttributeError, KeyError) as error:  # an override of a value that the config does not have
         raise UserError(unknown_key(argv, str(error))) from error
-    except FileNotFoundError as error:
-        raise UserError(f"there is no config file {error.filename!r} (--config)") from error
     except (flags.Error, ValueError, TypeError) as error:
         raise UserError(" ".join(str(error).split())) from error
     if len(rest) > 1:
         raise UserError(f"unexpected argument {rest[1]!r}: flags are written --name=value")
-    if FLAGS.config is None:
-        raise UserError("say which experiment: --config=configs/motif.py:score (or --help)")
     if not FLAGS.workdir:
         raise UserError("say where to work: --workdir=runs/NAME (or --help)")
 
 
+def config_file(argv: list[str]) -> Path | None:
+    """The file that --config names."""
+    for argument, after in zip(argv[1:], [*argv[2:], ""], strict=False):
+        match = re.fullmatch(r"--?config(?:=(.*))?", argument)
+        if match:
+            return Path((match[1] or after).partition(":")[0])
+    return None
+
+
 def unknown_key(argv: list[str], error: str) -> str:
     """One sentence about an override that names nothing, with the nearest name."""
-    known = flatten(FLAGS["config"].value.to_dict()) if FLAGS["config"].value is not None else {}
+    known = flatten(runpy.run_path(str(config_file(argv)))["get_config"]().to_dict())
     for argument in argv[1:]:
         match = re.match(r"--?config\.([\w.]+)", argument)
-        if match and known and match[1] not in known:
+        if match and match[1] not in known:
             near = difflib.get_close_matches(match[1], known, n=1, cutoff=0.3)
             hint = f"; did you mean --config.{near[0]}?" if near else ""
             return f"the config has no {match[1]!r} (--config.{match[1]}){hint}"

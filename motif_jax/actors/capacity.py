@@ -14,15 +14,16 @@ FILES_PER_GAME = 2
 WORKERS_PER_CORE = 8
 
 
-def check_capacity(num_workers: int, games_per_worker: int, groups: int, section: str) -> None:
+def check_capacity(num_workers: int, games_per_worker: int, groups: int = 1, *, section: str) -> None:
     """Refuses numbers of workers and games that cannot work here."""
     flag = f"--config.{section}"
     if num_workers < 0:
         raise UserError(f"num_workers must not be negative, not {num_workers} ({flag}.num_workers)")
-    if games_per_worker < 1 or games_per_worker % groups:
+    if games_per_worker < 1:
+        raise UserError(f"games_per_worker must be at least 1, not {games_per_worker} ({flag}.games_per_worker)")
+    if games_per_worker % groups:
         raise UserError(
-            f"games_per_worker must be a positive multiple of {groups} groups, not {games_per_worker} "
-            f"({flag}.games_per_worker)"
+            f"games_per_worker must be a multiple of {groups} groups, not {games_per_worker} ({flag}.games_per_worker)"
         )
     cores = os.cpu_count() or 1
     if num_workers > WORKERS_PER_CORE * cores:

@@ -97,7 +97,7 @@ class ActorPool:
         if player:
             parse_players(player)
             groups = games_per_worker  # nobody waits for actions: step each game for a whole slot, in a warm cache
-        check_capacity(num_workers, games_per_worker, groups, section)
+        check_capacity(num_workers, games_per_worker, groups, section=section)
         observation_specs(observations)
         group_count = max(num_workers, 1) * groups
         self.layout = Layout(

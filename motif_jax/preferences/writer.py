@@ -46,7 +46,7 @@ class PairWriter:
         """
         self.path, self.partial = path, path.with_name(path.name + ".partial")
         self._length, self._keys, self._seed, self._keep_empty = length, keys, seed, keep_empty
-        self._places = places(seed, num_pairs)
+        self._num_pairs = num_pairs
         specs = {
             f"data/{key}": ArraySpec((num_pairs, 2, length, *DATA_SPECS[key].shape), DATA_SPECS[key].dtype)
             for key in keys
@@ -58,6 +58,7 @@ class PairWriter:
         if progress is None:
             self._make_room(sum(spec.nbytes for spec in specs.values()))
         self.progress = progress or {"moments": 0, "next_episode": 0, "steps": 0, "given_up": []}
+        self._places = places(seed, num_pairs)
         mode = "r+" if self.progress["moments"] else "w+"
         self._arrays = {name: self._open(name, spec, mode) for name, spec in specs.items()}
         if mode == "w+":
@@ -110,7 +111,7 @@ class PairWriter:
             self.partial / "dataset.json",
             facts
             | {
-                "num_pairs": len(self._places) // 2,
+                "num_pairs": self._num_pairs,
                 "segment_length": self._length,
                 "episodes": self.progress["next_episode"],
                 "steps": self.progress["steps"],
@@ -141,7 +142,7 @@ class PairWriter:
         if needed + SPARE_BYTES > free:
             self.partial.rmdir()
             raise UserError(
-                f"{len(self._places) // 2:,} pairs need {needed / 2**20:,.0f} MiB, but {str(self.path.parent)!r} has "
+                f"{self._num_pairs:,} pairs need {needed / 2**20:,.0f} MiB, but {str(self.path.parent)!r} has "
                 f"{free / 2**20:,.0f} MiB left (--config.collect.num_pairs, --workdir)"
             )
 

@@ -17,6 +17,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 import motif_jax
+from motif_jax.actors.capacity import check_capacity
 from motif_jax.actors.players import parse_players
 from motif_jax.actors.pool import ActorPool, Full
 from motif_jax.envs.seeding import Stream
@@ -143,7 +144,8 @@ def check(config: ConfigDict) -> None:
         return
     GameSettings(**config.env).check()
     parse_players(section.collector)
-    for name in ("num_pairs", "segment_length", "rollout_length", "games_per_worker"):
+    check_capacity(section.num_workers, section.games_per_worker, section="collect")
+    for name in ("num_pairs", "segment_length", "rollout_length"):
         if section[name] < 1:
             raise UserError(f"{name} must be at least 1, not {section[name]} (--config.collect.{name})")
     if not 0 <= section.keep_empty <= 1:

@@ -1,0 +1,51 @@
+"""Captions as integers."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from motif_jax.captions import CaptionTable, decode, encode
+
+pytestmark = pytest.mark.quick
+
+
+def test_numbers_are_given_in_order_of_first_sight():
+    table = CaptionTable()
+    messages = np.stack([encode(text) for text in ["", "You see a newt.", "", "It's a wall.", "You see a newt.", ""]])
+    assert table.intern(messages.reshape(2, 3, 256)).tolist() == [[0, 1, 0], [2, 1, 0]]
+    assert table.counts.tolist() == [3, 2, 1]
+    assert [table.text(number) for number in range(3)] == ["", "You see a newt.", "It's a wall."]
+    assert np.array_equal(table.messages[table.intern(messages)], messages)
+
+
+@given(st.lists(st.binary(max_size=256), max_size=40))
+def test_interning_is_np_unique(texts):
+    rows = np.frombuffer(b"".join(text.ljust(256, b"\0") for text in texts), np.uint8).reshape(-1, 256)
+    table = CaptionTable()
+    ids = table.intern(rows)
+    unique, counts = np.unique(rows, axis=0, return_counts=True) if len(rows) else (rows, np.zeros(0))
+    assert len(table) == len(unique)
+    assert sorted(table.counts.tolist()) == sorted(counts.tolist())
+    assert np.array_equal(table.messages[ids], rows)
+
+
+@given(st.binary(max_size=256))
+def test_any_bytes_decode(data):
+    text = decode(np.frombuffer(data.ljust(256, b"\0"), np.uint8))
+    assert len(text) == sum(byte != 0 for byte in data)
+    assert decode(encode(text)) == text
+
+
+def test_a_saved_table_goes_on(tmp_path):
+    table = CaptionTable()
+    table.intern(np.stack([encode("a"), encode("b"), encode("a")]))
+    table.save(tmp_path)
+    loaded = CaptionTable.load(tmp_path)
+    assert loaded.counts.tolist() == [2, 1]
+    assert loaded.intern(np.stack([encode("c"), encode("a")])).tolist() == [2, 0]
+
+
+def test_what_is_no_message_is_refused():
+    with pytest.raises(ValueError, match=r"must be \[..., 256\] uint8"):
+        CaptionTable().intern(np.zeros((2, 255), np.uint8))

@@ -1,0 +1,66 @@
+"""The command line, as users meet it."""
+
+import json
+import os
+
+import pytest
+
+MOTIF = "--config=configs/motif.py"
+
+
+def test_help_teaches(launch):
+    done = launch("--help")
+    assert done.returncode == 0
+    for word in ("--config=configs/motif.py:score", "--workdir", "--stage", "resume", "collect, benchmark"):
+        assert word in done.stdout
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ((), "say which experiment: --config="),
+    ((MOTIF,), "say where to work: --workdir="),
+    (("--config=configs/nope.py", "--workdir=W"), "there is no config file"),
+    (("--config=configs/motif.py:scor", "--workdir=W"), "unknown task 'scor'"),
+    (("--config=configs/motif.py:score,refrence", "--workdir=W"), "unknown switch 'refrence'"),
+    ((MOTIF, "--workdir=W", "--stage=colect"), "unknown stage 'colect' (--stage): did you mean 'collect'?"),
+    ((MOTIF, "--workdir=W", "--config.colect.num_pairs=3"), "did you mean --config.collect.num_pairs?"),
+    ((MOTIF, "--workdir=W", "--config.collect.num_pair=3"), "did you mean --config.collect.num_pairs?"),
+    ((MOTIF, "--workdir=W", "--config.collect.num_pairs=many"), "--config.collect.num_pairs=many"),
+    ((MOTIF, "--workdir=W", "--config.collect.num_pairs=0"), "must be at least 1, not 0 (--config.collect.num_pairs)"),
+    ((MOTIF, "--workdir=W", "--config.collect.collector=explorr"), "unknown collector 'explorr'"),
+    ((MOTIF, "--workdir=W", "--config.collect.keep_empty=2.0"), "between 0 and 1, not 2.0"),
+    ((MOTIF, "--workdir=W", "--config.collect.num_workers=900"), "(--config.collect.num_workers)"),
+    ((MOTIF, "--workdir=W", "--config.collect.num_pairs=2000000000"), "(--config.collect.num_pairs, --workdir)"),
+    ((MOTIF, "--workdir=W", "--config.collect.dataset=/nowhere"), "no dataset directory '/nowhere'"),
+    ((MOTIF, "--workdir=W", "--config.env.screen=tv"), "unknown screen 'tv' (--config.env.screen)"),
+    ((MOTIF, "--workdir=W", "--stage=benchmark", "--config.benchmark.parts=('gpu',)"), "unknown part 'gpu'"),
+    ((MOTIF, "--workdir=W", "--wrokdir=V"), "wrokdir"),
+    ((MOTIF, "--workdir=W", "collect"), "unexpected argument 'collect'"),
+    ((MOTIF, "--workdir=/proc/nothing/here"), "cannot make the directory '/proc/nothing/here'"),
+])  # fmt: skip
+def test_bad_input_gets_one_sentence(launch, tmp_path, arguments, message):
+    arguments = [argument.replace("--workdir=W", f"--workdir={tmp_path / 'run'}") for argument in arguments]
+    done = launch(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.startswith("motif_jax: ")
+    assert done.stderr.count("\n") == 1
+    assert not list(tmp_path.glob("run/dataset*"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere; runs wherever the tests are not run as root")
+def test_no_permission(launch, tmp_path):
+    (tmp_path / "run").mkdir(mode=0o500)
+    done = launch(MOTIF, f"--workdir={tmp_path / 'run'}")
+    assert done.returncode == 2
+    assert "no permission" in done.stderr
+
+
+def test_the_resolved_config_is_saved(launch, tmp_path):
+    more = ("--config.collect.num_pairs=20", "--config.collect.collector=random", "--config.collect.num_workers=0")
+    done = launch("--config=configs/quickstart.py:toy,reference", f"--workdir={tmp_path}", *more)
+    assert done.returncode == 0, done.stderr
+    for file in ("config.json", "dataset/config.json"):
+        saved = json.loads((tmp_path / file).read_text())
+        assert saved["collect"]["num_pairs"] == 20
+        assert saved["env"]["task"] == "toy"
+        assert saved["env"]["reference_sober"] is True

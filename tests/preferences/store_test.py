@@ -1,0 +1,159 @@
+"""Opening datasets: one in the published layout, made here, and everything that can be wrong with one."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+from motif_jax.captions import encode
+from motif_jax.preferences.store import PairDataset, Preference
+from motif_jax.structs import UserError
+
+pytestmark = pytest.mark.quick
+N = 12
+
+
+def published(path, length: int, blstats_dtype="int64"):
+    """The original's file names, dtypes and codes."""
+    rng = np.random.default_rng(length)
+    for folder in ("data", "info", "preference"):
+        (path / folder).mkdir(parents=True)
+    texts = ["", "You kill the newt!", "You see here a dart.", "It's a wall."]
+    messages = np.stack([encode(texts[i]) for i in rng.integers(4, size=N * 2 * length)])
+    np.save(path / "data/message.npy", messages.reshape(N, 2, length, 256))
+    np.save(path / "data/blstats.npy", rng.integers(0, 50, (N, 2, length, 27)).astype(blstats_dtype))
+    np.save(path / "data/tty_chars.npy", rng.integers(32, 127, (N, 2, length, 24, 80)).astype(np.uint8))
+    np.save(path / "data/tty_colors.npy", rng.integers(0, 16, (N, 2, length, 24, 80)).astype(np.int8))
+    np.save(path / "data/rewards.npy", rng.normal(size=(N, 2, length)))
+    for name in ("score", "turns", "experience_level"):
+        np.save(path / f"info/{name}.npy", rng.integers(0, 900, (N, 2)))
+    np.save(path / "info/character.npy", np.full((N, 2), "mon-hum-neu-mal"))
+    codes = rng.integers(0, 4, N).astype(np.int8)
+    np.save(path / "preference/llama70b_msg_defaultgoal_default.npy", codes)
+    np.save(path / "preference/llama7b_msg_defaultgoal_default.npy", np.roll(codes, 1))
+    (path / "train_split_info").mkdir()
+    (path / "train_split_info/sorted_messages.pkl").write_bytes(pickle.dumps([1]))
+    return path, codes
+
+
+@pytest.mark.parametrize("length", [1, 3])
+def test_the_published_layout_opens_as_it_is(tmp_path, length):
+    path, codes = published(tmp_path / "motif_dataset", length)
+    dataset = PairDataset(path, require=("message", "blstats", "tty_chars"))
+    assert (len(dataset), dataset.length) == (N, length)
+    assert dataset.info["character"][0, 0] == "mon-hum-neu-mal"
+    assert dataset.preference_names() == ["llama70b_msg_defaultgoal_default", "llama7b_msg_defaultgoal_default"]
+    assert np.array_equal(dataset.preference("llama70b_msg_defaultgoal_default"), codes)
+    rows = dataset.labelled_rows(dataset.preference_names())
+    expected = [n for n in range(N) if codes[n] != Preference.UNKNOWN and np.roll(codes, 1)[n] != Preference.UNKNOWN]
+    assert rows.tolist() == expected
+    table, ids = dataset.captions()
+    assert ids.shape == (N, 2, length)
+    assert len(table) <= 4
+    assert np.array_equal(table.messages[ids], dataset.data["message"])
+
+
+def test_the_index_is_made_once_and_again_when_stale(tmp_path):
+    path, _ = published(tmp_path, 1)
+    PairDataset(path).captions()
+    stamp = (path / "index/caption_id.npy").stat().st_mtime_ns
+    PairDataset(path).captions()
+    assert (path / "index/caption_id.npy").stat().st_mtime_ns == stamp
+    messages = np.load(path / "data/message.npy")
+    messages[0, 0, 0] = encode("Something else.")
+    np.save(path / "data/message.npy", messages)
+    table, ids = PairDataset(path).captions()
+    assert table.text(int(ids[0, 0, 0])) == "Something else."
+    (path / "index/counts.npy").write_bytes(b"torn")
+    table, ids = PairDataset(path).captions()
+    assert table.counts.sum() == ids.size
+
+
+def remove(path):
+    (path / "data/message.npy").unlink()
+
+
+def shorten(path):
+    np.save(path / "data/blstats.npy", np.zeros((N - 1, 2, 1, 27), np.int64))
+
+
+def retype(path):
+    np.save(path / "data/message.npy", np.zeros((N, 2, 1, 256), np.float32))
+
+
+def tear(path):
+    data = (path / "data/blstats.npy").read_bytes()
+    (path / "data/blstats.npy").write_bytes(data[: len(data) // 2])
+
+
+def no_array(path):
+    (path / "info/score.npy").write_bytes(b"not an array at all")
+
+
+def empty_file(path):
+    (path / "info/score.npy").write_bytes(b"")
+
+
+def objects(path):
+    np.save(path / "info/score.npy", np.array([[{}] * 2] * N, object), allow_pickle=True)
+
+
+def bad_codes(path):
+    np.save(path / "preference/llama70b_msg_defaultgoal_default.npy", np.full(N, 7, np.int8))
+
+
+def wide_codes(path):
+    np.save(path / "preference/llama70b_msg_defaultgoal_default.npy", np.zeros(N, np.int64))
+
+
+def no_data(path):
+    for file in (path / "data").glob("*"):
+        file.unlink()
+
+
+@pytest.mark.parametrize(("damage", "message"), [
+    (remove, "has no data/message.npy"),
+    (no_data, "has no data/message.npy"),
+    (shorten, r"data/message.npy.*has shape|data/blstats.npy.*has shape"),
+    (retype, "data/message.npy.*wrong type float32"),
+    (tear, "cannot read .*blstats.npy"),
+    (no_array, "cannot read .*score.npy"),
+    (empty_file, "cannot read .*score.npy"),
+    (objects, "cannot read .*score.npy"),
+    (bad_codes, "must hold int8 codes 0 to 3"),
+    (wide_codes, "must hold int8 codes 0 to 3"),
+])  # fmt: skip
+def test_a_damaged_dataset_is_refused_in_one_sentence(tmp_path, damage, message):
+    path, _ = published(tmp_path, 1)
+    damage(path)
+    with pytest.raises(UserError, match=message) as caught:
+        PairDataset(path).preference("llama70b_msg_defaultgoal_default")
+    assert "--config.collect.dataset" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_annotations_name_the_known(tmp_path):
+    path, _ = published(tmp_path, 1)
+    with pytest.raises(UserError, match="no annotation 'gpt'; it has llama70b"):
+        PairDataset(path).preference("gpt")
+    with pytest.raises(UserError, match="no dataset directory"):
+        PairDataset(tmp_path / "nowhere")
+
+
+def test_adopting_changes_nothing_in_the_source(launch, tmp_path):
+    path, codes = published(tmp_path / "motif_dataset", 2)
+    before = {file: (file.stat().st_mtime_ns, file.stat().st_size) for file in path.rglob("*")}
+    arguments = ("--config=configs/motif.py", f"--workdir={tmp_path / 'run'}", "--stage=collect")
+    done = launch(*arguments, f"--config.collect.dataset={path}")
+    assert done.returncode == 0, done.stderr
+    assert "llama70b_msg_defaultgoal_default" in done.stdout
+    dataset = PairDataset(tmp_path / "run/dataset")
+    assert np.array_equal(dataset.preference("llama70b_msg_defaultgoal_default"), codes)
+    assert json.loads((tmp_path / "run/dataset/dataset.json").read_text())["num_pairs"] == N
+    assert {file: (file.stat().st_mtime_ns, file.stat().st_size) for file in path.rglob("*")} == before
+    tear(path)
+    done = launch(*arguments[:1], f"--workdir={tmp_path / 'other'}", f"--config.collect.dataset={path}")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "blstats.npy" in done.stderr

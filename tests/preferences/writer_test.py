@@ -1,0 +1,144 @@
+"""From episodes to pairs, interrupted at will."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from motif_jax.preferences.pairs import Episode, cut, places, stretch_starts
+from motif_jax.preferences.store import PairDataset
+from motif_jax.preferences.writer import PairWriter
+from motif_jax.structs import EpisodeInfo, UserError
+
+pytestmark = pytest.mark.quick
+SIZES = {"num_pairs": 40, "length": 2, "keys": ("message", "blstats", "rewards"), "seed": 3, "keep_empty": 1.0}
+
+
+def episode(number: int, steps: int) -> Episode:
+    """Every step can be told from every other: blstats 0 and 1 are episode and step."""
+    info = EpisodeInfo(number, steps, 0.0, 1, False, False, 10 * number, steps, 1, 2, 0, 1, 0)
+    blstats = np.zeros((steps, 27), np.int32)
+    blstats[:, 0], blstats[:, 1] = number, np.arange(steps)
+    messages = np.zeros((steps, 256), np.uint8)
+    messages[::3, 0] = 65 + number
+    return Episode(info, {"message": messages, "blstats": blstats, "rewards": np.arange(steps, dtype=np.float32)})
+
+
+def write(writer: PairWriter, episodes: list[Episode]) -> None:
+    for one in episodes:
+        if not writer.full and one.info.episode >= writer.progress["next_episode"]:
+            writer.add(one, "mon-hum-neu-mal")
+
+
+EPISODES = [episode(number, steps) for number, steps in enumerate([25, 1, 60, 33, 90])]
+
+
+def test_stretches_begin_at_distinct_places():
+    """33 steps, L = 5: 33 // 5 = 6 distinct starts of 0 .. 28."""
+    starts = stretch_starts(episode(1, 33), 5, seed=0, keep_empty=1.0)
+    assert len(starts) == len(set(starts.tolist())) == 6
+    assert starts.min() >= 0
+    assert starts.max() <= 28
+    assert np.array_equal(starts, stretch_starts(episode(1, 33), 5, seed=0, keep_empty=1.0))
+    assert not np.array_equal(starts, stretch_starts(episode(2, 33), 5, seed=0, keep_empty=1.0))
+    assert len(stretch_starts(episode(1, 4), 5, seed=0, keep_empty=1.0)) == 0
+
+
+def test_silent_stretches_can_be_thinned_out():
+    """Messages stand at every third step: of 1,000 single steps 334 speak."""
+    long = episode(1, 1000)
+    none = stretch_starts(long, 1, seed=0, keep_empty=0.0)
+    assert sorted(none.tolist()) == list(range(0, 1000, 3))
+    some = stretch_starts(long, 1, seed=0, keep_empty=0.5)
+    assert len(none) + 250 < len(some) < len(none) + 420
+
+
+def test_places_are_a_shuffle_of_all_sides_of_all_pairs():
+    assert sorted(places(0, 50).tolist()) == list(range(100))
+    assert not np.array_equal(places(0, 50), places(1, 50))
+
+
+def test_pairs_hold_what_was_played(tmp_path):
+    writer = PairWriter(tmp_path / "dataset", **SIZES)
+    write(writer, EPISODES)
+    assert writer.full
+    dataset = writer.finish({"collector": "test"})
+    assert (len(dataset), dataset.length) == (40, 2)
+    seen = set()
+    for pair in range(40):
+        for side in range(2):
+            number, start = dataset.info["episode"][pair, side], dataset.info["start"][pair, side]
+            source = EPISODES[number]
+            for key in SIZES["keys"]:
+                assert np.array_equal(dataset.data[key][pair, side], cut(source.steps[key], np.array([start]), 2)[0])
+            assert dataset.info["score"][pair, side] == 10 * number
+            seen.add((int(number), int(start)))
+    assert len(seen) == 80  # nothing twice
+    assert [n for n, _ in sorted(seen)].count(0) == 12  # 25 // 2
+    facts = json.loads((dataset.path / "dataset.json").read_text())
+    assert facts["num_pairs"] == 40
+    assert facts["collector"] == "test"
+    assert not (tmp_path / "dataset.partial").exists()
+
+
+@pytest.mark.parametrize("killed_after", [1, 3, 4])
+def test_an_interrupted_writer_ends_with_the_same_dataset(tmp_path, killed_after):
+    plain = PairWriter(tmp_path / "plain", **SIZES)
+    write(plain, EPISODES)
+    plain = plain.finish({})
+    first = PairWriter(tmp_path / "resumed", **SIZES)
+    write(first, EPISODES[:2])
+    first.commit()
+    write(first, EPISODES[2:killed_after])  # written, but not final
+    del first
+    second = PairWriter(tmp_path / "resumed", **SIZES)
+    assert second.progress["next_episode"] == 2
+    write(second, EPISODES)
+    resumed = second.finish({})
+    for key in SIZES["keys"]:
+        assert np.array_equal(plain.data[key], resumed.data[key])
+    assert (plain.path / "dataset.json").read_text() == (resumed.path / "dataset.json").read_text()
+
+
+def test_killed_in_the_last_act(tmp_path):
+    writer = PairWriter(tmp_path / "dataset", **SIZES)
+    write(writer, EPISODES)
+    writer.commit()
+    (tmp_path / "dataset.partial/index").mkdir()
+    (tmp_path / "dataset.partial/index/captions.npy").write_bytes(b"half")
+    assert len(PairWriter(tmp_path / "dataset", **SIZES).finish({})) == 40
+
+
+def test_killed_before_the_first_progress(tmp_path):
+    partial = tmp_path / "dataset.partial/data"
+    partial.mkdir(parents=True)
+    (partial / "message.npy").write_bytes(b"half")
+    writer = PairWriter(tmp_path / "dataset", **SIZES)
+    write(writer, EPISODES)
+    assert len(writer.finish({})) == 40
+
+
+def test_an_episode_given_up_is_noted(tmp_path):
+    writer = PairWriter(tmp_path / "dataset", **SIZES)
+    write(writer, EPISODES[:2])
+    writer.skip(2)
+    write(writer, EPISODES[3:])
+    assert writer.progress["given_up"] == [2]
+    writer.finish({}) if writer.full else writer.commit()
+    assert not (PairDataset(writer.path if writer.full else writer.partial).info["episode"] == 2).any()
+
+
+def test_a_full_disk_is_noticed_before_anything_is_played(tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=10 * 2**20))
+    with pytest.raises(UserError, match=r"100,000 pairs need .* MiB, but .* has 10 MiB left \(--config.collect.num"):
+        PairWriter(tmp_path / "dataset", **SIZES | {"num_pairs": 100_000})
+    assert not list(tmp_path.iterdir())
+
+
+def test_damaged_progress_is_refused(tmp_path):
+    PairWriter(tmp_path / "dataset", **SIZES)
+    (tmp_path / "dataset.partial/progress.json").write_text("{")
+    with pytest.raises(UserError, match=r"progress.json' is damaged; remove"):
+        PairWriter(tmp_path / "dataset", **SIZES)

@@ -1,0 +1,152 @@
+"""The collect stage as users run it: killed, stopped, with any number of workers, always the same dataset."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from conftest import ROOT, worker_processes
+
+from motif_jax.preferences.store import PairDataset
+
+SMALL = ("--config=configs/quickstart.py", "--config.collect.num_pairs=2000", "--config.env.max_episode_steps=250")
+
+
+def facts(workdir) -> dict:
+    return json.loads((workdir / "dataset/dataset.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The dataset that every other way of collecting must arrive at."""
+    workdir = tmp_path_factory.mktemp("undisturbed")
+    command = [sys.executable, "-m", "motif_jax.launch", *SMALL, f"--workdir={workdir}"]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    return workdir
+
+
+@pytest.mark.parametrize(("workers", "games"), [(0, 1), (1, 5), (2, 2)])
+def test_the_dataset_does_not_depend_on_who_played(launch, undisturbed, tmp_path, workers, games):
+    done = launch(
+        *SMALL, f"--workdir={tmp_path}", f"--config.collect.num_workers={workers}",
+        f"--config.collect.games_per_worker={games}", "--config.collect.rollout_length=50",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert facts(tmp_path) == facts(undisturbed)
+
+
+def test_what_was_collected_looks_like_nethack(undisturbed):
+    dataset = PairDataset(undisturbed / "dataset")
+    assert len(dataset) == 2000
+    table, ids = dataset.captions()
+    texts = {table.text(number) for number in range(len(table))}
+    assert any("You kill" in text for text in texts)
+    assert dataset.data["blstats"][..., 12].min() >= 1  # depth, also in the moments of death
+    moments = np.stack([dataset.info["episode"], dataset.info["start"]], -1).reshape(-1, 2)
+    assert len(np.unique(moments, axis=0)) == 4000
+    assert (ids >= 0).all()
+
+
+def start(workdir, *more: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "motif_jax.launch", *SMALL, f"--workdir={workdir}", *more]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(condition, timeout_s: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_killed_again_and_again_it_ends_with_the_same_dataset(launch, undisturbed, tmp_path):
+    rng = np.random.default_rng(0)
+    more = ("--config.collect.num_pairs=12000",)
+    straight = tmp_path / "straight"
+    assert launch(*SMALL, f"--workdir={straight}", *more).returncode == 0
+    workdir, kills = tmp_path / "killed", 0
+    for _ in range(12):
+        process = start(workdir, *more)
+        try:
+            process.wait(timeout=float(rng.uniform(0.3, 2.2)))
+            break
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            kills += 1
+        wait_for(lambda: not worker_processes())
+    done = launch(*SMALL, f"--workdir={workdir}", *more)
+    assert done.returncode == 0, done.stderr
+    assert kills >= 3
+    assert facts(workdir) == facts(straight)
+
+
+def test_killed_workers_change_nothing(undisturbed, tmp_path):
+    process = start(tmp_path, "--config.collect.num_workers=2", "--config.collect.games_per_worker=2")
+    rng = np.random.default_rng(0)
+    kills = 0
+    while process.poll() is None and kills < 5:
+        time.sleep(float(rng.uniform(0.2, 0.5)))
+        for pid in list(worker_processes())[:1]:
+            os.kill(pid, signal.SIGKILL)
+            kills += 1
+    assert process.wait(60) == 0, process.stderr.read()
+    assert kills >= 1
+    assert facts(tmp_path) == facts(undisturbed)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_cleanly(tmp_path, number):
+    process = start(tmp_path, "--config.collect.num_pairs=200000")
+    wait_for(lambda: len(worker_processes()) >= 1)
+    time.sleep(0.5)
+    process.send_signal(number)
+    assert process.wait(10) == 128 + number
+    assert "give the same command again" in process.stderr.read()
+    assert not worker_processes()
+    assert not list(tmp_path.glob("dataset/*"))
+
+
+def test_complete_stages_are_skipped(launch, undisturbed):
+    before = (undisturbed / "dataset/data/message.npy").stat().st_mtime_ns
+    done = launch(*SMALL, f"--workdir={undisturbed}")
+    assert done.returncode == 0
+    assert "collect: complete in" in done.stdout
+    assert (undisturbed / "dataset/data/message.npy").stat().st_mtime_ns == before
+
+
+def test_another_experiment_is_kept_out_of_a_workdir(launch, undisturbed):
+    done = launch(*SMALL, f"--workdir={undisturbed}", "--config.seed=3")
+    assert done.returncode == 2
+    assert "belongs to an experiment with seed = 777, not 3" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_what_does_not_matter_may_differ(launch, undisturbed):
+    done = launch(*SMALL, f"--workdir={undisturbed}", "--config.collect.num_workers=1")
+    assert done.returncode == 0
+
+
+def test_two_runs_do_not_share_a_workdir(launch, tmp_path):
+    process = start(tmp_path, "--config.collect.num_pairs=200000")
+    wait_for(lambda: (tmp_path / "dataset.partial").exists())
+    done = launch(*SMALL, f"--workdir={tmp_path}")
+    assert done.returncode == 2
+    assert f"another run (process {process.pid}) is using" in done.stderr
+    process.terminate()
+    process.wait(10)
+
+
+def test_the_screen_can_be_kept(launch, tmp_path):
+    more = ("--config.collect.num_pairs=50", "--config.collect.save_screen=True", "--config.collect.segment_length=3")
+    done = launch(*SMALL, f"--workdir={tmp_path}", *more)
+    assert done.returncode == 0, done.stderr
+    dataset = PairDataset(tmp_path / "dataset", require=("tty_chars", "tty_colors"))
+    assert dataset.data["tty_chars"].shape == (50, 2, 3, 24, 80)
+    for pair in range(0, 50, 7):  # the message stands on the screen's first line
+        text = bytes(dataset.data["message"][pair, 0, 0]).rstrip(b"\0 ")
+        assert bytes(dataset.data["tty_chars"][pair, 0, 0, 0]).startswith(text[:70])
