@@ -234,7 +234,7 @@ def pool(seconds: float, games: int, player: str) -> float:
         per_slot = ROLLOUT * actors.layout.group_size
         start = 0.0
         count = -2 * actors.layout.num_workers * actors.layout.groups * per_slot  # not before all have begun
-        while not start or time.perf_counter() - start < seconds:
+        while not start or not count or time.perf_counter() - start < seconds:
             requests, full = actors.poll()
             answer(actors, requests, policy)
             for rollout in full:
