@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.actors.pool import ActorPool, Ended, Full
+from motif_jax.actors.layout import Ended, Full
+from motif_jax.actors.pool import ActorPool
 from motif_jax.metrics import Timers
 
 TICK_S = 0.2  # how often a blocked thread looks whether it shall stop

@@ -6,7 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
-from motif_jax.actors.pool import ActorPool, Request
+from motif_jax.actors.layout import Request
+from motif_jax.actors.pool import ActorPool
 from motif_jax.structs import ArraySpec
 
 

@@ -26,6 +26,31 @@ class Op(enum.IntEnum):
     ERROR = 5  # worker: a programming error; its traceback follows
 
 
+class Request(NamedTuple):
+    """A group that waits for actions on the observations in row `step` of `slot`."""
+
+    worker: int
+    group: int
+    slot: int
+    step: int
+
+
+class Full(NamedTuple):
+    """A finished rollout of a group; the caller's until it is released."""
+
+    worker: int
+    group: int
+    slot: int
+
+
+class Ended(NamedTuple):
+    """An episode that ended in a slot."""
+
+    step: int
+    game: int
+    info: EpisodeInfo
+
+
 class Layout(NamedTuple):
     """Everything a worker must know to play its part. Plain values: it is sent as JSON."""
 

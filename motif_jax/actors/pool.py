@@ -11,12 +11,11 @@ import collections
 import os
 import select
 import time
-from typing import NamedTuple
 
 import numpy as np
 
 from motif_jax.actors.capacity import check_capacity
-from motif_jax.actors.layout import Layout, Op
+from motif_jax.actors.layout import Ended, Full, Layout, Op, Request
 from motif_jax.actors.links import InlineWorker, ProcessWorker
 from motif_jax.actors.players import parse_players
 from motif_jax.actors.slabs import Slab
@@ -30,31 +29,6 @@ SLOTS_PER_GROUP = 2  # one being written, one waiting, so that no group ever wai
 START_TIMEOUT_S = 120.0  # for imports and the first games, on a machine that is busy starting many
 GIVE_UP_AFTER = 3  # deaths of workers inside the same episode
 FAILURES_IN_A_ROW = 8  # deaths of one worker without a single finished slot
-
-
-class Request(NamedTuple):
-    """A group that waits for actions on the observations in row `step` of `slot`."""
-
-    worker: int
-    group: int
-    slot: int
-    step: int
-
-
-class Full(NamedTuple):
-    """A finished rollout of a group; the caller's until it is released."""
-
-    worker: int
-    group: int
-    slot: int
-
-
-class Ended(NamedTuple):
-    """An episode that ended in a slot."""
-
-    step: int
-    game: int
-    info: EpisodeInfo
 
 
 class ActorPool:

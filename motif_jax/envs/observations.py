@@ -79,7 +79,7 @@ def observation_specs(keys: Iterable[str]) -> dict[str, ArraySpec]:
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"
-            raise UserError(f"unknown observation {key!r} (--config.env.observations): {hint}")
+            raise UserError(f"unknown observation {key!r} (observations): {hint}")
         specs[key] = known[key]
     return specs
 

@@ -18,8 +18,9 @@ from ml_collections import ConfigDict
 
 import motif_jax
 from motif_jax.actors.capacity import check_capacity
+from motif_jax.actors.layout import Full
 from motif_jax.actors.players import parse_players
-from motif_jax.actors.pool import ActorPool, Full
+from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.seeding import Stream
 from motif_jax.envs.vector import GameSettings
 from motif_jax.files import write_json

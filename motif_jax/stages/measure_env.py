@@ -25,6 +25,7 @@ from motif_jax.envs.nethack import KEYS, NetHackGame
 from motif_jax.envs.observations import POLICY_OBSERVATIONS, Frames, frame_keys
 from motif_jax.envs.seeding import game_seed
 from motif_jax.envs.vector import STEP_SPECS, GameSettings, GameVector
+from motif_jax.metrics import resident_mib
 from motif_jax.stages import collect
 from motif_jax.stages.benchmark import Row, say
 
@@ -257,34 +258,26 @@ def memory() -> tuple[float, float]:
     """MiB per game, and MiB by which this process grows over many resets."""
     make = GameSettings().make
     keys = frame_keys(POLICY_OBSERVATIONS, "terminal")
-    before = _resident_mib()
+    before = resident_mib()
     games = [make(Frames(1, keys).views(0)) for _ in range(32)]
     for number, game in enumerate(games):
         game.reset(game_seed(0, 1, number), 0)
         for action in range(200):
             if not game.end:
                 game.step(action % len(KEYS))
-    per_game = (_resident_mib() - before) / len(games)
+    per_game = (resident_mib() - before) / len(games)
     game = games[0]
     for number in range(RESETS):
         if number == RESETS // 10:  # once allocators have settled
-            before = _resident_mib()
+            before = resident_mib()
         game.reset(game_seed(1, 1, number), 0)
         for action in range(20):
             if not game.end:
                 game.step(action)
-    growth = _resident_mib() - before
+    growth = resident_mib() - before
     for game in games:
         game.close()
     return per_game, growth
-
-
-def _resident_mib() -> float:
-    """This process's own share of memory: shared pages count in part."""
-    for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) / 1024
-    return 0.0
 
 
 def collect_rate(config: ConfigDict, workdir: Path) -> float:

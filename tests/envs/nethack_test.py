@@ -28,6 +28,7 @@ from motif_jax.envs.nethack import (
 from motif_jax.envs.observations import FRAME, Frames
 from motif_jax.envs.seeding import GameSeed, Stream, game_seed
 from motif_jax.envs.tasks import TASKS, step_penalty
+from motif_jax.metrics import resident_mib
 from motif_jax.structs import EndStatus
 
 ALL_FRAMES = ("tty_chars", "tty_colors", "tty_cursor", "glyphs", "blstats", "message")
@@ -315,18 +316,15 @@ def test_scout_counts_what_is_drawn_of_every_level_visited():
 
 
 def test_memory_is_flat_over_two_thousand_resets():
-    def resident_kib():
-        with open("/proc/self/smaps_rollup") as file:
-            return next(int(line.split()[1]) for line in file if line.startswith("Pss:"))
-
     game = make_game()
-    before = 0
+    before = 0.0
     for number in range(2200):
         if number == 200:
-            before = resident_kib()
+            before = resident_mib()
         game.reset(game_seed(3, Stream.TRAIN, number), number)
         list(play(game, 12))
-    grown = (resident_kib() - before) / 1024
+    grown = resident_mib() - before
+    assert before > 10
     assert grown < 24, f"{grown:.1f} MiB in 2,000 resets"
 
 
