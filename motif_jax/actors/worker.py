@@ -22,12 +22,11 @@ import numpy as np
 from motif_jax.actors.layout import NOTE, Layout, Op
 from motif_jax.actors.players import make_player
 from motif_jax.actors.slabs import Slab
+from motif_jax.envs.observations import Rows, open_rows
 from motif_jax.envs.vector import GameSettings, GameVector
 from motif_jax.structs import ArraySpec
 
 PR_SET_PDEATHSIG = 1
-
-Rows = dict[str, np.ndarray]  # [E, ...] each
 
 
 class Group:
@@ -99,7 +98,8 @@ class Group:
         vector, step = self.vector, self.step_in_slot
         actions = self.player.act(vector) if self.player else self._actions.tolist()
         rows, after = self._rows[step], self._rows[step + 1]
-        rows["action"][:] = actions
+        for game, action in enumerate(actions):
+            rows["action"][game] = action
         vector.step(actions, rows)
         self._stepping[0] = 0
         if vector.finished:
@@ -125,7 +125,7 @@ class Worker:
         self._reply = reply
         self._beat = memoryview(slab["beat"][index : index + 1])
         self._layout, self._slab = layout, slab
-        # Looking into an array costs as much as writing to it, so every row is looked up once and kept.
+        # Looking a row up costs more than writing to it, so every row is looked up once and kept.
         rows_of = functools.cache(self._rows_of)
         self.groups = []
         for group in range(layout.groups):
@@ -134,11 +134,11 @@ class Worker:
 
     def _rows_of(self, slot: int) -> list[Rows]:
         """The rows of a slot: step t and observation t stand in row t; the last has an observation only."""
-        rows: list[Rows] = [{} for _ in range(self._layout.rollout_length + 1)]
+        rows: list[dict[str, np.ndarray]] = [{} for _ in range(self._layout.rollout_length + 1)]
         for key in self._layout.row_specs():
             for row, array in zip(rows, self._slab[key][slot], strict=False):
                 row[key] = array
-        return rows
+        return [open_rows(row) for row in rows]
 
     def handle(self, op: int, number: int, slot: int) -> None:
         """Does what one note asks."""

@@ -19,7 +19,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from motif_jax.envs.observations import POLICY_OBSERVATIONS, Frames, Observer, frame_keys
+from motif_jax.envs.observations import POLICY_OBSERVATIONS, Frames, Observer, frame_keys, open_rows
 from motif_jax.envs.render import screen_text
 from motif_jax.envs.seeding import Stream, game_seed
 from motif_jax.envs.vector import GameSettings
@@ -90,12 +90,13 @@ class GymGame(gymnasium.Env):
         self._game.close()
 
     def _result(self, first: bool) -> dict[str, np.ndarray]:
-        rows = {key: np.zeros((1, *spec.shape), spec.dtype) for key, spec in self._observer.specs.items()}
+        arrays = {key: np.zeros((1, *spec.shape), spec.dtype) for key, spec in self._observer.specs.items()}
+        rows = open_rows(arrays)
         counts = [self._game.message_count]
         self._observer.observe(rows, counts)
         if not first:  # nothing has led to the first moment
             self._observer.record_events(rows, counts, {0: self._game.last_frame} if self._game.end else {})
-        return {key: row.reshape(row.shape[1:]) for key, row in rows.items()}
+        return {key: row.reshape(row.shape[1:]) for key, row in arrays.items()}
 
     def _info(self) -> dict[str, Any]:
         return self._game.info()._asdict()

@@ -17,7 +17,7 @@ import numpy as np
 from nle import nethack
 
 from motif_jax.envs import engine
-from motif_jax.envs.observations import FRAME
+from motif_jax.envs.observations import FRAME, MESSAGE_BYTES
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.tasks import SUCCESS_REWARD, Task, step_penalty
 from motif_jax.structs import EndStatus, EpisodeInfo
@@ -36,7 +36,7 @@ ACTION_NAMES = tuple(action.name.lower() for action in ACTIONS)
 YES = KEYS.index(ord("y"))  # also: move north-west
 
 SPACE, ESCAPE = ord(" "), 27
-MESSAGE_BYTES, NUL = 256, b"\0"
+NUL = b"\0"
 EAT_PROMPT = b"What do you want to eat"
 DESCEND = b"You descend the stairs"
 LEFT_TO_PLAYER = (b"eat", b"attack", b"direction?", b"pray")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -17,6 +18,7 @@ from numpy.lib.stride_tricks import as_strided
 from motif_jax.structs import ArraySpec, UserError
 
 CROP = 12  # cells on a side
+MESSAGE_BYTES = 256
 HERO_ROW, HERO_COLUMN = 7, 6  # where the hero stands in the crop: terminal row = map row + 1
 
 # What a game writes, as NLE lays it out.
@@ -30,12 +32,12 @@ FRAME = {
     "blstats": ArraySpec((27,), "int64"),
     "message": ArraySpec((256,), "uint8"),
 }
-BLANK = {"tty_chars": ord(" "), "tty_colors": 0, "chars": ord(" "), "colors": 0}  # screens, and what is outside them
+SCREENS = {"terminal": ("tty_chars", "tty_colors"), "map": ("chars", "colors")}  # what a crop can be taken from
+BLANKS = ord(" "), 0  # character and colour outside the screen
 MARGIN = 8 * 80  # blank cells before and after each screen, so that a crop can be read where the screen has ended
 
 OBSERVATIONS = {
-    "chars": ArraySpec((CROP, CROP), "uint8"),  # characters around the hero
-    "colors": ArraySpec((CROP, CROP), "uint8"),  # their colours, 0..15 (16..31 reversed)
+    "crop": ArraySpec((2, CROP, CROP), "uint8"),  # around the hero: characters, and colours 0..15 (16..31 reversed)
     "vector": ArraySpec((27,), "float32"),  # blstats, scaled and clipped to [-5, 5]
     "blstats": ArraySpec((27,), "int32"),  # the bottom line as the game counts; `scale_blstats` makes it a vector
     "message": ArraySpec((256,), "uint8"),
@@ -49,7 +51,7 @@ EVENTS |= {f"event_{key}": OBSERVATIONS[key] for key in ("tty_chars", "tty_color
 
 EVENT_COUNT = "event_message_count"
 
-POLICY_OBSERVATIONS = ("chars", "colors", "blstats", "message", "message_count", "event_message", "event_message_count")
+POLICY_OBSERVATIONS = ("crop", "blstats", "message", "message_count", "event_message", "event_message_count")
 
 # The published scaling: score, depth, branch, level, conditions and alignment are hidden from the policy.
 BLSTATS_SCALE = np.zeros(27, np.float32)
@@ -89,8 +91,8 @@ def frame_keys(keys: Iterable[str], screen: str) -> tuple[str, ...]:
     needed = {"glyphs", "blstats", "message"}  # the tasks themselves read these
     for key in keys:
         key = key.removeprefix("event_")
-        if key in ("chars", "colors"):
-            needed.add(f"tty_{key}" if screen == "terminal" else key)
+        if key == "crop":
+            needed.update(SCREENS[screen])
         elif key in FRAME:
             needed.add(key)
     return tuple(key for key in FRAME if key in needed)
@@ -100,83 +102,114 @@ class Frames:
     """Raw frames of `num_games` games; `views(i)` are the buffers that game i writes into."""
 
     def __init__(self, num_games: int, keys: Iterable[str]):
+        keys = tuple(keys)
         self.num_games = num_games
         self.arrays: dict[str, np.ndarray] = {}  # [E, *FRAME shape]
-        self.screens: dict[str, np.ndarray] = {}  # [E, MARGIN + cells + MARGIN]: the same memory with its margins
+        self.screens: dict[str, np.ndarray] = {}  # [E, 2, MARGIN + cells + MARGIN]: characters and colours, margins
+        for screen, pair in SCREENS.items():
+            if set(pair).isdisjoint(keys):
+                continue
+            rows, columns = FRAME[pair[0]].shape
+            store = np.empty((num_games, 2, MARGIN + rows * columns + MARGIN), np.uint8)
+            store[:] = np.array(BLANKS)[:, None]
+            self.screens[screen] = store
+            for plane, key in enumerate(pair):
+                cells = store[:, plane, MARGIN : MARGIN + rows * columns].view(FRAME[key].dtype)
+                self.arrays[key] = cells.reshape(num_games, rows, columns)
         for key in keys:
-            shape, dtype = FRAME[key]
-            if key in BLANK:
-                cells = shape[0] * shape[1]
-                self.screens[key] = np.full((num_games, MARGIN + cells + MARGIN), BLANK[key], dtype)
-                self.arrays[key] = self.screens[key][:, MARGIN : MARGIN + cells].reshape(num_games, *shape)
-            else:
-                self.arrays[key] = np.zeros((num_games, *shape), dtype)
+            if key not in self.arrays:
+                self.arrays[key] = np.zeros((num_games, *FRAME[key].shape), FRAME[key].dtype)
+        self.arrays = {key: self.arrays[key] for key in keys}
 
     def views(self, game: int) -> dict[str, np.ndarray]:
         """Contiguous buffers of one game."""
         return {key: array[game] for key, array in self.arrays.items()}
 
 
+Rows = dict[str, Any]  # what stands in one row for each game of a group, as `open_rows` makes it
+
+
+def open_rows(rows: dict[str, np.ndarray]) -> Rows:
+    """Arrays of [E, ...], as `Observer` writes them.
+
+    Messages and single numbers are written through memoryviews, which take a quarter of the time of an assignment in
+    NumPy; whoever writes the same rows again and again opens them once.
+    """
+    opened: Rows = {}
+    for key, row in rows.items():
+        if key.removeprefix("event_") == "message":
+            opened[key] = memoryview(row).cast("B")  # [E * 256]
+        else:
+            opened[key] = memoryview(row) if row.ndim == 1 else row
+    return opened
+
+
 class Observer:
-    """Writes the requested observations of a group of games into given rows."""
+    """Writes the requested observations of a group of games into given rows (see `open_rows`)."""
 
     def __init__(self, keys: Iterable[str], frames: Frames, screen: str = "terminal"):
         self.specs = observation_specs(keys)
         self._arrays = frames.arrays
-        crops = [key for key in ("chars", "colors") if key in self.specs]
-        self._crops = []
-        for key in crops:
-            source = f"tty_{key}" if screen == "terminal" else key
-            columns = FRAME[source].shape[1]
-            cells = frames.screens[source].reshape(-1).view(np.uint8)
-            # windows[s] is the crop whose first cell is cell s of all screens laid end to end. [..., 12, 12]
-            windows = as_strided(cells, (len(cells) - CROP * columns, CROP, CROP), (1, columns, 1), writeable=False)
-            self._crops.append((key, windows, BLANK[source]))
-        if crops:
-            self._columns = columns
-            self._last_whole = columns - CROP + HERO_COLUMN  # the hero's last column with all of the crop on the screen
+        self._crop_rows = "crop" in self.specs
+        if self._crop_rows:
+            store, columns = frames.screens[screen], FRAME[SCREENS[screen][0]].shape[1]
+            cells = store.reshape(-1)
+            plane = store.shape[2]
+            # windows[s] is the crop whose first character is cell s of everything laid end to end. [..., 2, 12, 12]
+            count = len(cells) - plane - CROP * columns
+            self._windows = as_strided(cells, (count, 2, CROP, CROP), (1, plane, columns, 1), writeable=False)
             first_row = 0 if screen == "terminal" else 1
             corner = MARGIN - (HERO_ROW - 1 + first_row) * columns - HERO_COLUMN
-            self._corners = [corner + game * frames.screens[source].shape[1] for game in range(frames.num_games)]
+            self._corners = [corner + game * 2 * plane for game in range(frames.num_games)]
             self._blstats = [memoryview(row) for row in frames.arrays["blstats"]]
+            self._columns = columns
+            self._last_whole = columns - CROP + HERO_COLUMN  # the hero's last column with all of the crop on the screen
         # Sorted once here, because every string looked at in a step costs as much as a small copy.
-        plain = [key for key in self.specs if key not in crops and not key.startswith("event_")]
-        self._copies = [(key, frames.arrays[key]) for key in plain if key in frames.arrays]
+        plain = [key for key in self.specs if key != "crop" and not key.startswith("event_")]
+        self._message = memoryview(frames.arrays["message"]).cast("B")
+        self._copies = [
+            (key, self._message if key == "message" else frames.arrays[key]) for key in plain if key in frames.arrays
+        ]
         self._vector = "vector" in plain
         self._count = "message_count" in plain
-        events = [key for key in self.specs if key.startswith("event_") and key != EVENT_COUNT]
-        self._events = [(key, key.removeprefix("event_")) for key in events]
-        self._event_count = EVENT_COUNT in self.specs
+        events = [key for key in self.specs if key.startswith("event_")]
+        self._event_message = "event_message" in events
+        self._event_count = EVENT_COUNT in events
+        self._events = [
+            (key, key.removeprefix("event_")) for key in events if key not in ("event_message", EVENT_COUNT)
+        ]
 
-    def observe(self, rows: dict[str, np.ndarray], counts: list[int]) -> None:
-        """What the players see now. `rows[key]` is [E, ...]; `counts` are the message counts."""
-        if self._crops:
-            self._crop(rows)
+    def observe(self, rows: Rows, counts: list[int]) -> None:
+        """What the players see now; `counts` are the message counts."""
+        if self._crop_rows:
+            self._crop(rows["crop"])
         for key, array in self._copies:
             rows[key][:] = array
         if self._vector:
             scale_blstats(self._arrays["blstats"], out=rows["vector"])
         if self._count:
             row = rows["message_count"]
-            for game, count in enumerate(counts):  # a list is assigned no faster
+            for game, count in enumerate(counts):
                 row[game] = count
 
-    def _crop(self, rows: dict[str, np.ndarray]) -> None:
-        columns, last_whole = self._columns, self._last_whole
-        targets = [(rows[key], windows) for key, windows, _ in self._crops]
+    def _crop(self, rows: np.ndarray) -> None:
+        columns, windows, corners, last_whole = self._columns, self._windows, self._corners, self._last_whole
         for game, blstats in enumerate(self._blstats):
             x = blstats[0]
-            start = self._corners[game] + columns * blstats[1] + x
             # One plain copy per game beats one indexed gather for all: NumPy's gather takes 3 us to set up.
-            for row, windows in targets:
-                row[game] = windows[start]
+            rows[game] = windows[corners[game] + columns * blstats[1] + x]
             if x < HERO_COLUMN or x > last_whole:  # the window wraps into the neighbouring lines
-                for key, _, blank in self._crops:
-                    rows[key][game, :, : max(HERO_COLUMN - x, 0)] = blank
-                    rows[key][game, :, min(columns - x + HERO_COLUMN, CROP) :] = blank
+                for plane, blank in enumerate(BLANKS):
+                    rows[game, plane, :, : max(HERO_COLUMN - x, 0)] = blank
+                    rows[game, plane, :, min(columns - x + HERO_COLUMN, CROP) :] = blank
 
-    def record_events(self, rows: dict[str, np.ndarray], counts: list[int], ends: dict[int, dict]) -> None:
+    def record_events(self, rows: Rows, counts: list[int], ends: dict[int, dict]) -> None:
         """What the last actions led to; `ends[i]` is the last frame of game i where its episode ended."""
+        if self._event_message:
+            row = rows["event_message"]
+            row[:] = self._message
+            for game, last in ends.items():
+                row[game * MESSAGE_BYTES : (game + 1) * MESSAGE_BYTES] = memoryview(last["message"])
         for key, name in self._events:
             rows[key][:] = self._arrays[name]
             for game, last in ends.items():

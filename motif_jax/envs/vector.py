@@ -12,12 +12,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from motif_jax.envs.observations import Frames, Observer, frame_keys
+from motif_jax.envs.observations import SCREENS, Frames, Observer, Rows, frame_keys
 from motif_jax.envs.seeding import GameSeed, Stream, game_seed
 from motif_jax.envs.tasks import PENALTY_MODES, get_task
 from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo, UserError
-
-SCREENS = ("terminal", "map")
 
 # What is known of every step, whichever observations are asked for.
 STEP_SPECS = {
@@ -150,11 +148,11 @@ class GameVector:
         self.games[index].reset(self.seed_of(episode), episode)
         self._counts[index] = self.games[index].message_count
 
-    def observe(self, rows: dict[str, np.ndarray]) -> None:
-        """Writes what the players see now: `rows[key]` is [E, ...]."""
+    def observe(self, rows: Rows) -> None:
+        """Writes what the players see now into rows made by `observations.open_rows`."""
         self.observer.observe(rows, self._counts)
 
-    def step(self, actions: Iterable[int], rows: dict[str, np.ndarray]) -> None:
+    def step(self, actions: Iterable[int], rows: Rows) -> None:
         """Plays one action per game and records the step (STEP_SPECS and event_* rows), then starts new episodes.
 
         `terminated` and `truncated` are only written where they are true: their rows must come in cleared.

@@ -22,7 +22,7 @@ from ml_collections import ConfigDict
 from motif_jax.actors.inference import RandomPolicy, answer
 from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.nethack import KEYS, NetHackGame
-from motif_jax.envs.observations import POLICY_OBSERVATIONS, Frames, frame_keys
+from motif_jax.envs.observations import POLICY_OBSERVATIONS, Frames, frame_keys, open_rows
 from motif_jax.envs.seeding import game_seed
 from motif_jax.envs.vector import STEP_SPECS, GameSettings, GameVector
 from motif_jax.metrics import resident_mib
@@ -158,7 +158,7 @@ def stepper(seconds: float, games: int, screen: str) -> float:
     vector = GameVector(games, GameSettings(screen=screen), POLICY_OBSERVATIONS)
     vector.reset()
     specs = STEP_SPECS | vector.observer.specs
-    rows = {key: np.zeros((games, *spec.shape), spec.dtype) for key, spec in specs.items()}
+    rows = open_rows({key: np.zeros((games, *spec.shape), spec.dtype) for key, spec in specs.items()})
     rng = np.random.default_rng(0)
 
     def play() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from motif_jax.actors.paths import DIAGONAL, STEPS, beside, path_to, shift, squares
 from motif_jax.actors.players import make_player, parse_players
+from motif_jax.envs.observations import open_rows
 from motif_jax.envs.vector import STEP_SPECS, GameSettings, GameVector
 
 
@@ -23,7 +24,7 @@ def play(player_name: str, episodes: int, max_steps: int) -> list:
     settings = GameSettings(max_episode_steps=max_steps)
     vector = GameVector(1, settings, (), seed=1, next_episode=begin, extra_frames=player.frames)
     vector.reset()
-    rows = {key: np.zeros((1, *spec.shape), spec.dtype) for key, spec in STEP_SPECS.items()}
+    rows = open_rows({key: np.zeros((1, *spec.shape), spec.dtype) for key, spec in STEP_SPECS.items()})
     found = []
     while len(found) < episodes:
         vector.step(player.act(vector), rows)

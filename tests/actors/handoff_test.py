@@ -15,7 +15,7 @@ pytestmark = pytest.mark.quick
 
 def make_pool() -> ActorPool:
     return ActorPool(
-        GameSettings(task="toy"), ("message", "chars", "event_message"),
+        GameSettings(task="toy"), ("message", "crop", "event_message"),
         num_workers=0, games_per_worker=4, rollout_length=5, spare_slots=4,
     )  # fmt: skip
 
@@ -37,7 +37,7 @@ def test_batches_are_rollouts_side_by_side():
             assert batch.steps == 5 * 2 * 3
             for key, array in batch.arrays.items():
                 assert np.array_equal(array, np.concatenate([part[key] for part in parts], 1)), key
-        assert batches[0].arrays["chars"].shape == (6, 6, 12, 12)  # T + 1, three rollouts of two games
+        assert batches[0].arrays["crop"].shape == (6, 6, 2, 12, 12)  # T + 1, three rollouts of two games
         assert batches[0].arrays["reward"].shape == (5, 6)
         assert {"wait_for_rollouts", "stack", "place", "wait_for_learner"} <= handoff.timers.seconds.keys()
 

@@ -15,7 +15,7 @@ from conftest import ROOT, children
 from motif_jax.actors.inference import RandomPolicy, answer
 from motif_jax.actors.links import WorkerError
 from motif_jax.actors.pool import ActorPool
-from motif_jax.envs.observations import POLICY_OBSERVATIONS
+from motif_jax.envs.observations import POLICY_OBSERVATIONS, open_rows
 from motif_jax.envs.vector import STEP_SPECS, GameSettings, GameVector
 from motif_jax.structs import ArraySpec, UserError
 
@@ -79,15 +79,15 @@ def test_rollouts_are_what_a_lonely_game_would_have_shown(num_workers):
         vector.reset()
         rows = {k: np.zeros((1, *s.shape), s.dtype) for k, s in (STEP_SPECS | vector.observer.specs).items()}
         for step, end in stream[begin:]:
-            vector.observe(rows)
+            vector.observe(open_rows(rows))
             assert bool(step["first"]) == bool(vector.first[0])
-            for key in ("chars", "colors", "message", "blstats", "message_count"):
+            for key in ("crop", "message", "blstats", "message_count"):
                 assert np.array_equal(rows[key][0], step[key]), key
             value = zlib.crc32(step["message"].tobytes() + step["blstats"].tobytes())
             assert step["action"] == value % 9
             assert step["value"] == np.float32(value)
             rows["terminated"][:] = rows["truncated"][:] = False
-            vector.step([int(step["action"])], rows)
+            vector.step([int(step["action"])], open_rows(rows))
             for key in ("reward", "terminated", "truncated", "event_message", "event_blstats", "event_message_count"):
                 assert np.array_equal(rows[key][0], step[key]), key
             compared += 1
@@ -105,9 +105,7 @@ def test_observation_after_a_rollout_begins_the_next():
         for full, arrays, _ in play(pool, RandomPolicy(23), 8):
             before = last.get(full.group)
             if before is not None:
-                assert all(
-                    np.array_equal(before[key][ROLLOUT], arrays[key][0]) for key in ("chars", "message", "first")
-                )
+                assert all(np.array_equal(before[key][ROLLOUT], arrays[key][0]) for key in ("crop", "message", "first"))
             last[full.group] = arrays
 
 

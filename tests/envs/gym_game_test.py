@@ -27,7 +27,7 @@ def test_seeded_episodes_repeat():
         moments = [observation["message"].tobytes(), info["episode"]]
         for action in [1, 2, 3, 4] * 20:
             observation, reward, _, _, info = env.step(action)
-            moments.append((observation["chars"].tobytes(), observation["event_message"].tobytes(), reward))
+            moments.append((observation["crop"].tobytes(), observation["event_message"].tobytes(), reward))
         _, info = env.reset()  # the next episode of the same seed
         runs.append((moments, info["episode"]))
         env.close()

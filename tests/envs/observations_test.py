@@ -4,15 +4,17 @@ import numpy as np
 import pytest
 
 from motif_jax.envs.observations import (
-    BLANK,
+    BLANKS,
     CROP,
     EVENTS,
     OBSERVATIONS,
     POLICY_OBSERVATIONS,
+    SCREENS,
     Frames,
     Observer,
     frame_keys,
     observation_specs,
+    open_rows,
     scale_blstats,
 )
 from motif_jax.structs import UserError
@@ -33,34 +35,30 @@ def slow_crop(screen: np.ndarray, x: int, map_row: int, first_row: int, blank: i
 
 @pytest.mark.parametrize("screen", ["terminal", "map"])
 def test_crop_at_every_place_of_the_map(screen):
-    keys = ("chars", "colors")
-    frames = Frames(2, frame_keys(keys, screen))
-    observer = Observer(keys, frames, screen)
+    frames = Frames(2, frame_keys(("crop",), screen))
+    observer = Observer(("crop",), frames, screen)
     rng = np.random.default_rng(0)
-    sources = {key: f"tty_{key}" if screen == "terminal" else key for key in keys}
-    for source in sources.values():
-        array = frames.arrays[source]
-        array[:] = rng.integers(0, 16 if "colors" in source else 128, array.shape)
-    rows = {key: np.zeros((2, CROP, CROP), np.uint8) for key in keys}
+    for key, limit in zip(SCREENS[screen], (128, 32)):
+        frames.arrays[key][:] = rng.integers(0, limit, frames.arrays[key].shape)
+    rows = {"crop": np.zeros((2, 2, CROP, CROP), np.uint8)}
     for y in range(21):
         for x in range(79):
             frames.arrays["blstats"][:, :2] = (x, y), (78 - x, 20 - y)
-            observer.observe(rows, [1, 1])
+            observer.observe(open_rows(rows), [1, 1])
             for game, (hero_x, hero_y) in enumerate([(x, y), (78 - x, 20 - y)]):
-                for key, source in sources.items():
-                    slow = slow_crop(
-                        frames.arrays[source][game], hero_x, hero_y, 0 if screen == "terminal" else 1, BLANK[source]
-                    )
-                    assert np.array_equal(rows[key][game], slow), (key, hero_x, hero_y)
+                for plane, key in enumerate(SCREENS[screen]):
+                    first_row = 0 if screen == "terminal" else 1
+                    slow = slow_crop(frames.arrays[key][game], hero_x, hero_y, first_row, BLANKS[plane])
+                    assert np.array_equal(rows["crop"][game, plane], slow), (key, hero_x, hero_y)
 
 
 def test_hero_stands_at_row_7_column_6():
-    frames = Frames(1, frame_keys(("chars",), "terminal"))
+    frames = Frames(1, frame_keys(("crop",), "terminal"))
     frames.arrays["blstats"][0, :2] = 30, 10
     frames.arrays["tty_chars"][0, 11, 30] = ord("@")  # terminal row = map row + 1
-    rows = {"chars": np.zeros((1, CROP, CROP), np.uint8)}
-    Observer(("chars",), frames).observe(rows, [1])
-    assert np.argwhere(rows["chars"][0] == ord("@")).tolist() == [[7, 6]]
+    rows = {"crop": np.zeros((1, 2, CROP, CROP), np.uint8)}
+    Observer(("crop",), frames).observe(open_rows(rows), [1])
+    assert np.argwhere(rows["crop"][0] == ord("@")).tolist() == [[0, 7, 6]]
 
 
 def test_blstats_scaling_by_hand():
@@ -96,8 +94,8 @@ def test_events_show_the_last_frame_where_an_episode_ended():
     frames.arrays["blstats"][:] = 7
     last = {"message": np.full(256, 66, np.uint8), "blstats": np.full(27, 8, np.int64)}
     rows = {key: np.zeros((2, *spec.shape), spec.dtype) for key, spec in observer.specs.items()}
-    observer.record_events(rows, [3, 4], {1: last})
-    observer.observe(rows, [3, 1])
+    observer.record_events(open_rows(rows), [3, 4], {1: last})
+    observer.observe(open_rows(rows), [3, 1])
     assert rows["event_message"][:, 0].tolist() == [65, 66]
     assert rows["event_blstats"][:, 0].tolist() == [7, 8]
     assert rows["event_message_count"].tolist() == [3, 4]
@@ -110,8 +108,8 @@ def test_a_step_ships_less_than_a_kilobyte():
 
 def test_only_what_is_needed_is_asked_of_the_engine():
     assert frame_keys(("event_message",), "terminal") == ("glyphs", "blstats", "message")
-    assert "tty_chars" in frame_keys(("chars",), "terminal")
-    assert frame_keys(("chars", "colors"), "map") == ("glyphs", "chars", "colors", "blstats", "message")
+    assert "tty_chars" in frame_keys(("crop",), "terminal")
+    assert frame_keys(("crop",), "map") == ("glyphs", "chars", "colors", "blstats", "message")
 
 
 def test_unknown_observation_names_the_nearest():

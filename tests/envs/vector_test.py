@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from motif_jax.envs.observations import POLICY_OBSERVATIONS
+from motif_jax.envs.observations import POLICY_OBSERVATIONS, open_rows
 from motif_jax.envs.toy import MOVES, STAIRS, ToyGame
 from motif_jax.envs.vector import STEP_SPECS, GameSettings, GameVector
 from motif_jax.structs import EndStatus, UserError
@@ -16,8 +16,9 @@ def make(num_games: int, task: str = "score", **settings) -> tuple[GameVector, d
     return vector, {key: np.zeros((num_games, *spec.shape), spec.dtype) for key, spec in specs.items()}
 
 
-def clear(rows: dict) -> None:
+def advance(vector: GameVector, actions: list[int], rows: dict) -> None:
     rows["terminated"][:] = rows["truncated"][:] = False
+    vector.step(actions, open_rows(rows))
 
 
 def test_games_in_a_vector_are_those_played_alone():
@@ -27,9 +28,8 @@ def test_games_in_a_vector_are_those_played_alone():
     actions = rng.integers(23, size=(300, 3))
     seen = []
     for action in actions:
-        clear(rows)
-        together.step(action.tolist(), rows)
-        together.observe(rows)
+        advance(together, action.tolist(), rows)
+        together.observe(open_rows(rows))
         seen.append({key: row.copy() for key, row in rows.items()})
     for game in range(3):
         alone = GameVector(
@@ -38,9 +38,8 @@ def test_games_in_a_vector_are_those_played_alone():
         alone.reset()
         row = {key: array[:1].copy() for key, array in rows.items()}
         for step, action in enumerate(actions[:, game]):
-            clear(row)
-            alone.step([int(action)], row)
-            alone.observe(row)
+            advance(alone, [int(action)], row)
+            alone.observe(open_rows(row))
             for key, array in row.items():
                 if key != "action":
                     assert np.array_equal(array[0], seen[step][key][game]), (key, step, game)
@@ -53,9 +52,8 @@ def test_a_new_episode_follows_at_once():
     vector, rows = make(1, max_episode_steps=3)
     first = []
     for _ in range(7):
-        clear(rows)
-        vector.step([19], rows)
-        vector.observe(rows)
+        advance(vector, [19], rows)
+        vector.observe(open_rows(rows))
         first.append(bool(vector.first[0]))
         if vector.finished:
             _, info = vector.finished[0]
@@ -72,8 +70,7 @@ def test_a_new_episode_follows_at_once():
 def test_reference_time_limit_is_a_true_end():
     vector, rows = make(1, max_episode_steps=2, reference_time_limit=True)
     for _ in range(2):
-        clear(rows)
-        vector.step([19], rows)
+        advance(vector, [19], rows)
     assert rows["terminated"][0]
     assert not rows["truncated"][0]
 
@@ -92,8 +89,7 @@ def test_toy_world_is_solved_by_walking_straight():
                 best[number] = 1 - 0.01 * max(abs(to_x - x), abs(to_y - y))  # a king's distance
             wanted = int(np.sign(to_x - x)), int(np.sign(to_y - y))
             actions.append(next(action for action, move in MOVES.items() if move == wanted))
-        clear(rows)
-        vector.step(actions, rows)
+        advance(vector, actions, rows)
         for number, info in vector.finished:
             returns.append(info.episode_return)
             assert info.episode_return == pytest.approx(best[number])
@@ -106,16 +102,15 @@ def test_toy_world_is_solved_by_walking_straight():
 @pytest.mark.quick
 def test_toy_world_shows_hero_and_stairs():
     vector, rows = make(2, task="toy")
-    vector.observe(rows)
-    for chars in rows["chars"]:
+    vector.observe(open_rows(rows))
+    for chars, _ in rows["crop"]:
         assert chars[7, 6] == ord("@")
         assert (chars == ord(">")).sum() == 1
     actions = np.random.default_rng(1).integers(23, size=(60, 2)).tolist()
     again, other = make(2, task="toy")
     for action in actions:
-        clear(rows), clear(other)
-        vector.step(action, rows), again.step(action, other)
-        vector.observe(rows), again.observe(other)
+        advance(vector, action, rows), advance(again, action, other)
+        vector.observe(open_rows(rows)), again.observe(open_rows(other))
         assert all(np.array_equal(rows[key], other[key]) for key in rows)
 
 
