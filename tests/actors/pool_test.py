@@ -180,7 +180,8 @@ def test_no_episode_is_lost_with_a_worker():
 
 def test_a_stopped_worker_is_replaced():
     with make_pool(num_workers=2, games=4, hang_timeout_s=1.0) as pool:
-        list(play(pool, RandomPolicy(23), 8))
+        while not any(full.worker == 1 for full, _, _ in play(pool, RandomPolicy(23), 1)):
+            pass  # while it starts it is given more time
         os.kill(pool.processes[1], signal.SIGSTOP)
         start = time.monotonic()
         while not pool.restarts:
