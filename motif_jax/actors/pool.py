@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import os
 import select
+import signal
 import time
 
 import numpy as np
@@ -152,7 +153,7 @@ class ActorPool:
             index = self._by_file[file]
             notes = self._workers[index].receive()
             if notes is None:
-                self._replace(index)
+                self._replace(index, hung=False)
             else:
                 self._sort(index, notes, requests, full)
         self._grant()
@@ -245,15 +246,18 @@ class ActorPool:
             if beat != last or (beat and idle):
                 self._beats[index] = (beat, now)
             elif now - since > (self._hang_timeout_s if beat else START_TIMEOUT_S):
-                self._replace(index)
+                self._replace(index, hung=True)
 
-    def _play_again(self, index: int, group: int) -> None:
-        """Leaves word for a group's next worker, which episodes were lost with the last one."""
+    def _play_again(self, index: int, group: int, blame: bool) -> None:
+        """Leaves word for a group's next worker, which episodes were lost with the last one.
+
+        `blame`: whether the worker died of the episode that it was playing, rather than by someone else's hand.
+        """
         playing, redo = self._slab["playing"][index, group], self._slab["redo"][index, group]
         undelivered = self._slab["undelivered"][index, group]
         owed = set(playing.tolist()) | set(undelivered.tolist()) | set(redo.tolist())
         stepping = int(self._slab["stepping"][index, group])
-        if stepping:
+        if stepping and blame:
             number = int(playing[stepping - 1])
             self._blame[number] += 1
             if self._blame[number] >= GIVE_UP_AFTER:
@@ -263,7 +267,7 @@ class ActorPool:
         playing[:] = undelivered[:] = redo[:] = 0
         redo[: len(owed)] = sorted(owed)
 
-    def _replace(self, index: int) -> None:
+    def _replace(self, index: int, hung: bool) -> None:
         worker = self._workers[index]
         assert isinstance(worker, ProcessWorker)
         self._poll.unregister(worker.notes)
@@ -279,7 +283,7 @@ class ActorPool:
         for group in range(self.layout.groups):
             self.dropped_steps += max(self._step[index, group] - 1, 0) * self.layout.group_size
             self._free.extend(self._held[index, group])
-            self._play_again(index, group)
+            self._play_again(index, group, blame=hung or status != -signal.SIGKILL)
         self._slab["stepping"][index] = 0
         self._slab["beat"][index] = 0
         self._slab["handled"][index] = 0
