@@ -9,14 +9,14 @@ from pathlib import Path
 from motif_jax.structs import UserError
 
 WORKER_MIB = 60  # Python, NumPy and NLE in a process
-GAME_MIB = 4  # one copy of the engine; 3.4 measured, see the benchmark stage
+GAME_MIB = 4  # one copy of the engine, where its code is not shared (see envs/engine.py)
 FILES_PER_GAME = 2
 WORKERS_PER_CORE = 8
 
 
-def check_capacity(num_workers: int, games_per_worker: int, groups: int = 1, *, section: str) -> None:
-    """Refuses numbers of workers and games that cannot work here."""
-    flag = f"--config.{section}"
+def check_capacity(num_workers: int, games_per_worker: int, groups: int = 1, shared_bytes: int = 0) -> None:
+    """Refuses numbers of workers and games that cannot work here; `shared_bytes` is the memory of their rollouts."""
+    flag = "--config.collect"
     if num_workers < 0:
         raise UserError(f"num_workers must not be negative, not {num_workers} ({flag}.num_workers)")
     if games_per_worker < 1:
@@ -31,12 +31,12 @@ def check_capacity(num_workers: int, games_per_worker: int, groups: int = 1, *, 
             f"{num_workers} workers are too many for {cores} cores, at most {WORKERS_PER_CORE} each "
             f"({flag}.num_workers)"
         )
-    needed = max(num_workers, 1) * (WORKER_MIB + games_per_worker * GAME_MIB)
+    needed = max(num_workers, 1) * (WORKER_MIB + games_per_worker * GAME_MIB) + shared_bytes // 2**20
     available = available_mib()
     if needed > available:
         raise UserError(
             f"{num_workers} workers with {games_per_worker} games each need about {needed:,} MiB, but {available:,} "
-            f"MiB are available ({flag}.num_workers, {flag}.games_per_worker)"
+            f"MiB are available ({flag}.num_workers, .games_per_worker, .rollout_length)"
         )
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if files != resource.RLIM_INFINITY and games_per_worker * FILES_PER_GAME + 32 > files:
@@ -56,7 +56,11 @@ def available_mib() -> int:
         group = Path("/sys/fs/cgroup")
         limit = (group / "memory.max").read_text().strip()
         if limit != "max":
-            limits.append((int(limit) - int((group / "memory.current").read_text())) // 2**20)
+            used = int((group / "memory.current").read_text())
+            for line in (group / "memory.stat").read_text().splitlines():
+                if line.startswith("inactive_file "):  # page cache, given up when memory is wanted
+                    used -= int(line.split()[1])
+            limits.append((int(limit) - used) // 2**20)
     except (OSError, ValueError):
         pass  # not Linux, or no control groups: whatever was found must do
     return min(limits, default=2**30)

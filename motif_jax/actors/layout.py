@@ -33,6 +33,7 @@ class Request(NamedTuple):
     group: int
     slot: int
     step: int
+    generation: int  # of the worker in its seat
 
 
 class Full(NamedTuple):
@@ -60,11 +61,21 @@ class Layout(NamedTuple):
     groups: int  # G per worker: one group's games step while the other's wait for their actions
     group_size: int  # E games that step together
     rollout_length: int  # T
-    num_slots: int  # S
+    slots_per_group: int  # each group has its own
     player: str  # scripted player inside the workers; "" when the parent sends the actions
     seed: int
     stream: int  # of game seeds
     outputs: tuple[tuple[str, ArraySpec], ...] = ()  # what the policy stores beside each action
+
+    @property
+    def num_slots(self) -> int:
+        """S"""
+        return self.num_workers * self.groups * self.slots_per_group
+
+    @property
+    def nbytes(self) -> int:
+        """Shared memory of a pool."""
+        return sum(spec.nbytes for spec in self.specs().values())
 
     def control_specs(self) -> dict[str, ArraySpec]:
         """Small arrays through which parent and workers steer each other."""
@@ -78,6 +89,7 @@ class Layout(NamedTuple):
             "undelivered": ArraySpec(owed, "int64"),  # that ended in the slot being written
             "redo": ArraySpec(owed, "int64"),  # to be played before new ones, because a worker died over them
             "stepping": ArraySpec(games[:2], "int64"),  # game inside the engine now + 1
+            "waited_s": ArraySpec((self.num_workers,), "float64"),  # that the worker had nothing to do
             "beat": ArraySpec((self.num_workers,), "int64"),  # grows with every sign of life
             "handled": ArraySpec((self.num_workers,), "int64"),  # notes of the parent that were seen to
         }

@@ -6,15 +6,21 @@ import collections
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 from motif_jax.actors.layout import NOTE, Layout, Op
 from motif_jax.actors.slabs import Slab
 from motif_jax.actors.worker import Worker
+from motif_jax.envs.seeding import Stream
 
 Note = tuple[int, int, int]  # Op, group, slot
+FOLDER_PREFIX = "motif_jax-"
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -22,23 +28,45 @@ class WorkerError(RuntimeError):
     """A programming error inside a worker, with the worker's own traceback."""
 
 
+def describe(layout: Layout, slab: Slab, index: int) -> Callable[[], str]:
+    """Names a worker, with what is needed to play again what it is playing."""
+
+    def who() -> str:
+        episodes = [str(number - 1) for number in slab["playing"][index].ravel().tolist() if number]
+        stream = Stream(layout.stream).name.lower()
+        return f"actor worker {index} (seed {layout.seed}, stream {stream}, episodes {', '.join(episodes) or 'none'})"
+
+    return who
+
+
+def remove_stale_folders() -> None:
+    """Removes what workers left in the temporary directory whose parent was killed before it could clean up."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*-*"):
+        owner = folder.name.removeprefix(FOLDER_PREFIX).partition("-")[0]
+        if owner.isdigit() and not Path(f"/proc/{owner}").exists() and Path("/proc/self").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 class ProcessWorker:
     """A worker in a process that imports no more than it needs, whatever the parent has imported."""
 
     def __init__(self, layout: Layout, slab: Slab, index: int):
         self.index = index
-        self._layout = layout
+        self._who = describe(layout, slab, index)
         self._closed = False
         worker_in, self._out = os.pipe()
         self.notes, worker_out = os.pipe()  # `notes` is what the pool polls
-        self.started = time.monotonic()
+        # NLE keeps a folder per game in the temporary directory, which a killed worker cannot remove itself.
+        self._folder = tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{os.getpid()}-")
+        environment = os.environ | ONE_THREAD | {"TMPDIR": self._folder}
+        environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
         # Workers have no use for the parent's threads, locks or __main__, so they are neither forked nor "spawned".
         # In a process group of their own, they are not hit by the Ctrl-C that is meant for the parent.
         self.process = subprocess.Popen(
             [sys.executable, "-m", "motif_jax.actors.worker"],
             stdin=subprocess.PIPE,
             pass_fds=(worker_in, worker_out, slab.file),
-            env=os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+            env=environment,
             process_group=0,
         )
         os.close(worker_in)
@@ -73,17 +101,19 @@ class ProcessWorker:
             if note[0] == Op.ERROR:
                 while len(data) < note[2] and (more := os.read(self.notes, note[2])):
                     data += more
-                raise WorkerError(
-                    f"actor worker {self.index} (run seed {self._layout.seed}) failed:\n{data.decode(errors='replace')}"
-                )
+                raise WorkerError(f"{self._who()} failed:\n{data.decode(errors='replace')}")
             notes.append(note)
         return notes
 
-    def kill(self) -> int:
-        """Ends the process at once and forgets it; how it ended (negative: by that signal)."""
+    def kill(self) -> tuple[int, list[Note]]:
+        """Ends the process at once: how it ended (negative: by that signal), and the notes it had left to be read."""
         self.process.kill()
+        status = self.process.wait()
+        last: list[Note] = []
+        while (notes := self.receive()) is not None:
+            last += notes
         self.close(time.monotonic())
-        return self.process.wait()
+        return status, last
 
     def close(self, deadline: float) -> None:
         """Lets the process end by itself until `deadline`, then kills it."""
@@ -96,6 +126,7 @@ class ProcessWorker:
         self.process.kill()
         self.process.wait()
         os.close(self.notes)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class InlineWorker:
@@ -105,6 +136,7 @@ class InlineWorker:
         self.index = index
         self._inbox: collections.deque[Note] = collections.deque()
         self._outbox: list[Note] = []
+        self._who = describe(layout, slab, index)
         self._worker = Worker(layout, slab, index, lambda op, group, slot: self._outbox.append((op, group, slot)))
 
     def send(self, op: Op, group: int, slot: int) -> None:
@@ -114,7 +146,11 @@ class InlineWorker:
     def receive(self) -> list[Note]:
         """Handles one waiting note and returns what it led to."""
         if self._inbox and not self._outbox:
-            self._worker.handle(*self._inbox.popleft())
+            try:
+                self._worker.handle(*self._inbox.popleft())
+            except Exception as error:
+                error.add_note(f"(in {self._who()})")
+                raise
         notes, self._outbox = self._outbox, []
         return notes
 

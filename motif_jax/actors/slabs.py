@@ -6,7 +6,7 @@ import fcntl
 import mmap
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -34,14 +34,17 @@ class Slab:
     def __getitem__(self, name: str) -> np.ndarray:
         return self.arrays[name]
 
-    def claim(self, name: str) -> int:
-        """Takes the next number of the counter `name` (one int64); no two processes get the same.
+    def claim(self, name: str, note: Callable[[int], None]) -> int:
+        """Takes the next number of the counter `name` (one int64); no two living processes get the same.
 
-        The kernel drops the lock when its holder dies, so a worker killed here holds up nobody.
+        `note` is called with the number before it is gone from the counter: a process killed in between leaves a
+        number that is noted and will be given out once more, but never one that nobody has. The kernel drops the lock
+        when its holder dies, so a worker killed here holds up nobody.
         """
         fcntl.lockf(self.file, fcntl.LOCK_EX)
         try:
             number = int(self.arrays[name][0])
+            note(number)
             self.arrays[name][0] = number + 1
             return number
         finally:

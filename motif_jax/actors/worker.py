@@ -14,6 +14,7 @@ import json
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
 
@@ -65,8 +66,7 @@ class Group:
             self._ended += 1
         place = next((place for place, number in enumerate(self._redo) if number), None)
         if place is None:
-            episode = self._slab.claim("next_episode")
-            self._playing[game] = episode + 1
+            episode = self._slab.claim("next_episode", lambda number: self._playing.__setitem__(game, number + 1))
         else:
             episode = self._redo[place] - 1
             self._playing[game] = self._redo[place]
@@ -203,8 +203,11 @@ def main() -> None:
 
 def _serve(worker: Worker, slab: Slab, index: int, notes_in: int) -> None:
     handled = memoryview(slab["handled"][index : index + 1])
+    waited_s = slab["waited_s"]
     while True:
+        begin = time.perf_counter()
         data = os.read(notes_in, 512 * NOTE.size)  # notes are written whole, so only whole ones are read
+        waited_s[index] += time.perf_counter() - begin
         if not data:  # the parent closed the pool, or is gone
             worker.close()
             return

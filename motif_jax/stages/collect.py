@@ -145,7 +145,7 @@ def check(config: ConfigDict) -> None:
         return
     GameSettings(**config.env).check()
     parse_players(section.collector)
-    check_capacity(section.num_workers, section.games_per_worker, section="collect")
+    check_capacity(section.num_workers, section.games_per_worker)
     for name in ("num_pairs", "segment_length", "rollout_length"):
         if section[name] < 1:
             raise UserError(f"{name} must be at least 1, not {section[name]} (--config.collect.{name})")

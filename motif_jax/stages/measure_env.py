@@ -229,7 +229,6 @@ def pool(seconds: float, games: int, player: str) -> float:
         games_per_worker=games // WORKERS,
         rollout_length=ROLLOUT,
         player=player,
-        section="benchmark",
     ) as actors:
         policy = RandomPolicy(len(KEYS))
         per_slot = ROLLOUT * actors.layout.group_size

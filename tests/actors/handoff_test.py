@@ -16,7 +16,7 @@ pytestmark = pytest.mark.quick
 def make_pool() -> ActorPool:
     return ActorPool(
         GameSettings(task="toy"), ("message", "crop", "event_message"),
-        num_workers=0, games_per_worker=4, rollout_length=5, spare_slots=4,
+        num_workers=0, games_per_worker=4, rollout_length=5, slots_per_group=3,
     )  # fmt: skip
 
 

@@ -1,0 +1,144 @@
+"""A worker's seat in the pool: who sits there now, what it was given to do, and what must be done again when it dies.
+
+The slots of a group are its own: a slot goes back to the group that it came from. So a worker touches few of them, a
+group always gets on when its slots are returned, and nothing that a dead worker held has to be searched for.
+"""
+
+from __future__ import annotations
+
+import collections
+import signal
+import time
+
+from motif_jax.actors.layout import Full, Layout, Op, Request
+from motif_jax.actors.links import InlineWorker, Note, ProcessWorker
+from motif_jax.actors.slabs import Slab
+from motif_jax.structs import UserError
+
+START_TIMEOUT_S = 120.0  # for imports and the first games, on a machine that is busy starting many
+GIVE_UP_AFTER = 3  # deaths of workers inside the same episode
+FAILURES_IN_A_ROW = 8  # deaths in one seat without a single finished slot
+
+
+class Seat:
+    """One worker after another, in the same place."""
+
+    def __init__(self, layout: Layout, slab: Slab, index: int, inline: bool, hang_timeout_s: float):
+        """Starts the first worker, in this process if `inline`."""
+        self.index = index
+        self.generation = 0  # which worker this is
+        self._layout, self._slab, self._inline, self._hang_timeout_s = layout, slab, inline, hang_timeout_s
+        self._failures = 0
+        self._held: list[collections.deque[int]] = []  # slots that the worker has, by group, the current one first
+        self._away: set[int] = set()  # slots in the hands of whoever polls
+        self.start()
+
+    def start(self) -> None:
+        """Puts a new worker here and gives it all slots that are at home."""
+        groups, per_group = self._layout.groups, self._layout.slots_per_group
+        self.link: ProcessWorker | InlineWorker = (InlineWorker if self._inline else ProcessWorker)(
+            self._layout, self._slab, self.index
+        )
+        self._sent = 0  # notes to it
+        self._last_beat, self._alive_at = -1, time.monotonic()
+        self._held = [collections.deque() for _ in range(groups)]
+        self._step = [0] * groups
+        for group in range(groups):
+            first = (self.index * groups + group) * per_group
+            for slot in range(first, first + per_group):
+                if slot not in self._away:
+                    self._grant(group, slot)
+
+    def _grant(self, group: int, slot: int) -> None:
+        self._held[group].append(slot)
+        self._send(Op.SLOT, group, slot)
+
+    def _send(self, op: Op, group: int, slot: int) -> None:
+        self.link.send(op, group, slot)
+        self._sent += 1
+
+    def act(self, group: int) -> None:
+        """Tells the worker that the actions of a group are there."""
+        self._send(Op.ACT, group, 0)
+
+    def give_back(self, full: Full) -> None:
+        """A slot that was away is at home again."""
+        self._away.discard(full.slot)
+        self._grant(full.group, full.slot)
+
+    def read(self, notes: list[Note]) -> tuple[list[Request], list[Full]]:
+        """What the worker's notes mean to whoever polls."""
+        requests, fulls = [], []
+        for op, group, slot in notes:
+            if op == Op.READY:
+                requests.append(Request(self.index, group, slot, self._step[group], self.generation))
+                self._step[group] += 1
+            else:
+                self._held[group].popleft()
+                self._away.add(slot)
+                self._step[group] = 0
+                self._failures = 0
+                fulls.append(Full(self.index, group, slot))
+        return requests, fulls
+
+    def hangs(self, now: float) -> bool:
+        """Whether the worker has something to do and has shown no sign of life for too long."""
+        beat = int(self._slab["beat"][self.index])
+        idle = self._slab["handled"][self.index] == self._sent
+        if beat != self._last_beat or (beat and idle):
+            self._last_beat, self._alive_at = beat, now
+        return now - self._alive_at > (self._hang_timeout_s if beat else START_TIMEOUT_S)
+
+    def replace(self, hung: bool, blame: collections.Counter[int]) -> tuple[list[Full], int, list[int]]:
+        """Puts another worker here.
+
+        Args:
+          hung: whether the worker is still there, but hangs.
+          blame: deaths of workers by episode, to be counted on.
+
+        Returns:
+          Slots that the worker had still finished, steps that are lost, episodes that are given up.
+        """
+        assert isinstance(self.link, ProcessWorker)
+        status, notes = self.link.kill()
+        fulls = self.read([note for note in notes if note[0] == Op.FULL])[1]
+        lost = sum(max(step - 1, 0) for step in self._step) * self._layout.group_size
+        self._failures += 1
+        if self._failures >= FAILURES_IN_A_ROW:
+            raise UserError(
+                f"actor worker {self.index} ended {FAILURES_IN_A_ROW} times without finishing a rollout, last with "
+                f"status {status}; if memory ran out, lower num_workers and games_per_worker (--config.collect)"
+            )
+        # Someone else's SIGKILL (a person, the kernel out of memory) says nothing about the episode being played.
+        own_fault = hung or status != -signal.SIGKILL
+        given_up = [
+            episode for group in range(self._layout.groups) for episode in self._play_again(group, own_fault, blame)
+        ]
+        for name in ("stepping", "beat", "handled"):
+            self._slab[name][self.index] = 0
+        self.generation += 1
+        self.start()
+        return fulls, lost, given_up
+
+    def _play_again(self, group: int, own_fault: bool, blame: collections.Counter[int]) -> list[int]:
+        """Leaves word for the group's next worker, which episodes were lost with this one."""
+        playing, redo = self._slab["playing"][self.index, group], self._slab["redo"][self.index, group]
+        undelivered = self._slab["undelivered"][self.index, group]
+        owed = set(playing.tolist()) | set(undelivered.tolist()) | set(redo.tolist())
+        stepping = int(self._slab["stepping"][self.index, group])
+        given_up = []
+        if stepping and own_fault:
+            number = int(playing[stepping - 1])
+            blame[number] += 1
+            if blame[number] >= GIVE_UP_AFTER:
+                owed.discard(number)
+                given_up.append(number - 1)
+        owed.discard(0)
+        playing[:] = undelivered[:] = redo[:] = 0
+        redo[: len(owed)] = sorted(owed)
+        return given_up
+
+    def owes(self, group: int, episode: int) -> bool:
+        """Whether a group of this seat is the one to play this episode, or has it in a slot that is not delivered."""
+        lists = (self._slab[name][self.index, group] for name in ("playing", "undelivered", "redo"))
+        return any((numbers == episode + 1).any() for numbers in lists)
