@@ -50,7 +50,14 @@ install() {
 
 if [ -z "${VIRTUAL_ENV:-}" ]; then
   VENV=${VENV:-.venv}
-  [ -x "$VENV/bin/python" ] && "$VENV/bin/python" -c '' 2>/dev/null || { rm -rf "$VENV"; make_environment; }
+  if ! "$VENV/bin/python" -c '' 2>/dev/null; then
+    if [ -f "$VENV/pyvenv.cfg" ]; then
+      rm -rf "$VENV" # made with a Python that is gone
+    elif [ -e "$VENV" ]; then
+      fail "$VENV is there and is no virtual environment; name another place: VENV=/path"
+    fi
+    make_environment
+  fi
   # shellcheck disable=SC1091
   source "$VENV/bin/activate"
 fi

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import fcntl
 import importlib
 import json
@@ -36,6 +37,15 @@ from motif_jax.structs import UserError
 
 FLAGS = flags.FLAGS
 MISSING = "(not there)"
+FLAGGED = {  # what the system may refuse, and what to change then
+    errno.EACCES: "--workdir",
+    errno.EPERM: "--workdir",
+    errno.EROFS: "--workdir",
+    errno.ENOSPC: "--workdir, --config.collect.num_pairs",
+    errno.EDQUOT: "--workdir, --config.collect.num_pairs",
+    errno.ENOMEM: "--config.collect.num_workers, .games_per_worker, .rollout_length",
+    errno.EMFILE: "--config.collect.games_per_worker, or `ulimit -n`",
+}
 
 
 def define_flags() -> None:
@@ -55,13 +65,11 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         print(f"motif_jax: {error}", file=sys.stderr)
         return 2
-    except PermissionError as error:
-        print(f"motif_jax: no permission for {error.filename!r} (--workdir)", file=sys.stderr)
-        return 2
     except OSError as error:
-        if error.errno != 28:  # no space
+        if error.errno not in FLAGGED:
             raise
-        print(f"motif_jax: the disk of the workdir is full: {error} (--workdir)", file=sys.stderr)
+        where = f"{error.filename!r}" if error.filename else "this machine"
+        print(f"motif_jax: {error.strerror} for {where} ({FLAGGED[error.errno]})", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
         number = stop.args[0] if stop.args else signal.SIGINT

@@ -41,15 +41,16 @@ def children() -> set[int]:
     return found
 
 
-def worker_processes() -> set[int]:
-    """All actor workers on this machine, whoever started them."""
+def worker_processes(parent: int) -> set[int]:
+    """Actor workers that were started by this process; also those that outlived it, which then have another parent."""
     found = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
+                environment = (entry / "environ").read_bytes()
                 command = (entry / "cmdline").read_bytes()
             except OSError:
                 continue
-            if b"motif_jax.actors.worker" in command:
+            if b"motif_jax.actors.worker" in command and b"/motif_jax-%d-" % parent in environment:
                 found.add(int(entry.name))
     return found

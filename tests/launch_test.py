@@ -33,6 +33,11 @@ def test_help_teaches(launch):
     ((MOTIF, "--workdir=W", "--config.collect.dataset=/nowhere"), "no dataset directory '/nowhere'"),
     ((MOTIF, "--workdir=W", "--config.env.screen=tv"), "unknown screen 'tv' (--config.env.screen)"),
     ((MOTIF, "--workdir=W", "--stage=benchmark", "--config.benchmark.parts=('gpu',)"), "unknown part 'gpu'"),
+    ((MOTIF, "--workdir=W", "--config.seed=-1"), "must not be negative, not -1 (--config.seed)"),
+    ((MOTIF, "--workdir=W", "--config.collect.segment_length=6000"), "no episode has 6000 steps"),
+    ((MOTIF, "--workdir=W", "--config.env.task=nosuch:Game"), "cannot use the game 'nosuch:Game' (--config.env.task)"),
+    ((MOTIF, "--workdir=W", "--config.env.character=foo"), "unknown character 'foo' (--config.env.character)"),
+    ((MOTIF, "--workdir=W", "--stage=benchmark", "--config.benchmark.repeats=0"), "(--config.benchmark.repeats)"),
     ((MOTIF, "--workdir=W", "--wrokdir=V"), "wrokdir"),
     ((MOTIF, "--workdir=W", "collect"), "unexpected argument 'collect'"),
     ((MOTIF, "--workdir=/proc/nothing/here"), "cannot make the directory '/proc/nothing/here'"),
@@ -45,6 +50,22 @@ def test_bad_input_gets_one_sentence(launch, tmp_path, arguments, message):
     assert done.stderr.startswith("motif_jax: ")
     assert done.stderr.count("\n") == 1
     assert not list(tmp_path.glob("run/dataset*"))
+
+
+def test_rollouts_larger_than_the_memory(launch, tmp_path):
+    done = launch(MOTIF, f"--workdir={tmp_path}", "--config.collect.rollout_length=100000000")
+    assert done.returncode == 2
+    assert "MiB are available (--config.collect.num_workers, .games_per_worker, .rollout_length)" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_somebody_elses_dataset_directory_is_left_alone(launch, tmp_path):
+    (tmp_path / "dataset").mkdir()
+    (tmp_path / "dataset/precious.txt").write_text("keep me")
+    done = launch(MOTIF, f"--workdir={tmp_path}")
+    assert done.returncode == 2
+    assert "is there already and was not made by this stage" in done.stderr
+    assert (tmp_path / "dataset/precious.txt").read_text() == "keep me"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere; runs wherever the tests are not run as root")

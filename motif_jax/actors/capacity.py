@@ -25,7 +25,7 @@ def check_capacity(num_workers: int, games_per_worker: int, groups: int = 1, sha
         raise UserError(
             f"games_per_worker must be a multiple of {groups} groups, not {games_per_worker} ({flag}.games_per_worker)"
         )
-    cores = os.cpu_count() or 1
+    cores = usable_cores()
     if num_workers > WORKERS_PER_CORE * cores:
         raise UserError(
             f"{num_workers} workers are too many for {cores} cores, at most {WORKERS_PER_CORE} each "
@@ -44,6 +44,13 @@ def check_capacity(num_workers: int, games_per_worker: int, groups: int = 1, sha
             f"{games_per_worker} games in a process need more than the {files} files that it may open "
             f"({flag}.games_per_worker, or `ulimit -n`)"
         )
+
+
+def usable_cores() -> int:
+    """Cores that this process may use, which in a job of a cluster are fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def available_mib() -> int:

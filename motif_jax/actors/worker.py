@@ -66,7 +66,11 @@ class Group:
             self._ended += 1
         place = next((place for place, number in enumerate(self._redo) if number), None)
         if place is None:
-            episode = self._slab.claim("next_episode", lambda number: self._playing.__setitem__(game, number + 1))
+
+            def note(number: int) -> None:
+                self._playing[game] = number + 1
+
+            episode = self._slab.claim("next_episode", note)
         else:
             episode = self._redo[place] - 1
             self._playing[game] = self._redo[place]

@@ -7,7 +7,8 @@
     observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
 
 Ids are `motif_jax/` and the published name, see `tasks.TASKS`; `motif_jax/Toy-v0` is the toy world. Keyword arguments
-are those of `vector.GameSettings`, and `observations`, names from `observations.OBSERVATIONS` and `EVENTS`.
+are those of `vector.GameSettings`, and `observations`, names from `observations.OBSERVATIONS` and `EVENTS`. The game's
+own time limit is called `time_limit` here, because gymnasium keeps `max_episode_steps` for a wrapper of its own.
 """
 
 from __future__ import annotations
@@ -38,11 +39,12 @@ class GymGame(gymnasium.Env):
         task: str = "score",
         render_mode: str | None = None,
         observations: Iterable[str] = POLICY_OBSERVATIONS,
+        time_limit: int = GameSettings().max_episode_steps,
         **settings: Any,
     ):
         """See the module docstring; `settings` are those of `GameSettings`."""
         self.render_mode = render_mode
-        self._settings = GameSettings(task=task, **settings)
+        self._settings = GameSettings(task=task, max_episode_steps=time_limit, **settings)
         self._settings.check()
         keys = frame_keys(observations, self._settings.screen)
         self._frames = Frames(1, dict.fromkeys((*keys, *(TERMINAL if render_mode else ()))))

@@ -58,6 +58,25 @@ def get_task(name: str) -> Task:
     return found
 
 
+# Role, race, alignment and gender, as NetHack abbreviates them.
+CHARACTERS = (
+    ("arc", "bar", "cav", "hea", "kni", "mon", "pri", "rog", "ran", "sam", "tou", "val", "wiz"),
+    ("hum", "elf", "dwa", "gno", "orc"),
+    ("law", "neu", "cha"),
+    ("mal", "fem"),
+)
+
+
+def check_character(character: str) -> None:
+    """Refuses what NetHack would silently replace with a character of its own choice."""
+    parts = character.split("-")
+    if len(parts) != len(CHARACTERS) or any(part not in known for part, known in zip(parts, CHARACTERS, strict=True)):
+        options = ", ".join("|".join(known) for known in CHARACTERS)
+        raise UserError(
+            f"unknown character {character!r} (--config.env.character): join one of each with dashes: {options}"
+        )
+
+
 def step_penalty(mode: str, frozen_steps: int, unit: float) -> float:
     """Penalty of one step of the score task, after `frozen_steps` steps in a row without game time passing."""
     if mode == "constant":

@@ -14,7 +14,7 @@ import numpy as np
 
 from motif_jax.envs.observations import SCREENS, Frames, Observer, Rows, frame_keys
 from motif_jax.envs.seeding import GameSeed, Stream, game_seed
-from motif_jax.envs.tasks import PENALTY_MODES, get_task
+from motif_jax.envs.tasks import PENALTY_MODES, check_character, get_task
 from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo, UserError
 
 # What is known of every step, whichever observations are asked for.
@@ -56,8 +56,11 @@ class GameSettings(NamedTuple):
 
     def check(self) -> None:
         """Refuses settings that no game can have."""
-        if self.task != "toy" and ":" not in self.task:
+        if ":" in self.task:
+            self._own_class()
+        elif self.task != "toy":
             get_task(self.task)
+        check_character(self.character)
         for name, value, known in (
             ("screen", self.screen, SCREENS),
             ("penalty_mode", self.penalty_mode, PENALTY_MODES),
@@ -69,6 +72,13 @@ class GameSettings(NamedTuple):
                 f"max_episode_steps must be at least 1, not {self.max_episode_steps} (--config.env.max_episode_steps)"
             )
 
+    def _own_class(self) -> Callable[[dict[str, np.ndarray]], Game]:
+        module, _, name = self.task.partition(":")
+        try:
+            return getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise UserError(f"cannot use the game {self.task!r} (--config.env.task): {error}") from error
+
     def make(self, buffers: dict[str, np.ndarray]) -> Game:
         """One game that writes into `buffers`."""
         if self.task == "toy":
@@ -76,8 +86,7 @@ class GameSettings(NamedTuple):
 
             return ToyGame(buffers, max_episode_steps=min(self.max_episode_steps, MAX_STEPS))
         if ":" in self.task:
-            module, _, name = self.task.partition(":")
-            return getattr(importlib.import_module(module), name)(buffers)
+            return self._own_class()(buffers)
         from motif_jax.envs.nethack import NetHackGame
 
         return NetHackGame(

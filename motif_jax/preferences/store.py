@@ -63,7 +63,7 @@ class PairDataset:
                 raise UserError(f"dataset {str(self.path)!r} has no data/{key}.npy ({FLAG})")
         if not self.data:
             raise UserError(f"dataset {str(self.path)!r} has no data/*.npy ({FLAG})")
-        first = next(iter(self.data.values()))
+        first = self.data.get("message", next(iter(self.data.values())))
         self.num_pairs: int = first.shape[0] if first.ndim >= 3 else 0
         self.length: int = first.shape[2] if first.ndim >= 3 else 0
         for key, array in self.data.items():

@@ -42,6 +42,9 @@ def is_complete(workdir: Path) -> bool:
 
 def check(config: ConfigDict) -> None:
     """Refuses unknown parts."""
+    for name in ("seconds", "repeats"):
+        if config.benchmark[name] <= 0:
+            raise UserError(f"{name} must be positive, not {config.benchmark[name]} (--config.benchmark.{name})")
     for part in config.benchmark.parts:
         if part not in PARTS:
             raise UserError(f"unknown part {part!r} (--config.benchmark.parts): choose from {', '.join(PARTS)}")

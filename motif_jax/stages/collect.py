@@ -41,6 +41,8 @@ MATERIAL = (
     "collect.save_screen",
 )
 COMMIT_EVERY_S = 20.0
+MAX_WAITING_BYTES = 512 * 2**20  # of finished episodes that wait for an earlier one
+STEPS_WITHOUT_A_MOMENT = 2_000_000  # after which something must be wrong
 
 
 def artefacts(workdir: Path) -> list[Path]:
@@ -55,6 +57,11 @@ def is_complete(workdir: Path) -> bool:
 
 def run(config: ConfigDict, workdir: Path) -> None:
     """Makes `workdir/dataset`."""
+    if (workdir / "dataset").exists():
+        raise UserError(
+            f"{str(workdir / 'dataset')!r} is there already and was not made by this stage: move it away, or use it "
+            f"with --config.collect.dataset and another --workdir"
+        )
     if config.collect.dataset:
         adopt(config, workdir / "dataset")
         return
@@ -96,10 +103,16 @@ def run(config: ConfigDict, workdir: Path) -> None:
         ) as pool:
             episodes = EpisodeQueue(writer.progress["next_episode"])
             committed = time.monotonic()
+            held: list[Full] = []
             while not writer.full:
-                for full in pool.poll()[1]:
+                for full in pool.poll(0.2)[1]:
                     episodes.take(pool, full, keys)
-                    pool.release(full)
+                    held.append(full)
+                # Memory stays bounded when one game keeps all others waiting: only its group gets its slots back.
+                for full in held:
+                    if episodes.waiting_bytes < MAX_WAITING_BYTES or pool.owes(full, episodes.number):
+                        pool.release(full)
+                        held = [other for other in held if other is not full]
                 while not writer.full and (ready := episodes.next(pool.given_up)) is not None:
                     if isinstance(ready, Episode):
                         writer.add(ready, config.env.character)
@@ -108,6 +121,11 @@ def run(config: ConfigDict, workdir: Path) -> None:
                 if time.monotonic() - committed > COMMIT_EVERY_S:
                     writer.commit()
                     committed = time.monotonic()
+                if not writer.moments and writer.progress["steps"] > STEPS_WITHOUT_A_MOMENT:
+                    raise UserError(
+                        f"no episode in {STEPS_WITHOUT_A_MOMENT:,} steps had {config.collect.segment_length} steps "
+                        "with anything to keep (--config.collect.segment_length, .keep_empty)"
+                    )
                 rate = (writer.progress["steps"] - first_steps) / (time.monotonic() - start)
                 progress.update(writer.moments // 2, steps=f"{writer.progress['steps']:,} ({rate:,.0f}/s)")
             restarts = pool.restarts
@@ -149,6 +167,13 @@ def check(config: ConfigDict) -> None:
     for name in ("num_pairs", "segment_length", "rollout_length"):
         if section[name] < 1:
             raise UserError(f"{name} must be at least 1, not {section[name]} (--config.collect.{name})")
+    if section.segment_length > config.env.max_episode_steps:
+        raise UserError(
+            f"no episode has {section.segment_length} steps, as --config.env.max_episode_steps is "
+            f"{config.env.max_episode_steps} (--config.collect.segment_length)"
+        )
+    if config.seed < 0:
+        raise UserError(f"seed must not be negative, not {config.seed} (--config.seed)")
     if not 0 <= section.keep_empty <= 1:
         raise UserError(f"keep_empty must be between 0 and 1, not {section.keep_empty} (--config.collect.keep_empty)")
     if section.hang_timeout_s <= 0:
@@ -160,7 +185,8 @@ class EpisodeQueue:
     """Puts rollouts together to episodes, and hands these out in the order of their numbers."""
 
     def __init__(self, first: int):
-        self._next = first
+        self.number = first  # of the episode that comes next
+        self.waiting_bytes = 0
         self._open: dict[tuple[int, int, int], dict[str, list[np.ndarray]]] = {}  # by worker, group, game
         self._done: dict[int, Episode] = {}
 
@@ -177,8 +203,9 @@ class EpisodeQueue:
             parts = self._open[full.worker, full.group, game]
             for key, array in rows.items():
                 parts[key].append(array[start[game] : step + 1, game].copy())
-            if info.episode >= self._next:
+            if info.episode >= self.number and info.episode not in self._done:
                 self._done[info.episode] = _join(info, parts)
+                self.waiting_bytes += _size(self._done[info.episode])
             self._open[full.worker, full.group, game] = {key: [] for key in rows}
             start[game] = step + 1
         for game, begin in enumerate(start):
@@ -187,17 +214,23 @@ class EpisodeQueue:
 
     def next(self, given_up: list[int]) -> Episode | int | None:
         """The next episode, or its number if it was given up, or None if it is not finished."""
-        number = self._next
+        number = self.number
         found: Episode | int | None = self._done.pop(number, None)
-        if found is None and number in given_up:
+        if isinstance(found, Episode):
+            self.waiting_bytes -= _size(found)
+        elif number in given_up:
             found = number
         if found is not None:
-            self._next += 1
+            self.number += 1
         return found
 
 
 def _join(info: EpisodeInfo, parts: dict[str, list[np.ndarray]]) -> Episode:
     return Episode(info, {key: np.concatenate(chunks) for key, chunks in parts.items()})
+
+
+def _size(episode: Episode) -> int:
+    return sum(array.nbytes for array in episode.steps.values())
 
 
 def adopt(config: ConfigDict, target: Path) -> None:

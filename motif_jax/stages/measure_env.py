@@ -7,7 +7,6 @@ the hero, bottom line, message. Plain gymnasium gives the raw arrays; ours inclu
 from __future__ import annotations
 
 import gc
-import os
 import statistics
 import tempfile
 import time
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
+from motif_jax.actors.capacity import usable_cores
 from motif_jax.actors.inference import RandomPolicy, answer
 from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.nethack import KEYS, NetHackGame
@@ -64,13 +64,14 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     runs: dict[str, Callable[[], float]] = {}
     for games in GAMES:
         runs[f"env.gymnasium_async.{games}"] = partial(gymnasium_async, seconds, games)
-        runs[f"env.pool.{WORKERS}x{games}"] = partial(pool, seconds, games, "random")
-        runs[f"env.pool_policy.{WORKERS}x{games}"] = partial(pool, seconds, games, "")
+        for workers in worker_counts():
+            runs[f"env.pool.{workers}x{games}"] = partial(pool, seconds, games, "random", workers)
+        for workers in worker_counts():
+            runs[f"env.pool_policy.{workers}x{games}"] = partial(pool, seconds, games, "", workers)
     rates |= take_turns(runs, repeats)
     for name in runs:
-        games = int(name.split(".")[-1].split("x")[-1])
+        workers, games = sizes_of(name)
         actions = "in the workers" if ".pool." in name else "from the parent"
-        workers = games if "async" in name else WORKERS
         add(name, rates[name], "steps/s", games=games, workers=workers, actions=actions)
     for games in GAMES:
         ratio = rates[f"env.pool.{WORKERS}x{games}"] / rates[f"env.gymnasium_async.{games}"]
@@ -220,13 +221,24 @@ def _record_keys(game: NetHackGame) -> tuple[list[int], int]:
     return recorder.keys[:settled], steps
 
 
-def pool(seconds: float, games: int, player: str) -> float:
+def worker_counts() -> list[int]:
+    """Numbers of workers to try here."""
+    return sorted({1, WORKERS, usable_cores()})
+
+
+def sizes_of(name: str) -> tuple[int, int]:
+    """Workers and games, from a row's name."""
+    workers, _, games = name.rpartition(".")[2].rpartition("x")
+    return int(workers or games), int(games)
+
+
+def pool(seconds: float, games: int, player: str, workers: int = WORKERS) -> float:
     """Our pool, with random actions chosen beside the games or by a policy in this process."""
     with ActorPool(
         GameSettings(),
         POLICY_OBSERVATIONS,
-        num_workers=WORKERS,
-        games_per_worker=games // WORKERS,
+        num_workers=workers,
+        games_per_worker=max(games // workers // 2 * 2, 2),
         rollout_length=ROLLOUT,
         player=player,
     ) as actors:
@@ -291,10 +303,10 @@ def collect_rate(config: ConfigDict, workdir: Path) -> float:
 
 
 def recommend(rates: dict[str, float]) -> None:
-    """Says what to set on this machine."""
-    games = max(GAMES, key=lambda games: rates[f"env.pool_policy.{WORKERS}x{games}"])
-    cores = os.cpu_count() or 1
-    print(
-        f"benchmark: on this machine use --config.collect.num_workers={cores} and games_per_worker=4 for scripted "
-        f"players; with a policy, num_workers={cores} and games_per_worker={games // WORKERS}"
-    )
+    """Says what was fastest on this machine."""
+    for kind, words in (("pool", "scripted players"), ("pool_policy", "a policy")):
+        best = max((name for name in rates if name.startswith(f"env.{kind}.")), key=lambda name: rates[name])
+        workers, games = sizes_of(best)
+        print(
+            f"benchmark: for {words}, num_workers={workers} and games_per_worker={games // workers} were fastest here"
+        )

@@ -244,6 +244,45 @@ def test_workers_go_when_their_parent_is_killed():
         time.sleep(0.05)
 
 
+def test_the_pool_in_this_process_runs_for_ever():
+    """More rollouts than a pipe holds bytes: nothing may be written that nobody reads."""
+    with make_pool(num_workers=0, games=1, player="random", rollout_length=1, groups=1) as pool:
+        count = 0
+        while count < 70_000:
+            for full in pool.poll()[1]:
+                pool.release(full)
+                count += 1
+
+
+def test_folders_of_killed_workers_are_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with make_pool("score", num_workers=1, games=2, player="random") as pool:
+        for _ in range(2):
+            list(play(pool, None, 3))
+            os.kill(pool.processes[0], signal.SIGKILL)
+        list(play(pool, None, 3))
+        assert len(list(tmp_path.iterdir())) == 1
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "motif_jax-999999999-abc").mkdir()  # of a parent that was killed
+    with make_pool(num_workers=1, games=2):
+        assert not (tmp_path / "motif_jax-999999999-abc").exists()
+
+
+def test_answers_to_the_dead_are_dropped():
+    with make_pool(num_workers=1, games=4) as pool:
+        requests: list = []
+        while len(requests) < 2:
+            requests += pool.poll()[0]
+        os.kill(pool.processes[0], signal.SIGKILL)
+        more: list = []
+        while len(more) < 2:
+            more += pool.poll()[0]
+        answer(pool, requests, RandomPolicy(23))  # nobody waits for these any more
+        answer(pool, more, RandomPolicy(23))
+        assert {request.generation for request in more} == {1}
+        list(play(pool, RandomPolicy(23), 6))
+
+
 @pytest.mark.quick
 def test_slots_that_nobody_returns_stop_the_games():
     """Back-pressure: with every slot out of the pool's hands, nothing more is played."""

@@ -115,7 +115,7 @@ def no_data(path):
 @pytest.mark.parametrize(("damage", "message"), [
     (remove, "has no data/message.npy"),
     (no_data, "has no data/message.npy"),
-    (shorten, r"data/message.npy.*has shape|data/blstats.npy.*has shape"),
+    (shorten, r"data/blstats.npy.*has shape \(11, 2, 1, 27\), where \(12, 2, 1, 27\)"),
     (retype, "data/message.npy.*wrong type float32"),
     (tear, "cannot read .*blstats.npy"),
     (no_array, "cannot read .*score.npy"),

@@ -23,4 +23,5 @@ def test_every_row_is_measured(launch, tmp_path):
         assert row["name"] in done.stdout
     assert rows["env.bytes_per_step"]["value"] <= 1000
     assert rows["env.pool.2x16"]["sizes"]["games"] == 16
-    assert "--config.collect.num_workers=" in done.stdout
+    assert rows["env.pool.1x16"]["sizes"]["workers"] == 1
+    assert done.stdout.count("were fastest here") == 2
