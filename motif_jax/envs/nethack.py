@@ -102,6 +102,7 @@ class NetHackGame:
         self._blstats = memoryview(buffers["blstats"])
         self._message = memoryview(buffers["message"])
         self._internal = memoryview(self._state["internal"])
+        self._line_or_page = memoryview(self._state["internal"][IN_LINE : AT_PAGE + 1].view(np.int64))  # both at once
         self._program_state = memoryview(self._state["program_state"])
         self._glyphs = memoryview(buffers["glyphs"]).cast("B")
         self._is_score = task.is_score
@@ -114,6 +115,7 @@ class NetHackGame:
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
         """Starts the game of this seed; the frame then shows its first moment."""
         raw = self._raw
+        self._send = raw.step
         raw.set_initial_seeds(seed.core, seed.disp, False, None)
         raw.reset()
         engine.mend(self._engine, birthday=seed.core)
@@ -147,11 +149,11 @@ class NetHackGame:
         key = KEYS[action]
         if EAT_PROMPT in message:
             key = eat_key(action, message)
-        raw, internal, blstats = self._raw, self._internal, self._blstats
+        blstats = self._blstats
         self._last_blstats[:] = blstats
         self._last_glyphs[:] = self._glyphs
-        raw.step(key)
-        if internal[AT_PAGE] or internal[IN_QUESTION] or internal[IN_LINE]:
+        self._send(key)
+        if self._line_or_page[0] or self._internal[IN_QUESTION]:
             message = self._settle()
         else:
             message = bytes(self._message).rstrip(NUL)
@@ -160,7 +162,7 @@ class NetHackGame:
         self.message_count = counts[message] = counts.get(message, 0) + 1
         self.steps += 1
 
-        if not self._program_state[WORTH_SAVING] and raw.done():  # asking the engine takes five times as long
+        if not self._program_state[WORTH_SAVING] and self._raw.done():  # asking the engine takes five times as long
             self.end = EndStatus.DEATH
             self.last_frame["message"][:] = np.frombuffer(message.ljust(MESSAGE_BYTES, NUL), np.uint8)
             reward = step_penalty(self._penalty_mode, 0, self._penalty_step) if self._is_score else 0.0
@@ -175,8 +177,10 @@ class NetHackGame:
                 reward = float(score - self._score)
                 self._frozen = self._frozen + 1 if turns == self._turns else 0
                 self._score, self._turns = score, turns
-                if self._frozen or not self._constant_penalty:
+                if not self._constant_penalty:
                     reward += step_penalty(self._penalty_mode, self._frozen, self._penalty_step)
+                elif self._frozen:
+                    reward += self._penalty_step
             else:
                 reward = self._goal_reward(message)
             if not self.end and self.steps >= self._max_steps:
