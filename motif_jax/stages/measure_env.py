@@ -13,27 +13,23 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.actors.capacity import usable_cores
-from motif_jax.actors.inference import RandomPolicy, answer
 from motif_jax.actors.pool import ActorPool
-from motif_jax.envs.nethack import KEYS, NetHackGame
-from motif_jax.envs.observations import POLICY_OBSERVATIONS, Frames, frame_keys, open_rows
+from motif_jax.envs.nethack import KEYS
+from motif_jax.envs.observations import POLICY_OBSERVATIONS, Frames, frame_keys
 from motif_jax.envs.seeding import game_seed
-from motif_jax.envs.vector import STEP_SPECS, GameSettings, GameVector
+from motif_jax.envs.vector import GameSettings
 from motif_jax.metrics import resident_mib
 from motif_jax.stages import collect
 from motif_jax.stages.benchmark import Row, say
+from motif_jax.stages.env_runs import RAW_KEYS, engine_limit, gymnasium_async, gymnasium_single, pool, stepper
 
-RAW_KEYS = ("tty_chars", "tty_colors", "tty_cursor", "blstats", "message", "glyphs")  # what the content is made from
 GAMES = (16, 64)
 WORKERS = 2
 RESETS = 2000
-ROLLOUT = 128
 
 
 def measure(config: ConfigDict, workdir: Path) -> list[Row]:
@@ -45,7 +41,9 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
         rows[name] = say(Row(name, round(value, 3), unit, sizes))
 
     # ---- one core
-    rates = take_turns(
+    gc.collect()
+    gc.freeze()  # what the launcher has loaded is not what is measured
+    rounds = take_turns(
         {
             "env.gymnasium_single": lambda: gymnasium_single(seconds, RAW_KEYS),
             "env.gymnasium_single.all_keys": lambda: gymnasium_single(seconds, None),
@@ -57,29 +55,33 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
         repeats,
     )
     sizes = {"env.stepper.16": 16}
-    for name, rate in rates.items():
-        add(name, rate, "steps/s", games=sizes.get(name, 1), cores=1)
+    for name, rates in rounds.items():
+        add(name, statistics.median(rates), "steps/s", games=sizes.get(name, 1), cores=1)
 
     # ---- many games
     runs: dict[str, Callable[[], float]] = {}
     for games in GAMES:
         runs[f"env.gymnasium_async.{games}"] = partial(gymnasium_async, seconds, games)
         for workers in worker_counts():
-            runs[f"env.pool.{workers}x{games}"] = partial(pool, seconds, games, "random", workers)
+            runs[f"env.pool.{workers}x{games}"] = partial(pool, seconds, games, workers, "random")
         for workers in worker_counts():
-            runs[f"env.pool_policy.{workers}x{games}"] = partial(pool, seconds, games, "", workers)
-    rates |= take_turns(runs, repeats)
+            runs[f"env.pool_policy.{workers}x{games}"] = partial(pool, seconds, games, workers, "")
+    rounds |= take_turns(runs, repeats)
     for name in runs:
         workers, games = sizes_of(name)
         actions = "in the workers" if ".pool." in name else "from the parent"
-        add(name, rates[name], "steps/s", games=games, workers=workers, actions=actions)
+        add(name, statistics.median(rounds[name]), "steps/s", games=games, workers=workers, actions=actions)
+
+    # ---- compared, round by round
+    def compare(name: str, one: str, other: str, unit: str) -> None:
+        ratios = [a / b for a, b in zip(rounds[one], rounds[other], strict=True)]
+        add(name, statistics.median(ratios), unit, least=round(min(ratios), 2), most=round(max(ratios), 2))
+
+    compare("env.stepper_over_gymnasium", "env.stepper_single", "env.gymnasium_single", "times")
+    compare("env.stepper_over_engine", "env.stepper_single", "env.engine_limit", "times")
     for games in GAMES:
-        ratio = rates[f"env.pool.{WORKERS}x{games}"] / rates[f"env.gymnasium_async.{games}"]
-        add(f"env.pool_over_async.{games}", ratio, "times")
-    add("env.stepper_over_gymnasium", rates["env.stepper_single"] / rates["env.gymnasium_single"], "times")
-    add("env.stepper_over_limit", rates["env.stepper_single"] / rates["env.engine_limit"], "of the engine")
-    both_cores = WORKERS * rates["env.stepper_single"]
-    add("env.pool_over_steppers", rates[f"env.pool.{WORKERS}x64"] / both_cores, "of two cores")
+        compare(f"env.pool_over_async.{games}", f"env.pool.{WORKERS}x{games}", f"env.gymnasium_async.{games}", "times")
+        compare(f"env.pool_over_stepper.{games}", f"env.pool.{WORKERS}x{games}", "env.stepper_single", "times")
 
     # ---- sizes
     add("env.bytes_per_step", bytes_per_step(), "bytes", observations=len(POLICY_OBSERVATIONS))
@@ -88,137 +90,18 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     add("env.memory_growth", growth, "MiB", resets=RESETS)
     add("collect.steps_per_s", collect_rate(config, workdir), "steps/s", collector="random", workers=WORKERS)
 
-    recommend(rates)
+    recommend({name: statistics.median(rates) for name, rates in rounds.items()})
     return list(rows.values())
 
 
-def take_turns(runs: dict[str, Callable[[], float]], repeats: int) -> dict[str, float]:
-    """Median of each run over `repeats` rounds, in each of which all of them have their turn."""
+def take_turns(runs: dict[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
+    """Rates of each run over `repeats` rounds, in each of which all of them have their turn."""
     found: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(repeats):
         for name, run in runs.items():
             found[name].append(run())
             gc.collect()
-    return {name: statistics.median(values) for name, values in found.items()}
-
-
-def steps_per_second(seconds: float, steps: int, play: Callable[[], None]) -> float:
-    """Rate of `play`, which plays `steps` steps, over about `seconds`."""
-    play()  # first games, caches
-    count, start = 0, time.perf_counter()
-    while (passed := time.perf_counter() - start) < seconds:
-        play()
-        count += steps
-    return count / passed
-
-
-def gymnasium_single(seconds: float, keys: tuple[str, ...] | None) -> float:
-    """NLE's own environment, stepped in a loop."""
-    import gymnasium
-    import nle.env  # noqa: F401  (registers)
-
-    options: dict[str, Any] = {"observation_keys": keys} if keys else {}
-    env = gymnasium.make("NetHackScore-v0", **options)
-    rng = np.random.default_rng(0)
-    env.reset()
-
-    def play() -> None:
-        for action in rng.integers(23, size=1000).tolist():
-            _, _, terminated, truncated, _ = env.step(action)
-            if terminated or truncated:
-                env.reset()
-
-    rate = steps_per_second(seconds, 1000, play)
-    env.close()
-    return rate
-
-
-def gymnasium_async(seconds: float, games: int) -> float:
-    """gymnasium's own pool: one process per game."""
-    import gymnasium
-    import nle.env  # noqa: F401
-
-    def make() -> gymnasium.Env:
-        return gymnasium.make("NetHackScore-v0", observation_keys=RAW_KEYS)
-
-    envs = gymnasium.vector.AsyncVectorEnv([make] * games)
-    rng = np.random.default_rng(0)
-    envs.reset()
-
-    def play() -> None:
-        for _ in range(8):
-            envs.step(rng.integers(23, size=games))
-
-    rate = steps_per_second(seconds, 8 * games, play)
-    envs.close()
-    return rate
-
-
-def stepper(seconds: float, games: int, screen: str) -> float:
-    """Our games in lock-step in this process, with everything that a policy is shown."""
-    vector = GameVector(games, GameSettings(screen=screen), POLICY_OBSERVATIONS)
-    vector.reset()
-    specs = STEP_SPECS | vector.observer.specs
-    rows = open_rows({key: np.zeros((games, *spec.shape), spec.dtype) for key, spec in specs.items()})
-    rng = np.random.default_rng(0)
-
-    def play() -> None:
-        for actions in rng.integers(23, size=(1024 // games, games)).tolist():
-            vector.step(actions, rows)
-            vector.observe(rows)
-
-    rate = steps_per_second(seconds, 1024 // games * games, play)
-    vector.close()
-    return rate
-
-
-def engine_limit(seconds: float) -> float:
-    """The engine alone: the keys of a recorded game are sent again, with nothing in between."""
-    frames = Frames(1, frame_keys(POLICY_OBSERVATIONS, "terminal"))
-    game = GameSettings().make(frames.views(0))
-    assert isinstance(game, NetHackGame)
-    keys, steps = _record_keys(game)
-    seed, engine = game_seed(0, 1, 0), game._raw
-    passed = count = 0.0
-    while passed < seconds:
-        game.reset(seed)
-        start = time.perf_counter()
-        send = engine.step
-        for key in keys:
-            send(key)
-        passed += time.perf_counter() - start
-        count += steps
-    game.close()
-    return count / passed
-
-
-def _record_keys(game: NetHackGame) -> tuple[list[int], int]:
-    """The keys of the longest stretch of random play that does not end, and its number of steps."""
-
-    class Recorder:
-        def __init__(self, engine: object):
-            self.keys: list[int] = []
-            self._engine = engine
-
-        def step(self, key: int) -> None:
-            self.keys.append(key)
-            self._engine.step(key)  # type: ignore[attr-defined]
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(self._engine, name)
-
-    engine, game._raw = game._raw, Recorder(game._raw)
-    game.reset(game_seed(0, 1, 0))
-    recorder, game._raw.keys = game._raw, []
-    rng = np.random.default_rng(1)
-    steps, settled = 0, 0
-    while steps < 3000:
-        game.step(int(rng.integers(len(KEYS))))
-        if game.end:
-            break
-        steps, settled = steps + 1, len(recorder.keys)
-    game._raw = engine
-    return recorder.keys[:settled], steps
+    return found
 
 
 def worker_counts() -> list[int]:
@@ -230,31 +113,6 @@ def sizes_of(name: str) -> tuple[int, int]:
     """Workers and games, from a row's name."""
     workers, _, games = name.rpartition(".")[2].rpartition("x")
     return int(workers or games), int(games)
-
-
-def pool(seconds: float, games: int, player: str, workers: int = WORKERS) -> float:
-    """Our pool, with random actions chosen beside the games or by a policy in this process."""
-    with ActorPool(
-        GameSettings(),
-        POLICY_OBSERVATIONS,
-        num_workers=workers,
-        games_per_worker=max(games // workers // 2 * 2, 2),
-        rollout_length=ROLLOUT,
-        player=player,
-    ) as actors:
-        policy = RandomPolicy(len(KEYS))
-        per_slot = ROLLOUT * actors.layout.group_size
-        start = 0.0
-        count = -2 * actors.layout.num_workers * actors.layout.groups * per_slot  # not before all have begun
-        while not start or not count or time.perf_counter() - start < seconds:
-            requests, full = actors.poll()
-            answer(actors, requests, policy)
-            for rollout in full:
-                count += per_slot
-                actors.release(rollout)
-                if count >= 0 and not start:
-                    count, start = 0, time.perf_counter()
-        return count / (time.perf_counter() - start)
 
 
 def bytes_per_step() -> int:
