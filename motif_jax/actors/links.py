@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -20,7 +21,7 @@ from motif_jax.actors.worker import Worker
 from motif_jax.envs.seeding import Stream
 
 Note = tuple[int, int, int]  # Op, group, slot
-FOLDER_PREFIX = "motif_jax-"
+FOLDER_PREFIX, FOLDER_LOCK = "motif_jax-", ".lock"
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -40,11 +41,14 @@ def describe(layout: Layout, slab: Slab, index: int) -> Callable[[], str]:
 
 
 def remove_stale_folders() -> None:
-    """Removes what workers left in the temporary directory whose parent was killed before it could clean up."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*-*"):
-        owner = folder.name.removeprefix(FOLDER_PREFIX).partition("-")[0]
-        if owner.isdigit() and not Path(f"/proc/{owner}").exists() and Path("/proc/self").exists():
-            shutil.rmtree(folder, ignore_errors=True)
+    """Removes what workers left in the temporary directory whose parent was killed before it could clean up.
+
+    A parent that lives holds a lock in the folder, whichever container it lives in.
+    """
+    for lock in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*/{FOLDER_LOCK}"):
+        with contextlib.suppress(OSError), open(lock) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 class ProcessWorker:
@@ -58,6 +62,8 @@ class ProcessWorker:
         self.notes, worker_out = os.pipe()  # `notes` is what the pool polls
         # NLE keeps a folder per game in the temporary directory, which a killed worker cannot remove itself.
         self._folder = tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{os.getpid()}-")
+        self._folder_lock = open(Path(self._folder, FOLDER_LOCK), "w")  # noqa: SIM115  (held while this object lives)
+        fcntl.flock(self._folder_lock, fcntl.LOCK_EX)
         environment = os.environ | ONE_THREAD | {"TMPDIR": self._folder}
         environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
         # Workers have no use for the parent's threads, locks or __main__, so they are neither forked nor "spawned".
@@ -127,6 +133,7 @@ class ProcessWorker:
         self.process.wait()
         os.close(self.notes)
         shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder_lock.close()
 
 
 class InlineWorker:

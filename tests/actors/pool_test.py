@@ -263,9 +263,12 @@ def test_folders_of_killed_workers_are_removed(tmp_path, monkeypatch):
         list(play(pool, None, 3))
         assert len(list(tmp_path.iterdir())) == 1
     assert not list(tmp_path.iterdir())
-    (tmp_path / "motif_jax-999999999-abc").mkdir()  # of a parent that was killed
-    with make_pool(num_workers=1, games=2):
-        assert not (tmp_path / "motif_jax-999999999-abc").exists()
+    (tmp_path / "motif_jax-1-abc").mkdir()  # of a parent that was killed: nobody holds its lock
+    (tmp_path / "motif_jax-1-abc/.lock").touch()
+    with make_pool(num_workers=1, games=2), make_pool(num_workers=1, games=2) as pool:
+        assert not (tmp_path / "motif_jax-1-abc").exists()
+        assert len(list(tmp_path.iterdir())) == 2  # those of the living stay
+        list(play(pool, RandomPolicy(23), 3))
 
 
 def test_answers_to_the_dead_are_dropped():
