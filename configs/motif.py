@@ -51,6 +51,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.collect.num_workers = usable_cores()  # 0: play in this process, for debugging
     config.collect.games_per_worker = 4
     config.collect.rollout_length = 128  # steps that a worker hands over at a time
+    config.collect.commit_every_s = 20.0  # what a kill can cost at most
     config.collect.hang_timeout_s = 10.0  # a worker without a sign of life is replaced after so long
 
     # ---- measuring this machine

@@ -31,6 +31,11 @@ def write_json(path: Path, value: Any) -> None:
     write_whole(path, lambda file: file.write(text.encode()))
 
 
+def write_config(directory: Path, config: Any) -> None:
+    """Writes the resolved config (a `ConfigDict`) beside what it makes."""
+    write_json(directory / "config.json", json.loads(config.to_json()))
+
+
 def write_array(path: Path, array: np.ndarray) -> None:
     """Writes a `.npy` file."""
     write_whole(path, lambda file: np.save(file, array, allow_pickle=False))

@@ -31,7 +31,7 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from motif_jax.files import write_json
+from motif_jax.files import write_config
 from motif_jax.stages import NAMES
 from motif_jax.structs import UserError
 
@@ -141,7 +141,7 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
         for name, stage in zip(names, stages, strict=True):
             for made in stage.artefacts(workdir):
                 check_same_experiment(config, workdir, made / "config.json", stage.MATERIAL)
-            write_json(workdir / "config.json", config_dict(config))
+            write_config(workdir, config)
             if stage.is_complete(workdir):
                 print(f"{name}: complete in {str(workdir)!r}, skipped")
             else:
@@ -188,7 +188,7 @@ def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, mat
         return
     except ValueError as error:
         raise UserError(f"{str(recorded)!r} is damaged: {error} (--workdir)") from error
-    now = flatten(config_dict(config))
+    now = flatten(json.loads(config.to_json()))
     for key in sorted(before.keys() | now.keys()):
         if any(key == name or key.startswith(f"{name}.") for name in material):
             old, new = before.get(key, MISSING), now.get(key, MISSING)
@@ -197,11 +197,6 @@ def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, mat
                     f"workdir {str(workdir)!r} belongs to an experiment with {key} = {old!r}, not {new!r}: "
                     f"choose another --workdir, or --config.{key}={old}"
                 )
-
-
-def config_dict(config: ConfigDict) -> dict[str, Any]:
-    """The config as JSON knows it."""
-    return json.loads(config.to_json())
 
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:

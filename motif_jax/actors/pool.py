@@ -69,7 +69,8 @@ class ActorPool:
         settings.check()
         if player:
             parse_players(player)
-            groups = games_per_worker  # nobody waits for actions: step each game for a whole slot, in a warm cache
+            # Nobody waits for actions, so each game is stepped for a whole slot, in a warm cache.
+            groups = max(games_per_worker, 1)
         observation_specs(observations)
         self.layout = Layout(
             settings=settings,

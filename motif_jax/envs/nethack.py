@@ -72,7 +72,6 @@ class NetHackGame:
         penalty_step: float = -0.01,
         reference_sober: bool = False,
         character: str = "mon-hum-neu-mal",
-        wizard: bool = False,
     ):
         """A game that writes its frames into `buffers` (see `observations.Frames.views`).
 
@@ -80,7 +79,6 @@ class NetHackGame:
           max_episode_steps: steps after which an episode is cut.
           penalty_mode, penalty_step: penalty of the score task for steps without game time; `tasks.step_penalty`.
           reference_sober: as published, hallucination together with any other condition counts as sober.
-          wizard: NetHack's debug mode, for tests.
         """
         self.task = task
         self._max_steps = max_episode_steps
@@ -92,7 +90,6 @@ class NetHackGame:
             observation_keys=(),
             playername=f"Agent-{character}",
             ttyrec=None,
-            wizard=wizard,
             fix_moon_phase=True,  # or the same seed would be another game at new moon
         )
         self._state = {"internal": np.zeros(9, np.int32), "program_state": np.zeros(6, np.int32)}

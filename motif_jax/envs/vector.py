@@ -1,6 +1,6 @@
 """Many games in lock-step: actions in, one row of observations out, a new episode where one ended.
 
-What one NumPy call can do for all games (crops, scaling, copies) is done once per step, after all games have moved.
+What can be done for all games at once (copies, scaling) is done once per step, after all games have moved.
 """
 
 from __future__ import annotations
@@ -131,7 +131,6 @@ class GameVector:
         self.frames = Frames(num_games, keys)
         self.observer = Observer(observations, self.frames, settings.screen)
         self.games = [settings.make(self.frames.views(i)) for i in range(num_games)]
-        self.num_actions = self.games[0].num_actions
         self._terminal_time_limit = settings.reference_time_limit
         self._seed, self._stream = seed, stream
         self._next_episode = next_episode or _counter()

@@ -59,10 +59,8 @@ class PairWriter:
             self._make_room(sum(spec.nbytes for spec in specs.values()))
         self.progress = progress or {"moments": 0, "next_episode": 0, "steps": 0, "given_up": []}
         self._places = places(seed, num_pairs)
-        mode = "r+" if self.progress["moments"] else "w+"
+        mode = "r+" if progress else "w+"
         self._arrays = {name: self._open(name, spec, mode) for name, spec in specs.items()}
-        if mode == "w+":
-            self.commit()
 
     @property
     def moments(self) -> int:
@@ -128,13 +126,17 @@ class PairWriter:
 
     def _read_progress(self) -> dict[str, Any] | None:
         file = self.partial / "progress.json"
-        if not file.is_file():  # never started, or killed while the files were being made
-            shutil.rmtree(self.partial, ignore_errors=True)
-            return None
         try:
-            return json.loads(file.read_text())
-        except ValueError as error:
+            progress = json.loads(file.read_text())
+            if progress["moments"]:
+                return progress
+        except FileNotFoundError:
+            pass
+        except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{str(file)!r} is damaged; remove {str(self.partial)!r} to start over") from error
+        # Never started, or stopped before anything was final; what is there may even be of another config.
+        shutil.rmtree(self.partial, ignore_errors=True)
+        return None
 
     def _make_room(self, needed: int) -> None:
         self.partial.mkdir(parents=True)

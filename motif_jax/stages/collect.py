@@ -5,7 +5,6 @@ With `--config.collect.dataset=DIR` nothing is played: a dataset in the publishe
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
@@ -23,7 +22,7 @@ from motif_jax.actors.players import parse_players
 from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.seeding import Stream
 from motif_jax.envs.vector import GameSettings
-from motif_jax.files import write_json
+from motif_jax.files import write_config, write_json
 from motif_jax.metrics import Progress
 from motif_jax.preferences.pairs import Episode
 from motif_jax.preferences.store import PairDataset
@@ -40,7 +39,6 @@ MATERIAL = (
     "collect.keep_empty",
     "collect.save_screen",
 )
-COMMIT_EVERY_S = 20.0
 MAX_WAITING_BYTES = 512 * 2**20  # of finished episodes that wait for an earlier one
 STEPS_WITHOUT_A_MOMENT = 2_000_000  # after which something must be wrong
 
@@ -81,12 +79,13 @@ def run(config: ConfigDict, workdir: Path) -> None:
         seed=config.seed,
         keep_empty=config.collect.keep_empty,
     )
-    write_json(writer.partial / "config.json", json.loads(config.to_json()))
+    write_config(writer.partial, config)
     if writer.moments:
         print(f"collect: going on after {writer.moments // 2:,} of {config.collect.num_pairs:,} pairs")
 
     # ---- play
-    start, first_steps, restarts = time.monotonic(), writer.progress["steps"], 0
+    start, first_steps = time.monotonic(), writer.progress["steps"]
+    losses: dict[str, float] = {}
     progress = Progress("collect", config.collect.num_pairs, "pairs", writer.moments // 2)
     if not writer.full:
         with ActorPool(
@@ -109,16 +108,18 @@ def run(config: ConfigDict, workdir: Path) -> None:
                     episodes.take(pool, full, keys)
                     held.append(full)
                 # Memory stays bounded when one game keeps all others waiting: only its group gets its slots back.
-                for full in held:
+                kept, held = held, []
+                for full in kept:
                     if episodes.waiting_bytes < MAX_WAITING_BYTES or pool.owes(full, episodes.number):
                         pool.release(full)
-                        held = [other for other in held if other is not full]
+                    else:
+                        held.append(full)
                 while not writer.full and (ready := episodes.next(pool.given_up)) is not None:
                     if isinstance(ready, Episode):
                         writer.add(ready, config.env.character)
                     else:
                         writer.skip(ready)
-                if time.monotonic() - committed > COMMIT_EVERY_S:
+                if time.monotonic() - committed > config.collect.commit_every_s:
                     writer.commit()
                     committed = time.monotonic()
                 if not writer.moments and writer.progress["steps"] > STEPS_WITHOUT_A_MOMENT:
@@ -128,7 +129,12 @@ def run(config: ConfigDict, workdir: Path) -> None:
                     )
                 rate = (writer.progress["steps"] - first_steps) / (time.monotonic() - start)
                 progress.update(writer.moments // 2, steps=f"{writer.progress['steps']:,} ({rate:,.0f}/s)")
-            restarts = pool.restarts
+            losses = {
+                "worker_restarts": pool.restarts,
+                "dropped_steps": pool.dropped_steps,
+                "seconds_waiting_for_workers": round(pool.timers.seconds.get("wait_for_workers", 0.0), 1),
+                "seconds_workers_waited": round(pool.worker_wait_s, 1),
+            }
     progress.close()
 
     # ---- the rest
@@ -149,9 +155,9 @@ def run(config: ConfigDict, workdir: Path) -> None:
             "seconds": round(played_s, 1),
             "steps_per_s": round(steps / played_s),
             "num_workers": config.collect.num_workers,
-            "worker_restarts": restarts,
             "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
-        },
+        }
+        | losses,
     )
     print(f"collect: {describe(dataset)}; {steps:,} steps in {played_s:,.0f} s ({steps / played_s:,.0f} steps/s)")
 
@@ -176,9 +182,9 @@ def check(config: ConfigDict) -> None:
         raise UserError(f"seed must not be negative, not {config.seed} (--config.seed)")
     if not 0 <= section.keep_empty <= 1:
         raise UserError(f"keep_empty must be between 0 and 1, not {section.keep_empty} (--config.collect.keep_empty)")
-    if section.hang_timeout_s <= 0:
-        value = section.hang_timeout_s
-        raise UserError(f"hang_timeout_s must be positive, not {value} (--config.collect.hang_timeout_s)")
+    for name in ("hang_timeout_s", "commit_every_s"):
+        if section[name] <= 0:
+            raise UserError(f"{name} must be positive, not {section[name]} (--config.collect.{name})")
 
 
 class EpisodeQueue:
@@ -251,7 +257,7 @@ def adopt(config: ConfigDict, target: Path) -> None:
     facts: dict[str, Any] = {"source": str(source.resolve()), "num_pairs": len(dataset)}
     facts |= {"segment_length": dataset.length, "distinct_captions": len(table)}
     write_json(partial / "dataset.json", facts)
-    write_json(partial / "config.json", json.loads(config.to_json()))
+    write_config(partial, config)
     partial.replace(target)
     names = ", ".join(dataset.preference_names()) or "no annotations"
     print(f"collect: took {source} as it is: {describe(PairDataset(target))}; {names}")

@@ -325,7 +325,7 @@ def test_memory_is_flat_over_two_thousand_resets():
         list(play(game, 12))
     grown = resident_mib() - before
     assert before > 10
-    assert grown < 24, f"{grown:.1f} MiB in 2,000 resets"
+    assert grown < 12, f"{grown:.1f} MiB in 2,000 resets"
 
 
 @pytest.mark.quick

@@ -124,9 +124,11 @@ def test_an_episode_given_up_is_noted(tmp_path):
     write(writer, EPISODES[:2])
     writer.skip(2)
     write(writer, EPISODES[3:])
+    writer.commit()
     assert writer.progress["given_up"] == [2]
-    writer.finish({}) if writer.full else writer.commit()
-    assert not (PairDataset(writer.path if writer.full else writer.partial).info["episode"] == 2).any()
+    assert writer.progress["next_episode"] == 5
+    assert writer.moments == 12 + 0 + 16 + 45  # episodes of 25, 1, 33 and 90 steps, two steps each
+    assert set(PairDataset(writer.partial).info["episode"].ravel().tolist()) == {0, 3, 4}
 
 
 def test_a_full_disk_is_noticed_before_anything_is_played(tmp_path, monkeypatch):
@@ -137,8 +139,17 @@ def test_a_full_disk_is_noticed_before_anything_is_played(tmp_path, monkeypatch)
     assert not list(tmp_path.iterdir())
 
 
-def test_damaged_progress_is_refused(tmp_path):
+def test_a_start_without_progress_leaves_no_trace(tmp_path):
+    """Another config may have begun here, with other arrays."""
+    PairWriter(tmp_path / "dataset", **SIZES | {"num_pairs": 7, "keys": ("message", "tty_chars")}).commit()
+    writer = PairWriter(tmp_path / "dataset", **SIZES)
+    write(writer, EPISODES)
+    assert set(writer.finish({}).data) == set(SIZES["keys"])
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", ""])
+def test_damaged_progress_is_refused(tmp_path, text):
     PairWriter(tmp_path / "dataset", **SIZES)
-    (tmp_path / "dataset.partial/progress.json").write_text("{")
+    (tmp_path / "dataset.partial/progress.json").write_text(text)
     with pytest.raises(UserError, match=r"progress.json' is damaged; remove"):
         PairWriter(tmp_path / "dataset", **SIZES)

@@ -67,25 +67,35 @@ def wait_for(condition, timeout_s: float = 30.0) -> None:
         time.sleep(0.01)
 
 
-def test_killed_again_and_again_it_ends_with_the_same_dataset(launch, undisturbed, tmp_path):
+def test_killed_again_and_again_it_ends_with_the_same_dataset(launch, tmp_path):
     rng = np.random.default_rng(0)
-    more = ("--config.collect.num_pairs=12000",)
+    more = ("--config.collect.num_pairs=12000", "--config.collect.commit_every_s=0.2")
     straight = tmp_path / "straight"
     assert launch(*SMALL, f"--workdir={straight}", *more).returncode == 0
-    workdir, kills = tmp_path / "killed", 0
+    workdir = tmp_path / "killed"
+
+    def moments() -> int:
+        try:
+            return json.loads((workdir / "dataset.partial/progress.json").read_text())["moments"]
+        except FileNotFoundError:
+            return 0
+
+    progress = [0]
     for _ in range(12):
         process = start(workdir, *more)
-        try:
-            process.wait(timeout=float(rng.uniform(0.3, 2.2)))
+        if rng.random() < 0.8:  # else it is killed while it starts
+            wait_for(lambda: moments() > progress[-1] or process.poll() is not None)
+        if process.poll() is not None:
             break
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            kills += 1
+        time.sleep(float(rng.uniform(0, 0.3)))
+        process.kill()
+        process.wait()
         wait_for(lambda: not worker_processes(process.pid))
+        progress.append(moments())
     done = launch(*SMALL, f"--workdir={workdir}", *more)
     assert done.returncode == 0, done.stderr
-    assert kills >= 3
+    assert progress == sorted(progress)
+    assert len(set(progress) - {0}) >= 2, "it was hardly ever resumed"
     assert facts(workdir) == facts(straight)
 
 
