@@ -27,7 +27,7 @@ def get_config(argument: str = "score") -> ConfigDict:
 
     config = ConfigDict()
     config.seed = 777
-    config.stages = ("collect",)  # what runs without --stage, in this order
+    config.stages = ("collect", "annotate")  # what runs without --stage, in this order
 
     # ---- the game, in every stage
     config.env = ConfigDict()
@@ -53,6 +53,53 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.collect.rollout_length = 128  # steps that a worker hands over at a time
     config.collect.commit_every_s = 20.0  # what a kill can cost at most
     config.collect.hang_timeout_s = 10.0  # a worker without a sign of life is replaced after so long
+
+    # ---- the preferences
+    config.annotate = ConfigDict()
+    config.annotate.backend = "lexicon"  # vllm, server: a language model; lexicon: rules; score, return, random
+    config.annotate.model = ""  # vllm: a directory or a name; server: the name of the model there
+    config.annotate.mode = "reason"  # as published: analysis, then a verdict; "score": how probable is each verdict?
+    config.annotate.goal = "defaultgoal"  # zeroknowledge, combat, gold, stairs, or a sentence of your own
+    config.annotate.prompt = "default"  # or "reworded"
+    config.annotate.prompt_file = ""  # your own; motif_jax/annotation/default.toml is one to start from
+    config.annotate.system_role = True  # False for models whose chat template has no system role
+    config.annotate.captions = "msg"  # messages; "msg_minbl": with depth, gold, hit points, level and hunger
+    config.annotate.both_orders = 0.0 if reference else 0.05  # reason: share of the questions asked both ways round
+    config.annotate.tie_margin = 0.1  # no preference where P(second is better) is this close to one half
+    config.annotate.custom_name = ""  # of the annotation; by default made of model, captions, goal and prompt
+    config.annotate.compare_with = ""  # other annotations of the dataset, to see how far they agree: name,name
+    config.annotate.max_pairs = 0  # annotate only the first so many pairs, as a trial; 0: all
+    config.annotate.num_shards = 1  # how many jobs share the questions
+    config.annotate.shard = 0  # which of them this is
+    config.annotate.merge = "auto"  # "partial": ask nothing, merge what there is
+    config.annotate.ignore_existing = False  # True: make the annotation anew
+    config.annotate.cache_dir = "runs/answers"  # answers of language models, shared by all experiments; "": none
+    config.annotate.batch_size = 2048  # answers written down at a time, and questions per call of vLLM
+    config.annotate.sampling = ConfigDict()  # mode reason
+    config.annotate.sampling.temperature = 0.1
+    config.annotate.sampling.top_p = 0.95
+    config.annotate.sampling.top_k = 50  # vllm only; -1: all
+    config.annotate.sampling.max_tokens = 4096 if reference else 1024
+    config.annotate.vllm = ConfigDict()
+    config.annotate.vllm.tensor_parallel = 1  # GPUs that hold one copy of the model
+    config.annotate.vllm.dtype = "auto"
+    config.annotate.vllm.quantization = ""  # "fp8" halves the memory on recent GPUs
+    config.annotate.vllm.max_model_len = 4096  # tokens of prompt and answer; 0: the model's own limit
+    config.annotate.vllm.gpu_memory_utilization = 0.92
+    config.annotate.vllm.extra = "{}"  # more arguments of vllm.LLM, as JSON
+    config.annotate.server = ConfigDict()
+    config.annotate.server.url = "http://127.0.0.1:8000/v1"
+    config.annotate.server.key_variable = (
+        "MOTIF_JAX_API_KEY"  # environment variable that holds the key, if one is needed
+    )
+    config.annotate.server.in_flight = 64  # questions at a time
+    config.annotate.server.timeout_s = 300.0  # for one reply
+    config.annotate.server.patience_s = (
+        600.0  # how long to wait for a server that is gone; it may be restarted meanwhile
+    )
+    config.annotate.server.start_s = 30.0  # the same at the start of the job
+    config.annotate.server.prefill = False  # mode score: put "(" in the model's mouth; vLLM's server can, others cannot
+    config.annotate.server.extra = "{}"  # more fields of the request, as JSON; null takes one away
 
     # ---- measuring this machine
     config.benchmark = ConfigDict()

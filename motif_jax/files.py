@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,7 +15,7 @@ import numpy as np
 def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
     """Writes beside `path` and renames, so that nobody ever reads half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")  # also on a disk that machines share
     try:
         with open(temporary, "wb") as file:
             write(file)

@@ -137,12 +137,12 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
         workdir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot make the directory {str(workdir)!r}: {error.strerror} (--workdir)") from error
-    with locked(workdir):
+    with locked(workdir, shared=all(stage.shared(config) for stage in stages)):
         for name, stage in zip(names, stages, strict=True):
             for made in stage.artefacts(workdir):
                 check_same_experiment(config, workdir, made / "config.json", stage.MATERIAL)
             write_config(workdir, config)
-            if stage.is_complete(workdir):
+            if stage.is_complete(config, workdir):
                 print(f"{name}: complete in {str(workdir)!r}, skipped")
             else:
                 stage.run(config, workdir)
@@ -166,11 +166,14 @@ def stopped_by_signals() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def locked(workdir: Path) -> Iterator[None]:
-    """Keeps a second run out of the workdir. The kernel takes the lock back however this process ends."""
+def locked(workdir: Path, shared: bool) -> Iterator[None]:
+    """Keeps a second run out of the workdir, or out of a `shared` one a run that is not.
+
+    The kernel takes the lock back however this process ends.
+    """
     with open(workdir / ".lock", "a+") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
             raise UserError(f"another run (process {file.read()}) is using {str(workdir)!r} (--workdir)") from None

@@ -1,8 +1,9 @@
 """One module per stage, each with one `run(config, workdir)` that reads from top to bottom and wires the rooms.
 
-A stage also has `check(config)`, which refuses bad values before anything is started; `artefacts(workdir)`, the
-directories that it makes, each with the config that made it; `MATERIAL`, the config keys that may not change once it
-has begun; and `is_complete(workdir)`.
+A stage also has `check(config)`, which refuses bad values before anything is started; `is_complete(config, workdir)`;
+`artefacts(workdir)`, the directories that belong to one config, each with the config that made it; `MATERIAL`, the
+config keys that may not change once it has begun; and `shared(config)`, whether other jobs may work in the workdir
+meanwhile.
 """
 
-NAMES = ("collect", "benchmark")
+NAMES = ("collect", "annotate", "benchmark")

@@ -35,7 +35,12 @@ def artefacts(workdir: Path) -> list[Path]:
     return []
 
 
-def is_complete(workdir: Path) -> bool:
+def shared(config: ConfigDict) -> bool:
+    """No: one job at a time."""
+    return False
+
+
+def is_complete(config: ConfigDict, workdir: Path) -> bool:
     """Never: to measure again is the point."""
     return False
 

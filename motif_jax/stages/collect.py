@@ -48,7 +48,12 @@ def artefacts(workdir: Path) -> list[Path]:
     return [workdir / "dataset", workdir / "dataset.partial"]
 
 
-def is_complete(workdir: Path) -> bool:
+def shared(config: ConfigDict) -> bool:
+    """No: one job at a time."""
+    return False
+
+
+def is_complete(config: ConfigDict, workdir: Path) -> bool:
     """Whether the dataset has its name."""
     return (workdir / "dataset" / "dataset.json").is_file()
 

@@ -1,0 +1,101 @@
+"""Answers that were paid for are kept: a folder of lines, shared by all runs that ask the same model the same way.
+
+    <cache>/<model>-<mode>-<hash>/about.json            model, prompt, sampling: what the answers depend on
+    <cache>/<model>-<mode>-<hash>/<host>-<process>-<random>.jsonl     one line per answer, one file per job
+
+Every job writes to a file of its own, so that jobs on several machines need no locks; a line that was cut off is not
+read. The captions stand in the lines, so that answers serve other datasets, and people.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from motif_jax.annotation.annotator import Answer, Question
+from motif_jax.files import write_json
+from motif_jax.structs import UserError
+
+
+class AnswerStore:
+    """The answers of one model to one prompt."""
+
+    def __init__(self, cache: Path, about: Mapping[str, Any]):
+        """Opens the folder for what `about` tells; nothing is written before the first answer."""
+        key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+        self.folder = cache / f"{slug(str(about['model']))}-{about['mode']}-{key}"
+        self._about = dict(about)
+        self._file: BinaryIO | None = None
+
+    def add(self, answered: Iterable[tuple[Question, Answer]]) -> None:
+        """Writes these down for good."""
+        lines = []
+        for question, answer in answered:
+            entry: dict[str, Any] = {"first": question.first, "second": question.second}
+            entry["second_better"] = None if answer.second_better is None else round(answer.second_better, 6)
+            if answer.mass != 1.0:
+                entry["mass"] = round(answer.mass, 6)
+            if answer.said:
+                entry["said"] = answer.said
+            lines.append(json.dumps(entry) + "\n")
+        if not lines:
+            return
+        if self._file is None:
+            self._file = self._open()
+        self._file.write("".join(lines).encode())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Closes the file of this job."""
+        if self._file is not None:
+            self._file.close()
+
+    def _open(self) -> BinaryIO:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_json(self.folder / "about.json", self._about)
+            host = slug(socket.gethostname())
+            return open(self.folder / f"{host}-{os.getpid()}-{secrets.token_hex(4)}.jsonl", "xb")
+        except OSError as error:
+            raise UserError(
+                f"cannot write answers to {str(self.folder)!r}: {error.strerror} (--config.annotate.cache_dir)"
+            ) from error
+
+
+def read_answers(folder: Path) -> Iterator[tuple[Question, Answer]]:
+    """All that was ever answered, without a verdict too, in no particular order."""
+    for file in sorted(folder.glob("*.jsonl")):
+        with open(file, "rb") as lines:
+            for line in lines:
+                found = _parse(line)
+                if found is not None:
+                    yield found
+
+
+def slug(text: str) -> str:
+    """A file name, without dots, that reminds of `text`."""
+    return re.sub(r"[^a-z0-9]+", "-", Path(text).name.lower()).strip("-")[:48] or "unnamed"
+
+
+def _parse(line: bytes) -> tuple[Question, Answer] | None:
+    if not line.endswith(b"\n"):
+        return None  # the job was killed in the middle of it
+    try:
+        entry = json.loads(line)
+        question = Question(entry["first"], entry["second"])
+        better, mass, said = entry["second_better"], entry.get("mass", 1.0), entry.get("said", "")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    if not all(isinstance(text, str) for text in (*question, said)):
+        return None
+    if better is not None and not (isinstance(better, int | float) and 0 <= better <= 1):
+        return None
+    return question, Answer(better, said, mass if isinstance(mass, int | float) else 1.0)

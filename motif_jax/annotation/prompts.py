@@ -1,0 +1,149 @@
+"""The question that is put to a language model: built-in versions, goals, and the user's own.
+
+A prompt is a TOML file with the fields `system`, `reason` or `score` (the request in that mode), `captions` and
+`retry`; the built-in ones lie beside this file. All that is the same for every pair comes before the captions: it is
+computed once by an engine that caches prefixes.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+import tomllib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from motif_jax.annotation.annotator import Question
+from motif_jax.structs import UserError
+
+HERE = Path(__file__).parent
+VERSIONS = ("default", "reworded")
+MODES = ("reason", "score")
+GOALS = {
+    "defaultgoal": (
+        "The player's goal is the highest possible score. Prefer what raises it: beating monsters, picking up gold, "
+        "going down to deeper levels of the dungeon."
+    ),
+    "zeroknowledge": "",
+    "combat": (
+        "The player's goal is to fight. Prefer fighting and beating monsters. Never prefer the collecting of gold, in "
+        "whatever amount, and never prefer going down to another level."
+    ),
+    "gold": (
+        "The player's goal is to own as much gold as possible. Prefer what gets gold. Never prefer other ways to a "
+        "high score, such as beating monsters, and never prefer going down to another level."
+    ),
+    "stairs": (
+        "The player's goal is to get as deep down as possible. Prefer going down to deeper levels. Never prefer score "
+        "or fighting, and never prefer gold, in whatever amount."
+    ),
+}
+
+Message = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A question with places for two captions."""
+
+    system: str
+    request: str  # with the goal in it
+    captions: str  # with {first} and {second}
+    retry: str  # "" where nothing is written that could be unreadable
+    system_role: bool = True  # False: for chat templates without this role, the system text opens the user's message
+
+    def messages(self, question: Question) -> list[Message]:
+        """The conversation that asks `question`."""
+        shown = {"{first}": question.first, "{second}": question.second}
+        pair = re.sub(r"\{first\}|\{second\}", lambda place: shown[place[0]], self.captions)
+        user = f"{self.request}\n{pair}"
+        if not self.system:
+            return [{"role": "user", "content": user}]
+        if not self.system_role:
+            return [{"role": "user", "content": f"{self.system}\n\n{user}"}]
+        return [{"role": "system", "content": self.system}, {"role": "user", "content": user}]
+
+    def again(self, messages: list[Message], said: str) -> list[Message]:
+        """The same conversation after an answer without a verdict."""
+        return [*messages, {"role": "assistant", "content": said}, {"role": "user", "content": self.retry}]
+
+    @property
+    def verdicts(self) -> list[str]:
+        """The three ways to end an analysis, in the words of this prompt."""
+        key = "best_message" if "best_message" in self.retry else "best_description"
+        return [f'("{key}": {verdict})' for verdict in ("1", "2", "None")]
+
+    @property
+    def hash(self) -> str:
+        """Tells prompts apart."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def make_prompt(mode: str, goal: str, version: str, file: str = "", system_role: bool = True) -> Prompt:
+    """The prompt of a mode.
+
+    Args:
+      mode: "reason" or "score".
+      goal: one of GOALS, or a sentence.
+      version: one of VERSIONS; not used with `file`.
+      file: a prompt file of the user's own.
+      system_role: whether the model's chat template has the role "system".
+    """
+    if mode not in MODES:
+        raise UserError(f"unknown mode {mode!r} (--config.annotate.mode): choose from {', '.join(MODES)}")
+    if not file and version not in VERSIONS:
+        raise UserError(f"unknown prompt {version!r} (--config.annotate.prompt): choose from {', '.join(VERSIONS)}")
+    path = Path(file) if file else HERE / f"{version}.toml"
+    fields = _read(path)
+    needed = ["captions", mode] + ["retry"] * (mode == "reason")
+    for name in needed:
+        if not fields.get(name):
+            raise UserError(f"prompt file {str(path)!r} lacks the field {name!r} (--config.annotate.prompt_file)")
+    for name in ("first", "second"):
+        if f"{{{name}}}" not in fields["captions"]:
+            raise UserError(
+                f"the field 'captions' of prompt file {str(path)!r} has no place for {{{name}}} "
+                "(--config.annotate.prompt_file)"
+            )
+    text = goal_text(goal)
+    if "{goal}" not in fields[mode] and goal != "defaultgoal":
+        raise UserError(
+            f"the field {mode!r} of prompt file {str(path)!r} has no place for {{goal}}, so the goal {goal!r} would "
+            "never be said (--config.annotate.goal, --config.annotate.prompt_file)"
+        )
+    return Prompt(
+        system=fields.get("system", ""),
+        request=re.sub(r"[ \t]+\n", "\n", fields[mode].replace("{goal}", text)).strip(),
+        captions=fields["captions"],
+        retry=fields["retry"] if mode == "reason" else "",
+        system_role=system_role,
+    )
+
+
+def goal_text(goal: str) -> str:
+    """What is said about the goal: a built-in one by its name, or the user's own sentence as it is."""
+    if goal in GOALS:
+        return GOALS[goal]
+    if " " in goal.strip():
+        return goal.strip()
+    near = difflib.get_close_matches(goal, GOALS, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(GOALS)}, or write a sentence of your own"
+    raise UserError(f"unknown goal {goal!r} (--config.annotate.goal): {hint}")
+
+
+def _read(path: Path) -> dict[str, str]:
+    try:
+        fields = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise UserError(f"there is no prompt file {str(path)!r} (--config.annotate.prompt_file)") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"cannot read prompt file {str(path)!r}: {reason} (--config.annotate.prompt_file)") from error
+    known = {"system", "captions", "retry", *MODES}
+    for name, value in fields.items():
+        if name not in known or not isinstance(value, str):
+            what = "is no field of a prompt" if name not in known else "must be text"
+            raise UserError(f"{name!r} in prompt file {str(path)!r} {what} (--config.annotate.prompt_file)")
+    return {name: value.strip() for name, value in fields.items()}

@@ -1,0 +1,211 @@
+"""Backend `vllm`: the model runs in this process, on its GPUs.
+
+Questions go to `LLM.chat` thousands at a time: the engine fills its own batches from them, and computes what all
+prompts begin with only once (prefix caching). Tensor parallelism is an option of the engine; data parallelism is one
+process per GPU, each with a shard of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from motif_jax.annotation.annotator import Answer, Question, Sampling, batched
+from motif_jax.annotation.parsing import read_verdict
+from motif_jax.annotation.prompts import Message, Prompt
+from motif_jax.annotation.verdict_tokens import OPENING, to_answer
+from motif_jax.structs import UserError
+
+FLAG = "--config.annotate.model"
+WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
+SAMPLED_BYTES = 2**20  # read from the head, the middle and the tail of a file of weights, to tell models apart
+
+
+class VllmEngine:
+    """A chat model in this process."""
+
+    def __init__(self, model: str, prompt: Prompt, sampling: Sampling | None, batch: int, engine: dict[str, Any]):
+        """Loads the model.
+
+        Args:
+          model: a directory, or a name that vLLM can find.
+          prompt: the question.
+          sampling: how the analysis is written; None: mode score.
+          batch: questions per call.
+          engine: arguments of `vllm.LLM`.
+        """
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # nothing is sent anywhere that was not asked for
+        from vllm import LLM, SamplingParams
+        from vllm.sampling_params import StructuredOutputsParams
+
+        try:
+            self._llm = LLM(model=model, enable_prefix_caching=True, **engine)
+        except (OSError, ValueError, TypeError, RuntimeError) as error:  # no such model, too long, no memory, ...
+            raise UserError(
+                f"vLLM cannot load {model!r}: {_sentence(error)} ({FLAG}, --config.annotate.vllm)"
+            ) from error
+        self._tokenizer = self._llm.get_tokenizer()
+        self._prompt, self._sampling, self._batch = prompt, sampling, batch
+        self._check_template()
+        if sampling is None:
+            self._tokens = verdict_token_ids(self._tokenizer)
+            wanted = [token for ids in self._tokens.values() for token in ids]
+            self._params = SamplingParams(temperature=0, max_tokens=1, logprob_token_ids=wanted, detokenize=False)
+        else:
+            self._params = SamplingParams(**sampling._asdict())
+            choice = StructuredOutputsParams(choice=prompt.verdicts)
+            self._retry_params = SamplingParams(temperature=0, max_tokens=32, structured_outputs=choice)
+
+    def answers(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer]]:
+        """In batches, in order."""
+        ask = self._score if self._sampling is None else self._reason
+        for batch in batched(questions, self._batch):
+            yield from zip(batch, ask([self._prompt.messages(question) for question in batch]), strict=True)
+
+    def close(self) -> None:
+        """Nothing to give back: the engine goes with the process."""
+
+    def _score(self, conversations: list[list[Message]]) -> list[Answer]:
+        opened = [[*messages, {"role": "assistant", "content": OPENING}] for messages in conversations]
+        answers = []
+        for output in self._chat(opened, self._params, add_generation_prompt=False, continue_final_message=True):
+            logprobs = output.outputs[0].logprobs[0]
+            found = {
+                verdict: sum(_exp(logprobs[token].logprob) for token in ids) for verdict, ids in self._tokens.items()
+            }
+            answers.append(to_answer(found, *_tokens(output)))
+        return answers
+
+    def _reason(self, conversations: list[list[Message]]) -> list[Answer]:
+        outputs = self._chat(conversations, self._params)
+        answers = [
+            Answer(read_verdict(output.outputs[0].text), output.outputs[0].text, 1.0, *_tokens(output))
+            for output in outputs
+        ]
+        again = [index for index, answer in enumerate(answers) if answer.second_better is None]
+        retries = [self._prompt.again(conversations[index], answers[index].said) for index in again]
+        for index, output in zip(again, self._chat(retries, self._retry_params), strict=True):
+            first, text = answers[index], output.outputs[0].text
+            totals = [old + new for old, new in zip(first[-3:], _tokens(output), strict=True)]
+            answers[index] = Answer(read_verdict(text), f"{first.said}\n[asked again] {text}", 1.0, *totals)
+        return answers
+
+    def _chat(self, conversations: list[list[Message]], params: Any, **options: Any) -> list[Any]:
+        if not conversations:
+            return []
+        template = {"enable_thinking": False}  # for models that would think before a verdict; others have no use for it
+        try:
+            return self._llm.chat(conversations, params, use_tqdm=False, chat_template_kwargs=template, **options)
+        except ValueError as error:  # a prompt longer than the model's context
+            raise UserError(
+                f"vLLM refuses a question: {_sentence(error)} (--config.annotate.vllm.max_model_len)"
+            ) from error
+
+    def _check_template(self) -> None:
+        """Tries the chat template on the longest conversation there can be."""
+        messages = self._prompt.messages(Question("one", "two"))
+        if self._sampling is not None:
+            messages = self._prompt.again(messages, "I do not know.")
+        try:
+            self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        except Exception as error:  # whatever a template may raise
+            raise UserError(
+                f"the chat template of the model refuses the conversation: {_sentence(error)} ({FLAG}; "
+                "--config.annotate.system_role=False helps where it has no system role)"
+            ) from error
+
+
+def check_vllm(model: str) -> None:
+    """Refuses what cannot work, without loading anything."""
+    if importlib.util.find_spec("vllm") is None:
+        raise UserError(
+            "the backend 'vllm' needs vLLM, which is not installed: pip install 'motif_jax[vllm]', in an environment "
+            "of its own, or use --config.annotate.backend=server"
+        )
+    if not model:
+        raise UserError(f"which model? a directory or a name ({FLAG})")
+    directory = Path(model).expanduser()
+    if not directory.is_dir():
+        if directory.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1:
+            raise UserError(f"there is no model directory {model!r} ({FLAG})")
+        return  # a name
+    if not (directory / "config.json").is_file():
+        raise UserError(f"model directory {model!r} has no config.json ({FLAG})")
+    if not weight_files(directory):
+        raise UserError(f"model directory {model!r} has no weights ({', '.join(WEIGHTS)}) ({FLAG})")
+    if not _has_chat_template(directory):
+        raise UserError(
+            f"model directory {model!r} has no chat template (chat_template.jinja, or in tokenizer_config.json): is "
+            f"it a chat model? ({FLAG})"
+        )
+
+
+def identity(model: str) -> str:
+    """Tells models apart: the name, and for a directory also what is in it, wherever it lies."""
+    directory = Path(model).expanduser()
+    if not directory.is_dir():
+        return model
+    digest = hashlib.sha256()
+    for file in sorted([*directory.glob("*.json"), *directory.glob("*.jinja"), *weight_files(directory)]):
+        size = file.stat().st_size
+        digest.update(f"{file.name} {size}".encode())
+        with open(file, "rb") as data:
+            for place in (0, size // 2, max(size - SAMPLED_BYTES, 0)):
+                data.seek(place)
+                digest.update(data.read(SAMPLED_BYTES))
+    return f"{directory.resolve().name} {digest.hexdigest()[:16]}"
+
+
+def weight_files(directory: Path) -> list[Path]:
+    """Files of weights in a model directory."""
+    return [file for pattern in WEIGHTS for file in directory.glob(pattern)]
+
+
+def verdict_token_ids(tokenizer: Any) -> dict[str, list[int]]:
+    """Tokens that begin each verdict after the opening, with and without a space before it."""
+    opening = tokenizer.encode(OPENING, add_special_tokens=False)
+    found: dict[str, list[int]] = {}
+    for verdict in ("1", "2", "None"):
+        ids = set()
+        for text in (verdict, f" {verdict}"):
+            whole = tokenizer.encode(OPENING + text, add_special_tokens=False)
+            if whole[: len(opening)] == opening and len(whole) > len(opening):
+                ids.add(whole[len(opening)])
+        found[verdict] = sorted(ids)
+    shared = {token for ids in found.values() for token in ids if sum(token in other for other in found.values()) > 1}
+    found = {verdict: [token for token in ids if token not in shared] for verdict, ids in found.items()}
+    if not all(found.values()):
+        raise UserError(
+            f"the tokenizer of this model cannot tell the verdicts (1), (2) and (None) apart by their first token: use "
+            f"--config.annotate.mode=reason ({FLAG})"
+        )
+    return found
+
+
+def _has_chat_template(directory: Path) -> bool:
+    if (directory / "chat_template.jinja").is_file() or (directory / "chat_template.json").is_file():
+        return True
+    try:
+        return bool(json.loads((directory / "tokenizer_config.json").read_text()).get("chat_template"))
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _tokens(output: Any) -> tuple[int, int, int]:
+    return len(output.prompt_token_ids), output.num_cached_tokens or 0, len(output.outputs[0].token_ids)
+
+
+def _exp(logprob: float) -> float:
+    return math.exp(logprob)
+
+
+def _sentence(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:300]

@@ -1,0 +1,58 @@
+"""What is known of a shard's questions, in numbers: answers in one or both orders, and the labels that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+
+class Asked:
+    """The questions low to high - 1 of a dataset, K of them.
+
+    An answer is P(the second caption is better), in the question's own order. A question is settled when it is answered
+    in every order in which it is to be asked; its label is the mean.
+    """
+
+    def __init__(self, low: int, both_orders: np.ndarray):
+        """Takes the first question's number and, for each, whether both orders are asked. [K] bool"""
+        self._low, self._both = low, both_orders
+        self._answers = np.full((len(both_orders), 2), np.nan, np.float32)  # as shown; turned, already turned back
+        self._known = np.full(len(both_orders), np.nan, np.float32)  # labels of an earlier run
+
+    def know(self, numbers: np.ndarray, prob: np.ndarray) -> None:
+        """Takes labels of an earlier run. [M] question numbers, [M] in the question's own order"""
+        self._known[numbers - self._low] = prob
+
+    def take(self, numbers: np.ndarray, turned: np.ndarray, prob: np.ndarray) -> int:
+        """Takes answers; those to questions of other shards are left aside.
+
+        Args:
+          numbers: of the questions, -1 for none of this dataset. [M]
+          turned: whether the question was shown in the other order. [M] bool
+          prob: P(the caption shown second is better), NaN for no verdict. [M]
+
+        Returns:
+          How many were taken.
+        """
+        mine = (numbers >= self._low) & (numbers < self._low + len(self._both)) & ~np.isnan(prob)
+        at, order = numbers[mine] - self._low, turned[mine].astype(np.intp)
+        self._answers[at, order] = np.where(order, 1 - prob[mine], prob[mine])
+        return int(mine.sum())
+
+    def labels(self) -> np.ndarray:
+        """P(second is better) where settled, NaN elsewhere. [K] float32"""
+        first, other = self._answers.T
+        mean = np.where(self._both, (first + other) / 2, first)
+        return np.where(np.isnan(self._known), mean, self._known)
+
+    def missing(self, wanted: np.ndarray) -> Iterator[tuple[int, bool]]:
+        """What is still to be asked among the `wanted` ([K] bool): number and whether turned."""
+        for index in np.flatnonzero(np.isnan(self.labels()) & wanted).tolist():
+            for turned in (False, True)[: 1 + bool(self._both[index])]:
+                if np.isnan(self._answers[index, int(turned)]):
+                    yield self._low + index, turned
+
+    def both_answers(self) -> np.ndarray:
+        """Answers of the questions that were answered in both orders, in the question's own order. [J, 2]"""
+        return self._answers[~np.isnan(self._answers).any(-1)]

@@ -1,0 +1,151 @@
+"""From pairs of moments to distinct questions: captions in words, and which pairs ask the same thing.
+
+A caption is the text of a moment: its messages, equal ones in a row written once as `text (xN)`, empty ones left out,
+one per line; on request with the bottom line of the screen beside each. Pairs whose two captions are equal are ties
+and ask nothing. All other pairs that show the same two captions, in whichever order, are one question.
+
+Everything here is a number per pair or per question; texts are made when they are asked for, so that memory does not
+grow with them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from motif_jax.captions import decode
+from motif_jax.preferences.store import PairDataset
+
+KINDS = ("msg", "msg_minbl")  # messages alone; messages and the bottom line
+DEPTH, GOLD, HP, MAX_HP, LEVEL, HUNGER = 12, 13, 10, 11, 18, 21  # places in NLE's blstats
+HUNGER_WORDS = ("Satiated", "", "Hungry", "Weak", "Fainting", "Fainted", "Starved")
+ROWS = 4096  # pairs whose captions are in memory at a time
+
+
+class Questions:
+    """The distinct questions of a dataset, numbered so that those with the same first caption are neighbours.
+
+    of_pair  [N] int64: the question that a pair asks; -1 where its captions are equal
+    turned   [N] bool: the pair shows the question's captions in the other order
+    counts   [Q] int64: pairs that ask it
+    """
+
+    def __init__(self, dataset: PairDataset, kind: str):
+        """Reads every caption once. `kind` is one of KINDS."""
+        self._dataset, self._kind = dataset, kind
+        table, self._ids = dataset.captions()
+        self._texts = [decode(message) for message in table.messages]
+        digests = self._digests()  # [2N, 2]
+        order = np.lexsort((digests[:, 1], digests[:, 0]))
+        ranked = digests[order]
+        new = np.ones(len(order), bool)
+        new[1:] = (ranked[1:] != ranked[:-1]).any(-1)
+        self._captions = ranked[new]  # [C, 2]; the caption's number is its rank: it depends on the texts alone
+        numbers = np.empty(len(order), np.int64)
+        numbers[order] = np.cumsum(new) - 1
+        self._moments = order[new]  # [C]: a moment that shows the caption
+        pairs = numbers.reshape(-1, 2)
+        asked = pairs[:, 0] != pairs[:, 1]
+        codes = pairs.min(1) * len(self._captions) + pairs.max(1)
+        self._codes, inverse, self.counts = np.unique(codes[asked], return_inverse=True, return_counts=True)
+        self.of_pair = np.full(len(pairs), -1, np.int64)
+        self.of_pair[asked] = inverse
+        self.turned = pairs[:, 0] > pairs[:, 1]
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def text(self, number: int) -> tuple[str, str]:
+        """The two captions of a question, in its own order."""
+        first, second = divmod(int(self._codes[number]), len(self._captions))
+        return self._caption(self._moments[first]), self._caption(self._moments[second])
+
+    def find(self, texts: Sequence[tuple[str, str]]) -> tuple[np.ndarray, np.ndarray]:
+        """Questions that show these two captions.
+
+        Args:
+          texts: pairs of captions, in either order.
+
+        Returns:
+          Their numbers, -1 where the dataset does not ask this, [M] int64; and whether the order is the other one, [M].
+        """
+        if not len(self) or not texts:
+            return np.full(len(texts), -1), np.zeros(len(texts), bool)
+        digests = np.array([_digest(text) for pair in texts for text in pair], np.uint64)  # [2M, 2]
+        spots = np.searchsorted(self._captions[:, 0], digests[:, 0])
+        spots = np.minimum(spots, len(self._captions) - 1)
+        known = (self._captions[spots] == digests).all(-1).reshape(-1, 2).all(-1)
+        pairs = spots.reshape(-1, 2)
+        codes = pairs.min(1) * len(self._captions) + pairs.max(1)
+        numbers = np.minimum(np.searchsorted(self._codes, codes), len(self._codes) - 1)
+        return np.where(known & (self._codes[numbers] == codes), numbers, -1), pairs[:, 0] > pairs[:, 1]
+
+    def sample(self, share: float) -> np.ndarray:
+        """Marks about this share of the questions; which ones depends on their captions alone. [Q] bool"""
+        first, second = np.divmod(self._codes, max(len(self._captions), 1))
+        drawn = (self._captions[first, 1] ^ self._captions[second, 0]) % np.uint64(10_000)
+        return drawn < share * 10_000
+
+    def _digests(self) -> np.ndarray:
+        """128 bits that stand for each moment's caption. [2N, 2] uint64"""
+        if self._kind == "msg" and self._dataset.length == 1:
+            known = np.array([_digest(text) for text in self._texts], np.uint64)
+            return known[np.asarray(self._ids).reshape(-1)]
+        moments = 2 * len(self._dataset)
+        digests = np.empty((moments, 2), np.uint64)
+        for start in range(0, moments, 2 * ROWS):
+            stop = min(start + 2 * ROWS, moments)
+            digests[start:stop] = [_digest(text) for text in self._captions_of(slice(start // 2, stop // 2))]
+        return digests
+
+    def _caption(self, moment: int) -> str:
+        pair, side = divmod(int(moment), 2)
+        return self._captions_of(slice(pair, pair + 1))[side]
+
+    def _captions_of(self, rows: slice) -> list[str]:
+        """Captions of the moments of some pairs, in order."""
+        texts = self._texts
+        ids = self._ids[rows].reshape(-1, self._dataset.length).tolist()
+        if self._kind == "msg":
+            return [caption([texts[number] for number in moment]) for moment in ids]
+        status = self._dataset.data["blstats"][rows].reshape(len(ids), self._dataset.length, -1).tolist()
+        return [caption([texts[number] for number in moment], lines) for moment, lines in zip(ids, status, strict=True)]
+
+
+def caption(messages: Sequence[str], blstats: Sequence[Sequence[int]] | None = None) -> str:
+    """A moment in words.
+
+    Args:
+      messages: one per step.
+      blstats: bottom-line statistics, one row per step; with them each line ends with what the player's status was.
+
+    Returns:
+      Lines joined by newlines; "" where there was no message and no status is asked for.
+    """
+    lines = []
+    step = 0
+    for message, run in itertools.groupby(messages):
+        count = len(list(run))
+        if message:
+            text = message if count == 1 else f"{message} (x{count})"
+            lines.append(text if blstats is None else f"{text} {status(blstats[step])}")
+        step += count
+    if not lines and blstats is not None:
+        lines = [status(blstats[0])]
+    return "\n".join(lines)
+
+
+def status(blstats: Sequence[int]) -> str:
+    """The part of the bottom line that tells how the player is doing."""
+    hunger = HUNGER_WORDS[blstats[HUNGER]] if 0 <= blstats[HUNGER] < len(HUNGER_WORDS) else ""
+    return (
+        f"Dlvl:{blstats[DEPTH]} $:{blstats[GOLD]} HP:{blstats[HP]} ({blstats[MAX_HP]}) Xp:{blstats[LEVEL]} {hunger}"
+    ).rstrip()
+
+
+def _digest(text: str) -> tuple[int, int]:
+    data = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return int.from_bytes(data[:8], "big"), int.from_bytes(data[8:], "big")

@@ -1,0 +1,245 @@
+"""Labels in the making: what one annotation job owns, and how the parts become one annotation.
+
+    preference/<name>/shard-00003-of-00016.npy         int8 [M] codes of `Preference`, for the rows of this shard
+    preference/<name>/shard-00003-of-00016.prob.npy    float32 [M] P(second is better), NaN where unknown
+    preference/<name>/shard-00003-of-00016.json        who made it, of what, how; counts; checksums
+
+A shard starts full of unknowns and every commit replaces its files: a kill costs what came after the last commit.
+`merging.py` makes one annotation of all shards.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from motif_jax.files import write_array, write_json
+from motif_jax.preferences.store import PairDataset, Preference
+from motif_jax.structs import UserError
+
+FILES: dict[str, tuple[type, Any]] = {".npy": (np.int8, Preference.UNKNOWN), ".prob.npy": (np.float32, np.nan)}
+TRY = "choose another --config.annotate.custom_name, or --config.annotate.ignore_existing=True to make it anew"
+
+
+class Part(NamedTuple):
+    """One shard of how many."""
+
+    number: int
+    of: int
+
+    @property
+    def stem(self) -> str:
+        """Of its files."""
+        return f"shard-{self.number:05d}-of-{self.of:05d}"
+
+
+class Shard:
+    """The labels of some rows; made, or gone on with, under a lock. Use it in a `with` block."""
+
+    def __init__(
+        self, folder: Path, part: Part, num_rows: int, facts: Mapping[str, Any], ignore_existing: bool = False
+    ):
+        """Opens the shard.
+
+        Args:
+          folder: preference/<name>.
+          part: which shard.
+          num_rows: M.
+          facts: what must be the same for labels to belong together; a flat dict.
+          ignore_existing: start from nothing, whatever is there.
+        """
+        self.folder, self.part = folder, part
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = open(folder / f".{part.stem}.lock", "a+")  # noqa: SIM115 - held until close
+        self._take_lock()
+        try:
+            if ignore_existing:
+                self._clear()
+            for other in sorted(folder.glob("shard-*.json")):  # also those of the other jobs
+                if not ignore_existing:
+                    check_same(folder, read_record(other), facts)
+            found = read_record(folder / f"{part.stem}.json") if (folder / f"{part.stem}.json").exists() else None
+            if found is None and any((folder / f"{part.stem}{suffix}").exists() for suffix in FILES):
+                raise UserError(f"the labels of {part.stem} in {str(folder)!r} have no record beside them: {TRY}")
+            self.record: dict[str, Any] = found or {"facts": dict(facts), "checksums": {}}
+            self.codes, self.prob = read_labels(folder, part, num_rows, self.record)
+            self.record["checksums"] = {
+                suffix: [checksum(np.load(folder / f"{part.stem}{suffix}"))]
+                for suffix in FILES
+                if (folder / f"{part.stem}{suffix}").exists()
+            }
+        except BaseException:
+            self.close()
+            raise
+
+    def set(self, rows: np.ndarray, prob: np.ndarray, tie_margin: float) -> None:
+        """Labels rows ([K] places in this shard) with P(second is better) ([K], NaN leaves them unknown)."""
+        self.prob[rows] = prob
+        self.codes[rows] = to_codes(prob, tie_margin)
+
+    def commit(self, finished: bool, log: Mapping[str, Any]) -> None:
+        """Makes what was set so far last.
+
+        The record is written first and names, of each array, the checksum before and after: a kill between two files
+        leaves each in one of these states.
+
+        Args:
+          finished: every question was asked, answered or not.
+          log: what else is worth knowing about this job.
+        """
+        arrays = {".prob.npy": self.prob, ".npy": self.codes}  # in this order: a known code has its probability
+        before = self.record["checksums"]
+        after = {suffix: [*before.get(suffix, [])[-1:], checksum(array)] for suffix, array in arrays.items()}
+        self.record |= {
+            "checksums": after,
+            "finished": finished,
+            "rows": len(self.codes),
+            "counts": count(self.codes),
+            "log": dict(log),
+        }
+        write_json(self.folder / f"{self.part.stem}.json", self.record)
+        for suffix, array in arrays.items():
+            write_array(self.folder / f"{self.part.stem}{suffix}", array)
+
+    def close(self) -> None:
+        """Gives the lock back."""
+        self._lock.close()
+
+    def __enter__(self) -> Shard:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _clear(self) -> None:
+        """Takes away this shard, and those of other numbers of shards; the records last: they vouch for the rest."""
+        own = [self.folder / f"{self.part.stem}{suffix}" for suffix in (*FILES, ".json")]
+        others = [file for file in self.folder.glob("shard-*") if f"-of-{self.part.of:05d}." not in file.name]
+        for file in (*own, *sorted(others, key=lambda file: file.suffix == ".json")):
+            file.unlink(missing_ok=True)
+
+    def _take_lock(self) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.seek(0)
+            holder = self._lock.read() or "another process"
+            self._lock.close()
+            raise UserError(
+                f"shard {self.part.number} of {self.part.of} of annotation {self.folder.name!r} is being written by "
+                f"{holder} (--config.annotate.shard)"
+            ) from None
+        self._lock.truncate(0)
+        self._lock.write(f"process {os.getpid()} on {socket.gethostname()}")
+        self._lock.flush()
+
+
+def question_range(part: Part, num_questions: int) -> tuple[int, int]:
+    """The questions of a shard: from the first of these numbers to before the second."""
+    return num_questions * part.number // part.of, num_questions * (part.number + 1) // part.of
+
+
+def rows_of(part: Part, of_pair: np.ndarray) -> np.ndarray:
+    """Rows of a shard: all pairs that ask its share of the questions, and its share of those that ask nothing.
+
+    So no question is asked by two jobs, and neighbouring questions, which show the same first caption, stay together.
+
+    Args:
+      part: which shard.
+      of_pair: the question of each pair, or -1. [N]
+
+    Returns:
+      Ascending rows. [M] int64
+    """
+    low, high = question_range(part, int(of_pair.max(initial=-1)) + 1)
+    silent = np.flatnonzero(of_pair < 0)
+    first, last = (len(silent) * number // part.of for number in (part.number, part.number + 1))
+    return np.sort(np.concatenate([np.flatnonzero((of_pair >= low) & (of_pair < high)), silent[first:last]]))
+
+
+def to_codes(prob: np.ndarray, tie_margin: float) -> np.ndarray:
+    """Codes of P(second is better): a tie within the margin of one half, unknown where it is NaN. [K] -> [K] int8"""
+    codes = np.where(prob > 0.5, Preference.SECOND, Preference.FIRST)
+    codes = np.where(np.abs(prob - 0.5) <= tie_margin, Preference.TIE, codes)
+    return np.where(np.isnan(prob), Preference.UNKNOWN, codes).astype(np.int8)
+
+
+def count(codes: np.ndarray) -> dict[str, int]:
+    """How many labels of each kind."""
+    return {kind.name.lower(): int((codes == kind).sum()) for kind in Preference}
+
+
+def checksum(array: np.ndarray) -> str:
+    """Tells whether an array is the one that was written."""
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
+def fingerprint(dataset: PairDataset) -> str:
+    """Tells datasets apart by what they show."""
+    table, ids = dataset.captions()
+    digest = hashlib.sha256(table.messages.tobytes())
+    digest.update(np.ascontiguousarray(ids).tobytes())
+    return digest.hexdigest()
+
+
+def read_record(file: Path) -> dict[str, Any]:
+    """What a shard says about itself."""
+    try:
+        record = json.loads(file.read_text())
+        if not {"facts", "checksums", "finished", "rows"} <= record.keys():
+            raise ValueError("it lacks fields")
+    except (OSError, ValueError, AttributeError) as error:
+        raise UserError(f"{str(file)!r} is damaged ({error}): {TRY}") from error
+    return record
+
+
+def read_labels(folder: Path, part: Part, num_rows: int, record: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Codes and probabilities of a shard, checked. [M] int8, [M] float32"""
+    loaded: list[np.ndarray] = []
+    for suffix, (dtype, blank) in FILES.items():
+        file = folder / f"{part.stem}{suffix}"
+        known = record["checksums"].get(suffix, [])
+        if len(known) < 2 and not file.exists():  # killed in its first commit, before this file
+            loaded.append(np.full(num_rows, blank, dtype))
+            continue
+        try:
+            array = np.load(file, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise UserError(f"cannot read {str(file)!r} ({str(error).splitlines()[0]}): {TRY}") from error
+        if array.shape != (num_rows,) or array.dtype != dtype:
+            raise UserError(
+                f"{str(file)!r} holds {array.shape} {array.dtype}, where ({num_rows},) {np.dtype(dtype)} is due: {TRY}"
+            )
+        if checksum(array) not in known:
+            raise UserError(f"{str(file)!r} is not what was written there, its checksum differs: {TRY}")
+        loaded.append(array)
+    codes, prob = loaded
+    codes[np.isnan(prob)] = Preference.UNKNOWN  # killed between the two files
+    prob[codes == Preference.UNKNOWN] = np.nan
+    return codes, prob
+
+
+def check_same(folder: Path, record: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """Refuses labels made of something else, or in another way."""
+    before = record.get("facts", {})
+    for key in facts:
+        if before.get(key) != facts[key]:
+            if key == "dataset":
+                raise UserError(f"annotation {folder.name!r} in {str(folder)!r} was made of another dataset: {TRY}")
+            raise UserError(
+                f"annotation {folder.name!r} has {key} = {_short(before.get(key))}, not {_short(facts[key])}: "
+                f"{TRY}"
+            )
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,270 @@
+"""Annotate: which moment of each pair is better, asked once per distinct question.
+
+The dataset's pairs come down to distinct questions (preferences/questions.py). Those that an earlier run has
+labelled, or that the answer cache knows, are not asked again; the rest go to the annotator as one stream. Every batch
+of answers is written down twice, first to the answer cache and then to this job's shard, before the next is counted;
+a kill costs one batch. When all shards are finished, whoever finishes last merges them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+import motif_jax
+from motif_jax.annotation.annotator import Annotator, Answer, Incomplete, Question, batched
+from motif_jax.annotation.answers import AnswerStore, read_answers
+from motif_jax.files import write_config
+from motif_jax.metrics import Progress
+from motif_jax.preferences.asked import Asked
+from motif_jax.preferences.merging import check_free, is_merged, merge
+from motif_jax.preferences.oracles import NEEDS as ORACLES
+from motif_jax.preferences.oracles import ask_oracle, check_oracle
+from motif_jax.preferences.questions import Questions
+from motif_jax.preferences.shards import Part, Shard, count, fingerprint, question_range, rows_of
+from motif_jax.preferences.store import PairDataset, Preference
+from motif_jax.stages.annotate_page import write_page
+from motif_jax.stages.annotate_setup import (
+    MODELS,
+    check_section,
+    label_name,
+    make_annotator,
+    make_facts,
+)
+from motif_jax.structs import UserError
+
+MATERIAL = ()  # labels say themselves what they were made of: preferences/shards.py
+COMMIT_EVERY_S = 30.0  # also when the batch is not full: a slow model's answers are dear
+COUNTED = ("asked", "from_cache", "no_verdict", "prompt_tokens", "cached_tokens", "output_tokens")
+CACHE_LINES = 4096  # looked up at a time
+
+
+def artefacts(workdir: Path) -> list[Path]:
+    """Nothing that belongs to one config alone: a dataset can have many annotations."""
+    return []
+
+
+def shared(config: ConfigDict) -> bool:
+    """Several jobs may work in the workdir at the same time: each has its shard."""
+    return bool(config.annotate.num_shards > 1)
+
+
+def check(config: ConfigDict) -> None:
+    """Refuses values that cannot work, before anything is started."""
+    check_section(config.annotate)
+
+
+def is_complete(config: ConfigDict, workdir: Path) -> bool:
+    """Whether this very annotation is merged and nothing is left unknown."""
+    section = config.annotate
+    if section.ignore_existing or not (workdir / "dataset").is_dir():
+        return False
+    dataset = PairDataset(workdir / "dataset")
+    name = label_name(section)
+    if not is_merged(dataset, name, make_facts(section, config.seed) | {"dataset": fingerprint(dataset)}):
+        return False
+    return not (dataset.preference(name) == Preference.UNKNOWN).any()
+
+
+def run(config: ConfigDict, workdir: Path) -> None:
+    """Fills this job's shard, and merges when it was the last."""
+    section, part = config.annotate, Part(config.annotate.shard, config.annotate.num_shards)
+
+    # ---- what there is to ask
+    if not (workdir / "dataset").is_dir():
+        raise UserError(f"there is no dataset in {str(workdir)!r} yet: run --stage=collect first (--workdir)")
+    dataset = PairDataset(workdir / "dataset", require=("message",) + ("blstats",) * (section.captions == "msg_minbl"))
+    name = label_name(section)
+    check_free(dataset, name)
+    for other in filter(None, section.compare_with.split(",")):
+        dataset.preference(other)
+    oracle = section.backend in ORACLES
+    if oracle:
+        check_oracle(section.backend, dataset)
+    started = time.monotonic()
+    questions = None if oracle else Questions(dataset, section.captions)
+    of_pair = np.arange(len(dataset)) if questions is None else questions.of_pair  # [N]; an oracle asks every pair
+    facts = make_facts(section, config.seed) | {"dataset": fingerprint(dataset)}
+
+    # ---- ask
+    folder = dataset.path / "preference" / name
+    if section.merge == "auto":
+        rows = rows_of(part, of_pair)
+        with Shard(folder, part, len(rows), facts, section.ignore_existing) as shard:
+            write_config(folder, config)
+            if questions is None:
+                shard.set(np.arange(len(rows)), ask_oracle(section.backend, dataset, rows, config.seed), 0.0)
+                shard.commit(True, {"seconds": round(time.monotonic() - started, 1)})
+            else:
+                Job(config, questions, shard, rows).run()
+
+    # ---- merge
+    partial = section.merge == "partial" or section.max_pairs > 0
+    merged = merge(dataset, name, part.of, of_pair, facts, partial)
+    shares = ", ".join(f"{value / len(dataset):.1%} {kind}" for kind, value in merged.counts.items())
+    if not merged.written:
+        waiting = len(merged.missing)
+        print(f"annotate: {name}: shard {part.number} is done; {waiting} of {part.of} shards are not finished yet")
+        return
+    print(f"annotate: {name}: {len(dataset):,} pairs: {shares}")
+    page = write_page(config, workdir, dataset, name, questions, merged)
+    print(f"annotate: labels in {folder.with_suffix('.npy')}, to look at: {page}")
+
+
+class Job:
+    """Asks the questions of one shard."""
+
+    def __init__(self, config: ConfigDict, questions: Questions, shard: Shard, rows: np.ndarray):
+        """`rows` of the dataset are the shard's. [M]"""
+        self._section, self._seed, self._questions, self._shard = config.annotate, config.seed, questions, shard
+        section = config.annotate
+        low, high = question_range(shard.part, len(questions))
+        if section.backend not in MODELS:
+            both = np.zeros(len(questions), bool)  # rules have no liking for a place
+        else:
+            both = questions.sample(1.0 if section.mode == "score" else section.both_orders)
+        self._asked = Asked(low, both[low:high])
+        self._margin = section.tie_margin if section.backend in MODELS else 0.0
+
+        # The rows that ask, the place of their question in this shard, and whether they show it turned.
+        self._asking = np.flatnonzero(questions.of_pair[rows] >= 0)
+        self._place = questions.of_pair[rows][self._asking] - low
+        self._turned = questions.turned[rows][self._asking]
+        self._wanted = np.zeros(high - low, bool)
+        within = rows[self._asking] < (section.max_pairs or np.inf)
+        self._wanted[self._place[within]] = True
+
+        # Equal captions are ties. Labels that are there are known answers.
+        shard.set(np.flatnonzero(questions.of_pair[rows] < 0), np.full(len(rows) - len(self._asking), 0.5), 0.0)
+        before = shard.prob[self._asking]
+        self._asked.know(self._place + low, np.where(self._turned, 1 - before, before))
+        self._before = dict(shard.record.get("log", {}))  # of earlier runs
+        self._counts = dict.fromkeys(COUNTED, 0)
+        self._started = self._committed = time.monotonic()
+        self._pending: list[tuple[Question, Answer]] = []
+        self._flight: dict[Question, tuple[int, bool]] = {}  # asked and not answered: number, turned
+        self._answers = self._before.get("answers", "")  # the folder of the answer cache
+        self._model = self._before.get("model", "")  # in full, as the answer cache has it
+
+    def run(self) -> None:
+        """Asks everything that is not known yet."""
+        if not self._open():
+            self._commit(finished=bool(self._wanted.all()))
+            return
+        print(f"annotate: {self._open():,} distinct questions for {len(self._shard.codes):,} pairs", flush=True)
+        annotator, about = make_annotator(self._section, self._seed)
+        store = (
+            AnswerStore(Path(self._section.cache_dir).expanduser(), about)
+            if about and self._section.cache_dir
+            else None
+        )
+        self._model = about.get("model", "")
+        try:
+            if store is not None:
+                self._answers = str(store.folder.resolve())
+                self._read(store.folder)
+            self._ask(annotator, store)
+        finally:
+            annotator.close()
+            if store is not None:
+                store.close()
+
+    def _read(self, folder: Path) -> None:
+        """Takes the answers that other runs have paid for."""
+        unknown = self._open()
+        for lines in batched(read_answers(folder), CACHE_LINES):
+            numbers, turned = self._questions.find([question for question, _ in lines])
+            self._asked.take(numbers, turned, _numbers(answer for _, answer in lines))
+        self._counts["from_cache"] = unknown - self._open()
+        if self._counts["from_cache"]:
+            print(
+                f"annotate: the answer cache {str(folder)!r} knows {self._counts['from_cache']:,} of them", flush=True
+            )
+
+    def _ask(self, annotator: Annotator, store: AnswerStore | None) -> None:
+        progress = Progress("annotate", len(self._shard.codes), "pairs", self._label())
+        try:
+            for answered in annotator.answers(self._stream()):
+                self._pending.append(answered)
+                full = len(self._pending) >= self._section.batch_size
+                if full or time.monotonic() - self._committed > COMMIT_EVERY_S:
+                    self._keep(store)
+                    progress.update(self._label(), **self._notes())
+            self._keep(store, finished=bool(self._wanted.all()))
+            progress.update(self._label(), **self._notes())
+        except Incomplete as stopped:
+            self._keep(store)
+            kept = self._counts["asked"] - self._counts["no_verdict"]
+            raise UserError(f"{stopped}; {kept:,} answers are kept, and the same command goes on from there") from None
+        except BaseException:
+            self._keep(store)
+            raise
+        finally:
+            progress.close()
+
+    def _stream(self) -> Iterator[Question]:
+        """What nobody has answered: batch by batch, first in the questions' own order, then turned."""
+        for block in batched(self._asked.missing(self._wanted), self._section.batch_size):
+            for number, turned in sorted(block, key=lambda spot: spot[1]):
+                question = Question(*self._questions.text(number))
+                question = question.turned if turned else question
+                self._flight[question] = (number, turned)
+                yield question
+
+    def _keep(self, store: AnswerStore | None, finished: bool = False) -> None:
+        """Makes the pending answers last: first in the cache, of which the shard can be made again."""
+        pending, self._pending = self._pending, []
+        if store is not None:
+            store.add(pending)
+        if pending:
+            spots = [self._flight.pop(question) for question, _ in pending]
+            numbers, turned = (np.array(column) for column in zip(*spots, strict=True))
+            self._asked.take(numbers, turned, _numbers(answer for _, answer in pending))
+        for _, answer in pending:
+            self._counts["asked"] += 1
+            self._counts["no_verdict"] += answer.second_better is None
+            self._counts["prompt_tokens"] += answer.prompt_tokens
+            self._counts["cached_tokens"] += answer.cached_tokens
+            self._counts["output_tokens"] += answer.output_tokens
+        self._commit(finished)
+
+    def _commit(self, finished: bool) -> None:
+        self._label()
+        log: dict[str, Any] = {name: self._before.get(name, 0) + value for name, value in self._counts.items()}
+        seconds = self._before.get("seconds", 0.0) + time.monotonic() - self._started
+        log |= {"seconds": round(seconds, 1), "answers": self._answers, "model": self._model}
+        log["motif_jax"] = motif_jax.__version__
+        self._shard.commit(finished, log)
+        self._committed = time.monotonic()
+
+    def _label(self) -> int:
+        """Labels the rows whose question is settled. How many rows are labelled."""
+        labels = self._asked.labels()[self._place]
+        self._shard.set(self._asking, np.where(self._turned, 1 - labels, labels), self._margin)
+        return int((self._shard.codes != Preference.UNKNOWN).sum())
+
+    def _open(self) -> int:
+        """Questions without a label."""
+        return int((np.isnan(self._asked.labels()) & self._wanted).sum())
+
+    def _notes(self) -> dict[str, str]:
+        seconds = max(time.monotonic() - self._started, 1e-9)
+        counts = count(self._shard.codes)
+        known = max(len(self._shard.codes) - counts["unknown"], 1)
+        notes = {"asked": f"{self._counts['asked']:,} ({self._counts['asked'] / seconds:,.0f}/s)"}
+        tokens = self._counts["prompt_tokens"] + self._counts["output_tokens"]
+        if tokens:
+            notes["tokens"] = f"{tokens / seconds:,.0f}/s"
+        notes["tie"] = f"{counts['tie'] / known:.0%}"
+        notes["no verdict"] = f"{self._counts['no_verdict'] / max(self._counts['asked'], 1):.1%}"
+        return notes
+
+
+def _numbers(answers: Iterable[Answer]) -> np.ndarray:
+    """P(the caption shown second is better), NaN for no verdict. [M]"""
+    return np.array([np.nan if answer.second_better is None else answer.second_better for answer in answers])
