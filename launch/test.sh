@@ -1,18 +1,34 @@
 #!/usr/bin/env bash
 # Checks and tests: formatting, lint, types, then pytest.
 #
-#   bash launch/test.sh              everything (some minutes)
+#   bash launch/test.sh              everything but vLLM (some minutes)
 #   bash launch/test.sh --quick      the quick tests only
+#   bash launch/test.sh --with-vllm  the tests of the real vLLM alone, on the CPU, in an environment of their own (.venv-vllm)
 #   bash launch/test.sh -k pool      other arguments go to pytest
 #
 # Environment variables PYTHON and VENV choose another Python: see environment.sh.
+arguments=()
+with_vllm=
+for argument in "$@"; do
+  case $argument in
+    --quick) arguments+=(-m quick) ;;
+    --with-vllm) with_vllm=1 ;;
+    *) arguments+=("$argument") ;;
+  esac
+done
+
+if [ "$with_vllm" ]; then
+  unset VIRTUAL_ENV # never into somebody's own environment: the pins below would overrule theirs
+  PYTHON=${PYTHON:-python3.11 python3.12 python3.13 python3}
+  VENV=${VENV:-.venv-vllm}
+  source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+  install_vllm
+  say "pytest with vLLM, with $(python --version)"
+  exec python -m pytest -m vllm tests/annotation/vllm_test.py "${arguments[@]}"
+fi
+
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 install dev
-
-arguments=()
-for argument in "$@"; do
-  if [ "$argument" = --quick ]; then arguments+=(-m quick); else arguments+=("$argument"); fi
-done
 say "ruff"
 ruff check .
 ruff format --check .

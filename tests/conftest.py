@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ ROOT = Path(__file__).parent.parent
 
 # Workers import games by name ("faulty_games:Raising"); they inherit the path from here.
 sys.path.insert(0, str(Path(__file__).parent / "actors"))
+sys.path.insert(0, str(Path(__file__).parent / "annotation"))
 
 
 @pytest.fixture
@@ -25,6 +27,11 @@ def launch() -> Callable[..., subprocess.CompletedProcess]:
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
 
     return run
+
+
+def get_config(file: str = "motif.py", argument: str = "score"):
+    """A config of ours."""
+    return runpy.run_path(str(ROOT / "configs" / file))["get_config"](argument)
 
 
 def children() -> set[int]:

@@ -88,7 +88,8 @@ class Server:
         finally:
             for task in waiting:
                 task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*waiting, return_exceptions=True))
+            if waiting:
+                self._loop.run_until_complete(asyncio.wait(waiting))
 
     def close(self) -> None:
         """Closes the connections."""

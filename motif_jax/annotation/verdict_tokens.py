@@ -1,6 +1,6 @@
 """Mode `score`: nothing is written but the verdict, and what counts is how probable each verdict was.
 
-P(second is better) = (p2 + pNone / 2) / (p1 + p2 + pNone), where p1, p2 and pNone are the probabilities of the tokens
+P(second is better) = (p2 + p0 / 2) / (p1 + p2 + p0), where p1, p2 and p0 are the probabilities of the tokens
 that begin these answers. Their sum is kept as the answer's mass: where it is small the model wanted to say something
 else.
 """
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from motif_jax.annotation.annotator import Answer
 
+VERDICTS = ("1", "2", "0")  # first, second, neither
 MIN_MASS = 1e-3  # below this the probabilities tell nothing about the question
 OPENING = "("  # put in the model's mouth where the engine allows it, so that the next token is the verdict
 
@@ -19,14 +20,12 @@ OPENING = "("  # put in the model's mouth where the engine allows it, so that th
 def verdict_of_token(token: str) -> str | None:
     """Which verdict a token begins, if any. Tokenizers write a leading space in several ways."""
     bare = token.strip(" \t\n(\"'▁Ġ:*")
-    if bare in ("1", "2"):
-        return bare
-    return "None" if bare and "none".startswith(bare.lower()) else None
+    return bare if bare in VERDICTS else None
 
 
 def shares(logprobs: Iterable[tuple[str, float]]) -> dict[str, float]:
     """Probability of each verdict, given tokens and their log-probabilities."""
-    found = {"1": 0.0, "2": 0.0, "None": 0.0}
+    found = dict.fromkeys(VERDICTS, 0.0)
     for token, logprob in logprobs:
         verdict = verdict_of_token(token)
         if verdict is not None:
@@ -38,7 +37,7 @@ def to_answer(found: Mapping[str, float], prompt_tokens: int, cached_tokens: int
     """The answer that the probabilities of the three verdicts amount to."""
     mass = sum(found.values())
     if not mass >= MIN_MASS:  # also where it is not a number
-        said = f"no verdict: the model gives (1), (2) and (None) a probability of {mass:.2g} together"
+        said = f"no verdict: the model gives (1), (2) and (0) a probability of {mass:.2g} together"
         return Answer(None, said, mass, prompt_tokens, cached_tokens, output_tokens)
-    better = (found["2"] + found["None"] / 2) / mass
+    better = (found["2"] + found["0"] / 2) / mass
     return Answer(min(max(better, 0.0), 1.0), "", min(mass, 1.0), prompt_tokens, cached_tokens, output_tokens)

@@ -19,7 +19,7 @@ from typing import Any
 from motif_jax.annotation.annotator import Answer, Question, Sampling, batched
 from motif_jax.annotation.parsing import read_verdict
 from motif_jax.annotation.prompts import Message, Prompt
-from motif_jax.annotation.verdict_tokens import OPENING, to_answer
+from motif_jax.annotation.verdict_tokens import OPENING, VERDICTS, to_answer
 from motif_jax.structs import UserError
 
 FLAG = "--config.annotate.model"
@@ -43,6 +43,7 @@ class VllmEngine:
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # nothing is sent anywhere that was not asked for
         from vllm import LLM, SamplingParams
+        from vllm.exceptions import VLLMValidationError
         from vllm.sampling_params import StructuredOutputsParams
 
         try:
@@ -53,6 +54,7 @@ class VllmEngine:
             ) from error
         self._tokenizer = self._llm.get_tokenizer()
         self._prompt, self._sampling, self._batch = prompt, sampling, batch
+        self._refusals = (ValueError, VLLMValidationError)
         self._check_template()
         if sampling is None:
             self._tokens = verdict_token_ids(self._tokenizer)
@@ -61,7 +63,7 @@ class VllmEngine:
         else:
             self._params = SamplingParams(**sampling._asdict())
             choice = StructuredOutputsParams(choice=prompt.verdicts)
-            self._retry_params = SamplingParams(temperature=0, max_tokens=32, structured_outputs=choice)
+            self._retry_params = SamplingParams(temperature=0, max_tokens=64, structured_outputs=choice)
 
     def answers(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer]]:
         """In batches, in order."""
@@ -103,7 +105,7 @@ class VllmEngine:
         template = {"enable_thinking": False}  # for models that would think before a verdict; others have no use for it
         try:
             return self._llm.chat(conversations, params, use_tqdm=False, chat_template_kwargs=template, **options)
-        except ValueError as error:  # a prompt longer than the model's context
+        except self._refusals as error:  # a prompt longer than the model's context
             raise UserError(
                 f"vLLM refuses a question: {_sentence(error)} (--config.annotate.vllm.max_model_len)"
             ) from error
@@ -124,17 +126,13 @@ class VllmEngine:
 
 def check_vllm(model: str) -> None:
     """Refuses what cannot work, without loading anything."""
-    if importlib.util.find_spec("vllm") is None:
-        raise UserError(
-            "the backend 'vllm' needs vLLM, which is not installed: pip install 'motif_jax[vllm]', in an environment "
-            "of its own, or use --config.annotate.backend=server"
-        )
     if not model:
         raise UserError(f"which model? a directory or a name ({FLAG})")
     directory = Path(model).expanduser()
     if not directory.is_dir():
         if directory.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1:
             raise UserError(f"there is no model directory {model!r} ({FLAG})")
+        _check_installed()
         return  # a name
     if not (directory / "config.json").is_file():
         raise UserError(f"model directory {model!r} has no config.json ({FLAG})")
@@ -145,6 +143,7 @@ def check_vllm(model: str) -> None:
             f"model directory {model!r} has no chat template (chat_template.jinja, or in tokenizer_config.json): is "
             f"it a chat model? ({FLAG})"
         )
+    _check_installed()
 
 
 def identity(model: str) -> str:
@@ -172,7 +171,7 @@ def verdict_token_ids(tokenizer: Any) -> dict[str, list[int]]:
     """Tokens that begin each verdict after the opening, with and without a space before it."""
     opening = tokenizer.encode(OPENING, add_special_tokens=False)
     found: dict[str, list[int]] = {}
-    for verdict in ("1", "2", "None"):
+    for verdict in VERDICTS:
         ids = set()
         for text in (verdict, f" {verdict}"):
             whole = tokenizer.encode(OPENING + text, add_special_tokens=False)
@@ -183,10 +182,18 @@ def verdict_token_ids(tokenizer: Any) -> dict[str, list[int]]:
     found = {verdict: [token for token in ids if token not in shared] for verdict, ids in found.items()}
     if not all(found.values()):
         raise UserError(
-            f"the tokenizer of this model cannot tell the verdicts (1), (2) and (None) apart by their first token: use "
+            f"the tokenizer of this model cannot tell the verdicts (1), (2) and (0) apart by their first token: use "
             f"--config.annotate.mode=reason ({FLAG})"
         )
     return found
+
+
+def _check_installed() -> None:
+    if importlib.util.find_spec("vllm") is None:
+        raise UserError(
+            "the backend 'vllm' needs vLLM, which is not installed: pip install 'motif_jax[vllm]', in an environment "
+            "of its own, or use --config.annotate.backend=server"
+        )
 
 
 def _has_chat_template(directory: Path) -> bool:

@@ -1,0 +1,83 @@
+"""The answer cache."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from motif_jax.annotation.annotator import Answer, Question
+from motif_jax.annotation.answers import AnswerStore, read_answers, slug
+from motif_jax.structs import UserError
+
+pytestmark = pytest.mark.quick
+ABOUT = {"model": "org/Some-Model.v1", "mode": "score", "prompt": "abc"}
+SOME = [
+    (Question("You kill the newt!", ""), Answer(0.25, "", 0.9)),
+    (Question("naïve \n {}", "\x00 ☃"), Answer(None, "hm")),
+    (Question("a", "b"), Answer(1.0, 'Because "b".')),
+]
+
+
+def test_what_is_added_is_read_by_later_jobs(tmp_path):
+    store = AnswerStore(tmp_path, ABOUT)
+    assert list(read_answers(store.folder)) == []
+    assert not store.folder.exists()  # nothing is written before there is an answer
+    store.add(SOME[:1])
+    store.add(SOME[1:])
+    store.close()
+    assert sorted(read_answers(AnswerStore(tmp_path, ABOUT).folder)) == sorted(SOME)
+    assert json.loads((store.folder / "about.json").read_text()) == ABOUT
+
+
+def test_jobs_write_beside_each_other(tmp_path):
+    stores = [AnswerStore(tmp_path, ABOUT) for _ in range(3)]
+    for store, answered in zip(stores, SOME, strict=True):
+        store.add([answered])
+    assert len(list(stores[0].folder.glob("*.jsonl"))) == 3
+    assert sorted(read_answers(stores[0].folder)) == sorted(SOME)
+
+
+def test_other_models_prompts_and_modes_are_kept_apart(tmp_path):
+    folders = {
+        AnswerStore(tmp_path, ABOUT | change).folder
+        for change in ({}, {"model": "x"}, {"prompt": "d"}, {"mode": "reason"})
+    }
+    assert len(folders) == 4
+
+
+def test_lines_that_are_torn_or_garbage_are_not_read(tmp_path):
+    store = AnswerStore(tmp_path, ABOUT)
+    store.add(SOME)
+    (file,) = store.folder.glob("*.jsonl")
+    whole = file.read_bytes()
+    for cut in range(len(whole)):
+        file.write_bytes(whole[:cut])
+        assert list(read_answers(store.folder)) == SOME[: whole[:cut].count(b"\n")]
+    garbage = [b"\xff\xfe\n", b"[]\n", b"7\n", b"{}\n", b'{"first": 1, "second": "b", "second_better": 0.5}\n',
+               b'{"first": "a", "second": "b", "second_better": 7}\n', b'{"first": "a", "second": "b", "second_better": "1"}\n',
+               b'{"first": "a", "second": "b", "second_better": NaN}\n']  # fmt: skip
+    file.write_bytes(b"".join(garbage) + whole)
+    assert list(read_answers(store.folder)) == SOME
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_may_lie_there(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("answers")
+    (folder / "x.jsonl").write_bytes(data)
+    for question, answer in read_answers(folder):
+        assert answer.second_better is None or 0 <= answer.second_better <= 1
+        assert isinstance(question.first, str)
+
+
+def test_a_cache_that_cannot_be_written_is_one_sentence(tmp_path):
+    (tmp_path / "answers").write_text("a file")
+    store = AnswerStore(tmp_path / "answers", ABOUT)
+    with pytest.raises(UserError, match=r"cannot write answers to .*--config.annotate.cache_dir"):
+        store.add(SOME)
+
+
+def test_slugs():
+    assert slug("meta-llama/Llama-3.1-8B-Instruct") == "llama-3-1-8b-instruct"
+    assert slug("/models/Qwen 2.5/") == "qwen-2-5"
+    assert slug("???") == "unnamed"

@@ -1,0 +1,93 @@
+"""The rules that stand in for a language model."""
+
+import itertools
+
+import pytest
+from small_dataset import EVENTS
+
+from motif_jax.annotation.annotator import Question
+from motif_jax.annotation.lexicon import RULES, Lexicon
+from motif_jax.annotation.prompts import GOALS
+from motif_jax.structs import UserError
+
+pytestmark = pytest.mark.quick
+
+# From best to worst; those in one set are worth the same.
+ORDER = {
+    "defaultgoal": [
+        {"You kill the gnome!  Welcome to experience level 3."},
+        {"You kill the newt!", "You descend the stairs.", "You destroy the kobold zombie!"},
+        {"$ - 12 gold pieces."},
+        {"You find a hidden door."},
+        {"You hit the jackal.", "f - a dagger.", "This food really hits the spot!  You finish eating the food ration."},
+        {"You see here a dagger.", "The door opens."},
+        {"", "You hear a door open.", "You see here a newt corpse.", "The kitten bites the newt."},
+        {"It's a wall.", "The jackal bites!", "You stop.  Your kitten is in the way!"},
+        {"You are beginning to feel hungry."},
+        {"You faint from lack of food.  You regain consciousness."},
+        {"You die..."},
+    ],
+    "combat": [
+        {"You kill the newt!"},
+        {"You hit the jackal."},
+        {"You miss the newt."},
+        {"The jackal bites!"},
+        {"", "It's a wall.", "Really attack the little dog? [yn] (n)"},
+        {"$ - 12 gold pieces.", "You descend the stairs."},
+        {"You die..."},
+    ],
+    "gold": [
+        {"$ - 12 gold pieces.", "$ - 1 gold piece."},
+        {"You hear someone counting money."},
+        {"", "You kill the newt!", "You find a hidden door."},
+        {"You descend the stairs."},
+        {"Your purse feels lighter."},
+        {"You die..."},
+    ],
+    "stairs": [
+        {"You descend the stairs.", "You fall through a trap door!"},
+        {"There is a staircase down here."},
+        {"", "You kill the newt!", "$ - 12 gold pieces."},
+        {"You climb up the stairs."},
+        {"You die..."},
+    ],
+}
+
+
+@pytest.mark.parametrize("goal", ORDER)
+def test_what_is_better(goal):
+    lexicon = Lexicon(goal)
+    for better, worse in itertools.pairwise(ORDER[goal]):
+        for first, second in itertools.product(better, worse):
+            assert lexicon.answer(Question(first, second)).second_better == 0.0, (first, second)
+            assert lexicon.answer(Question(second, first)).second_better == 1.0, (first, second)
+    for same in ORDER[goal]:
+        for first, second in itertools.product(same, same):
+            assert lexicon.answer(Question(first, second)).second_better == 0.5, (first, second)
+
+
+def test_it_says_why():
+    said = Lexicon("gold").answer(Question("$ - 3 gold pieces.", "It's a wall.")).said
+    assert said == "1: picks up gold (+3); 2: nothing of note (+0)"
+
+
+def test_every_line_of_a_longer_caption_counts():
+    lexicon = Lexicon("gold")
+    assert lexicon.worth("$ - 3 gold pieces.\nIt's a wall.\n$ - 9 gold pieces. (x2)")[0] == 6
+
+
+def test_every_rule_matters_to_some_goal_and_names_are_unique():
+    assert all(any(rule[2:]) for rule in RULES)
+    assert len({rule.name for rule in RULES}) == len(RULES)
+
+
+def test_answers_stream():
+    lexicon = Lexicon("defaultgoal")
+    endless = (Question(first, "") for first in itertools.cycle(EVENTS))
+    assert len(list(itertools.islice(lexicon.answers(endless), 25))) == 25
+
+
+def test_goals_of_ones_own_need_a_language_model():
+    assert {Lexicon(goal).answer(Question("", "You die...")).second_better for goal in GOALS} == {0.0}
+    with pytest.raises(UserError, match=r"knows the goals defaultgoal, .*not 'drink from fountains'.*backend=vllm"):
+        Lexicon("drink from fountains")

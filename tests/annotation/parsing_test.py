@@ -1,0 +1,59 @@
+"""Verdicts as the paper's parser read them; the cases were measured on it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from motif_jax.annotation.parsing import read_verdict
+from motif_jax.annotation.prompts import VERSIONS, make_prompt
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ('("best_description": 1)', 0.0),
+        ('("best_description": 2)', 1.0),
+        ('("best_description": None)', 0.5),
+        ('("best_message": none)', 0.5),
+        ("best_description: 1", 0.0),
+        ("best description is 2", 1.0),
+        ("The Best Message: 1", 0.0),
+        ("BEST_DESCRIPTION: 2", 1.0),
+        ('"best_description": "1"', 0.0),  # quoted digits
+        ("**best_description**: **2**", 1.0),
+        ("bestdescription 1", 0.0),
+        ("best__description=2", 1.0),
+        ('Both are bad.\n\n("best_description":\n None)', 0.5),
+        ('("best_description": 1) ... on second thought ("best_description": 2)', 0.0),  # the first counts
+        ("best description 12", 1.0),  # the 1 passes for the one word in between
+        ("best description would be 1", None),  # two words in between
+        ('("best_description": NONE)', None),
+        ('("best_description": 3)', None),
+        ("The second is better.", None),
+        ("best_move: 1", None),
+        ("", None),
+    ],
+)
+def test_verdicts(text, verdict):
+    assert read_verdict(text) == verdict
+
+
+@given(st.text(), st.sampled_from([("1", 0.0), ("2", 1.0), ("None", 0.5)]), st.text())
+def test_a_verdict_is_found_wherever_it_stands(before, verdict, after):
+    word, expected = verdict
+    if read_verdict(before) is None and read_verdict(f"{before} ") is None and "best" not in before.lower():
+        assert read_verdict(f'{before} ("best_description": {word}) {after}') == expected
+
+
+@given(st.text(alphabet=st.sampled_from(list('best_description message"(): 12None\n'))))
+def test_anything_may_be_written(text):
+    assert read_verdict(text) in (None, 0.0, 0.5, 1.0)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_the_prompt_asks_for_can_be_read(version):
+    prompt = make_prompt("reason", "gold", version)
+    assert [read_verdict(verdict) for verdict in prompt.verdicts] == [0.0, 1.0, 0.5]
+    assert all(verdict in prompt.retry and verdict in prompt.request for verdict in prompt.verdicts)

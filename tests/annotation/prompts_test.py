@@ -1,0 +1,118 @@
+"""The question: roles, goals, versions, and people's own."""
+
+import os
+
+import pytest
+
+from motif_jax.annotation.annotator import Question
+from motif_jax.annotation.prompts import GOALS, HERE, MODES, VERSIONS, make_prompt
+from motif_jax.structs import UserError
+
+pytestmark = pytest.mark.quick
+PAIR = Question("You kill the newt!", "")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("goal", GOALS)
+def test_all_prompts_have_roles_goal_and_captions(mode, version, goal):
+    system, user = make_prompt(mode, goal, version).messages(PAIR)
+    assert (system["role"], user["role"]) == ("system", "user")
+    assert "honest" in system["content"]
+    assert GOALS[goal] in user["content"]
+    assert "{" not in user["content"].replace("{\n", "")  # no place left open
+    assert '"description_1": "You kill the newt!"' in user["content"].replace("message_1", "description_1")
+    assert '"description_2": ""' in user["content"].replace("message_2", "description_2")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_all_that_pairs_share_stands_before_them(mode, version):
+    prompt = make_prompt(mode, "stairs", version)
+    one, other = (prompt.messages(Question(f"{word} up", f"{word} down")) for word in ("A", "B"))
+    assert one[0] == other[0]
+    shared = os.path.commonprefix([one[1]["content"], other[1]["content"]])
+    assert prompt.request in shared
+    assert shared.endswith('_1": "')
+
+
+def test_versions_and_modes_differ_and_the_hash_tells():
+    prompts = [make_prompt(mode, goal, version) for mode in MODES for goal in GOALS for version in VERSIONS]
+    assert len({prompt.hash for prompt in prompts}) == len(prompts) == 20
+    assert make_prompt("score", "gold", "default") == make_prompt("score", "gold", "default")
+
+
+def test_captions_are_taken_literally():
+    user = make_prompt("reason", "gold", "default").messages(Question("{second} {goal} \\1", "{first}"))[1]["content"]
+    assert '"description_1": "{second} {goal} \\1"' in user
+    assert '"description_2": "{first}"' in user
+
+
+def test_models_without_a_system_role_get_its_text_from_the_user():
+    plain = make_prompt("reason", "gold", "default")
+    prompt = make_prompt("reason", "gold", "default", system_role=False)
+    (user,) = prompt.messages(PAIR)
+    assert user["content"].startswith(plain.system)
+    assert prompt.hash != plain.hash
+
+
+def test_the_second_try_goes_on_with_the_conversation():
+    prompt = make_prompt("reason", "gold", "default")
+    again = prompt.again(prompt.messages(PAIR), "Hm.")
+    assert [message["role"] for message in again] == ["system", "user", "assistant", "user"]
+    assert again[2]["content"] == "Hm."
+
+
+def test_a_sentence_of_ones_own_is_the_goal():
+    goal = "The player's goal is to drink from as many fountains as possible."
+    assert goal in make_prompt("score", goal, "default").request
+
+
+def test_a_copy_of_the_default_is_the_default(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text((HERE / "default.toml").read_text())
+    assert make_prompt("reason", "gold", "default", str(file)) == make_prompt("reason", "gold", "default")
+
+
+def test_a_prompt_file_needs_only_what_its_mode_uses(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text("score = 'Which? {goal}'\ncaptions = '{second} or {first}'")
+    assert make_prompt("score", "gold", "default", str(file)).messages(PAIR) == [
+        {"role": "user", "content": f"Which? {GOALS['gold']}\n or You kill the newt!"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("reason = 'x {goal}'\nretry = 'y'", "lacks the field 'captions'"),
+        ("captions = '{first} {second}'\nretry = 'y'", "lacks the field 'reason'"),
+        ("captions = '{first} {second}'\nreason = 'x {goal}'", "lacks the field 'retry'"),
+        ("captions = '{first}'\nreason = 'x {goal}'\nretry = 'y'", r"no place for \{second\}"),
+        ("captions = '{first} {second}'\nreason = 'x'\nretry = 'y'", r"no place for \{goal\}"),
+        ("captions = '{first} {second}'\nreasons = 'x'\nretry = 'y'", "'reasons' in .* is no field"),
+        ("captions = 7\nreason = 'x'\nretry = 'y'", "'captions' in .* must be text"),
+        ("captions = ", "cannot read prompt file"),
+        ("\udcff", "cannot read prompt file"),
+    ],
+)
+def test_prompt_files_that_cannot_work_are_refused(tmp_path, text, sentence):
+    file = tmp_path / "mine.toml"
+    file.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(UserError, match=sentence + r".*--config.annotate.prompt_file"):
+        make_prompt("reason", "gold", "default", str(file))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("reason", "gold", "default", "/nowhere.toml"), "there is no prompt file '/nowhere.toml'"),
+        (("reason", "golld", "default"), "unknown goal 'golld' .* did you mean 'gold'"),
+        (("reason", "xyz", "default"), "choose from defaultgoal, .* or write a sentence"),
+        (("guess", "gold", "default"), "unknown mode 'guess' .*: choose from reason, score"),
+        (("reason", "gold", "fancy"), "unknown prompt 'fancy' .*: choose from default, reworded"),
+    ],
+)
+def test_values_that_mean_nothing_are_refused(arguments, sentence):
+    with pytest.raises(UserError, match=sentence):
+        make_prompt(*arguments)

@@ -1,0 +1,223 @@
+"""The server backend against a real HTTP server that misbehaves."""
+
+import random
+import threading
+import time
+
+import pytest
+from chat_server import ChatServer
+from small_dataset import EVENTS
+
+from motif_jax.annotation import endpoint
+from motif_jax.annotation.annotator import Incomplete, Question, Sampling
+from motif_jax.annotation.endpoint import check_url, retry_after_s
+from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.prompts import make_prompt
+from motif_jax.annotation.server import Server
+from motif_jax.structs import UserError
+
+QUESTIONS = [Question(f"{first} #{number}", second) for number in range(3) for first in EVENTS for second in EVENTS]
+SAMPLING = Sampling(0.1, 0.95, 50, 200)
+LEXICON = Lexicon("defaultgoal")
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(endpoint, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(endpoint, "MAX_PAUSE_S", 0.2)
+
+
+def connect(chat: ChatServer, mode: str = "reason", **options) -> Server:
+    options = {"in_flight": 16, "timeout_s": 5.0, "patience_s": 5.0, "start_s": 1.0} | options
+    sampling = SAMPLING if mode == "reason" else None
+    return Server(chat.url, options.pop("model", ""), make_prompt(mode, "defaultgoal", "default"), sampling, **options)
+
+
+def ask(server: Server, questions=QUESTIONS) -> dict:
+    try:
+        answered = list(server.answers(questions))
+    finally:
+        server.close()
+    assert sorted(question for question, _ in answered) == sorted(questions)  # each once, in whichever order
+    return dict(answered)
+
+
+def assert_right(answers: dict) -> None:
+    for question, answer in answers.items():
+        assert answer.second_better == LEXICON.answer(question).second_better, (question, answer)
+
+
+def test_many_questions_are_in_flight_and_never_more_than_allowed():
+    with ChatServer() as chat:
+        chat.delay_s = 0.02
+        answers = ask(connect(chat))
+        assert_right(answers)
+        assert 8 < chat.most_in_flight <= 16
+        assert len(chat.asked) == len(QUESTIONS)
+        answer = next(iter(answers.values()))
+        assert (answer.prompt_tokens, answer.cached_tokens, answer.output_tokens) == (300, 256, 20)
+        body = chat.asked[0]
+        assert body["model"] == "judge"
+        assert [message["role"] for message in body["messages"]] == ["system", "user"]
+        assert "top_k" not in body  # not in the standard
+
+
+def test_whatever_goes_wrong_on_the_way_every_question_is_answered():
+    faults = ["500", "502", "503", "429", "429 Retry-After=0", "garbage", "nonsense", "drop", "slow 0.6", "408"]
+    rng, lock = random.Random(0), threading.Lock()
+
+    def fault(number, body):
+        with lock:
+            return rng.choice(faults) if rng.random() < 0.4 else ""
+
+    with ChatServer(fault) as chat:
+        assert_right(ask(connect(chat, timeout_s=0.5)))
+        assert len(chat.asked) > 1.3 * len(QUESTIONS)
+
+
+def test_retry_after_is_honoured():
+    times = []
+
+    def fault(number, body):
+        times.append(time.monotonic())
+        return "429 Retry-After=1" if number == 0 else ""
+
+    with ChatServer(fault) as chat:
+        assert_right(ask(connect(chat, in_flight=1), QUESTIONS[:1]))
+    assert times[1] - times[0] >= 1.0
+    assert retry_after_s("3") == 3
+    assert 50 < retry_after_s(time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 60))) <= 60
+    assert retry_after_s("tomorrow") == retry_after_s("") == retry_after_s("-5") == retry_after_s("nan") == 0
+    assert retry_after_s("1e9") == endpoint.MAX_RETRY_AFTER_S
+
+
+def test_the_server_may_be_restarted():
+    with ChatServer() as chat:
+        chat.delay_s = 0.01
+        server = connect(chat, in_flight=4)
+        answers = {}
+        for count, (question, answer) in enumerate(server.answers(QUESTIONS)):
+            answers[question] = answer
+            if count == 50:
+                chat.stop()
+                threading.Timer(0.7, chat.start).start()
+        server.close()
+        assert len(answers) == len(QUESTIONS)
+        assert_right(answers)
+
+
+def test_a_question_that_the_server_fails_at_is_given_up_alone():
+    def fault(number, body):
+        text = body["messages"][-1]["content"]
+        return "500" if "You die... #1" in text else "400" if "You die... #2" in text else ""
+
+    with ChatServer(fault) as chat:
+        answers = ask(connect(chat))
+    for question, answer in answers.items():
+        if question.first in ("You die... #1", "You die... #2"):
+            assert answer.second_better is None
+            assert "no answer" in answer.said
+        else:
+            assert answer.second_better is not None
+
+
+@pytest.mark.parametrize(
+    ("status", "sentence"),
+    [("500", "the server refuses the questions: it answers 500"), ("400", "refuses the questions: it answers 400"),
+     ("404", "refuses the questions: it answers 404"), ("503", "has answered nothing for")],
+)  # fmt: skip
+def test_a_server_that_fails_at_everything_stops_the_job(status, sentence):
+    with ChatServer(lambda number, body: status) as chat:
+        server = connect(chat, patience_s=0.5)
+        with pytest.raises(Incomplete, match=sentence):
+            list(server.answers(QUESTIONS))
+        server.close()
+
+
+def test_what_was_answered_before_the_end_is_given_back():
+    with ChatServer(lambda number, body: "503" if number >= 100 else "") as chat:
+        server = connect(chat, patience_s=0.3)
+        answered = []
+        with pytest.raises(Incomplete, match="patience_s"):
+            for answer in server.answers(QUESTIONS):
+                answered.append(answer)
+        server.close()
+    assert len(answered) == 100
+
+
+def test_without_a_verdict_there_is_one_proper_second_try():
+    with ChatServer(lambda number, body: "mumble" if len(body["messages"]) == 2 else "") as chat:
+        answers = ask(connect(chat), QUESTIONS[:5])
+        assert_right(answers)
+        again = [body for body in chat.asked if len(body["messages"]) > 2]
+        assert len(again) == 5
+        assert [message["role"] for message in again[0]["messages"]] == ["system", "user", "assistant", "user"]
+        assert again[0]["messages"][2]["content"] == "Hard to say."
+        assert len(again[0]["structured_outputs"]["choice"]) == 3
+        assert "[asked again]" in next(iter(answers.values())).said
+    with ChatServer(lambda number, body: "mumble" if number % 2 else "silence") as chat:
+        answers = ask(connect(chat), QUESTIONS[:5])
+        assert {answer.second_better for answer in answers.values()} == {None}
+        assert len(chat.asked) == 10
+
+
+def test_a_server_that_knows_no_structured_outputs_is_asked_without():
+    def fault(number, body):
+        return "400" if "structured_outputs" in body else "mumble" if len(body["messages"]) == 2 else ""
+
+    with ChatServer(fault) as chat:
+        assert_right(ask(connect(chat, in_flight=1), QUESTIONS[:5]))
+        assert sum("structured_outputs" in body for body in chat.asked) == 1
+
+
+@pytest.mark.parametrize("prefill", [False, True])
+def test_scores_are_read_where_the_verdict_stands(prefill):
+    with ChatServer() as chat:
+        for question, answer in ask(connect(chat, "score", prefill=prefill)).items():
+            # p(verdict) = 0.80, p(one other) = 0.10, p(the third) = 0.06, in the order 1, 2, 0
+            expected = {0.0: (0.10 + 0.03) / 0.96, 1.0: (0.80 + 0.03) / 0.96, 0.5: (0.06 + 0.40) / 0.96}
+            assert answer.second_better == pytest.approx(expected[LEXICON.answer(question).second_better])
+            assert answer.mass == pytest.approx(0.96)
+        assert (chat.asked[0]["messages"][-1] == {"role": "assistant", "content": "("}) == prefill
+
+
+def test_a_server_without_log_probabilities_cannot_score():
+    with ChatServer() as chat:
+        server = connect(chat, "score", extra={"logprobs": None})
+        with pytest.raises(Incomplete, match="mode=reason"):
+            list(server.answers(QUESTIONS))
+        server.close()
+
+
+def test_what_is_wrong_from_the_start_is_said_at_the_start():
+    with ChatServer(key="sesame", models=("big", "small")) as chat:
+        with pytest.raises(UserError, match=r"wants a key, and none is set .*key_variable"):
+            connect(chat)
+        with pytest.raises(UserError, match=r"the key was refused"):
+            connect(chat, key="barley")
+        with pytest.raises(UserError, match=r"has no model 'huge': it has big, small \(--config.annotate.model\)"):
+            connect(chat, key="sesame", model="huge")
+        with pytest.raises(UserError, match=r"has several models: it has big, small"):
+            connect(chat, key="sesame")
+        connect(chat, key="sesame", model="small").close()
+    with pytest.raises(UserError, match=r"does not answer.*--config.annotate.server.url"):
+        connect(chat, start_s=0.2)
+
+
+def test_the_key_is_never_repeated():
+    with ChatServer(lambda number, body: "400", key="sesame-123") as chat:  # its errors repeat the key
+        server = connect(chat, key="sesame-123")
+        with pytest.raises(Incomplete) as caught:
+            list(server.answers(QUESTIONS))
+        server.close()
+    assert "sesame-123" not in str(caught.value)
+    assert "***" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["localhost:8000", "ftp://a/b", "", "http://", "http://me:secret@host/v1", "http://h/v1?key=1"]
+)
+def test_addresses_that_cannot_work_are_refused(url):
+    with pytest.raises(UserError, match=r"--config.annotate.server") as caught:
+        check_url(url)
+    assert "secret" not in str(caught.value)

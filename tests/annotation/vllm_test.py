@@ -1,0 +1,185 @@
+"""The real vLLM, with a tiny model: `bash launch/test.sh --with-vllm` installs it and runs these."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_chat_model
+from conftest import ROOT, get_config
+from small_dataset import random_pairs, write_dataset
+
+from motif_jax.annotation.annotator import Question
+from motif_jax.annotation.prompts import make_prompt
+from motif_jax.preferences.questions import Questions
+from motif_jax.preferences.store import PairDataset, Preference
+from motif_jax.stages import annotate
+from motif_jax.structs import UserError
+
+pytest.importorskip("vllm", reason="needs vLLM: bash launch/test.sh --with-vllm")
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
+
+SETTINGS = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine in this process: quicker to start
+    "TORCHDYNAMO_DISABLE": "1",  # no compiler at the first structured output
+    "OMP_NUM_THREADS": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+}
+ENGINE = {
+    "enforce_eager": True,
+    "max_num_seqs": 64,
+    "block_size": 32,  # so that prefixes of some hundred tokens are found again
+    "max_num_batched_tokens": 16384,
+    "kv_cache_memory_bytes": 128 << 20,
+    "distributed_executor_backend": "uni",
+}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def settings():
+    os.environ.update(SETTINGS)
+
+
+@pytest.fixture(scope="session")
+def model(settings, tmp_path_factory) -> Path:
+    return tiny_chat_model.make(tmp_path_factory.mktemp("models") / "tiny-chat")
+
+
+@pytest.fixture(scope="session")
+def server(model, tmp_path_factory):
+    """vLLM's own server, on loopback."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = tmp_path_factory.mktemp("server") / "log.txt"
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--dtype", "float32"]
+    command += ["--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port), "--api-key", "open-sesame"]
+    command += ["--max-model-len", "4096", "--enforce-eager", "--block-size", "32"]
+    command += ["--kv-cache-memory-bytes", str(128 << 20)]
+    with open(log, "w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, cwd=ROOT)
+    try:
+        deadline = time.monotonic() + 240
+        while True:
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
+                break
+            except OSError:
+                assert process.poll() is None, log.read_text()[-3000:]
+                assert time.monotonic() < deadline, log.read_text()[-3000:]
+                time.sleep(0.5)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+def run(tmp_path: Path, **values) -> tuple[PairDataset, str]:
+    """The stage, with these values of the config; the dataset and the annotation's name."""
+    if not (tmp_path / "dataset").exists():
+        write_dataset(tmp_path / "dataset", random_pairs(300))
+    config = get_config()
+    config.annotate.update(cache_dir=str(tmp_path / "answers"), goal="gold")
+    config.annotate.sampling.max_tokens = 48
+    config.annotate.vllm.update(dtype="float32", extra=json.dumps(ENGINE))
+    config.update_from_flattened_dict({f"annotate.{name.replace('__', '.')}": value for name, value in values.items()})
+    annotate.check(config)
+    annotate.run(config, tmp_path)
+    assert annotate.is_complete(config, tmp_path)
+    return PairDataset(tmp_path / "dataset"), annotate.label_name(config.annotate)
+
+
+def probabilities(dataset: PairDataset, name: str) -> np.ndarray:
+    return np.load(dataset.path / "preference" / name / "prob.npy")
+
+
+def by_transformers(model: Path, dataset: PairDataset) -> np.ndarray:
+    """P(second is better) of every pair, by one plain forward pass per pair and order. [N]"""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    prompt = make_prompt("score", "gold", "default")
+
+    def ask(first: str, second: str) -> float:
+        messages = [*prompt.messages(Question(first, second)), {"role": "assistant", "content": "("}]
+        text = tokenizer.apply_chat_template(messages, tokenize=False, continue_final_message=True)
+        with torch.no_grad():
+            logits = network(**tokenizer(text, return_tensors="pt", add_special_tokens=False)).logits[0, -1].double()
+        p = torch.softmax(logits, -1)
+        found = [sum(float(p[tokenizer.encode(f"({space}{digit}")[1]]) for space in ("", " ")) for digit in "120"]
+        return (found[1] + found[2] / 2) / sum(found)
+
+    questions = Questions(dataset, "msg")
+    label = np.array([(ask(a, b) + 1 - ask(b, a)) / 2 for a, b in map(questions.text, range(len(questions)))])
+    pairs = np.where(questions.turned, 1 - label[questions.of_pair], label[questions.of_pair])
+    return np.where(questions.of_pair < 0, 0.5, pairs)
+
+
+def test_scores_are_those_of_transformers_in_process_and_behind_a_server(model, server, tmp_path, monkeypatch):
+    dataset, name = run(tmp_path, backend="vllm", model=str(model), mode="score", tie_margin=0.001)
+    assert name == "tiny-chat_msg_gold_default_score"
+    expected = by_transformers(model, dataset)
+    assert np.ptp(expected) > 0.01
+    np.testing.assert_allclose(probabilities(dataset, name), expected, atol=1e-4)
+    codes = dataset.preference(name)
+    assert set(np.unique(codes)) == {0, 1, 2}
+    record = json.loads((dataset.path / "preference" / name / "merged.json").read_text())
+    log = record["shards"]["shard-00000-of-00001"]
+    assert log["asked"] == 2 * len(Questions(dataset, "msg"))
+    assert log["output_tokens"] == log["asked"]  # one token each
+    assert log["cached_tokens"] > 0.8 * log["prompt_tokens"]  # all but the captions
+
+    monkeypatch.setenv("MOTIF_JAX_API_KEY", "open-sesame")
+    values = {"mode": "score", "tie_margin": 0.001, "server__url": server, "server__prefill": True}
+    dataset, served = run(tmp_path, backend="server", model="tiny", custom_name="served", **values)
+    # The server shows only the 20 likeliest tokens, so rare spellings of a verdict are missing.
+    np.testing.assert_allclose(probabilities(dataset, served), expected, atol=5e-3)
+
+
+def test_reasons_are_read_and_kept(model, tmp_path):
+    dataset, name = run(tmp_path, backend="vllm", model=str(model), both_orders=1.0)
+    assert not (dataset.preference(name) == Preference.UNKNOWN).any()  # the second try is bound to be a verdict
+    lines = [json.loads(line) for file in tmp_path.glob("answers/*/*.jsonl") for line in file.read_text().splitlines()]
+    assert len(lines) == 2 * len(Questions(dataset, "msg"))
+    assert all(line["second_better"] in (0, 0.5, 1) and line["said"] for line in lines)
+    assert "[asked again]" in (tmp_path / "annotations" / f"{name}.html").read_text()
+
+
+def test_the_server_is_asked_with_its_key(server, tmp_path, monkeypatch):
+    values = {"backend": "server", "server__url": server, "server__start_s": 5.0}
+    monkeypatch.setenv("MOTIF_JAX_API_KEY", "open-sesame")
+    dataset, name = run(tmp_path, **values)  # the only model it has
+    assert not (dataset.preference(name) == Preference.UNKNOWN).any()
+    with pytest.raises(UserError, match=r"has no model 'huge': it has tiny \(--config.annotate.model\)"):
+        run(tmp_path, model="huge", **values)
+    monkeypatch.setenv("MOTIF_JAX_API_KEY", "open-barley")
+    with pytest.raises(UserError, match=r"the key was refused .*key_variable"):
+        run(tmp_path, custom_name="other", **values)
+    for file in tmp_path.rglob("*"):
+        assert not file.is_file() or b"open-" not in file.read_bytes()
+
+
+def test_what_a_model_cannot_do_is_one_sentence(model, tmp_path):
+    with pytest.raises(UserError, match=r"max_model_len"):
+        run(tmp_path, backend="vllm", model=str(model), vllm__max_model_len=256)
+    picky = shutil.copytree(model, tmp_path / "picky")
+    (picky / "chat_template.jinja").write_text(
+        "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}x"
+    )
+    with pytest.raises(UserError, match=r"no system role.*--config.annotate.system_role=False"):
+        run(tmp_path, backend="vllm", model=str(picky))
