@@ -97,6 +97,7 @@ class Quiet(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     chat: ChatServer
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def setup(self) -> None:
         super().setup()

@@ -1,0 +1,126 @@
+"""Distinct questions, against a dictionary of sets."""
+
+import numpy as np
+import pytest
+from small_dataset import EVENTS, random_pairs, write_dataset
+
+from motif_jax.preferences.questions import KINDS, Questions, caption, status
+from motif_jax.preferences.store import PairDataset
+
+pytestmark = pytest.mark.quick
+
+
+def stats(**values) -> list[int]:
+    line = [0] * 27
+    for name, value in values.items():
+        line[{"depth": 12, "gold": 13, "hp": 10, "max_hp": 11, "level": 18, "hunger": 21}[name]] = value
+    return line
+
+
+@pytest.mark.parametrize(
+    ("messages", "text"),
+    [
+        (["a", "a", "", "a"], "a (x2)\na"),
+        (["", ""], ""),
+        ([""], ""),
+        (["a"], "a"),
+        (["a", "b", "b", "b", "", "", "c"], "a\nb (x3)\nc"),
+    ],
+)
+def test_captions(messages, text):
+    assert caption(messages) == text
+
+
+def test_captions_with_the_bottom_line():
+    lines = [
+        stats(depth=1, gold=5, hp=9, max_hp=12, level=2, hunger=1),
+        stats(depth=2, hunger=2),
+        stats(depth=3, hunger=6),
+    ]
+    assert status(lines[0]) == "Dlvl:1 $:5 HP:9 (12) Xp:2"
+    assert caption(["a", "a", "b"], lines) == "a (x2) Dlvl:1 $:5 HP:9 (12) Xp:2\nb Dlvl:3 $:0 HP:0 (0) Xp:0 Starved"
+    assert caption(["", "b", ""], lines) == "b Dlvl:2 $:0 HP:0 (0) Xp:0 Hungry"
+    assert caption(["", ""], lines) == "Dlvl:1 $:5 HP:9 (12) Xp:2"  # nothing was said: the first step's status
+    assert status(stats(hunger=0)).endswith("Satiated")
+    assert status(stats(hunger=9)) == "Dlvl:0 $:0 HP:0 (0) Xp:0"
+
+
+def long_pairs(count: int, length: int) -> list:
+    drawn = np.random.default_rng(1).integers(4, size=(count, 2, length))
+    return [[[EVENTS[number + 5] for number in moment] for moment in pair] for pair in drawn]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("length", [1, 3])
+def test_pairs_that_ask_the_same_are_one_question(tmp_path, kind, length, monkeypatch):
+    monkeypatch.setattr("motif_jax.preferences.questions.ROWS", 64)
+    pairs = random_pairs(300) if length == 1 else long_pairs(300, 3)
+    dataset = PairDataset(write_dataset(tmp_path / "dataset", pairs))
+    questions = Questions(dataset, kind)
+
+    # The slow way.
+    texts = []
+    for row, pair in enumerate(pairs):
+        steps = [[moment] if isinstance(moment, str) else moment for moment in pair]
+        lines = dataset.data["blstats"][row].tolist()
+        texts.append([caption(m, b if kind == "msg_minbl" else None) for m, b in zip(steps, lines, strict=True)])
+    asked = [frozenset(pair) for pair in texts]
+    distinct = {pair for pair in asked if len(pair) == 2}
+
+    assert len(questions) == len(distinct)
+    assert {frozenset(questions.text(number)) for number in range(len(questions))} == distinct
+    for row, (first, second) in enumerate(texts):
+        number = questions.of_pair[row]
+        assert (number == -1) == (first == second)
+        if number >= 0:
+            shown = questions.text(number)
+            assert (shown[::-1] if questions.turned[row] else shown) == (first, second)
+    assert questions.counts.tolist() == [asked.count(frozenset(questions.text(n))) for n in range(len(questions))]
+
+
+def test_neighbours_share_their_first_caption_and_order_depends_on_captions_alone(tmp_path):
+    pairs = random_pairs(400)
+    one = Questions(PairDataset(write_dataset(tmp_path / "one", pairs)), "msg")
+    other = Questions(PairDataset(write_dataset(tmp_path / "other", [pair[::-1] for pair in reversed(pairs)])), "msg")
+    texts = [one.text(number) for number in range(len(one))]
+    assert texts == [other.text(number) for number in range(len(other))]
+    firsts = [first for first, _ in texts]
+    assert len(set(firsts)) == 1 + sum(a != b for a, b in zip(firsts, firsts[1:], strict=False))
+    assert (one.sample(0.3) == other.sample(0.3)).all()
+
+
+def test_questions_are_found_by_their_captions(tmp_path):
+    questions = Questions(PairDataset(write_dataset(tmp_path / "dataset", random_pairs(400))), "msg")
+    texts = [questions.text(number) for number in range(len(questions))]
+    numbers, turned = questions.find([*texts, *(pair[::-1] for pair in texts), ("You kill the newt!", "never seen")])
+    count = len(questions)
+    assert numbers.tolist() == [*range(count), *range(count), -1]
+    assert not turned[:count].any()
+    assert turned[count:-1].all()
+    numbers, _ = questions.find([("You die...", "You die...")])  # seen, but never a question
+    assert numbers.tolist() == [-1]
+    assert questions.find([])[0].shape == (0,)
+
+
+def test_a_dataset_may_ask_nothing(tmp_path):
+    questions = Questions(PairDataset(write_dataset(tmp_path / "dataset", [("a", "a")] * 5)), "msg")
+    assert len(questions) == 0
+    assert (questions.of_pair == -1).all()
+    assert questions.find([("a", "b")])[0].tolist() == [-1]
+    assert questions.sample(1.0).shape == (0,)
+
+
+def test_messages_that_read_the_same_are_the_same(tmp_path):
+    dataset = PairDataset(write_dataset(tmp_path / "dataset", [("ab", "ab")]))
+    messages = np.array(dataset.data["message"])
+    messages[0, 1, 0, :3] = (ord("a"), 0, ord("b"))  # a zero byte in the middle
+    np.save(tmp_path / "dataset/data/message.npy", messages)
+    assert len(Questions(PairDataset(tmp_path / "dataset"), "msg")) == 0
+
+
+def test_samples_are_of_about_the_share(tmp_path):
+    pairs = [(f"first {number}", f"second {number % 37}") for number in range(3000)]
+    questions = Questions(PairDataset(write_dataset(tmp_path / "dataset", pairs)), "msg")
+    assert 100 < questions.sample(0.05).sum() < 200
+    assert not questions.sample(0.0).any()
+    assert questions.sample(1.0).all()

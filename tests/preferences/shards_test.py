@@ -1,0 +1,237 @@
+"""Shards: made, killed at every point, gone on with, merged."""
+
+import json
+import multiprocessing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_dataset import random_pairs, write_dataset
+
+from motif_jax.preferences import shards as shards_module
+from motif_jax.preferences.merging import check_free, is_merged, merge
+from motif_jax.preferences.shards import Part, Shard, count, question_range, rows_of, to_codes
+from motif_jax.preferences.store import PairDataset, Preference
+from motif_jax.structs import UserError
+
+pytestmark = pytest.mark.quick
+FACTS = {"backend": "test", "dataset": "d1", "num_shards": 1}
+ONLY = Part(0, 1)
+NAN = float("nan")
+
+
+@given(st.lists(st.integers(-1, 6), min_size=1, max_size=60), st.integers(1, 9))
+def test_every_pair_and_every_question_is_in_one_shard(of_pair, num_shards):
+    of_pair = np.array(of_pair)
+    _, of_pair[of_pair >= 0] = np.unique(of_pair[of_pair >= 0], return_inverse=True)
+    rows = [rows_of(Part(number, num_shards), of_pair) for number in range(num_shards)]
+    assert sorted(np.concatenate(rows).tolist()) == list(range(len(of_pair)))
+    asked = [set(of_pair[part][of_pair[part] >= 0].tolist()) for part in rows]
+    assert sum(map(len, asked)) == len(set().union(*asked))
+    for number, questions in enumerate(asked):
+        low, high = question_range(Part(number, num_shards), int(of_pair.max()) + 1)
+        assert questions == set(range(low, high))
+
+
+def test_codes():
+    assert to_codes(np.array([0.0, 0.39, 0.41, 0.5, 0.6, 0.61, 1.0, NAN]), 0.1).tolist() == [0, 0, 2, 2, 2, 1, 1, 3]
+    assert to_codes(np.array([0.0, 0.5, 0.51, 1.0]), 0.0).tolist() == [0, 2, 1, 1]
+    assert count(np.array([0, 0, 1, 3], np.int8)) == {"first": 2, "second": 1, "tie": 0, "unknown": 1}
+
+
+def test_labels_last(tmp_path):
+    with Shard(tmp_path, ONLY, 4, FACTS) as shard:
+        assert shard.codes.tolist() == [3, 3, 3, 3]
+        shard.set(np.array([1, 3]), np.array([0.9, 0.5]), 0.1)
+        shard.commit(False, {"asked": 2})
+        shard.set(np.array([0]), np.array([0.0]), 0.1)  # never committed
+    with Shard(tmp_path, ONLY, 4, FACTS) as shard:
+        assert shard.codes.tolist() == [3, 1, 3, 2]
+        np.testing.assert_allclose(shard.prob, [NAN, 0.9, NAN, 0.5], rtol=1e-6)
+        assert shard.record["log"] == {"asked": 2}
+    codes = np.load(tmp_path / "shard-00000-of-00001.npy")
+    assert codes.dtype == np.int8
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+@pytest.mark.parametrize("survivors", range(4))
+def test_killed_between_any_two_files_it_goes_on(tmp_path, monkeypatch, survivors, fresh):
+    if not fresh:
+        with Shard(tmp_path, ONLY, 3, FACTS) as shard:
+            shard.set(np.array([0]), np.array([1.0]), 0.0)
+            shard.commit(False, {})
+    written = []
+
+    def dying(write):
+        def maybe(*arguments):
+            if len(written) == survivors:
+                raise Killed
+            written.append(arguments[0])
+            write(*arguments)
+
+        return maybe
+
+    for attempt in range(2):  # also twice in a row
+        with monkeypatch.context() as patch:
+            patch.setattr(shards_module, "write_json", dying(shards_module.write_json))
+            patch.setattr(shards_module, "write_array", dying(shards_module.write_array))
+            written.clear()
+            with Shard(tmp_path, ONLY, 3, FACTS) as shard:
+                shard.set(np.array([1 + attempt]), np.array([0.0]), 0.0)
+                try:
+                    shard.commit(False, {})
+                except Killed:
+                    pass
+                else:
+                    assert survivors == 3
+    with Shard(tmp_path, ONLY, 3, FACTS) as shard:
+        wanted = [3 if fresh else 1, *([0, 0] if survivors == 3 else [3, 3])]
+        assert shard.codes.tolist() == wanted
+        assert (np.isnan(shard.prob) == (shard.codes == 3)).all()
+
+
+def damage_cases():
+    stem = "shard-00000-of-00001"
+    yield f"{stem}.npy", lambda file: file.write_bytes(file.read_bytes()[:-1]), "cannot read|holds"
+    yield f"{stem}.npy", lambda file: file.write_bytes(file.read_bytes()[:-1] + b"\1"), "checksum differs"
+    yield f"{stem}.prob.npy", lambda file: file.write_bytes(file.read_bytes()[:-1] + b"\1"), "checksum differs"
+    yield (
+        f"{stem}.npy",
+        lambda file: np.save(file, np.zeros(5, np.int8)),
+        r"holds \(5,\) int8, where \(4,\) int8 is due",
+    )
+    yield f"{stem}.npy", lambda file: np.save(file, np.zeros(4, np.int64)), "holds .* int64"
+    yield f"{stem}.npy", lambda file: np.save(file, np.array([{}] * 4), allow_pickle=True), "cannot read"
+    yield f"{stem}.npy", Path.unlink, "cannot read"
+    yield f"{stem}.json", Path.unlink, "no record beside"
+    yield f"{stem}.json", lambda file: file.write_text('{"facts": '), "damaged"
+    yield f"{stem}.json", lambda file: file.write_text("{}"), "damaged"
+
+
+@pytest.mark.parametrize(("name", "damage", "sentence"), list(damage_cases()))
+def test_damaged_shards_are_refused_and_left_as_they_are(tmp_path, name, damage, sentence):
+    for _ in range(2):
+        with Shard(tmp_path, ONLY, 4, FACTS) as shard:
+            shard.set(np.arange(4), np.array([0.0, 1.0, 0.5, 0.0]), 0.0)
+            shard.commit(True, {})
+    damage(tmp_path / name)
+    before = {file: file.read_bytes() for file in tmp_path.glob("shard*")}
+    with pytest.raises(UserError, match=rf"({sentence}).*--config.annotate.ignore_existing=True"):
+        Shard(tmp_path, ONLY, 4, FACTS)
+    assert {file: file.read_bytes() for file in tmp_path.glob("shard*")} == before
+    with Shard(tmp_path, ONLY, 4, FACTS, ignore_existing=True) as shard:
+        assert (shard.codes == Preference.UNKNOWN).all()
+        shard.commit(False, {})
+    Shard(tmp_path, ONLY, 4, FACTS).close()
+
+
+def test_other_settings_and_other_datasets_are_refused(tmp_path):
+    with Shard(tmp_path, Part(0, 2), 4, FACTS | {"num_shards": 2}) as shard:
+        shard.commit(False, {})
+    for change, sentence in (
+        ({"backend": "other", "num_shards": 2}, r"has backend = 'test', not 'other'"),
+        ({"dataset": "d2", "num_shards": 2}, "made of another dataset"),
+        ({"num_shards": 3}, "has num_shards = 2, not 3"),
+        ({"num_shards": 2, "new": 1}, "has new = None, not 1"),
+    ):
+        with pytest.raises(UserError, match=sentence + r".*custom_name"):
+            Shard(tmp_path, Part(1, 2), 4, FACTS | change)  # the other job, too
+    with Shard(tmp_path, Part(0, 3), 4, FACTS | {"num_shards": 3}, ignore_existing=True) as shard:
+        shard.commit(False, {})
+    assert not list(tmp_path.glob("shard-*-of-00002*"))
+
+
+def hold(folder, ready, done):
+    with Shard(Path(folder), ONLY, 4, FACTS):
+        ready.set()
+        done.wait(30)
+
+
+def test_a_second_job_on_the_same_shard_is_refused(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    ready, done = context.Event(), context.Event()
+    process = context.Process(target=hold, args=(str(tmp_path), ready, done))
+    process.start()
+    try:
+        assert ready.wait(30)
+        with pytest.raises(UserError, match=rf"being written by process {process.pid} on .*--config.annotate.shard"):
+            Shard(tmp_path, ONLY, 4, FACTS)
+        Shard(tmp_path, Part(1, 2), 4, FACTS).close()  # another shard is free
+    finally:
+        done.set()
+        process.join()
+    Shard(tmp_path, ONLY, 4, FACTS).close()
+
+
+# ---- merging
+
+
+def label(dataset, name, number, of, of_pair, finished=True, facts=FACTS):
+    part = Part(number, of)
+    rows = rows_of(part, of_pair)
+    with Shard(dataset.path / "preference" / name, part, len(rows), facts) as shard:
+        shard.set(np.arange(len(rows)), np.where(of_pair[rows] % 2, 0.9, 0.0), 0.1)
+        shard.commit(finished, {"asked": number})
+
+
+def test_shards_become_one_annotation_when_all_are_finished(tmp_path):
+    dataset = PairDataset(write_dataset(tmp_path / "dataset", random_pairs(50)))
+    of_pair = np.arange(50) % 7
+    for number, finished in ((0, True), (2, False)):
+        label(dataset, "mine", number, 3, of_pair, finished)
+    merged = merge(dataset, "mine", 3, of_pair, FACTS, partial=False)
+    assert (merged.missing, merged.written) == ([1, 2], False)
+    assert dataset.preference_names() == []
+
+    merged = merge(dataset, "mine", 3, of_pair, FACTS, partial=True)
+    assert (merged.missing, merged.written) == ([1, 2], True)
+    assert merged.counts["unknown"] == len(rows_of(Part(1, 3), of_pair))
+    assert not is_merged(dataset, "mine", FACTS)
+
+    label(dataset, "mine", 1, 3, of_pair)
+    label(dataset, "mine", 2, 3, of_pair)
+    merged = merge(dataset, "mine", 3, of_pair, FACTS, partial=False)
+    assert (merged.missing, merged.written) == ([], True)
+    assert merged.logs == {f"shard-0000{number}-of-00003": {"asked": number} for number in range(3)}
+    assert dataset.preference_names() == ["mine"]
+    assert dataset.preference("mine").tolist() == (of_pair % 2).tolist()
+    np.testing.assert_allclose(
+        np.load(dataset.path / "preference/mine/prob.npy"), np.where(of_pair % 2, 0.9, 0), rtol=1e-6
+    )
+    assert is_merged(dataset, "mine", FACTS)
+    assert not is_merged(dataset, "mine", FACTS | {"backend": "other"})
+
+    np.save(dataset.path / "preference/mine.npy", np.zeros(50, np.int8))  # as if killed before the last file
+    assert not is_merged(dataset, "mine", FACTS)
+
+
+def test_shards_of_other_settings_are_not_merged(tmp_path):
+    dataset = PairDataset(write_dataset(tmp_path / "dataset", random_pairs(20)))
+    of_pair = np.arange(20)
+    label(dataset, "mine", 0, 2, of_pair)
+    label(dataset, "mine", 1, 2, of_pair)
+    assert merge(dataset, "mine", 2, of_pair, FACTS | {"new": 1}, partial=False).missing == [0, 1]
+
+
+def test_what_others_made_is_never_written_over(tmp_path):
+    dataset = PairDataset(write_dataset(tmp_path / "dataset", random_pairs(20)))
+    (dataset.path / "preference").mkdir()
+    np.save(dataset.path / "preference/llama70b.npy", np.zeros(20, np.int8))
+    with pytest.raises(UserError, match=r"'llama70b' is in the dataset already .*custom_name"):
+        check_free(dataset, "llama70b")
+    check_free(dataset, "mine")
+
+
+def test_the_record_is_json_for_people(tmp_path):
+    with Shard(tmp_path, ONLY, 4, FACTS) as shard:
+        shard.set(np.arange(4), np.array([0.0, 1.0, 0.5, NAN]), 0.0)
+        shard.commit(True, {"asked": 3})
+    record = json.loads((tmp_path / "shard-00000-of-00001.json").read_text())
+    assert record["counts"] == {"first": 1, "second": 1, "tie": 1, "unknown": 1}
+    assert (record["facts"], record["rows"], record["finished"]) == (FACTS, 4, True)

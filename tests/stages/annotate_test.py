@@ -1,0 +1,448 @@
+"""The annotate stage as users run it: with shards, killed, with servers that die, on somebody else's dataset."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from chat_server import ChatServer
+from conftest import ROOT, get_config
+from small_dataset import EVENTS, random_pairs, write_dataset
+
+from motif_jax.annotation import endpoint
+from motif_jax.annotation.annotator import Question
+from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.preferences.store import PairDataset
+from motif_jax.stages import annotate
+from motif_jax.structs import UserError
+
+MANY = tuple(f"{event} #{number}" for number in range(4) for event in EVENTS)
+STAGE = ("--config=configs/motif.py", "--stage=annotate")
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(endpoint, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(endpoint, "MAX_PAUSE_S", 0.2)
+
+
+@pytest.fixture
+def workdir(tmp_path):
+    """With a dataset of 600 pairs that ask some 450 questions."""
+    write_dataset(tmp_path / "dataset", random_pairs(600, events=MANY))
+    return tmp_path
+
+
+def run(workdir, **values):
+    """The stage in this process."""
+    config = get_config()
+    config.annotate.cache_dir = str(workdir / "answers")
+    config.annotate.server.update(patience_s=2.0, start_s=1.0, in_flight=8)
+    config.update_from_flattened_dict({f"annotate.{name.replace('__', '.')}": value for name, value in values.items()})
+    annotate.check(config)
+    if not annotate.is_complete(config, workdir):
+        annotate.run(config, workdir)
+    return annotate.label_name(config.annotate)
+
+
+def expected(workdir, goal: str = "defaultgoal") -> list[int]:
+    """The lexicon's labels, pair by pair."""
+    dataset, lexicon = PairDataset(workdir / "dataset"), Lexicon(goal)
+    table, ids = dataset.captions()
+    pairs = [(table.text(first), table.text(second)) for first, second in ids[:, :, 0]]
+    worth = [(lexicon.worth(first)[0], lexicon.worth(second)[0]) for first, second in pairs]
+    return [2 if first == second else int(second > first) for first, second in worth]
+
+
+def labels(workdir, name: str) -> list[int]:
+    return PairDataset(workdir / "dataset").preference(name).tolist()
+
+
+def log_of(workdir, name: str) -> dict:
+    shards = json.loads((workdir / "dataset/preference" / name / "merged.json").read_text())["shards"]
+    return {key: sum(log[key] for log in shards.values()) for key in ("asked", "from_cache", "no_verdict")}
+
+
+@pytest.mark.parametrize("goal", ["defaultgoal", "gold"])
+def test_labels_are_those_of_asking_every_pair(launch, workdir, goal):
+    command = (*STAGE, f"--workdir={workdir}", f"--config.annotate.goal={goal}")
+    done = launch(*command)
+    assert done.returncode == 0, done.stderr
+    name = f"lexicon_msg_{goal}"
+    assert labels(workdir, name) == expected(workdir, goal)
+    assert "distinct questions for 600 pairs" in done.stdout
+    again = launch(*command)
+    assert f"annotate: complete in '{workdir}', skipped" in again.stdout
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("num_shards", [2, 7, 1000])  # 1000: more shards than questions
+def test_shards_in_any_number_and_order_make_the_same_annotation(workdir, num_shards):
+    name = run(workdir, custom_name="whole")
+    rng = np.random.default_rng(num_shards)
+    numbers = rng.permutation(num_shards)[: None if num_shards < 1000 else 5].tolist()
+    for number in numbers:
+        run(workdir, num_shards=num_shards, shard=number, custom_name="parts")
+    if num_shards < 1000:
+        assert labels(workdir, "parts") == labels(workdir, name)
+        assert log_of(workdir, "parts") == log_of(workdir, name)  # no question twice
+    else:
+        run(workdir, num_shards=num_shards, custom_name="parts", merge="partial")
+        partial = np.array(labels(workdir, "parts"))
+        known = partial != 3
+        assert (partial[known] == np.array(labels(workdir, name))[known]).all()
+
+
+@pytest.mark.quick
+def test_oracles_and_chance(workdir):
+    assert run(workdir, backend="score") == "score"
+    assert labels(workdir, "score") == [1] * 600  # scores count up in this dataset
+    assert run(workdir, backend="return") == "return"
+    assert labels(workdir, "return") == [0] * 600
+    for number in range(3):
+        run(workdir, backend="random", num_shards=3, shard=number)
+    assert set(labels(workdir, "random")) == {0, 1}
+
+
+@pytest.mark.quick
+def test_names_tell_what_was_asked():
+    def name(**values):
+        config = get_config()
+        config.update_from_flattened_dict({f"annotate.{key}": value for key, value in values.items()})
+        return annotate.label_name(config.annotate)
+
+    assert name(backend="vllm", model="meta-llama/Llama-3.1-70B-Instruct") == (
+        "llama-3-1-70b-instruct_msg_defaultgoal_default"
+    )
+    assert name(
+        backend="vllm", model="/models/x", mode="score", prompt="reworded", goal="gold", captions="msg_minbl"
+    ) == ("x_msg_minbl_gold_reworded_score")
+    assert name(backend="server") == "server_msg_defaultgoal_default"
+    mine = name(backend="server", model="m", goal="drink from fountains", prompt_file="my prompts/Fountains.toml")
+    assert mine.startswith("m_msg_drink-from-fountains-")
+    assert mine.endswith("_fountains")
+    assert name() == "lexicon_msg_defaultgoal"
+    assert name(backend="score") == "score"
+    assert name(custom_name="mine") == "mine"
+
+
+def test_a_server_is_asked_every_question_once_and_never_again(workdir):
+    with ChatServer() as chat:
+        name = run(workdir, backend="server", server__url=chat.url, both_orders=0.0)
+        questions = len(chat.asked)
+        assert labels(workdir, name) == expected(workdir)
+        assert 300 < questions < 600
+        assert log_of(workdir, name) == {"asked": questions, "from_cache": 0, "no_verdict": 0}
+
+        # Another dataset with the same captions: all from the cache. Shards, too.
+        (workdir / "second").mkdir()
+        write_dataset(workdir / "second/dataset", [pair[::-1] for pair in random_pairs(600, events=MANY)])
+        values = {
+            "backend": "server",
+            "server__url": chat.url,
+            "both_orders": 0.0,
+            "cache_dir": str(workdir / "answers"),
+        }
+        for number in range(2):
+            name = run(workdir / "second", num_shards=2, shard=number, **values)
+        assert labels(workdir / "second", name) == expected(workdir / "second")
+        assert len(chat.asked) == questions
+        assert log_of(workdir / "second", name) == {"asked": 0, "from_cache": questions, "no_verdict": 0}
+
+        run(workdir, custom_name="other", goal="gold", **values)  # another question: asked
+        assert len(chat.asked) == 2 * questions
+
+
+def test_both_orders_are_asked_and_a_liking_for_one_place_is_seen(workdir):
+    with ChatServer() as chat:
+        honest = chat.complete
+
+        def biased(body):  # says 1 to every question with a "#2" in it, whatever it shows
+            reply = honest(body)
+            if "#2" in body["messages"][-1]["content"]:
+                reply["choices"][0]["message"]["content"] = '("best_description": 1)'
+            return reply
+
+        chat.complete = biased
+        name = run(workdir, backend="server", server__url=chat.url, both_orders=1.0)
+    table, ids = PairDataset(workdir / "dataset").captions()
+    for row, (label, truth) in enumerate(zip(labels(workdir, name), expected(workdir), strict=True)):
+        texts = [table.text(number) for number in ids[row, :, 0]]
+        if texts[0] != texts[1] and any("#2" in text for text in texts):
+            assert label == 2  # 1 in one order, 2 in the other
+        else:
+            assert label == truth
+    page = (workdir / "annotations" / f"{name}.html").read_text()
+    assert "Position bias" in page
+    assert "turn round with the order" in page
+
+
+def test_scores_become_soft_labels(workdir):
+    with ChatServer() as chat:
+        name = run(workdir, backend="server", server__url=chat.url, mode="score")
+        assert len(chat.asked) == 2 * len(
+            {frozenset(pair) for pair in random_pairs(600, events=MANY) if pair[0] != pair[1]}
+        )
+    codes, prob = np.array(labels(workdir, name)), np.load(workdir / "dataset/preference" / name / "prob.npy")
+    assert codes.tolist() == expected(workdir)
+    # The server gives the verdict 0.80 and the others 0.10 and 0.06: see ChatServer.complete. Verdict 2 in one order is
+    # verdict 1 in the other: ((0.80 + 0.03) / 0.96 + 1 - (0.10 + 0.03) / 0.96) / 2
+    np.testing.assert_allclose(prob[codes == 1], (0.83 / 0.96 + 1 - 0.13 / 0.96) / 2, rtol=1e-5)
+    np.testing.assert_allclose(prob[codes == 0], 1 - (0.83 / 0.96 + 1 - 0.13 / 0.96) / 2, rtol=1e-5)
+    np.testing.assert_allclose(prob[codes == 2], 0.5, rtol=1e-6)
+    assert "How sure the answers are" in (workdir / "annotations" / f"{name}.html").read_text()
+
+
+def test_what_had_no_verdict_is_unknown_and_asked_again_by_the_next_run(workdir):
+    values = {"backend": "server", "both_orders": 0.0}
+    with ChatServer(lambda number, body: "mumble" if "#3" in str(body) else "") as chat:
+        name = run(workdir, server__url=chat.url, **values)
+        first = np.array(labels(workdir, name))
+        assert 100 < (first == 3).sum() < 500
+        page = (workdir / "annotations" / f"{name}.html").read_text()
+        assert "Answers without a verdict" in page
+        assert "Hard to say." in page
+        questions = log_of(workdir, name)["asked"]
+        unread = log_of(workdir, name)["no_verdict"]
+        assert unread > 0
+        chat.fault = lambda number, body: ""
+        chat.asked.clear()
+        run(workdir, server__url=chat.url, **values)
+        assert len(chat.asked) == unread  # only those
+        assert labels(workdir, name) == expected(workdir)
+        assert log_of(workdir, name) == {"asked": questions + unread, "from_cache": 0, "no_verdict": unread}
+
+
+def test_a_server_that_dies_leaves_what_it_answered(workdir, capsys):
+    with ChatServer(lambda number, body: "503" if number >= 200 else "") as chat:
+        values = {"backend": "server", "server__url": chat.url, "both_orders": 0.0, "server__patience_s": 0.3}
+        with pytest.raises(UserError, match=r"200 answers are kept, and the same command goes on from there"):
+            run(workdir, **values)
+        chat.fault = lambda number, body: ""
+        chat.asked.clear()
+        name = run(workdir, **values)
+        assert labels(workdir, name) == expected(workdir)
+        assert len(chat.asked) + 200 == log_of(workdir, name)["asked"]
+
+
+def test_a_trial_of_the_first_pairs_can_be_extended(workdir):
+    with ChatServer() as chat:
+        values = {"backend": "server", "server__url": chat.url, "both_orders": 0.0}
+        name = run(workdir, max_pairs=100, **values)
+        codes, truth = np.array(labels(workdir, name)), np.array(expected(workdir))
+        assert (codes[:100] == truth[:100]).all()
+        assert (codes[100:] == 3).sum() > 200
+        trial = len(chat.asked)
+        assert trial <= 100
+        run(workdir, **values)
+        assert labels(workdir, name) == truth.tolist()
+        assert len(chat.asked) == log_of(workdir, name)["asked"] > trial
+
+
+def test_made_anew_on_request(workdir):
+    name = run(workdir, custom_name="mine")
+    with pytest.raises(UserError, match=r"'mine' has goal = 'defaultgoal', not 'gold': .*ignore_existing=True"):
+        run(workdir, custom_name="mine", goal="gold")
+    assert labels(workdir, name) == expected(workdir)  # untouched
+    run(workdir, custom_name="mine", goal="gold", ignore_existing=True)
+    assert labels(workdir, name) == expected(workdir, "gold")
+
+
+def test_two_annotations_are_compared(workdir):
+    run(workdir, backend="score")
+    name = run(workdir, compare_with="score")
+    page = (workdir / "annotations" / f"{name}.html").read_text()
+    same = np.mean(np.array(expected(workdir)) == 1)
+    assert "Agreement with score" in page
+    assert f"<b>{same:.1%}</b><span>same label</span>" in page
+    with pytest.raises(UserError, match=r"has no annotation 'nobody'; it has lexicon_msg_defaultgoal, score"):
+        run(workdir, compare_with="nobody", custom_name="x")
+
+
+def test_nothing_from_the_game_is_html(workdir):
+    evil = "<script>alert(1)</script> &amp; \"'"
+    write_dataset(workdir / "evil/dataset", [(evil, "You die...")] * 9)
+    name = run(workdir / "evil")
+    page = (workdir / "evil/annotations" / f"{name}.html").read_text()
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp;amp; &quot;&#x27;" in page
+
+
+# ---- killed
+
+
+def start(workdir, *more: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "motif_jax.launch", *STAGE, f"--workdir={workdir}", *more]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_killed_again_and_again_it_loses_at_most_a_batch(workdir, number):
+    batch, in_flight = 20, 4
+    with ChatServer() as chat:
+        chat.delay_s = 0.004
+        options = ["--config.annotate.backend=server", f"--config.annotate.server.url={chat.url}"]
+        options += [f"--config.annotate.batch_size={batch}", f"--config.annotate.server.in_flight={in_flight}"]
+        options += [f"--config.annotate.cache_dir={workdir}/answers", "--config.annotate.both_orders=0.0"]
+        kills, served = 0, []
+        while True:
+            process = start(workdir, *options)
+            served.append(len(chat.asked))
+            while process.poll() is None and len(chat.asked) < served[-1] + 75:
+                time.sleep(0.001)
+            if process.poll() is not None:
+                break
+            process.send_signal(number)
+            out, err = process.communicate(timeout=30)
+            if number == signal.SIGTERM:
+                assert process.returncode == 143, err
+                assert "give the same command again to go on" in err
+            kills += 1
+        out, err = process.communicate()
+        assert process.returncode == 0, err
+        assert kills >= 3
+        name = "server_msg_defaultgoal_default"
+        assert labels(workdir, name) == expected(workdir)
+        questions = len({frozenset(pair) for pair in random_pairs(600, events=MANY) if pair[0] != pair[1]})
+        lost = len(chat.asked) - questions
+        assert lost <= kills * ((batch if number == signal.SIGKILL else 0) + in_flight)
+
+
+def test_two_jobs_on_one_shard_and_jobs_beside_each_other(launch, workdir):
+    with ChatServer() as chat:
+        chat.delay_s = 0.05
+        options = ["--config.annotate.backend=server", f"--config.annotate.server.url={chat.url}"]
+        options += [f"--config.annotate.cache_dir={workdir}/answers", "--config.annotate.num_shards=2"]
+        options += ["--config.annotate.both_orders=0.0", "--config.annotate.server.in_flight=2"]
+        first = start(workdir, *options, "--config.annotate.shard=1")
+        deadline = time.monotonic() + 30
+        while not chat.asked:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        second = launch(*STAGE, f"--workdir={workdir}", *options, "--config.annotate.shard=1")
+        assert second.returncode == 2
+        assert (
+            f"shard 1 of 2 of annotation 'server_msg_defaultgoal_default' is being written by process {first.pid} on"
+            in (second.stderr)
+        )
+        whole = launch(*STAGE, f"--workdir={workdir}")  # a job that wants the workdir to itself
+        assert whole.returncode == 2
+        assert "another run" in whole.stderr
+        beside = start(workdir, *options, "--config.annotate.shard=0")
+        for process in (first, beside):
+            _, err = process.communicate(timeout=60)
+            assert process.returncode == 0, err
+    assert labels(workdir, "server_msg_defaultgoal_default") == expected(workdir)
+    questions = {frozenset(pair) for pair in random_pairs(600, events=MANY) if pair[0] != pair[1]}
+    assert len(chat.asked) == len(questions)
+
+
+def test_the_key_is_nowhere(launch, workdir):
+    key = "sesame-4711"
+    environment = os.environ | {"MOTIF_JAX_API_KEY": key}
+    with ChatServer(lambda number, body: "400" if number % 2 else "", key=key) as chat:
+        command = [sys.executable, "-m", "motif_jax.launch", *STAGE, f"--workdir={workdir}"]
+        command += ["--config.annotate.backend=server", f"--config.annotate.server.url={chat.url}"]
+        command += [f"--config.annotate.cache_dir={workdir}/answers"]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    assert key not in done.stdout + done.stderr
+    files = [file for file in workdir.rglob("*") if file.is_file()]
+    assert len(files) > 10
+    assert not any(key.encode() in file.read_bytes() for file in files)
+    assert any(b"***" in file.read_bytes() for file in files)  # the server's errors repeat it
+
+
+# ---- bad input
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"backend": "llama"}, r"unknown backend 'llama' .*choose from vllm, server, lexicon"),
+        ({"shard": 3, "num_shards": 3}, r"shard must be between 0 and 2, not 3 \(--config.annotate.shard"),
+        ({"shard": -1}, r"shard must be between 0 and 0, not -1"),
+        ({"num_shards": 0}, "num_shards must be at least 1"),
+        ({"captions": "pictures"}, "unknown captions 'pictures'"),
+        ({"goal": "gould"}, "the lexicon knows the goals"),
+        ({"backend": "server", "goal": "gould"}, "unknown goal 'gould' .*did you mean 'gold'"),
+        ({"backend": "server", "mode": "guess"}, "unknown mode 'guess'"),
+        ({"backend": "server", "prompt_file": "/no"}, "there is no prompt file '/no'"),
+        ({"backend": "server", "server__url": "nowhere"}, "'nowhere' is no address"),
+        ({"backend": "server", "server__extra": "{"}, "is not JSON"),
+        ({"backend": "server", "server__extra": "[]"}, "is no JSON object"),
+        ({"backend": "server", "server__key_variable": "sk-123"}, "it is not the key itself"),
+        ({"backend": "server", "server__in_flight": 0}, "in_flight must be positive"),
+        ({"backend": "server", "sampling__top_p": 0.0}, r"top_p cannot be 0.0 \(--config.annotate.sampling.top_p"),
+        ({"backend": "server", "server__start_s": 0.1, "server__url": "http://127.0.0.1:9/v1"}, "does not answer"),
+        ({"backend": "vllm"}, "which model"),
+        ({"backend": "vllm", "model": "/no/such"}, r"no model directory '/no/such' \(--config.annotate.model\)"),
+        ({"tie_margin": 0.7}, "tie_margin must be between 0 and 0.5"),
+        ({"both_orders": 2.0}, "both_orders must be between 0 and 1"),
+        ({"merge": "yes"}, "merge must be 'auto' or 'partial'"),
+        ({"custom_name": "a.b"}, "made of letters"),
+        ({"max_pairs": -1}, "max_pairs must not be negative"),
+        ({"compare_with": "other"}, "has no annotation 'other'"),
+    ],
+)
+def test_values_that_cannot_work_are_refused(workdir, values, sentence):
+    with pytest.raises(UserError, match=sentence) as caught:
+        run(workdir, **values)
+    assert "\n" not in str(caught.value)
+    assert not list((workdir / "dataset").glob("preference/*.npy"))
+
+
+@pytest.mark.quick
+def test_model_directories_that_cannot_work_are_refused(workdir):
+    model = workdir / "model"
+    model.mkdir()
+    for content, sentence in (
+        (None, "has no config.json"),
+        ("config.json", "has no weights"),
+        ("model.safetensors", "has no chat template .*is it a chat model"),
+    ):
+        if content:
+            (model / content).write_text("{}")
+        with pytest.raises(UserError, match=sentence + r".*\(--config.annotate.model\)"):
+            run(workdir, backend="vllm", model=str(model))
+
+
+@pytest.mark.quick
+def test_without_a_dataset_there_is_nothing_to_ask(tmp_path):
+    with pytest.raises(UserError, match=r"no dataset in .* yet: run --stage=collect first"):
+        run(tmp_path)
+
+
+@pytest.mark.quick
+def test_published_annotations_are_not_written_over(workdir):
+    (workdir / "dataset/preference").mkdir()
+    file = workdir / "dataset/preference/llama70b_msg_defaultgoal_default.npy"
+    np.save(file, np.full(600, 3, np.int8))
+    before = file.read_bytes()
+    for ignore in (False, True):
+        with pytest.raises(UserError, match=r"in the dataset already and was not made by this stage"):
+            run(workdir, custom_name=file.stem, ignore_existing=ignore)
+    assert file.read_bytes() == before
+
+
+@pytest.mark.quick
+def test_labels_of_another_dataset_are_refused(workdir):
+    run(workdir)
+    (workdir / "other").mkdir()
+    write_dataset(workdir / "other/dataset", random_pairs(600, seed=1, events=MANY))
+    (workdir / "dataset/preference").rename(workdir / "other/dataset/preference")
+    with pytest.raises(UserError, match="was made of another dataset"):
+        run(workdir / "other")
+
+
+@pytest.mark.quick
+def test_questions_are_shown_in_words(workdir):
+    with ChatServer() as chat:
+        run(workdir, backend="server", server__url=chat.url, captions="msg_minbl", max_pairs=5, both_orders=0.0)
+        assert all("Dlvl:" in body["messages"][-1]["content"] for body in chat.asked)
+    assert Question("a", "b").turned == ("b", "a")
