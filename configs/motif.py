@@ -103,7 +103,8 @@ def get_config(argument: str = "score") -> ConfigDict:
 
     # ---- measuring this machine
     config.benchmark = ConfigDict()
-    config.benchmark.parts = ("env",)
+    config.benchmark.parts = ("env", "annotation")
+    config.benchmark.pairs = (10_000, 50_000, 200_000)  # sizes of the datasets
     config.benchmark.seconds = 2.0  # per measurement
     config.benchmark.repeats = 3  # of which the median is reported
     return config

@@ -17,22 +17,18 @@ STYLE = """
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 62rem; background: var(--paper); color: var(--ink);
   font: 16px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.6rem; line-height: 1.2; margin: 0 0 .3rem; } h2 { font-size: 1.15rem; margin: 2.4rem 0 .6rem; }
-p { margin: .4rem 0; } .soft { color: var(--soft); font-size: .9rem; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .6rem; margin: 1.2rem 0; }
-.tile { background: var(--card); border-radius: .5rem; padding: .6rem .8rem; }
-.tile b { display: block; font-size: 1.35rem; font-variant-numeric: tabular-nums; }
-.tile span { color: var(--soft); font-size: .85rem; }
-.bar { display: flex; height: 1.6rem; border-radius: .4rem; overflow: hidden; }
-.legend { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; margin-top: .4rem; font-size: .9rem; }
-.legend i { display: inline-block; width: .7rem; height: .7rem; border-radius: .2rem; margin-right: .4rem; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-size: .92rem; }
-th { text-align: left; color: var(--soft); font-weight: 500; }
-th, td { padding: .35rem .7rem .35rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-.better { font-weight: 600; } .worse { color: var(--soft); }
-code, pre { font: .86rem/1.45 ui-monospace, monospace; } td code { white-space: pre-wrap; overflow-wrap: anywhere; }
+h1 { font-size: 1.6rem; line-height: 1.2; margin: 0 0 .3rem; } h2 { font-size: 1.15rem; margin: 2.4rem 0 .6rem; } p {
+margin: .4rem 0; } .soft { color: var(--soft); font-size: .9rem; } .tiles { display: grid; grid-template-columns:
+repeat(auto-fit, minmax(9rem, 1fr)); gap: .6rem; margin: 1.2rem 0; } .tile { background: var(--card); border-radius:
+.5rem; padding: .6rem .8rem; } .tile b { display: block; font-size: 1.35rem; font-variant-numeric: tabular-nums; }
+.tile span { color: var(--soft); font-size: .85rem; } .bar { display: flex; height: 1.6rem; border-radius: .4rem;
+overflow: hidden; } .legend { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; margin-top: .4rem; font-size: .9rem;
+} .legend i { display: inline-block; width: .7rem; height: .7rem; border-radius: .2rem; margin-right: .4rem; } .scroll
+{ overflow-x: auto; } table { border-collapse: collapse; width: 100%; min-width: 36rem; font-size: .92rem; } th {
+text-align: left; color: var(--soft); font-weight: 500; } th, td { padding: .35rem .7rem .35rem 0; border-bottom: 1px
+solid var(--line); vertical-align: top; } td.tight { white-space: nowrap; } td.number, th.number { text-align: right;
+font-variant-numeric: tabular-nums; white-space: nowrap; } .better { font-weight: 600; } .worse { color: var(--soft);
+} code, pre { font: .86rem/1.45 ui-monospace, monospace; } td code { white-space: pre-wrap; overflow-wrap: anywhere; }
 pre { background: var(--card); border-radius: .5rem; padding: .8rem; white-space: pre-wrap; overflow-wrap: anywhere; }
 details summary { cursor: pointer; color: var(--soft); } .columns { display: flex; align-items: flex-end; gap: 2px;
   height: 7rem; border-bottom: 1px solid var(--line); } .columns i { flex: 1; background: var(--first); min-height:

@@ -7,6 +7,7 @@ here so that everything runs without a download, and so that results can be chec
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -77,6 +78,10 @@ RULES = (
 )  # fmt: skip
 
 
+VERSION = hashlib.sha256(repr(RULES).encode()).hexdigest()[:16]  # labels by other rules are other labels
+MAX_KNOWN = 100_000  # captions, so that memory stays bounded whatever the dataset
+
+
 class Lexicon:
     """Answers by RULES."""
 
@@ -120,6 +125,3 @@ class Lexicon:
 
     def close(self) -> None:
         """Nothing to give back."""
-
-
-MAX_KNOWN = 100_000  # captions, so that memory stays bounded whatever the dataset

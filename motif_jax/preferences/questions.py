@@ -103,15 +103,16 @@ class Questions:
 
     def _caption(self, moment: int) -> str:
         pair, side = divmod(int(moment), 2)
-        return self._captions_of(slice(pair, pair + 1))[side]
+        messages = [self._texts[number] for number in self._ids[pair, side].tolist()]
+        return caption(messages, None if self._kind == "msg" else self._dataset.data["blstats"][pair, side].tolist())
 
     def _captions_of(self, rows: slice) -> list[str]:
         """Captions of the moments of some pairs, in order."""
-        texts = self._texts
-        ids = self._ids[rows].reshape(-1, self._dataset.length).tolist()
+        texts, length = self._texts, self._dataset.length
+        ids = self._ids[rows].reshape(-1, length).tolist()
         if self._kind == "msg":
             return [caption([texts[number] for number in moment]) for moment in ids]
-        status = self._dataset.data["blstats"][rows].reshape(len(ids), self._dataset.length, -1).tolist()
+        status = self._dataset.data["blstats"][rows].reshape(len(ids), length, -1).tolist()
         return [caption([texts[number] for number in moment], lines) for moment, lines in zip(ids, status, strict=True)]
 
 

@@ -235,8 +235,7 @@ def check_same(folder: Path, record: Mapping[str, Any], facts: Mapping[str, Any]
             if key == "dataset":
                 raise UserError(f"annotation {folder.name!r} in {str(folder)!r} was made of another dataset: {TRY}")
             raise UserError(
-                f"annotation {folder.name!r} has {key} = {_short(before.get(key))}, not {_short(facts[key])}: "
-                f"{TRY}"
+                f"annotation {folder.name!r} has {key} = {_short(before.get(key))}, not {_short(facts[key])}: {TRY}"
             )
 
 

@@ -9,7 +9,7 @@ a kill costs one batch. When all shards are finished, whoever finishes last merg
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ from motif_jax.structs import UserError
 MATERIAL = ()  # labels say themselves what they were made of: preferences/shards.py
 COMMIT_EVERY_S = 30.0  # also when the batch is not full: a slow model's answers are dear
 COUNTED = ("asked", "from_cache", "no_verdict", "prompt_tokens", "cached_tokens", "output_tokens")
+MakeAnnotator = Callable[[ConfigDict, int], tuple[Annotator, dict[str, Any]]]
 CACHE_LINES = 4096  # looked up at a time
 
 
@@ -71,8 +72,8 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
     return not (dataset.preference(name) == Preference.UNKNOWN).any()
 
 
-def run(config: ConfigDict, workdir: Path) -> None:
-    """Fills this job's shard, and merges when it was the last."""
+def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator) -> None:
+    """Fills this job's shard, and merges when it was the last. `make` starts the annotator, where one is needed."""
     section, part = config.annotate, Part(config.annotate.shard, config.annotate.num_shards)
 
     # ---- what there is to ask
@@ -101,7 +102,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
                 shard.set(np.arange(len(rows)), ask_oracle(section.backend, dataset, rows, config.seed), 0.0)
                 shard.commit(True, {"seconds": round(time.monotonic() - started, 1)})
             else:
-                Job(config, questions, shard, rows).run()
+                Job(config, questions, shard, rows).run(make)
 
     # ---- merge
     partial = section.merge == "partial" or section.max_pairs > 0
@@ -151,13 +152,13 @@ class Job:
         self._answers = self._before.get("answers", "")  # the folder of the answer cache
         self._model = self._before.get("model", "")  # in full, as the answer cache has it
 
-    def run(self) -> None:
+    def run(self, make: MakeAnnotator) -> None:
         """Asks everything that is not known yet."""
         if not self._open():
             self._commit(finished=bool(self._wanted.all()))
             return
         print(f"annotate: {self._open():,} distinct questions for {len(self._shard.codes):,} pairs", flush=True)
-        annotator, about = make_annotator(self._section, self._seed)
+        annotator, about = make(self._section, self._seed)
         store = (
             AnswerStore(Path(self._section.cache_dir).expanduser(), about)
             if about and self._section.cache_dir

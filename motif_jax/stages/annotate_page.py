@@ -20,8 +20,7 @@ from motif_jax.stages.annotate_setup import MODELS, make_lexicon, make_the_promp
 
 SHOWN = 30  # questions
 EXAMPLES = 8  # answers without a verdict
-COLOURS = ("first", "second", "tie", "unknown")
-NAMES = ("first", "second", "tie", "unknown")
+NAMES = ("first", "second", "tie", "unknown")  # of labels, and of their colours
 
 
 def write_page(
@@ -35,7 +34,7 @@ def write_page(
     }
     figures = [(f"{len(dataset):,}", "pairs")]
     body = [f"<h1>{esc(name)}</h1>", f'<p class="soft">{esc(_subtitle(section, logs))}</p>']
-    shares = [(word, merged.counts[word] / len(dataset), colour) for word, colour in zip(NAMES, COLOURS, strict=True)]
+    shares = [(word, merged.counts[word] / len(dataset), word) for word in NAMES]
     if questions is None:
         body += [tiles(figures), "<h2>Labels</h2>", share_bar(shares)]
     else:
@@ -94,14 +93,14 @@ def _of_the_questions(
             f'<code class="{mark}">{esc(text) or "<i>(nothing)</i>"}</code>'
             for mark, text in zip(marks, questions.text(number), strict=True)
         )
-        verdict = f'<b style="color:var(--{COLOURS[code]})">{NAMES[code]}</b>'
+        verdict = f'<b style="color:var(--{NAMES[code]})">{NAMES[code]}</b>'
         if not np.isnan(label[number]) and label[number] not in (0.0, 0.5, 1.0):
-            verdict += f" <span class=soft>{label[number]:.2f}</span>"
+            verdict += f"&nbsp;<span class=soft>{label[number]:.2f}</span>"
         reason = said.get(number, "")
         cell = folded("why", reason) if len(reason) > 90 else f'<span class="soft">{esc(reason)}</span>'
-        rows.append([f"{questions.counts[number]:,}", first, second, verdict, cell])
+        rows.append([f"{questions.counts[number]:,}", first, second, verdict, cell][: 5 if said else 4])
     body = ["<h2>Asked most</h2>", "<p class=soft>One verdict serves so many pairs; the better caption is in bold.</p>"]
-    body.append(table(("pairs", "first", "second", "better", "reason"), rows, numbers=(0,)))
+    body.append(table(("pairs", "first", "second", "better", "reason")[: 5 if said else 4], rows, numbers=(0,)))
 
     known = label[~np.isnan(label)]
     if len(known) and not np.isin(known, (0.0, 0.5, 1.0)).all():

@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Annotator, Sampling
 from motif_jax.annotation.answers import slug
+from motif_jax.annotation.lexicon import VERSION, Lexicon
 from motif_jax.annotation.prompts import GOALS, Prompt, make_prompt
 from motif_jax.annotation.vllm_engine import check_vllm, identity
 from motif_jax.preferences.oracles import NEEDS as ORACLES
@@ -110,6 +111,8 @@ def make_facts(section: ConfigDict, seed: int) -> dict[str, Any]:
         facts["seed"] = seed
     if section.backend not in ORACLES:
         facts |= {"captions": section.captions, "goal": section.goal}
+    if section.backend == "lexicon":
+        facts["rules"] = VERSION
     if section.backend in MODELS:
         facts |= {"model": section.model, "mode": section.mode, "prompt": make_the_prompt(section).hash}
         facts["tie_margin"] = section.tie_margin
@@ -126,8 +129,6 @@ def make_the_prompt(section: ConfigDict) -> Prompt:
 
 def make_lexicon(section: ConfigDict) -> Annotator:
     """The rules."""
-    from motif_jax.annotation.lexicon import Lexicon
-
     return Lexicon(section.goal)
 
 

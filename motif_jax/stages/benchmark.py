@@ -6,9 +6,11 @@ shared and their speed drifts. Rows of `benchmark.json` are `{name, value, unit,
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import platform
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +20,7 @@ from motif_jax.files import write_json
 from motif_jax.structs import UserError
 
 MATERIAL = ()
-PARTS = {"env": "motif_jax.stages.measure_env"}
+PARTS = {"env": "motif_jax.stages.measure_env", "annotation": "motif_jax.stages.measure_annotation"}
 
 
 class Row(NamedTuple):
@@ -72,6 +74,16 @@ def say(row: Row) -> Row:
     sizes = ", ".join(f"{name} {value}" for name, value in row.sizes.items())
     print(f"  {row.name:34} {value:>12} {row.unit:16} {sizes}", flush=True)
     return row
+
+
+def take_turns(runs: dict[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
+    """Rates of each run over `repeats` rounds, in each of which all of them have their turn."""
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(repeats):
+        for name, run in runs.items():
+            found[name].append(run())
+            gc.collect()
+    return found
 
 
 def describe_machine() -> str:

@@ -24,7 +24,7 @@ from motif_jax.envs.seeding import game_seed
 from motif_jax.envs.vector import GameSettings
 from motif_jax.metrics import resident_mib
 from motif_jax.stages import collect
-from motif_jax.stages.benchmark import Row, say
+from motif_jax.stages.benchmark import Row, say, take_turns
 from motif_jax.stages.env_runs import RAW_KEYS, engine_limit, gymnasium_async, gymnasium_single, pool, stepper
 
 GAMES = (16, 64)
@@ -92,16 +92,6 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
 
     recommend({name: statistics.median(rates) for name, rates in rounds.items()})
     return list(rows.values())
-
-
-def take_turns(runs: dict[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
-    """Rates of each run over `repeats` rounds, in each of which all of them have their turn."""
-    found: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(repeats):
-        for name, run in runs.items():
-            found[name].append(run())
-            gc.collect()
-    return found
 
 
 def worker_counts() -> list[int]:

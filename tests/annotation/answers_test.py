@@ -55,7 +55,8 @@ def test_lines_that_are_torn_or_garbage_are_not_read(tmp_path):
         file.write_bytes(whole[:cut])
         assert list(read_answers(store.folder)) == SOME[: whole[:cut].count(b"\n")]
     garbage = [b"\xff\xfe\n", b"[]\n", b"7\n", b"{}\n", b'{"first": 1, "second": "b", "second_better": 0.5}\n',
-               b'{"first": "a", "second": "b", "second_better": 7}\n', b'{"first": "a", "second": "b", "second_better": "1"}\n',
+               b'{"first": "a", "second": "b", "second_better": 7}\n',
+               b'{"first": "a", "second": "b", "second_better": "1"}\n',
                b'{"first": "a", "second": "b", "second_better": NaN}\n']  # fmt: skip
     file.write_bytes(b"".join(garbage) + whole)
     assert list(read_answers(store.folder)) == SOME

@@ -1,7 +1,5 @@
 """The question: roles, goals, versions, and people's own."""
 
-import os
-
 import pytest
 
 from motif_jax.annotation.annotator import Question
@@ -31,9 +29,9 @@ def test_all_that_pairs_share_stands_before_them(mode, version):
     prompt = make_prompt(mode, "stairs", version)
     one, other = (prompt.messages(Question(f"{word} up", f"{word} down")) for word in ("A", "B"))
     assert one[0] == other[0]
-    shared = os.path.commonprefix([one[1]["content"], other[1]["content"]])
+    shared, _, _ = one[1]["content"].partition("A up")
+    assert other[1]["content"].startswith(shared)
     assert prompt.request in shared
-    assert shared.endswith('_1": "')
 
 
 def test_versions_and_modes_differ_and_the_hash_tells():

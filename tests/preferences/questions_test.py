@@ -1,5 +1,7 @@
 """Distinct questions, against a dictionary of sets."""
 
+import itertools
+
 import numpy as np
 import pytest
 from small_dataset import EVENTS, random_pairs, write_dataset
@@ -85,7 +87,7 @@ def test_neighbours_share_their_first_caption_and_order_depends_on_captions_alon
     texts = [one.text(number) for number in range(len(one))]
     assert texts == [other.text(number) for number in range(len(other))]
     firsts = [first for first, _ in texts]
-    assert len(set(firsts)) == 1 + sum(a != b for a, b in zip(firsts, firsts[1:], strict=False))
+    assert len(set(firsts)) == 1 + sum(a != b for a, b in itertools.pairwise(firsts))
     assert (one.sample(0.3) == other.sample(0.3)).all()
 
 

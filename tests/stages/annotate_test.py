@@ -297,12 +297,12 @@ def test_killed_again_and_again_it_loses_at_most_a_batch(workdir, number):
             if process.poll() is not None:
                 break
             process.send_signal(number)
-            out, err = process.communicate(timeout=30)
+            _, err = process.communicate(timeout=30)
             if number == signal.SIGTERM:
                 assert process.returncode == 143, err
                 assert "give the same command again to go on" in err
             kills += 1
-        out, err = process.communicate()
+        _, err = process.communicate()
         assert process.returncode == 0, err
         assert kills >= 3
         name = "server_msg_defaultgoal_default"
