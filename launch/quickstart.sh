@@ -13,9 +13,9 @@ python -m motif_jax.launch --config=configs/quickstart.py --workdir="$WORKDIR" "
 
 cat <<EOF
 
-The dataset of pairs is in $WORKDIR/dataset. Three things to try next:
-  python -m motif_jax.launch --config=configs/motif.py:score --workdir=runs/score              # 100,000 pairs
+The dataset of pairs is in $WORKDIR/dataset; what was preferred is shown in $WORKDIR/annotations. Three things to try next:
+  python -m motif_jax.launch --config=configs/quickstart.py --workdir="$WORKDIR" --config.annotate.goal=gold  # another goal
   python -m motif_jax.launch --config=configs/motif.py --workdir=runs/speed --stage=benchmark  # how fast is this machine?
-  python -c 'import motif_jax.preferences.store as s; print(s.PairDataset("$WORKDIR/dataset").data)'
+  python -m motif_jax.launch --config=configs/motif.py:score --workdir=runs/score              # 100,000 pairs
 EOF
 [ "${VENV:-}" ] && echo "(first: source $VENV/bin/activate)" || true

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -56,3 +56,8 @@ class Asked:
     def both_answers(self) -> np.ndarray:
         """Answers of the questions that were answered in both orders, in the question's own order. [J, 2]"""
         return self._answers[~np.isnan(self._answers).any(-1)]
+
+
+def to_numbers(answers: Iterable[float | None]) -> np.ndarray:
+    """None, for no verdict, becomes NaN. [M] float64"""
+    return np.array([np.nan if answer is None else answer for answer in answers], np.float64)

@@ -9,7 +9,7 @@ a kill costs one batch. When all shards are finished, whoever finishes last merg
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from motif_jax.annotation.annotator import Annotator, Answer, Incomplete, Questi
 from motif_jax.annotation.answers import AnswerStore, read_answers
 from motif_jax.files import write_config
 from motif_jax.metrics import Progress
-from motif_jax.preferences.asked import Asked
+from motif_jax.preferences.asked import Asked, to_numbers
 from motif_jax.preferences.merging import check_free, is_merged, merge
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.oracles import ask_oracle, check_oracle
@@ -180,7 +180,7 @@ class Job:
         unknown = self._open()
         for lines in batched(read_answers(folder), CACHE_LINES):
             numbers, turned = self._questions.find([question for question, _ in lines])
-            self._asked.take(numbers, turned, _numbers(answer for _, answer in lines))
+            self._asked.take(numbers, turned, to_numbers(answer.second_better for _, answer in lines))
         self._counts["from_cache"] = unknown - self._open()
         if self._counts["from_cache"]:
             print(
@@ -225,7 +225,7 @@ class Job:
         if pending:
             spots = [self._flight.pop(question) for question, _ in pending]
             numbers, turned = (np.array(column) for column in zip(*spots, strict=True))
-            self._asked.take(numbers, turned, _numbers(answer for _, answer in pending))
+            self._asked.take(numbers, turned, to_numbers(answer.second_better for _, answer in pending))
         for _, answer in pending:
             self._counts["asked"] += 1
             self._counts["no_verdict"] += answer.second_better is None
@@ -264,8 +264,3 @@ class Job:
         notes["tie"] = f"{counts['tie'] / known:.0%}"
         notes["no verdict"] = f"{self._counts['no_verdict'] / max(self._counts['asked'], 1):.1%}"
         return notes
-
-
-def _numbers(answers: Iterable[Answer]) -> np.ndarray:
-    """P(the caption shown second is better), NaN for no verdict. [M]"""
-    return np.array([np.nan if answer.second_better is None else answer.second_better for answer in answers])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -11,7 +12,7 @@ from motif_jax.annotation.annotator import Answer, Question, batched
 from motif_jax.annotation.answers import read_answers
 from motif_jax.files import write_whole
 from motif_jax.pages import columns, esc, folded, page, share_bar, table, tiles
-from motif_jax.preferences.asked import Asked
+from motif_jax.preferences.asked import Asked, to_numbers
 from motif_jax.preferences.merging import Merged
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.shards import to_codes
@@ -19,131 +20,152 @@ from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.stages.annotate_setup import MODELS, make_lexicon, make_the_prompt
 
 SHOWN = 30  # questions
+LINES = 4096  # of an answer cache, looked up at a time
 EXAMPLES = 8  # answers without a verdict
 NAMES = ("first", "second", "tie", "unknown")  # of labels, and of their colours
+
+
+class Evidence(NamedTuple):
+    """What the answers themselves tell, beside the labels that were made of them."""
+
+    said: dict[int, str]  # about the questions that were asked most, by number
+    both: np.ndarray  # answers of the questions asked in both orders, in their own order. [J, 2]
+    unreadable: list[tuple[Question, Answer]]  # of questions that are still unknown
+    mass: float  # mean probability that the model gives a verdict at all; 1 where it writes
 
 
 def write_page(
     config: ConfigDict, workdir: Path, dataset: PairDataset, name: str, questions: Questions | None, merged: Merged
 ) -> Path:
     """Writes `workdir/annotations/<name>.html`."""
-    section = config.annotate
-    logs = list(merged.logs.values())
-    total = {
-        key: sum(log.get(key, 0) for log in logs) for key in ("asked", "no_verdict", "prompt_tokens", "output_tokens")
-    }
+    section, logs = config.annotate, list(merged.logs.values())
     figures = [(f"{len(dataset):,}", "pairs")]
-    body = [f"<h1>{esc(name)}</h1>", f'<p class="soft">{esc(_subtitle(section, logs))}</p>']
-    shares = [(word, merged.counts[word] / len(dataset), word) for word in NAMES]
-    if questions is None:
-        body += [tiles(figures), "<h2>Labels</h2>", share_bar(shares)]
-    else:
-        alike = float((questions.of_pair < 0).mean())
-        figures += [
-            (f"{alike:.0%}", "of them say the same on both sides: ties, not asked"),
-            (f"{len(questions):,}", "distinct questions"),
-            (f"{(1 - alike) * len(dataset) / max(len(questions), 1):,.1f}", "pairs that one question serves"),
-        ]
-        if total["asked"]:
-            figures.append((f"{total['asked']:,}", "times the annotator was asked"))
-        if total["prompt_tokens"]:
-            tokens = (total["prompt_tokens"] + total["output_tokens"]) / total["asked"]
-            figures.append((f"{tokens:,.0f}", "tokens each time"))
-        body += [tiles(figures), "<h2>Labels</h2>", share_bar(shares)]
-        body += _of_the_questions(section, dataset, name, questions, logs)
-    others = [other for other in section.compare_with.split(",") if other]
-    for other in others:
-        body += _agreement(dataset, name, other)
+    details: list[str] = []
+    if questions is not None:
+        label = _labels(dataset, name, questions)
+        top = np.argsort(-questions.counts, kind="stable")[:SHOWN]
+        evidence = _evidence(section, questions, logs, top, label)
+        figures += _figures(len(dataset), questions, logs, evidence)
+        details = _of_the_questions(section, questions, label, top, evidence)
+    for other in filter(None, section.compare_with.split(",")):
+        details += _agreement(dataset, name, other)
     if section.backend in MODELS:
-        prompt = make_the_prompt(section)
-        body += ["<h2>The question, in full</h2>"]
-        body += [
-            folded(
-                "prompt",
-                "\n\n".join(
-                    f"[{message['role']}]\n{message['content']}"
-                    for message in prompt.messages(Question("(first caption)", "(second caption)"))
-                ),
-            )
-        ]
+        messages = make_the_prompt(section).messages(Question("(first caption)", "(second caption)"))
+        words = "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in messages)
+        details += ["<h2>The question, in full</h2>", folded("prompt", words)]
     path = workdir / "annotations" / f"{name}.html"
-    text = page(f"{name}: annotation", body)
+    text = page(
+        f"{name}: annotation",
+        [
+            f"<h1>{esc(name)}</h1>",
+            f'<p class="soft">{esc(_subtitle(section, logs))}</p>',
+            tiles(figures),
+            "<h2>Labels</h2>",
+            share_bar([(word, merged.counts[word] / len(dataset), word) for word in NAMES]),
+            *details,
+        ],
+    )
     write_whole(path, lambda file: file.write(text.encode()))
     return path
 
 
-def _of_the_questions(
-    section: ConfigDict, dataset: PairDataset, name: str, questions: Questions, logs: list[dict[str, object]]
-) -> list[str]:
-    """What was asked most, how sure the answers are, position bias, unreadable answers."""
+def _labels(dataset: PairDataset, name: str, questions: Questions) -> np.ndarray:
+    """P(second is better) of each question, in its own order; NaN where unknown. [Q]"""
     prob = np.load(dataset.path / "preference" / name / "prob.npy", mmap_mode="r")
     label = np.full(len(questions), np.nan)
     asking = np.flatnonzero(questions.of_pair >= 0)
     label[questions.of_pair[asking]] = np.where(questions.turned[asking], 1 - prob[asking], prob[asking])
+    return label
+
+
+def _figures(pairs: int, questions: Questions, logs: list[dict[str, Any]], evidence: Evidence) -> list[tuple[str, str]]:
+    different = int((questions.of_pair >= 0).sum())
+    total = {key: sum(log.get(key, 0) for log in logs) for key in ("asked", "prompt_tokens", "output_tokens")}
+    figures = [
+        (f"{1 - different / pairs:.0%}", "of them say the same on both sides: ties, not asked"),
+        (f"{len(questions):,}", "distinct questions"),
+        (f"{different / max(len(questions), 1):,.1f}", "pairs that one question serves"),
+    ]
+    if total["asked"]:
+        figures.append((f"{total['asked']:,}", "times the annotator was asked"))
+    if total["prompt_tokens"]:
+        tokens = (total["prompt_tokens"] + total["output_tokens"]) / total["asked"]
+        figures.append((f"{tokens:,.0f}", "tokens each time"))
+    if evidence.mass < 1:
+        figures.append((f"{evidence.mass:.0%}", "probability that the model gives a verdict, and says nothing else"))
+    return figures
+
+
+def _of_the_questions(
+    section: ConfigDict, questions: Questions, label: np.ndarray, top: np.ndarray, evidence: Evidence
+) -> list[str]:
+    """What was asked most, how sure the answers are, position bias, unreadable answers."""
     margin = section.tie_margin if section.backend in MODELS else 0.0
     codes = to_codes(label, margin)
-    top = np.argsort(-questions.counts, kind="stable")[:SHOWN]
-    said, asked, unreadable = _evidence(section, questions, logs, top)
-
+    cells = 5 if evidence.said else 4
     rows = []
     for number in top.tolist():
-        code = codes[number]
-        marks = [{0: "better", 1: "worse"}.get(int(code) ^ side, "") if code < 2 else "" for side in (0, 1)]
+        code = int(codes[number])
+        marks = [("better", "worse")[code ^ side] if code < Preference.TIE else "" for side in (0, 1)]
         first, second = (
             f'<code class="{mark}">{esc(text) or "<i>(nothing)</i>"}</code>'
             for mark, text in zip(marks, questions.text(number), strict=True)
         )
         verdict = f'<b style="color:var(--{NAMES[code]})">{NAMES[code]}</b>'
         if not np.isnan(label[number]) and label[number] not in (0.0, 0.5, 1.0):
-            verdict += f"&nbsp;<span class=soft>{label[number]:.2f}</span>"
-        reason = said.get(number, "")
-        cell = folded("why", reason) if len(reason) > 90 else f'<span class="soft">{esc(reason)}</span>'
-        rows.append([f"{questions.counts[number]:,}", first, second, verdict, cell][: 5 if said else 4])
-    body = ["<h2>Asked most</h2>", "<p class=soft>One verdict serves so many pairs; the better caption is in bold.</p>"]
-    body.append(table(("pairs", "first", "second", "better", "reason")[: 5 if said else 4], rows, numbers=(0,)))
-
+            verdict += f'&nbsp;<span class="soft">{label[number]:.2f}</span>'
+        reason = evidence.said.get(number, "")
+        why = folded("why", reason) if len(reason) > 90 else f'<span class="soft">{esc(reason)}</span>'
+        rows.append([f"{questions.counts[number]:,}", first, second, verdict, why][:cells])
+    body = [
+        "<h2>Asked most</h2>",
+        '<p class="soft">One verdict serves so many pairs; the better caption is in bold.</p>',
+        table(("pairs", "first", "second", "better", "reason")[:cells], rows, numbers=(0,)),
+    ]
     known = label[~np.isnan(label)]
-    if len(known) and not np.isin(known, (0.0, 0.5, 1.0)).all():
+    if not np.isin(known, (0.0, 0.5, 1.0)).all():
         heights = np.histogram(known, bins=40, range=(0, 1))[0].tolist()
-        body += ["<h2>How sure the answers are</h2>"]
-        body += [columns(heights, "first is better", "no preference", "second is better")]
-        body += ["<p class=soft>Distinct questions by the probability that their second caption is better.</p>"]
-    if len(asked):
-        body += _position_bias(asked, margin)
-    if unreadable:
-        body += ["<h2>Answers without a verdict</h2>"]
         body += [
-            folded(f"{question.first or '(nothing)'} / {question.second or '(nothing)'}", answer.said)
-            for question, answer in unreadable
+            "<h2>How sure the answers are</h2>",
+            columns(heights, "first is better", "no preference", "second is better"),
+            '<p class="soft">Distinct questions by the probability that their second caption is better.</p>',
         ]
+    if len(evidence.both):
+        body += _position_bias(evidence.both, margin)
+    if evidence.unreadable:
+        body.append("<h2>Answers without a verdict</h2>")
+        for question, answer in evidence.unreadable:
+            body.append(folded(" / ".join(text or "(nothing)" for text in question), answer.said))
     return body
 
 
 def _evidence(
-    section: ConfigDict, questions: Questions, logs: list[dict[str, object]], top: np.ndarray
-) -> tuple[dict[int, str], np.ndarray, list[tuple[Question, Answer]]]:
-    """What was said about the top questions; answers in both orders; some answers without a verdict."""
+    section: ConfigDict, questions: Questions, logs: list[dict[str, Any]], top: np.ndarray, label: np.ndarray
+) -> Evidence:
+    """Asks the rules again, or reads the answer caches that the jobs have used."""
     said: dict[int, str] = {}
-    unreadable: list[tuple[Question, Answer]] = []
     if section.backend == "lexicon":
         lexicon = make_lexicon(section)
         for number in top.tolist():
             for _, answer in lexicon.answers([Question(*questions.text(number))]):
                 said[number] = answer.said
-        return said, np.empty((0, 2)), unreadable
-    asked = Asked(0, np.ones(len(questions), bool))
-    wanted = set(top.tolist())
+        return Evidence(said, np.empty((0, 2)), [], 1.0)
+    asked, wanted = Asked(0, np.ones(len(questions), bool)), set(top.tolist())
+    unreadable: list[tuple[Question, Answer]] = []
+    masses = [0.0, 0.0]  # number and sum
     for folder in {str(log["answers"]) for log in logs if log.get("answers")}:
-        for lines in batched(read_answers(Path(folder)), 4096):
+        for lines in batched(read_answers(Path(folder)), LINES):
             numbers, turned = questions.find([question for question, _ in lines])
-            better = [np.nan if answer.second_better is None else answer.second_better for _, answer in lines]
-            asked.take(numbers, turned, np.array(better))
-            for number, backwards, line in zip(numbers.tolist(), turned.tolist(), lines, strict=True):
-                if number >= 0 and line[1].second_better is None and len(unreadable) < EXAMPLES:
-                    unreadable.append(line)
-                elif number in wanted and line[1].said and not backwards:
-                    said[number] = line[1].said
-    return said, asked.both_answers(), unreadable
+            asked.take(numbers, turned, to_numbers(answer.second_better for _, answer in lines))
+            for number, backwards, (question, answer) in zip(numbers.tolist(), turned.tolist(), lines, strict=True):
+                if number < 0:
+                    continue
+                masses = [masses[0] + 1, masses[1] + answer.mass]
+                if np.isnan(label[number]) and len(unreadable) < EXAMPLES:
+                    unreadable.append((question, answer))
+                if number in wanted and answer.said and not backwards:
+                    said[number] = answer.said
+    return Evidence(said, asked.both_answers(), unreadable, masses[1] / masses[0] if masses[0] else 1.0)
 
 
 def _position_bias(asked: np.ndarray, margin: float) -> list[str]:
@@ -188,7 +210,7 @@ def _agreement(dataset: PairDataset, name: str, other: str) -> list[str]:
     ]
 
 
-def _subtitle(section: ConfigDict, logs: list[dict[str, object]]) -> str:
+def _subtitle(section: ConfigDict, logs: list[dict[str, Any]]) -> str:
     words = [section.backend]
     models = sorted({str(log["model"]) for log in logs if log.get("model")})
     words += models or ([section.model] if section.model else [])

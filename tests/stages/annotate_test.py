@@ -446,3 +446,18 @@ def test_questions_are_shown_in_words(workdir):
         run(workdir, backend="server", server__url=chat.url, captions="msg_minbl", max_pairs=5, both_orders=0.0)
         assert all("Dlvl:" in body["messages"][-1]["content"] for body in chat.asked)
     assert Question("a", "b").turned == ("b", "a")
+
+
+def test_a_job_array_shares_the_questions(workdir):
+    for number in range(3):
+        environment = os.environ | {"VENV": sys.prefix, "SLURM_SUBMIT_DIR": str(ROOT), "SLURM_ARRAY_TASK_COUNT": "3"}
+        environment |= {"SLURM_ARRAY_TASK_ID": str(number), "SLURM_ARRAY_TASK_MIN": "0"}
+        command = [
+            "bash",
+            str(ROOT / "launch/slurm/annotate.sbatch"),
+            "--config=configs/motif.py",
+            f"--workdir={workdir}",
+        ]
+        done = subprocess.run(command, cwd=workdir, env=environment, capture_output=True, text=True, check=True)
+        assert ("are not finished yet" in done.stdout) == (number < 2)
+    assert labels(workdir, "lexicon_msg_defaultgoal") == expected(workdir)
