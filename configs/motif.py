@@ -6,8 +6,9 @@ The argument is the task, because a task moves several values together: score, s
 staircase_lvl4, staircase_continual, staircase_lvl3_continual, staircase_lvl4_continual, oracle, oracle_sober, or toy.
 `:score,reference` reproduces the published system, defects included, where numbers depend on them.
 
-Collecting 100,000 pairs takes about ten seconds on two cores, annotating them with the lexicon one. With a language model,
-which --config.annotate.backend=vllm or server asks, annotation is a matter of minutes to hours: see the README.
+Collecting 100,000 pairs takes about ten seconds on two cores, annotating them with the lexicon one. With a language
+model, which --config.annotate.backend=vllm or server asks, annotation is a matter of minutes to hours: see the
+README.
 """
 
 from ml_collections import ConfigDict

@@ -2,8 +2,8 @@
 
     python -m motif_jax.launch --config=configs/quickstart.py --workdir=runs/quickstart
 
-Today this is the dataset, 20,000 pairs from the explorer and random play, and its annotation by the lexicon: six seconds
-on two cores.
+Today this is the dataset, 20,000 pairs from the explorer and random play, and its annotation by the lexicon: six
+seconds on two cores.
 """
 
 import runpy
