@@ -29,7 +29,7 @@ def get_config(argument: str = "score") -> ConfigDict:
 
     config = ConfigDict()
     config.seed = 777
-    config.stages = ("collect", "annotate")  # what runs without --stage, in this order
+    config.stages = ("collect", "annotate", "train_reward")  # what runs without --stage, in this order
 
     # ---- the game, in every stage
     config.env = ConfigDict()
@@ -74,7 +74,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.annotate.num_shards = 1  # how many jobs share the questions
     config.annotate.shard = 0  # which of them this is
     config.annotate.merge = "auto"  # "partial": ask nothing, merge what there is
-    config.annotate.ignore_existing = False  # True: make the annotation anew
+    config.annotate.ignore_existing = False  # True: make the annotation anew; with cache_dir="", ask anew, too
     config.annotate.cache_dir = "runs/answers"  # answers of language models, shared by all experiments; "": none
     config.annotate.batch_size = 2048  # answers written down at a time, and questions per call of vLLM
     config.annotate.sampling = ConfigDict()  # mode reason
@@ -102,6 +102,22 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.annotate.server.start_s = 30.0  # the same at the start of the job
     config.annotate.server.prefill = False  # mode score: put "(" in the model's mouth; vLLM's server can, others cannot
     config.annotate.server.extra = "{}"  # more fields of the request, as JSON; null takes one away
+
+    # ---- the reward
+    config.reward = ConfigDict()
+    config.reward.annotators = ""  # annotations to learn from: name, or name:0.7,other:0.3; "": the one made above
+    config.reward.labels = "hard"  # "soft": the annotator's own probabilities, where it gave any
+    config.reward.message = "lt_cnn"  # lt_cnn_small, none
+    config.reward.blstats = False  # also read the bottom line
+    config.reward.crop = False  # also the map around the hero
+    config.reward.glyphs = False  # also the whole map
+    config.reward.learning_rate = 1e-5 if reference else 1e-4  # 1e-5 wants the paper's 500,000 pairs and more epochs
+    config.reward.batch_size = 1024
+    config.reward.num_epochs = 10
+    config.reward.validation_share = 0.2
+    config.reward.import_from = ""  # a checkpoint_N.pth of the published system, to be used instead of training
+    config.reward.early_stop = 0  # stop after so many epochs without a lower validation loss; 0: never
+    config.reward.reference_quantiles = reference  # quantiles with two decimals
 
     # ---- measuring this machine
     config.benchmark = ConfigDict()

@@ -13,8 +13,8 @@ python -m motif_jax.launch --config=configs/quickstart.py --workdir="$WORKDIR" "
 
 cat <<EOF
 
-The dataset of pairs is in $WORKDIR/dataset; what was preferred is shown in $WORKDIR/annotations. Three things to try next:
-  python -m motif_jax.launch --config=configs/quickstart.py --workdir="$WORKDIR" --config.annotate.goal=gold  # another goal
+What was preferred is shown in $WORKDIR/annotations, the reward learnt from it is in $WORKDIR/reward. Three things to try:
+  WORKDIR=runs/gold bash launch/quickstart.sh --config.annotate.goal=gold                      # another goal
   python -m motif_jax.launch --config=configs/motif.py --workdir=runs/speed --stage=benchmark  # how fast is this machine?
   python -m motif_jax.launch --config=configs/motif.py:score --workdir=runs/score              # 100,000 pairs
 EOF

@@ -9,13 +9,15 @@ import textwrap
 import pytest
 from conftest import ROOT
 
+from motif_jax.stages import NAMES
+
 MOTIF = "--config=configs/motif.py"
 
 
 def test_help_teaches(launch):
     done = launch("--help")
     assert done.returncode == 0
-    for word in ("--config=configs/motif.py:score", "--workdir", "--stage", "resume", "collect, benchmark"):
+    for word in ("--config=configs/motif.py:score", "--workdir", "--stage", "resume", ", ".join(NAMES)):
         assert word in done.stdout
 
 

@@ -9,6 +9,7 @@ read. The captions stand in the lines, so that answers serve other datasets, and
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -28,7 +29,7 @@ class AnswerStore:
     """The answers of one model to one prompt."""
 
     def __init__(self, cache: Path, about: Mapping[str, Any]):
-        """Opens the folder for what `about` tells; nothing is written before the first answer."""
+        """The folder for what `about` tells; `open` it before there is anything to lose."""
         key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
         self.folder = cache / f"{slug(str(about['model']))}-{about['mode']}-{key}"
         self._about = dict(about)
@@ -36,6 +37,7 @@ class AnswerStore:
 
     def add(self, answered: Iterable[tuple[Question, Answer]]) -> None:
         """Writes these down for good."""
+        assert self._file is not None, "it is not open"
         lines = []
         for question, answer in answered:
             entry: dict[str, Any] = {"first": question.first, "second": question.second}
@@ -45,25 +47,34 @@ class AnswerStore:
             if answer.said:
                 entry["said"] = answer.said
             lines.append(json.dumps(entry) + "\n")
-        if not lines:
-            return
-        if self._file is None:
-            self._file = self._open()
-        self._file.write("".join(lines).encode())
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        if lines:
+            with self._refusals():
+                self._file.write("".join(lines).encode())
+                self._file.flush()
+                os.fsync(self._file.fileno())
 
-    def close(self) -> None:
-        """Closes the file of this job."""
-        if self._file is not None:
-            self._file.close()
-
-    def _open(self) -> BinaryIO:
-        try:
+    def open(self) -> None:
+        """Makes the file of this job."""
+        name = f"{slug(socket.gethostname())}-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
+        with self._refusals():
             self.folder.mkdir(parents=True, exist_ok=True)
             write_json(self.folder / "about.json", self._about)
-            host = slug(socket.gethostname())
-            return open(self.folder / f"{host}-{os.getpid()}-{secrets.token_hex(4)}.jsonl", "xb")
+            self._file = open(self.folder / name, "xb")  # noqa: SIM115 - until close
+
+    def close(self) -> None:
+        """Closes the file, and takes it away if nothing was answered."""
+        if self._file is not None:
+            with self._refusals():
+                empty = self._file.tell() == 0
+                self._file.close()
+                if empty:
+                    Path(self._file.name).unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """What the system refuses becomes one sentence."""
+        try:
+            yield
         except OSError as error:
             raise UserError(
                 f"cannot write answers to {str(self.folder)!r}: {error.strerror} (--config.annotate.cache_dir)"

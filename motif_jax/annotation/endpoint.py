@@ -2,7 +2,8 @@
 
 What failed is tried again after a pause that doubles, with jitter, and that is never shorter than the Retry-After of
 the reply. Three things end this: a status that will not change (a wrong key, an unknown model), six failures of one
-request while others succeed, and `patience_s` in which nothing at all has succeeded.
+request while others succeed, and `patience_s` in which nothing at all has succeeded. The key is cut out of all texts
+that come from the server.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from motif_jax.structs import UserError
 URL, MODEL, KEY = "--config.annotate.server.url", "--config.annotate.model", "--config.annotate.server.key_variable"
 FIRST_PAUSE_S, MAX_PAUSE_S, MAX_RETRY_AFTER_S = 0.5, 30.0, 600.0
 TRIES = 6
+RESTART_S = 60.0
 
 
 class Blame(enum.Enum):
@@ -53,10 +55,10 @@ class Refused(Exception):
 
 
 class Endpoint:
-    """Posts requests until they are answered. `async with` opens and closes its connections."""
+    """Posts requests until they are answered, between `open` and `close`."""
 
     def __init__(self, url: str, key: str, timeout_s: float, patience_s: float):
-        """See `Server`. The key is sent as bearer token; it is cut out of whatever the server says."""
+        """See `Server`. The key is sent as bearer token, and cut out of whatever the server says."""
         check_url(url)
         self.url, self._key = url.rstrip("/"), key
         self._timeout_s, self._patience_s = timeout_s, patience_s
@@ -65,7 +67,8 @@ class Endpoint:
         self.successes = 0
         self._last_success = time.monotonic()
 
-    async def __aenter__(self) -> Endpoint:
+    async def open(self) -> None:
+        """Makes connections possible."""
         local = urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
         headers = {"Content-Type": "application/json"}
         if self._key:
@@ -73,13 +76,17 @@ class Endpoint:
         self._session = aiohttp.ClientSession(
             headers=headers,
             connector=aiohttp.TCPConnector(limit=0),  # whoever asks keeps the bound
-            timeout=aiohttp.ClientTimeout(total=self._timeout_s),
             trust_env=not local,  # proxies
         )
         self._last_success = time.monotonic()
-        return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def close(self) -> None:
+        """Ends what is under way and closes the connections."""
+        mine = asyncio.current_task()
+        others = [task for task in asyncio.all_tasks() if task is not mine]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -89,7 +96,8 @@ class Endpoint:
         deadline = time.monotonic() + start_s
         while True:
             try:
-                reply = await self._attempt("GET", "/models", None)
+                left_s = max(deadline - time.monotonic(), FIRST_PAUSE_S)
+                reply = await self._attempt("GET", "/models", None, left_s)
                 names = [str(entry["id"]) for entry in reply["data"]]
                 break
             except Refused as refused:
@@ -126,10 +134,11 @@ class Endpoint:
             except (KeyError, IndexError, TypeError):
                 problem, blame, pause_s = "its reply is not what was asked for", Blame.REQUEST, 0.0
             served, seen = self.successes > seen, self.successes
-            tries += blame is Blame.REQUEST or (blame is Blame.AWAY and served)
+            silent_s = time.monotonic() - self._last_success
+            # A server that is being restarted may fail at everything for a while: that is nobody's fault.
+            tries += blame is not Blame.BUSY and (served or (blame is Blame.REQUEST and silent_s > RESTART_S))
             if tries >= TRIES:
                 raise Refused(0, f"{problem} ({tries} times)")
-            silent_s = time.monotonic() - self._last_success
             if silent_s > self._patience_s:
                 raise Incomplete(
                     f"the server at {self.url!r} has answered nothing for {silent_s:.0f} s, last: {problem} "
@@ -139,12 +148,16 @@ class Endpoint:
             await asyncio.sleep(max(pause_s, backoff_s) * self._random.uniform(1.0, 1.5))
             pauses += 1
 
-    async def _attempt(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
-        assert self._session is not None, "use it in `async with`"
+    async def _attempt(
+        self, method: str, path: str, body: dict[str, Any] | None, limit_s: float = float("inf")
+    ) -> dict[str, Any]:
+        assert self._session is not None, "it is not open"
         data = None if body is None else json.dumps(body).encode()
+        options: dict[str, Any] = {"data": data, "allow_redirects": False}  # the key goes where it was sent
+        options["timeout"] = aiohttp.ClientTimeout(total=min(self._timeout_s, limit_s))
         try:
-            async with self._session.request(method, self.url + path, data=data, allow_redirects=False) as response:
-                text = await response.text(errors="replace")
+            async with self._session.request(method, self.url + path, **options) as response:
+                text = (await response.read()).decode("utf-8", "replace")
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             what = "no reply in time" if isinstance(error, asyncio.TimeoutError) else str(error)
             raise Failed(Blame.AWAY, self._clean(what or type(error).__name__)) from None
@@ -152,7 +165,7 @@ class Endpoint:
         if status == 200:
             try:
                 reply = json.loads(text)
-            except ValueError:
+            except (ValueError, RecursionError):
                 reply = None
             if isinstance(reply, dict):
                 return reply
@@ -174,8 +187,11 @@ class Endpoint:
 
     def _clean(self, text: str) -> str:
         """One line of moderate length, without the key."""
-        line = " ".join(text.split())
-        return (line.replace(self._key, "***") if self._key else line)[:300]
+        return self.without_key(" ".join(text.split()))[:300]
+
+    def without_key(self, text: str) -> str:
+        """Text that can be shown and stored."""
+        return text.replace(self._key, "***") if self._key else text
 
 
 def check_url(url: str) -> None:

@@ -95,7 +95,7 @@ def make_prompt(mode: str, goal: str, version: str, file: str = "", system_role:
         raise UserError(f"unknown mode {mode!r} (--config.annotate.mode): choose from {', '.join(MODES)}")
     if not file and version not in VERSIONS:
         raise UserError(f"unknown prompt {version!r} (--config.annotate.prompt): choose from {', '.join(VERSIONS)}")
-    path = Path(file) if file else HERE / f"{version}.toml"
+    path = Path(file).expanduser() if file else HERE / f"{version}.toml"
     fields = _read(path)
     needed = ["captions", mode] + ["retry"] * (mode == "reason")
     for name in needed:

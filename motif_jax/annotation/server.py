@@ -3,13 +3,19 @@
 Many questions are in flight at once, never more than was said. `endpoint.py` sees each through refusals, cut
 connections and restarts. A question that the server fails at while it answers others is given up and stays unknown;
 when the server fails for good, the job stops, and what was answered stands.
+
+Requests live in an event loop on a thread of its own, which no signal interrupts; who asks waits for a queue.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
-from typing import Any
+import math
+import queue
+import threading
+from collections.abc import Coroutine, Iterable, Iterator
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from motif_jax.annotation.annotator import Answer, Incomplete, Question, Sampling
 from motif_jax.annotation.endpoint import MODEL, URL, Endpoint, Refused
@@ -20,7 +26,9 @@ from motif_jax.annotation.verdict_tokens import OPENING, shares, to_answer
 GIVEN_UP_IN_A_ROW = 20  # after which the fault is not the questions'
 TOP_LOGPROBS = 20  # as many as servers usually allow
 SCORED_TOKENS = 4  # the verdict comes within these: "(", "1", ")"
+CLOSING_S = 5.0
 PATH = "/chat/completions"
+Result = TypeVar("Result")
 
 
 class Server:
@@ -62,9 +70,11 @@ class Server:
         self._constrain = True  # the second try, until the server refuses that
         self._given_up_in_a_row = 0
         self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="requests", daemon=True)
+        self._thread.start()
         try:
-            self._loop.run_until_complete(self._endpoint.__aenter__())
-            self.model = self._loop.run_until_complete(self._endpoint.find_model(model, start_s))
+            self._start(self._endpoint.open()).result()
+            self.model = self._start(self._endpoint.find_model(model, start_s)).result()
         except BaseException:
             self.close()
             raise
@@ -72,30 +82,48 @@ class Server:
     def answers(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer]]:
         """As they come back. A question is taken when a place in flight is free."""
         source = iter(questions)
-        waiting: set[asyncio.Task[tuple[Question, Answer]]] = set()
+        waiting: set[Future[tuple[Question, Answer]]] = set()
+        done: queue.SimpleQueue[Future[tuple[Question, Answer]]] = queue.SimpleQueue()
+        failure: BaseException | None = None
         try:
             while True:
-                while len(waiting) < self._in_flight and (question := next(source, None)) is not None:
-                    waiting.add(self._loop.create_task(self._answer(question)))
-                if not waiting:
-                    return
-                first = asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                done, waiting = self._loop.run_until_complete(first)
-                failures = [error for task in done if (error := task.exception()) is not None]
-                yield from (task.result() for task in done if task.exception() is None)
-                if failures:
-                    raise failures[0]
+                while failure is None and len(waiting) < self._in_flight:
+                    question = next(source, None)
+                    if question is None:
+                        break
+                    future = self._start(self._answer(question))
+                    waiting.add(future)
+                    future.add_done_callback(done.put)
+                if not waiting or (failure is not None and done.empty()):
+                    break
+                future = done.get()
+                waiting.discard(future)
+                if (error := future.exception()) is not None:
+                    failure = error  # what else has come back is handed over first
+                else:
+                    yield future.result()
+            if failure is not None:
+                raise failure
         finally:
-            for task in waiting:
-                task.cancel()
-            if waiting:
-                self._loop.run_until_complete(asyncio.wait(waiting))
+            for future in waiting:
+                future.cancel()
 
     def close(self) -> None:
         """Closes the connections."""
-        if not self._loop.is_closed():
-            self._loop.run_until_complete(self._endpoint.__aexit__())
-            self._loop.close()
+        if self._loop.is_closed():
+            return
+        try:
+            self._start(self._endpoint.close()).result(CLOSING_S)
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(CLOSING_S)
+            if not self._thread.is_alive():
+                self._loop.close()
+
+    def _start(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    # ---- in the event loop
 
     async def _answer(self, question: Question) -> tuple[Question, Answer]:
         messages = self._prompt.messages(question)
@@ -104,7 +132,7 @@ class Server:
             self._given_up_in_a_row = 0
         except Refused as refused:
             self._given_up_in_a_row += 1
-            if self._given_up_in_a_row >= GIVEN_UP_IN_A_ROW or not self._endpoint.successes:
+            if self._given_up_in_a_row >= GIVEN_UP_IN_A_ROW:
                 raise Incomplete(f"the server refuses the questions: {refused} ({URL}, {MODEL})") from None
             answer = Answer(None, f"the server gave no answer: {refused}")
         return question, answer
@@ -118,13 +146,12 @@ class Server:
         reply = await self._complete(messages, options)
         try:
             places = [
-                shares((str(top["token"]), float(top["logprob"])) for top in place["top_logprobs"])
+                shares((str(top["token"]), _logprob(top["logprob"])) for top in place["top_logprobs"])
                 for place in reply["choices"][0]["logprobs"]["content"]
             ]
-        except (KeyError, TypeError, ValueError):
-            raise Incomplete(
-                "the server gives no log-probabilities, which the mode 'score' needs: use "
-                f"--config.annotate.mode=reason ({URL})"
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise Refused(
+                0, "its reply has no log-probabilities, which --config.annotate.mode=score needs and reason does not"
             ) from None
         best: dict[str, float] = {}
         for place in places:  # the first with a verdict, or else the likeliest
@@ -138,33 +165,48 @@ class Server:
         options = self._sampling._asdict()
         del options["top_k"]  # not in the standard; `extra` can add it
         reply = await self._complete(messages, options)
-        said = _content(reply)
+        said = self._content(reply)
         answer = Answer(read_verdict(said), said, 1.0, *_tokens(reply))
         if answer.second_better is not None:
             return answer
-        again = self._prompt.again(messages, said)
-        options |= {"temperature": 0}
-        choice = {"structured_outputs": {"choice": self._prompt.verdicts}} if self._constrain else {}
         try:
-            reply = await self._complete(again, options | choice)
+            reply = await self._ask_again(self._prompt.again(messages, said), options | {"temperature": 0})
         except Refused as refused:
-            if not choice or refused.status not in (400, 422):
-                raise
-            self._constrain = False  # an extension of vLLM's, which this server does not take
-            reply = await self._complete(again, options)
-        text = _content(reply)
+            return answer._replace(said=f"{said}\n[asked again] the server gave no answer: {refused}")
+        text = self._content(reply)
         totals = [old + new for old, new in zip(answer[-3:], _tokens(reply), strict=True)]
         return Answer(read_verdict(text), f"{said}\n[asked again] {text}", 1.0, *totals)
+
+    async def _ask_again(self, messages: list[Message], options: dict[str, Any]) -> dict[str, Any]:
+        """Bound to the three verdicts, by an extension of vLLM's that other servers may not take."""
+        if self._constrain:
+            try:
+                choice = {"structured_outputs": {"choice": self._prompt.verdicts}}
+                return await self._complete(messages, options | choice)
+            except Refused as refused:
+                if refused.status not in (400, 422):
+                    raise
+        reply = await self._complete(messages, options)
+        self._constrain = False  # it was this that the server did not take
+        return reply
 
     async def _complete(self, messages: list[Message], options: dict[str, Any]) -> dict[str, Any]:
         fields = {"model": self.model, "messages": messages} | options | self._extra
         body = {name: value for name, value in fields.items() if value is not None}
-        return await self._endpoint.post(PATH, body, _content)
+        return await self._endpoint.post(PATH, body, self._content)
+
+    def _content(self, reply: dict[str, Any]) -> str:
+        content = reply["choices"][0]["message"]["content"]
+        # None where a model has only thought. Halves of characters cannot be written to a page.
+        text = content.encode("utf-8", "replace").decode() if isinstance(content, str) else ""
+        return self._endpoint.without_key(text)
 
 
-def _content(reply: dict[str, Any]) -> str:
-    content = reply["choices"][0]["message"]["content"]
-    return content if isinstance(content, str) else ""  # None where a model has only thought
+def _logprob(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number) and number != -math.inf:
+        raise ValueError(f"{value} is no log-probability")
+    return min(number, 0.0)
 
 
 def _tokens(reply: dict[str, Any]) -> tuple[int, int, int]:
@@ -177,4 +219,4 @@ def _tokens(reply: dict[str, Any]) -> tuple[int, int, int]:
 
 
 def _whole(value: Any) -> int:
-    return value if isinstance(value, int) else 0
+    return value if isinstance(value, int) and 0 <= value < 2**31 else 0

@@ -24,6 +24,9 @@ from motif_jax.structs import UserError
 
 FLAG = "--config.annotate.model"
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
+TOO_LONG = Answer(
+    None, "no answer: the question is longer than the model's context (--config.annotate.vllm.max_model_len)"
+)
 SAMPLED_BYTES = 2**20  # read from the head, the middle and the tail of a file of weights, to tell models apart
 
 
@@ -54,7 +57,7 @@ class VllmEngine:
             ) from error
         self._tokenizer = self._llm.get_tokenizer()
         self._prompt, self._sampling, self._batch = prompt, sampling, batch
-        self._refusals = (ValueError, VLLMValidationError)
+        self._refusals, self._refusal, self._answered = (ValueError, VLLMValidationError), "", False
         self._check_template()
         if sampling is None:
             self._tokens = verdict_token_ids(self._tokenizer)
@@ -78,37 +81,52 @@ class VllmEngine:
         opened = [[*messages, {"role": "assistant", "content": OPENING}] for messages in conversations]
         answers = []
         for output in self._chat(opened, self._params, add_generation_prompt=False, continue_final_message=True):
+            if output is None:
+                answers.append(TOO_LONG)
+                continue
             logprobs = output.outputs[0].logprobs[0]
             found = {
-                verdict: sum(_exp(logprobs[token].logprob) for token in ids) for verdict, ids in self._tokens.items()
+                verdict: sum(math.exp(logprobs[token].logprob) for token in ids)
+                for verdict, ids in self._tokens.items()
             }
             answers.append(to_answer(found, *_tokens(output)))
         return answers
 
     def _reason(self, conversations: list[list[Message]]) -> list[Answer]:
         outputs = self._chat(conversations, self._params)
-        answers = [
-            Answer(read_verdict(output.outputs[0].text), output.outputs[0].text, 1.0, *_tokens(output))
-            for output in outputs
-        ]
-        again = [index for index, answer in enumerate(answers) if answer.second_better is None]
+        answers = [TOO_LONG if output is None else _read(output) for output in outputs]
+        again = [index for index, answer in enumerate(answers) if answer.second_better is None and outputs[index]]
         retries = [self._prompt.again(conversations[index], answers[index].said) for index in again]
         for index, output in zip(again, self._chat(retries, self._retry_params), strict=True):
+            if output is None:
+                continue
             first, text = answers[index], output.outputs[0].text
             totals = [old + new for old, new in zip(first[-3:], _tokens(output), strict=True)]
             answers[index] = Answer(read_verdict(text), f"{first.said}\n[asked again] {text}", 1.0, *totals)
         return answers
 
     def _chat(self, conversations: list[list[Message]], params: Any, **options: Any) -> list[Any]:
+        """One output per conversation; None for those that are too long for the model."""
         if not conversations:
             return []
+        outputs = self._try(conversations, params, options)
+        if not self._answered and not any(outputs):
+            raise UserError(f"vLLM refuses all questions: {self._refusal} (--config.annotate.vllm.max_model_len)")
+        self._answered = True
+        return outputs
+
+    def _try(self, conversations: list[list[Message]], params: Any, options: dict[str, Any]) -> list[Any]:
+        """What is refused is cut in halves until the culprits are alone."""
         template = {"enable_thinking": False}  # for models that would think before a verdict; others have no use for it
         try:
             return self._llm.chat(conversations, params, use_tqdm=False, chat_template_kwargs=template, **options)
-        except self._refusals as error:  # a prompt longer than the model's context
-            raise UserError(
-                f"vLLM refuses a question: {_sentence(error)} (--config.annotate.vllm.max_model_len)"
-            ) from error
+        except self._refusals as error:  # a conversation is longer than the model's context
+            self._refusal = _sentence(error)
+        middle = len(conversations) // 2
+        if not middle:
+            return [None]
+        halves = conversations[:middle], conversations[middle:]
+        return [output for half in halves for output in self._try(half, params, options)]
 
     def _check_template(self) -> None:
         """Tries the chat template on the longest conversation there can be."""
@@ -205,12 +223,13 @@ def _has_chat_template(directory: Path) -> bool:
         return False
 
 
+def _read(output: Any) -> Answer:
+    text = output.outputs[0].text
+    return Answer(read_verdict(text), text, 1.0, *_tokens(output))
+
+
 def _tokens(output: Any) -> tuple[int, int, int]:
     return len(output.prompt_token_ids), output.num_cached_tokens or 0, len(output.outputs[0].token_ids)
-
-
-def _exp(logprob: float) -> float:
-    return math.exp(logprob)
 
 
 def _sentence(error: BaseException) -> str:

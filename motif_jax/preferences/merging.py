@@ -14,7 +14,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.files import write_array, write_json
-from motif_jax.preferences.shards import Part, checksum, count, read_labels, read_record, rows_of
+from motif_jax.preferences.shards import (
+    Part,
+    check_same,
+    checksum,
+    count,
+    folder_lock,
+    read_labels,
+    read_record,
+    rows_of,
+)
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.structs import UserError
 
@@ -32,7 +41,7 @@ def check_free(dataset: PairDataset, name: str) -> None:
 class Merged(NamedTuple):
     """What a merge came to."""
 
-    counts: dict[str, int]
+    counts: dict[str, int]  # of labels, where written
     missing: list[int]  # shards that are not there, or not finished
     written: bool
     logs: dict[str, Any]  # of the shards
@@ -44,37 +53,43 @@ def is_merged(dataset: PairDataset, name: str, facts: Mapping[str, Any]) -> bool
         record = json.loads((dataset.path / "preference" / name / "merged.json").read_text())
         codes = np.load(dataset.path / "preference" / f"{name}.npy", allow_pickle=False)
         prob = np.load(dataset.path / "preference" / name / "prob.npy", allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        written = {"codes": checksum(codes), "prob": checksum(prob)}
+        return bool(record["facts"] == facts and not record["missing_shards"] and record["checksums"] == written)
+    except (OSError, ValueError, EOFError, KeyError, TypeError):
         return False
-    written = {"codes": checksum(codes), "prob": checksum(prob)}
-    return record["facts"] == facts and not record["missing_shards"] and record["checksums"] == written
 
 
 def merge(
     dataset: PairDataset, name: str, num_shards: int, of_pair: np.ndarray, facts: Mapping[str, Any], partial: bool
 ) -> Merged:
-    """Puts the shards together, if all are finished or if a `partial` annotation is wished.
-
-    Two jobs may do this at the same time: they write the same.
-    """
+    """Puts the shards together, if all are finished or if a `partial` annotation is wished."""
     folder = dataset.path / "preference" / name
-    codes = np.full(len(dataset), Preference.UNKNOWN, np.int8)
-    prob = np.full(len(dataset), np.nan, np.float32)
-    missing, logs = [], {}
-    for part in (Part(number, num_shards) for number in range(num_shards)):
-        file = folder / f"{part.stem}.json"
-        record = read_record(file) if file.exists() else None
-        if record is not None and record["facts"] == facts:  # those of other facts wait to be made anew
+    if not folder.is_dir():
+        raise UserError(f"annotation {name!r} has no shards to merge (--config.annotate.custom_name, .merge)")
+    with folder_lock(folder):
+        records = {file.name: read_record(file) for file in sorted(folder.glob("shard-*.json"))}
+        if partial:
+            for record in records.values():
+                check_same(folder, record, facts)
+            if not records:
+                raise UserError(f"annotation {name!r} has no shards to merge (--config.annotate.custom_name, .merge)")
+        parts = [Part(number, num_shards) for number in range(num_shards)]
+        found = {part: records[f"{part.stem}.json"] for part in parts if f"{part.stem}.json" in records}
+        found = {part: record for part, record in found.items() if record["facts"] == facts}  # others wait to be remade
+        missing = [part.number for part in parts if part not in found or not found[part]["finished"]]
+        logs = {part.stem: record["log"] for part, record in found.items()}
+        if missing and not partial:
+            return Merged({}, missing, False, logs)
+
+        codes = np.full(len(dataset), Preference.UNKNOWN, np.int8)
+        prob = np.full(len(dataset), np.nan, np.float32)
+        for part, record in found.items():
             rows = rows_of(part, of_pair)
             codes[rows], prob[rows] = read_labels(folder, part, len(rows), record)
-            logs[part.stem] = record["log"]
-        if part.stem not in logs or record is None or not record["finished"]:
-            missing.append(part.number)
-    merged = Merged(count(codes), missing, partial or not missing, logs)
-    if merged.written:
-        record = {"facts": dict(facts), "missing_shards": missing, "counts": merged.counts, "shards": logs}
-        record["checksums"] = {"codes": checksum(codes), "prob": checksum(prob)}
-        write_json(folder / "merged.json", record)
+        merged = Merged(count(codes), missing, True, logs)
+        whole = {"facts": dict(facts), "missing_shards": missing, "counts": merged.counts, "shards": logs}
+        whole["checksums"] = {"codes": checksum(codes), "prob": checksum(prob)}
+        write_json(folder / "merged.json", whole)  # first: it says that the labels are ours
         write_array(folder / "prob.npy", prob)
         write_array(folder.with_suffix(".npy"), codes)
-    return merged
+        return merged

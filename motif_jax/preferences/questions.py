@@ -4,8 +4,8 @@ A caption is the text of a moment: its messages, equal ones in a row written onc
 one per line; on request with the bottom line of the screen beside each. Pairs whose two captions are equal are ties
 and ask nothing. All other pairs that show the same two captions, in whichever order, are one question.
 
-Everything here is a number per pair or per question; texts are made when they are asked for, so that memory does not
-grow with them.
+What is kept is a number per pair and per question, and each distinct message once; captions are made of these when they
+are asked for.
 """
 
 from __future__ import annotations

@@ -10,14 +10,15 @@ A shard starts full of unknowns and every commit replaces its files: a kill cost
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
@@ -26,6 +27,9 @@ from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.structs import UserError
 
 FILES: dict[str, tuple[type, Any]] = {".npy": (np.int8, Preference.UNKNOWN), ".prob.npy": (np.float32, np.nan)}
+BLANK: dict[str, Any] = {"checksums": {}, "rows": 0, "counts": {}}
+ROWS = 65_536  # read at a time
+ROUNDING = 1e-6  # of probabilities, so that a pair and the same pair turned fall on the same side of a margin
 TRY = "choose another --config.annotate.custom_name, or --config.annotate.ignore_existing=True to make it anew"
 
 
@@ -58,27 +62,35 @@ class Shard:
         """
         self.folder, self.part = folder, part
         folder.mkdir(parents=True, exist_ok=True)
-        self._lock = open(folder / f".{part.stem}.lock", "a+")  # noqa: SIM115 - held until close
-        self._take_lock()
+        self._lock = take_lock(folder, part)
+        self._blank = False
         try:
-            if ignore_existing:
-                self._clear()
-            for other in sorted(folder.glob("shard-*.json")):  # also those of the other jobs
-                if not ignore_existing:
-                    check_same(folder, read_record(other), facts)
-            found = read_record(folder / f"{part.stem}.json") if (folder / f"{part.stem}.json").exists() else None
-            if found is None and any((folder / f"{part.stem}{suffix}").exists() for suffix in FILES):
-                raise UserError(f"the labels of {part.stem} in {str(folder)!r} have no record beside them: {TRY}")
-            self.record: dict[str, Any] = found or {"facts": dict(facts), "checksums": {}}
-            self.codes, self.prob = read_labels(folder, part, num_rows, self.record)
-            self.record["checksums"] = {
-                suffix: [checksum(np.load(folder / f"{part.stem}{suffix}"))]
-                for suffix in FILES
-                if (folder / f"{part.stem}{suffix}").exists()
-            }
+            with folder_lock(folder):
+                self._open(num_rows, facts, ignore_existing)
         except BaseException:
-            self.close()
+            self._lock.close()
             raise
+
+    def _open(self, num_rows: int, facts: Mapping[str, Any], ignore_existing: bool) -> None:
+        folder, part = self.folder, self.part
+        if ignore_existing:
+            self._clear()
+        else:
+            for other in sorted(folder.glob("shard-*.json")):  # also those of the other jobs
+                check_same(folder, read_record(other), facts)
+        file = folder / f"{part.stem}.json"
+        found = read_record(file) if file.exists() else None
+        arrays = {suffix: folder / f"{part.stem}{suffix}" for suffix in FILES}
+        if found is None and any(array.exists() for array in arrays.values()):
+            raise UserError(f"the labels of {part.stem} in {str(folder)!r} have no record beside them: {TRY}")
+        self.record: dict[str, Any] = found or {"facts": dict(facts), "finished": False, "log": {}} | BLANK
+        self.codes, self.prob = read_labels(folder, part, num_rows, self.record)
+        self.record["checksums"] = {
+            suffix: [checksum(np.load(array))] for suffix, array in arrays.items() if array.exists()
+        }
+        if found is None:  # at once, so that jobs of other settings see it
+            write_json(file, self.record)
+        self._blank = not self.record["checksums"]
 
     def set(self, rows: np.ndarray, prob: np.ndarray, tie_margin: float) -> None:
         """Labels rows ([K] places in this shard) with P(second is better) ([K], NaN leaves them unknown)."""
@@ -105,12 +117,16 @@ class Shard:
             "counts": count(self.codes),
             "log": dict(log),
         }
-        write_json(self.folder / f"{self.part.stem}.json", self.record)
-        for suffix, array in arrays.items():
-            write_array(self.folder / f"{self.part.stem}{suffix}", array)
+        self._blank = False
+        with folder_lock(self.folder):
+            write_json(self.folder / f"{self.part.stem}.json", self.record)
+            for suffix, array in arrays.items():
+                write_array(self.folder / f"{self.part.stem}{suffix}", array)
 
     def close(self) -> None:
-        """Gives the lock back."""
+        """Gives the lock back. A shard that was never labelled leaves nothing that binds later ones."""
+        if self._blank:
+            (self.folder / f"{self.part.stem}.json").unlink(missing_ok=True)
         self._lock.close()
 
     def __enter__(self) -> Shard:
@@ -120,26 +136,45 @@ class Shard:
         self.close()
 
     def _clear(self) -> None:
-        """Takes away this shard, and those of other numbers of shards; the records last: they vouch for the rest."""
-        own = [self.folder / f"{self.part.stem}{suffix}" for suffix in (*FILES, ".json")]
+        """Takes away this shard, those of other numbers of shards, and what was merged of them.
+
+        Records go last: they vouch for the rest.
+        """
         others = [file for file in self.folder.glob("shard-*") if f"-of-{self.part.of:05d}." not in file.name]
-        for file in (*own, *sorted(others, key=lambda file: file.suffix == ".json")):
+        for stem in {file.name.partition(".")[0] for file in others}:
+            number, of = (int(word) for word in stem.removeprefix("shard-").split("-of-"))
+            take_lock(self.folder, Part(number, of)).close()  # refuses where a job is at work
+        own = [self.folder / f"{self.part.stem}{suffix}" for suffix in (*FILES, ".json")]
+        merged = [self.folder.with_suffix(".npy"), self.folder / "prob.npy", self.folder / "merged.json"]
+        for file in (*merged, *own, *sorted(others, key=lambda file: file.suffix == ".json")):
             file.unlink(missing_ok=True)
 
-    def _take_lock(self) -> None:
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._lock.seek(0)
-            holder = self._lock.read() or "another process"
-            self._lock.close()
-            raise UserError(
-                f"shard {self.part.number} of {self.part.of} of annotation {self.folder.name!r} is being written by "
-                f"{holder} (--config.annotate.shard)"
-            ) from None
-        self._lock.truncate(0)
-        self._lock.write(f"process {os.getpid()} on {socket.gethostname()}")
-        self._lock.flush()
+
+def take_lock(folder: Path, part: Part) -> TextIO:
+    """Keeps other jobs from a shard until it is closed."""
+    lock = open(folder / f".{part.stem}.lock", "a+")  # noqa: SIM115 - until its holder closes it
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        holder = lock.read() or "another process"
+        lock.close()
+        raise UserError(
+            f"shard {part.number} of {part.of} of annotation {folder.name!r} is being written by {holder} "
+            "(--config.annotate.shard)"
+        ) from None
+    lock.truncate(0)
+    lock.write(f"process {os.getpid()} on {socket.gethostname()}")
+    lock.flush()
+    return lock
+
+
+@contextlib.contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Held for the moment in which the files of an annotation change, or are read together."""
+    with open(folder / ".lock", "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def question_range(part: Part, num_questions: int) -> tuple[int, int]:
@@ -168,7 +203,7 @@ def rows_of(part: Part, of_pair: np.ndarray) -> np.ndarray:
 def to_codes(prob: np.ndarray, tie_margin: float) -> np.ndarray:
     """Codes of P(second is better): a tie within the margin of one half, unknown where it is NaN. [K] -> [K] int8"""
     codes = np.where(prob > 0.5, Preference.SECOND, Preference.FIRST)
-    codes = np.where(np.abs(prob - 0.5) <= tie_margin, Preference.TIE, codes)
+    codes = np.where(np.abs(prob - 0.5) <= tie_margin + ROUNDING, Preference.TIE, codes)
     return np.where(np.isnan(prob), Preference.UNKNOWN, codes).astype(np.int8)
 
 
@@ -182,8 +217,17 @@ def checksum(array: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
+def digest_of(arrays: Iterable[np.ndarray]) -> str:
+    """Tells apart what annotators read beside the messages."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        for start in range(0, len(array), ROWS):
+            digest.update(np.ascontiguousarray(array[start : start + ROWS]).tobytes())
+    return digest.hexdigest()
+
+
 def fingerprint(dataset: PairDataset) -> str:
-    """Tells datasets apart by what they show."""
+    """Tells datasets apart by the messages that they show."""
     table, ids = dataset.captions()
     digest = hashlib.sha256(table.messages.tobytes())
     digest.update(np.ascontiguousarray(ids).tobytes())
@@ -194,8 +238,9 @@ def read_record(file: Path) -> dict[str, Any]:
     """What a shard says about itself."""
     try:
         record = json.loads(file.read_text())
-        if not {"facts", "checksums", "finished", "rows"} <= record.keys():
-            raise ValueError("it lacks fields")
+        for field, kind in (("facts", dict), ("checksums", dict), ("log", dict), ("finished", bool), ("rows", int)):
+            if not isinstance(record.get(field), kind):
+                raise ValueError(f"it has no {field!r}")
     except (OSError, ValueError, AttributeError) as error:
         raise UserError(f"{str(file)!r} is damaged ({error}): {TRY}") from error
     return record

@@ -26,9 +26,9 @@ from motif_jax.preferences.merging import check_free, is_merged, merge
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.oracles import ask_oracle, check_oracle
 from motif_jax.preferences.questions import Questions
-from motif_jax.preferences.shards import Part, Shard, count, fingerprint, question_range, rows_of
+from motif_jax.preferences.shards import TRY, Part, Shard, count, question_range, read_record, rows_of
 from motif_jax.preferences.store import PairDataset, Preference
-from motif_jax.stages.annotate_page import write_page
+from motif_jax.stages.annotate_page import page_of, write_page
 from motif_jax.stages.annotate_setup import (
     MODELS,
     check_section,
@@ -63,11 +63,11 @@ def check(config: ConfigDict) -> None:
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
     """Whether this very annotation is merged and nothing is left unknown."""
     section = config.annotate
-    if section.ignore_existing or not (workdir / "dataset").is_dir():
+    if section.ignore_existing or section.compare_with or not (workdir / "dataset").is_dir():
         return False
     dataset = PairDataset(workdir / "dataset")
     name = label_name(section)
-    if not is_merged(dataset, name, make_facts(section, config.seed) | {"dataset": fingerprint(dataset)}):
+    if not page_of(workdir, name).exists() or not is_merged(dataset, name, make_facts(section, config.seed, dataset)):
         return False
     return not (dataset.preference(name) == Preference.UNKNOWN).any()
 
@@ -79,7 +79,12 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
     # ---- what there is to ask
     if not (workdir / "dataset").is_dir():
         raise UserError(f"there is no dataset in {str(workdir)!r} yet: run --stage=collect first (--workdir)")
-    dataset = PairDataset(workdir / "dataset", require=("message",) + ("blstats",) * (section.captions == "msg_minbl"))
+    dataset = PairDataset(workdir / "dataset")
+    if section.captions == "msg_minbl" and "blstats" not in dataset.data:
+        raise UserError(
+            f"dataset {str(dataset.path)!r} has no data/blstats.npy, which captions with the bottom line are made of "
+            "(--config.annotate.captions)"
+        )
     name = label_name(section)
     check_free(dataset, name)
     for other in filter(None, section.compare_with.split(",")):
@@ -90,7 +95,7 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
     started = time.monotonic()
     questions = None if oracle else Questions(dataset, section.captions)
     of_pair = np.arange(len(dataset)) if questions is None else questions.of_pair  # [N]; an oracle asks every pair
-    facts = make_facts(section, config.seed) | {"dataset": fingerprint(dataset)}
+    facts = make_facts(section, config.seed, dataset)
 
     # ---- ask
     folder = dataset.path / "preference" / name
@@ -99,8 +104,9 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
         with Shard(folder, part, len(rows), facts, section.ignore_existing) as shard:
             write_config(folder, config)
             if questions is None:
-                shard.set(np.arange(len(rows)), ask_oracle(section.backend, dataset, rows, config.seed), 0.0)
-                shard.commit(True, {"seconds": round(time.monotonic() - started, 1)})
+                wanted = rows[rows < (section.max_pairs or np.inf)]
+                shard.set(np.arange(len(wanted)), ask_oracle(section.backend, dataset, wanted, config.seed), 0.0)
+                shard.commit(len(wanted) == len(rows), {"seconds": round(time.monotonic() - started, 1)})
             else:
                 Job(config, questions, shard, rows).run(make)
 
@@ -155,7 +161,7 @@ class Job:
     def run(self, make: MakeAnnotator) -> None:
         """Asks everything that is not known yet."""
         if not self._open():
-            self._commit(finished=bool(self._wanted.all()))
+            self._commit(bool(self._wanted.all()), [])
             return
         print(f"annotate: {self._open():,} distinct questions for {len(self._shard.codes):,} pairs", flush=True)
         annotator, about = make(self._section, self._seed)
@@ -164,9 +170,11 @@ class Job:
             if about and self._section.cache_dir
             else None
         )
-        self._model = about.get("model", "")
         try:
+            self._model = about.get("model", "")
+            self._check_model()
             if store is not None:
+                store.open()
                 self._answers = str(store.folder.resolve())
                 self._read(store.folder)
             self._ask(annotator, store)
@@ -187,6 +195,16 @@ class Job:
                 f"annotate: the answer cache {str(folder)!r} knows {self._counts['from_cache']:,} of them", flush=True
             )
 
+    def _check_model(self) -> None:
+        """Refuses to mix the labels of two models; the config alone does not tell them apart."""
+        for file in sorted(self._shard.folder.glob("shard-*.json")):
+            other = read_record(file)["log"].get("model", self._model)
+            if other != self._model:
+                raise UserError(
+                    f"annotation {self._shard.folder.name!r} was begun with the model {other!r}, and this is "
+                    f"{self._model!r} (--config.annotate.model): {TRY}"
+                )
+
     def _ask(self, annotator: Annotator, store: AnswerStore | None) -> None:
         progress = Progress("annotate", len(self._shard.codes), "pairs", self._label())
         try:
@@ -194,14 +212,14 @@ class Job:
                 self._pending.append(answered)
                 full = len(self._pending) >= self._section.batch_size
                 if full or time.monotonic() - self._committed > COMMIT_EVERY_S:
-                    self._keep(store)
-                    progress.update(self._label(), **self._notes())
-            self._keep(store, finished=bool(self._wanted.all()))
-            progress.update(self._label(), **self._notes())
+                    progress.update(self._keep(store), **self._notes())
+            progress.update(self._keep(store, finished=bool(self._wanted.all())), **self._notes())
         except Incomplete as stopped:
-            self._keep(store)
-            kept = self._counts["asked"] - self._counts["no_verdict"]
-            raise UserError(f"{stopped}; {kept:,} answers are kept, and the same command goes on from there") from None
+            labelled = self._keep(store)
+            raise UserError(
+                f"{stopped}; {labelled:,} of {len(self._shard.codes):,} pairs are labelled, and the same command goes "
+                "on from there"
+            ) from None
         except BaseException:
             self._keep(store)
             raise
@@ -217,36 +235,53 @@ class Job:
                 self._flight[question] = (number, turned)
                 yield question
 
-    def _keep(self, store: AnswerStore | None, finished: bool = False) -> None:
-        """Makes the pending answers last: first in the cache, of which the shard can be made again."""
-        pending, self._pending = self._pending, []
-        if store is not None:
-            store.add(pending)
+    def _keep(self, store: AnswerStore | None, finished: bool = False) -> int:
+        """Makes the pending answers last, in the cache and in the shard; how many rows are labelled.
+
+        Called again after it was interrupted it does the rest; at worst a line stands in the cache twice.
+        """
+        pending = list(self._pending)
         if pending:
-            spots = [self._flight.pop(question) for question, _ in pending]
+            spots = [self._flight[question] for question, _ in pending]
             numbers, turned = (np.array(column) for column in zip(*spots, strict=True))
             self._asked.take(numbers, turned, to_numbers(answer.second_better for _, answer in pending))
-        for _, answer in pending:
-            self._counts["asked"] += 1
-            self._counts["no_verdict"] += answer.second_better is None
-            self._counts["prompt_tokens"] += answer.prompt_tokens
-            self._counts["cached_tokens"] += answer.cached_tokens
-            self._counts["output_tokens"] += answer.output_tokens
-        self._commit(finished)
+        try:
+            if store is not None:
+                store.add(pending)
+        finally:  # where the cache cannot be written, the shard still can
+            labelled = self._commit(finished, pending)
+        del self._pending[: len(pending)]
+        for question, answer in pending:
+            self._flight.pop(question, None)
+            self._count(self._counts, answer)
+        return labelled
 
-    def _commit(self, finished: bool) -> None:
-        self._label()
-        log: dict[str, Any] = {name: self._before.get(name, 0) + value for name, value in self._counts.items()}
+    def _commit(self, finished: bool, pending: list[tuple[Question, Answer]]) -> int:
+        labelled = self._label()
+        counts = dict(self._counts)
+        for _, answer in pending:
+            self._count(counts, answer)
+        log: dict[str, Any] = {name: self._before.get(name, 0) + value for name, value in counts.items()}
         seconds = self._before.get("seconds", 0.0) + time.monotonic() - self._started
         log |= {"seconds": round(seconds, 1), "answers": self._answers, "model": self._model}
         log["motif_jax"] = motif_jax.__version__
         self._shard.commit(finished, log)
         self._committed = time.monotonic()
+        return labelled
+
+    @staticmethod
+    def _count(counts: dict[str, int], answer: Answer) -> None:
+        counts["asked"] += 1
+        counts["no_verdict"] += answer.second_better is None
+        for name in ("prompt_tokens", "cached_tokens", "output_tokens"):
+            counts[name] += getattr(answer, name)
 
     def _label(self) -> int:
-        """Labels the rows whose question is settled. How many rows are labelled."""
+        """Labels the rows whose question has been settled. How many rows are labelled."""
         labels = self._asked.labels()[self._place]
-        self._shard.set(self._asking, np.where(self._turned, 1 - labels, labels), self._margin)
+        new = np.isnan(self._shard.prob[self._asking]) & ~np.isnan(labels)
+        prob = np.where(self._turned, 1 - labels, labels)
+        self._shard.set(self._asking[new], prob[new], self._margin)
         return int((self._shard.codes != Preference.UNKNOWN).sum())
 
     def _open(self) -> int:

@@ -30,8 +30,13 @@ class Evidence(NamedTuple):
 
     said: dict[int, str]  # about the questions that were asked most, by number
     both: np.ndarray  # answers of the questions asked in both orders, in their own order. [J, 2]
-    unreadable: list[tuple[Question, Answer]]  # of questions that are still unknown
+    unreadable: dict[Question, Answer]  # of questions that are still unknown
     mass: float  # mean probability that the model gives a verdict at all; 1 where it writes
+
+
+def page_of(workdir: Path, name: str) -> Path:
+    """Where an annotation is shown."""
+    return workdir / "annotations" / f"{name}.html"
 
 
 def write_page(
@@ -53,7 +58,7 @@ def write_page(
         messages = make_the_prompt(section).messages(Question("(first caption)", "(second caption)"))
         words = "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in messages)
         details += ["<h2>The question, in full</h2>", folded("prompt", words)]
-    path = workdir / "annotations" / f"{name}.html"
+    path = page_of(workdir, name)
     text = page(
         f"{name}: annotation",
         [
@@ -65,7 +70,7 @@ def write_page(
             *details,
         ],
     )
-    write_whole(path, lambda file: file.write(text.encode()))
+    write_whole(path, lambda file: file.write(text.encode("utf-8", "replace")))
     return path
 
 
@@ -134,7 +139,7 @@ def _of_the_questions(
         body += _position_bias(evidence.both, margin)
     if evidence.unreadable:
         body.append("<h2>Answers without a verdict</h2>")
-        for question, answer in evidence.unreadable:
+        for question, answer in evidence.unreadable.items():
             body.append(folded(" / ".join(text or "(nothing)" for text in question), answer.said))
     return body
 
@@ -149,9 +154,9 @@ def _evidence(
         for number in top.tolist():
             for _, answer in lexicon.answers([Question(*questions.text(number))]):
                 said[number] = answer.said
-        return Evidence(said, np.empty((0, 2)), [], 1.0)
+        return Evidence(said, np.empty((0, 2)), {}, 1.0)
     asked, wanted = Asked(0, np.ones(len(questions), bool)), set(top.tolist())
-    unreadable: list[tuple[Question, Answer]] = []
+    unreadable: dict[Question, Answer] = {}
     masses = [0.0, 0.0]  # number and sum
     for folder in {str(log["answers"]) for log in logs if log.get("answers")}:
         for lines in batched(read_answers(Path(folder)), LINES):
@@ -161,8 +166,8 @@ def _evidence(
                 if number < 0:
                     continue
                 masses = [masses[0] + 1, masses[1] + answer.mass]
-                if np.isnan(label[number]) and len(unreadable) < EXAMPLES:
-                    unreadable.append((question, answer))
+                if answer.second_better is None and np.isnan(label[number]) and len(unreadable) < EXAMPLES:
+                    unreadable[question] = answer
                 if number in wanted and answer.said and not backwards:
                     said[number] = answer.said
     return Evidence(said, asked.both_answers(), unreadable, masses[1] / masses[0] if masses[0] else 1.0)

@@ -17,9 +17,12 @@ from motif_jax.annotation.prompts import GOALS, Prompt, make_prompt
 from motif_jax.annotation.vllm_engine import check_vllm, identity
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.questions import KINDS
+from motif_jax.preferences.shards import digest_of, fingerprint
+from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import UserError
 
 MODELS = ("vllm", "server")  # backends that ask a language model
+ENGINE = ("dtype", "quantization", "extra")  # options of vLLM that change what a model says
 BACKENDS = (*MODELS, "lexicon", *ORACLES)
 
 
@@ -104,9 +107,14 @@ def label_name(section: ConfigDict) -> str:
     return name if section.mode == "reason" else f"{name}_{section.mode}"
 
 
-def make_facts(section: ConfigDict, seed: int) -> dict[str, Any]:
-    """All that a label depends on, as the config says it."""
+def make_facts(section: ConfigDict, seed: int, dataset: PairDataset) -> dict[str, Any]:
+    """All that a label depends on: the dataset, and what the config says. Models are told apart when they are there."""
     facts: dict[str, Any] = {"backend": section.backend, "num_shards": section.num_shards}
+    facts["dataset"] = fingerprint(dataset)
+    beside = [dataset.info["score"]] if section.backend == "score" else []
+    beside += [dataset.data["rewards"]] if section.backend == "return" else []
+    beside += [dataset.data["blstats"]] if section.captions == "msg_minbl" and section.backend not in ORACLES else []
+    facts["beside"] = digest_of(beside) if beside else ""  # what decides, beside the messages
     if section.backend == "random":
         facts["seed"] = seed
     if section.backend not in ORACLES:
@@ -116,6 +124,10 @@ def make_facts(section: ConfigDict, seed: int) -> dict[str, Any]:
     if section.backend in MODELS:
         facts |= {"model": section.model, "mode": section.mode, "prompt": make_the_prompt(section).hash}
         facts["tie_margin"] = section.tie_margin
+        if section.backend == "vllm":
+            facts |= {f"vllm.{name}": section.vllm[name] for name in ENGINE}
+        else:
+            facts |= {"server.extra": section.server.extra, "server.prefill": section.server.prefill}
         if section.mode == "reason":
             facts |= {"both_orders": section.both_orders}
             facts |= {f"sampling.{name}": value for name, value in section.sampling.to_dict().items()}
@@ -154,6 +166,7 @@ def make_annotator(section: ConfigDict, seed: int) -> tuple[Annotator, dict[str,
             "seed": seed,
         } | read_json(options.extra, "vllm.extra")
         model: Annotator = VllmEngine(os.path.expanduser(section.model), prompt, sampling, section.batch_size, engine)
+        about |= {"engine": {name: options[name] for name in ENGINE}}
         return model, about | {"model": identity(section.model), "backend": "vllm"}
     from motif_jax.annotation.server import Server
 
@@ -183,7 +196,10 @@ def server_key(server: ConfigDict) -> str:
             "key_variable names the environment variable that holds the key, in capitals; it is not the key itself "
             "(--config.annotate.server.key_variable)"
         )
-    return os.environ.get(name, "") if name else ""
+    key = os.environ.get(name, "").strip() if name else ""  # files that keys are read from end with a newline
+    if not all("!" <= character <= "~" for character in key):
+        raise UserError(f"the key in {name} has characters that no key has (--config.annotate.server.key_variable)")
+    return key
 
 
 def read_json(text: str, name: str) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def rate(config: ConfigDict, folder: Path, pairs: int, values: dict[str, Any]) -
 
 
 def get_fresh(folder: Path) -> dict[str, Any]:
-    """Settings that do not depend on what the user has asked for."""
+    """The whole annotation, in one job, with a cache of its own."""
     return {
         "cache_dir": str(folder / "answers"),
         "num_shards": 1,

@@ -22,7 +22,7 @@ SOME = [
 def test_what_is_added_is_read_by_later_jobs(tmp_path):
     store = AnswerStore(tmp_path, ABOUT)
     assert list(read_answers(store.folder)) == []
-    assert not store.folder.exists()  # nothing is written before there is an answer
+    store.open()
     store.add(SOME[:1])
     store.add(SOME[1:])
     store.close()
@@ -33,6 +33,7 @@ def test_what_is_added_is_read_by_later_jobs(tmp_path):
 def test_jobs_write_beside_each_other(tmp_path):
     stores = [AnswerStore(tmp_path, ABOUT) for _ in range(3)]
     for store, answered in zip(stores, SOME, strict=True):
+        store.open()
         store.add([answered])
     assert len(list(stores[0].folder.glob("*.jsonl"))) == 3
     assert sorted(read_answers(stores[0].folder)) == sorted(SOME)
@@ -48,6 +49,7 @@ def test_other_models_prompts_and_modes_are_kept_apart(tmp_path):
 
 def test_lines_that_are_torn_or_garbage_are_not_read(tmp_path):
     store = AnswerStore(tmp_path, ABOUT)
+    store.open()
     store.add(SOME)
     (file,) = store.folder.glob("*.jsonl")
     whole = file.read_bytes()
@@ -75,7 +77,15 @@ def test_a_cache_that_cannot_be_written_is_one_sentence(tmp_path):
     (tmp_path / "answers").write_text("a file")
     store = AnswerStore(tmp_path / "answers", ABOUT)
     with pytest.raises(UserError, match=r"cannot write answers to .*--config.annotate.cache_dir"):
-        store.add(SOME)
+        store.open()
+
+
+def test_a_job_that_was_answered_nothing_leaves_no_file(tmp_path):
+    store = AnswerStore(tmp_path, ABOUT)
+    store.open()
+    store.add([])
+    store.close()
+    assert not list(store.folder.glob("*.jsonl"))
 
 
 def test_slugs():

@@ -138,6 +138,10 @@ class Handler(BaseHTTPRequestHandler):
                 self.reply(200, "<html>all is well</html>")
             case ["nonsense"]:
                 self.reply(200, {"choices": []})
+            case ["raw", *words] if words[0].startswith("charset="):
+                self.reply(200, "{}", {"Content-Type": f"application/json; {words[0]}"})
+            case ["raw", *words]:
+                self.reply(200, " ".join(words))
             case ["mumble"]:
                 reply = self.chat.complete(body)
                 reply["choices"][0]["message"]["content"] = "Hard to say."

@@ -1,6 +1,7 @@
 """The server backend against a real HTTP server that misbehaves."""
 
 import random
+import socket
 import threading
 import time
 
@@ -25,6 +26,7 @@ LEXICON = Lexicon("defaultgoal")
 def short_pauses(monkeypatch):
     monkeypatch.setattr(endpoint, "FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr(endpoint, "MAX_PAUSE_S", 0.2)
+    monkeypatch.setattr(endpoint, "RESTART_S", 0.5)
 
 
 def connect(chat: ChatServer, mode: str = "reason", **options) -> Server:
@@ -68,7 +70,8 @@ def test_many_questions_are_in_flight_and_never_more_than_allowed():
         assert "top_k" not in body  # not in the standard
 
 
-def test_whatever_goes_wrong_on_the_way_every_question_is_answered():
+def test_whatever_goes_wrong_on_the_way_every_question_is_answered(monkeypatch):
+    monkeypatch.setattr(endpoint, "TRIES", 20)  # chance gives some question six failures in a row now and then
     faults = ["500", "502", "503", "429", "429 Retry-After=0", "garbage", "nonsense", "drop", "slow 0.6", "408"]
     rng, lock = random.Random(0), threading.Lock()
 
@@ -129,7 +132,7 @@ def test_a_question_that_the_server_fails_at_is_given_up_alone():
 
 @pytest.mark.parametrize(
     ("status", "sentence"),
-    [("500", "the server refuses the questions: it answers 500"), ("400", "refuses the questions: it answers 400"),
+    [("500", "has answered nothing for .* it answers 500"), ("400", "refuses the questions: it answers 400"),
      ("404", "refuses the questions: it answers 404"), ("503", "has answered nothing for")],
 )  # fmt: skip
 def test_a_server_that_fails_at_everything_stops_the_job(status, sentence):
@@ -189,9 +192,64 @@ def test_scores_are_read_where_the_verdict_stands(prefill):
 def test_a_server_without_log_probabilities_cannot_score():
     with ChatServer() as chat:
         server = connect(chat, "score", extra={"logprobs": None})
-        with pytest.raises(Incomplete, match="mode=reason"):
+        with pytest.raises(Incomplete, match="no log-probabilities, which --config.annotate.mode=score needs"):
             list(server.answers(QUESTIONS))
         server.close()
+
+
+@pytest.mark.parametrize("mode", ["reason", "score"])
+def test_one_bad_apple_among_the_first_stops_nothing(mode):
+    def fault(number, body):
+        time.sleep(0.02)
+        return "400" if QUESTIONS[0].first in str(body) and f'2": "{QUESTIONS[0].second}"' in str(body) else ""
+
+    with ChatServer(fault) as chat:
+        answers = ask(connect(chat, mode))
+    assert [question for question, answer in answers.items() if answer.second_better is None] == QUESTIONS[:1]
+
+
+def with_logprob(value: str) -> str:
+    top = f'{{"top_logprobs": [{{"token": "2", "logprob": {value}}}]}}'
+    return f'{{"choices": [{{"message": {{"content": ""}}, "logprobs": {{"content": [{top}]}}}}]}}'
+
+
+HALF_A_CHARACTER = '{"choices": [{"message": {"content": "\\ud800"}}]}'
+NUMBERS = [with_logprob(value) for value in ("Infinity", "NaN", "1e999", "1" + "0" * 400, "7", "null")]
+
+
+@pytest.mark.parametrize("reply", ["[" * 200_000, "charset=hex", "charset=idna", HALF_A_CHARACTER, *NUMBERS])
+@pytest.mark.parametrize("mode", ["reason", "score"])
+def test_garbage_of_every_kind_is_survived(mode, reply):
+    with ChatServer(lambda number, body: f"raw {reply}" if QUESTIONS[3].first in str(body) else "") as chat:
+        answers = ask(connect(chat, mode), QUESTIONS[:20])
+    good = [answer for question, answer in answers.items() if QUESTIONS[3].first not in question]
+    assert all(answer.second_better is not None for answer in good)
+    for answer in answers.values():
+        answer.said.encode()  # can be written down
+
+
+def test_a_proxy_may_say_404_while_the_server_is_restarted():
+    with ChatServer(lambda number, body: "404" if 50 <= number < 80 else "") as chat:
+        assert_right(ask(connect(chat)))
+
+
+def test_nobody_is_followed_elsewhere():
+    with ChatServer(lambda number, body: "307 Location=http://127.0.0.1:9/v1/chat/completions", key="sesame") as chat:
+        server = connect(chat, key="sesame")
+        with pytest.raises(Incomplete, match="it answers 307"):
+            list(server.answers(QUESTIONS))
+        server.close()
+
+
+def test_a_server_that_never_speaks_is_given_up_in_time():
+    prompt = make_prompt("reason", "defaultgoal", "default")
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(5)
+        url, start = f"http://127.0.0.1:{silent.getsockname()[1]}/v1", time.monotonic()
+        with pytest.raises(UserError, match="does not answer: no reply in time"):
+            Server(url, "", prompt, SAMPLING, start_s=0.5, timeout_s=300)
+        assert time.monotonic() - start < 20
 
 
 def test_what_is_wrong_from_the_start_is_said_at_the_start():

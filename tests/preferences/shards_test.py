@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_dataset import random_pairs, write_dataset
 
+from motif_jax.preferences import merging as merging_module
 from motif_jax.preferences import shards as shards_module
 from motif_jax.preferences.merging import check_free, is_merged, merge
 from motif_jax.preferences.shards import Part, Shard, count, question_range, rows_of, to_codes
@@ -38,6 +39,8 @@ def test_every_pair_and_every_question_is_in_one_shard(of_pair, num_shards):
 def test_codes():
     assert to_codes(np.array([0.0, 0.39, 0.41, 0.5, 0.6, 0.61, 1.0, NAN]), 0.1).tolist() == [0, 0, 2, 2, 2, 1, 1, 3]
     assert to_codes(np.array([0.0, 0.5, 0.51, 1.0]), 0.0).tolist() == [0, 2, 1, 1]
+    on_the_edge = np.array([0.4, 0.6], np.float32)  # a pair and the same pair turned
+    assert to_codes(on_the_edge, 0.1).tolist() == [2, 2]
     assert count(np.array([0, 0, 1, 3], np.int8)) == {"first": 2, "second": 1, "tie": 0, "unknown": 1}
 
 
@@ -78,18 +81,17 @@ def test_killed_between_any_two_files_it_goes_on(tmp_path, monkeypatch, survivor
         return maybe
 
     for attempt in range(2):  # also twice in a row
-        with monkeypatch.context() as patch:
+        with Shard(tmp_path, ONLY, 3, FACTS) as shard, monkeypatch.context() as patch:
             patch.setattr(shards_module, "write_json", dying(shards_module.write_json))
             patch.setattr(shards_module, "write_array", dying(shards_module.write_array))
             written.clear()
-            with Shard(tmp_path, ONLY, 3, FACTS) as shard:
-                shard.set(np.array([1 + attempt]), np.array([0.0]), 0.0)
-                try:
-                    shard.commit(False, {})
-                except Killed:
-                    pass
-                else:
-                    assert survivors == 3
+            shard.set(np.array([1 + attempt]), np.array([0.0]), 0.0)
+            try:
+                shard.commit(False, {})
+            except Killed:
+                pass
+            else:
+                assert survivors == 3
     with Shard(tmp_path, ONLY, 3, FACTS) as shard:
         wanted = [3 if fresh else 1, *([0, 0] if survivors == 3 else [3, 3])]
         assert shard.codes.tolist() == wanted
@@ -112,6 +114,8 @@ def damage_cases():
     yield f"{stem}.json", Path.unlink, "no record beside"
     yield f"{stem}.json", lambda file: file.write_text('{"facts": '), "damaged"
     yield f"{stem}.json", lambda file: file.write_text("{}"), "damaged"
+    yield f"{stem}.json", lambda file: file.write_text("[]"), "damaged"
+    yield f"{stem}.json", lambda file: file.write_text(file.read_text().replace("{", "[").replace("}", "]")), "damaged"
 
 
 @pytest.mark.parametrize(("name", "damage", "sentence"), list(damage_cases()))
@@ -145,6 +149,15 @@ def test_other_settings_and_other_datasets_are_refused(tmp_path):
     with Shard(tmp_path, Part(0, 3), 4, FACTS | {"num_shards": 3}, ignore_existing=True) as shard:
         shard.commit(False, {})
     assert not list(tmp_path.glob("shard-*-of-00002*"))
+
+
+def test_settings_bind_from_the_moment_a_job_starts_until_it_leaves_nothing(tmp_path):
+    with Shard(tmp_path, Part(0, 2), 4, FACTS | {"num_shards": 2}):
+        with pytest.raises(UserError, match="has backend = 'test', not 'other'"):
+            Shard(tmp_path, Part(1, 2), 4, FACTS | {"num_shards": 2, "backend": "other"})
+        with pytest.raises(UserError, match="shard 0 of 2 of annotation .* is being written"):
+            Shard(tmp_path, Part(0, 3), 4, FACTS | {"num_shards": 3}, ignore_existing=True)
+    Shard(tmp_path, Part(1, 2), 4, FACTS | {"num_shards": 2, "backend": "other"}).close()  # nothing was labelled
 
 
 def hold(folder, ready, done):
@@ -217,6 +230,66 @@ def test_shards_of_other_settings_are_not_merged(tmp_path):
     label(dataset, "mine", 0, 2, of_pair)
     label(dataset, "mine", 1, 2, of_pair)
     assert merge(dataset, "mine", 2, of_pair, FACTS | {"new": 1}, partial=False).missing == [0, 1]
+
+
+def test_a_partial_merge_never_replaces_labels_by_nothing(tmp_path):
+    dataset = PairDataset(write_dataset(tmp_path / "dataset", random_pairs(20)))
+    of_pair = np.arange(20)
+    with pytest.raises(UserError, match="has no shards to merge"):
+        merge(dataset, "mine", 2, of_pair, FACTS, partial=True)
+    for number in (0, 1):
+        label(dataset, "mine", number, 2, of_pair)
+    merge(dataset, "mine", 2, of_pair, FACTS, partial=False)
+    before = dataset.preference("mine").tolist()
+    with pytest.raises(UserError, match="has num_shards = 1, not 2"):
+        merge(dataset, "mine", 2, of_pair, FACTS | {"num_shards": 2}, partial=True)
+    assert dataset.preference("mine").tolist() == before
+
+
+def commit_for_ever(folder, of_pair, ready, done):
+    rows = rows_of(Part(0, 2), of_pair)
+    with Shard(Path(folder), Part(0, 2), len(rows), FACTS) as shard:
+        while not done.is_set():
+            shard.set(np.arange(len(rows)), np.random.default_rng().random(len(rows)), 0.0)
+            shard.commit(True, {})
+            ready.set()
+
+
+def test_a_merge_while_another_job_commits_reads_whole_shards(tmp_path):
+    dataset = PairDataset(write_dataset(tmp_path / "dataset", random_pairs(200)))
+    of_pair = np.arange(200)
+    label(dataset, "mine", 1, 2, of_pair)
+    context = multiprocessing.get_context("spawn")
+    ready, done = context.Event(), context.Event()
+    folder = dataset.path / "preference" / "mine"
+    process = context.Process(target=commit_for_ever, args=(str(folder), of_pair, ready, done))
+    process.start()
+    try:
+        assert ready.wait(30)
+        for _ in range(100):
+            assert merge(dataset, "mine", 2, of_pair, FACTS, partial=False).written
+    finally:
+        done.set()
+        process.join()
+
+
+def test_merged_labels_are_ours_from_the_first_file_on(tmp_path, monkeypatch):
+    dataset = PairDataset(write_dataset(tmp_path / "dataset", random_pairs(20)))
+    label(dataset, "mine", 0, 1, np.arange(20))
+
+    def killed(*_):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(merging_module, "write_array", killed)
+        with pytest.raises(Killed):
+            merge(dataset, "mine", 1, np.arange(20), FACTS, partial=False)
+    check_free(dataset, "mine")
+    assert not is_merged(dataset, "mine", FACTS)
+    merge(dataset, "mine", 1, np.arange(20), FACTS, partial=False)
+    for garbage in ("", "{}", "[]", '{"facts": 3}'):
+        (dataset.path / "preference/mine/merged.json").write_text(garbage)
+        assert not is_merged(dataset, "mine", FACTS)
 
 
 def test_what_others_made_is_never_written_over(tmp_path):

@@ -1,5 +1,6 @@
 """The annotate stage as users run it: with shards, killed, with servers that die, on somebody else's dataset."""
 
+import errno
 import json
 import os
 import signal
@@ -178,7 +179,12 @@ def test_both_orders_are_asked_and_a_liking_for_one_place_is_seen(workdir):
             assert label == truth
     page = (workdir / "annotations" / f"{name}.html").read_text()
     assert "Position bias" in page
-    assert "turn round with the order" in page
+    # "1" to all questions with "#2" in them: these turn round, and what is shown first is always better.
+    questions = {frozenset(pair) for pair in random_pairs(600, events=MANY) if pair[0] != pair[1]}
+    biased = [any("#2" in text for text in pair) for pair in questions]
+    assert f"<b>{len(questions):,}</b><span>questions answered in both orders" in page
+    assert f"<b>{np.mean(biased):.1%}</b><span>turn round with the order" in page
+    assert f"<b>{0.5 + np.mean(biased) / 2:.1%}</b><span>for what is shown first" in page
 
 
 def test_scores_become_soft_labels(workdir):
@@ -220,7 +226,7 @@ def test_what_had_no_verdict_is_unknown_and_asked_again_by_the_next_run(workdir)
 def test_a_server_that_dies_leaves_what_it_answered(workdir, capsys):
     with ChatServer(lambda number, body: "503" if number >= 200 else "") as chat:
         values = {"backend": "server", "server__url": chat.url, "both_orders": 0.0, "server__patience_s": 0.3}
-        with pytest.raises(UserError, match=r"200 answers are kept, and the same command goes on from there"):
+        with pytest.raises(UserError, match=r"\d+ of 600 pairs are labelled, and the same command goes on from there"):
             run(workdir, **values)
         chat.fault = lambda number, body: ""
         chat.asked.clear()
@@ -243,6 +249,71 @@ def test_a_trial_of_the_first_pairs_can_be_extended(workdir):
         assert len(chat.asked) == log_of(workdir, name)["asked"] > trial
 
 
+def test_a_cache_that_cannot_be_written_is_told_before_anything_is_asked(workdir):
+    (workdir / "file").write_text("")
+    with ChatServer() as chat:
+        with pytest.raises(UserError, match="--config.annotate.cache_dir"):
+            run(workdir, backend="server", server__url=chat.url, cache_dir=str(workdir / "file"))
+        assert not chat.asked
+
+
+def test_a_full_disk_under_the_cache_loses_no_answer(workdir, monkeypatch):
+    real, calls = os.fsync, []
+
+    def full(descriptor):
+        if "answers" in os.readlink(f"/proc/self/fd/{descriptor}") and ".jsonl" in os.readlink(
+            f"/proc/self/fd/{descriptor}"
+        ):
+            calls.append(descriptor)
+            if len(calls) >= 3:
+                raise OSError(errno.ENOSPC, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with ChatServer() as chat:
+        values = {"backend": "server", "server__url": chat.url, "both_orders": 0.0, "batch_size": 50}
+        with pytest.raises(UserError, match="cannot write answers .*No space left.*--config.annotate.cache_dir"):
+            run(workdir, **values)
+        monkeypatch.setattr(os, "fsync", real)
+        asked = len(chat.asked)
+        name = run(workdir, **values, cache_dir="")
+        questions = {frozenset(pair) for pair in random_pairs(600, events=MANY) if pair[0] != pair[1]}
+        assert len(chat.asked) <= len(questions) + 8  # those in flight when it stopped
+        assert asked >= 150
+        assert labels(workdir, name) == expected(workdir)
+
+
+def test_two_models_do_not_make_one_annotation(workdir):
+    with ChatServer(lambda number, body: "503" if number >= 200 else "", models=("alpha",)) as chat:
+        values = {"backend": "server", "server__url": chat.url, "server__patience_s": 0.3}
+        with pytest.raises(UserError, match="pairs are labelled"):
+            run(workdir, **values)
+        chat.fault, chat.models = lambda number, body: "", ("beta",)
+        with pytest.raises(UserError, match=r"was begun with the model 'alpha', and this is 'beta' .*custom_name"):
+            run(workdir, **values)
+        with pytest.raises(UserError, match=r"has server.extra = '\{\}', not"):
+            run(workdir, **values, server__extra='{"temperature": 2.0}')
+
+
+def test_what_decides_beside_the_messages_is_part_of_the_dataset(workdir):
+    run(workdir, backend="score")
+    score = np.load(workdir / "dataset/info/score.npy")
+    np.save(workdir / "dataset/info/score.npy", score[:, ::-1])
+    with pytest.raises(UserError, match="has beside ="):
+        run(workdir, backend="score")
+
+
+def test_slow_answers_are_kept_before_the_batch_is_full(workdir, monkeypatch):
+    monkeypatch.setattr(annotate, "COMMIT_EVERY_S", 0.05)
+    commits = []
+    real = annotate.Shard.commit
+    monkeypatch.setattr(annotate.Shard, "commit", lambda *arguments: commits.append(1) or real(*arguments))
+    with ChatServer() as chat:
+        chat.delay_s = 0.01
+        run(workdir, backend="server", server__url=chat.url)
+    assert len(commits) > 3
+
+
 def test_made_anew_on_request(workdir):
     name = run(workdir, custom_name="mine")
     with pytest.raises(UserError, match=r"'mine' has goal = 'defaultgoal', not 'gold': .*ignore_existing=True"):
@@ -254,13 +325,15 @@ def test_made_anew_on_request(workdir):
 
 def test_two_annotations_are_compared(workdir):
     run(workdir, backend="score")
-    name = run(workdir, compare_with="score")
+    run(workdir)
+    name = run(workdir, compare_with="score")  # also afterwards
     page = (workdir / "annotations" / f"{name}.html").read_text()
     same = np.mean(np.array(expected(workdir)) == 1)
     assert "Agreement with score" in page
     assert f"<b>{same:.1%}</b><span>same label</span>" in page
-    with pytest.raises(UserError, match=r"has no annotation 'nobody'; it has lexicon_msg_defaultgoal, score"):
-        run(workdir, compare_with="nobody", custom_name="x")
+    for custom_name in ("", "x"):
+        with pytest.raises(UserError, match=r"has no annotation 'nobody'; it has lexicon_msg_defaultgoal, score"):
+            run(workdir, compare_with="nobody", custom_name=custom_name)
 
 
 def test_nothing_from_the_game_is_html(workdir):
@@ -310,6 +383,31 @@ def test_killed_again_and_again_it_loses_at_most_a_batch(workdir, number):
         questions = len({frozenset(pair) for pair in random_pairs(600, events=MANY) if pair[0] != pair[1]})
         lost = len(chat.asked) - questions
         assert lost <= kills * ((batch if number == signal.SIGKILL else 0) + in_flight)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stopped_at_any_moment_it_stops_and_keeps_what_it_was_answered(workdir, number):
+    rng = np.random.default_rng(number)
+    with ChatServer() as chat:
+        chat.delay_s = 0.01
+        options = ["--config.annotate.backend=server", f"--config.annotate.server.url={chat.url}"]
+        options += ["--config.annotate.server.in_flight=16", "--config.annotate.both_orders=0.0"]
+        for trial in range(8):
+            cache = workdir / f"answers-{trial}"
+            more = (f"--config.annotate.cache_dir={cache}", "--config.annotate.ignore_existing=True")
+            process = start(workdir, *options, *more)
+            before, served = len(chat.asked), chat.verdicts
+            while len(chat.asked) < before + 5 and process.poll() is None:
+                time.sleep(0.002)
+            time.sleep(rng.uniform(0, 0.25))
+            answered = chat.verdicts
+            process.send_signal(number)
+            _, err = process.communicate(timeout=20)
+            assert process.returncode in (128 + number, 0), err  # 0: it was done
+            assert "Traceback" not in err
+            assert "Error" not in err
+            kept = sum(len(file.read_bytes().splitlines()) for file in cache.glob("*/*.jsonl"))
+            assert kept >= answered - served - 16  # those in flight
 
 
 def test_two_jobs_on_one_shard_and_jobs_beside_each_other(launch, workdir):

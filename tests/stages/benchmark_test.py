@@ -5,12 +5,13 @@ import json
 GOAL_ROWS = {
     "env.gymnasium_single", "env.stepper_single", "env.engine_limit", "env.gymnasium_async.16", "env.pool.2x16",
     "env.gymnasium_async.64", "env.pool.2x64", "env.pool_policy.2x16", "env.bytes_per_step", "env.memory_per_game",
-    "env.memory_growth", "collect.steps_per_s",
+    "env.memory_growth", "collect.steps_per_s", "annotate.questions_per_pair", "annotate.overhead.lexicon",
+    "annotate.overhead.reason", "annotate.overhead.score", "annotate.memory",
 }  # fmt: skip
 
 
 def test_every_row_is_measured(launch, tmp_path):
-    brief = ("--config.benchmark.seconds=0.05", "--config.benchmark.repeats=1")
+    brief = ("--config.benchmark.seconds=0.05", "--config.benchmark.repeats=1", "--config.benchmark.pairs=(2000,5000)")
     done = launch("--config=configs/motif.py", f"--workdir={tmp_path}", "--stage=benchmark", *brief, timeout=250)
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "benchmark.json").read_text())

@@ -17,7 +17,12 @@ from conftest import ROOT, worker_processes
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import collect
 
-SMALL = ("--config=configs/quickstart.py", "--config.collect.num_pairs=2000", "--config.env.max_episode_steps=250")
+SMALL = (
+    "--config=configs/quickstart.py",
+    "--stage=collect",
+    "--config.collect.num_pairs=2000",
+    "--config.env.max_episode_steps=250",
+)
 
 
 def facts(workdir) -> dict:

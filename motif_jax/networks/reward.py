@@ -1,0 +1,66 @@
+"""The reward model: what a moment is worth, from its message and, if wished, from more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from motif_jax.networks.encoders import BlstatsEncoder, CropEncoder, GlyphEncoder, MessageEncoder, SmallMessageEncoder
+from motif_jax.networks.layers import Linear
+
+MESSAGE_ENCODERS = {"lt_cnn": MessageEncoder, "lt_cnn_small": SmallMessageEncoder}
+COLUMN, ROW = 0, 1  # places in blstats
+
+
+class RewardModel(nnx.Module):
+    """Encoders side by side, two layers, one number. With the message alone: 306,945 parameters."""
+
+    def __init__(
+        self,
+        message: str = "lt_cnn",
+        blstats: bool = False,
+        crop: bool = False,
+        glyphs: bool = False,
+        *,
+        rngs: nnx.Rngs,
+    ):
+        """Which observations are read.
+
+        Args:
+          message: one of MESSAGE_ENCODERS, or "none".
+          blstats, crop, glyphs: also the bottom line; the map around the hero; the whole map.
+          rngs: of the initialisation.
+        """
+        self.message = MESSAGE_ENCODERS[message](rngs=rngs) if message != "none" else None
+        self.blstats = BlstatsEncoder(rngs=rngs) if blstats else None
+        self.crop = CropEncoder(rngs=rngs) if crop else None
+        self.glyphs = GlyphEncoder(rngs=rngs) if glyphs else None
+        encoders = [encoder for encoder in (self.blstats, self.crop, self.glyphs, self.message) if encoder is not None]
+        features = sum(encoder.FEATURES for encoder in encoders)
+        self.first, self.second = Linear(features, 256, rngs=rngs), Linear(256, 512, rngs=rngs)
+        self.head = Linear(512, 1, rngs=rngs)
+
+    def __call__(self, moment: Mapping[str, jax.Array]) -> jax.Array:
+        """Values of moments.
+
+        Args:
+          moment: `message` [B, W], `vector` [B, 27], `blstats` [B, 27], `glyphs` [B, 21, 79]: those that are read.
+
+        Returns:
+          [B] float32
+        """
+        features = []
+        if self.blstats is not None:
+            features.append(self.blstats(moment["vector"]))
+        if self.crop is not None:
+            place = moment["blstats"].astype(jnp.int32)
+            features.append(self.crop(moment["glyphs"], place[:, COLUMN], place[:, ROW]))
+        if self.glyphs is not None:
+            features.append(self.glyphs(moment["glyphs"]))
+        if self.message is not None:
+            features.append(self.message(moment["message"]))
+        hidden = self.second(jax.nn.relu(self.first(jnp.concatenate(features, -1))))
+        return self.head(jax.nn.relu(hidden))[:, 0]

@@ -1,0 +1,1 @@
+"""From preferences to rewards: loss and training step, data in batches, statistics. Networks come as arguments."""

@@ -1,0 +1,78 @@
+"""Pairs in batches: which captions occur in each, and who shows which.
+
+Messages repeat, so a batch of 1,024 pairs shows perhaps 150 different ones. The network runs on these; what it gives is
+then put where each pair shows it. For models that read more than the message every moment is an item of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = Any  # of NumPy, or of JAX once it is on the devices
+STEP = 16  # numbers of items are rounded up to this, so that few different shapes are compiled
+
+
+class Batches(NamedTuple):
+    """S batches for n devices; every device has K items and b pairs of each. Padded pairs weigh nothing."""
+
+    captions: Array  # [S, n, K] int32: the caption of each item
+    extra: dict[str, Array]  # [S, n, K, ...]: what else the model reads of it
+    shows: Array  # [S, n, b, 2, L] int32: the item that each moment shows
+    target: Array  # [S, n, b] float32: P(second is better)
+    weight: Array  # [S, n, b] float32: 1, or 0 for padding
+
+
+def epoch_order(rows: np.ndarray, seed: int, epoch: int) -> np.ndarray:
+    """The order in which an epoch visits the rows: the same whenever and wherever it is run."""
+    return np.random.default_rng([seed, epoch]).permutation(rows)
+
+
+def make_batches(
+    rows: np.ndarray,
+    ids: np.ndarray,
+    target: np.ndarray,
+    batch_size: int,
+    num_devices: int,
+    extra: Mapping[str, Callable[[np.ndarray], np.ndarray]] | None = None,
+    least_items: int = 0,
+) -> Batches:
+    """Cuts rows into batches.
+
+    Args:
+      rows: of the dataset, in the order of the epoch. [M]
+      ids: the caption of every moment. [N, 2, L]
+      target: P(second is better) of every pair. [N]
+      batch_size: pairs per batch, over all devices.
+      num_devices: n; divides the batch size.
+      extra: by name, what gives the arrays of some rows ([m] -> [m, 2, L, ...]); given, no moments are put together.
+      least_items: K is at least this.
+    """
+    steps = -(-len(rows) // batch_size)
+    flat = np.zeros(steps * batch_size, np.int64)
+    flat[: len(rows)] = rows
+    padded = flat.reshape(steps, num_devices, batch_size // num_devices)
+    weight = (np.arange(padded.size) < len(rows)).astype(np.float32).reshape(padded.shape)
+    shown = np.asarray(ids[flat]).reshape(steps * num_devices, -1)  # [S * n, b * 2 * L]
+    if extra:
+        items, shows = list(shown), np.broadcast_to(np.arange(shown.shape[1], dtype=np.int32), shown.shape)
+    else:
+        distinct = [np.unique(part, return_inverse=True) for part in shown]
+        items, shows = [part for part, _ in distinct], np.stack([inverse for _, inverse in distinct])
+    count = max(least_items, *map(len, items))
+    count += -count % STEP if not extra else 0
+    captions = np.zeros((len(items), count), np.int32)
+    for place, part in zip(captions, items, strict=True):
+        place[: len(part)] = part
+    return Batches(
+        captions.reshape(steps, num_devices, count),
+        {
+            name: get(flat).reshape(steps, num_devices, count, *get(padded[0, 0, :1]).shape[3:])
+            for name, get in (extra or {}).items()
+        },
+        shows.astype(np.int32).reshape(*padded.shape, *ids.shape[1:]),
+        target[padded].astype(np.float32),
+        weight,
+    )

@@ -1,0 +1,90 @@
+"""Learning from preferences: the Bradley-Terry loss with soft labels (Motif, section 2.2), and its training step.
+
+P(second is better) = softmax(r(first), r(second))[1], where r is the mean reward over the steps of a moment
+
+loss = - (1 - p) log P(first is better) - p log P(second is better), p = 0, 1, 1/2 for a tie, or the annotator's own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+import optax
+
+from motif_jax.parallel import total
+from motif_jax.rewards.batches import Batches
+
+Apply = Callable[[Any, Mapping[str, jax.Array]], jax.Array]  # parameters, moments -> [K]
+
+
+class Sums(NamedTuple):
+    """What an epoch adds up, on the device."""
+
+    pairs: jax.Array
+    loss: jax.Array
+    sided: jax.Array  # pairs with a preference
+    right: jax.Array  # of these, those on whose better side the reward agrees
+    broken: jax.Array  # 1 + the first step whose loss or gradient was no number; 0: none
+
+
+class TrainState(NamedTuple):
+    """All that training changes."""
+
+    params: Any
+    optimizer: Any
+    sums: Sums
+
+
+def zero_sums() -> Sums:
+    """Nothing yet."""
+    return Sums(*(jnp.zeros(()) for _ in Sums._fields))
+
+
+def pair_loss(rewards: jax.Array, target: jax.Array) -> jax.Array:
+    """Cross-entropy of each pair.
+
+    Args:
+      rewards: of the moments' steps. [B, 2, L]
+      target: P(second is better). [B]
+
+    Returns:
+      [B]
+    """
+    chex.assert_rank([rewards, target], [3, 1])
+    log_p = jax.nn.log_softmax(rewards.mean(-1), -1)
+    return -(1 - target) * log_p[:, 0] - target * log_p[:, 1]
+
+
+def make_update(apply: Apply, optimizer: optax.GradientTransformation) -> Callable[..., TrainState]:
+    """The training step, for `parallel.map_update`.
+
+    Returns:
+      `update(state, table, step, batches)`: trains on batch `step`. `table` is the text of every caption, [U, W] uint8;
+      `batches` are those of an epoch, with n = 1 here.
+    """
+
+    def update(state: TrainState, table: jax.Array, step: jax.Array, batches: Batches) -> TrainState:
+        batch: Batches = jax.tree.map(lambda array: array[step, 0], batches)
+        moments = batch.extra | {"message": table[batch.captions]}
+        pairs = total(batch.weight.sum())
+
+        def loss_of(params: Any) -> tuple[jax.Array, jax.Array]:
+            rewards = apply(params, moments)[batch.shows]  # [b, 2, L]
+            return (pair_loss(rewards, batch.target) * batch.weight).sum() / pairs, rewards.mean(-1)
+
+        (loss, rewards), gradients = jax.value_and_grad(loss_of, has_aux=True)(state.params)
+        sided = batch.weight * (batch.target != 0.5)
+        right = sided * ((rewards[:, 1] > rewards[:, 0]) == (batch.target > 0.5))
+        loss, gradients, sided, right = total((loss, gradients, sided.sum(), right.sum()))
+        old = state.sums
+        finite = jnp.isfinite(loss) & jnp.isfinite(optax.global_norm(gradients))
+        broken = jnp.where((old.broken == 0) & ~finite, step + 1.0, old.broken)
+        sums = Sums(old.pairs + pairs, old.loss + loss * pairs, old.sided + sided, old.right + right, broken)
+        updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
+        return TrainState(optax.apply_updates(state.params, updates), optimizer_state, sums)
+
+    return update

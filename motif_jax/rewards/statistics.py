@@ -1,0 +1,77 @@
+"""What a reward is like over the data: moments, quantiles, agreement. NumPy, because it is one pass over a table."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+LEVELS = tuple(round(0.05 * number, 2) for number in range(1, 20))
+
+
+class RewardStatistics(NamedTuple):
+    """How a reward is normalised, and where its quantiles lie."""
+
+    mean: float  # over all moments of the training pairs, so weighted by frequency
+    variance: float
+    quantiles: dict[str, float]  # of the normalised reward over the distinct captions, each counted once; by level
+
+    def normalise(self, raw: np.ndarray) -> np.ndarray:
+        """Mean 0 and variance 1 over the data."""
+        return (raw - self.mean) / max(self.variance, 1e-12) ** 0.5
+
+    def quantile(self, level: float) -> float:
+        """The normalised reward below which this share of the distinct captions lies; between levels, in between."""
+        levels = np.array(sorted(map(float, self.quantiles)))
+        return float(np.interp(level, levels, [self.quantiles[f"{known:.2f}"] for known in levels]))
+
+
+def summarise(values: np.ndarray, counts: np.ndarray, decimals: int | None = None) -> RewardStatistics:
+    """Statistics of a table of rewards.
+
+    Args:
+      values: raw reward of each distinct caption (or of each moment, with counts of one). [U]
+      counts: how often it occurs in the training pairs; 0 leaves it out. [U]
+      decimals: quantiles are rounded to this; the published system prints two.
+    """
+    seen = counts > 0
+    values, counts = values[seen].astype(np.float64), counts[seen].astype(np.float64)
+    mean = float(np.average(values, weights=counts))
+    variance = float(np.average((values - mean) ** 2, weights=counts))
+    statistics = RewardStatistics(mean, variance, {})
+    quantiles = np.quantile(statistics.normalise(values), LEVELS)
+    if decimals is not None:
+        quantiles = np.round(quantiles, decimals)
+    return statistics._replace(quantiles={f"{q:.2f}": float(z) for q, z in zip(LEVELS, quantiles, strict=True)})
+
+
+def compare(rewards: np.ndarray, target: np.ndarray) -> dict[str, float]:
+    """How far rewards agree with preferences.
+
+    Args:
+      rewards: mean reward of both moments. [M, 2]
+      target: P(second is better). [M]
+
+    Returns:
+      `loss` over all pairs; `accuracy` over those with a preference, NaN if there are none; `sided`, their number.
+    """
+    difference = (rewards[:, 1] - rewards[:, 0]).astype(np.float64)
+    loss = np.logaddexp(0, -difference) * target + np.logaddexp(0, difference) * (1 - target)
+    sided = target != 0.5
+    right = (difference > 0) == (target > 0.5)
+    return {
+        "loss": float(loss.mean()) if len(loss) else float("nan"),
+        "accuracy": float(right[sided].mean()) if sided.any() else float("nan"),
+        "sided": int(sided.sum()),
+    }
+
+
+def calibration(rewards: np.ndarray, target: np.ndarray, bins: int = 10) -> list[dict[str, Any]]:
+    """Predicted against stated P(second is better), in bins of equal width over the prediction."""
+    predicted = 1 / (1 + np.exp((rewards[:, 0] - rewards[:, 1]).astype(np.float64)))
+    places = np.minimum((predicted * bins).astype(int), bins - 1)
+    return [
+        {"predicted": float(predicted[at].mean()), "stated": float(target[at].mean()), "pairs": int(at.sum())}
+        for at in (places == number for number in range(bins))
+        if at.any()
+    ]

@@ -1,0 +1,106 @@
+"""The published system's reward checkpoints, read and written: names of its state dict against ours.
+
+Reading is safe: torch loads arrays and plain containers only, and refuses anything that would run code.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from motif_jax.structs import UserError
+
+FLAG = "--config.reward.import_from"
+EMBEDDING = "encoder.char_lt.weight"
+CONVOLUTIONS = ("encoder.conv1", *(f"encoder.conv2_6_fc.{index}" for index in (2, 5, 7, 9, 11)))
+LINEARS = {  # ours: theirs
+    ("message", "linears", "0"): "encoder.conv2_6_fc.15",
+    ("first",): "encoder.fc.0",
+    ("second",): "encoder.fc.2",
+    ("head",): "reward_fn.1",
+}
+UNUSED = ("critic_linear.", "action_parameterization.")  # in theirs, and without a use there
+
+Arrays = dict[tuple[str, ...], np.ndarray]  # ours, by path
+
+
+def to_torch(arrays: Mapping[tuple[str, ...], np.ndarray]) -> dict[str, np.ndarray]:
+    """Our parameters under their names and in their layout."""
+    found = {EMBEDDING: arrays["message", "embedding"].copy()}
+    found[EMBEDDING][0] = 0
+    for index, name in enumerate(CONVOLUTIONS):
+        ours = ("message", "convolutions", str(index))
+        found[f"{name}.weight"] = arrays[*ours, "kernel"].transpose(2, 1, 0)  # [k, in, out] -> [out, in, k]
+        found[f"{name}.bias"] = arrays[*ours, "bias"]
+    for path, name in LINEARS.items():
+        found[f"{name}.weight"] = arrays[*path, "kernel"].T
+        found[f"{name}.bias"] = arrays[*path, "bias"]
+    return {name: np.ascontiguousarray(array) for name, array in found.items()}
+
+
+def from_torch(state: Mapping[str, np.ndarray]) -> Arrays:
+    """Their parameters as ours."""
+    state = {name: array for name, array in state.items() if not name.startswith(UNUSED)}
+    try:
+        found: Arrays = {("message", "embedding"): state.pop(EMBEDDING)}
+        for index, name in enumerate(CONVOLUTIONS):
+            ours = ("message", "convolutions", str(index))
+            found[*ours, "kernel"] = state.pop(f"{name}.weight").transpose(2, 1, 0)
+            found[*ours, "bias"] = state.pop(f"{name}.bias")
+        for path, name in LINEARS.items():
+            found[*path, "kernel"] = state.pop(f"{name}.weight").T
+            found[*path, "bias"] = state.pop(f"{name}.bias")
+    except KeyError as error:
+        raise UserError(f"this is no reward that reads messages alone: it has no {error} ({FLAG})") from None
+    if state:
+        raise UserError(f"this reward reads more than messages: it also has {sorted(state)[0]!r} ({FLAG})")
+    return found
+
+
+def read_checkpoint(file: Path) -> tuple[Arrays, dict[str, float]]:
+    """Parameters, and `num_iter`, `reward_mean`, `reward_var`, of a `checkpoint_N.pth`."""
+    torch = _torch()
+    if not file.is_file():
+        raise UserError(f"there is no file {str(file)!r} ({FLAG})")
+    try:
+        whole = torch.load(file, map_location="cpu", weights_only=True)
+        state = {name: tensor.float().numpy() for name, tensor in whole["model"].items()}
+        facts = {name: float(whole[name]) for name in ("num_iter", "reward_mean", "reward_var")}
+    except Exception as error:  # torch raises whatever it likes at files that are none of its own
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"cannot read {str(file)!r} as a PyTorch checkpoint of a reward: {reason} ({FLAG})") from error
+    return from_torch(state), facts
+
+
+def write_checkpoint(file: Path, arrays: Mapping[tuple[str, ...], np.ndarray], mean: float, variance: float) -> None:
+    """A `checkpoint_N.pth` that the published system's own code reads as a reward."""
+    torch = _torch()
+    model = {name: torch.from_numpy(array) for name, array in to_torch(arrays).items()}
+    whole = {"num_iter": 0, "model": model, "optimizer": {}, "reward_mean": torch.tensor(mean)}
+    torch.save(whole | {"reward_var": torch.tensor(variance)}, file)
+
+
+def read_quantiles(file: Path) -> dict[str, float]:
+    """The last row of `train_norm_quantiles.csv`, by level."""
+    try:
+        with open(file, newline="") as lines:
+            rows = [row for row in csv.reader(lines) if row]
+        levels, last = [float(cell) for cell in rows[0]], [float(cell) for cell in rows[-1]]
+        if len(rows) < 2 or len(levels) != len(last):
+            raise ValueError("it has no row of values")
+    except (OSError, ValueError, IndexError) as error:
+        raise UserError(f"cannot read the quantiles in {str(file)!r}: {error} ({FLAG})") from error
+    return {f"{level:.2f}": value for level, value in zip(levels, last, strict=True)}
+
+
+def _torch() -> Any:
+    if importlib.util.find_spec("torch") is None:
+        raise UserError(f"PyTorch checkpoints need PyTorch: pip install torch, its build for CPUs will do ({FLAG})")
+    import torch
+
+    return torch

@@ -1,0 +1,192 @@
+"""Parts of the reward stage: labels and captions together, the model as a function, values, figures."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from flax import nnx
+from ml_collections import ConfigDict
+
+from motif_jax.captions import CaptionTable, decode
+from motif_jax.envs.observations import scale_blstats
+from motif_jax.networks.reward import RewardModel
+from motif_jax.preferences.shards import fingerprint
+from motif_jax.preferences.store import PairDataset
+from motif_jax.rewards import labels
+from motif_jax.rewards.batches import Batches
+from motif_jax.rewards.preference import Apply, TrainState
+from motif_jax.rewards.statistics import RewardStatistics, compare, summarise
+from motif_jax.stages.train_reward import learnt_from
+from motif_jax.structs import UserError
+
+CHUNK = 1024  # captions valued at a time
+PAIRS = 1024  # pairs valued at a time, by models that read more than the message
+Value = Callable[..., jax.Array]
+Extra = dict[str, Callable[[np.ndarray], np.ndarray]]  # what gives the arrays of some rows: [m] -> [m, 2, L, ...]
+
+
+class Data(NamedTuple):
+    """Pairs and their labels."""
+
+    dataset: PairDataset
+    table: CaptionTable
+    ids: np.ndarray  # [N, 2, L]
+    texts: np.ndarray  # [U, W]: the captions, cut where all are zero
+    target: np.ndarray  # [N]: P(second is better), NaN where unknown
+    targets: dict[str, np.ndarray]  # the same of each annotation
+    weights: dict[str, float]
+    fingerprint: str
+    checksum: str
+
+
+def load_data(config: ConfigDict, workdir: Path) -> Data:
+    """The dataset of the workdir with the labels that the config names."""
+    if not (workdir / "dataset").is_dir():
+        raise UserError(f"there is no dataset in {str(workdir)!r} yet: run --stage=collect first (--workdir)")
+    dataset = PairDataset(workdir / "dataset")
+    weights = learnt_from(config)
+    made_of = fingerprint(dataset)
+    targets = {}
+    for name in weights:
+        codes = dataset.preference(name)
+        folder = dataset.path / "preference" / name
+        _check_origin(folder / "merged.json", name, made_of)
+        soft = config.reward.labels == "soft" and (folder / "prob.npy").exists()
+        targets[name] = labels.soft_target(codes, np.load(folder / "prob.npy") if soft else None)
+    target = labels.mix(targets, weights)
+    labels.check_targets(target, ", ".join(weights))
+    table, ids = dataset.captions()
+    width = max(1, int((table.messages != 0).any(0).nonzero()[0].max(initial=0)) + 1)
+    texts = table.messages[:, : width + -width % 8]
+    checksum = hashlib.sha256(target.tobytes()).hexdigest()
+    return Data(dataset, table, np.asarray(ids), texts, target, targets, weights, made_of, checksum)
+
+
+def make_model(options: Mapping[str, Any], seed: int) -> tuple[Apply, Any]:
+    """The model as a function of its parameters and moments; and the parameters it starts with."""
+    graph, params = nnx.split(RewardModel(**options, rngs=nnx.Rngs(seed)), nnx.Param)
+
+    def apply(params: Any, moments: Mapping[str, jax.Array]) -> jax.Array:
+        return nnx.merge(graph, params)(moments)
+
+    return apply, params
+
+
+def extra_observations(dataset: PairDataset, options: Mapping[str, Any]) -> Extra:
+    """What the model reads beside the message."""
+    extra: Extra = {}
+    needs = {"blstats": options["blstats"] or options["crop"], "glyphs": options["crop"] or options["glyphs"]}
+    for key, needed in needs.items():
+        if needed and key not in dataset.data:
+            hint = " (collect it with --config.collect.save_glyphs=True)" if key == "glyphs" else ""
+            raise UserError(
+                f"dataset {str(dataset.path)!r} has no data/{key}.npy, which this reward reads{hint} "
+                "(--config.reward.blstats, .crop, .glyphs)"
+            )
+    if options["blstats"]:
+        extra["vector"] = lambda rows: scale_blstats(dataset.data["blstats"][rows])
+    if options["crop"]:
+        extra["blstats"] = lambda rows: dataset.data["blstats"][rows].astype(np.int32)
+    if options["crop"] or options["glyphs"]:
+        extra["glyphs"] = lambda rows: dataset.data["glyphs"][rows]
+    return extra
+
+
+def make_value(apply: Apply) -> Value:
+    """The model as a compiled function of parameters, texts, captions [K] and what else it reads."""
+    return jax.jit(lambda params, table, ids, more: apply(params, more | {"message": table[ids]}))
+
+
+def value_captions(value: Value, params: Any, table: jax.Array) -> np.ndarray:
+    """The raw reward of every caption. [U, W] -> [U]"""
+    count = table.shape[0]
+    chunk = min(CHUNK, count)
+    ids = np.arange(count + -count % chunk).reshape(-1, chunk) % count
+    return np.concatenate([np.asarray(value(params, table, part, {})) for part in ids])[:count]
+
+
+def value_pairs(value: Value, params: Any, table: jax.Array, data: Data, extra: Extra) -> np.ndarray:
+    """The raw reward of every step of every pair, moment by moment. [N, 2, L]"""
+    count = len(data.ids)
+    chunk = min(PAIRS, count)
+    found = np.empty(data.ids.shape, np.float32)
+    for start in range(0, count, chunk):
+        rows = np.arange(start, start + chunk) % count
+        more = {name: get(rows) for name, get in extra.items()}
+        flat = {name: array.reshape(-1, *array.shape[3:]) for name, array in more.items()}
+        got = np.asarray(value(params, table, data.ids[rows].reshape(-1), flat)).reshape(chunk, *data.ids.shape[1:])
+        found[start : start + chunk] = got[: count - start]
+    return found
+
+
+def make_statistics(
+    values: np.ndarray | None, counts: np.ndarray, rewards: np.ndarray, reference: bool
+) -> RewardStatistics:
+    """Of the captions where the message decides, of the moments elsewhere."""
+    decimals = 2 if reference else None
+    if values is not None:
+        return summarise(values, counts, decimals)
+    flat = rewards.reshape(-1)
+    return summarise(flat, np.ones(len(flat)), decimals)
+
+
+def measure(rewards: np.ndarray, rows: np.ndarray, data: Data, counts: np.ndarray) -> dict[str, Any]:
+    """How far the reward agrees with the annotators and with the score, on some rows.
+
+    Args:
+      rewards: mean over the steps of each moment. [M, 2]
+      rows: of the dataset. [M]
+      counts: how often training shows each caption. [U]
+    """
+    target = data.target[rows]
+    row: dict[str, Any] = compare(rewards, target)
+    unseen = (counts[data.ids[rows]] == 0).any((1, 2))
+    row |= {f"unseen_{name}": value for name, value in compare(rewards[unseen], target[unseen]).items()}
+    if "score" in data.dataset.info:
+        score = data.dataset.info["score"][rows]
+        row["score_accuracy"] = float(np.mean(rewards.argmax(1) == score.argmax(1)))
+    if len(data.targets) > 1:
+        for name, labelled in data.targets.items():
+            row[f"accuracy.{name}"] = compare(rewards, labelled[rows])["accuracy"]
+    return row
+
+
+def train_figures(state: TrainState) -> dict[str, float]:
+    """What the epoch added up; empty before the first."""
+    sums = jax.device_get(state.sums)
+    if not sums.pairs:
+        return {}
+    return {
+        "train_loss": float(sums.loss / sums.pairs),
+        "train_accuracy": float(sums.right / sums.sided) if sums.sided else float("nan"),
+    }
+
+
+def check_finite(state: TrainState, batches: Batches, data: Data, epoch: int) -> None:
+    """Stops at the first step whose loss or gradient was no number."""
+    step = int(state.sums.broken) - 1
+    if step < 0:
+        return
+    shown = [decode(message) for message in data.table.messages[batches.captions[step].reshape(-1)[:5]]]
+    raise UserError(
+        f"the loss is no number any more, first at step {step} of epoch {epoch}, on a batch with the captions "
+        f"{', '.join(map(repr, shown))}, ... (--config.reward.learning_rate)"
+    )
+
+
+def _check_origin(record: Path, name: str, made_of: str) -> None:
+    """Refuses labels of another dataset. Those that others published say nothing about theirs."""
+    if not record.exists():
+        return
+    try:
+        origin = json.loads(record.read_text())["facts"]["dataset"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{str(record)!r} is damaged: {error} ({labels.FLAG})") from error
+    if origin != made_of:
+        raise UserError(f"annotation {name!r} was made of another dataset ({labels.FLAG})")

@@ -1,0 +1,93 @@
+"""Train the reward: a network learns to value moments as the annotator prefers them.
+
+What is here is light, so that a workdir that has its reward is skipped at once; the training is in reward_training.py.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from motif_jax.rewards import labels
+from motif_jax.stages.annotate_setup import label_name
+from motif_jax.structs import UserError
+
+MATERIAL = (
+    "seed",
+    "reward.annotators",
+    "reward.labels",
+    "reward.message",
+    "reward.blstats",
+    "reward.crop",
+    "reward.glyphs",
+    "reward.learning_rate",
+    "reward.batch_size",
+    "reward.validation_share",
+    "reward.import_from",
+)
+MESSAGE_ENCODERS = ("lt_cnn", "lt_cnn_small")
+
+
+def artefacts(workdir: Path) -> list[Path]:
+    """The reward."""
+    return [workdir / "reward"]
+
+
+def shared(config: ConfigDict) -> bool:
+    """No: one job at a time."""
+    return False
+
+
+def is_complete(config: ConfigDict, workdir: Path) -> bool:
+    """Whether the last epoch was written."""
+    try:
+        done = json.loads((workdir / "reward" / "statistics.json").read_text())
+    except (OSError, ValueError):
+        return False
+    names = [] if config.reward.import_from else sorted(learnt_from(config))
+    if sorted(done["annotators"]) != names:
+        raise UserError(
+            f"the reward in {str(workdir)!r} was learnt from {', '.join(done['annotators']) or 'elsewhere'}, not from "
+            f"{', '.join(names) or 'elsewhere'}: choose another --workdir"
+        )
+    return bool(done["epoch"] >= config.reward.num_epochs or done["stopped_early"])
+
+
+def learnt_from(config: ConfigDict) -> dict[str, float]:
+    """Annotations and their weights."""
+    return labels.parse_annotators(config.reward.annotators) or {label_name(config.annotate): 1.0}
+
+
+def check(config: ConfigDict) -> None:
+    """Refuses values that cannot work."""
+    section = config.reward
+    labels.parse_annotators(section.annotators)
+    if section.labels not in ("hard", "soft"):
+        raise UserError(f"labels must be 'hard' or 'soft', not {section.labels!r} (--config.reward.labels)")
+    if section.message not in (*MESSAGE_ENCODERS, "none"):
+        known = ", ".join(MESSAGE_ENCODERS)
+        raise UserError(f"unknown encoder {section.message!r} (--config.reward.message): choose from {known}, none")
+    if section.message == "none" and not (section.blstats or section.crop or section.glyphs):
+        raise UserError(
+            "a reward that reads nothing learns nothing (--config.reward.message, .blstats, .crop, .glyphs)"
+        )
+    for name in ("learning_rate", "batch_size", "num_epochs"):
+        if section[name] <= 0:
+            raise UserError(f"{name} must be positive, not {section[name]} (--config.reward.{name})")
+    if not 0 < section.validation_share < 1:
+        raise UserError(
+            f"validation_share must be between 0 and 1, not {section.validation_share} "
+            "(--config.reward.validation_share)"
+        )
+
+
+def run(config: ConfigDict, workdir: Path) -> None:
+    """Makes `workdir/reward`."""
+    from motif_jax.stages.reward_training import import_published, train
+
+    if config.reward.import_from:
+        import_published(config, workdir / "reward")
+    else:
+        train(config, workdir)

@@ -1,0 +1,129 @@
+"""The reward networks against the published sizes, PyTorch's layers and the plain computation."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from motif_jax.networks.encoders import MessageEncoder, SmallMessageEncoder
+from motif_jax.networks.layers import Conv, Line, pool
+from motif_jax.networks.reward import RewardModel
+
+
+def messages(count: int, longest: int = 256, seed: int = 0) -> np.ndarray:
+    """Random text of every length up to the longest."""
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(32, 127, (count, 256)).astype(np.uint8)
+    lengths = np.linspace(0, longest, count).astype(int)
+    return np.where(np.arange(256) < lengths[:, None], rows, 0).astype(np.uint8)
+
+
+def count(model) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))
+
+
+def test_the_default_has_the_published_number_of_parameters():
+    assert count(RewardModel(rngs=nnx.Rngs(0))) == 306_945
+
+
+def test_the_other_choices_have_theirs():
+    # 256 * 16 + (16 * 7 * 32 + 32) + (32 * 7 * 32 + 32) + (32 * 3 * 32 + 32) + (96 * 32 + 32) + (32 * 32 + 32)
+    small = 4096 + 3616 + 7200 + 3104 + 3104 + 1056
+    hidden = 256 * 512 + 512 + 513
+    assert count(RewardModel("lt_cnn_small", rngs=nnx.Rngs(0))) == small + 32 * 256 + 256 + hidden
+    blstats = 27 * 128 + 128 + 128 * 128 + 128
+    assert count(RewardModel("none", blstats=True, rngs=nnx.Rngs(0))) == blstats + 128 * 256 + 256 + hidden
+    maps = 5976 * 128 + (9 * 128 * 16 + 16) + (9 * 16 * 8 + 8)
+    assert count(RewardModel("none", glyphs=True, rngs=nnx.Rngs(0))) == maps + 960 * 256 + 256 + hidden
+    assert count(RewardModel("none", crop=True, rngs=nnx.Rngs(0))) == maps + 2048 * 256 + 256 + hidden
+
+
+def test_lengths_are_those_of_the_publication():
+    lengths, line = [], Line(jnp.zeros((1, 256, 32)), jnp.zeros(32), 256)
+    encoder = MessageEncoder(rngs=nnx.Rngs(0))
+    for convolution, (_, _, pooled) in zip(encoder.convolutions, encoder.CONVOLUTIONS, strict=True):
+        line = convolution(line)
+        lengths.append(line.length)
+        if pooled:
+            line = pool(line)
+            lengths.append(line.length)
+    assert lengths == [250, 83, 77, 25, 23, 21, 19, 17, 5]
+
+
+@pytest.mark.parametrize("encoder", [MessageEncoder, SmallMessageEncoder])
+@pytest.mark.parametrize("longest", [0, 1, 16, 79, 250])
+def test_skipping_the_zeros_changes_nothing(encoder, longest):
+    model = encoder(rngs=nnx.Rngs(1))
+    text = messages(9, longest)
+
+    def value(model, width):
+        return (model(jnp.asarray(text[:, :width])) ** 2).sum()
+
+    whole, whole_gradient = nnx.value_and_grad(value)(model, 256)
+    for width in sorted({max(longest, 1), longest + 3, 256}):
+        if longest <= width <= 256:
+            short, gradient = nnx.value_and_grad(value)(model, width)
+            np.testing.assert_allclose(short, whole, rtol=1e-5)
+            jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), gradient, whole_gradient)
+
+
+def test_a_line_is_convolved_and_pooled_like_the_sequence_that_it_stands_for():
+    rng = np.random.default_rng(0)
+    conv = Conv(3, 4, 5, rngs=nnx.Rngs(0))
+    for width in (1, 4, 9, 16, 20):
+        x, tail = rng.normal(size=(2, width, 3)).astype(np.float32), rng.normal(size=3).astype(np.float32)
+        line = Line(jnp.asarray(x), jnp.asarray(tail), 20)
+        whole = np.concatenate([x, np.broadcast_to(tail, (2, 20 - width, 3))], 1)
+        kernel, bias = np.asarray(conv.kernel[...]), np.asarray(conv.bias[...])
+        plain = np.stack([np.einsum("bwi,wio->bo", whole[:, t : t + 5], kernel) for t in range(16)], 1) + bias
+        out = conv(line)
+        np.testing.assert_allclose(out.reach(out.length), plain, atol=1e-5)
+        pooled = pool(out)
+        np.testing.assert_allclose(pooled.reach(pooled.length), plain[:, :15].reshape(2, 5, 3, 4).max(2), atol=1e-5)
+
+
+def test_initialisation_is_the_published_one():
+    model = RewardModel(rngs=nnx.Rngs(0))
+    kernel = np.asarray(model.first.kernel[...])  # [128, 256]
+    np.testing.assert_allclose(kernel @ kernel.T, np.eye(128), atol=1e-5)
+    assert not np.asarray(model.first.bias[...]).any()
+    for conv in model.message.convolutions:
+        width, inputs, _ = conv.kernel[...].shape
+        bound = 1 / (inputs * width) ** 0.5
+        for array in (conv.kernel[...], conv.bias[...]):
+            assert 0.9 * bound < np.abs(array).max() <= bound
+    embedding = np.asarray(model.message.embedding[...])
+    assert not embedding[0].any()
+    assert 0.9 < embedding[1:].std() < 1.1
+
+
+def test_nothing_is_learnt_about_what_stands_for_nothing():
+    model = RewardModel(rngs=nnx.Rngs(0))
+    gradient = nnx.grad(lambda model: model({"message": jnp.asarray(messages(4))}).sum())(model)
+    gradient = np.asarray(gradient.message.embedding[...])
+    assert not gradient[0].any()
+    assert gradient[32:127].any()
+
+
+def test_the_crop_is_what_is_around_the_hero():
+    model = RewardModel("none", crop=True, rngs=nnx.Rngs(0))
+    rng = np.random.default_rng(0)
+    glyphs = rng.integers(1, 5000, (1, 21, 79))
+    place = np.zeros((1, 27), np.int64)
+
+    def value(glyphs, column, row):
+        place[0, :2] = column, row
+        return float(model({"glyphs": jnp.asarray(glyphs), "blstats": jnp.asarray(place)})[0])
+
+    here = value(glyphs, 30, 10)
+    moved = np.roll(glyphs, (2, 5), (1, 2))  # all of the window moves, and the hero with it
+    assert value(moved, 35, 12) == pytest.approx(here, abs=1e-6)
+    outside = glyphs.copy()
+    outside[0, :, 50:] = 7
+    assert value(outside, 30, 10) == pytest.approx(here, abs=1e-6)
+    inside = glyphs.copy()
+    inside[0, 10, 31] = 7
+    assert value(inside, 30, 10) != pytest.approx(here, abs=1e-6)
+    assert np.isfinite(value(glyphs, 0, 0))
+    assert np.isfinite(value(glyphs, 78, 20))

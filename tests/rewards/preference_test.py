@@ -1,0 +1,146 @@
+"""The loss and the training step: worked numbers, PyTorch, the plain way, and several devices."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from conftest import ROOT
+from reward_test import messages
+
+from motif_jax.parallel import make_mesh, map_update, replicate, shard
+from motif_jax.rewards.batches import Batches, epoch_order, make_batches
+from motif_jax.rewards.preference import TrainState, make_update, pair_loss, zero_sums
+from motif_jax.stages.reward_setup import make_model
+
+RATE = 0.3
+OPTIONS = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}
+
+
+def test_equal_rewards_cost_ln_2_whatever_the_label():
+    rewards = jnp.full((4, 2, 3), 1.7)
+    np.testing.assert_allclose(pair_loss(rewards, jnp.array([0.0, 1.0, 0.5, 0.3])), np.log(2), rtol=1e-6)
+
+
+def test_worked_numbers():
+    # Means over the steps: first 1, second 2. P(second) = e^2 / (e + e^2) = 1 / (1 + e^-1) = 0.7310586
+    rewards = jnp.array([[[0.0, 2.0], [1.0, 3.0]]] * 4)
+    expected = [-np.log(1 - 0.7310586), -np.log(0.7310586), -(np.log(0.7310586) + np.log(1 - 0.7310586)) / 2]
+    expected.append(-(0.75 * np.log(0.7310586) + 0.25 * np.log(1 - 0.7310586)))
+    np.testing.assert_allclose(pair_loss(rewards, jnp.array([0.0, 1.0, 0.5, 0.75])), expected, rtol=1e-5)
+
+
+def data(pairs: int = 300, captions: int = 40, length: int = 1, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    table = messages(captions, 60)[:, :64]
+    ids = rng.integers(captions, size=(pairs, 2, length)).astype(np.int32)
+    return table, ids, rng.choice([0.0, 0.5, 1.0, 0.8], pairs).astype(np.float32)
+
+
+def train(batches: Batches, table, num_devices: int = 1):
+    """Plain gradient steps: Adam would blow up the rounding of the smallest gradients."""
+    apply, params = make_model(OPTIONS, 0)
+    optimizer = optax.sgd(RATE)
+    mesh = make_mesh(num_devices)
+    update = map_update(make_update(apply, optimizer), mesh, batch_axis=1, num_constants=2)
+    state = replicate(TrainState(params, optimizer.init(params), zero_sums()), mesh)
+    placed, table = shard(batches, mesh, axis=1), replicate(jnp.asarray(table), mesh)
+    for step in range(len(batches.captions)):
+        state = update(state, table, np.int32(step), placed)
+    return jax.device_get(state)
+
+
+def assert_same(one: TrainState, other: TrainState, atol: float = 2e-5) -> None:
+    assert one.sums[0] == other.sums[0]
+    np.testing.assert_allclose(one.sums.loss, other.sums.loss, rtol=1e-5)
+    np.testing.assert_allclose(one.sums.right, other.sums.right, atol=3)  # rewards that are all but equal
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=atol), one.params, other.params)
+
+
+@pytest.mark.parametrize("length", [1, 3])
+def test_once_per_distinct_caption_equals_once_per_moment(length):
+    table, ids, target = data(length=length)
+    rows = epoch_order(np.arange(len(ids)), seed=1, epoch=0)
+    fast = make_batches(rows, ids, target, 64, 1)
+    nothing = {"nothing": lambda rows: np.zeros((len(rows), 2, length), np.float32)}
+    plain = make_batches(rows, ids, target, 64, 1, nothing)
+    assert fast.captions.shape[-1] <= 48 < plain.captions.shape[-1] == 64 * 2 * length
+    # Every moment of every batch shows the caption that the dataset says.
+    for batches in (fast, plain):
+        shown = np.take_along_axis(batches.captions, batches.shows.reshape(*batches.captions.shape[:2], -1), -1)
+        shown = shown.reshape(-1, 2, length)[: len(rows)]
+        np.testing.assert_array_equal(shown, ids[rows])
+        assert batches.weight.sum() == len(rows)
+    assert_same(train(fast, table), train(plain, table))
+
+
+def test_the_last_batch_may_be_short_and_its_padding_counts_nothing():
+    table, ids, target = data(pairs=70)
+    short = train(make_batches(np.arange(70), ids, target, 64, 1), table)
+    assert short.sums.pairs == 70
+    assert short.sums.sided == (target != 0.5).sum()
+
+
+def test_the_order_is_that_of_seed_and_epoch():
+    rows = np.arange(100)
+    assert (epoch_order(rows, 1, 2) == epoch_order(rows, 1, 2)).all()
+    assert (epoch_order(rows, 1, 2) != epoch_order(rows, 1, 3)).any()
+    assert sorted(epoch_order(rows, 1, 2)) == rows.tolist()
+
+
+def test_training_is_that_of_plain_pytorch():
+    pytest.importorskip("torch", reason="needs PyTorch's build for CPUs: bash launch/test.sh installs it where found")
+    import torch
+    import torch_reward
+
+    from motif_jax.api import leaves_by_path
+    from motif_jax.rewards.torch_format import to_torch
+
+    table, ids, target = data()
+    _, params = make_model(OPTIONS, 0)
+    start = {key: np.asarray(array) for key, array in leaves_by_path(params).items()}
+    model = torch_reward.TorchReward(unused_heads=False)
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in to_torch(start).items()})
+    rows = epoch_order(np.arange(len(ids)), 1, 0)
+    text = np.zeros((len(table), 256), np.uint8)
+    text[:, :64] = table
+    cut = [rows[at : at + 64] for at in range(0, len(rows), 64)]
+    losses = torch_reward.train(model, [(text[ids[part, :, 0]], target[part]) for part in cut], RATE)
+    ours = train(make_batches(rows, ids, target, 64, 1), table)
+    # the loss of each batch weighs as many pairs as it has
+    assert float(ours.sums.loss) == pytest.approx(sum(a * len(b) for a, b in zip(losses, cut, strict=True)), rel=1e-5)
+    ends = to_torch({key: np.asarray(array) for key, array in leaves_by_path(ours.params).items()})
+    for name, tensor in model.state_dict().items():
+        np.testing.assert_allclose(ends[name], tensor.numpy(), atol=2e-5, err_msg=name)
+
+
+def test_four_devices_do_what_one_does():
+    code = (
+        "import sys; sys.path[:0] = ['tests', 'tests/networks', 'tests/rewards']\n"
+        "import numpy as np, jax, preference_test as t\n"
+        "from motif_jax.rewards.batches import make_batches\n"
+        "assert jax.device_count() == 4\n"
+        "table, ids, target = t.data()\n"
+        "rows = np.arange(len(ids))\n"
+        "one = t.train(make_batches(rows, ids, target, 64, 1), table)\n"
+        "four = t.train(make_batches(rows, ids, target, 64, 4), table, 4)\n"
+        "t.assert_same(one, four)\n"
+        "print('same')"
+    )
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "same\n", done.stderr
+
+
+def test_the_first_step_that_is_no_number_is_remembered():
+    table, ids, target = data()
+    target[130] = np.nan  # in the third batch of 64
+    state = train(make_batches(np.arange(300), ids, target, 64, 1), table)
+    assert state.sums.broken == 3
+    assert train(make_batches(np.arange(128), ids, target, 64, 1), table).sums.broken == 0

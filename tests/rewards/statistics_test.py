@@ -1,0 +1,52 @@
+"""Statistics of a reward, against the data written out."""
+
+import numpy as np
+import pytest
+
+from motif_jax.rewards.statistics import LEVELS, RewardStatistics, calibration, compare, summarise
+
+pytestmark = pytest.mark.quick
+
+
+def test_moments_weigh_captions_by_frequency_and_quantiles_count_each_once():
+    rng = np.random.default_rng(0)
+    values, counts = rng.normal(3, 2, 50), rng.integers(0, 9, 50)
+    statistics = summarise(values, counts)
+    written_out = np.repeat(values, counts)
+    assert statistics.mean == pytest.approx(written_out.mean())
+    assert statistics.variance == pytest.approx(written_out.var())
+    normalised = (values[counts > 0] - written_out.mean()) / written_out.std()
+    for level in LEVELS:
+        assert statistics.quantiles[f"{level:.2f}"] == pytest.approx(np.quantile(normalised, level))
+        assert statistics.quantile(level) == statistics.quantiles[f"{level:.2f}"]
+    assert list(statistics.quantiles) == [f"{5 * number / 100:.2f}" for number in range(1, 20)]
+    np.testing.assert_allclose(statistics.normalise(values)[counts > 0], normalised)
+
+
+def test_the_published_system_prints_two_decimals():
+    quantiles = summarise(np.array([0.0, 1.0, 5.0]), np.array([1, 1, 1]), decimals=2).quantiles
+    assert all(round(value, 2) == value for value in quantiles.values())
+
+
+def test_between_levels_lies_what_is_between():
+    statistics = RewardStatistics(0.0, 1.0, {f"{level:.2f}": level * 10 for level in LEVELS})
+    assert statistics.quantile(0.525) == pytest.approx(5.25)
+    assert statistics.quantile(0.0) == pytest.approx(0.5)  # the lowest that is known
+
+
+def test_agreement_counts_only_pairs_with_a_preference():
+    rewards = np.array([[0.0, 1.0], [0.0, 1.0], [2.0, 1.0], [5.0, 5.0]])
+    found = compare(rewards, np.array([1.0, 0.0, 0.2, 0.5]))
+    assert (found["accuracy"], found["sided"]) == (pytest.approx(2 / 3), 3)
+    p = 1 / (1 + np.exp(-1))
+    loss = [-np.log(p), -np.log(1 - p), -0.2 * np.log(1 - p) - 0.8 * np.log(p), np.log(2)]
+    assert found["loss"] == pytest.approx(np.mean(loss))
+    assert np.isnan(compare(rewards[3:], np.array([0.5]))["accuracy"])
+
+
+def test_calibration_compares_what_is_predicted_with_what_was_said():
+    rewards = np.array([[0.0, 5.0]] * 4 + [[5.0, 0.0]] * 2)
+    low, high = calibration(rewards, np.array([1, 1, 1, 0.5, 0, 0]))
+    assert (low["stated"], low["pairs"]) == (0.0, 2)
+    assert (high["stated"], high["pairs"]) == (0.875, 4)
+    assert high["predicted"] == pytest.approx(1 / (1 + np.exp(-5)))
