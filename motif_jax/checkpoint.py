@@ -39,7 +39,10 @@ class Checkpoints:
 
     def save(self, step: int, state: Any, facts: dict[str, Any], loss: float) -> None:
         """Starts to write; the next save, or `close`, waits for it."""
-        items = ocp.args.Composite(state=ocp.args.StandardSave(state), facts=ocp.args.JsonSave(facts))
+        # Copies on the host, because the next step may be given the memory of `state`, and because a checkpoint of four
+        # devices must be readable on one. All that is saved is the same on every device.
+        copy = jax.tree.map(np.array, state)
+        items = ocp.args.Composite(state=ocp.args.StandardSave(copy), facts=ocp.args.JsonSave(facts))
         self._manager.save(step, args=items, metrics={"loss": loss})
 
     def steps(self) -> list[int]:

@@ -6,7 +6,7 @@ Everything that comes from a game or a model goes through `esc`.
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 STYLE = """
@@ -93,3 +93,36 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[
 def folded(summary: str, text: str) -> str:
     """Long text that opens on a click."""
     return f"<details><summary>{esc(summary)}</summary><pre>{esc(text)}</pre></details>"
+
+
+def curves(series: Mapping[str, Sequence[tuple[float, float]]], x_name: str, low: float, high: float) -> str:
+    """Lines over a common axis: points (x, y) by name, y between low and high."""
+    colours = ("first", "second", "good", "tie", "unknown")
+    width, height, left, bottom = 640, 220, 44, 24
+    points = [x for line in series.values() for x, _ in line] or [0.0]
+    first, last = min(points), max(max(points), min(points) + 1e-9)
+
+    def place(x: float, y: float) -> str:
+        across = left + (x - first) / (last - first) * (width - left - 8)
+        up = (min(max(y, low), high) - low) / max(high - low, 1e-9)
+        return f"{across:.1f},{height - bottom - up * (height - bottom - 8):.1f}"
+
+    body = []
+    for share in (0.0, 0.5, 1.0):
+        y = low + share * (high - low)
+        from_x, from_y = place(first, y).split(",")
+        body.append(f'<line x1="{from_x}" x2="{width - 8}" y1="{from_y}" y2="{from_y}" stroke="var(--line)"/>')
+        body.append(f'<text x="{left - 6}" y="{float(from_y) + 4}" text-anchor="end">{y:.3g}</text>')
+    body.append(f'<text x="{left}" y="{height - 6}">{first:.3g}</text>')
+    body.append(f'<text x="{width - 8}" y="{height - 6}" text-anchor="end">{esc(x_name)} {last:.3g}</text>')
+    for (_, line), colour in zip(series.items(), colours, strict=False):
+        path = " ".join(place(x, y) for x, y in line if y == y)
+        body.append(f'<polyline points="{path}" fill="none" stroke="var(--{colour})" stroke-width="2.2"/>')
+    legend = "".join(
+        f'<span><i style="background:var(--{colour})"></i>{esc(name)}</span>'
+        for name, colour in zip(series, colours, strict=False)
+    )
+    return (
+        f'<svg viewBox="0 0 {width} {height}" role="img" style="width:100%;max-width:44rem;font-size:11px" '
+        f'fill="var(--soft)">{"".join(body)}</svg><div class="legend">{legend}</div>'
+    )

@@ -51,7 +51,7 @@ def make_batches(
       least_items: K is at least this.
     """
     steps = -(-len(rows) // batch_size)
-    flat = np.zeros(steps * batch_size, np.int64)
+    flat = np.full(steps * batch_size, rows[0], np.int64)  # padded with a row that has a label
     flat[: len(rows)] = rows
     padded = flat.reshape(steps, num_devices, batch_size // num_devices)
     weight = (np.arange(padded.size) < len(rows)).astype(np.float32).reshape(padded.shape)

@@ -27,6 +27,7 @@ from motif_jax.rewards.batches import epoch_order, make_batches
 from motif_jax.rewards.preference import TrainState, make_update, zero_sums
 from motif_jax.rewards.statistics import RewardStatistics
 from motif_jax.rewards.torch_format import read_checkpoint, read_quantiles
+from motif_jax.stages.reward_page import write_page
 from motif_jax.stages.reward_setup import (
     check_finite,
     extra_observations,
@@ -74,27 +75,27 @@ def train(config: ConfigDict, workdir: Path) -> None:
     write_config(folder, config)
     checkpoints = Checkpoints(folder / "checkpoints")
     kept = {"captions": data.table.messages, "counts": counts.astype(np.int32)}
-    epoch, history = 0, []
+    epoch, items, history = 0, 0, []
     if (found := checkpoints.latest({"train": state, **kept})) is not None:
         epoch, whole, facts = found
         if facts["dataset"] != data.fingerprint or facts["target"] != data.checksum:
             raise UserError(f"{str(folder)!r} was trained on other labels: choose another --workdir, or remove it")
-        state, history = whole["train"], facts["history"]
+        state, history, items = whole["train"], facts["history"], facts["items"]
         print(f"train_reward: going on after epoch {epoch}")
 
     # ---- train
     progress = Progress("train_reward", section.num_epochs, "epochs", epoch)
-    fresh, items, started = found is None, 0, time.monotonic()
+    fresh, started = found is None, time.monotonic()
     while True:
+        values = None if extra else value_captions(value, state.params, table)
+        rewards = value_pairs(value, state.params, table, data, extra) if values is None else values[data.ids]
         if fresh:
-            values = None if extra else value_captions(value, state.params, table)
-            rewards = value_pairs(value, state.params, table, data, extra) if values is None else values[data.ids]
             statistics = make_statistics(values, counts, rewards[split.train], section.reference_quantiles)
             row = measure(rewards[split.validation].mean(-1), split.validation, data, counts) | {"epoch": epoch}
             row |= train_figures(state) | {"seconds": round(time.monotonic() - started, 2)}
             history.append(row)
             facts = {"epoch": epoch, "model": options, "history": history, "statistics": statistics._asdict()}
-            facts |= {"dataset": data.fingerprint, "target": data.checksum, "annotators": data.weights}
+            facts |= {"dataset": data.fingerprint, "target": data.checksum, "annotators": data.weights, "items": items}
             checkpoints.save(epoch, {"train": state, **kept}, facts, row["loss"])
         best = min(history, key=lambda row: row["loss"])["epoch"]
         stop = bool(section.early_stop) and epoch - best >= section.early_stop
@@ -103,13 +104,13 @@ def train(config: ConfigDict, workdir: Path) -> None:
         state = state._replace(sums=replicate(zero_sums(), mesh))
         order = epoch_order(split.train, config.seed, epoch)
         batches = make_batches(order, data.ids, data.target, section.batch_size, mesh.size, extra, items)
-        items = batches.captions.shape[-1]  # so that the next epoch is not compiled anew
+        items = batches.captions.shape[-1]  # so that later epochs are not compiled anew, and a resumed one adds alike
         placed = shard(batches, mesh, axis=1)
         for step in range(len(batches.captions)):
             state = update(state, table, np.int32(step), placed)
         check_finite(state, batches, data, epoch)
         epoch, fresh = epoch + 1, True
-        progress.update(epoch, loss=f"{row['loss']:.4f}", accuracy=f"{row['accuracy']:.1%}")
+        progress.update(epoch, loss=f"{history[-1]['loss']:.4f}", accuracy=f"{history[-1]['accuracy']:.1%}")
     progress.close()
     checkpoints.close()
 
@@ -119,13 +120,16 @@ def train(config: ConfigDict, workdir: Path) -> None:
         "best_epoch": best,
         "parameters": sum(array.size for array in jax.tree.leaves(params)),
     }
+    last, chosen = history[-1], split.validation
+    page = write_page(folder, summary, RewardStatistics(**facts["statistics"]), values, data.table.messages, counts,
+                      rewards[chosen].mean(-1), data.target[chosen])  # fmt: skip
     write_json(folder / "statistics.json", summary)
-    last = history[-1]
     print(
         f"train_reward: epoch {epoch}: validation loss {last['loss']:.4f}, accuracy {last['accuracy']:.1%} on "
         f"{last['sided']:,} pairs with a preference; {last['unseen_accuracy']:.1%} on {last['unseen_sided']:,} with a "
         f"caption that training never saw; {len(split.train):,} training pairs in {time.monotonic() - started:.1f} s"
     )
+    print(f"train_reward: checkpoints in {folder / 'checkpoints'}, to look at: {page}")
 
 
 def import_published(config: ConfigDict, folder: Path) -> None:

@@ -85,6 +85,14 @@ def test_the_last_batch_may_be_short_and_its_padding_counts_nothing():
     assert short.sums.sided == (target != 0.5).sum()
 
 
+def test_padding_is_never_a_row_without_a_label():
+    table, ids, target = data(pairs=70)
+    target[0] = np.nan
+    short = train(make_batches(np.arange(1, 70), ids, target, 64, 1), table)
+    assert short.sums.broken == 0
+    assert np.isfinite(short.sums.loss)
+
+
 def test_the_order_is_that_of_seed_and_epoch():
     rows = np.arange(100)
     assert (epoch_order(rows, 1, 2) == epoch_order(rows, 1, 2)).all()

@@ -1,0 +1,133 @@
+"""What a person looks at after training the reward: curves, likes and dislikes, distribution, calibration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from motif_jax.captions import decode
+from motif_jax.files import write_whole
+from motif_jax.pages import columns, curves, esc, page, table, tiles
+from motif_jax.rewards.statistics import RewardStatistics, calibration
+
+SHOWN = 25  # captions at either end
+THRESHOLDS = (0.5, 0.65, 0.8)  # levels below which the agent may be given nothing
+
+
+def write_page(
+    folder: Path,
+    facts: dict[str, Any],
+    statistics: RewardStatistics,
+    values: np.ndarray | None,
+    messages: np.ndarray,
+    counts: np.ndarray,
+    rewards: np.ndarray,
+    target: np.ndarray,
+) -> Path:
+    """Writes `folder/reward.html`.
+
+    Args:
+      folder: workdir/reward.
+      facts: what stands in statistics.json.
+      statistics: of the last epoch.
+      values: raw reward of every caption, where the message decides. [U]
+      messages, counts: the captions, and how often training shows each. [U, 256], [U]
+      rewards, target: of the validation pairs. [M, 2], [M]
+    """
+    last, history = facts["history"][-1], facts["history"]
+    body = [
+        "<h1>The reward</h1>",
+        f'<p class="soft">learnt from {esc(", ".join(facts["annotators"]))} · {facts["parameters"]:,} parameters · '
+        f"epoch {facts['epoch']}</p>",
+        tiles(
+            [
+                (_percent(last["accuracy"]), f"accuracy on {last['sided']:,} unseen pairs with a preference"),
+                (_percent(last["unseen_accuracy"]), f"where training never saw a caption ({last['unseen_sided']:,})"),
+                (_percent(last.get("score_accuracy")), "prefers the moment of the higher score"),
+                (f"{last['loss']:.3f}", "validation loss; 0.693 knows nothing"),
+            ]
+        ),
+        "<h2>Learning</h2>",
+        curves(
+            {
+                "accuracy, validation": [(row["epoch"], row["accuracy"]) for row in history],
+                "captions never seen": [(row["epoch"], row["unseen_accuracy"]) for row in history],
+                "accuracy, training": [
+                    (row["epoch"], row["train_accuracy"]) for row in history if "train_accuracy" in row
+                ],
+            },
+            "epoch",
+            0.0,
+            1.0,
+        ),
+        curves(
+            {
+                "loss, validation": [(row["epoch"], row["loss"]) for row in history],
+                "loss, training": [(row["epoch"], row["train_loss"]) for row in history if "train_loss" in row],
+            },
+            "epoch",
+            0.0,
+            float(max(0.7, *(row["loss"] for row in history))),
+        ),
+    ]
+    agreement = {name.partition(".")[2]: value for name, value in last.items() if name.startswith("accuracy.")}
+    if agreement:
+        rows = [[esc(name), f"{facts['annotators'][name]:.0%}", _percent(value)] for name, value in agreement.items()]
+        body += ["<h2>Agreement with each annotation</h2>", table(("annotation", "weight", "accuracy"), rows, (1, 2))]
+    if values is not None:
+        body += _captions(statistics, statistics.normalise(values), messages, counts)
+    body += ["<h2>Calibration</h2>", _calibration(rewards, target)]
+    path = folder / "reward.html"
+    text = page("The reward", body)
+    write_whole(path, lambda file: file.write(text.encode("utf-8", "replace")))
+    return path
+
+
+def _captions(
+    statistics: RewardStatistics, normalised: np.ndarray, messages: np.ndarray, counts: np.ndarray
+) -> list[str]:
+    """The distribution over distinct captions, and both of its ends."""
+    seen = np.flatnonzero(counts > 0)
+    order = seen[np.argsort(normalised[seen], kind="stable")]
+    known = normalised[seen]
+    low, high = float(known.min()), float(known.max())
+    heights = np.histogram(known, bins=60)[0].tolist()
+    marks = " · ".join(f"{level:.0%} lie below {statistics.quantile(level):.2f}" for level in THRESHOLDS)
+    body = [
+        "<h2>How it is spread</h2>",
+        columns(heights, f"{low:.1f}", f"{(low + high) / 2:.1f}", f"{high:.1f}"),
+        f'<p class="soft">Distinct captions by normalised reward: mean 0, variance 1 over all moments. {marks}.</p>',
+    ]
+    for title, chosen in (("Likes most", order[::-1][:SHOWN]), ("Likes least", order[:SHOWN])):
+        rows = [
+            [
+                f"{normalised[at]:.2f}",
+                f"<code>{esc(decode(messages[at])) or '<i>(nothing)</i>'}</code>",
+                f"{counts[at]:,}",
+            ]
+            for at in chosen.tolist()
+        ]
+        body += [f"<h2>{title}</h2>", table(("reward", "caption", "times"), rows, numbers=(0, 2))]
+    common = seen[np.argsort(-counts[seen], kind="stable")[:SHOWN]]
+    rows = [
+        [f"{counts[at]:,}", f"<code>{esc(decode(messages[at])) or '<i>(nothing)</i>'}</code>", f"{normalised[at]:.2f}"]
+        for at in common.tolist()
+    ]
+    return [*body, "<h2>Sees most</h2>", table(("times", "caption", "reward"), rows, numbers=(0, 2))]
+
+
+def _calibration(rewards: np.ndarray, target: np.ndarray) -> str:
+    bins = calibration(rewards, target)
+    rows = [[f"{row['predicted']:.2f}", f"{row['stated']:.2f}", f"{row['pairs']:,}"] for row in bins]
+    lines = {
+        "what was preferred": [(row["predicted"], row["stated"]) for row in bins],
+        "perfect": [(0.0, 0.0), (1.0, 1.0)],
+    }
+    words = ("predicted P(second is better)", "stated by the annotator", "pairs")
+    return curves(lines, "predicted P(second is better)", 0.0, 1.0) + table(words, rows, numbers=(0, 1, 2))
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None or value != value else f"{value:.1%}"

@@ -1,0 +1,303 @@
+"""The reward stage as users run it: killed, resumed, on several devices, with labels that teach nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from conftest import ROOT, get_config
+from small_dataset import EVENTS, random_pairs, write_dataset
+
+from motif_jax import load_reward
+from motif_jax.api import leaves_by_path
+from motif_jax.captions import encode
+from motif_jax.checkpoint import Checkpoints
+from motif_jax.preferences.store import PairDataset
+from motif_jax.stages import annotate, train_reward
+from motif_jax.structs import UserError
+
+MANY = tuple(f"{event} #{number}" for number in range(6) for event in EVENTS)
+STAGE = ("--config=configs/quickstart.py", "--stage=train_reward")
+
+
+def settings(**values):
+    config = get_config("quickstart.py")
+    config.reward.update(batch_size=128, learning_rate=1e-3, num_epochs=3, message="lt_cnn_small")
+    config.update_from_flattened_dict(values)
+    return config
+
+
+def make_workdir(path, count: int = 1500, **dataset):
+    write_dataset(path / "dataset", random_pairs(count, events=MANY, **dataset))
+    annotate.run(settings(), path)
+    return path
+
+
+def run(workdir, **values):
+    config = settings(**{f"reward.{name}": value for name, value in values.items()})
+    train_reward.check(config)
+    if not train_reward.is_complete(config, workdir):
+        train_reward.run(config, workdir)
+    return json.loads((workdir / "reward/statistics.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A reward of a few epochs."""
+    workdir = make_workdir(tmp_path_factory.mktemp("trained"))
+    run(workdir, num_epochs=8, learning_rate=3e-3)
+    return workdir
+
+
+def test_it_learns_what_the_annotator_prefers(trained):
+    facts = json.loads((trained / "reward/statistics.json").read_text())
+    first, last = facts["history"][0], facts["history"][-1]
+    assert first["loss"] == pytest.approx(np.log(2), abs=0.01)
+    assert last["accuracy"] > 0.95
+    assert last["loss"] < 0.6 * first["loss"]
+    reward = load_reward(trained)
+    kill, wall, death = reward(["You kill the newt! #1", "It's a wall. #2", "You die... #3"]).raw
+    assert kill > wall > death
+
+
+def test_the_reward_reloads_alone_and_says_what_was_written(trained, tmp_path):
+    reward = load_reward(trained)
+    assert reward.facts["epoch"] == 8
+    facts = json.loads((trained / "reward/statistics.json").read_text())
+    assert reward.statistics._asdict() == facts["statistics"]
+    # Texts, messages as NLE gives them, and the table agree.
+    texts = [*EVENTS, "never seen before", "x" * 300]
+    raw, normalised = reward(texts)
+    np.testing.assert_allclose(reward(np.stack([encode(text) for text in texts])).raw, raw, atol=1e-6)
+    np.testing.assert_allclose(normalised, (raw - reward.statistics.mean) / reward.statistics.variance**0.5, rtol=1e-5)
+    table = reward.table()
+    np.testing.assert_allclose(reward(reward.captions).raw, table.raw, atol=1e-5)
+    assert reward([]).raw.shape == (0,)
+    top, bottom = reward.top(5), reward.bottom(5)
+    assert top[0].value == pytest.approx(table.normalised[reward.counts > 0].max())
+    assert bottom[0].value == pytest.approx(table.normalised[reward.counts > 0].min())
+    assert top[0].value > top[-1].value > bottom[-1].value > bottom[0].value
+    # Statistics: over all moments of the training pairs.
+    written_out = np.repeat(table.raw.astype(np.float64), reward.counts)
+    assert reward.statistics.mean == pytest.approx(written_out.mean(), rel=1e-4)
+    assert reward.statistics.variance == pytest.approx(written_out.var(), rel=1e-4)
+    assert len(written_out) == 2 * round(0.8 * 1500)
+    best = load_reward(trained / "reward", "best")
+    assert best.facts["epoch"] == facts["best_epoch"]
+    with pytest.raises(UserError, match="has no epoch 77; it has"):
+        load_reward(trained, "77")
+    with pytest.raises(UserError, match="there is no reward in"):
+        load_reward(tmp_path)
+
+
+def test_the_page_shows_what_it_likes(trained):
+    page = (trained / "reward/reward.html").read_text()
+    for words in ("Likes most", "Likes least", "Calibration", "accuracy, validation", "You kill the newt!"):
+        assert words in page
+    assert page.index("You kill the newt!") < page.index("Likes least")
+
+
+def params_of(workdir):
+    checkpoints = Checkpoints(workdir / "reward/checkpoints")
+    try:
+        step = checkpoints.steps()[-1]
+        return step, leaves_by_path(checkpoints.raw(step)["train"])
+    finally:
+        checkpoints.close()
+
+
+def assert_equal_to_the_bit(one, other) -> None:
+    assert one[0] == other[0]
+    assert one[1].keys() == other[1].keys()
+    for name in one[1]:
+        np.testing.assert_array_equal(one[1][name], other[1][name], err_msg=str(name))
+
+
+def test_in_two_runs_it_ends_as_in_one_to_the_bit(tmp_path):
+    for name, epochs in (("whole", (4,)), ("parts", (1, 2, 4))):
+        workdir = make_workdir(tmp_path / name, 700)
+        for number in epochs:
+            facts = run(workdir, num_epochs=number)
+        assert [row["epoch"] for row in facts["history"]] == [0, 1, 2, 3, 4]
+    assert_equal_to_the_bit(params_of(tmp_path / "whole"), params_of(tmp_path / "parts"))
+
+
+def test_killed_at_any_moment_it_goes_on_to_the_same_end(tmp_path):
+    options = ["--config.reward.batch_size=64", "--config.reward.num_epochs=6", "--config.reward.message=lt_cnn_small"]
+    for name in ("straight", "killed"):
+        make_workdir(tmp_path / name, 2000)
+    command = [sys.executable, "-m", "motif_jax.launch", *STAGE, *options]
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+    subprocess.run([*command, f"--workdir={tmp_path / 'straight'}"], cwd=ROOT, env=environment, check=True)
+    kills, rng = 0, np.random.default_rng(0)
+    while True:
+        before = len(list((tmp_path / "killed/reward/checkpoints").glob("[0-9]")))
+        process = subprocess.Popen([*command, f"--workdir={tmp_path / 'killed'}"], cwd=ROOT, env=environment)
+        folder, seen = tmp_path / "killed/reward/checkpoints", set()
+        while process.poll() is None and kills < 4:
+            seen |= {file.name for file in folder.glob("*")}
+            if len(seen) > before + 1:  # it has begun to write one
+                time.sleep(rng.uniform(0, 0.3))
+                process.send_signal((signal.SIGKILL, signal.SIGTERM)[kills % 2])
+                break
+            time.sleep(0.005)
+        code = process.wait()
+        if code == 0:
+            break
+        assert code == (-9, 143)[kills % 2]
+        kills += 1
+    assert kills >= 2
+    assert_equal_to_the_bit(params_of(tmp_path / "straight"), params_of(tmp_path / "killed"))
+
+
+def test_a_torn_checkpoint_is_passed_over(tmp_path):
+    workdir = make_workdir(tmp_path, 700)
+    run(workdir, num_epochs=2)
+    for file in (workdir / "reward/checkpoints/2/state").rglob("*"):
+        if file.is_file():
+            file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    with pytest.warns(UserWarning, match="checkpoint 2 in .* cannot be read"):
+        facts = run(workdir, num_epochs=3)
+    assert facts["history"][-1]["epoch"] == 3
+
+
+def test_four_devices_learn_what_one_learns(tmp_path):
+    ends = {}
+    for devices in (1, 4):
+        workdir = make_workdir(tmp_path / str(devices), 700)
+        environment = os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+        options = [
+            "--config.reward.batch_size=128",
+            "--config.reward.num_epochs=2",
+            "--config.reward.message=lt_cnn_small",
+        ]
+        command = [sys.executable, "-m", "motif_jax.launch", *STAGE, f"--workdir={workdir}", *options]
+        subprocess.run(command, cwd=ROOT, env=environment | {"JAX_PLATFORMS": "cpu"}, check=True)
+        ends[devices] = load_reward(workdir).table().raw
+    np.testing.assert_allclose(ends[1], ends[4], atol=2e-3)
+
+
+def test_segments_mixtures_soft_labels_and_early_stop(tmp_path):
+    rng = np.random.default_rng(0)
+    moments = rng.integers(len(EVENTS), size=(800, 2, 3))
+    write_dataset(tmp_path / "dataset", [[[EVENTS[n] for n in moment] for moment in pair] for pair in moments])
+    annotate.run(settings(), tmp_path)
+    annotate.run(settings(**{"annotate.backend": "random"}), tmp_path)
+    mixed = {"annotators": "lexicon_msg_defaultgoal:3,random:1", "labels": "soft", "learning_rate": 3e-3}
+    facts = run(tmp_path, num_epochs=30, early_stop=2, **mixed)
+    last = facts["history"][-1]
+    assert facts["stopped_early"]
+    assert last["epoch"] == facts["best_epoch"] + 2 < 30
+    assert last["accuracy.lexicon_msg_defaultgoal"] > 0.8 > last["accuracy.random"]
+    assert facts["annotators"] == {"lexicon_msg_defaultgoal": 0.75, "random": 0.25}
+
+
+def test_the_bottom_line_can_be_read_too(tmp_path):
+    workdir = make_workdir(tmp_path, 300)
+    facts = run(workdir, blstats=True, num_epochs=1)
+    assert facts["parameters"] > 100_000
+    reward = load_reward(workdir)
+    assert not reward.reads_only_messages
+    raw = reward(["You die..."] * 2, vector=np.stack([np.zeros(27), np.ones(27)]).astype(np.float32)).raw
+    assert raw[0] != raw[1]
+    # Every moment by itself: the same as in the training's own pass.
+    vector = np.zeros((3, 27), np.float32)
+    assert reward(["a", "b", "c"], vector=vector).raw.shape == (3,)
+
+
+def test_the_published_annotations_can_be_learnt_from(tmp_path):
+    write_dataset(tmp_path / "dataset", random_pairs(300))
+    (tmp_path / "dataset/preference").mkdir()
+    codes = np.random.default_rng(0).integers(4, size=300).astype(np.int8)  # unknown ones are dropped
+    np.save(tmp_path / "dataset/preference/llama70b_msg_defaultgoal_default.npy", codes)
+    facts = run(tmp_path, annotators="llama70b_msg_defaultgoal_default", num_epochs=1)
+    assert facts["history"][-1]["sided"] == pytest.approx(0.2 * (codes < 2).sum(), abs=12)
+
+
+# ---- bad input
+
+
+def label(workdir, name, codes):
+    (workdir / "dataset/preference").mkdir(exist_ok=True)
+    np.save(workdir / "dataset/preference" / f"{name}.npy", np.asarray(codes, np.int8))
+
+
+@pytest.mark.parametrize(
+    ("codes", "sentence"),
+    [
+        ([3] * 300, "no pair has a label that is known in annotation 'mine'"),
+        ([2] * 300, "all 300 labels are ties"),
+        ([0] * 150 + [2] * 150, "all 150 preferences are for the first moment"),
+        ([1] * 299, r"has shape \(299,\), where \(300,\) fits"),
+        ([0, 1] + [3] * 298, "2 labelled pairs are too few"),
+        ([7] * 300, "must hold int8 codes 0 to 3"),
+    ],
+)
+def test_labels_that_teach_nothing_are_refused(tmp_path, codes, sentence):
+    write_dataset(tmp_path / "dataset", random_pairs(300))
+    label(tmp_path, "mine", codes)
+    with pytest.raises(UserError, match=sentence):
+        run(tmp_path, annotators="mine")
+    assert not (tmp_path / "reward/statistics.json").exists()
+
+
+def test_other_bad_input_is_one_sentence(tmp_path):
+    with pytest.raises(UserError, match="no dataset in .* yet"):
+        run(tmp_path)
+    write_dataset(tmp_path / "dataset", random_pairs(300))
+    with pytest.raises(UserError, match="has no annotation 'lexicon_msg_defaultgoal'; it has none"):
+        run(tmp_path)
+    annotate.run(settings(), tmp_path)
+    with pytest.raises(UserError, match="has no annotation 'mine'; it has lexicon_msg_defaultgoal"):
+        run(tmp_path, annotators="mine")
+    for values, sentence in (
+        ({"labels": "medium"}, "labels must be 'hard' or 'soft'"),
+        ({"message": "gpt"}, "unknown encoder 'gpt' .*lt_cnn, lt_cnn_small, none"),
+        ({"message": "none"}, "reads nothing learns nothing"),
+        ({"batch_size": 0}, "batch_size must be positive"),
+        ({"validation_share": 1.0}, "validation_share must be between 0 and 1"),
+        ({"glyphs": True}, "has no data/glyphs.npy, which this reward reads"),
+        ({"import_from": "/nowhere.pth"}, "there is no file '/nowhere.pth'|PyTorch checkpoints need PyTorch"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            run(tmp_path, **values)
+    assert PairDataset(tmp_path / "dataset").preference_names() == ["lexicon_msg_defaultgoal"]
+
+
+def test_labels_of_another_dataset_are_refused(tmp_path):
+    make_workdir(tmp_path / "one", 300)
+    write_dataset(tmp_path / "two/dataset", random_pairs(300, seed=5))
+    (tmp_path / "one/dataset/preference").rename(tmp_path / "two/dataset/preference")
+    with pytest.raises(UserError, match="was made of another dataset"):
+        run(tmp_path / "two")
+
+
+def test_a_reward_of_other_labels_is_not_gone_on_with(tmp_path):
+    workdir = make_workdir(tmp_path, 300)
+    run(workdir, num_epochs=1)
+    annotate.run(settings(**{"annotate.goal": "gold"}), workdir)
+    config = settings(**{"annotate.goal": "gold", "reward.num_epochs": 2})
+    with pytest.raises(UserError, match="was learnt from lexicon_msg_defaultgoal, not from lexicon_msg_gold"):
+        train_reward.is_complete(config, workdir)
+
+
+def test_a_checkpoint_of_another_architecture_is_refused(trained, tmp_path):
+    from motif_jax.api import rebuild
+    from motif_jax.stages.reward_setup import make_model
+
+    small = leaves_by_path(load_reward(trained).params)
+    _, like = make_model({"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}, 0)
+    with pytest.raises(UserError, match="is of another architecture: .* where .* is due"):
+        rebuild(like, small, tmp_path)
+    with pytest.raises(UserError, match="another architecture: it also has more"):
+        rebuild(like, leaves_by_path(like) | {("more",): np.zeros(1)}, tmp_path)
+
+
+def test_a_loss_that_is_no_number_stops_with_step_and_captions(tmp_path):
+    workdir = make_workdir(tmp_path, 700)
+    with pytest.raises(UserError, match=r"no number any more, first at step \d+ of epoch \d+, on a batch with .*#"):
+        run(workdir, learning_rate=1e30)
