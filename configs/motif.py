@@ -50,6 +50,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.collect.segment_length = 1  # steps per moment
     config.collect.keep_empty = 1.0  # share of the moments without any message that is kept
     config.collect.save_screen = False  # also tty_chars and tty_colors, 7.7 kB per pair and step
+    config.collect.save_glyphs = False  # also the map of glyphs, 6.6 kB per pair and step, for rewards that read it
     config.collect.num_workers = usable_cores()  # 0: play in this process, for debugging
     config.collect.games_per_worker = 4
     config.collect.rollout_length = 128  # steps that a worker hands over at a time
@@ -121,7 +122,7 @@ def get_config(argument: str = "score") -> ConfigDict:
 
     # ---- measuring this machine
     config.benchmark = ConfigDict()
-    config.benchmark.parts = ("env", "annotation")
+    config.benchmark.parts = ("env", "annotation", "reward")
     config.benchmark.pairs = (10_000, 50_000, 200_000)  # sizes of the datasets
     config.benchmark.seconds = 2.0  # per measurement
     config.benchmark.repeats = 3  # of which the median is reported

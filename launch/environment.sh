@@ -48,6 +48,16 @@ install() {
   printf '%s' "$wanted" > "$stamp"
 }
 
+# install_torch: PyTorch's build for CPUs, that some tests compare with, if pip finds one; elsewhere these are skipped.
+install_torch() {
+  if python -c 'import torch' 2>/dev/null || [ -e "$VIRTUAL_ENV/.no_torch" ]; then return; fi
+  say "installing PyTorch for the CPU, if there is one"
+  if ! python -m pip install --disable-pip-version-check --quiet "torch==2.13.0+cpu"; then
+    say "there is none (PIP_EXTRA_INDEX_URL can name its index): tests that compare with it are skipped"
+    touch "$VIRTUAL_ENV/.no_torch"
+  fi
+}
+
 # install_vllm: installs vLLM for the CPU with everything pinned, and this project beside it, unless that has been done.
 install_vllm() {
   local stamp wanted

@@ -8,10 +8,13 @@
 #
 # Environment variables PYTHON and VENV choose another Python: see environment.sh.
 arguments=()
-with_vllm=
+with_vllm='' quick=''
 for argument in "$@"; do
   case $argument in
-    --quick) arguments+=(-m quick) ;;
+    --quick)
+      quick=1
+      arguments+=(-m quick)
+      ;;
     --with-vllm) with_vllm=1 ;;
     *) arguments+=("$argument") ;;
   esac
@@ -29,6 +32,7 @@ fi
 
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 install dev
+if [ -z "$quick" ]; then install_torch; fi
 say "ruff"
 ruff check .
 ruff format --check .

@@ -32,7 +32,7 @@ def shard(tree: Tree, mesh: Mesh, axis: int = 0) -> Tree:
     return jax.device_put(tree, NamedSharding(mesh, P(*[None] * axis, AXIS)))
 
 
-def map_update(update: Callable[..., Any], mesh: Mesh, batch_axis: int, num_constants: int = 0) -> Callable[..., Any]:
+def map_update(update: Callable[..., Any], mesh: Mesh, batch_axis: int, num_constants: int = 0) -> Any:
     """Compiles `update(state, *constants, batch) -> state` over all devices; the state is given away.
 
     Args:

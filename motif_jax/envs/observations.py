@@ -47,7 +47,7 @@ OBSERVATIONS = {
     "glyphs": ArraySpec((21, 79), "int16"),
 }
 EVENTS = {f"event_{key}": OBSERVATIONS[key] for key in ("blstats", "message", "message_count")}
-EVENTS |= {f"event_{key}": OBSERVATIONS[key] for key in ("tty_chars", "tty_colors")}
+EVENTS |= {f"event_{key}": OBSERVATIONS[key] for key in ("tty_chars", "tty_colors", "glyphs")}
 
 EVENT_COUNT = "event_message_count"
 

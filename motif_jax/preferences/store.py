@@ -1,7 +1,7 @@
 """Opening a dataset of pairs: ours or the published one, checked before anything is made of it.
 
 data/message.npy [N, 2, L, 256] uint8      data/blstats.npy [N, 2, L, 27] integers     data/rewards.npy [N, 2, L]
-data/tty_chars.npy, tty_colors.npy [N, 2, L, 24, 80]                                   (those that are there)
+data/tty_chars.npy, tty_colors.npy [N, 2, L, 24, 80]   data/glyphs.npy [N, 2, L, 21, 79]   (those that are there)
 info/score.npy, turns.npy, experience_level.npy, character.npy, ... [N, 2]             (those that are there)
 preference/<name>.npy [N] int8: 0 first, 1 second, 2 tie, 3 unknown
 index/captions.npy [U, 256], counts.npy [U], caption_id.npy [N, 2, L] int32            (made when missing)
@@ -30,6 +30,7 @@ DATA = {
     "rewards": ((), "iuf"),
     "tty_chars": ((24, 80), "u"),
     "tty_colors": ((24, 80), "iu"),
+    "glyphs": ((21, 79), "iu"),
 }
 INFO_KINDS = {"character": "US"}  # every other info array is numeric
 

@@ -27,6 +27,7 @@ DATA_SPECS = {
     "rewards": ArraySpec((), "float32"),
     "tty_chars": ArraySpec((24, 80), "uint8"),
     "tty_colors": ArraySpec((24, 80), "int8"),
+    "glyphs": ArraySpec((21, 79), "int16"),
 }
 INFO = ("score", "turns", "experience_level", "max_depth", "steps", "episode")
 SPARE_BYTES = 64 * 2**20  # to leave free on the disk

@@ -20,7 +20,11 @@ from motif_jax.files import write_json
 from motif_jax.structs import UserError
 
 MATERIAL = ()
-PARTS = {"env": "motif_jax.stages.measure_env", "annotation": "motif_jax.stages.measure_annotation"}
+PARTS = {
+    "env": "motif_jax.stages.measure_env",
+    "annotation": "motif_jax.stages.measure_annotation",
+    "reward": "motif_jax.stages.measure_reward",
+}
 
 
 class Row(NamedTuple):

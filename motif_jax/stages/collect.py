@@ -38,6 +38,7 @@ MATERIAL = (
     "collect.segment_length",
     "collect.keep_empty",
     "collect.save_screen",
+    "collect.save_glyphs",
 )
 MAX_WAITING_BYTES = 512 * 2**20  # of finished episodes that wait for an earlier one
 STEPS_WITHOUT_A_MOMENT = 2_000_000  # after which something must be wrong
@@ -73,6 +74,8 @@ def run(config: ConfigDict, workdir: Path) -> None:
     keys = ["message", "blstats"]
     if config.collect.save_screen:
         keys += ["tty_chars", "tty_colors"]
+    if config.collect.save_glyphs:
+        keys.append("glyphs")
     observations = tuple(f"event_{key}" for key in keys)
 
     # ---- what was already recorded

@@ -92,7 +92,9 @@ class Instant:
 def collect_pairs(config: ConfigDict, folder: Path, pairs: int) -> None:
     """A dataset of the default mixture of players."""
     config = config.copy_and_resolve_references()
-    config.collect.update({"num_pairs": pairs, "dataset": "", "segment_length": 1, "save_screen": False})
+    config.collect.update(
+        {"num_pairs": pairs, "dataset": "", "segment_length": 1, "save_screen": False, "save_glyphs": False}
+    )
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with contextlib.redirect_stdout(io.StringIO()):

@@ -143,7 +143,7 @@ def collect_rate(config: ConfigDict, workdir: Path) -> float:
     """Steps per second of the collect stage, from its start to the finished dataset."""
     config = config.copy_and_resolve_references()
     config.collect.update({"collector": "random", "num_pairs": 100_000, "keep_empty": 1.0, "dataset": ""})
-    config.collect.update({"segment_length": 1, "save_screen": False, "num_workers": WORKERS})
+    config.collect.update({"segment_length": 1, "save_screen": False, "save_glyphs": False, "num_workers": WORKERS})
     with tempfile.TemporaryDirectory(dir=workdir) as folder:
         start = time.perf_counter()
         collect.run(config, Path(folder))
