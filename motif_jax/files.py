@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,8 +27,14 @@ def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes `value` for people and programs alike."""
-    text = json.dumps(value, indent=2, sort_keys=True, default=_plain) + "\n"
+    """Writes `value` for people and programs alike. What is no number becomes null: JSON knows no NaN."""
+    text = json.dumps(_finite(value), indent=2, sort_keys=True, default=_plain, allow_nan=False) + "\n"
+    write_whole(path, lambda file: file.write(text.encode()))
+
+
+def write_lines(path: Path, rows: Iterable[Any]) -> None:
+    """Writes one line of JSON per row."""
+    text = "".join(json.dumps(_finite(row), default=_plain, allow_nan=False) + "\n" for row in rows)
     write_whole(path, lambda file: file.write(text.encode()))
 
 
@@ -40,6 +46,16 @@ def write_config(directory: Path, config: Any) -> None:
 def write_array(path: Path, array: np.ndarray) -> None:
     """Writes a `.npy` file."""
     write_whole(path, lambda file: np.save(file, array, allow_pickle=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float | np.floating) and not np.isfinite(value):
+        return None
+    return value
 
 
 def _plain(value: Any) -> Any:

@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 from motif_jax.api import rebuild
 from motif_jax.captions import WIDTH
 from motif_jax.checkpoint import Checkpoints
-from motif_jax.files import write_config, write_json
+from motif_jax.files import write_config, write_json, write_lines
 from motif_jax.metrics import Progress
 from motif_jax.parallel import make_mesh, map_update, replicate, shard
 from motif_jax.rewards import labels
@@ -94,6 +94,7 @@ def train(config: ConfigDict, workdir: Path) -> None:
             row = measure(rewards[split.validation].mean(-1), split.validation, data, counts) | {"epoch": epoch}
             row |= train_figures(state) | {"seconds": round(time.monotonic() - started, 2)}
             history.append(row)
+            write_lines(folder / "metrics.jsonl", history)
             facts = {"epoch": epoch, "model": options, "history": history, "statistics": statistics._asdict()}
             facts |= {"dataset": data.fingerprint, "target": data.checksum, "annotators": data.weights, "items": items}
             checkpoints.save(epoch, {"train": state, **kept}, facts, row["loss"])
@@ -124,10 +125,11 @@ def train(config: ConfigDict, workdir: Path) -> None:
     page = write_page(folder, summary, RewardStatistics(**facts["statistics"]), values, data.table.messages, counts,
                       rewards[chosen].mean(-1), data.target[chosen])  # fmt: skip
     write_json(folder / "statistics.json", summary)
+    unseen = f"; {last['unseen_accuracy']:.1%} on {last['unseen_sided']:,} with a caption that training never saw"
     print(
         f"train_reward: epoch {epoch}: validation loss {last['loss']:.4f}, accuracy {last['accuracy']:.1%} on "
-        f"{last['sided']:,} pairs with a preference; {last['unseen_accuracy']:.1%} on {last['unseen_sided']:,} with a "
-        f"caption that training never saw; {len(split.train):,} training pairs in {time.monotonic() - started:.1f} s"
+        f"{last['sided']:,} pairs with a preference{unseen if last['unseen_sided'] else ''}; "
+        f"{len(split.train):,} training pairs in {time.monotonic() - started:.1f} s"
     )
     print(f"train_reward: checkpoints in {folder / 'checkpoints'}, to look at: {page}")
 

@@ -87,16 +87,22 @@ def server(model, tmp_path_factory):
         process.wait(60)
 
 
-def run(tmp_path: Path, **values) -> tuple[PairDataset, str]:
-    """The stage, with these values of the config; the dataset and the annotation's name."""
-    if not (tmp_path / "dataset").exists():
-        write_dataset(tmp_path / "dataset", random_pairs(300))
+def make_config(tmp_path: Path, **values):
+    """For the tiny model, on a CPU, with these values."""
     config = get_config()
     config.annotate.update(cache_dir=str(tmp_path / "answers"), goal="gold")
     config.annotate.sampling.max_tokens = 48
     config.annotate.vllm.update(dtype="float32", extra=json.dumps(ENGINE))
     config.update_from_flattened_dict({f"annotate.{name.replace('__', '.')}": value for name, value in values.items()})
     annotate.check(config)
+    return config
+
+
+def run(tmp_path: Path, **values) -> tuple[PairDataset, str]:
+    """The stage, with these values of the config; the dataset and the annotation's name."""
+    if not (tmp_path / "dataset").exists():
+        write_dataset(tmp_path / "dataset", random_pairs(300))
+    config = make_config(tmp_path, **values)
     annotate.run(config, tmp_path)
     assert annotate.is_complete(config, tmp_path)
     return PairDataset(tmp_path / "dataset"), annotate.label_name(config.annotate)
@@ -177,6 +183,14 @@ def test_the_server_is_asked_with_its_key(server, tmp_path, monkeypatch):
 def test_what_a_model_cannot_do_is_one_sentence(model, tmp_path):
     with pytest.raises(UserError, match=r"max_model_len"):
         run(tmp_path, backend="vllm", model=str(model), vllm__max_model_len=256)
+    # One question that is longer than the context leaves its own pairs unknown, and nothing else.
+    (tmp_path / "long").mkdir()
+    write_dataset(tmp_path / "long/dataset", [("You die...", "Q#z" * 80), *random_pairs(20)])
+    config = make_config(tmp_path / "long", backend="vllm", model=str(model), vllm__max_model_len=740, mode="score")
+    annotate.run(config, tmp_path / "long")
+    codes = PairDataset(tmp_path / "long/dataset").preference(annotate.label_name(config.annotate))
+    assert (codes == Preference.UNKNOWN).tolist() == [True] + [False] * 20
+
     picky = shutil.copytree(model, tmp_path / "picky")
     (picky / "chat_template.jinja").write_text(
         "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}x"

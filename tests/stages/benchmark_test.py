@@ -6,7 +6,8 @@ GOAL_ROWS = {
     "env.gymnasium_single", "env.stepper_single", "env.engine_limit", "env.gymnasium_async.16", "env.pool.2x16",
     "env.gymnasium_async.64", "env.pool.2x64", "env.pool_policy.2x16", "env.bytes_per_step", "env.memory_per_game",
     "env.memory_growth", "collect.steps_per_s", "annotate.questions_per_pair", "annotate.overhead.lexicon",
-    "annotate.overhead.reason", "annotate.overhead.score", "annotate.memory",
+    "annotate.overhead.reason", "annotate.overhead.score", "annotate.memory", "reward.epoch_pairs_per_s.random",
+    "reward.epoch_pairs_per_s.explorer", "reward.flops.random", "reward.matrix_product",
 }  # fmt: skip
 
 
