@@ -81,7 +81,7 @@ def make_update(apply: Apply, optimizer: optax.GradientTransformation) -> Callab
         right = sided * ((rewards[:, 1] > rewards[:, 0]) == (batch.target > 0.5))
         loss, gradients, sided, right = total((loss, gradients, sided.sum(), right.sum()))
         old = state.sums
-        finite = jnp.isfinite(loss) & jnp.isfinite(optax.global_norm(gradients))
+        finite = jnp.isfinite(loss) & jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients)]).all()
         broken = jnp.where((old.broken == 0) & ~finite, step + 1.0, old.broken)
         sums = Sums(old.pairs + pairs, old.loss + loss * pairs, old.sided + sided, old.right + right, broken)
         updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)

@@ -168,14 +168,14 @@ def train_figures(state: TrainState) -> dict[str, float]:
     }
 
 
-def check_finite(state: TrainState, batches: Batches, data: Data, epoch: int) -> None:
-    """Stops at the first step whose loss or gradient was no number."""
+def check_finite(state: TrainState, batches: Batches, data: Data, before: int, epoch: int) -> None:
+    """Stops at the first step whose loss or gradient was no number; `before` these batches the epoch had so many."""
     step = int(state.sums.broken) - 1
     if step < 0:
         return
     shown = [decode(message) for message in data.table.messages[batches.captions[step].reshape(-1)[:5]]]
     raise UserError(
-        f"the loss is no number any more, first at step {step} of epoch {epoch}, on a batch with the captions "
+        f"the loss is no number any more, first at step {before + step} of epoch {epoch}, on a batch with the captions "
         f"{', '.join(map(repr, shown))}, ... (--config.reward.learning_rate)"
     )
 

@@ -42,6 +42,8 @@ from motif_jax.stages.reward_setup import (
 )
 from motif_jax.structs import UserError
 
+STEPS = 32  # placed on the device at a time, of models that read more than the message
+
 
 def train(config: ConfigDict, workdir: Path) -> None:
     """Makes `workdir/reward`, or goes on with it."""
@@ -104,12 +106,15 @@ def train(config: ConfigDict, workdir: Path) -> None:
             break
         state = state._replace(sums=replicate(zero_sums(), mesh))
         order = epoch_order(split.train, config.seed, epoch)
-        batches = make_batches(order, data.ids, data.target, section.batch_size, mesh.size, extra, items)
-        items = batches.captions.shape[-1]  # so that later epochs are not compiled anew, and a resumed one adds alike
-        placed = shard(batches, mesh, axis=1)
-        for step in range(len(batches.captions)):
-            state = update(state, table, np.int32(step), placed)
-        check_finite(state, batches, data, epoch)
+        stretch = STEPS * section.batch_size if extra else len(order)  # what is beside messages is large
+        for start in range(0, len(order), stretch):
+            rows = order[start : start + stretch]
+            batches = make_batches(rows, data.ids, data.target, section.batch_size, mesh.size, extra, items)
+            items = batches.captions.shape[-1]  # so that later ones are not compiled anew, and resumed ones add alike
+            placed = shard(batches, mesh, axis=1)
+            for step in range(len(batches.captions)):
+                state = update(state, table, np.int32(step), placed)
+            check_finite(state, batches, data, start // section.batch_size, epoch)
         epoch, fresh = epoch + 1, True
         progress.update(epoch, loss=f"{history[-1]['loss']:.4f}", accuracy=f"{history[-1]['accuracy']:.1%}")
     progress.close()

@@ -196,9 +196,14 @@ def test_segments_mixtures_soft_labels_and_early_stop(tmp_path):
     assert facts["annotators"] == {"lexicon_msg_defaultgoal": 0.75, "random": 0.25}
 
 
-def test_the_bottom_line_can_be_read_too(tmp_path):
-    workdir = make_workdir(tmp_path, 300)
-    facts = run(workdir, blstats=True, num_epochs=1)
+def test_the_bottom_line_can_be_read_too(tmp_path, monkeypatch):
+    ends = []
+    for steps in (1, 32):  # placed on the device in stretches of any length
+        monkeypatch.setattr("motif_jax.stages.reward_training.STEPS", steps)
+        workdir = make_workdir(tmp_path / str(steps), 300)
+        facts = run(workdir, blstats=True, num_epochs=1)
+        ends.append(params_of(workdir))
+    assert_equal_to_the_bit(*ends)
     assert facts["parameters"] > 100_000
     reward = load_reward(workdir)
     assert not reward.reads_only_messages
