@@ -49,7 +49,7 @@ class Progress:
             total=total,
             initial=done,
             unit=f" {unit}",
-            unit_scale=True,
+            unit_scale=total >= 1000,
             dynamic_ncols=True,
             disable=not self._terminal,
         )
@@ -63,9 +63,10 @@ class Progress:
             self._said = time.monotonic()
             rate = (done - self._first) / max(self._said - self._start, 1e-9)
             left = f"{(self._total - done) / rate:,.0f} s left" if rate > 0 else "starting"
+            speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
             words = "".join(f", {name} {value}" for name, value in notes.items())
             print(
-                f"{self._description}: {done:,} of {self._total:,} {self._unit}, {rate:,.0f}/s, {left}{words}",
+                f"{self._description}: {done:,} of {self._total:,} {self._unit}, {speed}/s, {left}{words}",
                 file=sys.stderr,
                 flush=True,
             )
