@@ -50,11 +50,12 @@ install() {
 
 # install_torch: PyTorch's build for CPUs, that some tests compare with, if pip finds one; elsewhere these are skipped.
 install_torch() {
-  if python -c 'import torch' 2>/dev/null || [ -e "$VIRTUAL_ENV/.no_torch" ]; then return; fi
+  local tried="from ${PIP_EXTRA_INDEX_URL:-the usual places}"
+  if python -c 'import torch' 2>/dev/null || [ "$(cat "$VIRTUAL_ENV/.no_torch" 2>/dev/null)" = "$tried" ]; then return; fi
   say "installing PyTorch for the CPU, if there is one"
-  if ! python -m pip install --disable-pip-version-check --quiet "torch==2.13.0+cpu"; then
+  if ! python -m pip install --disable-pip-version-check --quiet -c launch/constraints.txt "torch==2.13.0+cpu"; then
     say "there is none (PIP_EXTRA_INDEX_URL can name its index): tests that compare with it are skipped"
-    touch "$VIRTUAL_ENV/.no_torch"
+    printf '%s' "$tried" > "$VIRTUAL_ENV/.no_torch"
   fi
 }
 

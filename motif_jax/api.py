@@ -18,6 +18,8 @@ from motif_jax.checkpoint import reading
 from motif_jax.rewards.statistics import RewardStatistics
 from motif_jax.structs import UserError
 
+CHUNK = 1024  # moments valued at a time
+
 
 class Values(NamedTuple):
     """Rewards of some moments."""
@@ -61,25 +63,28 @@ class Reward:
         Returns:
           Raw and normalised rewards.
         """
-        if isinstance(captions, str):
-            raise TypeError("give a list of captions, not one text")
-        if isinstance(captions, np.ndarray) and captions.dtype == np.uint8:
-            messages = captions
-        else:
-            messages = np.array([encode(text) for text in captions], np.uint8).reshape(-1, WIDTH)
-        if not len(messages):
-            return Values(np.empty(0, np.float32), np.empty(0, np.float32))
-        raw = np.asarray(self._value(self.params, messages, np.arange(len(messages)), more))
+        messages = as_messages(captions)
+        needed = {"vector": self.options["blstats"], "blstats": self.options["crop"]}
+        needed["glyphs"] = self.options["crop"] or self.options["glyphs"]
+        for name, reads in needed.items():
+            if bool(reads) != (name in more) or (reads and len(more[name]) != len(messages)):
+                what = f"one {name!r} per caption" if reads else f"no {name!r}"
+                raise TypeError(f"this reward reads {what}")
+        raw = np.empty(len(messages), np.float32)
+        for start in range(0, len(messages), CHUNK):  # in sizes of powers of two, so that few are compiled
+            size = min(CHUNK, len(messages) - start)
+            rows = np.arange(1 << (size - 1).bit_length()) % size
+            part = messages[start : start + size]
+            beside = {name: np.asarray(array)[start : start + size][rows] for name, array in more.items()}
+            padded = part[np.arange(1 << (size - 1).bit_length()) % size]
+            raw[start : start + size] = np.asarray(self._value(self.params, padded, np.arange(len(rows)), beside))[
+                :size
+            ]
         return Values(raw, self.statistics.normalise(raw).astype(np.float32))
 
     def table(self) -> Values:
-        """Values of `captions`, those of the training data. [U]"""
-        import jax.numpy as jnp
-
-        from motif_jax.stages.reward_setup import value_captions
-
-        raw = value_captions(self._value, self.params, jnp.asarray(self.captions))
-        return Values(raw, self.statistics.normalise(raw).astype(np.float32))
+        """Values of `captions`, those of the training data; for rewards that read messages alone. [U]"""
+        return self(self.captions)
 
     def top(self, number: int = 20) -> list[Liked]:
         """The captions of the training data that are worth most, best first."""
@@ -97,7 +102,7 @@ class Reward:
 
 
 def load_reward(path: str | Path, which: str = "last") -> Reward:
-    """A reward that `--stage=train_reward` has made; nothing else is needed.
+    """A reward that `--stage=train_reward` has made; nothing else is needed. Characters outside Latin-1 read as "?".
 
     Args:
       path: a workdir, its `reward` directory, or a directory of checkpoints.
@@ -106,14 +111,14 @@ def load_reward(path: str | Path, which: str = "last") -> Reward:
     return load_checkpoint(find_checkpoints(Path(path)), which)
 
 
-def export_reward(reward: Reward, file: str | Path) -> None:
-    """Writes a reward that reads messages alone as a PyTorch checkpoint of the published system."""
-    from motif_jax.rewards.torch_format import write_checkpoint
+def export_reward(reward: Reward, directory: str | Path) -> Path:
+    """Writes a reward that reads messages alone as an experiment of the published system; the checkpoint's path."""
+    from motif_jax.rewards.torch_format import write_experiment
 
     if reward.options["message"] != "lt_cnn" or not reward.reads_only_messages:
         raise UserError("only a reward of the default network, which reads messages alone, has a place in that format")
     arrays = {key: np.asarray(array) for key, array in leaves_by_path(reward.params).items()}
-    write_checkpoint(Path(file), arrays, reward.statistics.mean, reward.statistics.variance)
+    return write_experiment(Path(directory), arrays, reward.facts["epoch"], reward.statistics._asdict())
 
 
 def find_checkpoints(path: Path) -> Path:
@@ -128,17 +133,24 @@ def load_checkpoint(directory: Path, which: str = "last") -> Reward:
     """The reward in a directory of checkpoints."""
     from motif_jax.stages.reward_setup import make_model
 
-    with reading(directory, "path") as checkpoints:
-        steps = checkpoints.steps()
-        step = checkpoints.best() if which == "best" else steps[-1] if which == "last" else int(which)
-        if step not in steps:
-            raise UserError(f"{str(directory)!r} has no epoch {which}; it has {', '.join(map(str, steps))}")
-        facts = checkpoints.facts(step)
-        whole = checkpoints.raw(step)
+    with reading(directory) as checkpoints:
+        _, whole, facts = checkpoints.readable(which)
     _, like = make_model(facts["model"], 0)
     params = rebuild(like, leaves_by_path(whole["train"]["params"]), directory)
     statistics = RewardStatistics(**facts["statistics"])
     return Reward(facts["model"], params, statistics, whole["captions"], whole["counts"], facts)
+
+
+def as_messages(captions: Iterable[str] | np.ndarray) -> np.ndarray:
+    """Texts, or messages as NLE gives them, as messages. [B, 256] uint8"""
+    if isinstance(captions, np.ndarray) and captions.dtype == np.uint8:
+        if captions.ndim != 2 or captions.shape[1] != WIDTH:
+            raise TypeError(f"messages must be [B, {WIDTH}] uint8, not {captions.shape}")
+        return captions
+    texts = [] if isinstance(captions, str | bytes) else list(captions)
+    if isinstance(captions, str | bytes) or not all(isinstance(text, str) for text in texts):
+        raise TypeError("give a list of texts, or messages of [B, 256] uint8")
+    return np.array([encode(text) for text in texts], np.uint8).reshape(-1, WIDTH)
 
 
 def leaves_by_path(tree: Any) -> dict[tuple[str, ...], Any]:
@@ -148,7 +160,7 @@ def leaves_by_path(tree: Any) -> dict[tuple[str, ...], Any]:
     return {_key(path): array for path, array in jax.tree_util.tree_flatten_with_path(tree)[0]}
 
 
-def rebuild(like: Any, by_path: dict[tuple[str, ...], Any], directory: Path) -> Any:
+def rebuild(like: Any, by_path: dict[tuple[str, ...], Any], source: Path, flag: str = "path") -> Any:
     """Parameters in the form of the model, checked one by one."""
     import jax
 
@@ -160,13 +172,13 @@ def rebuild(like: Any, by_path: dict[tuple[str, ...], Any], directory: Path) -> 
         if array is None or np.shape(array) != leaf.shape:
             has = "nothing" if array is None else str(np.shape(array))
             raise UserError(
-                f"the checkpoint in {str(directory)!r} is of another architecture: {'.'.join(_key(path))} is {has}, "
-                f"where {leaf.shape} is due"
+                f"the checkpoint in {str(source)!r} is of another architecture: {'.'.join(_key(path))} is {has}, "
+                f"where {leaf.shape} is due ({flag})"
             )
         leaves.append(np.asarray(array))
     if by_path:
         more = ".".join(sorted(by_path)[0])
-        raise UserError(f"the checkpoint in {str(directory)!r} is of another architecture: it also has {more}")
+        raise UserError(f"the checkpoint in {str(source)!r} is of another architecture: it also has {more} ({flag})")
     return jax.tree_util.tree_unflatten(form, leaves)
 
 

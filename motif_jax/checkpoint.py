@@ -1,57 +1,58 @@
 """Checkpoints by orbax: a tree of arrays, and facts about it that people can read; whole or not there.
 
     <directory>/<step>/state/    arrays
-    <directory>/<step>/facts/    JSON: whatever is needed to use the arrays alone
+    <directory>/<step>/facts/    JSON: whatever is needed to use the arrays alone, and the `loss` that ranks it
 
-A checkpoint is written beside and renamed by orbax, so a kill leaves the one before. What cannot be read is left aside,
-with a warning, in favour of the one before it.
+A checkpoint is written beside and renamed by orbax, so a kill leaves the one before. One that cannot be read all the
+same (a disk that lost something) is set aside under another name, with a warning, and the one before it is taken.
 """
 
 from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
-from orbax.checkpoint import checkpoint_managers as policies
 
 from motif_jax.structs import UserError
 
-UNREADABLE = (OSError, ValueError, KeyError)
+Found = TypeVar("Found")
 
 
 class Checkpoints:
-    """The checkpoints of one training run: the last `keep`, and the one with the least `loss`."""
+    """The checkpoints of one training run: the last `keep`, and the one with the least loss."""
 
-    def __init__(self, directory: Path, keep: int = 1):
+    def __init__(self, directory: Path, keep: int = 2):
         """Opens or makes the directory."""
-        policy = [policies.LatestN(n=keep), policies.BestN(get_metric_fn=_loss, reverse=True, n=1)]
-        options = ocp.CheckpointManagerOptions(
-            preservation_policy=policies.AnyPreservationPolicy(policy), best_fn=_loss, best_mode="min"
-        )
-        self.directory = directory.absolute()
-        self._manager = ocp.CheckpointManager(self.directory, options=options)
+        self.directory, self._keep = directory.absolute(), keep
+        self._manager = ocp.CheckpointManager(self.directory, options=ocp.CheckpointManagerOptions())
+        self._losses: dict[int, float] = {}
 
     def save(self, step: int, state: Any, facts: dict[str, Any], loss: float) -> None:
-        """Starts to write; the next save, or `close`, waits for it."""
+        """Starts to write; the next save, or `close`, waits for it and takes away what is not kept."""
         # Copies on the host, because the next step may be given the memory of `state`, and because a checkpoint of four
         # devices must be readable on one. All that is saved is the same on every device.
         copy = jax.tree.map(np.array, state)
-        items = ocp.args.Composite(state=ocp.args.StandardSave(copy), facts=ocp.args.JsonSave(facts))
-        self._manager.save(step, args=items, metrics={"loss": loss})
+        items = ocp.args.Composite(
+            state=ocp.args.StandardSave(copy), facts=ocp.args.JsonSave(facts | {"loss": float(loss)})
+        )
+        self._prune()
+        if not self._manager.save(step, args=items):
+            raise RuntimeError(f"checkpoint {step} was not written to {str(self.directory)!r}")
+        self._losses[step] = float(loss)
 
     def steps(self) -> list[int]:
         """Those that are there, ascending."""
         return sorted(self._manager.all_steps())
 
     def best(self) -> int | None:
-        """The one with the least loss."""
-        return self._manager.best_step()
+        """The one with the least loss; of equal ones the first."""
+        return min(self.steps(), key=lambda step: (self._loss(step), step), default=None)
 
     def facts(self, step: int) -> dict[str, Any]:
         """What was said beside the arrays."""
@@ -70,32 +71,70 @@ class Checkpoints:
         return jax.tree.map(np.asarray, self._manager.restore(step, args=items)["state"])
 
     def latest(self, like: Any) -> tuple[int, Any, dict[str, Any]] | None:
-        """Step, state and facts of the last checkpoint that can be read; None where there is none."""
+        """Step, state and facts of the last checkpoint that can be read; None where there is none.
+
+        Those that cannot are set aside: they would be in the way of the steps that are taken again.
+        """
         for step in reversed(self.steps()):
-            try:
-                return step, self.state(step, like), self.facts(step)
-            except UNREADABLE as error:
-                reason = str(error).splitlines()[0][:200]
-                warnings.warn(f"checkpoint {step} in {str(self.directory)!r} cannot be read: {reason}", stacklevel=2)
+            found = self._try(step, lambda step: (step, self.state(step, like), self.facts(step)))
+            if found is not None:
+                return found
+            aside = self.directory / f"unreadable-{step}"
+            while aside.exists():
+                aside = aside.with_name(f"{aside.name}+")
+            (self.directory / str(step)).rename(aside)
+            self._manager.reload()
         return None
+
+    def readable(self, which: str) -> tuple[int, Any, dict[str, Any]]:
+        """Step, arrays and facts of the "last" or "best" checkpoint that can be read, or of the named step."""
+        steps = self.steps()
+        if which == "best":
+            order = sorted(steps, key=lambda step: (self._loss(step), step))
+        elif which == "last":
+            order = steps[::-1]
+        else:
+            order = [step for step in steps if str(step) == which]
+        for step in order:
+            found = self._try(step, lambda step: (step, self.raw(step), self.facts(step)))
+            if found is not None:
+                return found
+        has = ", ".join(map(str, steps)) or "none"
+        raise UserError(f"{str(self.directory)!r} has no checkpoint {which!r} that can be read; it has {has}")
 
     def close(self) -> None:
         """Waits for what is being written."""
-        self._manager.wait_until_finished()
+        self._prune()
         self._manager.close()
+
+    def _prune(self) -> None:
+        self._manager.wait_until_finished()
+        steps = self.steps()
+        kept = {*steps[-self._keep :], self.best()}
+        for step in steps:
+            if step not in kept:
+                self._manager.delete(step)
+
+    def _loss(self, step: int) -> float:
+        if step not in self._losses:
+            facts = self._try(step, self.facts)
+            self._losses[step] = float(facts["loss"]) if facts else float("inf")
+        return self._losses[step]
+
+    def _try(self, step: int, read: Callable[[int], Found]) -> Found | None:
+        try:
+            return read(step)
+        except Exception as error:  # orbax and tensorstore raise of every kind, `Exception` itself among them
+            reason = (str(error).splitlines() or [""])[0][:200]
+            warnings.warn(f"checkpoint {step} in {str(self.directory)!r} cannot be read: {reason}", stacklevel=3)
+            return None
 
 
 @contextlib.contextmanager
-def reading(directory: Path, flag: str) -> Iterator[Checkpoints]:
-    """Opens checkpoints that must be there."""
-    if not directory.is_dir() or not any(directory.iterdir()):
-        raise UserError(f"there are no checkpoints in {str(directory)!r} ({flag})")
-    checkpoints = Checkpoints(directory)
+def reading(directory: Path) -> Iterator[Checkpoints]:
+    """Opens checkpoints to look at them; nothing is taken away."""
+    checkpoints = Checkpoints(directory, keep=1_000_000)
     try:
         yield checkpoints
     finally:
         checkpoints.close()
-
-
-def _loss(metrics: Any) -> float:
-    return float(metrics["loss"])

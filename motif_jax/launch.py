@@ -138,6 +138,10 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
     except OSError as error:
         raise UserError(f"cannot make the directory {str(workdir)!r}: {error.strerror} (--workdir)") from error
     with locked(workdir, shared=all(stage.shared(config) for stage in stages)):
+        for stage in stages:  # what cannot go together is told before the first of them has worked for hours
+            for made in stage.artefacts(workdir):
+                check_same_experiment(config, workdir, made / "config.json", stage.MATERIAL)
+            stage.is_complete(config, workdir)
         for name, stage in zip(names, stages, strict=True):
             for made in stage.artefacts(workdir):
                 check_same_experiment(config, workdir, made / "config.json", stage.MATERIAL)

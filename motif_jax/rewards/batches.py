@@ -23,6 +23,7 @@ class Batches(NamedTuple):
     shows: Array  # [S, n, b, 2, L] int32: the item that each moment shows
     target: Array  # [S, n, b] float32: P(second is better)
     weight: Array  # [S, n, b] float32: 1, or 0 for padding
+    sided: Array  # [S, n, b] float32: 1 where there is a preference
 
 
 def epoch_order(rows: np.ndarray, seed: int, epoch: int) -> np.ndarray:
@@ -38,6 +39,7 @@ def make_batches(
     num_devices: int,
     extra: Mapping[str, Callable[[np.ndarray], np.ndarray]] | None = None,
     least_items: int = 0,
+    sided: np.ndarray | None = None,
 ) -> Batches:
     """Cuts rows into batches.
 
@@ -49,6 +51,7 @@ def make_batches(
       num_devices: n; divides the batch size.
       extra: by name, what gives the arrays of some rows ([m] -> [m, 2, L, ...]); given, no moments are put together.
       least_items: K is at least this.
+      sided: whether a pair has a preference; by default where the target is not 1/2. [N] bool
     """
     steps = -(-len(rows) // batch_size)
     flat = np.full(steps * batch_size, rows[0], np.int64)  # padded with a row that has a label
@@ -75,4 +78,5 @@ def make_batches(
         shows.astype(np.int32).reshape(*padded.shape, *ids.shape[1:]),
         target[padded].astype(np.float32),
         weight,
+        (target != 0.5 if sided is None else sided)[padded] * weight,
     )

@@ -28,7 +28,7 @@ class Sums(NamedTuple):
     loss: jax.Array
     sided: jax.Array  # pairs with a preference
     right: jax.Array  # of these, those on whose better side the reward agrees
-    broken: jax.Array  # 1 + the first step whose loss or gradient was no number; 0: none
+    broken: jax.Array  # 1 + the first step after which loss or parameters were no numbers; 0: none
 
 
 class TrainState(NamedTuple):
@@ -77,14 +77,14 @@ def make_update(apply: Apply, optimizer: optax.GradientTransformation) -> Callab
             return (pair_loss(rewards, batch.target) * batch.weight).sum() / pairs, rewards.mean(-1)
 
         (loss, rewards), gradients = jax.value_and_grad(loss_of, has_aux=True)(state.params)
-        sided = batch.weight * (batch.target != 0.5)
-        right = sided * ((rewards[:, 1] > rewards[:, 0]) == (batch.target > 0.5))
-        loss, gradients, sided, right = total((loss, gradients, sided.sum(), right.sum()))
+        right = batch.sided * ((rewards[:, 1] > rewards[:, 0]) == (batch.target > 0.5))
+        loss, gradients, sided, right = total((loss, gradients, batch.sided.sum(), right.sum()))
         old = state.sums
-        finite = jnp.isfinite(loss) & jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients)]).all()
+        updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
+        params = optax.apply_updates(state.params, updates)
+        finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in (loss, *jax.tree.leaves(params))]).all()
         broken = jnp.where((old.broken == 0) & ~finite, step + 1.0, old.broken)
         sums = Sums(old.pairs + pairs, old.loss + loss * pairs, old.sided + sided, old.right + right, broken)
-        updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
-        return TrainState(optax.apply_updates(state.params, updates), optimizer_state, sums)
+        return TrainState(params, optimizer_state, sums)
 
     return update

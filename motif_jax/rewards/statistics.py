@@ -21,7 +21,10 @@ class RewardStatistics(NamedTuple):
         return (raw - self.mean) / max(self.variance, 1e-12) ** 0.5
 
     def quantile(self, level: float) -> float:
-        """The normalised reward below which this share of the distinct captions lies; between levels, in between."""
+        """The normalised reward below which this share of the distinct captions lies.
+
+        Between the levels that are known, in between; beyond the outermost, that of the outermost.
+        """
         levels = np.array(sorted(map(float, self.quantiles)))
         return float(np.interp(level, levels, [self.quantiles[f"{known:.2f}"] for known in levels]))
 
@@ -45,19 +48,20 @@ def summarise(values: np.ndarray, counts: np.ndarray, decimals: int | None = Non
     return statistics._replace(quantiles={f"{q:.2f}": float(z) for q, z in zip(LEVELS, quantiles, strict=True)})
 
 
-def compare(rewards: np.ndarray, target: np.ndarray) -> dict[str, float]:
+def compare(rewards: np.ndarray, target: np.ndarray, sided: np.ndarray | None = None) -> dict[str, float]:
     """How far rewards agree with preferences.
 
     Args:
       rewards: mean reward of both moments. [M, 2]
       target: P(second is better). [M]
+      sided: whether there is a preference; by default where the target is not 1/2. [M] bool
 
     Returns:
       `loss` over all pairs; `accuracy` over those with a preference, NaN if there are none; `sided`, their number.
     """
     difference = (rewards[:, 1] - rewards[:, 0]).astype(np.float64)
     loss = np.logaddexp(0, -difference) * target + np.logaddexp(0, difference) * (1 - target)
-    sided = target != 0.5
+    sided = target != 0.5 if sided is None else sided
     right = (difference > 0) == (target > 0.5)
     return {
         "loss": float(loss.mean()) if len(loss) else float("nan"),

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from motif_jax.files import write_whole
 from motif_jax.structs import UserError
 
 FLAG = "--config.reward.import_from"
@@ -24,6 +25,8 @@ LINEARS = {  # ours: theirs
     ("second",): "encoder.fc.2",
     ("head",): "reward_fn.1",
 }
+ACTIONS = 23
+MOMENTS = {"reward_mean": "mean", "reward_var": "variance"}  # theirs: ours
 UNUSED = ("critic_linear.", "action_parameterization.")  # in theirs, and without a use there
 
 Arrays = dict[tuple[str, ...], np.ndarray]  # ours, by path
@@ -71,31 +74,61 @@ def read_checkpoint(file: Path) -> tuple[Arrays, dict[str, float]]:
         whole = torch.load(file, map_location="cpu", weights_only=True)
         state = {name: tensor.float().numpy() for name, tensor in whole["model"].items()}
         facts = {name: float(whole[name]) for name in ("num_iter", "reward_mean", "reward_var")}
+        arrays = from_torch(state)
+        numbers = [np.array(list(facts.values())), *arrays.values()]
+        if not all(np.isfinite(array).all() for array in numbers):
+            raise ValueError("it holds what is no number")
+        if facts["reward_var"] <= 0 or facts["num_iter"] < 0:
+            raise ValueError("its variance or its number is negative")
+    except UserError:
+        raise
     except Exception as error:  # torch raises whatever it likes at files that are none of its own
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"cannot read {str(file)!r} as a PyTorch checkpoint of a reward: {reason} ({FLAG})") from error
-    return from_torch(state), facts
+    return arrays, facts
 
 
-def write_checkpoint(file: Path, arrays: Mapping[tuple[str, ...], np.ndarray], mean: float, variance: float) -> None:
-    """A `checkpoint_N.pth` that the published system's own code reads as a reward."""
+def write_experiment(
+    directory: Path, arrays: Mapping[tuple[str, ...], np.ndarray], epoch: int, statistics: Mapping[str, Any]
+) -> Path:
+    """An experiment as the published system leaves it: a checkpoint, and the quantiles that its agent reads."""
     torch = _torch()
-    model = {name: torch.from_numpy(array) for name, array in to_torch(arrays).items()}
-    whole = {"num_iter": 0, "model": model, "optimizer": {}, "reward_mean": torch.tensor(mean)}
-    torch.save(whole | {"reward_var": torch.tensor(variance)}, file)
+    file = directory / "checkpoint_p0" / f"checkpoint_{epoch}.pth"
+    table = directory / "reward_metrics" / "train_norm_quantiles.csv"
+    for path in (file, table):
+        if path.exists():
+            raise UserError(f"{str(path)!r} is there already: choose another directory")
+        path.parent.mkdir(parents=True, exist_ok=True)
+    heads = {"critic_linear": 1, "action_parameterization.distribution_linear": ACTIONS}
+    whole = to_torch(arrays)
+    for name, outputs in heads.items():
+        whole |= {f"{name}.weight": np.zeros((outputs, 512), np.float32), f"{name}.bias": np.zeros(outputs, np.float32)}
+    checkpoint = {
+        "num_iter": epoch,
+        "optimizer": {},
+        "model": {name: torch.tensor(array) for name, array in whole.items()},
+    }
+    checkpoint |= {name: torch.tensor(statistics[key]) for name, key in MOMENTS.items()}
+    write_whole(file, lambda out: torch.save(checkpoint, out))
+    levels, values = zip(*sorted(statistics["quantiles"].items()), strict=True)
+    lines = [",".join(levels), *[",".join(f"{value:.6f}" for value in values)] * (epoch + 1)]  # one row per epoch
+    write_whole(table, lambda out: out.write(("\n".join(lines) + "\n").encode()))
+    return file
 
 
-def read_quantiles(file: Path) -> dict[str, float]:
-    """The last row of `train_norm_quantiles.csv`, by level."""
+def read_quantiles(file: Path, number: int) -> dict[str, float]:
+    """The row of this iteration in `train_norm_quantiles.csv`, by level.
+
+    The published system takes the last row, whichever checkpoint is meant.
+    """
     try:
         with open(file, newline="") as lines:
-            rows = [row for row in csv.reader(lines) if row]
-        levels, last = [float(cell) for cell in rows[0]], [float(cell) for cell in rows[-1]]
-        if len(rows) < 2 or len(levels) != len(last):
-            raise ValueError("it has no row of values")
-    except (OSError, ValueError, IndexError) as error:
+            levels, *rows = [[float(cell) for cell in row] for row in csv.reader(lines) if row]
+        if number >= len(rows) or len(levels) != len(rows[number]) or not np.isfinite(rows[number]).all():
+            raise ValueError(f"it has no row of values for iteration {number}")
+    except (OSError, ValueError) as error:
         raise UserError(f"cannot read the quantiles in {str(file)!r}: {error} ({FLAG})") from error
-    return {f"{level:.2f}": value for level, value in zip(levels, last, strict=True)}
+    return {f"{level:.2f}": value for level, value in zip(levels, rows[number], strict=True)}
 
 
 def _torch() -> Any:

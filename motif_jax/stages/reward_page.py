@@ -43,9 +43,12 @@ def write_page(
         f"epoch {facts['epoch']}</p>",
         tiles(
             [
-                (_percent(last["accuracy"]), f"accuracy on {last['sided']:,} unseen pairs with a preference"),
-                (_percent(last["unseen_accuracy"]), f"where training never saw a caption ({last['unseen_sided']:,})"),
-                (_percent(last.get("score_accuracy")), "prefers the moment of the higher score"),
+                (_percent(last["accuracy"]), f"accuracy on {last['sided']:,} validation pairs with a preference"),
+                (
+                    _percent(last["unseen_accuracy"]),
+                    f"on the {last['unseen_sided']:,} of them with a caption that training never saw",
+                ),
+                (_percent(last.get("score_accuracy")), "prefers the moment of the higher score, where scores differ"),
                 (f"{last['loss']:.3f}", "validation loss; 0.693 knows nothing"),
             ]
         ),

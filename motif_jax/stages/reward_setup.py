@@ -40,6 +40,7 @@ class Data(NamedTuple):
     texts: np.ndarray  # [U, W]: the captions, cut where all are zero
     target: np.ndarray  # [N]: P(second is better), NaN where unknown
     targets: dict[str, np.ndarray]  # the same of each annotation
+    sided: np.ndarray  # [N]: the annotators have a preference, whatever their probabilities
     weights: dict[str, float]
     fingerprint: str
     checksum: str
@@ -52,20 +53,22 @@ def load_data(config: ConfigDict, workdir: Path) -> Data:
     dataset = PairDataset(workdir / "dataset")
     weights = learnt_from(config)
     made_of = fingerprint(dataset)
-    targets = {}
+    targets, hard = {}, {}
     for name in weights:
         codes = dataset.preference(name)
         folder = dataset.path / "preference" / name
         _check_origin(folder / "merged.json", name, made_of)
         soft = config.reward.labels == "soft" and (folder / "prob.npy").exists()
-        targets[name] = labels.soft_target(codes, np.load(folder / "prob.npy") if soft else None)
+        targets[name] = labels.soft_target(codes, load_prob(folder / "prob.npy", len(codes)) if soft else None)
+        hard[name] = labels.soft_target(codes, None)
     target = labels.mix(targets, weights)
     labels.check_targets(target, ", ".join(weights))
     table, ids = dataset.captions()
     width = max(1, int((table.messages != 0).any(0).nonzero()[0].max(initial=0)) + 1)
     texts = table.messages[:, : width + -width % 8]
+    sided = labels.mix(hard, weights) != 0.5
     checksum = hashlib.sha256(target.tobytes()).hexdigest()
-    return Data(dataset, table, np.asarray(ids), texts, target, targets, weights, made_of, checksum)
+    return Data(dataset, table, np.asarray(ids), texts, target, targets, sided, weights, made_of, checksum)
 
 
 def make_model(options: Mapping[str, Any], seed: int) -> tuple[Apply, Any]:
@@ -114,7 +117,7 @@ def value_captions(value: Value, params: Any, table: jax.Array) -> np.ndarray:
 def value_pairs(value: Value, params: Any, table: jax.Array, data: Data, extra: Extra) -> np.ndarray:
     """The raw reward of every step of every pair, moment by moment. [N, 2, L]"""
     count = len(data.ids)
-    chunk = min(PAIRS, count)
+    chunk = min(max(1, PAIRS // data.ids.shape[2]), count)
     found = np.empty(data.ids.shape, np.float32)
     for start in range(0, count, chunk):
         rows = np.arange(start, start + chunk) % count
@@ -145,12 +148,15 @@ def measure(rewards: np.ndarray, rows: np.ndarray, data: Data, counts: np.ndarra
       counts: how often training shows each caption. [U]
     """
     target = data.target[rows]
-    row: dict[str, Any] = compare(rewards, target)
+    sided = data.sided[rows]
+    row: dict[str, Any] = compare(rewards, target, sided)
     unseen = (counts[data.ids[rows]] == 0).any((1, 2))
-    row |= {f"unseen_{name}": value for name, value in compare(rewards[unseen], target[unseen]).items()}
+    row |= {f"unseen_{name}": value for name, value in compare(rewards[unseen], target[unseen], sided[unseen]).items()}
     if "score" in data.dataset.info:
         score = data.dataset.info["score"][rows]
-        row["score_accuracy"] = float(np.mean(rewards.argmax(1) == score.argmax(1)))
+        row["score_accuracy"] = compare(rewards, np.where(score[:, 0] == score[:, 1], 0.5, score[:, 1] > score[:, 0]))[
+            "accuracy"
+        ]
     if len(data.targets) > 1:
         for name, labelled in data.targets.items():
             row[f"accuracy.{name}"] = compare(rewards, labelled[rows])["accuracy"]
@@ -168,15 +174,38 @@ def train_figures(state: TrainState) -> dict[str, float]:
     }
 
 
-def check_finite(state: TrainState, batches: Batches, data: Data, before: int, epoch: int) -> None:
-    """Stops at the first step whose loss or gradient was no number; `before` these batches the epoch had so many."""
+def load_prob(file: Path, count: int) -> np.ndarray:
+    """P(second is better) as annotators gave it, NaN where unknown. [N] float32"""
+    try:
+        prob = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        raise UserError(f"{str(file)!r} is damaged: make the annotation anew ({labels.FLAG})") from None
+    known = prob[~np.isnan(prob)] if prob.dtype == np.float32 else prob
+    if prob.shape != (count,) or prob.dtype != np.float32 or (known < 0).any() or (known > 1).any():
+        raise UserError(f"{str(file)!r} must hold ({count},) float32 between 0 and 1 ({labels.FLAG})")
+    return prob
+
+
+def check_values(rewards: np.ndarray, folder: Path, epoch: int) -> None:
+    """Stops before anything is made of rewards that are no numbers."""
+    if not np.isfinite(rewards).all():
+        raise UserError(f"the rewards are no numbers any more after epoch {epoch}; {_remedy(folder)}")
+
+
+def _remedy(folder: Path) -> str:
+    return f"remove {str(folder)!r} or choose another --workdir, and try a smaller --config.reward.learning_rate"
+
+
+def check_finite(state: TrainState, batches: Batches, data: Data, folder: Path, before: int, epoch: int) -> None:
+    """Stops at the first step after which something was no number; the epoch had so many steps `before` these."""
     step = int(state.sums.broken) - 1
     if step < 0:
         return
-    shown = [decode(message) for message in data.table.messages[batches.captions[step].reshape(-1)[:5]]]
+    shown = batches.captions[step, 0][batches.shows[step, 0, :3].reshape(-1)]
+    captions = ", ".join(repr(decode(message)) for message in data.table.messages[shown[:6]])
     raise UserError(
-        f"the loss is no number any more, first at step {before + step} of epoch {epoch}, on a batch with the captions "
-        f"{', '.join(map(repr, shown))}, ... (--config.reward.learning_rate)"
+        f"the loss is no number any more, first at step {before + step} of epoch {epoch}, on a batch whose first pairs "
+        f"show {captions}; {_remedy(folder)}"
     )
 
 

@@ -7,6 +7,7 @@ captions, so that it can be used alone and training goes on from it to the bit.
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -26,10 +27,11 @@ from motif_jax.rewards import labels
 from motif_jax.rewards.batches import epoch_order, make_batches
 from motif_jax.rewards.preference import TrainState, make_update, zero_sums
 from motif_jax.rewards.statistics import RewardStatistics
-from motif_jax.rewards.torch_format import read_checkpoint, read_quantiles
+from motif_jax.rewards.torch_format import FLAG, read_checkpoint, read_quantiles
 from motif_jax.stages.reward_page import write_page
 from motif_jax.stages.reward_setup import (
     check_finite,
+    check_values,
     extra_observations,
     load_data,
     make_model,
@@ -40,6 +42,7 @@ from motif_jax.stages.reward_setup import (
     value_captions,
     value_pairs,
 )
+from motif_jax.stages.train_reward import label_checksums
 from motif_jax.structs import UserError
 
 STEPS = 32  # placed on the device at a time, of models that read more than the message
@@ -54,7 +57,8 @@ def train(config: ConfigDict, workdir: Path) -> None:
     split = labels.split_rows(np.flatnonzero(~np.isnan(data.target)), section.validation_share, config.seed)
     if not len(split.train) or not len(split.validation):
         raise UserError(
-            f"{len(split.train) + len(split.validation)} labelled pairs are too few (--config.annotate.max_pairs)"
+            f"{len(split.train) + len(split.validation)} labelled pairs are too few to train and to validate "
+            "(--config.annotate.max_pairs, --config.reward.validation_share)"
         )
     counts = np.bincount(data.ids[split.train].reshape(-1), minlength=len(data.table))
 
@@ -74,16 +78,17 @@ def train(config: ConfigDict, workdir: Path) -> None:
     extra = extra_observations(data.dataset, options)
 
     # ---- where an earlier run was stopped
-    write_config(folder, config)
     checkpoints = Checkpoints(folder / "checkpoints")
     kept = {"captions": data.table.messages, "counts": counts.astype(np.int32)}
     epoch, items, history = 0, 0, []
     if (found := checkpoints.latest({"train": state, **kept})) is not None:
         epoch, whole, facts = found
         if facts["dataset"] != data.fingerprint or facts["target"] != data.checksum:
+            checkpoints.close()
             raise UserError(f"{str(folder)!r} was trained on other labels: choose another --workdir, or remove it")
         state, history, items = whole["train"], facts["history"], facts["items"]
         print(f"train_reward: going on after epoch {epoch}")
+    write_config(folder, config)
 
     # ---- train
     progress = Progress("train_reward", section.num_epochs, "epochs", epoch)
@@ -91,6 +96,7 @@ def train(config: ConfigDict, workdir: Path) -> None:
     while True:
         values = None if extra else value_captions(value, state.params, table)
         rewards = value_pairs(value, state.params, table, data, extra) if values is None else values[data.ids]
+        check_values(rewards, folder, epoch)
         if fresh:
             statistics = make_statistics(values, counts, rewards[split.train], section.reference_quantiles)
             row = measure(rewards[split.validation].mean(-1), split.validation, data, counts) | {"epoch": epoch}
@@ -99,6 +105,7 @@ def train(config: ConfigDict, workdir: Path) -> None:
             write_lines(folder / "metrics.jsonl", history)
             facts = {"epoch": epoch, "model": options, "history": history, "statistics": statistics._asdict()}
             facts |= {"dataset": data.fingerprint, "target": data.checksum, "annotators": data.weights, "items": items}
+            facts |= {"labels": label_checksums(data.dataset, config), "config": json.loads(config.to_json())}
             checkpoints.save(epoch, {"train": state, **kept}, facts, row["loss"])
         best = min(history, key=lambda row: row["loss"])["epoch"]
         stop = bool(section.early_stop) and epoch - best >= section.early_stop
@@ -109,12 +116,12 @@ def train(config: ConfigDict, workdir: Path) -> None:
         stretch = STEPS * section.batch_size if extra else len(order)  # what is beside messages is large
         for start in range(0, len(order), stretch):
             rows = order[start : start + stretch]
-            batches = make_batches(rows, data.ids, data.target, section.batch_size, mesh.size, extra, items)
+            batches = make_batches(rows, data.ids, data.target, section.batch_size, mesh.size, extra, items, data.sided)
             items = batches.captions.shape[-1]  # so that later ones are not compiled anew, and resumed ones add alike
             placed = shard(batches, mesh, axis=1)
             for step in range(len(batches.captions)):
                 state = update(state, table, np.int32(step), placed)
-            check_finite(state, batches, data, start // section.batch_size, epoch)
+            check_finite(state, batches, data, folder, start // section.batch_size, epoch)
         epoch, fresh = epoch + 1, True
         progress.update(epoch, loss=f"{history[-1]['loss']:.4f}", accuracy=f"{history[-1]['accuracy']:.1%}")
     progress.close()
@@ -143,19 +150,19 @@ def import_published(config: ConfigDict, folder: Path) -> None:
     """Makes a reward of a checkpoint that the published system has written, with the statistics that lie beside it."""
     file = Path(config.reward.import_from)
     arrays, known = read_checkpoint(file)
-    quantiles = read_quantiles(file.parent.parent / "reward_metrics" / "train_norm_quantiles.csv")
+    epoch = int(known["num_iter"])
+    quantiles = read_quantiles(file.parent.parent / "reward_metrics" / "train_norm_quantiles.csv", epoch)
     options = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}
     _, like = make_model(options, 0)
-    params = rebuild(like, arrays, file)
+    params = rebuild(like, arrays, file, FLAG)
     state = TrainState(params, optax.adam(config.reward.learning_rate).init(params), zero_sums())
     statistics = RewardStatistics(known["reward_mean"], known["reward_var"], quantiles)
-    epoch = int(known["num_iter"])
     facts = {"epoch": epoch, "model": options, "history": [], "statistics": statistics._asdict()}
-    facts |= {"dataset": "", "target": "", "annotators": {}, "imported_from": str(file.resolve())}
+    facts |= {"dataset": "", "target": "", "annotators": {}, "labels": {}, "imported_from": str(file.resolve())}
     write_config(folder, config)
     checkpoints = Checkpoints(folder / "checkpoints")
     nothing = {"captions": np.zeros((1, WIDTH), np.uint8), "counts": np.zeros(1, np.int32)}
     checkpoints.save(epoch, {"train": state, **nothing}, facts, 0.0)
     checkpoints.close()
-    write_json(folder / "statistics.json", facts | {"stopped_early": True})
+    write_json(folder / "statistics.json", facts | {"stopped_early": False, "best_epoch": epoch})
     print(f"train_reward: took {str(file)!r} as it is, with its mean, variance and quantiles")

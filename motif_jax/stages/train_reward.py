@@ -5,11 +5,14 @@ What is here is light, so that a workdir that has its reward is skipped at once;
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
 from ml_collections import ConfigDict
 
+from motif_jax.preferences.shards import checksum, fingerprint
+from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.stages.annotate_setup import label_name
 from motif_jax.structs import UserError
@@ -26,6 +29,7 @@ MATERIAL = (
     "reward.batch_size",
     "reward.validation_share",
     "reward.import_from",
+    "reward.reference_quantiles",
 )
 MESSAGE_ENCODERS = ("lt_cnn", "lt_cnn_small")
 
@@ -42,17 +46,42 @@ def shared(config: ConfigDict) -> bool:
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
     """Whether the last epoch was written."""
+    section, folder = config.reward, workdir / "reward"
     try:
-        done = json.loads((workdir / "reward" / "statistics.json").read_text())
-    except (OSError, ValueError):
+        done = json.loads((folder / "statistics.json").read_text())
+        epoch, best, learnt, made_of = (done[key] for key in ("epoch", "best_epoch", "annotators", "labels"))
+        learnt, made_of = dict(learnt), dict(made_of)
+    except (OSError, ValueError, KeyError, TypeError):
         return False
     names = [] if config.reward.import_from else sorted(learnt_from(config))
-    if sorted(done["annotators"]) != names:
+    if sorted(learnt) != names:
         raise UserError(
-            f"the reward in {str(workdir)!r} was learnt from {', '.join(done['annotators']) or 'elsewhere'}, not from "
+            f"the reward in {str(workdir)!r} was learnt from {', '.join(learnt) or 'elsewhere'}, not from "
             f"{', '.join(names) or 'elsewhere'}: choose another --workdir"
         )
-    return bool(done["epoch"] >= config.reward.num_epochs or done["stopped_early"])
+    if not (folder / "checkpoints" / str(epoch)).is_dir():
+        return False
+    if section.import_from:
+        return True
+    dataset = PairDataset(workdir / "dataset")
+    if set(names) <= set(dataset.preference_names()) and label_checksums(dataset, config) != made_of:
+        raise UserError(
+            f"the labels have changed since the reward in {str(folder)!r} was learnt: remove it, or choose another "
+            "--workdir"
+        )
+    stopped = bool(section.early_stop) and epoch - best >= section.early_stop
+    return bool(epoch >= section.num_epochs or stopped)
+
+
+def label_checksums(dataset: PairDataset, config: ConfigDict) -> dict[str, str]:
+    """Tells whether the labels, and what they are of, are those that a reward was learnt from."""
+    found = {"dataset": fingerprint(dataset)}
+    for name in learnt_from(config):
+        found[name] = checksum(dataset.preference(name))
+        prob = dataset.path / "preference" / name / "prob.npy"
+        if config.reward.labels == "soft" and prob.exists():
+            found[f"{name}.prob"] = hashlib.sha256(prob.read_bytes()).hexdigest()
+    return found
 
 
 def learnt_from(config: ConfigDict) -> dict[str, float]:
@@ -76,6 +105,10 @@ def check(config: ConfigDict) -> None:
     for name in ("learning_rate", "batch_size", "num_epochs"):
         if section[name] <= 0:
             raise UserError(f"{name} must be positive, not {section[name]} (--config.reward.{name})")
+    if section.early_stop < 0:
+        raise UserError(f"early_stop must not be negative, not {section.early_stop} (--config.reward.early_stop)")
+    if config.seed < 0:
+        raise UserError(f"seed must not be negative, not {config.seed} (--config.seed)")
     if not 0 < section.validation_share < 1:
         raise UserError(
             f"validation_share must be between 0 and 1, not {section.validation_share} "

@@ -34,8 +34,10 @@ def published(tmp_path):
     with open(folder / "reward_metrics" / "train_norm_quantiles.csv", "w", newline="") as lines:
         writer = csv.writer(lines)
         writer.writerow([f"{level:.2f}" for level in LEVELS])
-        writer.writerow([0.0] * 19)
-        writer.writerow([f"{number / 10:.2f}" for number in range(-9, 10)])
+        for number in range(10):
+            writer.writerow([number] * 19)
+        writer.writerow([f"{number / 10:.2f}" for number in range(-9, 10)])  # of iteration 10
+        writer.writerow([77.0] * 19)  # of one that came later
     return model, file
 
 
@@ -57,17 +59,24 @@ def test_a_published_reward_gives_the_same_values_here(published, tmp_path):
     assert reward.statistics.quantile(0.5) == 0.0
     assert reward.statistics.quantile(0.95) == pytest.approx(0.9)
 
-    # ... and back.
-    export_reward(reward, tmp_path / "back.pth")
-    again = TorchReward(unused_heads=False)
-    whole = torch.load(tmp_path / "back.pth", weights_only=True)
+    # ... and back, to an experiment that the published code, and we, can read.
+    back = export_reward(reward, tmp_path / "back")
+    assert back == tmp_path / "back/checkpoint_p0/checkpoint_10.pth"
+    again = TorchReward()
+    whole = torch.load(back, weights_only=True)
     again.load_state_dict(whole["model"])
     with torch.no_grad():
         np.testing.assert_allclose(again(torch.from_numpy(text)).numpy(), expected, atol=1e-5)
     for name, tensor in model.state_dict().items():
-        if name in whole["model"]:
-            assert torch.equal(tensor, whole["model"][name]), name
+        unused = name.startswith(("critic", "action"))
+        assert unused or torch.equal(tensor, whole["model"][name]), name
     assert (float(whole["reward_mean"]), float(whole["reward_var"])) == (0.5, 4.0)
+    assert whole["num_iter"] == 10
+    config.reward.import_from = str(back)
+    train_reward.run(config, tmp_path / "again")
+    assert load_reward(tmp_path / "again").statistics == reward.statistics
+    with pytest.raises(UserError, match="is there already"):
+        export_reward(reward, tmp_path / "back")
 
 
 class Evil:
@@ -102,4 +111,15 @@ def test_files_that_are_no_such_checkpoint_are_refused(published, tmp_path, caps
         read_checkpoint(bad)
     assert "stranger" not in capsys.readouterr().out
     with pytest.raises(UserError, match="cannot read the quantiles"):
-        read_quantiles(tmp_path / "nothing.csv")
+        read_quantiles(tmp_path / "nothing.csv", 0)
+    table = file.parent.parent / "reward_metrics/train_norm_quantiles.csv"
+    assert set(read_quantiles(table, 3).values()) == {3.0}
+    with pytest.raises(UserError, match="it has no row of values for iteration 12"):
+        read_quantiles(table, 12)
+    for change in ({"reward_var": torch.tensor(-1.0)}, {"num_iter": -1}, {"reward_mean": torch.tensor(float("nan"))}):
+        torch.save(facts | {"model": state} | change, bad)
+        with pytest.raises(UserError, match="cannot read .*(negative|no number)"):
+            read_checkpoint(bad)
+    torch.save(facts | {"model": state | {"encoder.conv1.weight": torch.zeros(3, 3)}}, bad)
+    with pytest.raises(UserError, match="cannot read .*--config.reward.import_from"):
+        read_checkpoint(bad)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,10 +17,14 @@ from motif_jax import load_reward
 from motif_jax.api import leaves_by_path
 from motif_jax.captions import encode
 from motif_jax.checkpoint import Checkpoints
+from motif_jax.envs.observations import scale_blstats
 from motif_jax.preferences.store import PairDataset
+from motif_jax.rewards import labels
 from motif_jax.stages import annotate, train_reward
+from motif_jax.stages.reward_setup import load_data
 from motif_jax.structs import UserError
 
+ORBAX = "ignore::pytest.PytestUnraisableExceptionWarning"  # of its own event loop, when it cannot read an array
 MANY = tuple(f"{event} #{number}" for number in range(6) for event in EVENTS)
 STAGE = ("--config=configs/quickstart.py", "--stage=train_reward")
 
@@ -88,8 +93,16 @@ def test_the_reward_reloads_alone_and_says_what_was_written(trained, tmp_path):
     assert len(written_out) == 2 * round(0.8 * 1500)
     best = load_reward(trained / "reward", "best")
     assert best.facts["epoch"] == facts["best_epoch"]
-    with pytest.raises(UserError, match="has no epoch 77; it has"):
-        load_reward(trained, "77")
+    for which in ("77", "foo"):
+        with pytest.raises(UserError, match=f"has no checkpoint '{which}' that can be read; it has"):
+            load_reward(trained, which)
+    assert reward(text for text in texts[:3]).raw.shape == (3,)
+    np.testing.assert_allclose(reward(texts * 150).raw, np.tile(raw, 150), atol=1e-5)
+    for wrong in ("one text", b"one", [b"bytes"], [None], np.zeros(256, np.uint8), np.zeros((2, 300), np.uint8)):
+        with pytest.raises(TypeError, match=r"give a list of texts|\[B, 256\]"):
+            reward(wrong)
+    with pytest.raises(TypeError, match="this reward reads no 'vector'"):
+        reward(["a"], vector=np.zeros((1, 27)))
     with pytest.raises(UserError, match="there is no reward in"):
         load_reward(tmp_path)
 
@@ -127,7 +140,7 @@ def test_in_two_runs_it_ends_as_in_one_to_the_bit(tmp_path):
 
 
 def test_killed_at_any_moment_it_goes_on_to_the_same_end(tmp_path):
-    options = ["--config.reward.batch_size=64", "--config.reward.num_epochs=6", "--config.reward.message=lt_cnn_small"]
+    options = ["--config.reward.batch_size=64", "--config.reward.num_epochs=4", "--config.reward.message=lt_cnn_small"]
     for name in ("straight", "killed"):
         make_workdir(tmp_path / name, 2000)
     command = [sys.executable, "-m", "motif_jax.launch", *STAGE, *options]
@@ -138,7 +151,7 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_end(tmp_path):
         before = len(list((tmp_path / "killed/reward/checkpoints").glob("[0-9]")))
         process = subprocess.Popen([*command, f"--workdir={tmp_path / 'killed'}"], cwd=ROOT, env=environment)
         folder, seen = tmp_path / "killed/reward/checkpoints", set()
-        while process.poll() is None and kills < 4:
+        while process.poll() is None and kills < 3:
             seen |= {file.name for file in folder.glob("*")}
             if len(seen) > before + 1:  # it has begun to write one
                 time.sleep(rng.uniform(0, 0.3))
@@ -154,15 +167,36 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_end(tmp_path):
     assert_equal_to_the_bit(params_of(tmp_path / "straight"), params_of(tmp_path / "killed"))
 
 
+@pytest.mark.filterwarnings(ORBAX)
 def test_a_torn_checkpoint_is_passed_over(tmp_path):
-    workdir = make_workdir(tmp_path, 700)
+    whole, torn = make_workdir(tmp_path / "whole", 700), make_workdir(tmp_path / "torn", 700)
+    run(whole, num_epochs=3)
+    run(torn, num_epochs=3)
+    assert {file.name for file in (torn / "reward/checkpoints").iterdir()} == {"2", "3"}
+    files = [file for file in (torn / "reward/checkpoints/3/state").rglob("*") if file.is_file()]
+    largest = max(files, key=lambda file: file.stat().st_size)
+    largest.write_bytes(largest.read_bytes()[: largest.stat().st_size // 2])
+    with pytest.warns(UserWarning, match="checkpoint 3 in .* cannot be read"):
+        assert load_reward(torn).facts["epoch"] == 2  # the one before it
+    (torn / "reward/statistics.json").unlink()
+    with pytest.warns(UserWarning, match="checkpoint 3 in .* cannot be read"):
+        facts = run(torn, num_epochs=3)
+    assert [row["epoch"] for row in facts["history"]] == [0, 1, 2, 3]
+    assert_equal_to_the_bit(params_of(whole), params_of(torn))
+    assert load_reward(torn).facts["epoch"] == 3
+    assert (torn / "reward/checkpoints/unreadable-3").is_dir()
+
+
+@pytest.mark.filterwarnings(ORBAX)
+@pytest.mark.parametrize("name", ["facts", "state"])
+def test_whatever_is_torn_the_one_before_is_taken(tmp_path, name):
+    workdir = make_workdir(tmp_path, 300)
     run(workdir, num_epochs=2)
-    for file in (workdir / "reward/checkpoints/2/state").rglob("*"):
+    for file in (workdir / "reward/checkpoints/2" / name).rglob("*"):
         if file.is_file():
-            file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+            file.write_bytes(b"")
     with pytest.warns(UserWarning, match="checkpoint 2 in .* cannot be read"):
-        facts = run(workdir, num_epochs=3)
-    assert facts["history"][-1]["epoch"] == 3
+        assert load_reward(workdir).facts["epoch"] == 1
 
 
 def test_four_devices_learn_what_one_learns(tmp_path):
@@ -209,9 +243,19 @@ def test_the_bottom_line_can_be_read_too(tmp_path, monkeypatch):
     assert not reward.reads_only_messages
     raw = reward(["You die..."] * 2, vector=np.stack([np.zeros(27), np.ones(27)]).astype(np.float32)).raw
     assert raw[0] != raw[1]
-    # Every moment by itself: the same as in the training's own pass.
-    vector = np.zeros((3, 27), np.float32)
-    assert reward(["a", "b", "c"], vector=vector).raw.shape == (3,)
+    # Every pair by itself gives what training has validated.
+    data = load_data(settings(**{"reward.blstats": True}), workdir)
+    rows = labels.split_rows(np.arange(300), 0.2, 777).validation
+    vector = scale_blstats(data.dataset.data["blstats"][rows]).reshape(-1, 27)
+    found = reward(data.table.messages[data.ids[rows].reshape(-1)], vector=vector).raw.reshape(-1, 2)
+    sided = data.target[rows] != 0.5
+    right = (found[:, 1] > found[:, 0]) == (data.target[rows] > 0.5)
+    assert facts["history"][-1]["accuracy"] == pytest.approx(right[sided].mean())
+    # In this dataset the second moment has the higher score, always.
+    assert facts["history"][-1]["score_accuracy"] == pytest.approx((found[:, 1] > found[:, 0]).mean())
+    for wrong in ({}, {"vector": np.zeros((3, 27))}, {"vector": vector[:1], "glyphs": vector[:1]}):
+        with pytest.raises(TypeError, match="this reward reads"):
+            reward(["a"], **wrong)
 
 
 def test_the_published_annotations_can_be_learnt_from(tmp_path):
@@ -264,6 +308,7 @@ def test_other_bad_input_is_one_sentence(tmp_path):
         ({"message": "gpt"}, "unknown encoder 'gpt' .*lt_cnn, lt_cnn_small, none"),
         ({"message": "none"}, "reads nothing learns nothing"),
         ({"batch_size": 0}, "batch_size must be positive"),
+        ({"early_stop": -1}, "early_stop must not be negative"),
         ({"validation_share": 1.0}, "validation_share must be between 0 and 1"),
         ({"glyphs": True}, "has no data/glyphs.npy, which this reward reads"),
         ({"import_from": "/nowhere.pth"}, "there is no file '/nowhere.pth'|PyTorch checkpoints need PyTorch"),
@@ -290,6 +335,47 @@ def test_a_reward_of_other_labels_is_not_gone_on_with(tmp_path):
         train_reward.is_complete(config, workdir)
 
 
+def test_a_reward_of_labels_that_have_changed_is_not_taken_for_done(tmp_path):
+    workdir = make_workdir(tmp_path, 300)
+    run(workdir, num_epochs=1)
+    annotate.run(settings(**{"annotate.custom_name": "lexicon_msg_defaultgoal", "annotate.goal": "gold",
+                             "annotate.ignore_existing": True}), workdir)  # fmt: skip
+    with pytest.raises(UserError, match="the labels have changed since the reward in"):
+        run(workdir, num_epochs=1)
+
+
+def test_what_is_missing_or_damaged_is_not_taken_for_done(tmp_path):
+    workdir = make_workdir(tmp_path, 300)
+    run(workdir, num_epochs=1)
+    config = settings(**{"reward.num_epochs": 1})
+    assert train_reward.is_complete(config, workdir)
+    assert not train_reward.is_complete(settings(**{"reward.num_epochs": 2, "reward.early_stop": 0}), workdir)
+    before = (workdir / "reward/statistics.json").read_text()
+    for garbage in ("", "{}", "[]", '{"epoch": 1}'):
+        (workdir / "reward/statistics.json").write_text(garbage)
+        assert not train_reward.is_complete(config, workdir)
+    (workdir / "reward/statistics.json").write_text(before)
+    shutil.rmtree(workdir / "reward/checkpoints")
+    assert not train_reward.is_complete(config, workdir)
+
+
+def test_ties_are_no_preferences_whatever_their_probability(tmp_path):
+    write_dataset(tmp_path / "dataset", random_pairs(300))
+    codes = np.random.default_rng(0).integers(3, size=300)
+    label(tmp_path, "mine", codes)
+    (tmp_path / "dataset/preference/mine").mkdir()
+    prob = np.select([codes == 0, codes == 1], [0.1, 0.9], 0.55).astype(np.float32)
+    np.save(tmp_path / "dataset/preference/mine/prob.npy", prob)
+    facts = run(tmp_path, annotators="mine", labels="soft", num_epochs=1)
+    rows = labels.split_rows(np.arange(300), 0.2, 777).validation
+    assert facts["history"][-1]["sided"] == (codes[rows] < 2).sum()
+    (tmp_path / "reward/statistics.json").unlink()
+    for wrong in (prob[:-1], prob.astype(np.float64), prob + 7, np.array([{}] * 300)):
+        np.save(tmp_path / "dataset/preference/mine/prob.npy", wrong, allow_pickle=True)
+        with pytest.raises(UserError, match="prob.npy' (is damaged|must hold)"):
+            run(tmp_path, annotators="mine", labels="soft", num_epochs=2)
+
+
 def test_a_checkpoint_of_another_architecture_is_refused(trained, tmp_path):
     from motif_jax.api import rebuild
     from motif_jax.stages.reward_setup import make_model
@@ -304,5 +390,8 @@ def test_a_checkpoint_of_another_architecture_is_refused(trained, tmp_path):
 
 def test_a_loss_that_is_no_number_stops_with_step_and_captions(tmp_path):
     workdir = make_workdir(tmp_path, 700)
-    with pytest.raises(UserError, match=r"no number any more, first at step \d+ of epoch \d+, on a batch with .*#"):
+    with pytest.raises(
+        UserError, match=r"no number any more, first at step \d+ of epoch \d+, on a batch whose .*#.*remove"
+    ):
         run(workdir, learning_rate=1e30)
+    assert np.isfinite(load_reward(workdir).table().raw).all()  # the one before it is still there
