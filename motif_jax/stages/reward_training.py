@@ -8,6 +8,7 @@ captions, so that it can be used alone and training goes on from it to the bit.
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from pathlib import Path
 
@@ -160,6 +161,7 @@ def import_published(config: ConfigDict, folder: Path) -> None:
     facts = {"epoch": epoch, "model": options, "history": [], "statistics": statistics._asdict()}
     facts |= {"dataset": "", "target": "", "annotators": {}, "labels": {}, "imported_from": str(file.resolve())}
     write_config(folder, config)
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # of an import that was killed
     checkpoints = Checkpoints(folder / "checkpoints")
     nothing = {"captions": np.zeros((1, WIDTH), np.uint8), "counts": np.zeros(1, np.int32)}
     checkpoints.save(epoch, {"train": state, **nothing}, facts, 0.0)

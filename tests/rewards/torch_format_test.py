@@ -49,6 +49,10 @@ def test_a_published_reward_gives_the_same_values_here(published, tmp_path):
     train_reward.check(config)
     train_reward.run(config, workdir)
     assert train_reward.is_complete(config, workdir)
+    (workdir / "reward/statistics.json").unlink()  # as if killed before the last file
+    assert not train_reward.is_complete(config, workdir)
+    train_reward.run(config, workdir)
+    assert train_reward.is_complete(config, workdir)
     reward = load_reward(workdir)
     text = messages(40)
     with torch.no_grad():
