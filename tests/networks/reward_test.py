@@ -51,21 +51,21 @@ def test_lengths_are_those_of_the_publication():
     assert lengths == [250, 83, 77, 25, 23, 21, 19, 17, 5]
 
 
-@pytest.mark.parametrize("encoder", [MessageEncoder, SmallMessageEncoder])
-@pytest.mark.parametrize("longest", [0, 1, 16, 79, 250])
-def test_skipping_the_zeros_changes_nothing(encoder, longest):
+@pytest.mark.parametrize(
+    ("encoder", "longest", "width"),
+    [(MessageEncoder, 0, 1), (MessageEncoder, 79, 80), (MessageEncoder, 250, 253), (SmallMessageEncoder, 16, 16)],
+)
+def test_skipping_the_zeros_changes_nothing(encoder, longest, width):
     model = encoder(rngs=nnx.Rngs(1))
     text = messages(9, longest)
 
+    @nnx.jit(static_argnums=1)
     def value(model, width):
-        return (model(jnp.asarray(text[:, :width])) ** 2).sum()
+        return nnx.value_and_grad(lambda model: (model(jnp.asarray(text[:, :width])) ** 2).sum())(model)
 
-    whole, whole_gradient = nnx.value_and_grad(value)(model, 256)
-    for width in sorted({max(longest, 1), longest + 3, 256}):
-        if longest <= width <= 256:
-            short, gradient = nnx.value_and_grad(value)(model, width)
-            np.testing.assert_allclose(short, whole, rtol=1e-5)
-            jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), gradient, whole_gradient)
+    (whole, whole_gradient), (short, gradient) = value(model, 256), value(model, width)
+    np.testing.assert_allclose(short, whole, rtol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), gradient, whole_gradient)
 
 
 def test_a_line_is_convolved_and_pooled_like_the_sequence_that_it_stands_for():
