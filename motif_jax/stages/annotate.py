@@ -63,11 +63,11 @@ def check(config: ConfigDict) -> None:
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
     """Whether this very annotation is merged and nothing is left unknown."""
     section = config.annotate
-    if section.ignore_existing or section.compare_with or not (workdir / "dataset").is_dir():
+    name = label_name(section)
+    if section.ignore_existing or section.compare_with or not page_of(workdir, name).exists():
         return False
     dataset = PairDataset(workdir / "dataset")
-    name = label_name(section)
-    if not page_of(workdir, name).exists() or not is_merged(dataset, name, make_facts(section, config.seed, dataset)):
+    if not is_merged(dataset, name, make_facts(section, config.seed, dataset)):
         return False
     return not (dataset.preference(name) == Preference.UNKNOWN).any()
 

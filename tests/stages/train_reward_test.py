@@ -140,7 +140,7 @@ def test_in_two_runs_it_ends_as_in_one_to_the_bit(tmp_path):
 
 
 def test_killed_at_any_moment_it_goes_on_to_the_same_end(tmp_path):
-    options = ["--config.reward.batch_size=64", "--config.reward.num_epochs=4", "--config.reward.message=lt_cnn_small"]
+    options = ["--config.reward.batch_size=64", "--config.reward.num_epochs=3", "--config.reward.message=lt_cnn_small"]
     for name in ("straight", "killed"):
         make_workdir(tmp_path / name, 2000)
     command = [sys.executable, "-m", "motif_jax.launch", *STAGE, *options]
@@ -151,7 +151,7 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_end(tmp_path):
         before = len(list((tmp_path / "killed/reward/checkpoints").glob("[0-9]")))
         process = subprocess.Popen([*command, f"--workdir={tmp_path / 'killed'}"], cwd=ROOT, env=environment)
         folder, seen = tmp_path / "killed/reward/checkpoints", set()
-        while process.poll() is None and kills < 3:
+        while process.poll() is None and kills < 2:
             seen |= {file.name for file in folder.glob("*")}
             if len(seen) > before + 1:  # it has begun to write one
                 time.sleep(rng.uniform(0, 0.3))
