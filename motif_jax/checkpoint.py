@@ -32,6 +32,7 @@ class Checkpoints:
         self.directory, self._keep = directory.absolute(), keep
         self._manager = ocp.CheckpointManager(self.directory, options=ocp.CheckpointManagerOptions())
         self._losses: dict[int, float] = {}
+        self._wrote = False
 
     def save(self, step: int, state: Any, facts: dict[str, Any], loss: float) -> None:
         """Starts to write; the next save, or `close`, waits for it and takes away what is not kept."""
@@ -42,6 +43,7 @@ class Checkpoints:
             state=ocp.args.StandardSave(copy), facts=ocp.args.JsonSave(facts | {"loss": float(loss)})
         )
         self._prune()
+        self._wrote = True
         if not self._manager.save(step, args=items):
             raise RuntimeError(f"checkpoint {step} was not written to {str(self.directory)!r}")
         self._losses[step] = float(loss)
@@ -108,6 +110,8 @@ class Checkpoints:
         self._manager.close()
 
     def _prune(self) -> None:
+        if not self._wrote:
+            return  # who only reads takes nothing away
         self._manager.wait_until_finished()
         steps = self.steps()
         kept = {*steps[-self._keep :], self.best()}
@@ -118,7 +122,7 @@ class Checkpoints:
     def _loss(self, step: int) -> float:
         if step not in self._losses:
             facts = self._try(step, self.facts)
-            self._losses[step] = float(facts["loss"]) if facts else float("inf")
+            self._losses[step] = float((facts or {}).get("loss", "inf"))
         return self._losses[step]
 
     def _try(self, step: int, read: Callable[[int], Found]) -> Found | None:
@@ -132,8 +136,8 @@ class Checkpoints:
 
 @contextlib.contextmanager
 def reading(directory: Path) -> Iterator[Checkpoints]:
-    """Opens checkpoints to look at them; nothing is taken away."""
-    checkpoints = Checkpoints(directory, keep=1_000_000)
+    """Opens checkpoints to look at them."""
+    checkpoints = Checkpoints(directory)
     try:
         yield checkpoints
     finally:

@@ -18,7 +18,7 @@ from motif_jax.annotation import endpoint
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.preferences.store import PairDataset
-from motif_jax.stages import annotate
+from motif_jax.stages import annotate, annotate_job
 from motif_jax.structs import UserError
 
 MANY = tuple(f"{event} #{number}" for number in range(4) for event in EVENTS)
@@ -295,6 +295,17 @@ def test_two_models_do_not_make_one_annotation(workdir):
             run(workdir, **values, server__extra='{"temperature": 2.0}')
 
 
+def test_a_job_with_nothing_to_ask_binds_nobody_to_its_model(workdir):
+    with ChatServer() as chat:
+        values = {"backend": "server", "server__url": chat.url, "both_orders": 0.0, "num_shards": 1000}
+        for number in (0, 999):  # more shards than questions: the first has none
+            name = run(workdir, shard=number, **values)
+        run(workdir, merge="partial", **values)
+        assert len(chat.asked) == 1
+    labelled = np.array(labels(workdir, name))
+    assert (labelled[labelled != 3] == np.array(expected(workdir))[labelled != 3]).all()
+
+
 def test_what_decides_beside_the_messages_is_part_of_the_dataset(workdir):
     run(workdir, backend="score")
     score = np.load(workdir / "dataset/info/score.npy")
@@ -304,7 +315,7 @@ def test_what_decides_beside_the_messages_is_part_of_the_dataset(workdir):
 
 
 def test_slow_answers_are_kept_before_the_batch_is_full(workdir, monkeypatch):
-    monkeypatch.setattr(annotate, "COMMIT_EVERY_S", 0.05)
+    monkeypatch.setattr(annotate_job, "COMMIT_EVERY_S", 0.05)
     commits = []
     real = annotate.Shard.commit
     monkeypatch.setattr(annotate.Shard, "commit", lambda *arguments: commits.append(1) or real(*arguments))
