@@ -120,6 +120,74 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.reward.early_stop = 0  # stop after so many epochs without a lower validation loss; 0: never
     config.reward.reference_quantiles = reference  # quantiles with two decimals
 
+    # ---- the policy
+    goal_task = task != "score"
+    config.policy = ConfigDict()
+    config.policy.network = "reference"  # as published; "small" is for machines without an accelerator
+    config.policy.dtype = "float32"  # what products are computed in; "bfloat16" is faster on GPUs
+    config.policy.algorithm = "appo"  # V-trace in a clipped surrogate; "impala": V-trace policy gradient
+    config.policy.init_from = ""  # begin with the parameters of another policy: a workdir, or its checkpoints
+    # what it is paid
+    config.policy.extrinsic_coefficient = 10.0 if goal_task else 0.1  # 0: the learnt reward alone
+    config.policy.intrinsic_coefficient = 0.1  # 0: the game's reward alone, and no reward directory is needed
+    config.policy.reward_dir = ""  # workdir or checkpoints of the learnt reward; "": of this workdir
+    config.policy.reward_checkpoint = "last"  # "best", or the number of an epoch
+    config.policy.reward_scale = 0.1  # of the game's reward, before it is clipped
+    config.policy.reward_clip = 10.0
+    config.policy.threshold_quantile = 0.5  # normalised learnt rewards up to this quantile are worth 0; -1: none
+    config.policy.count_exponent = 3.0  # the n-th time in an episode a message is worth 1 / n^3
+    config.policy.reference_alignment = reference  # pay a message one step late, and never an episode's last
+    # who plays
+    config.policy.num_workers = usable_cores()  # 0: play in this process, for debugging
+    config.policy.games_per_worker = 64
+    config.policy.groups = 2  # per worker: one plays while the other waits for actions
+    config.policy.rollout_length = 32
+    config.policy.warmup_steps = 1000  # random actions that a game begins with, at most, so that not all begin together
+    config.policy.hang_timeout_s = 30.0  # a worker without a sign of life is replaced after so long
+    config.policy.synchronous = False  # True, with at most one worker: the same run twice, to the bit
+    # how it learns
+    config.policy.batch_size = 4096  # steps per update, of all hosts together
+    config.policy.num_epochs = 1
+    config.policy.num_minibatches = 1
+    config.policy.discount = 0.99
+    config.policy.learning_rate = 1e-4
+    config.policy.learning_rate_end = 1e-4  # reached at the end of train_for_env_steps, in a straight line
+    config.policy.max_gradient_norm = 4.0
+    config.policy.clip_ratio = 0.1  # of APPO
+    config.policy.clip_value = 0.0 if goal_task and not reference else 1.0  # 0: none; goals pay 50, far from any value
+    config.policy.value_coefficient = 0.5
+    config.policy.exploration = "entropy"  # or "symmetric_kl", to the uniform policy
+    config.policy.exploration_coefficient = 0.003
+    config.policy.exploration_end = 0.003  # as learning_rate_end
+    config.policy.clip_rho = 1.0  # of V-trace
+    config.policy.clip_c = 1.0
+    config.policy.bootstrap = "inferred" if reference else "explicit"  # the published one loses every 32nd reward
+    config.policy.normalise_advantages = True
+    config.policy.normalise_over_all = reference  # with stale samples in the statistics
+    config.policy.max_policy_lag = 10_000  # samples of policies older than so many updates teach nothing
+    config.policy.num_devices = 0  # 0: all
+    # how long, and what is kept
+    config.policy.train_for_env_steps = 2_000_000_000
+    config.policy.train_for_seconds = 0.0  # 0: no limit
+    config.policy.save_every_steps = 10_000_000
+    config.policy.save_every_s = 600.0  # what a kill can cost at most
+    config.policy.keep_checkpoints = 5
+    config.policy.milestone_every_steps = 200_000_000  # checkpoints that stay for ever; 0: none
+    config.policy.log_every_s = 10.0
+    config.policy.tensorboard = True
+    config.policy.wandb = ""  # name of a project of Weights & Biases, which then must be installed
+
+    # ---- a trace of the device's work, for XProf, TensorBoard or Perfetto
+    config.profile = ConfigDict()
+    config.profile.start_step = 10  # update to begin with
+    config.profile.num_steps = 0  # updates to trace; 0: none
+
+    # ---- many hosts, each running this same command with --stage=train_policy
+    config.distributed = ConfigDict()
+    config.distributed.coordinator = "auto"  # host:port of process 0; "auto": SLURM's tasks if there are several
+    config.distributed.num_processes = 1
+    config.distributed.process_id = 0
+
     # ---- measuring this machine
     config.benchmark = ConfigDict()
     config.benchmark.parts = ("env", "annotation", "reward")

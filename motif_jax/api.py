@@ -121,12 +121,12 @@ def export_reward(reward: Reward, directory: str | Path) -> Path:
     return write_experiment(Path(directory), arrays, reward.facts["epoch"], reward.statistics._asdict())
 
 
-def find_checkpoints(path: Path) -> Path:
-    """The directory of checkpoints that is meant."""
-    for directory in (path / "reward" / "checkpoints", path / "checkpoints", path):
+def find_checkpoints(path: Path, kind: str = "reward") -> Path:
+    """The directory of checkpoints of a "reward" or a "policy" that is meant."""
+    for directory in (path / kind / "checkpoints", path / "checkpoints", path):
         if directory.is_dir() and any(name.name.isdigit() for name in directory.iterdir()):
             return directory
-    raise UserError(f"there is no reward in {str(path)!r}: no directory with checkpoints")
+    raise UserError(f"there is no {kind} in {str(path)!r}: no directory with checkpoints")
 
 
 def load_checkpoint(directory: Path, which: str = "last") -> Reward:
@@ -157,7 +157,7 @@ def leaves_by_path(tree: Any) -> dict[tuple[str, ...], Any]:
     """Arrays by the names on the way to them."""
     import jax
 
-    return {_key(path): array for path, array in jax.tree_util.tree_flatten_with_path(tree)[0]}
+    return {name_of(path): array for path, array in jax.tree_util.tree_flatten_with_path(tree)[0]}
 
 
 def rebuild(like: Any, by_path: dict[tuple[str, ...], Any], source: Path, flag: str = "path") -> Any:
@@ -168,11 +168,11 @@ def rebuild(like: Any, by_path: dict[tuple[str, ...], Any], source: Path, flag: 
     by_path = dict(by_path)
     leaves: list[Any] = []
     for path, leaf in wanted:
-        array = by_path.pop(_key(path), None)
+        array = by_path.pop(name_of(path), None)
         if array is None or np.shape(array) != leaf.shape:
             has = "nothing" if array is None else str(np.shape(array))
             raise UserError(
-                f"the checkpoint in {str(source)!r} is of another architecture: {'.'.join(_key(path))} is {has}, "
+                f"the checkpoint in {str(source)!r} is of another architecture: {'.'.join(name_of(path))} is {has}, "
                 f"where {leaf.shape} is due ({flag})"
             )
         leaves.append(np.asarray(array))
@@ -182,6 +182,7 @@ def rebuild(like: Any, by_path: dict[tuple[str, ...], Any], source: Path, flag: 
     return jax.tree_util.tree_unflatten(form, leaves)
 
 
-def _key(path: Sequence[Any]) -> tuple[str, ...]:
+def name_of(path: Sequence[Any]) -> tuple[str, ...]:
+    """The names on the way to an array, as `tree_flatten_with_path` tells it."""
     names = (str(getattr(part, "key", getattr(part, "idx", getattr(part, "name", part)))) for part in path)
     return tuple(name for name in names if name != "value")

@@ -1,10 +1,11 @@
 """Checkpoints by orbax: a tree of arrays, and facts about it that people can read; whole or not there.
 
     <directory>/<step>/state/    arrays
-    <directory>/<step>/facts/    JSON: whatever is needed to use the arrays alone, and the `loss` that ranks it
+    <directory>/<step>/facts/    JSON: whatever is needed to use the arrays alone
 
 A checkpoint is written beside and renamed by orbax, so a kill leaves the one before. One that cannot be read all the
 same (a disk that lost something) is set aside under another name, with a warning, and the one before it is taken.
+Of several hosts, only one opens the checkpoints.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,39 +24,48 @@ import orbax.checkpoint as ocp
 from motif_jax.structs import UserError
 
 Found = TypeVar("Found")
+LOSS, MILESTONE = "loss", "milestone"  # among the facts: what ranks a checkpoint, and whether it stays for ever
 
 
 class Checkpoints:
-    """The checkpoints of one training run: the last `keep`, and the one with the least loss."""
+    """The checkpoints of one training run: the last `keep`, the one with the least loss, and milestones."""
 
-    def __init__(self, directory: Path, keep: int = 2):
-        """Opens or makes the directory."""
-        self.directory, self._keep = directory.absolute(), keep
-        self._manager = ocp.CheckpointManager(self.directory, options=ocp.CheckpointManagerOptions())
-        self._losses: dict[int, float] = {}
+    def __init__(self, directory: Path, keep: int = 2, milestone_every: int = 0):
+        """Opens or makes the directory; the first checkpoint after every so many steps is a milestone."""
+        self.directory, self._keep, self._milestone_every = directory.absolute(), keep, milestone_every
+        self.directory.mkdir(parents=True, exist_ok=True)
+        options = ocp.CheckpointManagerOptions(create=False)
+        if jax.process_count() > 1:
+            me = jax.process_index()
+            options.multiprocessing_options = ocp.options.MultiprocessingOptions(me, {me}, f"host{me}")
+        self._manager = ocp.CheckpointManager(self.directory, options=options)
+        self._known: dict[int, dict[str, Any]] = {}  # what ranks them
         self._wrote = False
 
-    def save(self, step: int, state: Any, facts: dict[str, Any], loss: float) -> None:
+    def save(self, step: int, state: Any, facts: dict[str, Any], loss: float | None = None) -> None:
         """Starts to write; the next save, or `close`, waits for it and takes away what is not kept."""
         # Copies on the host, because the next step may be given the memory of `state`, and because a checkpoint of four
         # devices must be readable on one. All that is saved is the same on every device.
         copy = jax.tree.map(np.array, state)
-        items = ocp.args.Composite(
-            state=ocp.args.StandardSave(copy), facts=ocp.args.JsonSave(facts | {"loss": float(loss)})
-        )
+        every, before = self._milestone_every, max(self.steps(), default=0)
+        known: dict[str, Any] = {MILESTONE: bool(every) and step // every > before // every}
+        if loss is not None:
+            known[LOSS] = float(loss)
+        items = ocp.args.Composite(state=ocp.args.StandardSave(copy), facts=ocp.args.JsonSave(facts | known))
         self._prune()
         self._wrote = True
         if not self._manager.save(step, args=items):
             raise RuntimeError(f"checkpoint {step} was not written to {str(self.directory)!r}")
-        self._losses[step] = float(loss)
+        self._known[step] = known
 
     def steps(self) -> list[int]:
         """Those that are there, ascending."""
         return sorted(self._manager.all_steps())
 
     def best(self) -> int | None:
-        """The one with the least loss; of equal ones the first."""
-        return min(self.steps(), key=lambda step: (self._loss(step), step), default=None)
+        """The one with the least loss, of equal ones the first; None if none has a loss."""
+        ranked = [step for step in self.steps() if LOSS in self._ranks(step)]
+        return min(ranked, key=lambda step: (self._ranks(step)[LOSS], step), default=None)
 
     def facts(self, step: int) -> dict[str, Any]:
         """What was said beside the arrays."""
@@ -72,13 +83,15 @@ class Checkpoints:
         items = ocp.args.Composite(state=ocp.args.StandardRestore())
         return jax.tree.map(np.asarray, self._manager.restore(step, args=items)["state"])
 
-    def latest(self, like: Any) -> tuple[int, Any, dict[str, Any]] | None:
+    def latest(self, like: Any = None) -> tuple[int, Any, dict[str, Any]] | None:
         """Step, state and facts of the last checkpoint that can be read; None where there is none.
 
-        Those that cannot are set aside: they would be in the way of the steps that are taken again.
+        The state is as `like` has it, or as `raw` gives it. Checkpoints that cannot be read are set aside: they would
+        be in the way of the steps that are taken again.
         """
         for step in reversed(self.steps()):
-            found = self._try(step, lambda step: (step, self.state(step, like), self.facts(step)))
+            read = self.raw if like is None else partial(self.state, like=like)
+            found = self._try(step, lambda step, read=read: (step, read(step), self.facts(step)))  # type: ignore[misc]
             if found is not None:
                 return found
             aside = self.directory / f"unreadable-{step}"
@@ -92,7 +105,7 @@ class Checkpoints:
         """Step, arrays and facts of the "last" or "best" checkpoint that can be read, or of the named step."""
         steps = self.steps()
         if which == "best":
-            order = sorted(steps, key=lambda step: (self._loss(step), step))
+            order = sorted(steps, key=lambda step: (self._ranks(step).get(LOSS, float("inf")), step))
         elif which == "last":
             order = steps[::-1]
         else:
@@ -114,16 +127,16 @@ class Checkpoints:
             return  # who only reads takes nothing away
         self._manager.wait_until_finished()
         steps = self.steps()
-        kept = {*steps[-self._keep :], self.best()}
+        kept = {*steps[-self._keep :], self.best()} | {step for step in steps if self._ranks(step).get(MILESTONE)}
         for step in steps:
             if step not in kept:
                 self._manager.delete(step)
 
-    def _loss(self, step: int) -> float:
-        if step not in self._losses:
-            facts = self._try(step, self.facts)
-            self._losses[step] = float((facts or {}).get("loss", "inf"))
-        return self._losses[step]
+    def _ranks(self, step: int) -> dict[str, Any]:
+        if step not in self._known:
+            facts = self._try(step, self.facts) or {LOSS: float("inf")}
+            self._known[step] = {key: facts[key] for key in (LOSS, MILESTONE) if key in facts}
+        return self._known[step]
 
     def _try(self, step: int, read: Callable[[int], Found]) -> Found | None:
         try:

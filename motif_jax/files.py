@@ -32,9 +32,14 @@ def write_json(path: Path, value: Any) -> None:
     write_whole(path, lambda file: file.write(text.encode()))
 
 
+def json_line(row: Any) -> str:
+    """One line of JSON."""
+    return json.dumps(_finite(row), default=_plain, allow_nan=False) + "\n"
+
+
 def write_lines(path: Path, rows: Iterable[Any]) -> None:
     """Writes one line of JSON per row."""
-    text = "".join(json.dumps(_finite(row), default=_plain, allow_nan=False) + "\n" for row in rows)
+    text = "".join(map(json_line, rows))
     write_whole(path, lambda file: file.write(text.encode()))
 
 

@@ -3,6 +3,7 @@
   python -m motif_jax.launch --config=configs/motif.py:score --workdir=runs/score
   python -m motif_jax.launch --config=configs/motif.py:score --workdir=runs/score --config.collect.num_workers=24
   python -m motif_jax.launch --config=configs/quickstart.py --workdir=runs/quickstart --stage=collect
+  python -m motif_jax.launch --config=configs/motif.py:score --workdir=runs/score --stage=train_policy
   python -m motif_jax.launch --config=configs/motif.py --workdir=/tmp/speed --stage=benchmark
 
 The word after the colon goes to the config: a task (score, staircase, staircase_lvl3, oracle, ...), and `,reference` to
@@ -33,7 +34,7 @@ from ml_collections import ConfigDict, config_flags
 
 from motif_jax.files import write_config
 from motif_jax.stages import NAMES
-from motif_jax.structs import UserError
+from motif_jax.structs import Stopped, UserError
 
 FLAGS = flags.FLAGS
 MISSING = "(not there)"
@@ -71,6 +72,8 @@ def main(argv: list[str] | None = None) -> int:
         where = f"{error.filename!r}" if error.filename else "this machine"
         print(f"motif_jax: {error.strerror} for {where} ({FLAGGED[error.errno]})", file=sys.stderr)
         return 2
+    except Stopped as stopped:
+        print(f"motif_jax: {stopped}", file=sys.stderr)
     except KeyboardInterrupt as stop:
         number = stop.args[0] if stop.args else signal.SIGINT
         print("\nmotif_jax: stopped; give the same command again to go on", file=sys.stderr)

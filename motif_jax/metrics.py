@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
+
+from motif_jax.files import json_line
+from motif_jax.structs import UserError
 
 
 class Timers:
@@ -33,6 +38,54 @@ def resident_mib() -> float:
     except OSError:
         return 0.0
     return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:")), 0.0)
+
+
+class Writers:
+    """Rows of figures over `env_steps`: as JSON lines always, and for TensorBoard and Weights & Biases if wished."""
+
+    def __init__(self, directory: Path, tensorboard: bool, wandb: str, config: dict[str, Any]):
+        """Appends to what is there.
+
+        Args:
+          directory: `metrics.jsonl` and `tensorboard/` are here.
+          tensorboard: whether to write for it.
+          wandb: a project, or "" for none.
+          config: what is told to wandb.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        self._lines = open(directory / "metrics.jsonl", "a")  # noqa: SIM115  (held while this object lives)
+        self._board, self._wandb = None, None
+        if tensorboard:
+            from tensorboardX import SummaryWriter
+
+            self._board = SummaryWriter(str(directory / "tensorboard"))
+        if wandb:
+            try:
+                import wandb as library
+            except ImportError:
+                raise UserError("wandb is not installed: pip install wandb (--config.policy.wandb)") from None
+            name = str(directory.absolute().parent)
+            self._wandb = library.init(project=wandb, id=hashlib.sha256(name.encode()).hexdigest()[:16],
+                                       name=name, resume="allow", config=config)  # fmt: skip
+
+    def write(self, env_steps: int, row: dict[str, Any]) -> None:
+        """One row; what is no number is left out of the curves."""
+        self._lines.write(json_line({"env_steps": env_steps} | row))
+        self._lines.flush()
+        numbers = {name: value for name, value in row.items() if isinstance(value, int | float) and value == value}
+        if self._board:
+            for name, value in numbers.items():
+                self._board.add_scalar(name, value, env_steps)
+        if self._wandb:
+            self._wandb.log(numbers | {"env_steps": env_steps})
+
+    def close(self) -> None:
+        """Writes down what is left."""
+        self._lines.close()
+        if self._board:
+            self._board.close()
+        if self._wandb:
+            self._wandb.finish()
 
 
 class Progress:

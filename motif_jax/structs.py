@@ -13,6 +13,10 @@ class UserError(Exception):
     """Something the user can mend: one sentence naming the value and the flag. Shown without a traceback."""
 
 
+class Stopped(Exception):
+    """A stage was asked to stop, and has saved what it had; says how to go on."""
+
+
 class EndStatus(enum.IntEnum):
     """How a step left its episode (the reference's numbers)."""
 

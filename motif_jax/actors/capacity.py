@@ -14,9 +14,20 @@ FILES_PER_GAME = 2
 WORKERS_PER_CORE = 8
 
 
-def check_capacity(num_workers: int, games_per_worker: int, groups: int = 1, shared_bytes: int = 0) -> None:
-    """Refuses numbers of workers and games that cannot work here; `shared_bytes` is the memory of their rollouts."""
-    flag = "--config.collect"
+def check_capacity(
+    num_workers: int,
+    games_per_worker: int,
+    groups: int = 1,
+    shared_bytes: int = 0,
+    flag: str = "--config.collect",
+) -> None:
+    """Refuses numbers of workers and games that cannot work here.
+
+    Args:
+      num_workers, games_per_worker, groups: as the pool takes them.
+      shared_bytes: memory of their rollouts.
+      flag: section of the config that they are from.
+    """
     if num_workers < 0:
         raise UserError(f"num_workers must not be negative, not {num_workers} ({flag}.num_workers)")
     if games_per_worker < 1:

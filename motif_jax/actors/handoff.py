@@ -17,15 +17,29 @@ from motif_jax.actors.layout import Ended, Full
 from motif_jax.actors.pool import ActorPool
 from motif_jax.metrics import Timers
 
+Arrays = dict[str, np.ndarray]
 TICK_S = 0.2  # how often a blocked thread looks whether it shall stop
 
 
 class Batch(NamedTuple):
     """Rollouts side by side."""
 
-    arrays: Any  # what `place` made of {key: [T or T + 1, B, ...]}
-    episodes: list[Ended]  # those that ended in it
+    arrays: Any  # what `place` made of {key: [T, T + 1 or 1, B, ...]}
+    fulls: list[Full]  # where they came from, in order; E of the B columns each
+    episodes: list[list[Ended]]  # those that ended in each of them
     steps: int  # T * B
+
+
+def make_batch(pool: ActorPool, fulls: list[Full], place: Callable[[Arrays], Any], timers: Timers) -> Batch:
+    """Copies rollouts side by side, gives their slots back, and puts the arrays where the learner wants them."""
+    with timers("stack"):
+        arrays = {key: np.concatenate([array[full.slot] for full in fulls], 1) for key, array in pool.rollouts.items()}
+        episodes = [pool.ended(full) for full in fulls]
+        for full in fulls:
+            pool.release(full)
+    with timers("place"):
+        placed = place(arrays)
+    return Batch(placed, fulls, episodes, pool.layout.rollout_length * pool.layout.group_size * len(fulls))
 
 
 class Handoff:
@@ -37,7 +51,7 @@ class Handoff:
         rollouts_per_batch: int,
         *,
         depth: int = 1,
-        place: Callable[[dict[str, np.ndarray]], Any] = lambda arrays: arrays,
+        place: Callable[[Arrays], Any] = lambda arrays: arrays,
     ):
         """Starts the thread.
 
@@ -109,13 +123,4 @@ class Handoff:
                 if full is None:
                     return None
                 fulls.append(full)
-        with self.timers("stack"):
-            rollouts = self._pool.rollouts
-            arrays = {key: np.concatenate([array[full.slot] for full in fulls], 1) for key, array in rollouts.items()}
-            episodes = [ended for full in fulls for ended in self._pool.ended(full)]
-            for full in fulls:
-                self._pool.release(full)
-        with self.timers("place"):
-            placed = self._place(arrays)
-        layout = self._pool.layout
-        return Batch(placed, episodes, layout.rollout_length * layout.group_size * len(fulls))
+        return make_batch(self._pool, fulls, self._place, self.timers)

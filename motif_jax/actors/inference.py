@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,11 +16,12 @@ class Policy(Protocol):
 
     reads: tuple[str, ...]  # observations that it wants to see
     outputs: dict[str, ArraySpec]  # what it stores beside each action
+    starts: dict[str, ArraySpec]  # what it stores at the beginning of a rollout
 
     def __call__(
         self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
-    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Actions and outputs for `games` ([B] numbers of games), of which `first` ([B]) begin an episode."""
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Actions, outputs and starts for `games` ([B] numbers of games), of which `first` ([B]) begin an episode."""
 
 
 class RandomPolicy:
@@ -30,6 +31,7 @@ class RandomPolicy:
 
     def __init__(self, num_actions: int, seed: int = 0):
         self.outputs: dict[str, ArraySpec] = {}
+        self.starts: dict[str, ArraySpec] = {}
         self._rng = np.random.default_rng(seed)
         self._num_actions = num_actions
 

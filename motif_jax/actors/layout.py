@@ -66,6 +66,8 @@ class Layout(NamedTuple):
     seed: int
     stream: int  # of game seeds
     outputs: tuple[tuple[str, ArraySpec], ...] = ()  # what the policy stores beside each action
+    starts: tuple[tuple[str, ArraySpec], ...] = ()  # what it stores once per rollout, before the first action
+    warmup_steps: int = 0  # a game begins with up to so many random actions, so that not all are at the same point
 
     @property
     def num_slots(self) -> int:
@@ -95,13 +97,13 @@ class Layout(NamedTuple):
         }
 
     def row_specs(self) -> dict[str, tuple[int, ArraySpec]]:
-        """Rows per slot (T or T + 1) and what stands in a row for each game."""
+        """Rows per slot (T, T + 1 or 1) and what stands in a row for each game."""
         steps, moments = self.rollout_length, self.rollout_length + 1
         rows = {"first": (moments, ArraySpec((), "bool"))}  # whether the observation begins an episode
         rows |= {key: (steps, spec) for key, spec in {**STEP_SPECS, **dict(self.outputs)}.items()}
         for key, spec in observation_specs(self.observations).items():
             rows[key] = (steps if key.startswith("event_") else moments, spec)
-        return rows
+        return rows | {key: (1, spec) for key, spec in self.starts}
 
     def specs(self) -> dict[str, ArraySpec]:
         """All arrays of the pool; rollouts are [S, rows, E, ...]."""
@@ -118,4 +120,5 @@ class Layout(NamedTuple):
     @property
     def bytes_per_step(self) -> int:
         """Bytes shipped per game and step."""
-        return sum(spec.nbytes for _, spec in self.row_specs().values())
+        once = sum(spec.nbytes for _, spec in self.starts) // self.rollout_length
+        return sum(spec.nbytes for rows, spec in self.row_specs().values() if rows > 1) + once

@@ -46,11 +46,14 @@ class ActorPool:
         player: str = "",
         groups: int = 2,
         outputs: dict[str, ArraySpec] | None = None,
+        starts: dict[str, ArraySpec] | None = None,
+        warmup_steps: int = 0,
         slots_per_group: int = SLOTS_PER_GROUP,
         seed: int = 0,
         stream: int = Stream.TRAIN,
         first_episode: int = 0,
         hang_timeout_s: float = 10.0,
+        flag: str = "--config.collect",
     ):
         """Lays out the memory and starts the workers.
 
@@ -61,10 +64,12 @@ class ActorPool:
           rollout_length: steps per slot (T).
           player: scripted player in the workers (`players`); if empty, `poll` returns requests to be answered.
           groups: groups per worker, when requests are to be answered.
-          outputs: what is stored beside each action by `act`.
+          outputs, starts: what is stored by `act` beside each action, and beside the first of each rollout.
+          warmup_steps: a game begins with up to so many random actions, which are not recorded.
           slots_per_group: rollouts of a group that can be in work or in somebody's hands at a time.
           seed, stream, first_episode: which games are played.
           hang_timeout_s: a worker that shows no life for so long is replaced.
+          flag: section of the config that all this is from.
         """
         settings.check()
         if player:
@@ -84,12 +89,14 @@ class ActorPool:
             seed=seed,
             stream=stream,
             outputs=tuple((outputs or {}).items()),
+            starts=tuple((starts or {}).items()),
+            warmup_steps=warmup_steps,
         )
         self.timers = Timers()
         self.restarts = 0  # workers replaced
         self.dropped_steps = 0  # steps lost with them
         self.given_up: list[int] = []  # episodes
-        check_capacity(num_workers, games_per_worker, groups, self.layout.nbytes)
+        check_capacity(num_workers, games_per_worker, groups, self.layout.nbytes, flag)
         self._inline = num_workers == 0
         remove_stale_folders()
         self._slab = Slab(self.layout.specs())
@@ -107,7 +114,7 @@ class ActorPool:
         self._seats: list[Seat] = []
         try:
             for index in range(self.layout.num_workers):
-                self._seats.append(Seat(self.layout, self._slab, index, self._inline, hang_timeout_s))
+                self._seats.append(Seat(self.layout, self._slab, index, self._inline, hang_timeout_s, flag))
                 self._listen(index)
         except BaseException:
             self.close()
@@ -128,6 +135,11 @@ class ActorPool:
     def processes(self) -> list[int]:
         """Process ids of the workers."""
         return [seat.link.process.pid for seat in self._seats if isinstance(seat.link, ProcessWorker)]
+
+    @property
+    def next_episode(self) -> int:
+        """The first episode that was not begun yet."""
+        return int(self._slab["next_episode"][0])
 
     @property
     def worker_wait_s(self) -> float:
@@ -167,13 +179,19 @@ class ActorPool:
     def act(self, requests: list[Request], actions: np.ndarray, outputs: dict[str, np.ndarray] | None = None) -> None:
         """Answers requests: `actions` is [sum of E], in the order of the requests, and so is every output."""
         size = self.layout.group_size
+        outputs = dict(outputs or {})
+        for key, _ in self.layout.starts:  # these may still be on the device, from where they are only taken if needed
+            values = outputs.pop(key)
+            for number, request in enumerate(requests):
+                if request.step == 0 and request.generation == self._seats[request.worker].generation:
+                    self.rollouts[key][request.slot, 0] = np.asarray(values)[number * size : (number + 1) * size]
         for number, request in enumerate(requests):
             seat = self._seats[request.worker]
             if request.generation != seat.generation:
                 continue  # who asked is dead
             rows = slice(number * size, (number + 1) * size)
             self._slab["actions"][request.worker, request.group] = actions[rows]
-            for key, values in (outputs or {}).items():
+            for key, values in outputs.items():
                 self.rollouts[key][request.slot, request.step] = values[rows]
             seat.act(request.group)
 

@@ -23,11 +23,12 @@ FAILURES_IN_A_ROW = 8  # deaths in one seat without a single finished slot
 class Seat:
     """One worker after another, in the same place."""
 
-    def __init__(self, layout: Layout, slab: Slab, index: int, inline: bool, hang_timeout_s: float):
+    def __init__(self, layout: Layout, slab: Slab, index: int, inline: bool, hang_timeout_s: float, flag: str):
         """Starts the first worker, in this process if `inline`."""
         self.index = index
         self.generation = 0  # which worker this is
         self._layout, self._slab, self._inline, self._hang_timeout_s = layout, slab, inline, hang_timeout_s
+        self._flag = flag
         self._failures = 0
         self._held: list[collections.deque[int]] = []  # slots that the worker has, by group, the current one first
         self._away: set[int] = set()  # slots in the hands of whoever polls
@@ -107,7 +108,7 @@ class Seat:
         if self._failures >= FAILURES_IN_A_ROW:
             raise UserError(
                 f"actor worker {self.index} ended {FAILURES_IN_A_ROW} times without finishing a rollout, last with "
-                f"status {status}; if memory ran out, lower num_workers and games_per_worker (--config.collect)"
+                f"status {status}; if memory ran out, lower num_workers and games_per_worker ({self._flag})"
             )
         # Someone else's SIGKILL (a person, the kernel out of memory) says nothing about the episode being played.
         own_fault = hung or status != -signal.SIGKILL

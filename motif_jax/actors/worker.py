@@ -12,6 +12,7 @@ import functools
 import gc
 import json
 import os
+import random
 import signal
 import sys
 import time
@@ -57,6 +58,12 @@ class Group:
         self.slot: int | None = None
         self.step_in_slot = 0
         self.vector.reset()
+        self._stepping[0] = 0
+
+    def warm_up(self, game: int, limit: int) -> None:
+        """Lets a game begin somewhere else than the others do."""
+        chance = random.Random(self._playing[game])
+        self.vector.play_on(game, [chance.random() for _ in range(chance.randint(0, limit))])
         self._stepping[0] = 0
 
     def _next_episode(self, game: int) -> int:
@@ -135,6 +142,9 @@ class Worker:
         for group in range(layout.groups):
             self.groups.append(Group(layout, slab, index, group, rows_of))
             self._beat[0] += 1
+            for game in range(layout.group_size if layout.warmup_steps else 0):
+                self.groups[-1].warm_up(game, layout.warmup_steps)
+                self._beat[0] += 1
 
     def _rows_of(self, slot: int) -> list[Rows]:
         """The rows of a slot: step t and observation t stand in row t; the last has an observation only."""
@@ -224,7 +234,8 @@ def layout_from_json(fields: dict) -> Layout:
     """The layout that `Layout._asdict` was sent as."""
     fields["settings"] = GameSettings(**fields["settings"])
     fields["observations"] = tuple(fields["observations"])
-    fields["outputs"] = tuple((key, ArraySpec(tuple(shape), dtype)) for key, (shape, dtype) in fields["outputs"])
+    for name in ("outputs", "starts"):
+        fields[name] = tuple((key, ArraySpec(tuple(shape), dtype)) for key, (shape, dtype) in fields[name])
     return Layout(**fields)
 
 

@@ -72,6 +72,11 @@ class GameSettings(NamedTuple):
                 f"max_episode_steps must be at least 1, not {self.max_episode_steps} (--config.env.max_episode_steps)"
             )
 
+    @property
+    def num_actions(self) -> int:
+        """Actions of the game."""
+        return int(self._own_class().num_actions) if ":" in self.task else 23  # type: ignore[attr-defined]
+
     def _own_class(self) -> Callable[[dict[str, np.ndarray]], Game]:
         module, _, name = self.task.partition(":")
         try:
@@ -155,6 +160,16 @@ class GameVector:
         episode = self._next_episode(index)
         self.games[index].reset(self.seed_of(episode), episode)
         self._counts[index] = self.games[index].message_count
+
+    def play_on(self, index: int, chances: Iterable[float]) -> None:
+        """Steps one game without recording: an action per number in [0, 1), all equally likely."""
+        game = self.games[index]
+        for chance in chances:
+            self._stepping[0] = index + 1
+            game.step(int(chance * game.num_actions))
+            if game.end:
+                self._start(index)
+        self._counts[index] = game.message_count
 
     def observe(self, rows: Rows) -> None:
         """Writes what the players see now into rows made by `observations.open_rows`."""

@@ -29,6 +29,7 @@ class MessagePolicy:
 
     def __init__(self):
         self.outputs = {"value": ArraySpec((), "float32")}
+        self.starts: dict[str, ArraySpec] = {}
 
     def __call__(self, observations, first, games):
         sums = [zlib.crc32(m.tobytes() + b.tobytes()) for m, b in zip(*(observations[key] for key in self.reads))]

@@ -1,0 +1,161 @@
+"""The terms of the loss, as means over the valid samples of all devices (PPO, arXiv 1707.06347; IMPALA, 1802.01561).
+
+Each term takes `weight`, [T, B] from `weigh`: 1 / (valid samples of all devices) where a sample is valid, else 0. It
+returns this device's part of the mean: parts add up over the devices, and so do their gradients, with one `total` at
+the end and none to differentiate through. Statistics of the samples, which nothing is differentiated through, are of
+all devices at once.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from motif_jax.parallel import AXIS, total
+
+RATIO_RANGE = (0.05, 20.0)  # beyond it a sample says nothing about the policy (sample-factory)
+
+
+class Statistics(NamedTuple):
+    """Of the counted samples of all devices."""
+
+    mean: jax.Array
+    std: jax.Array  # unbiased
+
+
+def weigh(valid: jax.Array) -> jax.Array:
+    """What each sample counts in a mean over the valid ones of all devices."""
+    return valid / jnp.maximum(total(valid.sum()), 1).astype(jnp.float32)
+
+
+def part_of_mean(samples: jax.Array, weight: jax.Array) -> jax.Array:
+    """This device's part of a mean."""
+    chex.assert_equal_shape([samples, weight])
+    # 0 * inf would be no number: what is not valid is not looked at
+    return (jnp.where(weight > 0, samples, 0.0) * weight).sum()
+
+
+def statistics(samples: jax.Array, counted: jax.Array) -> Statistics:
+    """Mean and deviation over the samples that are counted.
+
+    Args:
+      samples: [..., T, B]
+      counted: [T, B] bool
+
+    Returns:
+      [...] each
+    """
+    number = total(counted.sum()).astype(jnp.float32)
+    mean = total(jnp.where(counted, samples, 0.0).sum((-2, -1))) / jnp.maximum(number, 1)
+    squares = jnp.where(counted, (samples - mean[..., None, None]) ** 2, 0.0).sum((-2, -1))
+    return Statistics(mean, jnp.sqrt(total(squares) / jnp.maximum(number - 1, 1)))
+
+
+def normalise(advantages: jax.Array, counted: jax.Array, floor: float = 1e-3) -> jax.Array:
+    """Mean 0 and deviation 1; deviations below the floor are left small.
+
+    Args:
+      advantages: [T, B]
+      counted: the samples that mean and deviation are taken over: the valid ones, or all. [T, B] bool
+      floor: least number to divide by.
+    """
+    chex.assert_equal_shape([advantages, counted])
+    mean, std = statistics(advantages, counted)
+    return (advantages - mean) / jnp.maximum(std, floor)
+
+
+def clamped_ratio(log_pi: jax.Array, log_mu: jax.Array) -> jax.Array:
+    """pi / mu, limited to `RATIO_RANGE`; no gradient beyond."""
+    # limited before exp: exp of a large number has no finite gradient, not even where it is not used
+    return jnp.exp(jnp.clip(log_pi - log_mu, *map(math.log, RATIO_RANGE)))
+
+
+def appo(ratio: jax.Array, advantages: jax.Array, weight: jax.Array, clip_ratio: float) -> jax.Array:
+    """PPO's clipped surrogate; the lower bound is 1 / (1 + clip_ratio), as in sample-factory, not 1 - clip_ratio.
+
+    Args:
+      ratio: of `clamped_ratio`. [T, B]
+      advantages: constants. [T, B]
+      weight: [T, B]
+      clip_ratio: epsilon
+    """
+    chex.assert_rank([ratio, advantages, weight], 2)
+    clipped = jnp.clip(ratio, 1 / (1 + clip_ratio), 1 + clip_ratio)
+    return -part_of_mean(jnp.minimum(ratio * advantages, clipped * advantages), weight)
+
+
+def impala(log_pi: jax.Array, advantages: jax.Array, weight: jax.Array) -> jax.Array:
+    """Policy gradient; the advantages of V-trace already hold the ratio. [T, B] each."""
+    chex.assert_rank([log_pi, advantages, weight], 2)
+    return -part_of_mean(log_pi * jax.lax.stop_gradient(advantages), weight)
+
+
+def value_loss(
+    values: jax.Array, old_values: jax.Array, targets: jax.Array, weight: jax.Array, clip_value: float
+) -> jax.Array:
+    """Squared error; moving away from the value at the time of acting, beyond the clip, earns nothing.
+
+    Args:
+      values: [T, B]
+      old_values: the actor's. [T, B]
+      targets: constants. [T, B]
+      weight: [T, B]
+      clip_value: 0: plain squared error.
+    """
+    chex.assert_rank([values, old_values, targets, weight], 2)
+    error = (values - targets) ** 2
+    if clip_value:
+        clipped = old_values + jnp.clip(values - old_values, -clip_value, clip_value)
+        error = jnp.maximum(error, (clipped - targets) ** 2)
+    return part_of_mean(error, weight)
+
+
+def entropy(log_probabilities: jax.Array, weight: jax.Array) -> jax.Array:
+    """Of the policy, in nats. [T, B, A], [T, B]"""
+    chex.assert_rank([log_probabilities, weight], [3, 2])
+    return -part_of_mean((jnp.exp(log_probabilities) * log_probabilities).sum(-1), weight)
+
+
+def symmetric_kl(log_probabilities: jax.Array, weight: jax.Array) -> jax.Array:
+    """(KL(pi || u) + KL(u || pi)) / 2, with u uniform over the actions. [T, B, A], [T, B]
+
+    Unlike the entropy's, its gradient does not vanish where an action is all but impossible.
+    """
+    chex.assert_rank([log_probabilities, weight], [3, 2])
+    log_u = -math.log(log_probabilities.shape[-1])
+    # both sums in one: sum pi (log pi - log u) + sum u (log u - log pi) = sum (pi - u) (log pi - log u)
+    terms = (jnp.exp(log_probabilities) - math.exp(log_u)) * (log_probabilities - log_u)
+    return part_of_mean(terms.sum(-1) / 2, weight)
+
+
+def extremes(samples: jax.Array, counted: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Least and greatest of the counted samples of all devices. [T, B], [T, B] bool"""
+    samples = samples.astype(jnp.float32)
+    least = samples.min(where=counted, initial=jnp.inf)
+    greatest = samples.max(where=counted, initial=-jnp.inf)
+    return jax.lax.pmin(least, AXIS), jax.lax.pmax(greatest, AXIS)
+
+
+def spread(
+    ratio: jax.Array, values: jax.Array, targets: jax.Array, advantages: jax.Array, valid: jax.Array
+) -> dict[str, jax.Array]:
+    """How the valid samples lie; nothing of it is differentiated. [T, B] each"""
+    ratio, values = jax.lax.stop_gradient((ratio, values))
+    means, stds = statistics(jnp.stack([values, targets, advantages, targets - values]), valid)
+    lowest, highest = extremes(ratio, valid)
+    worst, best = extremes(advantages, valid)
+    return {
+        "ratio_min": lowest,
+        "ratio_max": highest,
+        "value_mean": means[0],
+        "target_mean": means[1],
+        "explained_variance": 1 - (stds[3] / jnp.maximum(stds[1], 1e-8)) ** 2,
+        "advantage_mean": means[2],
+        "advantage_std": stds[2],
+        "advantage_min": worst,
+        "advantage_max": best,
+    }

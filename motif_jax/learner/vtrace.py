@@ -1,0 +1,115 @@
+"""V-trace: targets for the value and advantages for the policy, from steps that an older policy took.
+
+IMPALA (Espeholt et al. 2018, arXiv 1802.01561), section 4.1, written as a recursion. With rho = pi(a|s) / mu(a|s),
+
+delta_t = min(rho_t, clip_rho) (r_t + discount_t V_{t+1} - V_t)
+v_t = V_t + acc_t,  acc_t = delta_t + discount_t trace_t min(rho_t, clip_c) acc_{t+1},  acc after the last step = 0
+A_t = min(rho_t, clip_rho) (r_t + discount_t v_{t+1} - V_t)
+
+trace_t = 0 cuts the recursion after step t: what follows belongs to another episode although this one had not ended
+(time limit). There, and after the last step, v_{t+1} in A_t is the value V_{t+1} that stands for the future.
+
+Names of arguments follow rlax: `v_tm1` are the values of the states that were acted in, `v_t` of those that followed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+
+BOOTSTRAPS = ("explicit", "inferred")
+
+
+class VTrace(NamedTuple):
+    """Both are constants to the gradient. [T] or [T, B]"""
+
+    targets: jax.Array
+    advantages: jax.Array
+
+
+class Next(NamedTuple):
+    """What follows each step. [T, B]"""
+
+    v_t: jax.Array
+    discount_t: jax.Array
+    trace_t: jax.Array
+
+
+def vtrace(
+    v_tm1: jax.Array,
+    v_t: jax.Array,
+    r_t: jax.Array,
+    discount_t: jax.Array,
+    rho_tm1: jax.Array,
+    trace_t: jax.Array,
+    clip_rho: float = 1.0,
+    clip_c: float = 1.0,
+) -> VTrace:
+    """Targets and advantages of one stream [T], or of many [T, B].
+
+    Args:
+      v_tm1: value of the state before each step.
+      v_t: value that stands for the future after each step.
+      r_t: reward of each step.
+      discount_t: 0 where the episode ended.
+      rho_tm1: probability of the action now over that when it was taken.
+      trace_t: 0 where the next step belongs to another episode, else 1.
+      clip_rho: decides which policy's value is learned.
+      clip_c: limits how far surprises travel back.
+    """
+    streams = [v_tm1, v_t, r_t, discount_t, rho_tm1, trace_t]
+    chex.assert_rank(streams, {1, 2})
+    chex.assert_equal_shape(streams)
+    chex.assert_type(streams, float)
+    v_tm1, v_t, r_t, discount_t, rho_tm1, trace_t = jax.lax.stop_gradient(streams)
+    rho = jnp.minimum(rho_tm1, clip_rho)
+    delta = rho * (r_t + discount_t * v_t - v_tm1)
+    carried = discount_t * trace_t * jnp.minimum(rho_tm1, clip_c)
+
+    def back(acc: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        delta, carried = step
+        acc = delta + carried * acc
+        return acc, acc
+
+    _, acc = jax.lax.scan(back, jnp.zeros_like(delta[0]), (delta, carried), reverse=True)
+    targets = v_tm1 + acc
+    future = jnp.concatenate([jnp.where(trace_t[:-1] > 0, targets[1:], v_t[:-1]), v_t[-1:]])
+    return VTrace(targets, rho * (r_t + discount_t * future - v_tm1))
+
+
+def next_values(
+    values: jax.Array,
+    rewards: jax.Array,
+    terminated: jax.Array,
+    truncated: jax.Array,
+    discount: float,
+    bootstrap: str = "explicit",
+) -> Next:
+    """The values that stand for the future, the discounts and the cuts that `vtrace` asks for.
+
+    An episode that was cut (`truncated`) goes on in truth, but the observation after the cut is the first of another
+    one. The value of the last state before the cut stands in for the one that was never seen.
+
+    A system that counts the time limit as an end of the game, as the published one, says `terminated` there.
+
+    Args:
+      values: [T + 1, B]
+      rewards: what the value is learned from. [T, B]
+      terminated: [T, B] bool
+      truncated: [T, B] bool
+      discount: gamma
+      bootstrap: "explicit": the value after the last step is the last of `values`. "inferred", the published system: it
+        keeps none, and infers V_T = (V_{T-1} - r_{T-1}) / gamma. The last step then has no advantage, its target is
+        its value, and its reward counts nothing, unless the episode ends there.
+    """
+    if bootstrap not in BOOTSTRAPS:
+        raise ValueError(f"bootstrap={bootstrap!r}: give one of {', '.join(BOOTSTRAPS)}")
+    chex.assert_equal_shape([values[1:], rewards, terminated, truncated])
+    v_tm1, v_t = values[:-1], values[1:]
+    if bootstrap == "inferred":
+        v_t = jnp.concatenate([v_t[:-1], (v_tm1[-1:] - rewards[-1:]) / discount])
+    cut = truncated & ~terminated
+    return Next(jnp.where(cut, v_tm1, v_t), discount * (1.0 - terminated), 1.0 - cut)

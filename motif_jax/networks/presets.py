@@ -1,0 +1,132 @@
+"""What a policy makes of one moment: its observations in, one vector of features out."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import DTypeLike
+
+from motif_jax.networks.images import ImageEncoder
+from motif_jax.networks.tiles import CHARACTERS, COLORS
+
+MESSAGE = 256  # bytes
+BYTE = 255
+BLSTATS = 27
+LIMIT = 5.0  # of a scaled number of the bottom line
+MOST_TEXT = 80  # characters of a message that the small network reads: a line of the terminal
+BITS = 32
+
+
+# The published factors, as in envs/observations.py, which this room does not import. What has none is hidden.
+COLUMN_ROW, ATTRIBUTES = (1 / 79, 1 / 21), (0.1,) * 6
+POINTS = (0, 0.1, 0.1, 0, 0.001, 0.1, 0.1, 0.1, 0)  # score to level, with gold in thousands
+SCALES = (*COLUMN_ROW, 0, *ATTRIBUTES, *POINTS, 0.1, 0.01, 0.001, 1, 0.1, 0, 0, 0, 0)
+
+
+def scale(blstats: jax.Array) -> jax.Array:
+    """The bottom line in numbers of ordinary size. [..., 27] integers -> [..., 27] float32"""
+    return jnp.clip(blstats.astype(jnp.float32) * jnp.asarray(SCALES, jnp.float32), -LIMIT, LIMIT)
+
+
+class Layers(nnx.Module):
+    """Linear layers with ELU after each; orthogonal weights of gain 1, no bias at the start."""
+
+    def __init__(self, *sizes: int, dtype: DTypeLike, rngs: nnx.Rngs):
+        """sizes[0] -> sizes[1] -> ..."""
+        orthogonal = nnx.initializers.orthogonal()
+        self.linears = nnx.List(
+            [nnx.Linear(a, b, kernel_init=orthogonal, dtype=dtype, rngs=rngs) for a, b in itertools.pairwise(sizes)]
+        )
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[N, sizes[0]] -> [N, sizes[-1]]"""
+        for linear in self.linears:
+            x = jax.nn.elu(linear(x))
+        return x
+
+
+class ReferenceEncoder(nnx.Module):
+    """As published: the crop as a picture, the bottom line encoded and as it is, the message's bytes as numbers."""
+
+    READS = ("crop", "blstats", "message")
+    FEATURES = ImageEncoder.FEATURES + 128 + BLSTATS + 128
+
+    def __init__(self, *, dtype: DTypeLike, rngs: nnx.Rngs):
+        """Computes in `dtype`."""
+        self.image = ImageEncoder(dtype=dtype, rngs=rngs)
+        self.vector = Layers(BLSTATS, 128, 128, dtype=dtype, rngs=rngs)
+        self.message = Layers(MESSAGE, 128, 128, dtype=dtype, rngs=rngs)
+        self.dtype = dtype
+
+    def __call__(self, observations: Mapping[str, jax.Array]) -> jax.Array:
+        """Observations [N, ...] -> [N, 795]"""
+        vector = scale(observations["blstats"]).astype(self.dtype)
+        message = (observations["message"].astype(jnp.float32) / BYTE).astype(self.dtype)
+        image = self.image(observations["crop"])
+        return jnp.concatenate([image, self.vector(vector), vector, self.message(message)], -1)
+
+
+class SmallEncoder(nnx.Module):
+    """For CPUs: learnt vectors for characters and colours instead of pixels, pieces of the message instead of bytes."""
+
+    READS = ("crop", "blstats", "message")
+    FEATURES = 128 + 32 + 32
+    EMBEDDING = 16
+    BLOCK = 64  # features of 2 x 2 cells
+    AROUND = 32  # features of 3 x 3 blocks
+    SKETCH = 128
+
+    def __init__(self, *, dtype: DTypeLike, rngs: nnx.Rngs):
+        """Computes in `dtype`."""
+        size = self.EMBEDDING
+        self.characters = nnx.Param(jax.random.normal(rngs.params(), (CHARACTERS, size)))
+        self.colors = nnx.Param(jax.random.normal(rngs.params(), (COLORS, size)))
+        self.block = Layers(4 * size, self.BLOCK, dtype=dtype, rngs=rngs)
+        self.around = Layers(9 * self.BLOCK, self.AROUND, dtype=dtype, rngs=rngs)
+        self.crop = Layers(16 * self.AROUND, 128, dtype=dtype, rngs=rngs)
+        self.vector = Layers(BLSTATS, 64, 32, dtype=dtype, rngs=rngs)
+        self.message = Layers(self.SKETCH, 64, 32, dtype=dtype, rngs=rngs)
+        self.dtype = dtype
+
+    def __call__(self, observations: Mapping[str, jax.Array]) -> jax.Array:
+        """Observations [N, ...] -> [N, 192]"""
+        vector = scale(observations["blstats"]).astype(self.dtype)
+        message = sketch(observations["message"], self.SKETCH).astype(self.dtype)
+        return jnp.concatenate([self._look(observations["crop"]), self.vector(vector), self.message(message)], -1)
+
+    def _look(self, crop: jax.Array) -> jax.Array:
+        crop = crop.astype(jnp.int32)
+        cells = self.characters[...][crop[:, 0]] + self.colors[...][crop[:, 1]]  # [N, 12, 12, 16]
+        count = len(cells)
+        blocks = cells.astype(self.dtype).reshape(count, 6, 2, 6, 2, -1).swapaxes(2, 3).reshape(count, 6, 6, -1)
+        blocks = self.block(blocks)  # [N, 6, 6, 64]
+        around = [blocks[:, i : i + 4, j : j + 4] for i in range(3) for j in range(3)]
+        return self.crop(self.around(jnp.concatenate(around, -1)).reshape(count, -1))
+
+
+def sketch(message: jax.Array, size: int) -> jax.Array:
+    """What stands in a message, as a vector that is alike for messages that share words.
+
+    Every three characters in a row get a random vector of signs, the same wherever they stand; the sketch is their sum.
+    That costs a few integer operations per character, and there is nothing in it to be learnt.
+
+    Args:
+      message: [N, 256] uint8, zero after the text.
+      size: a multiple of 32.
+
+    Returns:
+      [N, size] float32
+    """
+    text = message[:, : MOST_TEXT + 2].astype(jnp.uint32)
+    trigrams = text[:, :-2] | text[:, 1:-1] << 8 | text[:, 2:] << 16  # [N, 80]
+    seeds = jnp.arange(1, size // BITS + 1, dtype=jnp.uint32) * jnp.uint32(0x9E3779B9)
+    hashed = trigrams[:, :, None] * jnp.uint32(0x85EBCA6B) + seeds  # [N, 80, size / 32]
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        hashed = (hashed ^ hashed >> shift) * jnp.uint32(factor)
+    bits = (hashed ^ hashed >> 16)[..., None] >> jnp.arange(BITS, dtype=jnp.uint32) & 1  # [N, 80, size / 32, 32]
+    signs = jnp.where(trigrams[:, :, None, None] == 0, 0, 2 * bits.astype(jnp.int32) - 1)
+    return signs.sum(1).reshape(len(text), size) / jnp.sqrt(jnp.float32(MOST_TEXT))

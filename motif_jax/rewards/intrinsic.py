@@ -1,0 +1,39 @@
+"""What the agent is paid: the game's reward and the learnt one (Motif, section 3; its defaults from the release).
+
+    z = (R - mean) / sqrt(variance)                       the learnt reward over the training data, normalised
+    f = z / n^beta where z > threshold, else 0            n: times that the message was seen in this episode
+    r = extrinsic * clip(scale * r_game) + intrinsic * f
+
+Plain arithmetic: works on NumPy and on JAX arrays.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Mix(NamedTuple):
+    """How the two rewards are put together."""
+
+    extrinsic: float = 1.0  # coefficients
+    intrinsic: float = 0.1
+    scale: float = 1.0  # of the game's reward, before it is clipped to [-clip, clip]
+    clip: float = 10.0
+    threshold: float = float("-inf")  # normalised rewards up to this are worth nothing
+    count_exponent: float = 3.0  # beta
+
+
+def intrinsic_reward(z: Any, counts: Any, mix: Mix) -> Any:
+    """The learnt reward of steps, without its coefficient.
+
+    Args:
+      z: normalised reward of each step's message. [...]
+      counts: times that the message was seen in its episode, this time included, so at least 1. [...]
+      mix: threshold and exponent.
+    """
+    return (z > mix.threshold) * z / counts**mix.count_exponent
+
+
+def extrinsic_reward(reward: Any, mix: Mix) -> Any:
+    """The game's reward of steps, scaled and clipped, without its coefficient. [...]"""
+    return (reward * mix.scale).clip(-mix.clip, mix.clip)

@@ -1,0 +1,188 @@
+"""The policy on the device, and the two ways to get batches of rollouts from it.
+
+`PolicyPlayer` answers for any number of games at a time and remembers each on the device. `Stream` lets games, policy
+and learner work at the same time; `Rounds` lets one wait for the other, so that the same run can be had twice.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from motif_jax.actors.handoff import Arrays, Batch, Handoff, make_batch
+from motif_jax.actors.inference import answer
+from motif_jax.actors.layout import Full, Request
+from motif_jax.actors.pool import ActorPool
+from motif_jax.metrics import Timers
+from motif_jax.stages.policy_setup import Model
+from motif_jax.structs import ArraySpec
+
+EXACT = 8  # so many groups may ask together in any number; more are filled up to a power of two
+
+
+class PolicyPlayer:
+    """An `inference.Policy`: one compiled step for all that ask."""
+
+    def __init__(self, model: Model, num_games: int, group_size: int, seed: int, greedy: bool = False):
+        """Nothing is remembered of any game yet.
+
+        Args:
+          model: its parameters are played until `swap` brings others.
+          num_games, group_size: of the pool.
+          seed: of the sampling.
+          greedy: take the most probable action rather than to sample.
+        """
+        self.reads = model.reads
+        self.outputs = {
+            "logits": ArraySpec((model.num_actions,), "float32"),
+            "value": ArraySpec((), "float32"),
+            "version": ArraySpec((), "int32"),
+        }
+        self.starts = {"core": ArraySpec((model.core_size,), "float32")}
+        self._played = (model.params, 0)
+        self._num_games, self._group_size = num_games, group_size
+        self._cores = jnp.zeros((num_games + 1, model.core_size))  # the last row is for those who only fill up
+        self._key, self._calls = jax.random.key(seed), 0
+        self._step = jax.jit(partial(play_step, model.step, greedy), donate_argnums=1)
+
+    @property
+    def version(self) -> int:
+        """Which policy plays now."""
+        return self._played[1]
+
+    def swap(self, params: Any, version: int) -> None:
+        """From the next call on, this is played. Any thread may; what is read together is replaced together."""
+        self._played = (params, version)
+
+    def __call__(
+        self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """See `inference.Policy`."""
+        params, version = self._played
+        count = len(games)
+        groups = count // self._group_size
+        full = groups if groups <= EXACT else 1 << (groups - 1).bit_length()
+        missing = full * self._group_size - count
+        if missing:
+            observations = {key: _pad(array, missing, 0) for key, array in observations.items()}
+            first, games = _pad(first, missing, True), _pad(games, missing, self._num_games)
+        self._cores, before, actions, logits, values = self._step(
+            params, self._cores, self._key, np.int32(self._calls), observations, first, games
+        )
+        self._calls += 1
+        outputs = {"logits": np.asarray(logits)[:count], "value": np.asarray(values)[:count]}
+        outputs |= {"version": np.full(count, version, np.int32)}
+        return np.asarray(actions)[:count], outputs | {"core": before}
+
+
+def play_step(
+    step: Callable,
+    greedy: bool,
+    params: Any,
+    cores: jax.Array,
+    key: jax.Array,
+    call: jax.Array,
+    observations: dict[str, jax.Array],
+    first: jax.Array,
+    games: jax.Array,
+) -> tuple[jax.Array, ...]:
+    """One moment of some games: all memories, those of these games before, actions, logits, values."""
+    before = cores[games]
+    logits, values, after = step(params, observations, first, before)
+    if greedy:
+        actions = logits.argmax(-1)
+    else:
+        actions = jax.random.categorical(jax.random.fold_in(key, call), logits)
+    return cores.at[games].set(after), before, actions.astype(jnp.int32), logits, values
+
+
+def _pad(array: np.ndarray, missing: int, value: Any) -> np.ndarray:
+    return np.concatenate([array, np.full((missing, *array.shape[1:]), value, array.dtype)])
+
+
+class Source(Protocol):
+    """Where the learner's batches come from."""
+
+    timers: Timers  # of everything but the games themselves
+
+    def get(self, timeout_s: float) -> Batch | None: ...
+    def close(self) -> None: ...
+    @property
+    def depth(self) -> int: ...
+
+
+class Stream:
+    """A thread that drives the games, and one that puts rollouts together, beside the learner."""
+
+    def __init__(self, pool: ActorPool, policy: PolicyPlayer, rollouts: int, place: Callable[[Arrays], Any]):
+        """Starts both."""
+        self._pool, self._policy = pool, policy
+        self._handoff = Handoff(pool, rollouts, place=place)
+        self.timers = self._handoff.timers
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="acting", daemon=True)
+        self._thread.start()
+
+    @property
+    def depth(self) -> int:
+        """Batches that wait for the learner."""
+        return self._handoff.depth
+
+    def get(self, timeout_s: float) -> Batch | None:
+        """The next batch, or None if there is none in time. Errors of the threads are raised here."""
+        if self._error is not None:
+            raise self._error
+        return self._handoff.get(timeout_s)
+
+    def close(self) -> None:
+        """Ends both threads."""
+        self._stop.set()
+        self._thread.join()
+        self._handoff.close()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                requests, fulls = self._pool.poll(0.2)
+                answer(self._pool, requests, self._policy)
+                for full in fulls:
+                    self._handoff.offer(full)
+        except BaseException as error:  # for the thread that reads batches
+            self._error = error
+
+
+class Rounds:
+    """Nobody works while another does: all groups ask, then all are answered; and the games wait for the learner."""
+
+    depth = 0
+
+    def __init__(self, pool: ActorPool, policy: PolicyPlayer, rollouts: int, place: Callable[[Arrays], Any]):
+        """See `Stream`."""
+        self._pool, self._policy, self._rollouts, self._place = pool, policy, rollouts, place
+        self._requests: list[Request] = []
+        self._fulls: list[Full] = []
+        self.timers = Timers()
+
+    def get(self, timeout_s: float) -> Batch:
+        """Plays until there is a batch."""
+        layout = self._pool.layout
+        while len(self._fulls) < self._rollouts:
+            while len(self._requests) < layout.num_workers * layout.groups:
+                requests, fulls = self._pool.poll(0.2)
+                self._requests += requests
+                self._fulls += fulls
+            answer(self._pool, sorted(self._requests), self._policy)
+            self._requests = []
+        self._fulls.sort()
+        taken, self._fulls = self._fulls[: self._rollouts], self._fulls[self._rollouts :]
+        return make_batch(self._pool, taken, self._place, self.timers)
+
+    def close(self) -> None:
+        """Nothing runs."""

@@ -1,0 +1,131 @@
+"""What a policy's training tells: episodes with their learnt returns, figures of the learner, and where time goes."""
+
+from __future__ import annotations
+
+import collections
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from motif_jax.actors.handoff import Batch
+from motif_jax.actors.pool import ActorPool
+from motif_jax.files import write_lines
+from motif_jax.metrics import resident_mib
+from motif_jax.stages.policy_acting import Source
+from motif_jax.stages.policy_setup import Placed
+from motif_jax.structs import EndStatus, EpisodeInfo
+
+RECENT = 100  # episodes that the progress line is about
+EXTREMES = {"min": min, "max": max}
+
+
+class Returns:
+    """The learnt reward of whole episodes, added up over the rollouts that they are spread over."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[int, int], np.ndarray] = {}  # sum so far of each game, by worker and group. [E]
+
+    def take(self, batch: Batch) -> list[tuple[EpisodeInfo, float]]:
+        """Episodes that ended in a batch, with their learnt returns."""
+        placed: Placed = batch.arrays
+        size = len(placed.first) // len(batch.fulls)
+        found = []
+        for number, (full, episodes) in enumerate(zip(batch.fulls, batch.episodes, strict=True)):
+            columns = slice(number * size, (number + 1) * size)
+            if placed.intrinsic is None:
+                found += [(ended.info, 0.0) for ended in episodes]
+                continue
+            sums = np.cumsum(placed.intrinsic[:, columns], 0, dtype=np.float64)  # [T, E]
+            carried = self._open.get((full.worker, full.group), np.zeros(size))
+            carried = np.where(placed.first[columns], 0.0, carried)
+            for ended in episodes:
+                found.append((ended.info, float(carried[ended.game] + sums[ended.step, ended.game])))
+                carried[ended.game] = -sums[ended.step, ended.game]
+            self._open[full.worker, full.group] = carried + sums[-1]
+        return found
+
+
+class Record:
+    """Collects between two rows of `metrics.jsonl`."""
+
+    def __init__(self, pool: ActorPool, source: Source):
+        """Nothing has happened yet."""
+        self.recent: collections.deque[tuple[EpisodeInfo, float]] = collections.deque(maxlen=RECENT)
+        self.episodes = 0
+        self._pool, self._source, self._returns = pool, source, Returns()
+        self._timers_before: dict[str, float] = {}
+        self._clear()
+
+    def _clear(self) -> None:
+        self._ended: list[tuple[EpisodeInfo, float]] = []
+        self._updates: list[dict[str, float]] = []
+        self._depths: list[int] = []
+        self._paid: list[float] = []
+
+    def batch(self, batch: Batch) -> None:
+        """A batch came."""
+        ended = self._returns.take(batch)
+        self._ended += ended
+        self.recent.extend(ended)
+        self.episodes += len(ended)
+        self._depths.append(self._source.depth)
+        self._paid.append(batch.arrays.paid_share)
+
+    def update(self, metrics: dict[str, float]) -> None:
+        """The learner told of one update."""
+        self._updates.append(metrics)
+
+    def row(self, seconds: float) -> dict[str, Any]:
+        """Everything since the last row, which was so many seconds ago."""
+        row: dict[str, Any] = {}
+        for name in self._updates[-1] if self._updates else ():
+            values = [metrics[name] for metrics in self._updates]
+            row[f"train/{name}"] = EXTREMES.get(name.rpartition("_")[2], np.mean)(values)
+        row |= {f"episode/{name}": value for name, value in summarise(self._ended).items()}
+        row["episode/all"] = self.episodes
+        row["reward/paid_share"] = np.mean(self._paid) if self._paid else None
+        row |= {f"time/{name}": value for name, value in self._time(seconds).items()}
+        row["queue/batches_waiting"] = np.mean(self._depths) if self._depths else None
+        row["workers/restarts"], row["workers/dropped_steps"] = self._pool.restarts, self._pool.dropped_steps
+        row["memory_mib"] = round(resident_mib())
+        self._clear()
+        return row
+
+    def _time(self, seconds: float) -> dict[str, float]:
+        """Share of the last seconds that each part spent on each activity; of the workers, on average."""
+        now = self._pool.timers.seconds | self._source.timers.seconds
+        now["workers_wait"] = self._pool.worker_wait_s / self._pool.layout.num_workers
+        found = {name: (spent - self._timers_before.get(name, 0.0)) / seconds for name, spent in now.items()}
+        self._timers_before = dict(now)
+        return {name: round(share, 4) for name, share in found.items()}
+
+
+def summarise(ended: list[tuple[EpisodeInfo, float]]) -> dict[str, Any]:
+    """Means over episodes; empty means are null."""
+    infos = [info for info, _ in ended]
+
+    def mean(values: list[float]) -> float | None:
+        return float(np.mean(values)) if values else None
+
+    found: dict[str, Any] = {"count": len(infos), "return": mean([info.episode_return for info in infos])}
+    found["intrinsic_return"] = mean([value for _, value in ended])
+    for name in ("steps", "score", "turns", "depth", "max_depth", "gold", "experience_level", "scout", "success"):
+        found[name] = mean([float(getattr(info, name)) for info in infos])
+    for status in (EndStatus.DEATH, EndStatus.ABORTED):
+        found[f"share_{status.name.lower()}"] = mean([float(info.end_status == status) for info in infos])
+    return found
+
+
+def keep_rows(file: Path, env_steps: int) -> None:
+    """Takes away rows of after the checkpoint from which training goes on, and a torn last one."""
+    rows = []
+    for line in file.read_text().splitlines() if file.exists() else ():
+        try:
+            row = json.loads(line)
+            if row["env_steps"] <= env_steps:
+                rows.append(row)
+        except (ValueError, KeyError, TypeError):
+            continue
+    write_lines(file, rows)

@@ -1,0 +1,174 @@
+"""Where a policy's training begins and how it is kept: checkpoints, the wish to stop, traces."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+import motif_jax
+from motif_jax.api import leaves_by_path, rebuild
+from motif_jax.checkpoint import Checkpoints
+from motif_jax.learner.update import LearnerState, Settings, init_state
+from motif_jax.parallel import from_first_host, host, replicate
+from motif_jax.stages.policy_setup import Model, Pay, read_policy, reward_checksum
+from motif_jax.structs import UserError
+
+START = {"env_steps": 0, "updates": 0, "seconds": 0.0, "next_episode": 0, "episodes": 0}
+
+
+class Keeper:
+    """Checkpoints of a policy, each of which can be used alone."""
+
+    def __init__(self, config: ConfigDict, folder: Path, options: dict[str, Any], pay: Pay | None):
+        """Opens `folder/checkpoints`."""
+        section = config.policy
+        self._pay, self._reward = pay, {}
+        self._checkpoints = Checkpoints(folder / "checkpoints", section.keep_checkpoints, section.milestone_every_steps)
+        self._facts: dict[str, Any] = {"model": options, "config": json.loads(config.to_json())}
+        self._facts |= {"versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__}}
+        if pay:
+            reward = pay.reward
+            self._reward = {"params": reward.params, "captions": reward.captions, "counts": reward.counts}
+            self._facts["reward"] = {"model": reward.options, "statistics": reward.statistics._asdict()}
+            self._facts["reward"] |= {"checksum": reward_checksum(reward), "mix": pay.mix._asdict()}
+            self._facts["reward"]["facts"] = {"epoch": reward.facts.get("epoch")}
+
+    def latest(self) -> tuple[Any, dict[str, Any]] | None:
+        """Arrays and facts of the last checkpoint that can be read."""
+        found = self._checkpoints.latest()
+        return found and found[1:]
+
+    def save(self, state: LearnerState, done: dict[str, Any]) -> None:
+        """Starts to write a checkpoint, if there is none of this moment."""
+        step = int(done["env_steps"])
+        if step in self._checkpoints.steps():
+            return
+        arrays: dict[str, Any] = {"learner": state}
+        if self._reward:
+            arrays["reward"] = self._reward
+        self._checkpoints.save(step, arrays, self._facts | {"progress": dict(done)})
+
+    def close(self) -> None:
+        """Waits for what is being written."""
+        self._checkpoints.close()
+
+
+def begin(
+    config: ConfigDict, keeper: Keeper | None, model: Model, learner: Settings, pay: Pay | None, mesh: Mesh
+) -> tuple[LearnerState, dict[str, Any]]:
+    """The learner's state on all devices, and how far it got.
+
+    In this order: the run's own last checkpoint, the parameters of another run, chance. The first host decides.
+    """
+    state, done = init_state(model.params, learner), dict(START)
+    found = keeper.latest() if keeper else None
+    folder = "its checkpoint"
+    if found is not None:
+        arrays, facts = found
+        check_reward(facts, pay)
+        state = rebuild(state, leaves_by_path(arrays["learner"]), Path(folder), "--workdir")
+        done = {name: type(START[name])(facts["progress"][name]) for name in START}
+    elif keeper and config.policy.init_from:
+        other, _, _ = read_policy(config.policy.init_from)
+        source, flag = Path(config.policy.init_from), "--config.policy.init_from"
+        state = init_state(rebuild(model.params, leaves_by_path(other.params), source, flag), learner)
+    state, numbers = from_first_host((state, np.array([done[name] for name in START], np.float64)))
+    if host()[1] > 1:
+        done = {name: type(START[name])(value) for name, value in zip(START, np.asarray(numbers), strict=True)}
+    return replicate(state, mesh), done
+
+
+def check_reward(facts: dict[str, Any], pay: Pay | None) -> None:
+    """Refuses to go on with another learnt reward than the one that training began with."""
+    before = facts.get("reward", {}).get("checksum")
+    now = reward_checksum(pay.reward) if pay else None
+    if before != now:
+        raise UserError(
+            "the learnt reward has changed since this policy's training began: choose another --workdir, or the same "
+            "reward (--config.policy.reward_dir)"
+        )
+
+
+def check_batch(config: ConfigDict, num_devices: int, hosts: int) -> int:
+    """How many rollouts of this host make its share of a batch."""
+    section = config.policy
+    games = section.games_per_worker // section.groups
+    columns = section.batch_size // section.rollout_length  # games side by side in a batch
+    parts = {"devices": num_devices, "minibatches": section.num_minibatches, "hosts of whole rollouts": hosts * games}
+    for what, count in (
+        ("rollout_length", section.rollout_length),
+        *((f"{number} {what}", number) for what, number in parts.items()),
+    ):
+        whole = section.batch_size if what == "rollout_length" else columns
+        if whole % count:
+            raise UserError(
+                f"batch_size {section.batch_size} cannot be cut among {what} with rollouts of "
+                f"{section.rollout_length} steps (--config.policy.batch_size)"
+            )
+    if columns % (num_devices * section.num_minibatches):
+        raise UserError(
+            f"batch_size {section.batch_size}, {columns} rollouts of {section.rollout_length} steps, cannot be cut "
+            f"among {num_devices} devices in {section.num_minibatches} minibatches (--config.policy.batch_size)"
+        )
+    return columns // (hosts * games)
+
+
+class StopAsked:
+    """Remembers that a signal asked to stop, so that there is time to save; a second one stops at once."""
+
+    def __init__(self) -> None:
+        self.asked = ""  # name of the signal
+
+    def __enter__(self) -> StopAsked:
+        self._before = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt(number)
+        self.asked = signal.Signals(number).name
+
+
+class Trace:
+    """Traces some updates for XProf, TensorBoard or Perfetto."""
+
+    def __init__(self, section: ConfigDict, folder: Path):
+        """Nothing is traced if `num_steps` is 0."""
+        self._left, self._start, self._folder = section.num_steps, section.start_step, folder
+        self._seen, self._open = 0, False
+
+    @contextlib.contextmanager
+    def step(self, number: int) -> Iterator[None]:
+        """Around one update."""
+        if self._left and self._seen >= self._start and not self._open:
+            jax.profiler.start_trace(str(self._folder), create_perfetto_trace=True)
+            self._open = True
+        self._seen += 1
+        with jax.profiler.StepTraceAnnotation("update", step_num=number):
+            yield
+        if self._open:
+            self._left -= 1
+            if not self._left:
+                self.close()
+
+    def close(self) -> None:
+        """Writes what was traced."""
+        if self._open:
+            jax.effects_barrier()
+            jax.profiler.stop_trace()
+            self._open = False
+            print(f"train_policy: a trace of the device's work is in {self._folder}")

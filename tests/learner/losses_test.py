@@ -1,0 +1,193 @@
+"""The terms of the loss: worked numbers, NumPy, PyTorch, and the same on any number of devices."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from motif_jax.learner import losses
+from motif_jax.parallel import AXIS, total
+
+RNG = np.random.default_rng(0)
+VALID = RNG.random((9, 8)) < 0.8
+LOGITS, OLD_LOGITS = (RNG.normal(size=(9, 8, 5)).astype(np.float32) * 1.5 for _ in range(2))
+ACTION = RNG.integers(5, size=(9, 8))
+ADVANTAGES, VALUES, OLD_VALUES, TARGETS = RNG.normal(size=(4, 9, 8)).astype(np.float32)
+
+
+def on_devices(function, *arrays, devices: int = 1):
+    """The batch, axis 1, cut among so many devices, that are imagined by vmap."""
+    cut = [jnp.stack(jnp.split(jnp.asarray(array), devices, axis=1)) for array in arrays]
+    return jax.vmap(function, axis_name=AXIS)(*cut)
+
+
+def mean(function, *arrays, valid=VALID, devices: int = 1) -> float:
+    """A term of the loss, added up over the devices."""
+
+    def run(valid, *arrays):
+        return total(function(*arrays, weight=losses.weigh(valid)))
+
+    return float(on_devices(run, valid, *arrays, devices=devices)[0])
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+def log_of_action(logits: np.ndarray) -> np.ndarray:
+    return np.take_along_axis(log_softmax(logits), ACTION[..., None], -1)[..., 0]
+
+
+def appo(ratio, advantages, weight):
+    return losses.appo(ratio, advantages, weight, clip_ratio=0.1)
+
+
+def value(values, old, targets, weight):
+    return losses.value_loss(values, old, targets, weight, clip_value=1.0)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss"),
+    [
+        (1.0, 2.0, -2.0),
+        (1.05, 2.0, -2.1),
+        (1.5, 2.0, -2.2),  # min(3, 1.1 * 2)
+        (1.5, -2.0, 3.0),  # min(-3, -2.2)
+        (0.5, 2.0, -1.0),  # min(1, 2 / 1.1)
+        (0.5, -2.0, 2 / 1.1),  # min(-1, -2 / 1.1): the bound is 0.909, not 0.9
+    ],
+)
+def test_appo_worked_numbers(ratio, advantage, loss):
+    cell = np.ones((1, 1), np.float32)
+    assert mean(appo, ratio * cell, advantage * cell, valid=cell > 0) == pytest.approx(loss)
+
+
+@pytest.mark.quick
+def test_the_ratio_is_clamped_and_its_gradient_is_always_a_number():
+    logs = jnp.array([0.0, np.log(2), -9.0, 9.0, 500.0, -500.0])
+    np.testing.assert_allclose(losses.clamped_ratio(logs, 0 * logs), [1, 2, 0.05, 20, 20, 0.05], rtol=1e-6)
+    gradient = jax.grad(lambda logs: losses.clamped_ratio(logs, jnp.zeros(6)).sum())(logs)
+    np.testing.assert_allclose(gradient, [1, 2, 0, 0, 0, 0], rtol=1e-6)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("devices", [1, 2, 4])
+def test_terms_are_means_over_the_valid_samples_of_all_devices(devices):
+    log_all = log_softmax(LOGITS)
+    p = np.exp(log_all)
+    numbers = {"valid": VALID, "devices": devices}
+    assert mean(losses.impala, log_of_action(LOGITS), ADVANTAGES, **numbers) == pytest.approx(
+        -(log_of_action(LOGITS) * ADVANTAGES)[VALID].mean(), rel=1e-5
+    )
+    clipped = OLD_VALUES + np.clip(VALUES - OLD_VALUES, -1, 1)
+    error = np.maximum((VALUES - TARGETS) ** 2, (clipped - TARGETS) ** 2)
+    assert (error > (VALUES - TARGETS) ** 2).any()
+    assert mean(value, VALUES, OLD_VALUES, TARGETS, **numbers) == pytest.approx(error[VALID].mean(), rel=1e-5)
+    entropy = -(p * log_all).sum(-1)[VALID].mean()
+    assert mean(losses.entropy, log_all, **numbers) == pytest.approx(entropy, rel=1e-5)
+    kl = (p * (log_all - np.log(1 / 5))).sum(-1) + (1 / 5 * (np.log(1 / 5) - log_all)).sum(-1)
+    assert mean(losses.symmetric_kl, log_all, **numbers) == pytest.approx(kl[VALID].mean() / 2, rel=1e-5)
+
+
+@pytest.mark.quick
+def test_clip_value_0_is_plain_squared_error():
+    def plain(values, old, targets, weight):
+        return losses.value_loss(values, old, targets, weight, clip_value=0)
+
+    expected = ((VALUES - TARGETS) ** 2)[VALID].mean()
+    assert mean(plain, VALUES, 100 + OLD_VALUES, TARGETS) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.quick
+def test_uniform_policies_have_entropy_ln_n_and_no_distance():
+    uniform = np.full((9, 8, 5), np.log(1 / 5), np.float32)
+    assert mean(losses.entropy, uniform) == pytest.approx(np.log(5), rel=1e-6)
+    assert mean(losses.symmetric_kl, uniform) == pytest.approx(0, abs=1e-6)
+    # p = 3/4, 1/4: ((3/4 - 1/2) ln 3/2 + (1/4 - 1/2) ln 1/2) / 2 = (ln 3) / 8
+    skewed = np.log(np.tile(np.float32([0.75, 0.25]), (9, 8, 1)))
+    assert mean(losses.symmetric_kl, skewed) == pytest.approx(np.log(3) / 8, rel=1e-5)
+
+
+@pytest.mark.quick
+def test_nothing_valid_costs_nothing():
+    assert mean(appo, np.ones_like(ADVANTAGES), ADVANTAGES, valid=np.zeros_like(VALID)) == 0
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("devices", [1, 4])
+@pytest.mark.parametrize("counted", [VALID, np.ones_like(VALID)], ids=["valid", "all"])
+def test_advantages_get_mean_0_and_deviation_1(counted, devices):
+    scaled = 5 + 3 * ADVANTAGES
+    result = np.concatenate(on_devices(losses.normalise, scaled, counted, devices=devices), axis=1)
+    expected = (scaled - scaled[counted].mean()) / scaled[counted].std(ddof=1)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
+
+
+@pytest.mark.quick
+def test_small_deviations_are_left_small():
+    def normalise(advantages, counted):
+        return losses.normalise(advantages, counted, 0.1)
+
+    result = on_devices(normalise, 0.01 * ADVANTAGES, VALID)[0]
+    np.testing.assert_allclose(result, 0.1 * (ADVANTAGES - ADVANTAGES[VALID].mean()), atol=1e-6)
+    equal = on_devices(losses.normalise, np.full_like(ADVANTAGES, 3), VALID)
+    assert not equal.any()
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("devices", [1, 4])
+def test_what_is_measured_is_of_the_valid_samples_of_all_devices(devices):
+    ratio = np.exp(ADVANTAGES / 2)
+    targets = VALUES + 0.3 * TARGETS
+    measured = on_devices(losses.spread, ratio, VALUES, targets, ADVANTAGES, VALID, devices=devices)
+    v, g, a = VALUES[VALID], targets[VALID], ADVANTAGES[VALID]
+    expected = {
+        "ratio_min": ratio[VALID].min(),
+        "ratio_max": ratio[VALID].max(),
+        "value_mean": v.mean(),
+        "target_mean": g.mean(),
+        "explained_variance": 1 - (g - v).var() / g.var(),
+        "advantage_mean": a.mean(),
+        "advantage_std": a.std(ddof=1),
+        "advantage_min": a.min(),
+        "advantage_max": a.max(),
+    }
+    assert measured.keys() == expected.keys()
+    for name, array in measured.items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+def test_the_loss_of_appo_and_its_gradients_are_those_of_pytorch(devices):
+    torch = pytest.importorskip("torch", reason="needs PyTorch's build for CPUs: bash launch/test.sh installs it")
+
+    def ours(logits, values, old_logits, action, advantages, old_values, targets, valid):
+        def loss_of(logits, values):
+            weight, log_all = losses.weigh(valid), jax.nn.log_softmax(logits)
+            logs = (jnp.take_along_axis(jax.nn.log_softmax(array), action[..., None], -1)[..., 0]
+                    for array in (logits, old_logits))  # fmt: skip
+            policy = losses.appo(losses.clamped_ratio(*logs), losses.normalise(advantages, valid), weight, 0.1)
+            error = losses.value_loss(values, old_values, targets, weight, 1.0)
+            return policy + 0.5 * error - 0.003 * losses.entropy(log_all, weight)
+
+        loss, gradients = jax.value_and_grad(loss_of, (0, 1))(logits, values)
+        return total(loss), gradients
+
+    arrays = (LOGITS, VALUES, OLD_LOGITS, ACTION, ADVANTAGES, OLD_VALUES, TARGETS, VALID)
+    loss, gradients = on_devices(ours, *arrays, devices=devices)
+
+    logits, values, old_logits, action, advantages, old_values, targets, valid = map(torch.from_numpy, arrays)
+    logits.requires_grad_()
+    values = values.clone().requires_grad_()
+    pi, mu = (torch.distributions.Categorical(logits=array) for array in (logits, old_logits))
+    ratio = (pi.log_prob(action) - mu.log_prob(action)).exp().clamp(0.05, 20)
+    advantages = (advantages - advantages[valid].mean()) / max(1e-3, advantages[valid].std())
+    policy = -torch.min(ratio * advantages, ratio.clamp(1 / 1.1, 1.1) * advantages)[valid].mean()
+    near = old_values + (values - old_values).clamp(-1, 1)
+    error = torch.max((values - targets) ** 2, (near - targets) ** 2)[valid].mean()
+    theirs = policy + 0.5 * error - 0.003 * pi.entropy()[valid].mean()
+    theirs.backward()
+    assert float(loss[0]) == pytest.approx(theirs.item(), rel=1e-5)
+    for ours_, tensor in zip(gradients, (logits, values), strict=True):
+        np.testing.assert_allclose(np.concatenate(ours_, axis=1), tensor.grad.numpy(), atol=1e-6)

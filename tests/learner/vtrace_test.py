@@ -1,0 +1,185 @@
+"""V-trace: worked numbers, the recursion written slowly, rlax, and rollouts that hold more than one episode."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from motif_jax.learner.vtrace import VTrace, next_values, vtrace
+
+GAMMA = 0.97
+
+
+def data(length: int = 23, batch: int = 7, seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    ends = rng.random((2, length, batch)) < 0.15
+    numbers = rng.normal(size=(2, length + 1, batch)).astype(np.float32)
+    ratio = np.exp(rng.normal(size=(length, batch))).astype(np.float32)
+    return {
+        "values": numbers[0],
+        "rewards": numbers[1, 1:],
+        "terminated": ends[0],
+        "truncated": ends[1],
+        "ratio": ratio,
+    }
+
+
+def ours(values, rewards, terminated, truncated, ratio, bootstrap="explicit", discount=GAMMA, **clips) -> VTrace:
+    values, rewards, ratio = (jnp.asarray(array, jnp.float32) for array in (values, rewards, ratio))
+    ahead = next_values(values, rewards, jnp.asarray(terminated), jnp.asarray(truncated), discount, bootstrap)
+    return vtrace(values[:-1], ahead.v_t, rewards, ahead.discount_t, ratio, ahead.trace_t, **clips)
+
+
+def slow(values, rewards, terminated, truncated, ratio, bootstrap="explicit", discount=GAMMA, clip_rho=1.0, clip_c=1.0):
+    """Backwards over the steps of one stream, as it is written down for the published system, in float64."""
+    length = len(rewards)
+    big = np.append(np.float64(values[:-1]), values[-1])
+    if bootstrap == "inferred":
+        big[length] = (big[length - 1] - rewards[-1]) / discount
+    targets, advantages = np.zeros(length), np.zeros(length)
+    small_next = big[length]
+    for t in reversed(range(length)):
+        rho, c, big_next = min(clip_rho, ratio[t]), min(clip_c, ratio[t]), big[t + 1]
+        m = 0.0 if terminated[t] else 1.0
+        if truncated[t] and not terminated[t]:
+            big_next = small_next = big[t]  # nothing from the other episode
+        delta = rho * (rewards[t] + discount * m * big_next - big[t])
+        advantages[t] = rho * (rewards[t] + discount * m * small_next - big[t])
+        targets[t] = big[t] + delta + discount * m * c * (small_next - big_next)
+        small_next = targets[t]
+    return targets, advantages
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("clips", [{}, {"clip_rho": 2.0, "clip_c": 0.7}])
+@pytest.mark.parametrize("bootstrap", ["explicit", "inferred"])
+def test_it_is_the_slow_recursion(bootstrap, clips):
+    inputs = data()
+    result = jax.jit(lambda: ours(**inputs, bootstrap=bootstrap, **clips))()
+    for column in range(7):
+        one = {name: array[:, column] for name, array in inputs.items()}
+        expected = slow(**one, bootstrap=bootstrap, **clips)
+        for got, wanted in zip(result, expected, strict=True):
+            np.testing.assert_allclose(got[:, column], wanted, atol=1e-5)
+
+
+@pytest.mark.quick
+def test_one_stream_or_many():
+    inputs = data()
+    many = ours(**inputs)
+    values, rewards = (jnp.asarray(inputs[name]) for name in ("values", "rewards"))
+    ahead = next_values(values, rewards, inputs["terminated"], inputs["truncated"], GAMMA)
+    streams = (values[:-1], ahead.v_t, rewards, ahead.discount_t, jnp.asarray(inputs["ratio"]), ahead.trace_t)
+    each = jax.vmap(vtrace, in_axes=1, out_axes=1)(*streams)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), each, many)
+
+
+@pytest.mark.quick
+def test_it_is_that_of_rlax():
+    rlax = pytest.importorskip("rlax")
+    inputs = {name: jnp.asarray(array[:, 0]) for name, array in data().items()}
+    values, trace = inputs["values"], 1.0 - inputs["truncated"]
+    v_tm1, v_t, discount = values[:-1], values[1:], GAMMA * (1.0 - inputs["terminated"])
+    # rlax takes cuts as lambda = 0, and then the values of the rollout's own next states.
+    streams = (v_tm1, v_t, inputs["rewards"], discount, inputs["ratio"], trace)
+    result = vtrace(*streams)
+    np.testing.assert_allclose(result.targets - v_tm1, rlax.vtrace(*streams), atol=1e-5)
+    theirs = rlax.vtrace_td_error_and_advantage(*streams)
+    np.testing.assert_allclose(result.targets - v_tm1, theirs.errors, atol=1e-5)
+    np.testing.assert_allclose(result.advantages, theirs.pg_advantage, atol=1e-5)
+    # What stands in for the unseen value: errors only, as rlax's advantage does not look at `v_t` there.
+    v_t = jnp.where(trace > 0, v_t, v_tm1)
+    streams = (v_tm1, v_t, *streams[2:])
+    np.testing.assert_allclose(vtrace(*streams).targets - v_tm1, rlax.vtrace(*streams), atol=1e-5)
+
+
+def stream(**changes):
+    """gamma 1/2, V = 1, 2, 3 and 4 after the last step, r = 1, 1, 2, ratios 4, 1/2, 1, no end."""
+    no = np.zeros((3, 1), bool)
+    columns = {"values": [1, 2, 3, 4], "rewards": [1, 1, 2], "ratio": [4, 0.5, 1]}
+    inputs = {name: np.array(column, np.float32)[:, None] for name, column in columns.items()}
+    return inputs | {"terminated": no, "truncated": no, "discount": 0.5} | changes
+
+
+def at(step: int) -> np.ndarray:
+    return (np.arange(3) == step)[:, None]
+
+
+@pytest.mark.quick
+def test_worked_numbers():
+    result = ours(**stream())
+    # t = 2, rho 1:   delta = 2 + 4/2 - 3 = 1               v = 3 + 1 = 4               A = 2 + 4/2 - 3 = 1
+    # t = 1, rho 1/2: delta = (1 + 3/2 - 2)/2 = 1/4         v = 2 + 1/4 + 1/2 1/2 1 = 2.5
+    #                                                        A = (1 + 4/2 - 2)/2 = 1/2
+    # t = 0, rho 4 -> 1: delta = 1 + 2/2 - 1 = 1            v = 1 + 1 + 1/2 (2.5 - 2) = 2.25
+    #                                                        A = 1 + 2.5/2 - 1 = 1.25
+    np.testing.assert_allclose(result.targets[:, 0], [2.25, 2.5, 4])
+    np.testing.assert_allclose(result.advantages[:, 0], [1.25, 0.5, 1])
+
+
+@pytest.mark.quick
+def test_worked_numbers_at_ends():
+    died = ours(**stream(terminated=at(1)))
+    # t = 1: delta = A = (1 - 2)/2 = -1/2, v = 1.5;  t = 0: delta = 1, v = 2 - 1/4 = 1.75, A = 1 + 1.5/2 - 1 = 0.75
+    np.testing.assert_allclose(died.targets[:, 0], [1.75, 1.5, 4])
+    np.testing.assert_allclose(died.advantages[:, 0], [0.75, -0.5, 1])
+    cut = ours(**stream(truncated=at(1)))
+    # t = 1: V = 2 stands in for the next: delta = A = (1 + 2/2 - 2)/2 = 0, v = 2;  t = 0: v = 2, A = 1 + 2/2 - 1 = 1
+    np.testing.assert_allclose(cut.targets[:, 0], [2, 2, 4])
+    np.testing.assert_allclose(cut.advantages[:, 0], [1, 0, 1])
+    both = ours(**stream(truncated=at(1), terminated=at(1)))
+    np.testing.assert_array_equal(both.targets, died.targets)
+
+
+@pytest.mark.quick
+def test_a_bootstrap_that_is_inferred_makes_the_last_reward_count_nothing():
+    result = ours(**stream(bootstrap="inferred"))
+    # V_3 = (3 - 2) / (1/2) = 2, so that at t = 2: delta = A = 2 + 2/2 - 3 = 0, v = V = 3
+    assert result.advantages[2] == 0
+    assert result.targets[2] == 3
+    other = ours(**stream(bootstrap="inferred", rewards=np.float32([[1], [1], [50]])))
+    jax.tree.map(np.testing.assert_array_equal, result, other)
+    explicit = ours(**stream(rewards=np.float32([[1], [1], [50]])))
+    assert explicit.targets[2] == 50 + 4 / 2
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("bootstrap", ["explicit", "inferred"])
+def test_on_policy_an_end_at_the_last_step_has_its_reward_as_target(bootstrap):
+    result = ours(**stream(bootstrap=bootstrap, terminated=at(2), ratio=np.ones((3, 1))))
+    assert result.targets[2] == 2
+    assert result.advantages[2] == 2 - 3
+    # and before it the discounted sum of rewards: 1 + 2/2 = 2, 1 + 1/2 + 2/4 = 2
+    np.testing.assert_allclose(result.targets[:, 0], [2, 2, 2])
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("end", ["terminated", "truncated"])
+def test_two_episodes_in_one_rollout_are_as_two_rollouts(end):
+    inputs = data(seed=1)
+    inputs["terminated"] = np.zeros_like(inputs["terminated"])
+    inputs["truncated"] = inputs["terminated"].copy()
+    inputs[end][9] = True
+    whole = ours(**inputs)
+    first = {name: array[:10] for name, array in inputs.items()}
+    # Of the state that was never seen nothing is known but the one before; after a death it does not matter.
+    first["values"] = np.append(inputs["values"][:10], inputs["values"][9:10], axis=0)
+    second = {name: array[10:] for name, array in inputs.items()}
+    parts = jax.tree.map(lambda *arrays: np.concatenate(arrays), ours(**first), ours(**second))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), parts, whole)
+
+
+@pytest.mark.quick
+def test_no_gradient_flows_through_targets_and_advantages():
+    inputs = data()
+    gradient = jax.grad(lambda values: sum(array.sum() for array in ours(**inputs | {"values": values})))
+    assert not gradient(jnp.asarray(inputs["values"])).any()
+
+
+@pytest.mark.quick
+def test_shapes_and_names_are_looked_at():
+    inputs = data()
+    with pytest.raises(AssertionError):
+        ours(**inputs | {"rewards": inputs["rewards"][:, :1]})
+    with pytest.raises(ValueError, match="bootstrap='none': give one of explicit, inferred"):
+        ours(**inputs, bootstrap="none")

@@ -1,0 +1,74 @@
+"""The drawn crop against Pillow's drawing, shrunk by the plain definition of averaging."""
+
+import jax
+import numpy as np
+import pytest
+
+from motif_jax.envs.observations import HERO_COLUMN, HERO_ROW
+from motif_jax.networks.tiles import PALETTE, render, tile_atlas
+
+pytestmark = pytest.mark.quick
+
+
+def shrink(pixels: np.ndarray) -> np.ndarray:
+    """[11, ...] -> [6, ...]: every row repeated 6 times, then the mean of each 11."""
+    repeated = np.repeat(pixels.astype(np.float64), 6, axis=0)
+    return np.rint(repeated.reshape(6, 11, *pixels.shape[1:]).mean(1)).astype(np.uint8)
+
+
+def test_tiles_are_pillows_bitmap_font_shrunk_by_averaging():
+    drawing = pytest.importorskip("PIL.ImageDraw")
+    image, font = pytest.importorskip("PIL.Image"), pytest.importorskip("PIL.ImageFont").load_default_imagefont()
+    line = "".join(chr(code) if chr(code).isprintable() else " " for code in range(256))
+    atlas = tile_atlas()
+    assert atlas.shape == (256, 32, 6, 6, 3)
+    for color, name in enumerate(PALETTE):
+        canvas = image.new("RGB", (256 * 6, 11))
+        drawing.Draw(canvas).text((0, 0), line, fill=f"#{name}", font=font)
+        strip = shrink(np.asarray(canvas)).reshape(6, 256, 6, 3)
+        np.testing.assert_array_equal(atlas[:, color], strip.swapaxes(0, 1))
+
+
+def test_a_glyph_in_numbers():
+    # The bar stands in rows 3 to 9 of 11. In 66ths of the height these are 18 to 60, and a tile's row i is 11 i to
+    # 11 i + 11: row 1 (11 to 22) is covered by 4 of 11, 255 * 4 / 11 = 92.7; rows 2 to 4 by all; row 5 (55 to 66) by 5
+    # of 11, 255 * 5 / 11 = 115.9.
+    bar = tile_atlas()[ord("|"), 15, :, :, 0]
+    assert bar[:, bar.any(0)].T.tolist() == [[0, 93, 255, 255, 255, 116]]
+
+
+def test_colours_from_16_on_are_black_on_the_colour():
+    atlas = tile_atlas().astype(int)
+    for color, name in enumerate(PALETTE):
+        whole = np.array(list(bytes.fromhex(name)))
+        np.testing.assert_array_equal(atlas[:, color] + atlas[:, 16 + color], np.broadcast_to(whole, (256, 6, 6, 3)))
+
+
+def test_unprintable_codes_and_colour_0_are_black():
+    atlas = tile_atlas()
+    assert not atlas[[0, 31, 32, 127, 160, 173], :16].any()
+    assert not atlas[:, 0].any()
+    assert atlas[ord("@"), 1:16].any((1, 2, 3)).all()
+
+
+def test_the_hero_stands_at_rows_42_to_47_and_columns_36_to_41():
+    crop = np.zeros((1, 2, 12, 12), np.uint8)
+    crop[:, 0] = ord(" ")
+    crop[0, :, HERO_ROW, HERO_COLUMN] = ord("@"), 15
+    image = np.asarray(jax.jit(render)(crop))
+    assert image.shape == (1, 72, 72, 3)
+    assert image.dtype == np.uint8
+    np.testing.assert_array_equal(image[0, 42:48, 36:42], tile_atlas()[ord("@"), 15])
+    image = image.copy()
+    image[0, 42:48, 36:42] = 0
+    assert not image.any()
+
+
+def test_every_cell_shows_its_own_tile():
+    rng = np.random.default_rng(0)
+    crop = np.stack([rng.integers(0, 256, (3, 12, 12)), rng.integers(0, 32, (3, 12, 12))], 1).astype(np.uint8)
+    image, atlas = np.asarray(render(crop)), tile_atlas()
+    for frame, row, column in np.ndindex(3, 12, 12):
+        code, color = crop[frame, :, row, column]
+        cell = image[frame, 6 * row : 6 * row + 6, 6 * column : 6 * column + 6]
+        np.testing.assert_array_equal(cell, atlas[code, color])
