@@ -6,6 +6,7 @@ import os
 import runpy
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,13 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(Path(__file__).parent / "actors"))
 sys.path.insert(0, str(Path(__file__).parent / "annotation"))
 sys.path.insert(0, str(Path(__file__).parent / "networks"))
+
+
+# What XLA compiles for one test serves the others, those in processes of their own included. JAX reads this when it is
+# imported, so it must be there before any test module is.
+COMPILED = tempfile.TemporaryDirectory(prefix="motif_jax-compiled-")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", COMPILED.name)
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
 
 @pytest.fixture

@@ -104,10 +104,8 @@ CHOICES = {"algorithm": ("appo", "impala"), "exploration": ("entropy", "symmetri
 
 def make_optimizer(settings: Settings) -> optax.GradientTransformation:
     """Clipping and Adam's directions; the learning rate comes later, as it depends on the version."""
-    return optax.chain(
-        optax.clip_by_global_norm(settings.max_gradient_norm),
-        optax.scale_by_adam(settings.adam_b1, settings.adam_b2, settings.adam_eps),
-    )
+    adam = optax.scale_by_adam(settings.adam_b1, settings.adam_b2, settings.adam_eps)
+    return optax.chain(optax.clip_by_global_norm(settings.max_gradient_norm), adam)
 
 
 def init_state(params: Any, settings: Settings) -> LearnerState:
@@ -192,7 +190,7 @@ def make_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Settings)
                 "update_norm": updates,
                 "parameter_norm": params,
             }  # gradient: unclipped
-            norms = {name: optax.global_norm(tree) for name, tree in trees.items()}
+            norms = {name: optax.tree.norm(tree) for name, tree in trees.items()}
         finite = jnp.isfinite(jnp.stack([means["loss"], *norms.values()])).all()
         metrics = means | spread | norms | {"learning_rate": rate, "finite": finite}
         return LearnerState(params, optimizer_state, state.version), metrics
@@ -245,10 +243,8 @@ def minibatch(data: Data, index: jax.Array, count: int) -> Data:
 
 def over_all(valid: jax.Array, lag: jax.Array, rewards: Rewards) -> Metrics:
     """What is measured over all samples, those that are too old included."""
-    everything = jnp.ones_like(valid)
-    samples = {"valid_fraction": valid, "lag_mean": lag}
-    samples |= {"extrinsic_reward": rewards.extrinsic, "intrinsic_reward": rewards.intrinsic}
-    weight = losses.weigh(everything)
-    means = total({name: losses.part_of_mean(array, weight) for name, array in samples.items()})
-    lag_min, lag_max = losses.extremes(lag, everything)
+    samples = {"valid_fraction": valid, "lag_mean": lag, "extrinsic_reward": rewards.extrinsic,
+               "intrinsic_reward": rewards.intrinsic}  # fmt: skip
+    means = jax.tree.map(lambda mean: mean / total(1.0), total(jax.tree.map(jnp.mean, samples)))
+    lag_min, lag_max = losses.extremes(lag, jnp.ones_like(valid))
     return means | {"lag_min": lag_min, "lag_max": lag_max}

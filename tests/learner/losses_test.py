@@ -18,7 +18,7 @@ ADVANTAGES, VALUES, OLD_VALUES, TARGETS = RNG.normal(size=(4, 9, 8)).astype(np.f
 def on_devices(function, *arrays, devices: int = 1):
     """The batch, axis 1, cut among so many devices, that are imagined by vmap."""
     cut = [jnp.stack(jnp.split(jnp.asarray(array), devices, axis=1)) for array in arrays]
-    return jax.vmap(function, axis_name=AXIS)(*cut)
+    return jax.jit(jax.vmap(function, axis_name=AXIS))(*cut)
 
 
 def mean(function, *arrays, valid=VALID, devices: int = 1) -> float:

@@ -1,5 +1,7 @@
 """V-trace: worked numbers, the recursion written slowly, rlax, and rollouts that hold more than one episode."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,9 +26,9 @@ def data(length: int = 23, batch: int = 7, seed: int = 0) -> dict[str, np.ndarra
     }
 
 
+@functools.partial(jax.jit, static_argnames=("bootstrap", "discount", "clip_rho", "clip_c"))
 def ours(values, rewards, terminated, truncated, ratio, bootstrap="explicit", discount=GAMMA, **clips) -> VTrace:
-    values, rewards, ratio = (jnp.asarray(array, jnp.float32) for array in (values, rewards, ratio))
-    ahead = next_values(values, rewards, jnp.asarray(terminated), jnp.asarray(truncated), discount, bootstrap)
+    ahead = next_values(values, rewards, terminated, truncated, discount, bootstrap)
     return vtrace(values[:-1], ahead.v_t, rewards, ahead.discount_t, ratio, ahead.trace_t, **clips)
 
 
@@ -55,7 +57,7 @@ def slow(values, rewards, terminated, truncated, ratio, bootstrap="explicit", di
 @pytest.mark.parametrize("bootstrap", ["explicit", "inferred"])
 def test_it_is_the_slow_recursion(bootstrap, clips):
     inputs = data()
-    result = jax.jit(lambda: ours(**inputs, bootstrap=bootstrap, **clips))()
+    result = ours(**inputs, bootstrap=bootstrap, **clips)
     for column in range(7):
         one = {name: array[:, column] for name, array in inputs.items()}
         expected = slow(**one, bootstrap=bootstrap, **clips)
@@ -70,7 +72,7 @@ def test_one_stream_or_many():
     values, rewards = (jnp.asarray(inputs[name]) for name in ("values", "rewards"))
     ahead = next_values(values, rewards, inputs["terminated"], inputs["truncated"], GAMMA)
     streams = (values[:-1], ahead.v_t, rewards, ahead.discount_t, jnp.asarray(inputs["ratio"]), ahead.trace_t)
-    each = jax.vmap(vtrace, in_axes=1, out_axes=1)(*streams)
+    each = jax.jit(jax.vmap(vtrace, in_axes=1, out_axes=1))(*streams)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), each, many)
 
 
@@ -82,7 +84,7 @@ def test_it_is_that_of_rlax():
     v_tm1, v_t, discount = values[:-1], values[1:], GAMMA * (1.0 - inputs["terminated"])
     # rlax takes cuts as lambda = 0, and then the values of the rollout's own next states.
     streams = (v_tm1, v_t, inputs["rewards"], discount, inputs["ratio"], trace)
-    result = vtrace(*streams)
+    result = jax.jit(vtrace)(*streams)
     np.testing.assert_allclose(result.targets - v_tm1, rlax.vtrace(*streams), atol=1e-5)
     theirs = rlax.vtrace_td_error_and_advantage(*streams)
     np.testing.assert_allclose(result.targets - v_tm1, theirs.errors, atol=1e-5)
@@ -90,7 +92,7 @@ def test_it_is_that_of_rlax():
     # What stands in for the unseen value: errors only, as rlax's advantage does not look at `v_t` there.
     v_t = jnp.where(trace > 0, v_t, v_tm1)
     streams = (v_tm1, v_t, *streams[2:])
-    np.testing.assert_allclose(vtrace(*streams).targets - v_tm1, rlax.vtrace(*streams), atol=1e-5)
+    np.testing.assert_allclose(jax.jit(vtrace)(*streams).targets - v_tm1, rlax.vtrace(*streams), atol=1e-5)
 
 
 def stream(**changes):
@@ -146,7 +148,7 @@ def test_a_bootstrap_that_is_inferred_makes_the_last_reward_count_nothing():
 @pytest.mark.quick
 @pytest.mark.parametrize("bootstrap", ["explicit", "inferred"])
 def test_on_policy_an_end_at_the_last_step_has_its_reward_as_target(bootstrap):
-    result = ours(**stream(bootstrap=bootstrap, terminated=at(2), ratio=np.ones((3, 1))))
+    result = ours(**stream(bootstrap=bootstrap, terminated=at(2), ratio=np.ones((3, 1), np.float32)))
     assert result.targets[2] == 2
     assert result.advantages[2] == 2 - 3
     # and before it the discounted sum of rewards: 1 + 2/2 = 2, 1 + 1/2 + 2/4 = 2

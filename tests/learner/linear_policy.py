@@ -1,0 +1,92 @@
+"""A policy, a reward and rollouts that are small enough to be updated in no time."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from motif_jax.learner.update import LearnerState, Rewards, Rollouts, Settings, init_state, make_update
+from motif_jax.parallel import make_mesh, map_update, replicate, shard
+
+T, B, A, D, H = 5, 16, 3, 4, 2
+VERSION = 7
+# One for most tests: compiling takes longer than running. Adam's first step is the same for a multiple of a gradient.
+BASE = Settings(learning_rate=2e-2, learning_rate_end=2e-2, max_policy_lag=100, max_gradient_norm=1e9)
+
+
+def unroll(params, observations, first, core):
+    """A linear policy with a memory that fades, and is lost when an episode begins."""
+
+    def remember(core, step):
+        x, first = step
+        core = jnp.where(first[:, None], 0.0, core) / 2 + x @ params["core"]
+        return core, jnp.concatenate([x, core], -1)
+
+    _, features = jax.lax.scan(remember, core, (observations["x"], first))
+    return features @ params["policy"], (features @ params["value"])[..., 0]
+
+
+def shape_rewards(constants, rollouts):
+    intrinsic = constants["scale"] * rollouts.moments["m"]
+    return Rewards(rollouts.reward + intrinsic, rollouts.reward, intrinsic)
+
+
+CONSTANTS = {"scale": jnp.float32(0.5)}
+
+
+def make_params(seed: int = 0):
+    rng = np.random.default_rng(seed)
+    shapes = {"core": (D, H), "policy": (D + H, A), "value": (D + H, 1)}
+    return {name: (rng.normal(size=shape) / 2).astype(np.float32) for name, shape in shapes.items()}
+
+
+def make_rollouts(seed: int = 1, **changes) -> Rollouts:
+    rng = np.random.default_rng(seed)
+
+    def normal(*shape):
+        return rng.normal(size=shape).astype(np.float32)
+
+    terminated, truncated = rng.random((2, T, B)) < 0.1
+    rollouts = Rollouts(
+        observations={"x": normal(T + 1, B, D)},
+        first=np.concatenate([rng.random((1, B)) < 0.2, terminated | truncated]),
+        core=normal(1, B, H),
+        action=rng.integers(A, size=(T, B), dtype=np.int32),
+        logits=normal(T, B, A),
+        value=normal(T, B),
+        version=np.full((T, B), VERSION - 1, np.int32),
+        reward=normal(T, B),
+        terminated=terminated,
+        truncated=truncated,
+        moments={"m": normal(T, B)},
+    )
+    return rollouts._replace(**changes)
+
+
+@functools.cache
+def compiled(settings: Settings, devices: int):
+    mesh = make_mesh(devices)
+    return mesh, map_update(make_update(unroll, shape_rewards, settings), mesh, batch_axis=1, num_constants=1)
+
+
+def initial(settings: Settings = BASE, version: int = VERSION) -> LearnerState:
+    return init_state(make_params(), settings)._replace(version=jnp.int32(version))
+
+
+def train(settings: Settings = BASE, rollouts=None, state=None, devices: int = 1, updates: int = 1):
+    """The state and the metrics after some updates on the same rollouts."""
+    mesh, update = compiled(settings, devices)
+    # a copy: the state is given away
+    state = replicate(jax.tree.map(np.array, initial(settings) if state is None else state), mesh)
+    placed = shard(make_rollouts() if rollouts is None else rollouts, mesh, axis=1)
+    for _ in range(updates):
+        state, metrics = update(state, replicate(CONSTANTS, mesh), placed)
+    state, metrics = jax.device_get((state, metrics))
+    return state, {name: float(value) for name, value in metrics.items()}
+
+
+def assert_same(one, other, atol: float = 1e-6) -> None:
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=atol), one, other)

@@ -1,0 +1,34 @@
+"""What the agent is paid."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from motif_jax.rewards.intrinsic import Mix, extrinsic_reward, intrinsic_reward
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.mark.parametrize("library", [np, jnp])
+def test_a_message_is_worth_less_each_time_it_is_seen(library):
+    z, counts = library.full(3, 1.0, dtype="float32"), library.asarray([1, 2, 3])
+    paid = intrinsic_reward(z, counts, Mix(threshold=0.5, count_exponent=3.0))
+    assert np.asarray(paid) == pytest.approx([1, 1 / 8, 1 / 27])  # 1 / n^3
+
+
+@pytest.mark.parametrize("library", [np, jnp])
+def test_only_what_lies_above_the_threshold_is_paid(library):
+    z = library.asarray([0.5, 0.75, 0.25, -1.0], dtype="float32")
+    paid = intrinsic_reward(z, library.ones(4, dtype="int32"), Mix(threshold=0.5))
+    assert np.asarray(paid).tolist() == [0, 0.75, 0, 0]  # strictly above
+    # A threshold below zero lets negative rewards through, as published.
+    paid = intrinsic_reward(z, library.ones(4, dtype="int32"), Mix(threshold=-2.0))
+    assert np.asarray(paid).tolist() == [0.5, 0.75, 0.25, -1.0]
+
+
+@pytest.mark.parametrize("library", [np, jnp])
+def test_the_games_reward_is_scaled_then_clipped(library):
+    reward = library.asarray([50.0, 200.0, -0.01], dtype="float32")
+    # 0.1 * 50 = 5; 0.1 * 200 = 20 -> 10; 0.1 * -0.01 = -0.001
+    found = extrinsic_reward(reward, Mix(scale=0.1, clip=10.0))
+    assert np.asarray(found) == pytest.approx([5, 10, -0.001])

@@ -1,0 +1,295 @@
+"""Training of a policy: it learns, it can be stopped and killed, and what it is paid is what the reward says."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import jax
+import numpy as np
+import pytest
+from conftest import ROOT, children, get_config, worker_processes
+
+from motif_jax.checkpoint import reading
+from motif_jax.stages import train_policy
+from motif_jax.stages.policy_setup import read_policy
+from motif_jax.structs import Stopped, UserError
+
+TINY = {
+    "network": "small", "intrinsic_coefficient": 0.0, "num_workers": 0, "games_per_worker": 8, "rollout_length": 8,
+    "batch_size": 64, "warmup_steps": 0, "tensorboard": False, "synchronous": True, "train_for_env_steps": 640,
+}  # fmt: skip
+
+
+def settings(**values):
+    config = get_config(argument="toy")
+    for key, value in (TINY | values).items():
+        section, _, name = key.rpartition("__")
+        config[section or "policy"][name] = value
+    return config
+
+
+def run(workdir, **values):
+    """Trains in this process; the rows of figures."""
+    config = settings(**values)
+    train_policy.check(config)
+    train_policy.run(config, workdir)
+    return rows_of(workdir)
+
+
+def rows_of(workdir):
+    return [json.loads(line) for line in (workdir / "policy/metrics.jsonl").read_text().splitlines()]
+
+
+def arrays(workdir, which="last"):
+    with reading(workdir / "policy/checkpoints") as checkpoints:
+        step, state, facts = checkpoints.readable(which)
+    return step, state["learner"], facts
+
+
+def assert_equal_to_the_bit(one, other):
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
+
+
+def command(workdir, **values):
+    flags = [
+        f"--config.{key.replace('__', '.') if '__' in key else 'policy.' + key}={value}"
+        for key, value in (TINY | values).items()
+    ]
+    start = [sys.executable, "-m", "motif_jax.launch", "--config=configs/motif.py:toy", f"--workdir={workdir}"]
+    return [*start, "--stage=train_policy", *flags]
+
+
+def wait_for(condition, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it does not come"
+        time.sleep(0.05)
+
+
+# ---- it learns
+
+LEARNING = {
+    "synchronous": False, "num_workers": 1, "games_per_worker": 32, "rollout_length": 16, "batch_size": 256,
+    "learning_rate": 1e-3, "discount": 0.9, "exploration_coefficient": 0.01, "extrinsic_coefficient": 1.0,
+    "reward_scale": 1.0, "train_for_env_steps": 100_000, "log_every_s": 2.0, "warmup_steps": 50,
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["appo", "impala"])
+def test_both_algorithms_solve_the_toy_world(tmp_path, algorithm):
+    before = children()
+    rows = run(tmp_path, algorithm=algorithm, **LEARNING)
+    summary = json.loads((tmp_path / "policy/summary.json").read_text())
+    # Perfect play ends with 0.975 on average, random play with about -0.1.
+    assert rows[0]["episode/return"] < 0.5
+    assert summary["recent_episodes"]["return"] > 0.95
+    assert summary["recent_episodes"]["success"] > 0.98
+    assert rows[-1]["train/entropy"] < rows[0]["train/entropy"] if rows[0]["train/entropy"] else True
+    assert rows[-1]["train/lag_max"] <= 8  # bounded by the slots and the queue
+    assert children() == before
+
+
+# ---- the same twice, and again after it was stopped
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that nobody disturbed."""
+    workdir = tmp_path_factory.mktemp("whole")
+    run(workdir)
+    return workdir
+
+
+def test_a_synchronous_run_is_the_same_twice(whole, tmp_path):
+    run(tmp_path)
+    assert_equal_to_the_bit(arrays(whole)[1], arrays(tmp_path)[1])
+    run(tmp_path / "other", **{"warmup_steps": 3})
+    leaves = [jax.tree.leaves(arrays(at)[1]["params"]) for at in (whole, tmp_path / "other")]
+    assert not all(np.array_equal(a, b) for a, b in zip(*leaves, strict=True))
+
+
+def test_rows_and_summary_say_what_happened(whole):
+    row = rows_of(whole)[-1]
+    assert row["env_steps"] == 640
+    assert row["updates"] == 10
+    for name in ("steps_per_s", "train/loss", "train/entropy", "train/lag_mean", "train/gradient_norm",
+                 "episode/return", "episode/success", "time/policy", "time/update", "queue/batches_waiting",
+                 "memory_mib"):  # fmt: skip
+        assert row[name] is not None, name
+    summary = json.loads((whole / "policy/summary.json").read_text())
+    assert summary["env_steps"] == 640
+    assert train_policy.is_complete(settings(), whole)
+    assert not train_policy.is_complete(settings(train_for_env_steps=1280), whole)
+    assert train_policy.is_complete(settings(train_for_env_steps=1280, train_for_seconds=1e-3), whole)
+
+
+def test_a_longer_run_goes_on_where_the_shorter_one_ended(whole, tmp_path):
+    run(tmp_path)
+    rows = run(tmp_path, train_for_env_steps=1280)
+    step, learner, facts = arrays(tmp_path)
+    assert (step, int(learner["version"])) == (1280, 20)
+    assert facts["progress"]["updates"] == 20
+    assert [row["env_steps"] for row in rows] == [640, 1280]
+    assert facts["progress"]["next_episode"] > arrays(whole)[2]["progress"]["next_episode"] + 7
+
+
+def test_a_checkpoint_reloads_alone(whole):
+    model, facts, reward = read_policy(whole)
+    assert facts["model"] == {"network": "small", "num_actions": 23, "dtype": "float32"}
+    assert reward is None
+    assert_equal_to_the_bit(
+        jax.tree.leaves(jax.tree.map(np.asarray, model.params)), jax.tree.leaves(arrays(whole)[1]["params"])
+    )
+    with pytest.raises(UserError, match="no policy in '/nowhere'"):
+        read_policy("/nowhere")
+
+
+def test_training_begins_with_the_parameters_of_another_run(whole, tmp_path):
+    run(tmp_path, init_from=str(whole), train_for_env_steps=64, learning_rate=1e-30)
+    other, begun = arrays(whole)[1], arrays(tmp_path)[1]
+    assert_equal_to_the_bit(other["params"], begun["params"])
+    assert int(begun["version"]) == 1
+    with pytest.raises(UserError, match=r"is of another architecture: .* \(--config.policy.init_from\)"):
+        run(tmp_path / "reference", init_from=str(whole), network="reference")
+
+
+# ---- stopped and killed
+
+
+@pytest.mark.slow
+def test_a_signal_saves_and_ends_with_0_and_a_kill_loses_little(tmp_path):
+    values = {"train_for_env_steps": 10**9, "num_workers": 1, "synchronous": False, "save_every_s": 1.0}
+    process = subprocess.Popen(command(tmp_path, **values), cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    checkpoints = tmp_path / "policy/checkpoints"
+
+    def saved():
+        return sorted(int(path.name) for path in checkpoints.glob("*") if path.name.isdigit())
+
+    wait_for(lambda: len(saved()) >= 2)
+    workers = worker_processes(process.pid)
+    assert workers
+    process.send_signal(signal.SIGTERM)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 0, told
+    assert "stopped by SIGTERM after" in told
+    assert "give the same command again to go on" in told
+    wait_for(lambda: not worker_processes(process.pid), 10)
+    last = saved()[-1]
+    assert json.loads((tmp_path / "policy/summary.json").read_text())["env_steps"] == last
+
+    # Killed, it goes on from its last whole checkpoint; one that lost its arrays is set aside.
+    process = subprocess.Popen(command(tmp_path, **values), cwd=ROOT, stderr=subprocess.DEVNULL)
+    wait_for(lambda: saved()[-1] > last)
+    process.kill()
+    process.wait()
+    wait_for(lambda: not worker_processes(process.pid), 10)
+    torn, before = saved()[-1], saved()[-2]
+    for file in (checkpoints / str(torn)).rglob("*"):
+        if file.is_file() and file.parent.name != "facts":
+            file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run(tmp_path, **values | {"train_for_env_steps": before + 64, "num_workers": 0})
+    assert any("cannot be read" in str(warning.message) for warning in caught)
+    assert saved()[-1] == before + 64
+    steps = [row["env_steps"] for row in rows_of(tmp_path)]
+    assert steps == sorted(steps)
+    assert (checkpoints / f"unreadable-{torn}").exists()
+
+
+def test_a_signal_in_this_process_leaves_the_state_that_was_learnt(tmp_path, monkeypatch):
+    from motif_jax.stages.policy_record import Record
+
+    def batch(self, batch, seen=[0], real=Record.batch):
+        seen[0] += 1
+        if seen[0] == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        real(self, batch)
+
+    monkeypatch.setattr(Record, "batch", batch)
+    with pytest.raises(Stopped, match="stopped by SIGINT after 192 steps"):
+        run(tmp_path)
+    assert arrays(tmp_path)[0] == 192
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_checkpoints_are_kept_as_told(tmp_path):
+    run(tmp_path, save_every_steps=64, keep_checkpoints=2, milestone_every_steps=256)
+    names = sorted(int(path.name) for path in (tmp_path / "policy/checkpoints").glob("*") if path.name.isdigit())
+    assert names == [256, 512, 576, 640]
+
+
+# ---- what goes wrong
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_batch(tmp_path):
+    with pytest.raises(UserError, match=r"no number any more at update \d+ .* --config.policy.init_from") as caught:
+        run(tmp_path, learning_rate=1e36, max_gradient_norm=1e30, train_for_env_steps=6400)
+    file = next((tmp_path / "policy").glob("broken-batch-*.npz"))
+    assert file.name in str(caught.value)
+    with np.load(file, allow_pickle=False) as batch:
+        assert batch["reward"].shape == (8, 8)
+        assert batch["observations.crop"].shape == (9, 8, 2, 12, 12)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"algorithm": "ppo"}, "unknown algorithm 'ppo' .*did you mean 'appo'"),
+        ({"network": "smal"}, "unknown network 'smal' .*did you mean 'small'"),
+        ({"dtype": "float16"}, "unknown dtype 'float16'"),
+        ({"bootstrap": "none"}, "unknown bootstrap 'none'"),
+        ({"batch_size": 100}, "batch_size 100 must be a multiple of 32"),
+        ({"num_minibatches": 3}, "batch_size 64 must be a multiple of 96"),
+        ({"learning_rate": 0.0}, "learning_rate must be positive, not 0.0"),
+        ({"discount": 1.5}, "discount must be between 0 and 1, not 1.5"),
+        ({"games_per_worker": 5}, "games_per_worker must be a multiple of 2 groups, not 5 .*--config.policy"),
+        ({"num_workers": 2}, "synchronous run has one worker"),
+        ({"num_workers": 5000, "synchronous": False}, "5000 workers are too many"),
+        ({"extrinsic_coefficient": 0.0}, "without any reward learns nothing"),
+        ({"threshold_quantile": 2.0}, "threshold_quantile must be at most 1"),
+        ({"save_every_steps": 0}, "save_every_steps must be positive"),
+        ({"profile__num_steps": -1}, "--config.profile.start_step, .num_steps"),
+        ({"distributed__coordinator": "here"}, "give host:port, not 'here'"),
+        ({"distributed__coordinator": "here:1", "distributed__process_id": 4}, "process 4 of 1 is none"),
+    ],
+)
+def test_values_that_cannot_work_are_refused_in_one_sentence(values, sentence):
+    with pytest.raises(UserError, match=sentence):
+        train_policy.check(settings(**values))
+
+
+def test_what_only_the_machine_can_tell_is_refused_before_games_start(tmp_path, launch, whole):
+    with pytest.raises(UserError, match=r"1000 devices were asked for, but there are \d+ .*--config.policy.num_dev"):
+        run(tmp_path, num_devices=1000)
+    with pytest.raises(UserError, match="no reward in"):
+        run(tmp_path, intrinsic_coefficient=0.1)
+    # A workdir of another network is refused with the key that differs.
+    done = subprocess.run(command(whole, network="reference"), cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "policy.network = 'small', not 'reference'" in done.stderr
+
+
+# ---- a trace
+
+
+@pytest.mark.slow
+def test_a_trace_names_the_update_and_its_parts(tmp_path):
+    run(tmp_path, profile__start_step=2, profile__num_steps=2)
+    files = list((tmp_path / "policy/profile").rglob("*"))
+    planes = [file for file in files if file.name.endswith(".xplane.pb")]
+    assert planes
+    assert any(file.name == "perfetto_trace.json.gz" for file in files)
+    content = planes[0].read_bytes()
+    for name in (b"update", b"vtrace", b"encoder", b"core", b"loss", b"optimizer"):
+        assert name in content, name
+    with contextlib.suppress(UserError):
+        assert len(rows_of(tmp_path)) >= 1
