@@ -46,6 +46,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.collect = ConfigDict()
     config.collect.dataset = ""  # a directory in the published layout, to be used instead of playing
     config.collect.collector = "random" if task == "toy" else "explorer:0.8,random:0.2"  # who plays, with shares
+    config.collect.policies = ""  # trained ones that play instead: WORKDIR[@STEP, @last or @all][:SHARE],...
     config.collect.num_pairs = 100_000  # the paper used 500,000 and says 100,000 reproduce most results
     config.collect.segment_length = 1  # steps per moment
     config.collect.keep_empty = 1.0  # share of the moments without any message that is kept
@@ -177,6 +178,15 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.policy.tensorboard = True
     config.policy.wandb = ""  # name of a project of Weights & Biases, which then must be installed
 
+    # ---- how well it plays
+    config.evaluate = ConfigDict()
+    config.evaluate.policy = ""  # of this workdir; WORKDIR[@STEP] of another; or "random", "explorer"
+    config.evaluate.episodes = 100  # the first so many of games that are never trained on, to their end
+    config.evaluate.greedy = False  # always the most probable action; often worse in games of chance
+    config.evaluate.num_workers = usable_cores()  # 0: play in this process, for debugging
+    config.evaluate.games_per_worker = 16
+    config.evaluate.hang_timeout_s = 30.0  # a worker without a sign of life is replaced after so long
+
     # ---- a trace of the device's work, for XProf, TensorBoard or Perfetto
     config.profile = ConfigDict()
     config.profile.start_step = 10  # update to begin with
@@ -190,7 +200,8 @@ def get_config(argument: str = "score") -> ConfigDict:
 
     # ---- measuring this machine
     config.benchmark = ConfigDict()
-    config.benchmark.parts = ("env", "annotation", "reward")
+    config.benchmark.parts = ("env", "annotation", "reward", "policy")
+    config.benchmark.networks = ("reference", "small")  # of the policy
     config.benchmark.pairs = (10_000, 50_000, 200_000)  # sizes of the datasets
     config.benchmark.seconds = 2.0  # per measurement
     config.benchmark.repeats = 3  # of which the median is reported

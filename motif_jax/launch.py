@@ -148,7 +148,8 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
         for name, stage in zip(names, stages, strict=True):
             for made in stage.artefacts(workdir):
                 check_same_experiment(config, workdir, made / "config.json", stage.MATERIAL)
-            write_config(workdir, config)
+            if not config.distributed.process_id:  # of several hosts, the first
+                write_config(workdir, config)
             if stage.is_complete(config, workdir):
                 print(f"{name}: complete in {str(workdir)!r}, skipped")
             else:

@@ -6,6 +6,8 @@ same program; each cuts its own share of the batch among its own devices, and wh
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -19,7 +21,7 @@ from motif_jax.structs import UserError
 
 AXIS = "data"
 _copy = jax.jit(lambda leaf: leaf.copy())
-START_TIMEOUT_S = 300  # for all hosts to be there
+START_TIMEOUT_S = 300.0  # for all hosts to be there
 Tree = TypeVar("Tree")
 
 
@@ -32,17 +34,43 @@ def start_hosts(coordinator: str, num_processes: int, process_id: int) -> None:
     """
     if not coordinator or jax.distributed.is_initialized():
         return
-    if coordinator == "slurm":
-        given: dict[str, Any] = {"cluster_detection_method": "slurm"}
-    else:
+    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM away from us
+    given: dict[str, Any] = {"cluster_detection_method": "slurm"}
+    if coordinator != "slurm":
         given = {"coordinator_address": coordinator, "num_processes": num_processes, "process_id": process_id}
-    try:
-        jax.distributed.initialize(**given, initialization_timeout=START_TIMEOUT_S)
-    except RuntimeError as error:
-        reason = str(error).splitlines()[0]
+        given["cluster_detection_method"] = "deactivate"  # who names the hosts has not asked SLURM for devices
+        if is_loopback(coordinator):
+            given["coordinator_bind_address"] = coordinator  # by default it listens on all addresses of its machine
+    elif os.environ.get("SLURM_STEP_NUM_TASKS") == os.environ.get("SLURM_STEP_NUM_NODES"):
+        given["local_device_ids"] = []  # the only task here has all devices; JAX would take the first
+    failed: list[Exception] = []
+
+    def join() -> None:
+        try:
+            jax.distributed.initialize(**given, initialization_timeout=int(START_TIMEOUT_S) + 60)
+        except Exception as error:  # raised below
+            failed.append(error)
+
+    # In a thread, because JAX ends the whole process when its own patience does, and is deaf to signals until then.
+    joining = threading.Thread(target=join, name="joining", daemon=True)
+    joining.start()
+    joining.join(START_TIMEOUT_S)
+    if joining.is_alive():
+        how_many = "" if coordinator == "slurm" else f"{num_processes} "
         raise UserError(
-            f"the hosts did not find each other at {coordinator!r}: {reason} (--config.distributed)"
-        ) from None
+            f"the {how_many}hosts have not all met at {coordinator!r} in {START_TIMEOUT_S:.0f} seconds: each must run "
+            "the same command with a number of its own, and reach process 0 there (--config.distributed.coordinator, "
+            ".num_processes, .process_id)"
+        )
+    if failed:
+        reason = (str(failed[0]).splitlines() or [""])[0]
+        raise UserError(f"the hosts cannot meet at {coordinator!r}: {reason} (--config.distributed.coordinator)")
+
+
+def is_loopback(address: str) -> bool:
+    """Whether `host:port` is for this machine alone."""
+    name = address.rpartition(":")[0]
+    return name in ("localhost", "[::1]") or name.startswith("127.")
 
 
 def host() -> tuple[int, int]:
@@ -54,14 +82,27 @@ def from_first_host(tree: Tree) -> Tree:
     """What the first host gives, on all of them."""
     if jax.process_count() == 1:
         return tree
-    return multihost_utils.broadcast_one_to_all(tree)
+    arrays = jax.tree.map(np.asarray, tree)
+    # As bytes: JAX would make 32 bits of 64, and a number of steps is soon too large for those.
+    flat = jax.tree.map(lambda array: np.frombuffer(array.tobytes(), np.uint8), arrays)
+    flat = multihost_utils.broadcast_one_to_all(flat)
+    return jax.tree.map(
+        lambda array, sent: np.frombuffer(np.asarray(sent).tobytes(), array.dtype).reshape(array.shape), arrays, flat
+    )
 
 
-def any_host(flag: bool) -> bool:
-    """Whether it is true on one of the hosts at least. All must ask."""
+def from_every_host(numbers: np.ndarray) -> np.ndarray:
+    """What each host gives. All must ask, in the same order as for everything else that they do together.
+
+    Args:
+      numbers: [N] int32.
+
+    Returns:
+      [hosts, N]
+    """
     if jax.process_count() == 1:
-        return flag
-    return bool(np.asarray(multihost_utils.process_allgather(np.array(flag))).any())
+        return numbers[None]
+    return np.asarray(multihost_utils.process_allgather(numbers))
 
 
 def local_copy(tree: Tree) -> Tree:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
-from motif_jax.networks.images import fan_in_uniform
+from motif_jax.networks.core import Core
 from motif_jax.networks.presets import ReferenceEncoder, SmallEncoder
 from motif_jax.structs import UserError
 
@@ -29,37 +29,6 @@ class Preset(NamedTuple):
 PRESETS = {"reference": Preset(ReferenceEncoder, 512), "small": Preset(SmallEncoder, 128)}
 
 
-class Core(nnx.Module):
-    """PyTorch's gated recurrent unit: two biases, and the reset gate acts after the recurrent product.
-
-    r, z = sigmoid(W_r x + b_r + U_r h + c_r), sigmoid(W_z x + b_z + U_z h + c_z)
-    n = tanh(W_n x + b_n + r * (U_n h + c_n))
-    h' = (1 - z) * n + z * h
-    """
-
-    def __init__(self, inputs: int, size: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        """All weights and biases uniform within 1 / sqrt(size); gates in the order r, z, n."""
-        self.input_kernel = fan_in_uniform(rngs, (inputs, 3 * size), size)
-        self.input_bias = fan_in_uniform(rngs, (3 * size,), size)
-        self.kernel = fan_in_uniform(rngs, (size, 3 * size), size)
-        self.bias = fan_in_uniform(rngs, (3 * size,), size)
-        self.dtype = dtype
-
-    def project(self, features: jax.Array) -> jax.Array:
-        """The inputs' share, which needs no memory. [..., inputs] -> [..., 3 * size]"""
-        kernel, bias = self.input_kernel[...].astype(self.dtype), self.input_bias[...].astype(self.dtype)
-        return features @ kernel + bias
-
-    def step(self, projected: jax.Array, core: jax.Array) -> jax.Array:
-        """[B, 3 * size] and [B, size] float32 -> [B, size] float32"""
-        remembered = core.astype(self.dtype) @ self.kernel[...].astype(self.dtype) + self.bias[...].astype(self.dtype)
-        reset, update, new = jnp.split(projected.astype(jnp.float32), 3, -1)
-        reset_core, update_core, new_core = jnp.split(remembered.astype(jnp.float32), 3, -1)
-        new = jnp.tanh(new + jax.nn.sigmoid(reset + reset_core) * new_core)
-        update = jax.nn.sigmoid(update + update_core)
-        return new + update * (core - new)
-
-
 class PolicyNetwork(nnx.Module):
     """What to do now, and what is to be expected from here."""
 
@@ -72,6 +41,7 @@ class PolicyNetwork(nnx.Module):
         num_actions: int = 23,
         *,
         dtype: DTypeLike = jnp.float32,
+        for_cpu: bool | None = None,
         rngs: nnx.Rngs,
     ):
         """At the published initialisation.
@@ -80,15 +50,18 @@ class PolicyNetwork(nnx.Module):
           preset: one of PRESETS.
           num_actions: number of logits.
           dtype: what the products are computed in; parameters and results are float32.
+          for_cpu: whether to compute in the way that is fast on CPUs and gives the same (images.py); if not given, as
+            the default backend wants it.
           rngs: of the initialisation.
         """
+        for_cpu = jax.default_backend() == "cpu" if for_cpu is None else for_cpu
         if preset not in PRESETS:
             raise UserError(
                 f"unknown network {preset!r} (--config.policy.network): choose from {', '.join(sorted(PRESETS))}"
             )
         encoder, self.core_size = PRESETS[preset]
         self.reads = encoder.READS
-        self.encoder = encoder(dtype=dtype, rngs=rngs)
+        self.encoder = encoder(for_cpu=for_cpu, dtype=dtype, rngs=rngs)
         self.core = Core(encoder.FEATURES, self.core_size, dtype=dtype, rngs=rngs)
         self.value = nnx.Linear(self.core_size, 1, kernel_init=nnx.initializers.orthogonal(), rngs=rngs)
         self.policy = nnx.Linear(self.core_size, num_actions, kernel_init=nnx.initializers.orthogonal(), rngs=rngs)
@@ -108,7 +81,7 @@ class PolicyNetwork(nnx.Module):
         """
         projected = self._project(observations)
         with jax.named_scope("core"):
-            core = self.core.step(projected, jnp.where(first[:, None], 0, core))
+            core = self.core.step(projected, first, core)
         return *self._heads(core), core
 
     def unroll(
@@ -128,13 +101,7 @@ class PolicyNetwork(nnx.Module):
         flat = {key: observations[key].reshape(steps * batch, *observations[key].shape[2:]) for key in self.reads}
         projected = self._project(flat).reshape(steps, batch, -1)
         with jax.named_scope("core"):
-
-            def advance(core: jax.Array, inputs: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-                projected, first = inputs
-                core = self.core.step(projected, jnp.where(first[:, None], 0, core))
-                return core, core
-
-            _, cores = jax.lax.scan(advance, core, (projected, first))
+            cores = self.core.unroll(projected, first, core)
         return self._heads(cores)
 
     def _project(self, observations: Mapping[str, jax.Array]) -> jax.Array:

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
-from motif_jax.networks.images import ImageEncoder
-from motif_jax.networks.tiles import CHARACTERS, COLORS
+from motif_jax.networks.images import ImageEncoder, elu, in_pieces
+from motif_jax.networks.tiles import CHARACTERS
 
 MESSAGE = 256  # bytes
 BYTE = 255
+COLORS = 32  # from 16 on reversed
 BLSTATS = 27
 LIMIT = 5.0  # of a scaled number of the bottom line
 MOST_TEXT = 80  # characters of a message that the small network reads: a line of the terminal
@@ -45,7 +46,7 @@ class Layers(nnx.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         """[N, sizes[0]] -> [N, sizes[-1]]"""
         for linear in self.linears:
-            x = jax.nn.elu(linear(x))
+            x = elu(linear(x))
         return x
 
 
@@ -55,9 +56,9 @@ class ReferenceEncoder(nnx.Module):
     READS = ("crop", "blstats", "message")
     FEATURES = ImageEncoder.FEATURES + 128 + BLSTATS + 128
 
-    def __init__(self, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        """Computes in `dtype`."""
-        self.image = ImageEncoder(dtype=dtype, rngs=rngs)
+    def __init__(self, *, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
+        """Computes in `dtype`; `for_cpu` as in images.py."""
+        self.image = ImageEncoder(for_cpu=for_cpu, dtype=dtype, rngs=rngs)
         self.vector = Layers(BLSTATS, 128, 128, dtype=dtype, rngs=rngs)
         self.message = Layers(MESSAGE, 128, 128, dtype=dtype, rngs=rngs)
         self.dtype = dtype
@@ -80,8 +81,8 @@ class SmallEncoder(nnx.Module):
     AROUND = 32  # features of 3 x 3 blocks
     SKETCH = 128
 
-    def __init__(self, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        """Computes in `dtype`."""
+    def __init__(self, *, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
+        """Computes in `dtype`; `for_cpu` takes the crops through in pieces, and again on the way back."""
         size = self.EMBEDDING
         self.characters = nnx.Param(jax.random.normal(rngs.params(), (CHARACTERS, size)))
         self.colors = nnx.Param(jax.random.normal(rngs.params(), (COLORS, size)))
@@ -90,13 +91,19 @@ class SmallEncoder(nnx.Module):
         self.crop = Layers(16 * self.AROUND, 128, dtype=dtype, rngs=rngs)
         self.vector = Layers(BLSTATS, 64, 32, dtype=dtype, rngs=rngs)
         self.message = Layers(self.SKETCH, 64, 32, dtype=dtype, rngs=rngs)
-        self.dtype = dtype
+        self.dtype, self.for_cpu = dtype, for_cpu
 
     def __call__(self, observations: Mapping[str, jax.Array]) -> jax.Array:
         """Observations [N, ...] -> [N, 192]"""
         vector = scale(observations["blstats"]).astype(self.dtype)
         message = sketch(observations["message"], self.SKETCH).astype(self.dtype)
-        return jnp.concatenate([self._look(observations["crop"]), self.vector(vector), self.message(message)], -1)
+        crop = observations["crop"]
+        if self.for_cpu:  # what lies between the layers then stays in the cache
+            pieces = jax.lax.map(jax.checkpoint(self._look), in_pieces(crop))
+            seen = pieces.reshape(-1, pieces.shape[-1])[: len(crop)]
+        else:
+            seen = self._look(crop)
+        return jnp.concatenate([seen, self.vector(vector), self.message(message)], -1)
 
     def _look(self, crop: jax.Array) -> jax.Array:
         crop = crop.astype(jnp.int32)

@@ -5,7 +5,7 @@ The published tiles come from Pillow's bitmap font (Courier Bold 8 of the X Wind
 arithmetic on black and white glyphs, so those are kept here and the tiles computed from them: the same bytes
 (tests/networks/tiles_test.py) without either library.
 
-Colours from 16 on, which the published agent does not know, are drawn in reverse: black on the colour.
+Colours from 16 on (in reverse on the terminal; the published agent knows none) are drawn as the colour 16 below.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-CHARACTERS, COLORS = 256, 32
+CHARACTERS, COLORS = 256, 16
 TILE = 6  # pixels on a side
 CELLS = 12  # tiles on a side
 PIXELS = TILE * CELLS
@@ -50,7 +50,7 @@ GLYPHS = (
 
 @functools.cache
 def tile_atlas() -> np.ndarray:
-    """All tiles. [256, 32, 6, 6, 3] uint8"""
+    """All tiles. [256, 16, 6, 6, 3] uint8"""
     bits = np.frombuffer(zlib.decompress(base64.b85decode(GLYPHS)), np.uint8)
     glyphs = np.unpackbits(bits).reshape(CHARACTERS, GLYPH_ROWS, TILE)
     # A tile's row i averages what it covers of the glyph's rows. In 66ths of the height row i is [11 i, 11 i + 11) and
@@ -61,9 +61,7 @@ def tile_atlas() -> np.ndarray:
     elevenths = np.einsum("ij,cjx->cix", overlap, glyphs)  # [256, 6, 6], 0..11
     palette = np.array([list(bytes.fromhex(color)) for color in PALETTE])  # [16, 3]
     ink = palette[None, :, None, None, :] * elevenths[:, None, :, :, None]
-    tiles = (2 * ink + GLYPH_ROWS) // (2 * GLYPH_ROWS)  # to the nearest; with elevenths there is no tie
-    paper = palette[None, :, None, None, :] - tiles
-    return np.concatenate([tiles, paper], 1).astype(np.uint8)
+    return ((2 * ink + GLYPH_ROWS) // (2 * GLYPH_ROWS)).astype(np.uint8)  # to the nearest; with elevenths nothing ties
 
 
 def tile_indices(crop: jax.Array) -> jax.Array:

@@ -24,6 +24,7 @@ PARTS = {
     "env": "motif_jax.stages.measure_env",
     "annotation": "motif_jax.stages.measure_annotation",
     "reward": "motif_jax.stages.measure_reward",
+    "policy": "motif_jax.stages.measure_policy",
 }
 
 

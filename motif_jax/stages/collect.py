@@ -1,6 +1,8 @@
-"""Collect: scripted players play NetHack, and pairs of moments from their games become a dataset.
+"""Collect: scripted players or trained policies play NetHack, and pairs of moments from their games become a dataset.
 
-With `--config.collect.dataset=DIR` nothing is played: a dataset in the published layout is checked and taken as it is.
+With `--config.collect.policies=PATH,...` trained policies play (policy_collect.py) rather than the scripted
+`collector`. With `--config.collect.dataset=DIR` nobody does: a dataset in the published layout is checked and taken as
+it is.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from ml_collections import ConfigDict
 
 import motif_jax
 from motif_jax.actors.capacity import check_capacity
+from motif_jax.actors.inference import answer
 from motif_jax.actors.layout import Full
 from motif_jax.actors.players import parse_players
 from motif_jax.actors.pool import ActorPool
@@ -27,13 +30,16 @@ from motif_jax.metrics import Progress
 from motif_jax.preferences.pairs import Episode
 from motif_jax.preferences.store import PairDataset
 from motif_jax.preferences.writer import PairWriter
-from motif_jax.structs import EpisodeInfo, UserError
+from motif_jax.stages.collect_episodes import EpisodeQueue
+from motif_jax.stages.policy_choice import parse_mixture
+from motif_jax.structs import UserError
 
 MATERIAL = (
     "seed",
     "env",
     "collect.dataset",
     "collect.collector",
+    "collect.policies",
     "collect.num_pairs",
     "collect.segment_length",
     "collect.keep_empty",
@@ -78,6 +84,13 @@ def run(config: ConfigDict, workdir: Path) -> None:
         keys.append("glyphs")
     observations = tuple(f"event_{key}" for key in keys)
 
+    # ---- who plays
+    mixture = None
+    if config.collect.policies:  # only then is JAX loaded
+        from motif_jax.stages.policy_collect import Mixture
+
+        mixture = Mixture(config, workdir / "dataset.partial")
+
     # ---- what was already recorded
     writer = PairWriter(
         workdir / "dataset",
@@ -88,21 +101,24 @@ def run(config: ConfigDict, workdir: Path) -> None:
         keep_empty=config.collect.keep_empty,
     )
     write_config(writer.partial, config)
+    if mixture:
+        writer.progress["policies"] = mixture.facts()  # a later run goes on with these checkpoints
     if writer.moments:
         print(f"collect: going on after {writer.moments // 2:,} of {config.collect.num_pairs:,} pairs")
 
     # ---- play
     start, first_steps = time.monotonic(), writer.progress["steps"]
-    losses: dict[str, float] = {}
+    losses: dict[str, Any] = {}
     progress = Progress("collect", config.collect.num_pairs, "pairs", writer.moments // 2)
     if not writer.full:
         with ActorPool(
             GameSettings(**config.env),
-            observations,
+            (*observations, *(mixture.reads if mixture else ())),
             num_workers=config.collect.num_workers,
             games_per_worker=config.collect.games_per_worker,
             rollout_length=config.collect.rollout_length,
-            player=config.collect.collector,
+            player="" if mixture else config.collect.collector,
+            groups=mixture.groups if mixture else 1,
             seed=config.seed,
             stream=Stream.COLLECT,
             first_episode=writer.progress["next_episode"],
@@ -112,7 +128,10 @@ def run(config: ConfigDict, workdir: Path) -> None:
             committed = time.monotonic()
             held: list[Full] = []
             while not writer.full:
-                for full in pool.poll(0.2)[1]:
+                requests, fulls = pool.poll(0.2)
+                if mixture:
+                    answer(pool, requests, mixture)
+                for full in fulls:
                     episodes.take(pool, full, keys)
                     held.append(full)
                 # Memory stays bounded when one game keeps all others waiting: only its group gets its slots back.
@@ -149,12 +168,13 @@ def run(config: ConfigDict, workdir: Path) -> None:
     played_s = time.monotonic() - start
     dataset = writer.finish(
         {
-            "collector": config.collect.collector,
+            "collector": "policies" if mixture else config.collect.collector,
             "task": config.env.task,
             "seed": config.seed,
             "keep_empty": config.collect.keep_empty,
             "versions": {"motif_jax": motif_jax.__version__, "numpy": np.__version__, "nle": _nle_version()},
         }
+        | ({"policies": mixture.facts()} if mixture else {})
     )
     steps = writer.progress["steps"] - first_steps
     write_json(
@@ -165,7 +185,8 @@ def run(config: ConfigDict, workdir: Path) -> None:
             "num_workers": config.collect.num_workers,
             "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         }
-        | losses,
+        | losses
+        | ({"groups_of_policies": mixture.counts} if mixture else {}),
     )
     print(f"collect: {describe(dataset)}; {steps:,} steps in {played_s:,.0f} s ({steps / played_s:,.0f} steps/s)")
 
@@ -176,7 +197,10 @@ def check(config: ConfigDict) -> None:
     if section.dataset:
         return
     GameSettings(**config.env).check()
-    parse_players(section.collector)
+    if section.policies:
+        parse_mixture(section.policies, "--config.collect.policies")
+    else:
+        parse_players(section.collector)
     check_capacity(section.num_workers, section.games_per_worker)
     for name in ("num_pairs", "segment_length", "rollout_length"):
         if section[name] < 1:
@@ -193,58 +217,6 @@ def check(config: ConfigDict) -> None:
     for name in ("hang_timeout_s", "commit_every_s"):
         if section[name] <= 0:
             raise UserError(f"{name} must be positive, not {section[name]} (--config.collect.{name})")
-
-
-class EpisodeQueue:
-    """Puts rollouts together to episodes, and hands these out in the order of their numbers."""
-
-    def __init__(self, first: int):
-        self.number = first  # of the episode that comes next
-        self.waiting_bytes = 0
-        self._open: dict[tuple[int, int, int], dict[str, list[np.ndarray]]] = {}  # by worker, group, game
-        self._done: dict[int, Episode] = {}
-
-    def take(self, pool: ActorPool, full: Full, keys: list[str]) -> None:
-        """Copies a rollout's steps to the episodes that they belong to."""
-        rows = {key: pool.rollouts[f"event_{key}"][full.slot] for key in keys}  # [T, E, ...]
-        rows["rewards"] = pool.rollouts["reward"][full.slot]
-        first = pool.rollouts["first"][full.slot]  # [T + 1, E]
-        start = [0] * first.shape[1]
-        for game, begins in enumerate(first[0]):
-            if begins:  # what was there is of an episode that is played again, because its worker died
-                self._open[full.worker, full.group, game] = {key: [] for key in rows}
-        for step, game, info in pool.ended(full):
-            parts = self._open[full.worker, full.group, game]
-            for key, array in rows.items():
-                parts[key].append(array[start[game] : step + 1, game].copy())
-            if info.episode >= self.number and info.episode not in self._done:
-                self._done[info.episode] = _join(info, parts)
-                self.waiting_bytes += _size(self._done[info.episode])
-            self._open[full.worker, full.group, game] = {key: [] for key in rows}
-            start[game] = step + 1
-        for game, begin in enumerate(start):
-            for key, array in rows.items():
-                self._open[full.worker, full.group, game][key].append(array[begin:, game].copy())
-
-    def next(self, given_up: list[int]) -> Episode | int | None:
-        """The next episode, or its number if it was given up, or None if it is not finished."""
-        number = self.number
-        found: Episode | int | None = self._done.pop(number, None)
-        if isinstance(found, Episode):
-            self.waiting_bytes -= _size(found)
-        elif number in given_up:
-            found = number
-        if found is not None:
-            self.number += 1
-        return found
-
-
-def _join(info: EpisodeInfo, parts: dict[str, list[np.ndarray]]) -> Episode:
-    return Episode(info, {key: np.concatenate(chunks) for key, chunks in parts.items()})
-
-
-def _size(episode: Episode) -> int:
-    return sum(array.nbytes for array in episode.steps.values())
 
 
 def adopt(config: ConfigDict, target: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import signal
 from collections.abc import Iterator
@@ -19,7 +20,8 @@ import motif_jax
 from motif_jax.api import leaves_by_path, rebuild
 from motif_jax.checkpoint import Checkpoints
 from motif_jax.learner.update import LearnerState, Settings, init_state
-from motif_jax.parallel import from_first_host, host, replicate
+from motif_jax.parallel import from_first_host, replicate
+from motif_jax.stages.policy_hosts import Hosts, Wish
 from motif_jax.stages.policy_setup import Model, Pay, read_policy, reward_checksum
 from motif_jax.structs import UserError
 
@@ -33,6 +35,12 @@ class Keeper:
         """Opens `folder/checkpoints`."""
         section = config.policy
         self._pay, self._reward = pay, {}
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = open(folder / ".lock", "a")  # noqa: SIM115  (held while this object lives)
+        try:  # hosts share the workdir's own lock, and so do the hosts of another run that was started by mistake
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            raise UserError(f"another run is writing to {str(folder)!r} (--workdir)") from None
         self._checkpoints = Checkpoints(folder / "checkpoints", section.keep_checkpoints, section.milestone_every_steps)
         self._facts: dict[str, Any] = {"model": options, "config": json.loads(config.to_json())}
         self._facts |= {"versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__}}
@@ -61,10 +69,17 @@ class Keeper:
     def close(self) -> None:
         """Waits for what is being written."""
         self._checkpoints.close()
+        self._lock.close()
 
 
 def begin(
-    config: ConfigDict, keeper: Keeper | None, model: Model, learner: Settings, pay: Pay | None, mesh: Mesh
+    config: ConfigDict,
+    keeper: Keeper | None,
+    model: Model,
+    learner: Settings,
+    pay: Pay | None,
+    mesh: Mesh,
+    hosts: Hosts,
 ) -> tuple[LearnerState, dict[str, Any]]:
     """The learner's state on all devices, and how far it got.
 
@@ -82,8 +97,9 @@ def begin(
         other, _, _ = read_policy(config.policy.init_from)
         source, flag = Path(config.policy.init_from), "--config.policy.init_from"
         state = init_state(rebuild(model.params, leaves_by_path(other.params), source, flag), learner)
+    hosts.ask(Wish.GO_ON)  # so far each worked alone, and one may have failed
     state, numbers = from_first_host((state, np.array([done[name] for name in START], np.float64)))
-    if host()[1] > 1:
+    if hosts.count > 1:
         done = {name: type(START[name])(value) for name, value in zip(START, np.asarray(numbers), strict=True)}
     return replicate(state, mesh), done
 
@@ -124,7 +140,10 @@ def check_batch(config: ConfigDict, num_devices: int, hosts: int) -> int:
 
 
 class StopAsked:
-    """Remembers that a signal asked to stop, so that there is time to save; a second one stops at once."""
+    """Remembers that a signal asked to stop, so that there is time to save; a second SIGINT stops at once.
+
+    SIGTERM may come more than once: SLURM sends it before the time limit, at it, and when another job wants the place.
+    """
 
     def __init__(self) -> None:
         self.asked = ""  # name of the signal
@@ -138,7 +157,7 @@ class StopAsked:
             signal.signal(number, handler)
 
     def _note(self, number: int, _: FrameType | None) -> None:
-        if self.asked:
+        if self.asked and number == signal.SIGINT:
             raise KeyboardInterrupt(number)
         self.asked = signal.Signals(number).name
 

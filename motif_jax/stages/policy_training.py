@@ -24,8 +24,9 @@ from motif_jax.envs.vector import GameSettings
 from motif_jax.files import write_config, write_json, write_whole
 from motif_jax.learner.update import make_update
 from motif_jax.metrics import Progress, Writers
-from motif_jax.parallel import any_host, host, local_copy, make_mesh, map_update, start_hosts
+from motif_jax.parallel import host, local_copy, make_mesh, map_update, start_hosts
 from motif_jax.stages.policy_acting import PolicyPlayer, Rounds, Stream
+from motif_jax.stages.policy_hosts import Hosts, Wish
 from motif_jax.stages.policy_record import Record, keep_rows, summarise
 from motif_jax.stages.policy_setup import (
     learner_settings,
@@ -54,9 +55,18 @@ class Pending(NamedTuple):
 
 def train(config: ConfigDict, workdir: Path) -> None:
     """Makes `workdir/policy`, or goes on with it."""
-    section, folder = config.policy, workdir / "policy"
     start_hosts(coordinator(config), config.distributed.num_processes, config.distributed.process_id)
-    me, hosts = host()
+    with contextlib.ExitStack() as stack:
+        together, stop = stack.enter_context(Hosts()), StopAsked()
+        if together.count > 1:  # a host that left during the preparations would be waited for
+            stack.enter_context(stop)
+        learn(config, workdir, together, stop)
+
+
+def learn(config: ConfigDict, workdir: Path, together: Hosts, stop: StopAsked) -> None:
+    """The training, on each of the hosts."""
+    section, folder = config.policy, workdir / "policy"
+    me, hosts = together.me, together.count
 
     # ---- network, reward, learner, devices
     settings = GameSettings(**config.env)
@@ -71,7 +81,7 @@ def train(config: ConfigDict, workdir: Path) -> None:
 
     # ---- where it begins
     keeper = Keeper(config, folder, options, pay) if me == 0 else None
-    state, done = begin(config, keeper, model, learner, pay, mesh)
+    state, done = begin(config, keeper, model, learner, pay, mesh, together)
     if done["env_steps"] and me == 0:
         print(f"train_policy: going on after {done['env_steps']:,} steps")
     if me == 0:
@@ -89,7 +99,8 @@ def train(config: ConfigDict, workdir: Path) -> None:
     player.swap(local_copy(state.params), done["updates"])
     observations = {*model.reads, *(pay.observations if pay else ())}
     with contextlib.ExitStack() as stack:
-        stop = stack.enter_context(StopAsked())
+        if hosts == 1:
+            stack.enter_context(stop)
         pool = stack.enter_context(
             ActorPool(
                 settings,
@@ -127,9 +138,12 @@ def train(config: ConfigDict, workdir: Path) -> None:
         pending: Pending | None = None
         while True:
             batch = source.get(PATIENCE_S)
-            if batch is None and (hosts > 1 or not stop.asked):
+            if batch is None and not stop.asked:
                 continue
-            if batch is None or any_host(bool(stop.asked) or finished(config, done["env_steps"], done["seconds"])):
+            wish = Wish.END if finished(config, done["env_steps"], done["seconds"]) else Wish.GO_ON
+            own_games = pool.next_episode - me * EPISODES_PER_HOST
+            wish, others = together.ask(Wish.STOP if stop.asked else wish, (own_games, record.episodes))
+            if wish != Wish.GO_ON or batch is None:
                 break
             with trace.step(done["updates"]):
                 state, metrics = update(state, None, batch.arrays.rollouts)
@@ -137,9 +151,9 @@ def train(config: ConfigDict, workdir: Path) -> None:
             done["updates"] += 1
             done["env_steps"] += batch.steps * hosts
             done["seconds"] = before["seconds"] + time.monotonic() - start
-            done["next_episode"] = pool.next_episode - me * EPISODES_PER_HOST
+            done["next_episode"] = int(max([pool.next_episode - me * EPISODES_PER_HOST, *others[:, 0]]))
             record.batch(batch)
-            done["episodes"] = before["episodes"] + record.episodes
+            done["episodes"] = before["episodes"] + record.episodes + int(others[:, 1].sum())
             if pending:
                 look_at(pending, record, folder, source)
             pending = Pending(done["updates"], done["env_steps"], batch, metrics)
@@ -183,10 +197,10 @@ def train(config: ConfigDict, workdir: Path) -> None:
             f"train_policy: {done['env_steps']:,} steps, {done['updates']:,} updates, {done['episodes']:,} episodes; "
             f"{steps / max(seconds, 1e-9):,.0f} steps/s; checkpoints in {folder / 'checkpoints'}"
         )
-    if stop.asked:
+    if wish == Wish.STOP:
         raise Stopped(
-            f"stopped by {stop.asked} after {done['env_steps']:,} steps, which are saved; give the same command again "
-            "to go on"
+            f"stopped by {stop.asked or 'a signal to another host'} after {done['env_steps']:,} steps, which are "
+            "saved; give the same command again to go on"
         )
 
 
@@ -206,7 +220,8 @@ def look_at(pending: Pending, record: Record, folder: Path, source: Any) -> None
     record.update(metrics)
     if metrics["finite"]:
         return
-    file = folder / f"broken-batch-{pending.update}.npz"
+    me, hosts = host()
+    file = folder / (f"broken-batch-{pending.update}" + (f"-host{me}" if hosts > 1 else "") + ".npz")
     leaves, _ = jax.tree_util.tree_flatten_with_path(pending.batch.arrays.rollouts)
     arrays: dict[str, Any] = {
         ".".join(name_of(path)): np.concatenate([np.asarray(part.data) for part in leaf.addressable_shards], 1)

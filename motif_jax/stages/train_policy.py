@@ -26,6 +26,7 @@ HYPERPARAMETERS = (
     "reference_alignment", "init_from",
 )  # fmt: skip
 MATERIAL = ("seed", "env", *(f"policy.{name}" for name in HYPERPARAMETERS))
+SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")  # what JAX needs
 CHOICES = {
     "network": ("reference", "small"),
     "dtype": ("float32", "bfloat16"),
@@ -136,9 +137,17 @@ def check(config: ConfigDict) -> None:
 
 def check_hosts(section: Any) -> None:
     """Refuses half an address."""
-    if section.coordinator in ("", "auto", "slurm"):
+    if section.coordinator in ("", "auto"):
         return
-    if ":" not in section.coordinator:
+    if section.coordinator == "slurm":
+        missing = [name for name in SLURM if name not in os.environ]
+        if missing:
+            raise UserError(
+                f"srun did not start this: {missing[0]} is not set (--config.distributed.coordinator=slurm)"
+            )
+        return
+    name, _, port = section.coordinator.rpartition(":")
+    if not name or not (port.isdecimal() and 0 < int(port) < 2**16):
         raise UserError(f"give host:port, not {section.coordinator!r} (--config.distributed.coordinator)")
     if section.num_processes < 1 or not 0 <= section.process_id < section.num_processes:
         raise UserError(

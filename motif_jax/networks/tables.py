@@ -1,0 +1,113 @@
+"""The first convolution over a picture made of tiles, by looking up instead of multiplying.
+
+The convolution takes 8 x 8 pixels every 4, the tiles are 6 x 6. So each of its places sees 2 x 2 tiles, and its start
+within the first of them is 0, 4 or 2 pixels, by turns: 3 phases along each axis. What a tile contributes depends on
+the phases and on which of the four it is, and on nothing else in the picture. Tables of these contributions,
+[contributions, outputs], are one small matrix product; then a place is a sum of four of their rows.
+
+A tile is one glyph in one colour, and each of its red, green and blue planes is that glyph in one of three
+brightnesses or black. The table of planes is small, and a sum over it has 12 rows; the table of tiles is added up from
+it, which many pictures repay. Both give what the convolution gives, up to the order of summation.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from motif_jax.networks.tiles import COLORS, PALETTE, TILE, tile_atlas
+
+SIDE, STRIDE = 8, 4
+PLACES = 16  # along an axis. There is a 17th, which no place of the second convolution reads.
+PHASES = 3
+PARTS = (PHASES * 2) ** 2  # (phase, first or second tile) down, then across
+WHITE = 255
+RGB = 3
+
+
+class Inks(NamedTuple):
+    """What the atlas is made of: no more than 189 glyphs, the first blank, in 3 brightnesses."""
+
+    glyph: np.ndarray  # [256]: which glyph a character is
+    brightness: np.ndarray  # [16, 3]: of a colour's red, green and blue; where there is none, anything
+    present: np.ndarray  # [16, 3] bool
+    planes: np.ndarray  # [glyphs, 3, 36] float32: pixels of a glyph in a brightness, 0..1
+
+
+@functools.cache
+def inks() -> Inks:
+    """The atlas taken apart."""
+    palette = np.array([list(bytes.fromhex(color)) for color in PALETTE])  # [16, 3]
+    values = np.unique(palette)[1:]  # the first is black
+    greys = [int(np.flatnonzero((palette == value).all(1))[0]) for value in values]  # colours with R = G = B = value
+    planes = tile_atlas()[..., 0][:, greys].reshape(-1, len(values) * TILE * TILE)
+    planes, glyph = np.unique(planes, axis=0, return_inverse=True)
+    brightness = np.maximum(np.searchsorted(values, palette), 0)
+    planes = planes.reshape(-1, len(values), TILE * TILE).astype(np.float32) / WHITE
+    return Inks(glyph.reshape(-1), brightness, palette > 0, planes)
+
+
+def plane_table(kernel: jax.Array) -> jax.Array:
+    """What planes contribute. [8, 8, 3, outputs] -> [glyphs * 3 brightnesses * RGB * PARTS, outputs] float32"""
+    planes = jnp.asarray(inks().planes.reshape(-1, TILE * TILE))
+    outputs = kernel.shape[-1]
+    # The kernel as a tile sees it: zero where the tile is not covered.
+    border = (TILE - 2, TILE - 2)
+    padded = jnp.pad(kernel.astype(jnp.float32), (border, border, (0, 0), (0, 0)))
+    starts = [TILE - 2 + TILE * tile - 2 * phase for phase in range(PHASES) for tile in (0, 1)]
+    padded = jnp.stack([padded[start : start + TILE] for start in starts])  # [6, 6, 16, 3, outputs]
+    padded = jnp.stack([padded[:, :, start : start + TILE] for start in starts], 1)  # [6, 6, 6, 6, 3, outputs]
+    seen = padded.reshape(PARTS, TILE * TILE, RGB, outputs).transpose(1, 2, 0, 3).reshape(TILE * TILE, -1)
+    return (planes @ seen).reshape(-1, outputs)
+
+
+def tile_table(kernel: jax.Array) -> jax.Array:
+    """What tiles contribute. [8, 8, 3, outputs] -> [glyphs * COLORS * PARTS, outputs] float32"""
+    made = inks()
+    outputs = kernel.shape[-1]
+    planes = plane_table(kernel).reshape(*made.planes.shape[:2], RGB, PARTS * outputs)
+    black = jnp.zeros_like(planes[:, 0, 0])
+    tiles = [
+        sum((planes[:, made.brightness[color, i], i] for i in range(RGB) if made.present[color, i]), black)
+        for color in range(COLORS)
+    ]
+    return jnp.stack(tiles, 1).reshape(-1, outputs)
+
+
+def plane_rows(crop: jax.Array) -> jax.Array:
+    """Rows of `plane_table` whose sum is the convolution. [N, 2, 12, 12] uint8 -> [12, N, 16, 16] int32"""
+    made = inks()
+    glyph, color = jnp.asarray(made.glyph)[crop[:, 0]], crop[:, 1] % COLORS
+    rows = []
+    for i in range(RGB):
+        shown = jnp.where(jnp.asarray(made.present)[color, i], glyph, 0)  # glyph 0 is blank
+        plane = shown * made.planes.shape[1] + jnp.asarray(made.brightness)[color, i]
+        rows.append(_rows(plane * RGB + i))
+    return jnp.concatenate(rows)
+
+
+def tile_rows(crop: jax.Array) -> jax.Array:
+    """Rows of `tile_table` whose sum is the convolution. [N, 2, 12, 12] uint8 -> [4, N, 16, 16] int32"""
+    return _rows(jnp.asarray(inks().glyph)[crop[:, 0]] * COLORS + crop[:, 1] % COLORS)
+
+
+def look_up(table: jax.Array, rows: jax.Array) -> jax.Array:
+    """Sums of rows of a table. [R, outputs] and [K, N, 16, 16] -> [N, 16, 16, outputs]"""
+    return sum((table[row] for row in rows[1:]), table[rows[0]])
+
+
+def _rows(cells: jax.Array) -> jax.Array:
+    """Kinds of the cells [N, 12, 12] -> rows of a table of [kinds * PARTS, outputs], [4, N, 16, 16]"""
+    start = STRIDE * np.arange(PLACES)
+    phase, first = start % TILE // 2, start // TILE
+    rows = []
+    for down in (0, 1):
+        for across in (0, 1):
+            seen = cells[:, first + down][:, :, first + across]
+            part = (2 * phase + down)[:, None] * (2 * PHASES) + 2 * phase + across  # [16, 16]
+            rows.append(seen * PARTS + part)
+    return jnp.stack(rows).astype(jnp.int32)

@@ -1,0 +1,177 @@
+"""Collecting by trained policies: who plays, what is recorded of them, and what is refused."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import slow_game
+from conftest import get_config
+from toy_policies import TASK, policies
+
+from motif_jax.envs.toy import STAIRS
+from motif_jax.preferences.pairs import places
+from motif_jax.preferences.store import PairDataset
+from motif_jax.stages import collect, policy_collect
+from motif_jax.stages.policy_choice import Choice, parse_mixture
+from motif_jax.stages.policy_collect import deal, groups_per_worker
+from motif_jax.structs import UserError
+
+FLAG = r"--config\.collect\.policies"
+
+
+@pytest.fixture(scope="module")
+def toys():
+    return policies()
+
+
+def run(workdir, task: str = TASK, **values):
+    """Collects in this process; the dataset and what it says of itself."""
+    config = get_config(argument=task)
+    config.collect.update({"num_pairs": 500, "num_workers": 0, "games_per_worker": 8, "rollout_length": 32} | values)
+    collect.check(config)
+    collect.run(config, workdir)
+    dataset = PairDataset(workdir / "dataset")
+    return dataset, json.loads((workdir / "dataset/dataset.json").read_text())
+
+
+def share_of_stairs(dataset) -> float:
+    table, ids = dataset.captions()
+    texts = [table.text(number) for number in range(len(table))]
+    return float((ids == texts.index(STAIRS.decode())).mean())  # each episode has one at most
+
+
+def test_moments_come_from_the_policies_that_were_named(toys, tmp_path):
+    mixture = f"{toys.good}:3,{toys.weak / 'policy'}@all"
+    dataset, facts = run(tmp_path / "mixture", policies=mixture, num_workers=1, num_pairs=1000)
+    assert facts["collector"] == "policies"
+    assert facts["policies"] == [
+        {"path": str(toys.good / "policy/checkpoints"), "step": 7680, "share": 0.75},
+        {"path": str(toys.weak / "policy/checkpoints"), "step": 64, "share": 0.125},
+        {"path": str(toys.weak / "policy/checkpoints"), "step": 128, "share": 0.125},
+    ]
+    # 4 groups are the fewest that 8 games make for 3 policies; each has one, and the one to spare goes to the first.
+    assert json.loads((tmp_path / "mixture/dataset/run.json").read_text())["groups_of_policies"] == [2, 1, 1]
+    # Perfect play finds the stairs every 2.5 steps. The trained policy nearly does, and plays half of all steps.
+    random, _ = run(tmp_path / "random", num_pairs=1000)
+    alone, _ = run(tmp_path / "alone", policies=str(toys.good))
+    shares = [share_of_stairs(each) for each in (random, dataset, alone)]
+    assert shares[0] < 0.03
+    assert shares[1] > 0.05
+    assert shares[2] > 0.1
+
+
+def test_undisturbed_in_one_process_it_is_the_same_twice(toys, tmp_path):
+    values = {"policies": f"{toys.good}@3840,{toys.weak}", "num_pairs": 300}
+    one, other = (run(tmp_path / name, **values)[1] for name in ("one", "other"))
+    assert one == other
+
+
+def test_it_goes_on_with_the_checkpoints_that_began(toys, tmp_path, monkeypatch):
+    """Killed, while training goes on: the dataset is of one mixture all the same."""
+    shutil.copytree(toys.weak / "policy", tmp_path / "policy")
+
+    def committed():
+        file = tmp_path / "dataset.partial/progress.json"
+        return json.loads(file.read_text()) if file.exists() else {"moments": 0}
+
+    class Killed(collect.EpisodeQueue):
+        def next(self, given_up):
+            if committed()["moments"]:
+                raise KeyboardInterrupt
+            return super().next(given_up)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(collect, "EpisodeQueue", Killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, policies=str(tmp_path), commit_every_s=0.01)
+    before = committed()
+    assert 0 < before["moments"] < 1000
+    message, blstats = (np.load(tmp_path / f"dataset.partial/data/{key}.npy") for key in ("message", "blstats"))
+    shutil.copytree(tmp_path / "policy/checkpoints/128", tmp_path / "policy/checkpoints/192")
+    dataset, facts = run(tmp_path, policies=str(tmp_path))
+    assert [policy["step"] for policy in facts["policies"]] == [128]
+    final = places(777, 500)[: before["moments"]]  # what was committed stays
+    for key, array in (("message", message), ("blstats", blstats)):
+        now = dataset.data[key].reshape(-1, array.shape[-1])
+        np.testing.assert_array_equal(now[final], array.reshape(-1, array.shape[-1])[final])
+    moments = np.stack([dataset.info["episode"], dataset.info["start"]], -1).reshape(-1, 2)
+    assert len(np.unique(moments, axis=0)) == 1000
+
+
+def test_scripted_players_do_not_load_jax(tmp_path):
+    code = f"""
+import runpy, sys
+from pathlib import Path
+from motif_jax.stages import collect
+config = runpy.run_path("configs/motif.py")["get_config"]("toy")
+config.collect.update(num_pairs=20, num_workers=0)
+collect.check(config)
+collect.run(config, Path({str(tmp_path)!r}))
+assert not {{"jax", "flax", "orbax"}} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2], capture_output=True)
+
+
+@pytest.mark.parametrize(("policies", "sentence"), [
+    ("/nowhere", f"there is no policy in '/nowhere'.* \\({FLAG}\\)"),
+    ("GOOD/reward", f"are not of a policy \\({FLAG}\\)"),
+    ("GOOD@7", f"has no checkpoint '7' \\({FLAG}\\); it has 3840, 7680"),
+    ("GOOD@all:2,WEAK@all", f"4 policies want a group of games each, but 1 workers with 3 games .* 3 groups \\({FLAG}"),
+])  # fmt: skip
+def test_policies_that_are_not_there_are_told_before_anything_is_made(toys, tmp_path, policies, sentence):
+    policies = policies.replace("GOOD", str(toys.good)).replace("WEAK", str(toys.weak))
+    with pytest.raises(UserError, match=sentence) as caught:
+        run(tmp_path, policies=policies, games_per_worker=3)
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_policy_of_another_game_is_refused(toys, tmp_path, monkeypatch):
+    monkeypatch.setattr(slow_game.SlowOnce, "num_actions", 7)
+    with pytest.raises(UserError, match=f"has 23 actions, where the game 'slow_game:SlowOnce' has 7 \\({FLAG}, "):
+        run(tmp_path, task="slow_game:SlowOnce", policies=str(toys.good))
+    config = get_config(argument=TASK)
+    config.env.screen = "map"
+    config.collect.policies = str(toys.good)
+    with pytest.raises(UserError, match=r"read the screen 'terminal', not 'map' .* --config.env.screen"):
+        collect.run(config, tmp_path)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("text", "sentence"), [
+    ("runs/a@best", "unknown checkpoint 'best' of 'runs/a' .*: choose last, all or a number"),
+    ("runs/a:many", "the share of 'runs/a' must be a positive number, not 'many'"),
+    ("runs/a:-1", "the share of 'runs/a' must be a positive number, not '-1'"),
+    ("runs/a,,runs/b", "a policy without a path is none: ''"),
+    ("@all", "a policy without a path is none: '@all'"),
+])  # fmt: skip
+def test_what_cannot_be_read_is_told_at_once(text, sentence):
+    config = get_config(argument=TASK)
+    config.collect.policies = text
+    with pytest.raises(UserError, match=f"{sentence}.*") as caught:
+        collect.check(config)
+    assert policy_collect.FLAG in str(caught.value)
+
+
+@pytest.mark.quick
+def test_a_mixture_is_written_in_one_line():
+    assert parse_mixture("runs/a, b@all:0.5,c@40000:2,me@home/runs/d", "FLAG") == [
+        Choice("runs/a", "last", 1.0), Choice("b", "all", 0.5), Choice("c", "40000", 2.0),
+        Choice("me@home/runs/d", "last", 1.0),
+    ]  # fmt: skip
+
+
+@pytest.mark.quick
+def test_groups_are_dealt_in_proportion_and_nobody_is_left_out():
+    assert deal([0.75, 0.25], 8) == [6, 2]
+    assert deal([0.9, 0.05, 0.05], 4) == [2, 1, 1]
+    assert deal([1 / 3] * 3, 4) == [2, 1, 1]
+    assert groups_per_worker(1, 2, 8) == 2
+    assert groups_per_worker(5, 2, 8) == 4  # 3 groups would do, but 8 games cannot be cut in 3
+    assert groups_per_worker(1, 2, 1) == 1
+    with pytest.raises(UserError, match="17 policies want a group of games each, but 2 workers with 8 games each make"):
+        groups_per_worker(17, 2, 8)

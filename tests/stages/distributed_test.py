@@ -1,0 +1,300 @@
+"""Several hosts train one policy: real processes that meet on loopback, by hand and as SLURM would start them."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import linear_policy
+import numpy as np
+import pytest
+from conftest import ROOT, get_config, worker_processes
+from one_host import LARGE
+
+from motif_jax.checkpoint import reading
+from motif_jax.stages import train_policy
+from motif_jax.stages.policy_start import check_batch
+from motif_jax.structs import UserError
+
+ONE_HOST = Path(__file__).with_name("one_host.py")
+TINY = {
+    "network": "small", "intrinsic_coefficient": 0.0, "num_workers": 1, "games_per_worker": 4, "rollout_length": 8,
+    "batch_size": 64, "warmup_steps": 0, "tensorboard": False, "log_every_s": 0.2,
+}  # fmt: skip
+
+QUICKLY = {"XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"}  # to compile
+
+
+def address() -> str:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{found.getsockname()[1]}"
+
+
+def start(*arguments) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, str(ONE_HOST), *map(str, arguments)], cwd=ROOT, text=True,
+        env=os.environ | QUICKLY, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def flags(workdir, **values) -> list[str]:
+    policy = [f"--config.policy.{name}={value}" for name, value in (TINY | values).items()]
+    return ["--config=configs/motif.py:toy", f"--workdir={workdir}", *policy]
+
+
+def ended(processes: list[subprocess.Popen], timeout: float = 100) -> list[tuple[int, str, str]]:
+    """Status, output and errors of each."""
+    deadline = time.monotonic() + timeout
+    try:
+        told = [process.communicate(timeout=max(deadline - time.monotonic(), 1)) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    return [(process.returncode, *words) for process, words in zip(processes, told, strict=True)]
+
+
+def listening(process: int) -> set[str]:
+    """Addresses at which it can be reached, as the kernel writes them: in hexadecimal, the last byte first."""
+    inodes = set()
+    for file in Path(f"/proc/{process}/fd").iterdir():
+        found = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(file))
+        inodes |= {found[1]} if found else set()
+    lines = [line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()]
+    return {line[1].partition(":")[0] for line in lines if line[3] == "0A" and line[9] in inodes}
+
+
+def rows_of(workdir) -> list[dict]:
+    file = workdir / "policy/metrics.jsonl"
+    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def wait_for_rows(workdir, count: int, processes=()) -> None:
+    deadline = time.monotonic() + 90
+    while len(rows_of(workdir)) < count:
+        assert time.monotonic() < deadline, "no figures come"
+        for process in processes:
+            assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+
+
+# ---- the same as one
+
+
+@pytest.fixture(scope="module")
+def two_hosts(tmp_path_factory):
+    """What two hosts with half of the batch each came to."""
+    folder, where = tmp_path_factory.mktemp("hosts"), address()
+    for status, _, errors in ended([start("update", where, me, folder / f"{me}.npz") for me in range(2)]):
+        assert status == 0, errors
+    return [dict(np.load(folder / f"{me}.npz")) for me in range(2)]
+
+
+def test_two_hosts_learn_what_one_would_with_the_whole_batch(two_hosts):
+    state, metrics = linear_policy.train(updates=3)
+    for name, array in state.params.items():
+        np.testing.assert_array_equal(two_hosts[0][name], two_hosts[1][name])
+        np.testing.assert_allclose(two_hosts[0][name], array, atol=1e-6)
+        assert not np.allclose(array, linear_policy.make_params()[name], atol=1e-3)
+    np.testing.assert_allclose(two_hosts[0]["loss"], metrics["loss"], rtol=1e-5)
+
+
+def test_what_the_first_host_gives_arrives_to_the_last_bit(two_hosts):
+    for found in two_hosts:
+        np.testing.assert_array_equal(found["large"], LARGE)
+        assert found["none"].shape == (2, 0)
+        assert found["yes"]
+
+
+def test_a_host_that_fails_is_not_waited_for(two_hosts):
+    assert two_hosts[0]["told"] == (
+        "host 1 of 2 has failed; what it wrote itself says why (--config.distributed)"
+    )  # fmt: skip
+    assert two_hosts[1]["told"] == "the disk of host 1"
+    assert two_hosts[0]["others"].tolist() == [[11, 20]]
+    assert two_hosts[1]["others"].tolist() == [[10, 20]]
+
+
+# ---- the whole program
+
+
+@pytest.mark.slow
+def test_hosts_train_together_and_a_signal_to_one_stops_all(tmp_path):
+    """First with an address by hand, to the end; then further, as a job of SLURM's with one task told to stop."""
+    distributed = [f"--config.distributed.coordinator={address()}", "--config.distributed.num_processes=2"]
+    values = flags(tmp_path, train_for_env_steps=1280)
+    hosts = [
+        start("launch", "--stage=train_policy", *values, *distributed, f"--config.distributed.process_id={me}")
+        for me in range(2)
+    ]
+    wait_for_rows(tmp_path, 1, hosts)
+    assert listening(hosts[0].pid) | listening(hosts[1].pid) <= {"0100007F", "0000000000000000FFFF00000100007F"}
+    told = ended(hosts)
+    assert [status for status, _, _ in told] == [0, 0], told
+    assert "train_policy: 1,280 steps, 20 updates" in told[0][1]
+    assert "train_policy: " not in told[1][1]  # the first host writes
+    before = check_one_run(tmp_path)
+    assert before["env_steps"] == 1280
+    assert json.loads((tmp_path / "config.json").read_text())["distributed"]["process_id"] == 0
+
+    slurm = FakeSlurm(tmp_path / "fakes")
+    job = slurm.submit(flags(tmp_path))
+    wait_for_rows(tmp_path, len(rows_of(tmp_path)) + 2, [job])
+    tasks = slurm.tasks
+    os.kill(tasks[1], signal.SIGTERM)
+    ((status, output, errors),) = ended([job])
+    assert status == 0, errors
+    assert "train_policy: going on after 1,280 steps" in output
+    assert "stopped by a signal to another host after" in errors
+    assert "stopped by SIGTERM after" in errors
+    assert "not finished, requeued" in output
+    assert slurm.requeued == ["requeue 4711"]
+    assert not worker_processes(tasks[0]) | worker_processes(tasks[1])
+    after = check_one_run(tmp_path)
+    assert after["env_steps"] > before["env_steps"]
+    assert after["next_episode"] >= before["next_episode"]
+
+    # This would have been enough.
+    ((status, output, errors),) = ended([slurm.submit(flags(tmp_path, train_for_env_steps=1280))])
+    assert status == 0, errors
+    assert output.count("train_policy: complete in") == 2
+    assert "train_policy.sbatch: finished" in output
+    assert slurm.requeued == ["requeue 4711"]
+
+
+def check_one_run(workdir) -> dict:
+    """What two hosts left is what one would; its summary."""
+    rows, summary = rows_of(workdir), json.loads((workdir / "policy/summary.json").read_text())
+    assert summary["env_steps"] == summary["updates"] * TINY["batch_size"]  # half from each host
+    steps = [row["env_steps"] for row in rows]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == summary["env_steps"]
+    with reading(workdir / "policy/checkpoints") as checkpoints:
+        step, arrays, facts = checkpoints.readable("last")
+    assert step == summary["env_steps"]
+    assert int(arrays["learner"]["version"]) == summary["updates"] == facts["progress"]["updates"]
+    assert summary["episodes"] > rows[-1]["episode/all"]  # those of the other host as well
+    return summary
+
+
+class FakeSlurm:
+    """`srun`, which starts two tasks on loopback, `squeue`, which gives a state, and `scontrol`, which writes down."""
+
+    SRUN = """
+        for me in 0 1; do
+          SLURM_PROCID=$me SLURM_LOCALID=$me python {one_host} launch "${{@:5}}" & echo $! > {folder}/task$me
+        done
+        [ "$1 $2 $3" = "--kill-on-bad-exit=1 python -m" ] || exit 99
+        wait $(cat {folder}/task0) && wait $(cat {folder}/task1)
+    """
+
+    def __init__(self, folder: Path):
+        folder.mkdir()
+        self._folder = folder
+        srun = self.SRUN.format(one_host=ONE_HOST, folder=folder)
+        scripts = {"srun": srun, "squeue": "echo ${FAKE_STATE:-RUNNING}", "scontrol": f"echo $* >> {folder}/requeued"}
+        for name, text in scripts.items():
+            (folder / name).write_text(f"#!/usr/bin/env bash\n{text}")
+            (folder / name).chmod(0o755)
+
+    def submit(self, arguments: list[str], **environment: str) -> subprocess.Popen:
+        """The script, as on the first node."""
+        port = address().rpartition(":")[2]
+        variables = {"VENV": str(self.environment), "SLURM_SUBMIT_DIR": str(ROOT), "SLURM_JOB_ID": "4711"}
+        variables |= {"SLURM_STEP_NODELIST": "127.0.0.1", "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2"}
+        variables |= {"SLURM_STEP_NUM_NODES": "2", "SLURM_CPUS_PER_TASK": "1"}
+        variables |= {"JAX_COORDINATOR_PORT": port, "JAX_COORDINATOR_BIND_ADDRESS": f"127.0.0.1:{port}"}
+        return subprocess.Popen(
+            ["bash", str(ROOT / "launch/slurm/train_policy.sbatch"), *arguments], cwd=self._folder, text=True,
+            env=os.environ | QUICKLY | variables | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    @property
+    def environment(self) -> Path:
+        """A virtual environment in which our commands come first, and then this Python's."""
+        activate = self._folder / "bin/activate"
+        activate.parent.mkdir(exist_ok=True)
+        activate.write_text(f'PATH="{self._folder}:{Path(sys.executable).parent}:$PATH"\n')
+        return self._folder
+
+    @property
+    def tasks(self) -> list[int]:
+        """Their processes."""
+        return [int((self._folder / f"task{me}").read_text()) for me in range(2)]
+
+    @property
+    def requeued(self) -> list[str]:
+        """What was asked of `scontrol`."""
+        file = self._folder / "requeued"
+        return file.read_text().splitlines() if file.exists() else []
+
+
+def test_a_job_that_was_cancelled_is_not_requeued_and_one_that_failed_says_so(tmp_path):
+    slurm = FakeSlurm(tmp_path / "fakes")
+    (tmp_path / "fakes/srun").write_text("#!/usr/bin/env bash\nexit $FAKE_STATUS\n")
+    cancelled = slurm.submit(flags(tmp_path), FAKE_STATUS="0", FAKE_STATE="COMPLETING")
+    failed = slurm.submit(flags(tmp_path), FAKE_STATUS="3")
+    (status, output, errors), (status_failed, _, _) = ended([cancelled, failed])
+    assert status == 0, errors
+    assert "not finished; the job is COMPLETING" in output
+    assert status_failed == 3
+    assert slurm.requeued == []
+
+
+# ---- what cannot be
+
+
+def test_a_host_that_does_not_come_is_told_of():
+    """Nobody else comes to host 0, and host 1 finds nobody at its address."""
+    for status, _, errors in ended([start("meet", address(), me, 2) for me in range(2)]):
+        assert status == 1
+        assert errors.count("motif_jax: the 2 hosts have not all met at '127.0.0.1:") == 1
+        assert "in 2 seconds" in errors
+        assert "Traceback" not in errors
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"coordinator": "node1"}, r"give host:port, not 'node1' \(--config.distributed.coordinator\)"),
+        ({"coordinator": "node1:"}, "give host:port, not 'node1:'"),
+        ({"coordinator": "node1:99999"}, "give host:port"),
+        ({"coordinator": "node1:80", "num_processes": 2, "process_id": 2}, "process 2 of 2 is none .*process_id"),
+        ({"coordinator": "node1:80", "num_processes": 2, "process_id": -1}, "process -1 of 2 is none"),
+        ({"coordinator": "node1:80", "num_processes": 0}, "process 0 of 0 is none"),
+        ({"coordinator": "slurm"}, "srun did not start this: SLURM_JOB_ID is not set"),
+    ],
+)
+def test_hosts_that_cannot_meet_are_refused(values, message, monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    config = get_config(argument="toy")
+    config.distributed.update(values)
+    with pytest.raises(UserError, match=message):
+        train_policy.check(config)
+
+
+@pytest.mark.quick
+def test_the_tasks_of_srun_find_each_other_and_a_single_task_is_alone(monkeypatch):
+    config = get_config(argument="toy")
+    for tasks, expected in (("2", "slurm"), ("1", ""), ("", "")):
+        monkeypatch.setenv("SLURM_STEP_NUM_TASKS", tasks)
+        assert train_policy.coordinator(config) == expected
+        assert train_policy.shared(config) == bool(expected)
+    config.distributed.coordinator = ""  # each for itself
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
+    assert train_policy.coordinator(config) == ""
+
+
+@pytest.mark.quick
+def test_a_batch_that_hosts_cannot_share_is_refused():
+    config = get_config(argument="toy")  # 4096 steps are 128 rollouts of 32 steps, and a group's 32 games a quarter
+    assert check_batch(config, num_devices=8, hosts=2) == 2
+    with pytest.raises(UserError, match="cannot be cut among .*--config.policy.batch_size"):
+        check_batch(config, num_devices=8, hosts=8)

@@ -1,0 +1,179 @@
+"""Evaluation: the same games for everybody, all of them to their end, and figures that can be checked."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from conftest import get_config
+from toy_policies import TASK, policies
+
+from motif_jax.stages import evaluate, policy_play
+from motif_jax.structs import UserError
+
+
+@pytest.fixture(scope="module")
+def toys():
+    return policies()
+
+
+@pytest.fixture(scope="module")
+def workdir(toys, tmp_path_factory):
+    """That of the good policy, in which much will be evaluated."""
+    path = tmp_path_factory.mktemp("evaluated") / "run"
+    shutil.copytree(toys.good, path)
+    return path
+
+
+def settings(policy: str = "", **values):
+    config = get_config(argument=TASK)
+    few = {"policy": policy, "episodes": 40, "num_workers": 0, "games_per_worker": 8}
+    config.evaluate.update(few | values)
+    return config
+
+
+def run(workdir, policy: str = "", name: str = "", **values):
+    """Evaluates in this process, if it is not complete; lines and summary."""
+    config = settings(policy, **values)
+    evaluate.check(config)
+    if not evaluate.is_complete(config, workdir):
+        evaluate.run(config, workdir)
+    folder = workdir / "evaluate" / (name or evaluate.find_contender(config, workdir).name)
+    return evaluate.read_rows(folder / "episodes.jsonl"), json.loads((folder / "summary.json").read_text())
+
+
+def test_a_trained_policy_stands_beside_chance(workdir, toys, capsys):
+    rows, summary = run(workdir)
+    assert [row["episode"] for row in rows] == list(range(40))
+    assert {row["end_status"] for row in rows} <= {"task_successful", "aborted"}
+    figures = summary["figures"]
+    assert figures["return"]["mean"] == pytest.approx(np.mean([row["episode_return"] for row in rows]))
+    assert figures["return"]["mean"] > 0.5  # the best is 0.985 or so
+    assert figures["return"]["low"] <= figures["return"]["mean"] <= figures["return"]["high"]
+    assert figures["success"]["mean"] > 0.7
+    assert figures["scout"] == {"mean": 25.0, "low": 25.0, "high": 25.0}
+    assert (summary["name"], summary["path"], summary["step"]) == ("policy-7680", ".", 7680)
+    # The reward from the checkpoint pays for the stairs alone, the first time that they are taken.
+    for row in rows:
+        assert row["intrinsic_return"] == pytest.approx(toys.worth_of_stairs * row["success"], rel=1e-5)
+
+    chance, random = run(workdir, "random")
+    assert [row["episode"] for row in chance] == list(range(40))
+    assert random["figures"]["return"]["high"] < figures["return"]["low"]
+    assert random["reward"] == summary["reward"]  # its own workdir's
+    assert chance[0]["intrinsic_return"] == pytest.approx(toys.worth_of_stairs * chance[0]["success"], rel=1e-5)
+    table = capsys.readouterr().out.splitlines()
+    head = next(line for line in table if "random" in line and "policy-7680" in line)
+    assert head.split() == ["random", "policy-7680"]
+    assert {line.split()[0] for line in table[table.index(head) + 2 :][:9]} == set(evaluate.FIGURES)
+
+
+def test_all_have_the_same_games_and_short_ones_are_not_favoured(tmp_path):
+    """Whoever plays how many games at a time: what counts are the first episodes, each as it is when played alone."""
+    rows, summary = run(tmp_path, "random")
+    with_workers, _ = run(tmp_path / "workers", "random", num_workers=2, games_per_worker=3)
+    assert rows == with_workers
+    assert summary["figures"]["intrinsic_return"] is None
+    assert summary["episodes_given_up"] == []
+    for row in rows:
+        assert row["episode_return"] == pytest.approx(row["success"] - 0.01 * row["steps"])
+    assert max(row["steps"] for row in rows) == 50  # cut ones are among them
+
+
+def test_a_greedy_policy_does_the_same_again(workdir, tmp_path):
+    once, _ = run(workdir, greedy=True)
+    shutil.copytree(workdir / "policy", tmp_path / "policy")
+    again, summary = run(tmp_path, greedy=True)
+    assert once == again
+    assert summary["name"] == "policy-7680-greedy"
+
+
+def test_another_runs_policy_keeps_its_name_and_stays_whose_it_is(workdir, toys, tmp_path):
+    _, summary = run(workdir, f"{toys.weak}@64")
+    assert (summary["name"], summary["step"]) == ("weak-64", 64)
+    assert summary["path"] == str(toys.weak / "policy/checkpoints")
+    assert summary["figures"]["intrinsic_return"] is not None  # it has no reward of its own: this workdir's
+    shutil.copytree(toys.weak, tmp_path / "weak")
+    with pytest.raises(UserError, match=r"is of another policy of this name, .* \(--config.evaluate.policy\)"):
+        run(workdir, f"{tmp_path / 'weak'}@64")
+
+
+def test_what_was_played_is_not_played_again(tmp_path, monkeypatch, capsys):
+    whole, summary = run(tmp_path / "whole", "random")
+    played = []
+
+    def as_row(info, intrinsic, real=policy_play.as_row):
+        if len(played) == 15:
+            raise KeyboardInterrupt
+        played.append(info.episode)
+        return real(info, intrinsic)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(policy_play, "as_row", as_row)
+        patched.setattr(policy_play, "KEEP_EVERY_S", -1.0)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, "random", num_workers=1)
+    assert not evaluate.is_complete(settings("random"), tmp_path)
+    rows, resumed = run(tmp_path, "random")
+    assert "episodes of random were played before" in capsys.readouterr().out
+    assert rows == whole
+    assert resumed["figures"] == summary["figures"]
+    # More episodes: those that are missing. Fewer: nothing is played. As many: complete.
+    more, _ = run(tmp_path, "random", episodes=50)
+    assert more[:40] == rows
+    assert len(more) == 50
+    monkeypatch.setattr(policy_play, "ActorPool", None)
+    assert run(tmp_path, "random", episodes=10)[0] == rows[:10]
+    assert evaluate.is_complete(settings("random", episodes=10), tmp_path)
+
+
+def test_a_policy_that_was_trained_anew_is_played_anew(tmp_path, toys, capsys, monkeypatch):
+    monkeypatch.setattr(policy_play, "play", lambda *_: [])
+    shutil.copytree(toys.weak, tmp_path / "weak")
+    run(tmp_path / "weak", episodes=3)
+    checkpoints = tmp_path / "weak/policy/checkpoints"
+    shutil.rmtree(checkpoints / "128")
+    (checkpoints / "64").rename(checkpoints / "128")
+    run(tmp_path / "weak", episodes=4)
+    assert "policy-128 is played anew" in capsys.readouterr().out
+
+
+@pytest.mark.quick
+def test_an_interval_holds_the_mean_and_narrows():
+    rng = np.random.default_rng(0)
+
+    def interval(count):
+        rows = [dict.fromkeys(evaluate.FIGURES.values(), 1.0) | {"score": score} for score in rng.normal(5, 2, count)]
+        return evaluate.summarise(rows, seed=0)["score"]
+
+    few, many = interval(25), interval(2500)
+    for found, count in ((few, 25), (many, 2500)):
+        # 95 % of a normal mean lie within 1.96 standard errors, 2 / sqrt(N) each
+        assert found["high"] - found["low"] == pytest.approx(2 * 1.96 * 2 / count**0.5, rel=0.3)
+        assert found["low"] < found["mean"] < found["high"]
+    assert evaluate.summarise([], seed=0) == dict.fromkeys(evaluate.FIGURES)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("values", "sentence"), [
+    ({"episodes": 0}, "episodes must be at least 1, not 0 .--config.evaluate.episodes"),
+    ({"policy": "runs/a@all"}, "name one policy, not 'runs/a@all' .--config.evaluate.policy"),
+    ({"policy": "runs/a,runs/b"}, "name one policy, not 'runs/a,runs/b'"),
+    ({"policy": "runs/a@best"}, "unknown checkpoint 'best'"),
+    ({"games_per_worker": 0}, "games_per_worker must be at least 1, not 0 .--config.evaluate.games_per_worker"),
+    ({"hang_timeout_s": 0.0}, "hang_timeout_s must be positive"),
+])  # fmt: skip
+def test_values_that_cannot_work_are_refused_in_one_sentence(values, sentence):
+    with pytest.raises(UserError, match=sentence):
+        evaluate.check(settings(**values))
+
+
+def test_a_policy_that_is_not_there_is_refused(launch, workdir, tmp_path):
+    done = launch("--config=configs/motif.py:toy", f"--workdir={tmp_path}", "--stage=evaluate")
+    assert done.returncode == 2
+    assert f"there is no policy in '{tmp_path}'" in done.stderr
+    assert done.stderr.count("\n") == 1
+    with pytest.raises(UserError, match=r"has no checkpoint '5' \(--config.evaluate.policy\); it has 3840, 7680"):
+        run(tmp_path, f"{workdir}@5")
+    with pytest.raises(UserError, match="there is no policy in 'randm'"):
+        run(tmp_path, "randm")

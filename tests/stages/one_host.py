@@ -1,0 +1,67 @@
+"""One of two hosts on this machine.
+
+JAX's collectives of the CPU, which listen wherever the machine's name points to, are told to listen on loopback.
+
+    python one_host.py launch --config=...             as `python -m motif_jax.launch`
+    python one_host.py update ADDRESS ME FILE          three updates of a linear policy, then host 1 fails
+    python one_host.py meet ADDRESS ME SECONDS         waits so long for the other
+"""
+
+import functools
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+from jax._src.lib import _jax
+
+from motif_jax import launch, parallel
+from motif_jax.stages.policy_hosts import Hosts, Wish
+from motif_jax.structs import UserError
+
+LARGE = np.array([2_000_000_001.25, 2.0**40 + 1])  # 32 bits are too few for either
+
+
+def update(address: str, me: str, file: str) -> None:
+    """What became of the parameters, of numbers that are passed on, and of this host when the other one failed."""
+    jax.config.update("jax_num_cpu_devices", 2)
+    parallel.start_hosts(address, 2, int(me))
+    import linear_policy  # not before: it computes
+
+    assert parallel.host() == (int(me), 2)
+    half = linear_policy.B // 2
+    share = slice(int(me) * half, (int(me) + 1) * half)
+    rollouts = jax.tree.map(lambda array: array[:, share], linear_policy.make_rollouts())
+    state, metrics = linear_policy.train(rollouts=rollouts, devices=0, updates=3)
+    sent = parallel.from_first_host(
+        {"large": LARGE * (1 + int(me)), "none": np.zeros((2, 0)), "yes": np.array(me == "0")}
+    )
+    told = ""
+    try:
+        with Hosts() as hosts:
+            wish, others = hosts.ask(Wish.STOP if me == "9" else Wish.GO_ON, (10 + int(me), 20))
+            if me == "1":
+                raise FileNotFoundError("the disk of host 1")
+            hosts.ask(Wish.GO_ON)
+    except (UserError, FileNotFoundError) as error:
+        told = str(error)
+    np.savez(file, **state.params, loss=metrics["loss"], told=told, wish=wish, others=others, **sent)
+
+
+def meet(address: str, me: str, seconds: str) -> None:
+    """Waits for the other host."""
+    parallel.START_TIMEOUT_S = float(seconds)
+    parallel.start_hosts(address, 2, int(me))
+
+
+if __name__ == "__main__":
+    _jax.make_gloo_tcp_collectives = functools.partial(_jax.make_gloo_tcp_collectives, hostname="127.0.0.1")
+    sys.path.insert(0, str(Path(__file__).parent.parent / "learner"))
+    what, *arguments = sys.argv[1:]
+    if what == "launch":
+        launch.define_flags()
+        sys.exit(launch.main(sys.argv[1:]))
+    try:
+        {"update": update, "meet": meet}[what](*arguments)
+    except UserError as error:
+        sys.exit(f"motif_jax: {error}")

@@ -1,0 +1,141 @@
+"""What the agent is paid for, from rollouts as the pool records them, against the reward itself asked step by step."""
+
+from types import SimpleNamespace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import get_config
+
+from motif_jax.actors.inference import RandomPolicy, answer
+from motif_jax.actors.layout import Ended, Full
+from motif_jax.actors.pool import ActorPool
+from motif_jax.api import Reward
+from motif_jax.captions import encode
+from motif_jax.envs.observations import scale_blstats
+from motif_jax.envs.vector import GameSettings
+from motif_jax.rewards.intrinsic import Mix, intrinsic_reward
+from motif_jax.rewards.statistics import LEVELS, RewardStatistics
+from motif_jax.stages.policy_record import Returns
+from motif_jax.stages.policy_setup import Pay, make_mix, make_shape_rewards
+from motif_jax.stages.reward_setup import make_model
+from motif_jax.structs import EpisodeInfo
+
+MESSAGES = {"message": "lt_cnn_small", "blstats": False, "crop": False, "glyphs": False}
+QUANTILES = {f"{level:.2f}": level for level in LEVELS}
+
+
+def make_reward(**options) -> Reward:
+    options = MESSAGES | options
+    params = make_model(options, 3)[1]
+    statistics = RewardStatistics(-0.1, 0.25, QUANTILES)
+    return Reward(options, params, statistics, np.array([encode("You die...")], np.uint8), np.ones(1, np.int32), {})
+
+
+def record(pay: Pay, more: tuple[str, ...] = ()) -> list[dict]:
+    """Rollouts of random play on the toy world."""
+    policy, found = RandomPolicy(23), []
+    keys = tuple(sorted({*pay.observations, *more}))
+    with ActorPool(GameSettings(task="toy"), keys, num_workers=0, games_per_worker=8, rollout_length=40) as pool:
+        while len(found) < 4:
+            requests, fulls = pool.poll()
+            answer(pool, requests, policy)
+            for full in fulls:
+                found.append({key: array[full.slot].copy() for key, array in pool.rollouts.items()})
+                pool.release(full)
+    return found
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_steps_are_paid_for_the_messages_that_they_caused(late):
+    reward = make_reward()
+    pay = Pay(reward, Mix(threshold=0.1), late)
+    events = ("event_message", "event_message_count", "message", "message_count")
+    ends = 0
+    for arrays in record(pay, events):
+        found = pay(arrays)
+        paid = intrinsic_reward(found["z"], found["counts"], pay.mix)
+        for step in range(40):
+            for game in range(4):
+                # As published: what is seen before the action. Corrected: what the action led to, an end included.
+                message = arrays["message" if late else "event_message"][step, game]
+                count = arrays["message_count" if late else "event_message_count"][step, game]
+                z = reward(message[None]).normalised[0]
+                assert found["z"][step, game] == pytest.approx(z, abs=1e-5)
+                assert found["counts"][step, game] == count
+                assert paid[step, game] == pytest.approx(z / count**3 if z > 0.1 else 0, abs=1e-5)
+                if arrays["terminated"][step, game]:
+                    ends += 1
+                    assert bytes(arrays["event_message"][step, game]).startswith(b"You descend")
+                    assert not arrays["message"][step + 1, game].any()  # of the next episode
+    assert ends
+    assert pay.observations == (("message", "message_count") if late else ("event_message", "event_message_count"))
+
+
+def test_a_reward_that_reads_the_bottom_line_is_asked_for_every_step():
+    reward = make_reward(blstats=True)
+    pay = Pay(reward, Mix(), False)
+    assert pay.table is None
+    arrays = record(pay)[0]
+    found = pay(arrays)["z"]
+    for step, game in ((0, 0), (17, 3), (39, 1)):
+        vector = scale_blstats(arrays["event_blstats"][step, game])[None]
+        z = reward(arrays["event_message"][step, game][None], vector=vector).normalised[0]
+        assert found[step, game] == pytest.approx(z, abs=1e-5)
+
+
+@pytest.mark.quick
+def test_the_mix_is_what_config_and_reward_say():
+    config = get_config()
+    mix = make_mix(config, make_reward())
+    # Score: 0.1 * clip(0.1 * r, +-10) + 0.1 * f, with f above the median of the captions.
+    assert mix == Mix(0.1, 0.1, 0.1, 10.0, 0.5, 3.0)
+    config.policy.threshold_quantile = -1.0
+    assert make_mix(config, make_reward()).threshold == float("-inf")
+    assert make_mix(config, None).intrinsic == 0
+    assert make_mix(get_config(argument="oracle"), None).extrinsic == 10
+
+    rollouts = SimpleNamespace(reward=jnp.array([[50.0]]), moments={"z": jnp.array([[2.0]]), "counts": jnp.array([[2]])})
+    rewards = make_shape_rewards(mix)(None, rollouts)
+    assert float(rewards.extrinsic[0, 0]) == pytest.approx(0.1 * 0.1 * 50)
+    assert float(rewards.intrinsic[0, 0]) == pytest.approx(0.1 * 2 / 8)
+    assert float(rewards.total[0, 0]) == pytest.approx(0.5 + 0.025)
+    rollouts.moments = {}
+    assert float(make_shape_rewards(mix)(None, rollouts).total[0, 0]) == pytest.approx(0.5)
+
+
+@pytest.mark.quick
+def test_learnt_returns_are_added_up_over_rollouts():
+    """Two groups of two games; what each episode was paid, added up step by step."""
+    rng = np.random.default_rng(0)
+    returns, open_sums, wanted, got = Returns(), {}, {}, {}
+    first = {(worker, game): True for worker in range(2) for game in range(2)}
+    episode = 0
+    for _ in range(30):
+        fulls, episodes, columns, begins = [], [], [], []
+        for worker in rng.permutation(2):
+            paid, ended = rng.random((5, 2)), rng.random((5, 2)) < 0.15
+            list_of = []
+            for game in range(2):
+                begins.append(first[worker, game])
+                if first[worker, game]:
+                    open_sums[worker, game] = 0.0
+                first[worker, game] = bool(ended[-1, game])
+            for step in range(5):
+                for game in range(2):
+                    open_sums[worker, game] += paid[step, game]
+                    if ended[step, game]:
+                        wanted[episode] = open_sums[worker, game]
+                        list_of.append(Ended(step, game, EpisodeInfo(episode, *[0] * 12)))
+                        open_sums[worker, game] = 0.0
+                        episode += 1
+            if rng.random() < 0.1:  # the worker died: its games begin again
+                first[worker, 0] = first[worker, 1] = True
+            fulls.append(Full(int(worker), 0, 0))
+            episodes.append(list_of)
+            columns.append(paid)
+        placed = SimpleNamespace(first=np.array(begins), intrinsic=np.concatenate(columns, 1))
+        batch = SimpleNamespace(arrays=placed, fulls=fulls, episodes=episodes)
+        got |= {info.episode: value for info, value in returns.take(batch)}
+    assert episode > 20
+    assert got == pytest.approx(wanted)

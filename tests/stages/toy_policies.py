@@ -1,0 +1,74 @@
+"""Policies of a toy game, made once for all tests that play them: a trained one, and two that know nothing."""
+
+from __future__ import annotations
+
+import functools
+import json
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from conftest import get_config
+
+from motif_jax.captions import encode
+from motif_jax.checkpoint import Checkpoints
+from motif_jax.envs.toy import STAIRS, WALL
+from motif_jax.rewards.statistics import summarise
+from motif_jax.stages import policy_setup, train_policy
+from motif_jax.stages.reward_setup import make_model, make_value
+
+FOLDER = tempfile.TemporaryDirectory(prefix="toy-policies-")  # until this process ends
+TASK = "easy_game:StairsInTheEast"
+TRAINING = {
+    "network": "small", "num_workers": 0, "synchronous": True, "warmup_steps": 0, "tensorboard": False,
+    "games_per_worker": 32, "rollout_length": 8, "batch_size": 256, "num_epochs": 2, "clip_ratio": 0.2,
+    "learning_rate": 4e-3, "learning_rate_end": 4e-3, "discount": 0.95, "milestone_every_steps": 0,
+    "train_for_env_steps": 7680, "save_every_steps": 3840, "extrinsic_coefficient": 1.0, "reward_scale": 1.0,
+    "intrinsic_coefficient": 1e-9,  # the learnt reward stands in the checkpoints, but teaches nothing
+}  # fmt: skip
+
+
+class Policies(NamedTuple):
+    """Workdirs."""
+
+    good: Path  # with a learnt reward; checkpoints 3840 and 7680
+    weak: Path  # fresh parameters, no reward; checkpoints 64 and 128
+    worth_of_stairs: float  # normalised learnt reward; nothing else is worth anything
+
+
+@functools.cache
+def policies() -> Policies:
+    """Makes them; half a minute at most, nearly all of it compilation."""
+    good, weak = Path(FOLDER.name) / "good", Path(FOLDER.name) / "weak"
+    worth = write_reward(good / "reward/checkpoints")
+    config = get_config(argument=TASK)
+    config.policy.update(TRAINING)
+    train_policy.check(config)
+    train_policy.run(config, good)
+    options = {"network": "small", "num_actions": 23, "dtype": "float32"}
+    checkpoints = Checkpoints(weak / "policy/checkpoints")
+    for seed, step in enumerate((64, 128)):
+        params = policy_setup.make_model(options, seed).params
+        facts = {"model": options, "config": json.loads(config.to_json())}
+        checkpoints.save(step, {"learner": {"params": params}}, facts)
+    checkpoints.close()
+    return Policies(good, weak, worth)
+
+
+def write_reward(directory: Path) -> float:
+    """A checkpoint of an untrained reward that happens to like the stairs best; what it gives for them."""
+    options = {"message": "lt_cnn_small", "blstats": False, "crop": False, "glyphs": False}
+    captions = np.array([encode(text.decode()) for text in (STAIRS, WALL, b"")], np.uint8)
+    counts = np.ones(3, np.int32)
+    for seed in range(100):
+        apply, params = make_model(options, seed)
+        raw = np.asarray(make_value(apply)(params, captions, np.arange(3), {}))
+        if raw.argmax() == 0:
+            break
+    statistics = summarise(raw, counts)
+    facts = {"epoch": 1, "model": options, "statistics": statistics._asdict()}
+    checkpoints = Checkpoints(directory)
+    checkpoints.save(1, {"train": {"params": params}, "captions": captions, "counts": counts}, facts, 0.0)
+    checkpoints.close()
+    return float(statistics.normalise(raw)[0])
