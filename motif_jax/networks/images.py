@@ -76,7 +76,8 @@ def convolve(weights: Weights, crop: jax.Array) -> jax.Array:
     with jax.named_scope("render"):
         x = render(crop).astype(weights[0][0].dtype) / WHITE
     for (kernel, bias), stride in zip(weights, STRIDES, strict=True):
-        x = elu(_convolution(x, kernel, bias, stride))
+        strides = stride, stride
+        x = elu(jax.lax.conv_general_dilated(x, kernel, strides, "VALID", dimension_numbers=NAMES) + bias)
     return x
 
 
@@ -87,15 +88,15 @@ def convolve_looked_up(weights: Weights, crop: jax.Array) -> jax.Array:
 
 
 def _forward(weights: Weights, crop: jax.Array) -> tuple[jax.Array, Any]:
-    (_, first_bias), second, third = weights
+    first, second, third = _in_blocks(weights)
     make_table, find_rows = _way(len(crop))
     with jax.named_scope("render"):
         table = make_table(weights[0][0])
 
     def chunk(crop: jax.Array) -> tuple[jax.Array, jax.Array]:
-        y1 = _first(table, first_bias, find_rows(crop))
-        y2 = elu(_convolution(y1, *second, STRIDES[1]))
-        return y2, elu(_convolution(y2, *third, STRIDES[2]))
+        y1 = _first(table, first[1], find_rows(crop))
+        y2 = elu(_product(y1, *second, 1))
+        return y2, elu(_product(y2, *third, STRIDES[2]))
 
     _, (y2, y3) = jax.lax.scan(lambda _, crop: (None, chunk(crop)), None, in_pieces(crop))
     out = y3.reshape(-1, *y3.shape[2:])[: len(crop)]
@@ -104,29 +105,29 @@ def _forward(weights: Weights, crop: jax.Array) -> tuple[jax.Array, Any]:
 
 def _backward(saved: Any, gradient: jax.Array) -> tuple[Weights, None]:
     weights, crop, table, y2, y3 = saved
-    (first_kernel, first_bias), second, third = weights
+    first, second, third = _in_blocks(weights)
     make_table, find_rows = _way(len(crop))
 
     def chunk(sums: Any, inputs: tuple[jax.Array, ...]) -> tuple[Any, None]:
         crop, y2, y3, g3 = inputs
-        table_sum, *rest = sums
-        g2, *third_gradient = _pull_back(y2, third[0], g3 * _slope(y3), STRIDES[2])
         rows = find_rows(crop)
-        y1 = _first(table, first_bias, rows)
-        g1, *second_gradient = _pull_back(y1, second[0], g2 * _slope(y2), STRIDES[1])
-        g1 = (g1 * _slope(y1)).astype(jnp.float32)
+        y1 = _first(table, first[1], rows)
+        _, pull = jax.vjp(lambda *args: _product(*args, STRIDES[2]), y2, *third)
+        g2, *of_third = pull(g3 * _slope(y3))
+        _, pull = jax.vjp(lambda *args: _product(*args, 1), y1, *second)
+        g1, *of_second = pull(g2 * _slope(y2))
+        g1 = (g1 * _slope(y1)).astype(jnp.float32).reshape(*rows.shape[1:], -1)
         # In one go: of two in a row XLA would do the second on a copy of the whole table.
-        table_sum = table_sum.at[rows].add(jnp.broadcast_to(g1, (len(rows), *g1.shape)))
-        gradients = g1.sum((0, 1, 2)), *second_gradient, *third_gradient
-        return (table_sum, *(a + b for a, b in zip(rest, gradients, strict=True))), None
+        of_table = sums[0].at[rows].add(jnp.broadcast_to(g1, (len(rows), *g1.shape)))
+        gradients = g1.reshape(-1, g1.shape[-1]).sum(0), *of_second, *of_third
+        return (of_table, *(a + b for a, b in zip(sums[1:], gradients, strict=True))), None
 
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), (table, first_bias, *second, *third))
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), (table, first[1], *second, *third))
     sums, _ = jax.lax.scan(chunk, zeros, (in_pieces(crop), y2, y3, in_pieces(gradient)))
-    table_sum, *rest = sums
-    (kernel_sum,) = jax.linear_transpose(make_table, first_kernel)(table_sum)
-    flat = [kernel_sum, *rest]
-    flat = [x.astype(first_kernel.dtype) for x in flat]
-    return [(flat[0], flat[1]), (flat[2], flat[3]), (flat[4], flat[5])], None
+    of_table, of_bias, *rest = (x.astype(gradient.dtype) for x in sums)
+    (of_kernel,) = jax.linear_transpose(make_table, weights[0][0])(of_table.astype(jnp.float32))
+    in_blocks = [(of_kernel, of_bias), (rest[0], rest[1]), (rest[2], rest[3])]
+    return jax.linear_transpose(_in_blocks, weights)(in_blocks)[0], None
 
 
 convolve_looked_up.defvjp(_forward, _backward)
@@ -140,27 +141,24 @@ def _way(count: int) -> tuple[Callable[[jax.Array], jax.Array], Callable[[jax.Ar
 
 
 def _first(table: jax.Array, bias: jax.Array, rows: jax.Array) -> jax.Array:
-    return elu(tables.look_up(table, rows).astype(bias.dtype) + bias)  # [N, 16, 16, 32]
+    y = elu(tables.look_up(table, rows).astype(bias.dtype) + bias)  # [N, 8, 8, 2, 2, 32]
+    return y.reshape(*y.shape[:3], -1)
 
 
-def _convolution(x: jax.Array, kernel: jax.Array, bias: jax.Array, stride: int) -> jax.Array:
-    return jax.lax.conv_general_dilated(x, kernel, (stride, stride), "VALID", dimension_numbers=NAMES) + bias
+def _in_blocks(weights: Weights) -> Weights:
+    """The second convolution, 4 x 4 every 2, as one of 2 x 2 every 1 over blocks of 2 x 2 places. [2, 2, 128, 64]"""
+    first, (kernel, bias), third = weights
+    side, _, inputs, outputs = kernel.shape
+    kernel = kernel.reshape(side // 2, 2, side // 2, 2, inputs, outputs).swapaxes(1, 2)
+    return [first, (kernel.reshape(side // 2, side // 2, 4 * inputs, outputs), bias), third]
 
 
-def _pull_back(x: jax.Array, kernel: jax.Array, g: jax.Array, stride: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Gradients of a convolution that leaves no pixel over: of its input, kernel and bias.
-
-    The same convolutions that JAX would make, but with their axes in plain order: inside of loops XLA does not bring
-    them there, and computes 50x as slowly.
-    """
-    border, dilation = (len(kernel) - 1, len(kernel) - 1), (stride, stride)
-    turned = kernel[::-1, ::-1].swapaxes(2, 3)
-    of_x = jax.lax.conv_general_dilated(g, turned, (1, 1), (border, border), dilation, dimension_numbers=NAMES)
-    frames_last, frames_in = x.transpose(3, 1, 2, 0), g.transpose(1, 2, 0, 3)  # [C, S, S, N], [S', S', N, outputs]
-    of_kernel = jax.lax.conv_general_dilated(
-        frames_last, frames_in, (1, 1), "VALID", None, dilation, dimension_numbers=NAMES
-    )
-    return of_x, of_kernel.transpose(1, 2, 0, 3), g.sum((0, 1, 2))
+def _product(x: jax.Array, kernel: jax.Array, bias: jax.Array, stride: int) -> jax.Array:
+    """A convolution as a matrix product, for which XLA has all cores at work on a CPU. -> [N, S', S', outputs]"""
+    side, _, inputs, outputs = kernel.shape
+    reach = x.shape[1] - side + 1
+    seen = [x[:, i : i + reach : stride, j : j + reach : stride] for i in range(side) for j in range(side)]
+    return jnp.concatenate(seen, -1) @ kernel.reshape(side * side * inputs, outputs) + bias
 
 
 def _slope(y: jax.Array) -> jax.Array:

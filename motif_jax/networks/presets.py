@@ -82,7 +82,7 @@ class SmallEncoder(nnx.Module):
     SKETCH = 128
 
     def __init__(self, *, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
-        """Computes in `dtype`; `for_cpu` takes the crops through in pieces, and again on the way back."""
+        """Computes in `dtype`; `for_cpu` takes a few frames at a time."""
         size = self.EMBEDDING
         self.characters = nnx.Param(jax.random.normal(rngs.params(), (CHARACTERS, size)))
         self.colors = nnx.Param(jax.random.normal(rngs.params(), (COLORS, size)))
@@ -95,15 +95,16 @@ class SmallEncoder(nnx.Module):
 
     def __call__(self, observations: Mapping[str, jax.Array]) -> jax.Array:
         """Observations [N, ...] -> [N, 192]"""
+        if not self.for_cpu:
+            return self._encode(observations)
+        # What lies between the layers stays in the cache, and to compute it again is faster than to keep it.
+        features = jax.lax.map(jax.checkpoint(self._encode), {key: in_pieces(observations[key]) for key in self.READS})
+        return features.reshape(-1, self.FEATURES)[: len(observations["crop"])]
+
+    def _encode(self, observations: Mapping[str, jax.Array]) -> jax.Array:
         vector = scale(observations["blstats"]).astype(self.dtype)
         message = sketch(observations["message"], self.SKETCH).astype(self.dtype)
-        crop = observations["crop"]
-        if self.for_cpu:  # what lies between the layers then stays in the cache
-            pieces = jax.lax.map(jax.checkpoint(self._look), in_pieces(crop))
-            seen = pieces.reshape(-1, pieces.shape[-1])[: len(crop)]
-        else:
-            seen = self._look(crop)
-        return jnp.concatenate([seen, self.vector(vector), self.message(message)], -1)
+        return jnp.concatenate([self._look(observations["crop"]), self.vector(vector), self.message(message)], -1)
 
     def _look(self, crop: jax.Array) -> jax.Array:
         crop = crop.astype(jnp.int32)

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from motif_jax.networks.tiles import COLORS, PALETTE, TILE, tile_atlas
+from motif_jax.networks.tiles import CELLS, COLORS, PALETTE, TILE, tile_atlas
 
 SIDE, STRIDE = 8, 4
 PLACES = 16  # along an axis. There is a 17th, which no place of the second convolution reads.
@@ -79,7 +79,7 @@ def tile_table(kernel: jax.Array) -> jax.Array:
 
 
 def plane_rows(crop: jax.Array) -> jax.Array:
-    """Rows of `plane_table` whose sum is the convolution. [N, 2, 12, 12] uint8 -> [12, N, 16, 16] int32"""
+    """Rows of `plane_table` whose sum is the convolution. [N, 2, 12, 12] uint8 -> [12, N, 8, 8, 2, 2] int32"""
     made = inks()
     glyph, color = jnp.asarray(made.glyph)[crop[:, 0]], crop[:, 1] % COLORS
     rows = []
@@ -91,23 +91,27 @@ def plane_rows(crop: jax.Array) -> jax.Array:
 
 
 def tile_rows(crop: jax.Array) -> jax.Array:
-    """Rows of `tile_table` whose sum is the convolution. [N, 2, 12, 12] uint8 -> [4, N, 16, 16] int32"""
+    """Rows of `tile_table` whose sum is the convolution. [N, 2, 12, 12] uint8 -> [4, N, 8, 8, 2, 2] int32"""
     return _rows(jnp.asarray(inks().glyph)[crop[:, 0]] * COLORS + crop[:, 1] % COLORS)
 
 
 def look_up(table: jax.Array, rows: jax.Array) -> jax.Array:
-    """Sums of rows of a table. [R, outputs] and [K, N, 16, 16] -> [N, 16, 16, outputs]"""
+    """Sums of rows of a table. [R, outputs] and [K, N, ...] -> [N, ..., outputs]"""
     return sum((table[row] for row in rows[1:]), table[rows[0]])
 
 
 def _rows(cells: jax.Array) -> jax.Array:
-    """Kinds of the cells [N, 12, 12] -> rows of a table of [kinds * PARTS, outputs], [4, N, 16, 16]"""
+    """Kinds of the cells [N, 12, 12] -> rows of a table of [kinds * PARTS, outputs], [4, N, 8, 8, 2, 2]
+
+    The places are in blocks of 2 x 2, as the next convolution wants them.
+    """
     start = STRIDE * np.arange(PLACES)
-    phase, first = start % TILE // 2, start // TILE
+    phase, tile = start % TILE // 2, start // TILE
     rows = []
     for down in (0, 1):
         for across in (0, 1):
-            seen = cells[:, first + down][:, :, first + across]
+            cell = (tile + down)[:, None] * CELLS + tile + across  # [16, 16]
             part = (2 * phase + down)[:, None] * (2 * PHASES) + 2 * phase + across  # [16, 16]
-            rows.append(seen * PARTS + part)
+            cell, part = (x.reshape(8, 2, 8, 2).swapaxes(1, 2) for x in (cell, part))
+            rows.append(cells.reshape(len(cells), -1)[:, cell] * PARTS + part)
     return jnp.stack(rows).astype(jnp.int32)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import collections
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from motif_jax.actors.handoff import Batch
 from motif_jax.actors.pool import ActorPool
 from motif_jax.files import write_lines
-from motif_jax.metrics import resident_mib
+from motif_jax.metrics import Progress, Writers, resident_mib
 from motif_jax.stages.policy_acting import Source
-from motif_jax.stages.policy_setup import Placed
+from motif_jax.stages.policy_setup import Pay, Placed
 from motif_jax.structs import EndStatus, EpisodeInfo
 
 RECENT = 100  # episodes that the progress line is about
@@ -73,6 +75,11 @@ class Record:
         self._depths.append(self._source.depth)
         self._paid.append(batch.arrays.paid_share)
 
+    @property
+    def updates(self) -> int:
+        """Told of since the last row."""
+        return len(self._updates)
+
     def update(self, metrics: dict[str, float]) -> None:
         """The learner told of one update."""
         self._updates.append(metrics)
@@ -100,6 +107,51 @@ class Record:
         found = {name: (spent - self._timers_before.get(name, 0.0)) / seconds for name, spent in now.items()}
         self._timers_before = dict(now)
         return {name: round(share, 4) for name, share in found.items()}
+
+
+class Log:
+    """The progress line, and a row of figures now and then; use as a context manager."""
+
+    def __init__(self, config: ConfigDict, folder: Path, done: dict[str, Any], record: Record, pay: Pay | None):
+        """Goes on with the rows that are there."""
+        section = config.policy
+        self._record, self._pay, self._every_s = record, pay, section.log_every_s
+        self._writers = Writers(folder, section.tensorboard, section.wandb, config.to_dict())
+        self._bar = Progress("train_policy", section.train_for_env_steps, "steps", done["env_steps"])
+        self._written, self._steps = time.monotonic(), done["env_steps"]
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writers.close()
+        self._bar.close()
+
+    def tell(self, done: dict[str, Any]) -> None:
+        """After an update."""
+        if time.monotonic() - self._written > self._every_s and self._record.updates:
+            self._write(done)
+        notes = {}
+        if self._record.recent:
+            recent = summarise(list(self._record.recent))
+            notes = {"return": f"{recent['return']:.2f}", "depth": f"{recent['max_depth']:.1f}"}
+            notes |= {"learnt": f"{recent['intrinsic_return']:.2f}"} if self._pay else {}
+        self._bar.update(done["env_steps"], **notes)
+
+    def last(self, done: dict[str, Any]) -> None:
+        """At the end, what was not written yet."""
+        if self._record.updates:
+            self._write(done)
+
+    def _write(self, done: dict[str, Any]) -> None:
+        now = time.monotonic()
+        seconds = max(now - self._written, 1e-9)
+        row = {"seconds": round(done["seconds"], 2), "updates": done["updates"]}
+        row |= {"steps_per_s": round((done["env_steps"] - self._steps) / seconds, 1)}
+        if self._pay and self._pay.table:
+            row |= {"reward/messages": len(self._pay.table), "reward/new_messages": self._pay.table.misses}
+        self._writers.write(done["env_steps"], row | self._record.row(seconds))
+        self._written, self._steps = now, done["env_steps"]
 
 
 def summarise(ended: list[tuple[EpisodeInfo, float]]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 from motif_jax.api import Reward, find_checkpoints, leaves_by_path, load_reward, rebuild
 from motif_jax.checkpoint import reading
 from motif_jax.envs.observations import scale_blstats
-from motif_jax.learner.update import Rewards, Rollouts, Settings
+from motif_jax.learner.update import Rewards, Rollouts
 from motif_jax.networks.policy import PolicyNetwork
 from motif_jax.parallel import shard
 from motif_jax.rewards.intrinsic import Mix, extrinsic_reward, intrinsic_reward
@@ -202,11 +202,3 @@ def make_place(model: Model, pay: Pay | None, mesh: Mesh) -> Callable[[Arrays], 
         )
 
     return place
-
-
-def learner_settings(config: ConfigDict) -> Settings:
-    """The learner's part of the config."""
-    section = config.policy
-    updates = section.train_for_env_steps // section.batch_size
-    given = {name: section[name] for name in Settings._fields if name in section}
-    return Settings(**given, total_updates=max(updates, 1))

