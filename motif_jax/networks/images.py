@@ -8,6 +8,7 @@ layer up again instead of keeping it.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +22,7 @@ from motif_jax.networks import tables
 from motif_jax.networks.tiles import render
 
 WHITE = 255
-FRAMES = 32  # that go through the convolutions at once on a CPU; with twice as many the gradients take 1.4x as long
+FRAMES = 32  # that go through the convolutions at once on a CPU: 16 to 64 take the same time, many more take longer
 MANY = 1024  # frames for which adding up the table of tiles is worth it
 
 Weights = list[tuple[jax.Array, jax.Array]]  # kernels [side, side, inputs, outputs] and biases [outputs]
@@ -112,9 +113,9 @@ def _backward(saved: Any, gradient: jax.Array) -> tuple[Weights, None]:
         crop, y2, y3, g3 = inputs
         rows = find_rows(crop)
         y1 = _first(table, first[1], rows)
-        _, pull = jax.vjp(lambda *args: _product(*args, STRIDES[2]), y2, *third)
+        _, pull = jax.vjp(functools.partial(_product, stride=STRIDES[2]), y2, *third)
         g2, *of_third = pull(g3 * _slope(y3))
-        _, pull = jax.vjp(lambda *args: _product(*args, 1), y1, *second)
+        _, pull = jax.vjp(functools.partial(_product, stride=1), y1, *second)
         g1, *of_second = pull(g2 * _slope(y2))
         g1 = (g1 * _slope(y1)).astype(jnp.float32).reshape(*rows.shape[1:], -1)
         # In one go: of two in a row XLA would do the second on a copy of the whole table.
@@ -141,8 +142,8 @@ def _way(count: int) -> tuple[Callable[[jax.Array], jax.Array], Callable[[jax.Ar
 
 
 def _first(table: jax.Array, bias: jax.Array, rows: jax.Array) -> jax.Array:
-    y = elu(tables.look_up(table, rows).astype(bias.dtype) + bias)  # [N, 8, 8, 2, 2, 32]
-    return y.reshape(*y.shape[:3], -1)
+    y = elu(tables.look_up(table, rows).astype(bias.dtype) + bias)  # [N, 256, 32]
+    return y.reshape(len(y), 8, 8, -1)
 
 
 def _in_blocks(weights: Weights) -> Weights:
@@ -157,6 +158,7 @@ def _product(x: jax.Array, kernel: jax.Array, bias: jax.Array, stride: int) -> j
     """A convolution as a matrix product, for which XLA has all cores at work on a CPU. -> [N, S', S', outputs]"""
     side, _, inputs, outputs = kernel.shape
     reach = x.shape[1] - side + 1
+    x = jax.lax.optimization_barrier(x)  # or XLA would compute what x is made of again for each of its slices
     seen = [x[:, i : i + reach : stride, j : j + reach : stride] for i in range(side) for j in range(side)]
     return jnp.concatenate(seen, -1) @ kernel.reshape(side * side * inputs, outputs) + bias
 

@@ -19,7 +19,6 @@ COLORS = 32  # from 16 on reversed
 BLSTATS = 27
 LIMIT = 5.0  # of a scaled number of the bottom line
 MOST_TEXT = 80  # characters of a message that the small network reads: a line of the terminal
-BITS = 32
 
 
 # The published factors, as in envs/observations.py, which this room does not import. What has none is hidden.
@@ -77,9 +76,8 @@ class SmallEncoder(nnx.Module):
     READS = ("crop", "blstats", "message")
     FEATURES = 128 + 32 + 32
     EMBEDDING = 16
-    BLOCK = 64  # features of 2 x 2 cells
-    AROUND = 32  # features of 3 x 3 blocks
-    SKETCH = 128
+    BLOCK = 32  # features of 2 x 2 cells
+    PLACES = 256  # in which pieces of the message are counted
 
     def __init__(self, *, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
         """Computes in `dtype`; `for_cpu` takes a few frames at a time."""
@@ -87,10 +85,9 @@ class SmallEncoder(nnx.Module):
         self.characters = nnx.Param(jax.random.normal(rngs.params(), (CHARACTERS, size)))
         self.colors = nnx.Param(jax.random.normal(rngs.params(), (COLORS, size)))
         self.block = Layers(4 * size, self.BLOCK, dtype=dtype, rngs=rngs)
-        self.around = Layers(9 * self.BLOCK, self.AROUND, dtype=dtype, rngs=rngs)
-        self.crop = Layers(16 * self.AROUND, 128, dtype=dtype, rngs=rngs)
+        self.crop = Layers(36 * self.BLOCK, 128, dtype=dtype, rngs=rngs)
         self.vector = Layers(BLSTATS, 64, 32, dtype=dtype, rngs=rngs)
-        self.message = Layers(self.SKETCH, 64, 32, dtype=dtype, rngs=rngs)
+        self.message = Layers(self.PLACES, 64, 32, dtype=dtype, rngs=rngs)
         self.dtype, self.for_cpu = dtype, for_cpu
 
     def __call__(self, observations: Mapping[str, jax.Array]) -> jax.Array:
@@ -103,7 +100,7 @@ class SmallEncoder(nnx.Module):
 
     def _encode(self, observations: Mapping[str, jax.Array]) -> jax.Array:
         vector = scale(observations["blstats"]).astype(self.dtype)
-        message = sketch(observations["message"], self.SKETCH).astype(self.dtype)
+        message = trigrams(observations["message"], self.PLACES).astype(self.dtype)
         return jnp.concatenate([self._look(observations["crop"]), self.vector(vector), self.message(message)], -1)
 
     def _look(self, crop: jax.Array) -> jax.Array:
@@ -111,30 +108,26 @@ class SmallEncoder(nnx.Module):
         cells = self.characters[...][crop[:, 0]] + self.colors[...][crop[:, 1]]  # [N, 12, 12, 16]
         count = len(cells)
         blocks = cells.astype(self.dtype).reshape(count, 6, 2, 6, 2, -1).swapaxes(2, 3).reshape(count, 6, 6, -1)
-        blocks = self.block(blocks)  # [N, 6, 6, 64]
-        around = [blocks[:, i : i + 4, j : j + 4] for i in range(3) for j in range(3)]
-        return self.crop(self.around(jnp.concatenate(around, -1)).reshape(count, -1))
+        # The hero is always at the same place of the crop, so each block can have weights of its own.
+        return self.crop(self.block(blocks).reshape(count, -1))
 
 
-def sketch(message: jax.Array, size: int) -> jax.Array:
-    """What stands in a message, as a vector that is alike for messages that share words.
+def trigrams(message: jax.Array, size: int) -> jax.Array:
+    """What stands in a message, wherever it stands: every three characters in a row counted, in few places.
 
-    Every three characters in a row get a random vector of signs, the same wherever they stand; the sketch is their sum.
-    That costs a few integer operations per character, and there is nothing in it to be learnt.
+    A hash of the three says which place counts them, and with which sign, so that what falls together by chance cancels
+    on average. A layer on top of it learns what the pieces mean.
 
     Args:
       message: [N, 256] uint8, zero after the text.
-      size: a multiple of 32.
+      size: a power of two.
 
     Returns:
       [N, size] float32
     """
     text = message[:, : MOST_TEXT + 2].astype(jnp.uint32)
-    trigrams = text[:, :-2] | text[:, 1:-1] << 8 | text[:, 2:] << 16  # [N, 80]
-    seeds = jnp.arange(1, size // BITS + 1, dtype=jnp.uint32) * jnp.uint32(0x9E3779B9)
-    hashed = trigrams[:, :, None] * jnp.uint32(0x85EBCA6B) + seeds  # [N, 80, size / 32]
-    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
-        hashed = (hashed ^ hashed >> shift) * jnp.uint32(factor)
-    bits = (hashed ^ hashed >> 16)[..., None] >> jnp.arange(BITS, dtype=jnp.uint32) & 1  # [N, 80, size / 32, 32]
-    signs = jnp.where(trigrams[:, :, None, None] == 0, 0, 2 * bits.astype(jnp.int32) - 1)
-    return signs.sum(1).reshape(len(text), size) / jnp.sqrt(jnp.float32(MOST_TEXT))
+    pieces = text[:, :-2] | text[:, 1:-1] << 8 | text[:, 2:] << 16  # [N, 80]
+    hashed = pieces * jnp.uint32(0x9E3779B1)  # of a product, the upper bits depend on all of the number
+    place, sign = hashed >> (33 - size.bit_length()), 1 - 2 * (hashed >> (32 - size.bit_length()) & 1).astype(jnp.int32)
+    counted = jnp.where(pieces == 0, 0, sign).astype(jnp.float32)
+    return jnp.zeros((len(text), size)).at[jnp.arange(len(text))[:, None], place].add(counted)

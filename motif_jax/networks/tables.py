@@ -79,7 +79,7 @@ def tile_table(kernel: jax.Array) -> jax.Array:
 
 
 def plane_rows(crop: jax.Array) -> jax.Array:
-    """Rows of `plane_table` whose sum is the convolution. [N, 2, 12, 12] uint8 -> [12, N, 8, 8, 2, 2] int32"""
+    """Rows of `plane_table` whose sum is the convolution. [N, 2, 12, 12] uint8 -> [12, N, 256] int32"""
     made = inks()
     glyph, color = jnp.asarray(made.glyph)[crop[:, 0]], crop[:, 1] % COLORS
     rows = []
@@ -91,7 +91,7 @@ def plane_rows(crop: jax.Array) -> jax.Array:
 
 
 def tile_rows(crop: jax.Array) -> jax.Array:
-    """Rows of `tile_table` whose sum is the convolution. [N, 2, 12, 12] uint8 -> [4, N, 8, 8, 2, 2] int32"""
+    """Rows of `tile_table` whose sum is the convolution. [N, 2, 12, 12] uint8 -> [4, N, 256] int32"""
     return _rows(jnp.asarray(inks().glyph)[crop[:, 0]] * COLORS + crop[:, 1] % COLORS)
 
 
@@ -101,7 +101,7 @@ def look_up(table: jax.Array, rows: jax.Array) -> jax.Array:
 
 
 def _rows(cells: jax.Array) -> jax.Array:
-    """Kinds of the cells [N, 12, 12] -> rows of a table of [kinds * PARTS, outputs], [4, N, 8, 8, 2, 2]
+    """Kinds of the cells [N, 12, 12] -> rows of a table of [kinds * PARTS, outputs], [4, N, 256]
 
     The places are in blocks of 2 x 2, as the next convolution wants them.
     """
@@ -112,6 +112,6 @@ def _rows(cells: jax.Array) -> jax.Array:
         for across in (0, 1):
             cell = (tile + down)[:, None] * CELLS + tile + across  # [16, 16]
             part = (2 * phase + down)[:, None] * (2 * PHASES) + 2 * phase + across  # [16, 16]
-            cell, part = (x.reshape(8, 2, 8, 2).swapaxes(1, 2) for x in (cell, part))
+            cell, part = (x.reshape(8, 2, 8, 2).swapaxes(1, 2).reshape(-1) for x in (cell, part))
             rows.append(cells.reshape(len(cells), -1)[:, cell] * PARTS + part)
     return jnp.stack(rows).astype(jnp.int32)

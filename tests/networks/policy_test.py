@@ -13,7 +13,7 @@ from motif_jax.networks import images, tables
 from motif_jax.networks.core import Core
 from motif_jax.networks.images import convolve, convolve_looked_up
 from motif_jax.networks.policy import PRESETS, PolicyNetwork
-from motif_jax.networks.presets import SCALES, scale, sketch
+from motif_jax.networks.presets import SCALES, scale, trigrams
 from motif_jax.networks.tiles import render
 from motif_jax.structs import UserError
 
@@ -54,10 +54,10 @@ def test_the_published_network_has_the_published_number_of_parameters():
 def test_the_small_network_is_small():
     network = nnx.eval_shape(lambda: PolicyNetwork("small", ACTIONS, rngs=nnx.Rngs(0)))
     embeddings = 256 * 16 + 32 * 16
-    crop = (64 * 64 + 64) + (9 * 64 * 32 + 32) + (16 * 32 * 128 + 128)
-    vector, message = (27 * 64 + 64) + (64 * 32 + 32), (128 * 64 + 64) + (64 * 32 + 32)
+    crop = (64 * 32 + 32) + (36 * 32 * 128 + 128)
+    vector, message = (27 * 64 + 64) + (64 * 32 + 32), (256 * 64 + 64) + (64 * 32 + 32)
     core, heads = (192 + 128 + 2) * 3 * 128, 129 * (ACTIONS + 1)
-    assert count(network) == embeddings + crop + vector + message + core + heads == 233_848
+    assert count(network) == embeddings + crop + vector + message + core + heads == 303_416
     assert network.core_size == 128
 
 
@@ -118,7 +118,9 @@ def test_a_place_of_the_first_convolution_is_a_sum_of_rows():
     # Place (5, 9) starts at pixel (20, 36): two pixels into the fourth tile down, at the start of the seventh across.
     expected = np.einsum("nhwc,hwco->no", picture[:, 20:28, 36:44], kernel)
     for table, rows in ((tables.plane_table, tables.plane_rows), (tables.tile_table, tables.tile_rows)):
-        found = jax.jit(lambda kernel, table=table, rows=rows: tables.look_up(table(kernel), rows(crop))[:, 2, 4, 1, 1])
+        found = jax.jit(
+            lambda kernel, table=table, rows=rows: tables.look_up(table(kernel), rows(crop))[:, (2 * 8 + 4) * 4 + 3]
+        )  # blocks of 2 x 2
         np.testing.assert_allclose(found(kernel), expected, atol=1e-4)
 
 
@@ -241,12 +243,12 @@ def test_the_small_network_in_pieces_is_the_same():
 
 
 @pytest.mark.quick
-def test_messages_that_share_words_have_similar_sketches():
+def test_messages_that_share_words_are_counted_alike():
     texts = ["You see here 2 daggers.", "You see here 3 daggers.", "The newt bites!", "", "You see here 2 daggers."]
     rows = np.array([list(text.encode().ljust(256, b"\0")) for text in texts], np.uint8)
-    sketches = np.asarray(sketch(rows, 128))
-    lengths = np.linalg.norm(sketches, axis=1)
-    similar = sketches @ sketches.T / np.maximum(np.outer(lengths, lengths), 1e-9)
+    counted = np.asarray(trigrams(rows, 256))
+    lengths = np.linalg.norm(counted, axis=1)
+    similar = counted @ counted.T / np.maximum(np.outer(lengths, lengths), 1e-9)
     assert similar[0, 1] > 0.7 > 0.4 > abs(similar[0, 2])
-    assert not sketches[3].any()
-    np.testing.assert_array_equal(sketches[0], sketches[4])
+    assert not counted[3].any()
+    np.testing.assert_array_equal(counted[0], counted[4])
