@@ -29,7 +29,7 @@ def get_config(argument: str = "score") -> ConfigDict:
 
     config = ConfigDict()
     config.seed = 777
-    config.stages = ("collect", "annotate", "train_reward")  # what runs without --stage, in this order
+    config.stages = ("collect", "annotate", "train_reward", "train_policy")  # what runs without --stage, in this order
 
     # ---- the game, in every stage
     config.env = ConfigDict()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -23,7 +22,6 @@ from motif_jax.networks.tiles import render
 
 WHITE = 255
 FRAMES = 32  # that go through the convolutions at once on a CPU: 16 to 64 take the same time, many more take longer
-MANY = 1024  # frames for which adding up the table of tiles is worth it
 
 Weights = list[tuple[jax.Array, jax.Array]]  # kernels [side, side, inputs, outputs] and biases [outputs]
 
@@ -90,12 +88,11 @@ def convolve_looked_up(weights: Weights, crop: jax.Array) -> jax.Array:
 
 def _forward(weights: Weights, crop: jax.Array) -> tuple[jax.Array, Any]:
     first, second, third = _in_blocks(weights)
-    make_table, find_rows = _way(len(crop))
     with jax.named_scope("render"):
-        table = make_table(weights[0][0])
+        table = tables.tile_table(weights[0][0])
 
     def chunk(crop: jax.Array) -> tuple[jax.Array, jax.Array]:
-        y1 = _first(table, first[1], find_rows(crop))
+        y1 = _first(table, first[1], tables.tile_rows(crop))
         y2 = elu(_product(y1, *second, 1))
         return y2, elu(_product(y2, *third, STRIDES[2]))
 
@@ -107,11 +104,10 @@ def _forward(weights: Weights, crop: jax.Array) -> tuple[jax.Array, Any]:
 def _backward(saved: Any, gradient: jax.Array) -> tuple[Weights, None]:
     weights, crop, table, y2, y3 = saved
     first, second, third = _in_blocks(weights)
-    make_table, find_rows = _way(len(crop))
 
     def chunk(sums: Any, inputs: tuple[jax.Array, ...]) -> tuple[Any, None]:
         crop, y2, y3, g3 = inputs
-        rows = find_rows(crop)
+        rows = tables.tile_rows(crop)
         y1 = _first(table, first[1], rows)
         _, pull = jax.vjp(functools.partial(_product, stride=STRIDES[2]), y2, *third)
         g2, *of_third = pull(g3 * _slope(y3))
@@ -126,19 +122,12 @@ def _backward(saved: Any, gradient: jax.Array) -> tuple[Weights, None]:
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), (table, first[1], *second, *third))
     sums, _ = jax.lax.scan(chunk, zeros, (in_pieces(crop), y2, y3, in_pieces(gradient)))
     of_table, of_bias, *rest = (x.astype(gradient.dtype) for x in sums)
-    (of_kernel,) = jax.linear_transpose(make_table, weights[0][0])(of_table.astype(jnp.float32))
+    (of_kernel,) = jax.linear_transpose(tables.tile_table, weights[0][0])(of_table.astype(jnp.float32))
     in_blocks = [(of_kernel, of_bias), (rest[0], rest[1]), (rest[2], rest[3])]
     return jax.linear_transpose(_in_blocks, weights)(in_blocks)[0], None
 
 
 convolve_looked_up.defvjp(_forward, _backward)
-
-
-def _way(count: int) -> tuple[Callable[[jax.Array], jax.Array], Callable[[jax.Array], jax.Array]]:
-    """Which table is the faster one for so many frames."""
-    if count >= MANY:
-        return tables.tile_table, tables.tile_rows
-    return tables.plane_table, tables.plane_rows
 
 
 def _first(table: jax.Array, bias: jax.Array, rows: jax.Array) -> jax.Array:

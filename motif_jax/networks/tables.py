@@ -6,8 +6,9 @@ the phases and on which of the four it is, and on nothing else in the picture. T
 [contributions, outputs], are one small matrix product; then a place is a sum of four of their rows.
 
 A tile is one glyph in one colour, and each of its red, green and blue planes is that glyph in one of three
-brightnesses or black. The table of planes is small, and a sum over it has 12 rows; the table of tiles is added up from
-it, which many pictures repay. Both give what the convolution gives, up to the order of summation.
+brightnesses or black. So the product is one of planes, and the table of tiles is added up from it. (Looking up planes
+would spare that, but 12 rows for each place take longer.) The result is that of the convolution, up to the order of
+summation.
 """
 
 from __future__ import annotations
@@ -76,18 +77,6 @@ def tile_table(kernel: jax.Array) -> jax.Array:
         for color in range(COLORS)
     ]
     return jnp.stack(tiles, 1).reshape(-1, outputs)
-
-
-def plane_rows(crop: jax.Array) -> jax.Array:
-    """Rows of `plane_table` whose sum is the convolution. [N, 2, 12, 12] uint8 -> [12, N, 256] int32"""
-    made = inks()
-    glyph, color = jnp.asarray(made.glyph)[crop[:, 0]], crop[:, 1] % COLORS
-    rows = []
-    for i in range(RGB):
-        shown = jnp.where(jnp.asarray(made.present)[color, i], glyph, 0)  # glyph 0 is blank
-        plane = shown * made.planes.shape[1] + jnp.asarray(made.brightness)[color, i]
-        rows.append(_rows(plane * RGB + i))
-    return jnp.concatenate(rows)
 
 
 def tile_rows(crop: jax.Array) -> jax.Array:

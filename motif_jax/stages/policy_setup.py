@@ -40,11 +40,14 @@ class Model(NamedTuple):
     num_actions: int
 
 
-def make_model(options: Mapping[str, Any], seed: int) -> Model:
-    """The network that `options` (network, num_actions, dtype) describe."""
-    network = PolicyNetwork(
-        options["network"], options["num_actions"], dtype=jnp.dtype(options["dtype"]), rngs=nnx.Rngs(seed)
-    )
+def make_model(options: Mapping[str, Any], seed: int | None) -> Model:
+    """The network that `options` (network, num_actions, dtype) describe; without a seed, its parameters are shapes."""
+
+    def make() -> PolicyNetwork:
+        dtype, rngs = jnp.dtype(options["dtype"]), nnx.Rngs(seed or 0)
+        return PolicyNetwork(options["network"], options["num_actions"], dtype=dtype, rngs=rngs)
+
+    network = nnx.eval_shape(make) if seed is None else make()
     graph, params, *rest = nnx.split(network, nnx.Param, ...)
 
     def step(params: Any, *inputs: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -68,7 +71,7 @@ def read_policy(path: str | Path, which: str = "last") -> tuple[Model, dict[str,
         _, whole, facts = checkpoints.readable(which)
     if "learner" not in whole:
         raise UserError(f"the checkpoints in {str(directory)!r} are not of a policy")
-    model = make_model(facts["model"], 0)
+    model = make_model(facts["model"], None)
     params = rebuild(model.params, leaves_by_path(whole["learner"]["params"]), directory)
     reward = None
     if "reward" in whole:

@@ -90,9 +90,7 @@ def test_convolutions_give_17_7_and_3_places():
 
 
 @pytest.mark.parametrize("frames", [5, 70])  # one piece; three, of which the last is filled up
-@pytest.mark.parametrize("many", [1, 1000])  # the table of tiles; that of planes
-def test_looking_up_in_pieces_gives_the_plain_convolutions_and_their_gradients(frames, many, monkeypatch):
-    monkeypatch.setattr(images, "MANY", many)
+def test_looking_up_in_pieces_gives_the_plain_convolutions_and_their_gradients(frames):
     encoder = published().encoder.image
     weights = [(a[...], b[...]) for a, b in zip(encoder.kernels, encoder.biases, strict=True)]
     crop = observations(frames)["crop"]
@@ -117,11 +115,8 @@ def test_a_place_of_the_first_convolution_is_a_sum_of_rows():
     picture = np.asarray(render(crop)) / 255
     # Place (5, 9) starts at pixel (20, 36): two pixels into the fourth tile down, at the start of the seventh across.
     expected = np.einsum("nhwc,hwco->no", picture[:, 20:28, 36:44], kernel)
-    for table, rows in ((tables.plane_table, tables.plane_rows), (tables.tile_table, tables.tile_rows)):
-        found = jax.jit(
-            lambda kernel, table=table, rows=rows: tables.look_up(table(kernel), rows(crop))[:, (2 * 8 + 4) * 4 + 3]
-        )  # blocks of 2 x 2
-        np.testing.assert_allclose(found(kernel), expected, atol=1e-4)
+    found = jax.jit(lambda kernel: tables.look_up(tables.tile_table(kernel), tables.tile_rows(crop)))(kernel)
+    np.testing.assert_allclose(found[:, (2 * 8 + 4) * 4 + 3], expected, atol=1e-4)  # in blocks of 2 x 2
 
 
 def test_equal_to_pytorchs_layers():

@@ -95,7 +95,9 @@ def test_the_mix_is_what_config_and_reward_say():
     assert make_mix(config, None).intrinsic == 0
     assert make_mix(get_config(argument="oracle"), None).extrinsic == 10
 
-    rollouts = SimpleNamespace(reward=jnp.array([[50.0]]), moments={"z": jnp.array([[2.0]]), "counts": jnp.array([[2]])})
+    rollouts = SimpleNamespace(
+        reward=jnp.array([[50.0]]), moments={"z": jnp.array([[2.0]]), "counts": jnp.array([[2]])}
+    )
     rewards = make_shape_rewards(mix)(None, rollouts)
     assert float(rewards.extrinsic[0, 0]) == pytest.approx(0.1 * 0.1 * 50)
     assert float(rewards.intrinsic[0, 0]) == pytest.approx(0.1 * 2 / 8)

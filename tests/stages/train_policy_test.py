@@ -1,8 +1,8 @@
 """Training of a policy: it learns, it can be stopped and killed, and what it is paid is what the reward says."""
 
-import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,9 +13,11 @@ import jax
 import numpy as np
 import pytest
 from conftest import ROOT, children, get_config, worker_processes
+from small_dataset import EVENTS, random_pairs, write_dataset
 
+from motif_jax import load_reward
 from motif_jax.checkpoint import reading
-from motif_jax.stages import train_policy
+from motif_jax.stages import annotate, train_policy, train_reward
 from motif_jax.stages.policy_setup import read_policy
 from motif_jax.structs import Stopped, UserError
 
@@ -88,10 +90,11 @@ def test_both_algorithms_solve_the_toy_world(tmp_path, algorithm):
     rows = run(tmp_path, algorithm=algorithm, **LEARNING)
     summary = json.loads((tmp_path / "policy/summary.json").read_text())
     # Perfect play ends with 0.975 on average, random play with about -0.1.
-    assert rows[0]["episode/return"] < 0.5
+    played = [row for row in rows if row["episode/count"]]
+    assert played[0]["episode/return"] < 0.5
     assert summary["recent_episodes"]["return"] > 0.95
     assert summary["recent_episodes"]["success"] > 0.98
-    assert rows[-1]["train/entropy"] < rows[0]["train/entropy"] if rows[0]["train/entropy"] else True
+    assert rows[-1]["train/entropy"] < rows[0]["train/entropy"]
     assert rows[-1]["train/lag_max"] <= 8  # bounded by the slots and the queue
     assert children() == before
 
@@ -136,7 +139,9 @@ def test_a_longer_run_goes_on_where_the_shorter_one_ended(whole, tmp_path):
     step, learner, facts = arrays(tmp_path)
     assert (step, int(learner["version"])) == (1280, 20)
     assert facts["progress"]["updates"] == 20
-    assert [row["env_steps"] for row in rows] == [640, 1280]
+    steps = [row["env_steps"] for row in rows]
+    assert steps == sorted(set(steps))
+    assert {640, 1280} <= set(steps)
     assert facts["progress"]["next_episode"] > arrays(whole)[2]["progress"]["next_episode"] + 7
 
 
@@ -158,6 +163,31 @@ def test_training_begins_with_the_parameters_of_another_run(whole, tmp_path):
     assert int(begun["version"]) == 1
     with pytest.raises(UserError, match=r"is of another architecture: .* \(--config.policy.init_from\)"):
         run(tmp_path / "reference", init_from=str(whole), network="reference")
+
+
+def test_the_learnt_reward_is_paid_and_kept_in_the_checkpoint(tmp_path):
+    write_dataset(tmp_path / "dataset", random_pairs(300))
+    config = get_config("quickstart.py")
+    config.reward.update(batch_size=64, learning_rate=1e-3, num_epochs=1, message="lt_cnn_small")
+    annotate.run(config, tmp_path)
+    train_reward.run(config, tmp_path)
+    rows = run(tmp_path, intrinsic_coefficient=0.1, threshold_quantile=-1.0)
+    assert rows[-1]["episode/intrinsic_return"] != 0
+    assert rows[-1]["train/intrinsic_reward"] != 0
+    assert rows[-1]["reward/paid_share"] > 0.9
+    assert rows[-1]["reward/messages"] >= 3  # nothing, the wall, the stairs
+    _, facts, kept = read_policy(tmp_path)
+    reward = load_reward(tmp_path)
+    assert np.array_equal(kept(EVENTS).raw, reward(EVENTS).raw)
+    assert np.allclose(kept(EVENTS).normalised, reward(EVENTS).normalised)
+    assert facts["reward"]["mix"]["intrinsic"] == 0.1
+
+    run(tmp_path, intrinsic_coefficient=0.1, threshold_quantile=-1.0, train_for_env_steps=704)
+    shutil.rmtree(tmp_path / "reward")
+    config.reward.learning_rate = 2e-3
+    train_reward.run(config, tmp_path)
+    with pytest.raises(UserError, match="the learnt reward has changed since this policy's training began"):
+        run(tmp_path, intrinsic_coefficient=0.1, threshold_quantile=-1.0, train_for_env_steps=768)
 
 
 # ---- stopped and killed
@@ -291,5 +321,3 @@ def test_a_trace_names_the_update_and_its_parts(tmp_path):
     content = planes[0].read_bytes()
     for name in (b"update", b"vtrace", b"encoder", b"core", b"loss", b"optimizer"):
         assert name in content, name
-    with contextlib.suppress(UserError):
-        assert len(rows_of(tmp_path)) >= 1
