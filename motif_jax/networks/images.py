@@ -54,14 +54,28 @@ class ImageEncoder(nnx.Module):
             self.biases.append(fan_in_uniform(rngs, (outputs,), fan_in))
         self.kernel = fan_in_uniform(rngs, (self.FLAT, self.FEATURES), self.FLAT)
         self.bias = fan_in_uniform(rngs, (self.FEATURES,), self.FLAT)
-        self.convolve = convolve_looked_up if for_cpu else convolve
-        self.dtype = dtype
+        self.for_cpu, self.dtype = for_cpu, dtype
 
-    def __call__(self, crop: jax.Array) -> jax.Array:
-        """Characters and colours [N, 2, 12, 12] uint8 -> [N, 512]"""
+    def table(self) -> jax.Array | None:
+        """What the CPU's way looks up; it depends on nothing but the parameters."""
+        return tables.tile_table(self.kernels[0][...].astype(self.dtype)) if self.for_cpu else None
+
+    def __call__(self, crop: jax.Array, table: jax.Array | None = None) -> jax.Array:
+        """Encodes pictures.
+
+        Args:
+          crop: characters and colours. [N, 2, 12, 12] uint8
+          table: where it is at hand, it is not made again; for what is not differentiated.
+
+        Returns:
+          [N, 512]
+        """
         pairs = zip(self.kernels, self.biases, strict=True)
         weights = [(kernel[...].astype(self.dtype), bias[...].astype(self.dtype)) for kernel, bias in pairs]
-        x = self.convolve(weights, crop)
+        if table is not None:
+            x = _forward(weights, crop, table)[0]
+        else:
+            x = convolve_looked_up(weights, crop) if self.for_cpu else convolve(weights, crop)
         x = x.transpose(0, 3, 1, 2).reshape(len(x), -1)  # channel by channel
         return elu(x @ self.kernel[...].astype(self.dtype) + self.bias[...].astype(self.dtype))
 
@@ -86,10 +100,10 @@ def convolve_looked_up(weights: Weights, crop: jax.Array) -> jax.Array:
     return _forward(weights, crop)[0]
 
 
-def _forward(weights: Weights, crop: jax.Array) -> tuple[jax.Array, Any]:
+def _forward(weights: Weights, crop: jax.Array, table: jax.Array | None = None) -> tuple[jax.Array, Any]:
     first, second, third = _in_blocks(weights)
     with jax.named_scope("render"):
-        table = tables.tile_table(weights[0][0])
+        table = tables.tile_table(weights[0][0]) if table is None else table
 
     def chunk(crop: jax.Array) -> tuple[jax.Array, jax.Array]:
         y1 = _first(table, first[1], tables.tile_rows(crop))

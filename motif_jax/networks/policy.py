@@ -7,7 +7,7 @@ Both presets are an encoder of the moment, a gated recurrent unit and two heads.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -66,8 +66,13 @@ class PolicyNetwork(nnx.Module):
         self.value = nnx.Linear(self.core_size, 1, kernel_init=nnx.initializers.orthogonal(), rngs=rngs)
         self.policy = nnx.Linear(self.core_size, num_actions, kernel_init=nnx.initializers.orthogonal(), rngs=rngs)
 
+    def prepare(self) -> Any:
+        """What `step` can be given, so that it need not compute it again as long as the parameters are the same."""
+        with jax.named_scope("encoder"):
+            return self.encoder.prepare()
+
     def step(
-        self, observations: Mapping[str, jax.Array], first: jax.Array, core: jax.Array
+        self, observations: Mapping[str, jax.Array], first: jax.Array, core: jax.Array, prepared: Any = None
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """One moment of each game.
 
@@ -75,11 +80,12 @@ class PolicyNetwork(nnx.Module):
           observations: those of `reads`. [B, ...]
           first: whether an episode begins here, with nothing to remember. [B] bool
           core: memory of the moment before. [B, core_size] float32
+          prepared: what `prepare` gave, if it was asked.
 
         Returns:
           Logits [B, A], values [B] and memory [B, core_size], float32.
         """
-        projected = self._project(observations)
+        projected = self._project(observations, prepared)
         with jax.named_scope("core"):
             core = self.core.step(projected, first, core)
         return *self._heads(core), core
@@ -104,9 +110,9 @@ class PolicyNetwork(nnx.Module):
             cores = self.core.unroll(projected, first, core)
         return self._heads(cores)
 
-    def _project(self, observations: Mapping[str, jax.Array]) -> jax.Array:
+    def _project(self, observations: Mapping[str, jax.Array], prepared: Any = None) -> jax.Array:
         with jax.named_scope("encoder"):
-            features = self.encoder(observations)
+            features = self.encoder(observations, prepared)
         with jax.named_scope("core"):
             return self.core.project(features)
 

@@ -62,11 +62,15 @@ class ReferenceEncoder(nnx.Module):
         self.message = Layers(MESSAGE, 128, 128, dtype=dtype, rngs=rngs)
         self.dtype = dtype
 
-    def __call__(self, observations: Mapping[str, jax.Array]) -> jax.Array:
+    def prepare(self) -> jax.Array | None:
+        """What can be computed before any observation is there."""
+        return self.image.table()
+
+    def __call__(self, observations: Mapping[str, jax.Array], prepared: jax.Array | None = None) -> jax.Array:
         """Observations [N, ...] -> [N, 795]"""
         vector = scale(observations["blstats"]).astype(self.dtype)
         message = (observations["message"].astype(jnp.float32) / BYTE).astype(self.dtype)
-        image = self.image(observations["crop"])
+        image = self.image(observations["crop"], prepared)
         return jnp.concatenate([image, self.vector(vector), vector, self.message(message)], -1)
 
 
@@ -90,7 +94,10 @@ class SmallEncoder(nnx.Module):
         self.message = Layers(self.PLACES, 64, 32, dtype=dtype, rngs=rngs)
         self.dtype, self.for_cpu = dtype, for_cpu
 
-    def __call__(self, observations: Mapping[str, jax.Array]) -> jax.Array:
+    def prepare(self) -> None:
+        """Nothing can be computed before the observations are there."""
+
+    def __call__(self, observations: Mapping[str, jax.Array], prepared: None = None) -> jax.Array:
         """Observations [N, ...] -> [N, 192]"""
         if not self.for_cpu:
             return self._encode(observations)

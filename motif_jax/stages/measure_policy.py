@@ -120,7 +120,7 @@ class Training:
                         continue
                     self._batch = batch
                     self._state, metrics = self._parts.update(self._state, None, batch.arrays.rollouts)
-                    player.swap(local_copy(self._state.params), number)
+                    player.swap(player.prepare(local_copy(self._state.params), number))
                     jax.block_until_ready(metrics)
                     number += 1
                     if number == WARMUP_BATCHES:
@@ -170,7 +170,7 @@ class Training:
     def flops(self) -> tuple[float, float]:
         """Operations per step of acting and of learning, as the compiler counts them."""
         observations, first = self._moment()
-        core = np.zeros((self.group_size, self._model.core_size), np.float32)
+        params, core = self._model.params, np.zeros((self.group_size, self._model.core_size), np.float32)
         rollout = {key: array[None] for key, array in observations.items()}, first[None], core  # one step: no loop
 
         def learn(params: Any, *inputs: Any) -> jax.Array:
@@ -178,8 +178,8 @@ class Training:
             return logits.sum() + values.sum()
 
         programs = (
-            jax.jit(self._model.step).lower(self._model.params, observations, first, core),
-            jax.jit(jax.grad(learn)).lower(self._model.params, *rollout),
+            jax.jit(self._model.step).lower(params, observations, first, core, jax.jit(self._model.prepare)(params)),
+            jax.jit(jax.grad(learn)).lower(params, *rollout),
         )
         acting, learning = ((program.compile().cost_analysis() or {}).get("flops", 0.0) for program in programs)
         return acting / self.group_size, learning / self.group_size

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,14 @@ from motif_jax.stages.policy_setup import Model
 from motif_jax.structs import ArraySpec
 
 EXACT = 8  # so many groups may ask together in any number; more are filled up to a power of two
+
+
+class Played(NamedTuple):
+    """A policy that is played."""
+
+    params: Any
+    prepared: Any  # what is computed of them once
+    version: int  # updates it has seen
 
 
 class PolicyPlayer:
@@ -45,7 +53,8 @@ class PolicyPlayer:
             "version": ArraySpec((), "int32"),
         }
         self.starts = {"core": ArraySpec((model.core_size,), "float32")}
-        self._played = (model.params, 0)
+        self._prepare = jax.jit(model.prepare)
+        self._played = self.prepare(model.params, 0)
         self._num_games, self._group_size = num_games, group_size
         self._cores = jnp.zeros((num_games + 1, model.core_size))  # the last row is for those who only fill up
         self._key, self._calls = jax.random.key(seed), 0
@@ -54,17 +63,21 @@ class PolicyPlayer:
     @property
     def version(self) -> int:
         """Which policy plays now."""
-        return self._played[1]
+        return self._played.version
 
-    def swap(self, params: Any, version: int) -> None:
+    def prepare(self, params: Any, version: int) -> Played:
+        """Parameters as `swap` wants them."""
+        return Played(params, self._prepare(params), version)
+
+    def swap(self, played: Played) -> None:
         """From the next call on, this is played. Any thread may; what is read together is replaced together."""
-        self._played = (params, version)
+        self._played = played
 
     def __call__(
         self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """See `inference.Policy`."""
-        params, version = self._played
+        params, prepared, version = self._played
         count = len(games)
         groups = count // self._group_size
         full = groups if groups <= EXACT else 1 << (groups - 1).bit_length()
@@ -73,7 +86,7 @@ class PolicyPlayer:
             observations = {key: _pad(array, missing, 0) for key, array in observations.items()}
             first, games = _pad(first, missing, True), _pad(games, missing, self._num_games)
         self._cores, before, actions, logits, values = self._step(
-            params, self._cores, self._key, np.int32(self._calls), observations, first, games
+            (params, prepared), self._cores, self._key, np.int32(self._calls), observations, first, games
         )
         self._calls += 1
         outputs = {"logits": np.asarray(logits)[:count], "value": np.asarray(values)[:count]}
@@ -84,7 +97,7 @@ class PolicyPlayer:
 def play_step(
     step: Callable,
     greedy: bool,
-    params: Any,
+    played: tuple[Any, Any],
     cores: jax.Array,
     key: jax.Array,
     call: jax.Array,
@@ -94,7 +107,8 @@ def play_step(
 ) -> tuple[jax.Array, ...]:
     """One moment of some games: all memories, those of these games before, actions, logits, values."""
     before = cores[games]
-    logits, values, after = step(params, observations, first, before)
+    params, prepared = played
+    logits, values, after = step(params, observations, first, before, prepared)
     if greedy:
         actions = logits.argmax(-1)
     else:

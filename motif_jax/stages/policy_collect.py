@@ -22,7 +22,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.envs.vector import GameSettings
-from motif_jax.stages.policy_acting import PolicyPlayer
+from motif_jax.stages.policy_acting import Played, PolicyPlayer
 from motif_jax.stages.policy_choice import Checkpoint, find, load, parse_mixture
 from motif_jax.structs import ArraySpec, UserError
 
@@ -52,7 +52,7 @@ class Mixture:
         self.starts: dict[str, ArraySpec] = {}
         self._group_size = section.games_per_worker // self.groups
         self._owner = np.repeat(np.arange(len(self.counts)), self.counts)  # of each group
-        self._params: list[Any] = []
+        self._played: list[Played] = []  # parameters of each policy
         self._players: list[PolicyPlayer] = []  # of each policy; the same for those that differ in parameters only
         networks: dict[str, PolicyPlayer] = {}
         for checkpoint in self.checkpoints:
@@ -62,7 +62,7 @@ class Mixture:
                 games = workers * section.games_per_worker
                 networks[network] = PolicyPlayer(model, games, self._group_size, config.seed + first_episode)
             self._players.append(networks[network])
-            self._params.append(model.params)
+            self._played.append(networks[network].prepare(model.params, len(self._played)))
         self.reads = tuple(sorted({key for player in networks.values() for key in player.reads}))
 
     def facts(self) -> list[dict[str, Any]]:
@@ -78,7 +78,7 @@ class Mixture:
         for owner in np.unique(owners):
             rows = np.flatnonzero(owners == owner)
             player = self._players[owner]
-            player.swap(self._params[owner], int(owner))
+            player.swap(self._played[owner])
             seen = {key: observations[key][rows] for key in player.reads}
             actions[rows], _ = player(seen, first[rows], games[rows])
         return actions, {}

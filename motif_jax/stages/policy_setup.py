@@ -33,7 +33,8 @@ class Model(NamedTuple):
     """A policy network as functions of its parameters."""
 
     params: Any  # at the start
-    step: Callable[..., tuple[jax.Array, jax.Array, jax.Array]]  # params, observations, first, core -> logits, ...
+    prepare: Callable[[Any], Any]  # params -> what is computed of them once
+    step: Callable[..., tuple[jax.Array, jax.Array, jax.Array]]  # params, observations, first, core, prepared
     unroll: Callable[..., tuple[jax.Array, jax.Array]]
     reads: tuple[str, ...]
     core_size: int
@@ -56,7 +57,10 @@ def make_model(options: Mapping[str, Any], seed: int | None) -> Model:
     def unroll(params: Any, *inputs: Any) -> tuple[jax.Array, jax.Array]:
         return nnx.merge(graph, params, *rest).unroll(*inputs)
 
-    return Model(params, step, unroll, network.reads, network.core_size, options["num_actions"])
+    def prepare(params: Any) -> Any:
+        return nnx.merge(graph, params, *rest).prepare()
+
+    return Model(params, prepare, step, unroll, network.reads, network.core_size, options["num_actions"])
 
 
 def read_policy(path: str | Path, which: str = "last") -> tuple[Model, dict[str, Any], Reward | None]:

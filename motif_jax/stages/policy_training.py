@@ -69,7 +69,7 @@ def learn(config: ConfigDict, workdir: Path, together: Hosts, stop: StopAsked) -
 
     # ---- games
     player = make_player(config, parts.model, seed=config.seed + done["updates"] * hosts + me)
-    player.swap(local_copy(state.params), done["updates"])
+    player.swap(player.prepare(local_copy(state.params), done["updates"]))
     with contextlib.ExitStack() as stack:
         if hosts == 1:
             stack.enter_context(stop)
@@ -97,7 +97,7 @@ def learn(config: ConfigDict, workdir: Path, together: Hosts, stop: StopAsked) -
                 break
             with trace.step(done["updates"]):
                 state, metrics = parts.update(state, None, batch.arrays.rollouts)
-            player.swap(local_copy(state.params), done["updates"] + 1)
+            player.swap(player.prepare(local_copy(state.params), done["updates"] + 1))
             done["updates"] += 1
             done["env_steps"] += batch.steps * hosts
             done["seconds"] = before["seconds"] + time.monotonic() - start

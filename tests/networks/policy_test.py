@@ -225,6 +225,16 @@ def test_bfloat16_is_close_and_results_stay_float32(preset, for_cpu):
         np.testing.assert_allclose(rounded, result, atol=0.015)
 
 
+def test_what_is_prepared_changes_nothing():
+    for preset in ("reference", "small"):
+        network = PolicyNetwork(preset, ACTIONS, for_cpu=True, rngs=nnx.Rngs(0))
+        prepared = nnx.jit(lambda network: network.prepare())(network)
+        assert (prepared is None) == (preset == "small")
+        inputs = observations(40), np.zeros(40, bool), np.zeros((40, network.core_size), np.float32)
+        for plain, faster in zip(step(network, *inputs), step(network, *inputs, prepared), strict=True):
+            np.testing.assert_allclose(plain, faster, atol=1e-6)
+
+
 def test_the_small_network_in_pieces_is_the_same():
     small = PolicyNetwork("small", ACTIONS, for_cpu=True, rngs=nnx.Rngs(0)).encoder
     seen, results = observations(70), []

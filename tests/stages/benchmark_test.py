@@ -9,7 +9,8 @@ GOAL_ROWS = {
     "annotate.overhead.reason", "annotate.overhead.score", "annotate.memory", "reward.epoch_pairs_per_s.random",
     "reward.epoch_pairs_per_s.explorer", "reward.flops.random", "reward.matrix_product", "policy.end_to_end.small",
     "policy.end_to_end_unpaid.small", "policy.reward_cost.small", "policy.reward_lookup.small", "policy.learner.small",
-    "policy.inference.small", "policy.flop_per_step.small", "policy.share_of_limit.small", "policy.bytes_per_step.small",
+    "policy.inference.small", "policy.flop_per_step.small", "policy.share_of_limit.small",
+    "policy.bytes_per_step.small",
 }  # fmt: skip
 
 

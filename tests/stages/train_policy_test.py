@@ -113,7 +113,7 @@ def whole(tmp_path_factory):
 def test_a_synchronous_run_is_the_same_twice(whole, tmp_path):
     run(tmp_path)
     assert_equal_to_the_bit(arrays(whole)[1], arrays(tmp_path)[1])
-    run(tmp_path / "other", **{"warmup_steps": 3})
+    run(tmp_path / "other", warmup_steps=3)
     leaves = [jax.tree.leaves(arrays(at)[1]["params"]) for at in (whole, tmp_path / "other")]
     assert not all(np.array_equal(a, b) for a, b in zip(*leaves, strict=True))
 
