@@ -152,14 +152,16 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.policy.num_minibatches = 1
     config.policy.discount = 0.99
     config.policy.learning_rate = 1e-4
-    config.policy.learning_rate_end = 1e-4  # reached at the end of train_for_env_steps, in a straight line
+    config.policy.anneal_learning_rate_to = (
+        1.0  # share of it that is left after train_for_env_steps, in a straight line
+    )
     config.policy.max_gradient_norm = 4.0
     config.policy.clip_ratio = 0.1  # of APPO
     config.policy.clip_value = 0.0 if goal_task and not reference else 1.0  # 0: none; goals pay 50, far from any value
     config.policy.value_coefficient = 0.5
     config.policy.exploration = "entropy"  # or "symmetric_kl", to the uniform policy
     config.policy.exploration_coefficient = 0.003
-    config.policy.exploration_end = 0.003  # as learning_rate_end
+    config.policy.anneal_exploration_to = 1.0  # likewise
     config.policy.clip_rho = 1.0  # of V-trace
     config.policy.clip_c = 1.0
     config.policy.bootstrap = "inferred" if reference else "explicit"  # the published one loses every 32nd reward

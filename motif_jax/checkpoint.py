@@ -52,10 +52,11 @@ class Checkpoints:
         if loss is not None:
             known[LOSS] = float(loss)
         items = ocp.args.Composite(state=ocp.args.StandardSave(copy), facts=ocp.args.JsonSave(facts | known))
-        self._prune()
-        self._wrote = True
-        if not self._manager.save(step, args=items):
-            raise RuntimeError(f"checkpoint {step} was not written to {str(self.directory)!r}")
+        with self._room_wanted():
+            self._prune()
+            self._wrote = True
+            if not self._manager.save(step, args=items):
+                raise RuntimeError(f"checkpoint {step} was not written to {str(self.directory)!r}")
         self._known[step] = known
 
     def steps(self) -> list[int]:
@@ -86,20 +87,32 @@ class Checkpoints:
     def latest(self, like: Any = None) -> tuple[int, Any, dict[str, Any]] | None:
         """Step, state and facts of the last checkpoint that can be read; None where there is none.
 
-        The state is as `like` has it, or as `raw` gives it. Checkpoints that cannot be read are set aside: they would
-        be in the way of the steps that are taken again.
+        The state is as `like` has it, or as `raw` gives it. Later checkpoints, which cannot be read, are set aside:
+        they would be in the way of the steps that are taken again. If none can be read, none is touched: whatever the
+        cause is, to begin anew is not for this program to decide.
         """
+        unreadable: list[int] = []
         for step in reversed(self.steps()):
             read = self.raw if like is None else partial(self.state, like=like)
             found = self._try(step, lambda step, read=read: (step, read(step), self.facts(step)))  # type: ignore[misc]
             if found is not None:
+                for damaged in unreadable:
+                    self._set_aside(damaged)
                 return found
-            aside = self.directory / f"unreadable-{step}"
-            while aside.exists():
-                aside = aside.with_name(f"{aside.name}+")
-            (self.directory / str(step)).rename(aside)
-            self._manager.reload()
+            unreadable.append(step)
+        if unreadable:
+            raise UserError(
+                f"no checkpoint in {str(self.directory)!r} can be read, see the warnings; to begin anew, move the "
+                "directory away (--workdir)"
+            )
         return None
+
+    def _set_aside(self, step: int) -> None:
+        aside = self.directory / f"unreadable-{step}"
+        while aside.exists():
+            aside = aside.with_name(f"{aside.name}+")
+        (self.directory / str(step)).rename(aside)
+        self._manager.reload()
 
     def readable(self, which: str) -> tuple[int, Any, dict[str, Any]]:
         """Step, arrays and facts of the "last" or "best" checkpoint that can be read, or of the named step."""
@@ -119,8 +132,22 @@ class Checkpoints:
 
     def close(self) -> None:
         """Waits for what is being written."""
-        self._prune()
-        self._manager.close()
+        with self._room_wanted():
+            self._prune()
+            self._manager.close()
+
+    @contextlib.contextmanager
+    def _room_wanted(self) -> Iterator[None]:
+        """Says what it means when the disk is full: orbax tells of that in its own way, and one checkpoint later."""
+        try:
+            yield
+        except Exception as error:
+            if "RESOURCE_EXHAUSTED" in str(error) or "No space left" in str(error):
+                raise UserError(
+                    f"there is no room for a checkpoint in {str(self.directory)!r}; the ones before it are sound "
+                    "(--workdir, --config.policy.keep_checkpoints)"
+                ) from error
+            raise
 
     def _prune(self) -> None:
         if not self._wrote:

@@ -168,6 +168,9 @@ def stopped_by_signals() -> Iterator[None]:
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
+    except Stopped:  # all is saved, and the status of this process shall say so, however often it is asked
+        before = dict.fromkeys(before, signal.SIG_IGN)
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -43,7 +43,7 @@ def resident_mib() -> float:
 class Writers:
     """Rows of figures over `env_steps`: as JSON lines always, and for TensorBoard and Weights & Biases if wished."""
 
-    def __init__(self, directory: Path, tensorboard: bool, wandb: str, config: dict[str, Any]):
+    def __init__(self, directory: Path, tensorboard: bool, wandb: str, config: dict[str, Any], start: int = 0):
         """Appends to what is there.
 
         Args:
@@ -51,6 +51,7 @@ class Writers:
           tensorboard: whether to write for it.
           wandb: a project, or "" for none.
           config: what is told to wandb.
+          start: curves of after this are of steps that are taken again.
         """
         directory.mkdir(parents=True, exist_ok=True)
         self._lines = open(directory / "metrics.jsonl", "a")  # noqa: SIM115  (held while this object lives)
@@ -58,7 +59,7 @@ class Writers:
         if tensorboard:
             from tensorboardX import SummaryWriter
 
-            self._board = SummaryWriter(str(directory / "tensorboard"))
+            self._board = SummaryWriter(str(directory / "tensorboard"), purge_step=start + 1 if start else None)
         if wandb:
             try:
                 import wandb as library

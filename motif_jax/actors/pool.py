@@ -29,6 +29,7 @@ from motif_jax.envs.vector import GameSettings
 from motif_jax.metrics import Timers
 from motif_jax.structs import ArraySpec, EpisodeInfo
 
+INLINE_TICK_S = 0.0005
 SLOTS_PER_GROUP = 2  # one being written, one waiting, so that no group ever waits for the parent's bookkeeping
 
 
@@ -150,7 +151,10 @@ class ActorPool:
         """Waits for news: groups that want actions, and slots that are full (the caller's, until released)."""
         self._take_back()
         if self._inline:
-            return self._seats[0].read(self._seats[0].link.receive() or [])
+            notes = self._seats[0].link.receive()
+            if not notes:
+                time.sleep(INLINE_TICK_S)  # who has the slots may work meanwhile
+            return self._seats[0].read(notes or [])
         requests: list[Request] = []
         fulls: list[Full] = []
         with self.timers("wait_for_workers"):

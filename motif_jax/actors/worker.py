@@ -40,6 +40,7 @@ class Group:
         self._undelivered = memoryview(slab["undelivered"][worker, group])
         self._redo = memoryview(slab["redo"][worker, group])
         self._ended = 0  # of them in the slot being written
+        self._warming = False
         self._stepping = memoryview(slab["stepping"][worker, group : group + 1])
         self._actions = slab["actions"][worker, group]
         self.player = make_player(layout.player, layout.group_size) if layout.player else None
@@ -63,12 +64,14 @@ class Group:
     def warm_up(self, game: int, limit: int) -> None:
         """Lets a game begin somewhere else than the others do."""
         chance = random.Random(self._playing[game])
+        self._warming = True
         self.vector.play_on(game, [chance.random() for _ in range(chance.randint(0, limit))])
+        self._warming = False
         self._stepping[0] = 0
 
     def _next_episode(self, game: int) -> int:
         """What this game plays next. At every instant the shared lists tell what would be lost with this process."""
-        if self._playing[game]:
+        if self._playing[game] and not self._warming:  # what ends in a warm-up, nobody waits for
             self._undelivered[self._ended] = self._playing[game]
             self._ended += 1
         place = next((place for place, number in enumerate(self._redo) if number), None)
@@ -192,7 +195,8 @@ class Worker:
 def main() -> None:
     """Entry point of the process: `python -m motif_jax.actors.worker`, started by `links.ProcessWorker` only."""
     start = json.load(sys.stdin)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then stops us
+    for number in (signal.SIGINT, signal.SIGTERM):  # are for the parent, which then stops us
+        signal.signal(number, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != start["parent"]:

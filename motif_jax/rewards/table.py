@@ -68,14 +68,19 @@ class RewardTable:
     def _hash(self, messages: np.ndarray) -> np.ndarray:
         words = messages.view(np.uint64)
         width = WORDS - int(np.argmax(words[:, ::-1].any(0))) if words.any() else 1  # most of a message is zeros
-        return (words[:, :width] * self._factors[:width]).sum(1, dtype=np.uint64)
+        words = words[:, :width]
+        words = words ^ words >> np.uint64(29)  # for a product hardly spreads the upper bits of its factors
+        return (words * self._factors[:width]).sum(1, dtype=np.uint64)
 
     def _add(self, messages: np.ndarray, values: np.ndarray) -> None:
+        hashes = self._hash(messages)
+        _, firsts = np.unique(hashes, return_index=True)
+        firsts = firsts[~np.isin(hashes[firsts], self._hashes)]  # of two with one hash, only the first is ever found
+        messages, values, hashes = messages[firsts], values[firsts], hashes[firsts]
         if len(self) + len(messages) > self._capacity:
             self._forget()
         if len(self) + len(messages) > self._capacity:
             return
-        hashes = self._hash(messages)
         first, count = len(self), len(messages)
         if first + count > len(self._messages):  # room for as many again, so that copies are rare
             room = np.zeros((max(first + count, min(2 * first, self._capacity)), messages.shape[1]), np.uint8)

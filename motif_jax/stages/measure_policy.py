@@ -97,7 +97,8 @@ class Training:
         section = config.policy
         section.network, section.warmup_steps = network, 0
         reward = untaught_reward()
-        parts = assemble(config, Pay(reward, make_mix(config, reward), False) if paid else None, hosts=1)
+        pay = Pay(reward, make_mix(config, reward), False) if paid else None
+        parts = assemble(config, lambda: pay, hosts=1)
         self._parts, self._model, self._pay, self._mesh = parts, parts.model, parts.pay, parts.mesh
         self._state = replicate(init_state(self._model.params, parts.learner), self._mesh)
         self._player = make_player(config, self._model, seed=0)
@@ -120,7 +121,7 @@ class Training:
                         continue
                     self._batch = batch
                     self._state, metrics = self._parts.update(self._state, None, batch.arrays.rollouts)
-                    player.swap(player.prepare(local_copy(self._state.params), number))
+                    player.swap(player.prepare(local_copy(self._state.params), number), wait=False)
                     jax.block_until_ready(metrics)
                     number += 1
                     if number == WARMUP_BATCHES:

@@ -6,7 +6,9 @@ and learner work at the same time; `Rounds` lets one wait for the other, so that
 
 from __future__ import annotations
 
+import collections
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -54,7 +56,7 @@ class PolicyPlayer:
         }
         self.starts = {"core": ArraySpec((model.core_size,), "float32")}
         self._prepare = jax.jit(model.prepare)
-        self._played = self.prepare(model.params, 0)
+        self._played = self._next = self.prepare(model.params, 0)
         self._num_games, self._group_size = num_games, group_size
         self._cores = jnp.zeros((num_games + 1, model.core_size))  # the last row is for those who only fill up
         self._key, self._calls = jax.random.key(seed), 0
@@ -69,14 +71,23 @@ class PolicyPlayer:
         """Parameters as `swap` wants them."""
         return Played(params, self._prepare(params), version)
 
-    def swap(self, played: Played) -> None:
-        """From the next call on, this is played. Any thread may; what is read together is replaced together."""
-        self._played = played
+    def swap(self, played: Played, wait: bool) -> None:
+        """This is played as soon as the device has it, or, having waited for that, from the next call on.
+
+        Any thread may; what is read together is replaced together.
+        """
+        if wait:
+            jax.block_until_ready((played.params, played.prepared))
+            self._played = played
+        self._next = played
 
     def __call__(
         self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """See `inference.Policy`."""
+        newest = self._next
+        if newest is not self._played and _is_there(newest):
+            self._played = newest
         params, prepared, version = self._played
         count = len(games)
         groups = count // self._group_size
@@ -114,6 +125,13 @@ def play_step(
     else:
         actions = jax.random.categorical(jax.random.fold_in(key, call), logits)
     return cores.at[games].set(after), before, actions.astype(jnp.int32), logits, values
+
+
+def _is_there(played: Played) -> bool:
+    """Whether all of it is computed."""
+    return all(
+        leaf.is_ready() for leaf in jax.tree.leaves((played.params, played.prepared)) if hasattr(leaf, "is_ready")
+    )
 
 
 def _pad(array: np.ndarray, missing: int, value: Any) -> np.ndarray:
@@ -180,23 +198,37 @@ class Rounds:
     def __init__(self, pool: ActorPool, policy: PolicyPlayer, rollouts: int, place: Callable[[Arrays], Any]):
         """See `Stream`."""
         self._pool, self._policy, self._rollouts, self._place = pool, policy, rollouts, place
-        self._requests: list[Request] = []
-        self._fulls: list[Full] = []
+        self._requests: dict[tuple[int, int], Request] = {}  # by group: that of a worker which died is replaced
+        self._round: list[Full] = []  # of this round
+        self._fulls: list[Full] = []  # in the order in which they came
         self.timers = Timers()
 
-    def get(self, timeout_s: float) -> Batch:
-        """Plays until there is a batch."""
-        layout = self._pool.layout
+    def get(self, timeout_s: float) -> Batch | None:
+        """Plays until there is a batch; None if there is none in time, and then the next call goes on."""
+        deadline = time.monotonic() + timeout_s
         while len(self._fulls) < self._rollouts:
-            while len(self._requests) < layout.num_workers * layout.groups:
+            while self._is_awaited():
+                if time.monotonic() > deadline:
+                    return None
                 requests, fulls = self._pool.poll(0.2)
-                self._requests += requests
-                self._fulls += fulls
-            answer(self._pool, sorted(self._requests), self._policy)
-            self._requests = []
-        self._fulls.sort()
+                self._requests |= {(request.worker, request.group): request for request in requests}
+                self._round += fulls
+            # What filled up in the same round is put in order; which round it was decides first, so that no group is
+            # kept waiting for its slots, and each group's rollouts stay in theirs.
+            self._fulls += sorted(self._round)
+            self._round = []
+            if len(self._fulls) < self._rollouts:
+                answer(self._pool, [self._requests[group] for group in sorted(self._requests)], self._policy)
+                self._requests = {}
         taken, self._fulls = self._fulls[: self._rollouts], self._fulls[self._rollouts :]
         return make_batch(self._pool, taken, self._place, self.timers)
+
+    def _is_awaited(self) -> bool:
+        """Whether a group plays that will ask: it did not yet, and not all of its slots are here."""
+        layout = self._pool.layout
+        here = collections.Counter((full.worker, full.group) for full in self._fulls + self._round)
+        groups = ((worker, group) for worker in range(layout.num_workers) for group in range(layout.groups))
+        return any(group not in self._requests and here[group] < layout.slots_per_group for group in groups)
 
     def close(self) -> None:
         """Nothing runs."""

@@ -78,7 +78,7 @@ class Mixture:
         for owner in np.unique(owners):
             rows = np.flatnonzero(owners == owner)
             player = self._players[owner]
-            player.swap(self._played[owner])
+            player.swap(self._played[owner], wait=True)
             seen = {key: observations[key][rows] for key in player.reads}
             actions[rows], _ = player(seen, first[rows], games[rows])
         return actions, {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from jax.sharding import Mesh
@@ -15,6 +16,8 @@ from motif_jax.parallel import make_mesh, map_update
 from motif_jax.stages.policy_acting import PolicyPlayer
 from motif_jax.stages.policy_setup import Model, Pay, make_mix, make_model, make_shape_rewards
 from motif_jax.structs import UserError
+
+FAR_AHEAD = 32  # batches; the published system's settings make about 8
 
 
 class Parts(NamedTuple):
@@ -30,12 +33,13 @@ class Parts(NamedTuple):
     update: Any  # compiled: (state, None, rollouts) -> (state, metrics)
 
 
-def assemble(config: ConfigDict, pay: Pay | None, hosts: int) -> Parts:
-    """Compiles nothing yet; refuses what only the machine can tell."""
+def assemble(config: ConfigDict, make_pay: Callable[[], Pay | None], hosts: int) -> Parts:
+    """Compiles no update yet; refuses what only the machine can tell, before the learnt reward is looked at."""
     section = config.policy
     games = GameSettings(**config.env)
     mesh = make_mesh(section.num_devices, "--config.policy.num_devices")
     rollouts = check_batch(config, mesh.size, hosts)
+    pay = make_pay()
     options = {"network": section.network, "num_actions": games.num_actions, "dtype": section.dtype}
     model = make_model(options, config.seed)
     learner = learner_settings(config)
@@ -49,7 +53,12 @@ def learner_settings(config: ConfigDict) -> Settings:
     """The learner's part of the config."""
     section = config.policy
     given = {name: section[name] for name in Settings._fields if name in section}
-    return Settings(**given, total_updates=max(section.train_for_env_steps // section.batch_size, 1))
+    return Settings(
+        **given,
+        learning_rate_end=section.learning_rate * section.anneal_learning_rate_to,
+        exploration_end=section.exploration_coefficient * section.anneal_exploration_to,
+        total_updates=max(section.train_for_env_steps // section.batch_size, 1),
+    )
 
 
 def check_batch(config: ConfigDict, num_devices: int, hosts: int) -> int:
@@ -82,6 +91,14 @@ def open_pool(config: ConfigDict, parts: Parts, player: PolicyPlayer, first_epis
     section = config.policy
     observations = {*parts.model.reads, *(parts.pay.observations if parts.pay else ())}
     groups = max(section.num_workers, 1) * section.groups
+    slots = -(-parts.rollouts // groups) + 1  # enough for a batch, and one to write on
+    ahead = slots * groups / parts.rollouts
+    if ahead > FAR_AHEAD:
+        print(
+            f"train_policy: {groups} groups of games can be {ahead:.0f} batches ahead of a slow learner, whose samples "
+            "are then so many updates old: fewer games or a larger batch keep them fresh "
+            "(--config.policy.games_per_worker, .batch_size)"
+        )
     return ActorPool(
         parts.games,
         tuple(sorted(observations)),
@@ -92,7 +109,7 @@ def open_pool(config: ConfigDict, parts: Parts, player: PolicyPlayer, first_epis
         outputs=player.outputs,
         starts=player.starts,
         warmup_steps=section.warmup_steps,
-        slots_per_group=-(-parts.rollouts // groups) + 1,  # enough for a batch, and one to write on
+        slots_per_group=slots,
         seed=config.seed,
         stream=Stream.TRAIN,
         first_episode=first_episode,

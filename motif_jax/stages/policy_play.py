@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import time
@@ -71,8 +70,11 @@ def pay_of_policy(facts: dict[str, Any], reward: Reward | None) -> Pay | None:
 
 def pay_of_workdir(config: ConfigDict, workdir: Path) -> Pay | None:
     """As its policy got it, else as a policy that was trained with this config would; None where there is no reward."""
-    with contextlib.suppress(UserError):  # no policy
+    try:
         directory, steps = list_steps(str(workdir / "policy"), FLAG)
+    except UserError:  # no policy
+        steps = []
+    if steps:
         _, facts, reward = read_policy(directory, str(steps[-1]))
         if pay := pay_of_policy(facts, reward):
             return pay
@@ -166,7 +168,6 @@ def value(arrays: Arrays, pay: Pay | None) -> Placed:
         ended=arrays["terminated"] | arrays["truncated"],
         first=arrays["first"][0],
         paid_share=0.0,
-        lag=np.zeros(0),
     )
 
 

@@ -27,24 +27,29 @@ class Returns:
     """The learnt reward of whole episodes, added up over the rollouts that they are spread over."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[int, int], np.ndarray] = {}  # sum so far of each game, by worker and group. [E]
+        # Sum and steps so far of each game, by worker and group. [2, E]
+        self._open: dict[tuple[int, int], np.ndarray] = {}
 
     def take(self, batch: Batch) -> list[tuple[EpisodeInfo, float]]:
-        """Episodes that ended in a batch, with their learnt returns."""
+        """Episodes that ended in a batch, with their learnt returns.
+
+        Those that began with random actions (`warmup_steps`) are left out: they say little about the policy.
+        """
         placed: Placed = batch.arrays
-        size = len(placed.first) // len(batch.fulls)
+        steps, size = placed.ended.shape[0], len(placed.first) // len(batch.fulls)
         found = []
         for number, (full, episodes) in enumerate(zip(batch.fulls, batch.episodes, strict=True)):
             columns = slice(number * size, (number + 1) * size)
-            if placed.intrinsic is None:
-                found += [(ended.info, 0.0) for ended in episodes]
-                continue
-            sums = np.cumsum(placed.intrinsic[:, columns], 0, dtype=np.float64)  # [T, E]
-            carried = self._open.get((full.worker, full.group), np.zeros(size))
+            paid = np.zeros((steps, size)) if placed.intrinsic is None else placed.intrinsic[:, columns]
+            counted = np.stack([paid, np.ones((steps, size))], 1)  # [T, 2, E]
+            sums = np.cumsum(counted, 0, dtype=np.float64)
+            carried = self._open.get((full.worker, full.group), np.zeros((2, size)))
             carried = np.where(placed.first[columns], 0.0, carried)
             for ended in episodes:
-                found.append((ended.info, float(carried[ended.game] + sums[ended.step, ended.game])))
-                carried[ended.game] = -sums[ended.step, ended.game]
+                value, seen = carried[:, ended.game] + sums[ended.step, :, ended.game]
+                if seen >= ended.info.steps:
+                    found.append((ended.info, float(value)))
+                carried[:, ended.game] = -sums[ended.step, :, ended.game]
             self._open[full.worker, full.group] = carried + sums[-1]
         return found
 
@@ -116,7 +121,7 @@ class Log:
         """Goes on with the rows that are there."""
         section = config.policy
         self._record, self._pay, self._every_s = record, pay, section.log_every_s
-        self._writers = Writers(folder, section.tensorboard, section.wandb, config.to_dict())
+        self._writers = Writers(folder, section.tensorboard, section.wandb, config.to_dict(), done["env_steps"])
         self._bar = Progress("train_policy", section.train_for_env_steps, "steps", done["env_steps"])
         self._written, self._steps = time.monotonic(), done["env_steps"]
 

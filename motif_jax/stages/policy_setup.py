@@ -140,8 +140,22 @@ def make_pay(config: ConfigDict, workdir: Path) -> Pay | None:
     section = config.policy
     if not section.intrinsic_coefficient:
         return None
-    reward = load_reward(section.reward_dir or workdir, section.reward_checkpoint)
+    source, which = Path(section.reward_dir or workdir), section.reward_checkpoint
+    try:
+        reward, newest = load_reward(source, which), newest_checkpoint(source)
+    except UserError as error:
+        raise UserError(f"{error} (--config.policy.reward_dir, .reward_checkpoint)") from None
+    if which == "last" and reward.facts["epoch"] != newest:
+        raise UserError(
+            f"the last checkpoint of the reward in {str(source)!r}, {newest}, is damaged; one before it can be used: "
+            f"--config.policy.reward_checkpoint={reward.facts['epoch']}"
+        )
     return Pay(reward, make_mix(config, reward), section.reference_alignment)
+
+
+def newest_checkpoint(path: Path) -> int:
+    """Number of a reward's last checkpoint, readable or not."""
+    return max(int(folder.name) for folder in find_checkpoints(path).iterdir() if folder.name.isdigit())
 
 
 def make_mix(config: ConfigDict, reward: Reward | None) -> Mix:
@@ -188,7 +202,6 @@ class Placed(NamedTuple):
     ended: np.ndarray  # [T, B] bool
     first: np.ndarray  # whether each rollout begins with an episode. [B]
     paid_share: float  # steps with a learnt reward
-    lag: np.ndarray  # version that acted at each first step, to be compared. [B]
 
 
 def make_place(model: Model, pay: Pay | None, mesh: Mesh) -> Callable[[Arrays], Placed]:
@@ -205,7 +218,6 @@ def make_place(model: Model, pay: Pay | None, mesh: Mesh) -> Callable[[Arrays], 
             ended=arrays["terminated"] | arrays["truncated"],
             first=arrays["first"][0],
             paid_share=float((intrinsic != 0).mean()) if intrinsic is not None else 0.0,
-            lag=arrays["version"][0],
         )
 
     return place

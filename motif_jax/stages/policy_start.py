@@ -67,9 +67,10 @@ class Keeper:
         self._checkpoints.save(step, arrays, self._facts | {"progress": dict(done)})
 
     def close(self) -> None:
-        """Waits for what is being written."""
-        self._checkpoints.close()
-        self._lock.close()
+        """Waits for what is being written; once is enough."""
+        if not self._lock.closed:
+            self._checkpoints.close()
+            self._lock.close()
 
 
 def begin(config: ConfigDict, keeper: Keeper | None, parts: Parts, hosts: Hosts) -> tuple[LearnerState, dict[str, Any]]:
@@ -86,8 +87,11 @@ def begin(config: ConfigDict, keeper: Keeper | None, parts: Parts, hosts: Hosts)
         state = rebuild(state, leaves_by_path(arrays["learner"]), Path(folder), "--workdir")
         done = {name: type(START[name])(facts["progress"][name]) for name in START}
     elif keeper and config.policy.init_from:
-        other, _, _ = read_policy(config.policy.init_from)
         source, flag = Path(config.policy.init_from), "--config.policy.init_from"
+        try:
+            other, _, _ = read_policy(source)
+        except UserError as error:
+            raise UserError(f"{error} ({flag})") from None
         state = init_state(rebuild(parts.model.params, leaves_by_path(other.params), source, flag), parts.learner)
     hosts.ask(Wish.GO_ON)  # so far each worked alone, and one may have failed
     state, numbers = from_first_host((state, np.array([done[name] for name in START], np.float64)))

@@ -44,22 +44,24 @@ class Pending(NamedTuple):
 
 def train(config: ConfigDict, workdir: Path) -> None:
     """Makes `workdir/policy`, or goes on with it."""
-    start_hosts(coordinator(config), config.distributed.num_processes, config.distributed.process_id)
-    with contextlib.ExitStack() as stack:
-        together, stop = stack.enter_context(Hosts()), StopAsked()
-        if together.count > 1:  # a host that left during the preparations would be waited for
-            stack.enter_context(stop)
-        learn(config, workdir, together, stop)
+    with StopAsked() as stop:  # from the first moment to the last: what is learnt is saved, and hosts leave together
+        start_hosts(coordinator(config), config.distributed.num_processes, config.distributed.process_id)
+        with Hosts() as together, contextlib.ExitStack() as stack:
+            learn(config, workdir, together, stop, stack)
 
 
-def learn(config: ConfigDict, workdir: Path, together: Hosts, stop: StopAsked) -> None:
+def learn(
+    config: ConfigDict, workdir: Path, together: Hosts, stop: StopAsked, at_the_end: contextlib.ExitStack
+) -> None:
     """The training, on each of the hosts."""
     section, folder = config.policy, workdir / "policy"
     me, hosts = together.me, together.count
-    parts = assemble(config, make_pay(config, workdir), hosts)
+    parts = assemble(config, lambda: make_pay(config, workdir), hosts)
 
     # ---- where it begins
     keeper = Keeper(config, folder, parts) if me == 0 else None
+    if keeper:
+        at_the_end.callback(keeper.close)
     state, done = begin(config, keeper, parts, together)
     if me == 0:
         if done["env_steps"]:
@@ -69,10 +71,8 @@ def learn(config: ConfigDict, workdir: Path, together: Hosts, stop: StopAsked) -
 
     # ---- games
     player = make_player(config, parts.model, seed=config.seed + done["updates"] * hosts + me)
-    player.swap(player.prepare(local_copy(state.params), done["updates"]))
+    player.swap(player.prepare(local_copy(state.params), done["updates"]), wait=True)
     with contextlib.ExitStack() as stack:
-        if hosts == 1:
-            stack.enter_context(stop)
         pool = stack.enter_context(open_pool(config, parts, player, me * EPISODES_PER_HOST + done["next_episode"]))
         source = (Rounds if section.synchronous else Stream)(
             pool, player, parts.rollouts, make_place(parts.model, parts.pay, parts.mesh)
@@ -87,7 +87,12 @@ def learn(config: ConfigDict, workdir: Path, together: Hosts, stop: StopAsked) -
         saved, saved_steps = start, done["env_steps"]
         pending: Pending | None = None
         while not broken:
-            batch = source.get(PATIENCE_S)
+            try:
+                batch = source.get(PATIENCE_S)
+            except Exception:  # of a worker, say: what was learnt is sound
+                if keeper:
+                    keeper.save(state, done)
+                raise
             if batch is None and not stop.asked:
                 continue
             wish = Wish.END if finished(config, done["env_steps"], done["seconds"]) else Wish.GO_ON
@@ -97,8 +102,9 @@ def learn(config: ConfigDict, workdir: Path, together: Hosts, stop: StopAsked) -
                 break
             with trace.step(done["updates"]):
                 state, metrics = parts.update(state, None, batch.arrays.rollouts)
-            player.swap(player.prepare(local_copy(state.params), done["updates"] + 1))
             done["updates"] += 1
+            played = player.prepare(local_copy(state.params), done["updates"])
+            player.swap(played, wait=section.synchronous)  # else the games would wait for the learner
             done["env_steps"] += batch.steps * hosts
             done["seconds"] = before["seconds"] + time.monotonic() - start
             done["next_episode"] = int(max([pool.next_episode - me * EPISODES_PER_HOST, *others[:, 0]]))

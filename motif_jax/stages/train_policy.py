@@ -19,11 +19,11 @@ from motif_jax.structs import UserError
 
 HYPERPARAMETERS = (
     "network", "dtype", "algorithm", "rollout_length", "batch_size", "discount", "num_epochs", "num_minibatches",
-    "learning_rate", "learning_rate_end", "max_gradient_norm", "clip_ratio", "clip_value", "value_coefficient",
-    "exploration", "exploration_coefficient", "exploration_end", "clip_rho", "clip_c", "bootstrap",
-    "normalise_advantages", "normalise_over_all", "reward_dir", "reward_checkpoint", "extrinsic_coefficient",
-    "intrinsic_coefficient", "reward_scale", "reward_clip", "threshold_quantile", "count_exponent",
-    "reference_alignment", "init_from",
+    "learning_rate", "anneal_learning_rate_to", "max_gradient_norm", "clip_ratio", "clip_value", "value_coefficient",
+    "exploration", "exploration_coefficient", "anneal_exploration_to", "clip_rho", "clip_c", "bootstrap",
+    "normalise_advantages", "normalise_over_all", "max_policy_lag", "reward_dir", "reward_checkpoint",
+    "extrinsic_coefficient", "intrinsic_coefficient", "reward_scale", "reward_clip", "threshold_quantile",
+    "count_exponent", "reference_alignment", "init_from",
 )  # fmt: skip
 MATERIAL = ("seed", "env", *(f"policy.{name}" for name in HYPERPARAMETERS))
 SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")  # what JAX needs
@@ -40,8 +40,8 @@ POSITIVE = (
     "max_policy_lag", "hang_timeout_s", "clip_rho", "clip_c", "reward_clip",
 )  # fmt: skip
 NOT_NEGATIVE = (
-    "num_workers", "num_devices", "learning_rate_end", "clip_ratio", "clip_value", "value_coefficient",
-    "exploration_coefficient", "exploration_end", "train_for_seconds", "milestone_every_steps", "warmup_steps",
+    "num_workers", "num_devices", "anneal_learning_rate_to", "clip_ratio", "clip_value", "value_coefficient",
+    "exploration_coefficient", "anneal_exploration_to", "train_for_seconds", "milestone_every_steps", "warmup_steps",
     "count_exponent",
 )  # fmt: skip
 
@@ -121,14 +121,20 @@ def check(config: ConfigDict) -> None:
             f"a synchronous run has one worker, as only then it is the same twice, not {section.num_workers} "
             "(--config.policy.synchronous, .num_workers)"
         )
-    rollout = section.rollout_length * (section.games_per_worker // section.groups)
-    if section.batch_size % (rollout * section.num_minibatches):
+    games = section.games_per_worker // section.groups
+    rollout = section.rollout_length * games
+    columns = section.batch_size // section.rollout_length
+    if section.batch_size % rollout or columns % section.num_minibatches:
         raise UserError(
-            f"batch_size {section.batch_size} must be a multiple of {rollout * section.num_minibatches}: rollouts of "
-            f"{section.games_per_worker // section.groups} games and {section.rollout_length} steps in "
-            f"{section.num_minibatches} minibatches (--config.policy.batch_size, .games_per_worker, .groups, "
-            ".rollout_length, .num_minibatches)"
+            f"batch_size {section.batch_size} must be a multiple of {rollout}, the steps of {games} games in a rollout "
+            f"of {section.rollout_length}, and its {columns} columns must make {section.num_minibatches} minibatches "
+            "(--config.policy.batch_size, .games_per_worker, .groups, .rollout_length, .num_minibatches)"
         )
+    if section.bootstrap == "inferred" and not section.discount:
+        raise UserError("an inferred bootstrap divides by the discount, which is 0 (--config.policy.discount)")
+    for name in ("init_from", "reward_dir"):
+        if section[name] and not Path(section[name]).is_dir():
+            raise UserError(f"there is no directory {section[name]!r} (--config.policy.{name})")
     profile = config.profile
     if profile.start_step < 0 or profile.num_steps < 0:
         raise UserError("a profile begins at an update and takes some (--config.profile.start_step, .num_steps)")

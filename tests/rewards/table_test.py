@@ -47,6 +47,17 @@ def test_messages_that_differ_in_the_last_byte_alone_are_two():
     assert table(twins).tolist() == [0, 7]
 
 
+def test_messages_that_differ_in_any_byte_are_told_apart_by_their_hashes():
+    network = Network()
+    table = RewardTable(network, messages())
+    for place in range(256):
+        many = np.zeros((255, 256), np.uint8)
+        many[:, place] = np.arange(1, 256)
+        table(many)
+    assert len(table) == 256 * 255
+    assert table.misses == 256 * 255
+
+
 def test_a_full_table_forgets_what_came_later():
     network = Network()
     table = RewardTable(network, messages("x"), capacity=4)

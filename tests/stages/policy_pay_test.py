@@ -16,6 +16,7 @@ from motif_jax.envs.observations import scale_blstats
 from motif_jax.envs.vector import GameSettings
 from motif_jax.rewards.intrinsic import Mix, intrinsic_reward
 from motif_jax.rewards.statistics import LEVELS, RewardStatistics
+from motif_jax.stages.policy_parts import learner_settings
 from motif_jax.stages.policy_record import Returns
 from motif_jax.stages.policy_setup import Pay, make_mix, make_shape_rewards
 from motif_jax.stages.reward_setup import make_model
@@ -90,6 +91,10 @@ def test_the_mix_is_what_config_and_reward_say():
     mix = make_mix(config, make_reward())
     # Score: 0.1 * clip(0.1 * r, +-10) + 0.1 * f, with f above the median of the captions.
     assert mix == Mix(0.1, 0.1, 0.1, 10.0, 0.5, 3.0)
+    config.policy.learning_rate = 0.5
+    assert learner_settings(config).learning_rate_end == 0.5  # nothing is annealed unasked
+    config.policy.anneal_learning_rate_to = 0.1
+    assert learner_settings(config).learning_rate_end == pytest.approx(0.05)
     config.policy.threshold_quantile = -1.0
     assert make_mix(config, make_reward()).threshold == float("-inf")
     assert make_mix(config, None).intrinsic == 0
@@ -136,8 +141,19 @@ def test_learnt_returns_are_added_up_over_rollouts():
             fulls.append(Full(int(worker), 0, 0))
             episodes.append(list_of)
             columns.append(paid)
-        placed = SimpleNamespace(first=np.array(begins), intrinsic=np.concatenate(columns, 1))
+        ended = np.zeros((5, len(begins)), bool)
+        placed = SimpleNamespace(first=np.array(begins), intrinsic=np.concatenate(columns, 1), ended=ended)
         batch = SimpleNamespace(arrays=placed, fulls=fulls, episodes=episodes)
         got |= {info.episode: value for info, value in returns.take(batch)}
     assert episode > 20
     assert got == pytest.approx(wanted)
+
+
+@pytest.mark.quick
+def test_episodes_that_began_with_random_actions_are_left_out():
+    placed = SimpleNamespace(first=np.array([True]), intrinsic=np.ones((5, 1)), ended=np.zeros((5, 1), bool))
+    rest = (0.0, 0, False, False, 0, 0, 1, 1, 0, 1, 0)
+    for steps, counted in ((3, True), (4, False)):  # the third step of what was seen was its third, or its fourth
+        ended = [Ended(2, 0, EpisodeInfo(0, steps, *rest))]
+        batch = SimpleNamespace(arrays=placed, fulls=[Full(0, 0, 0)], episodes=[ended])
+        assert bool(Returns().take(batch)) == counted

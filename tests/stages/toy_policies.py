@@ -23,7 +23,7 @@ TASK = "easy_game:StairsInTheEast"
 TRAINING = {
     "network": "small", "num_workers": 0, "synchronous": True, "warmup_steps": 0, "tensorboard": False,
     "games_per_worker": 32, "rollout_length": 8, "batch_size": 256, "num_epochs": 2, "clip_ratio": 0.2,
-    "learning_rate": 4e-3, "learning_rate_end": 4e-3, "discount": 0.95, "milestone_every_steps": 0,
+    "learning_rate": 4e-3, "discount": 0.95, "milestone_every_steps": 0,
     "train_for_env_steps": 7680, "save_every_steps": 3840, "extrinsic_coefficient": 1.0, "reward_scale": 1.0,
     "intrinsic_coefficient": 1e-9,  # the learnt reward stands in the checkpoints, but teaches nothing
 }  # fmt: skip

@@ -189,6 +189,15 @@ def test_the_learnt_reward_is_paid_and_kept_in_the_checkpoint(tmp_path):
     with pytest.raises(UserError, match="the learnt reward has changed since this policy's training began"):
         run(tmp_path, intrinsic_coefficient=0.1, threshold_quantile=-1.0, train_for_env_steps=768)
 
+    # A reward whose last checkpoint is damaged is not silently replaced by an earlier one.
+    for file in (tmp_path / "reward/checkpoints/1").rglob("*"):
+        if file.is_file() and file.parent.name != "facts":
+            file.write_bytes(b"")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(UserError, match=r"reward in .*, 1, is damaged.*--config.policy.reward_checkpoint=0"):
+            run(tmp_path / "other", intrinsic_coefficient=0.1, reward_dir=str(tmp_path))
+
 
 # ---- stopped and killed
 
@@ -250,6 +259,46 @@ def test_a_signal_in_this_process_leaves_the_state_that_was_learnt(tmp_path, mon
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.slow
+def test_signals_while_it_starts_and_while_it_saves_lose_nothing(tmp_path):
+    process = subprocess.Popen(command(tmp_path, train_for_env_steps=10**9, num_workers=1, synchronous=False),
+                               cwd=ROOT, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    wait_for(lambda: (tmp_path / "policy/config.json").exists())  # long before the first update
+    for _ in range(8):
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.1)
+    _, told = process.communicate(timeout=90)
+    assert process.returncode == 0, told
+    step, learner, _ = arrays(tmp_path)
+    assert f"stopped by SIGTERM after {step:,} steps" in told
+    assert int(learner["version"]) * 64 == step
+    assert (tmp_path / "policy/summary.json").exists()
+
+
+def test_games_that_end_often_can_be_warmed_up(tmp_path):
+    rows = run(tmp_path, warmup_steps=400, train_for_env_steps=128)  # no toy episode is longer than 50 steps
+    assert rows[-1]["env_steps"] == 128
+
+
+def test_every_group_gets_its_turn_in_synchronous_runs(tmp_path):
+    # Four groups of two games, three of whose rollouts make a batch: what is left over is never the same group's.
+    run(tmp_path, groups=4, batch_size=48, train_for_env_steps=1440)
+    assert arrays(tmp_path)[0] == 1440
+
+
+def test_nothing_is_begun_anew_because_checkpoints_are_damaged(whole, tmp_path):
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    for file in (tmp_path / "policy/checkpoints/640").rglob("*"):
+        if file.is_file() and file.parent.name != "facts":
+            file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(UserError, match="no checkpoint in .* can be read"):
+            run(tmp_path, train_for_env_steps=1280)
+    assert (tmp_path / "policy/checkpoints/640").is_dir()
+    assert rows_of(tmp_path)[-1]["env_steps"] == 640
+
+
 def test_checkpoints_are_kept_as_told(tmp_path):
     run(tmp_path, save_every_steps=64, keep_checkpoints=2, milestone_every_steps=256)
     names = sorted(int(path.name) for path in (tmp_path / "policy/checkpoints").glob("*") if path.name.isdigit())
@@ -277,11 +326,14 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_batch(tmp_path):
         ({"network": "smal"}, "unknown network 'smal' .*did you mean 'small'"),
         ({"dtype": "float16"}, "unknown dtype 'float16'"),
         ({"bootstrap": "none"}, "unknown bootstrap 'none'"),
-        ({"batch_size": 100}, "batch_size 100 must be a multiple of 32"),
-        ({"num_minibatches": 3}, "batch_size 64 must be a multiple of 96"),
+        ({"batch_size": 100}, "batch_size 100 must be a multiple of 16"),
+        ({"num_minibatches": 3}, "its 8 columns must make 3 minibatches"),
+        ({"bootstrap": "inferred", "discount": 0.0}, "divides by the discount"),
+        ({"init_from": "/nowhere"}, r"no directory '/nowhere' \(--config.policy.init_from\)"),
+        ({"reward_dir": "/nowhere"}, r"no directory '/nowhere' \(--config.policy.reward_dir\)"),
         ({"learning_rate": 0.0}, "learning_rate must be positive, not 0.0"),
         ({"discount": 1.5}, "discount must be between 0 and 1, not 1.5"),
-        ({"games_per_worker": 5}, "games_per_worker must be a multiple of 2 groups, not 5 .*--config.policy"),
+        ({"games_per_worker": 10}, "games_per_worker must be a multiple of 4 groups, not 10 .*--config.policy"),
         ({"num_workers": 2}, "synchronous run has one worker"),
         ({"num_workers": 5000, "synchronous": False}, "5000 workers are too many"),
         ({"extrinsic_coefficient": 0.0}, "without any reward learns nothing"),
