@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -100,7 +101,9 @@ class Training:
         pay = Pay(reward, make_mix(config, reward), False) if paid else None
         parts = assemble(config, lambda: pay, hosts=1)
         self._parts, self._model, self._pay, self._mesh = parts, parts.model, parts.pay, parts.mesh
-        self._state = replicate(init_state(self._model.params, parts.learner), self._mesh)
+        # A copy, because updates give their state away, and the parameters here are played meanwhile.
+        params = jax.tree.map(jnp.copy, self._model.params)
+        self._state = replicate(init_state(params, parts.learner), self._mesh)
         self._player = make_player(config, self._model, seed=0)
         self.group_size = section.games_per_worker // section.groups
         self._batch: Any = None
