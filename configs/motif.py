@@ -141,7 +141,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     # who plays
     config.policy.num_workers = usable_cores()  # 0: play in this process, for debugging
     config.policy.games_per_worker = 64
-    config.policy.groups = 4  # per worker: one plays while the others wait for actions
+    config.policy.groups = 2  # per worker: one plays while the other waits for actions
     config.policy.rollout_length = 32
     config.policy.warmup_steps = 1000  # random actions that a game begins with, at most, so that not all begin together
     config.policy.hang_timeout_s = 30.0  # a worker without a sign of life is replaced after so long

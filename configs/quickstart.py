@@ -21,6 +21,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.reward.learning_rate = 5e-4  # few pairs, so few updates: larger ones
     config.reward.num_epochs = 6
     config.policy.network = "small"
+    config.policy.groups = 4
     config.policy.batch_size = 1024
     config.policy.learning_rate = 1e-3  # a small network, and few steps
     config.policy.train_for_env_steps = 1_000_000
