@@ -18,7 +18,7 @@ from one_host import LARGE
 
 from motif_jax.checkpoint import reading
 from motif_jax.stages import train_policy
-from motif_jax.stages.policy_start import check_batch
+from motif_jax.stages.policy_parts import check_batch
 from motif_jax.structs import UserError
 
 ONE_HOST = Path(__file__).with_name("one_host.py")
@@ -296,5 +296,5 @@ def test_the_tasks_of_srun_find_each_other_and_a_single_task_is_alone(monkeypatc
 def test_a_batch_that_hosts_cannot_share_is_refused():
     config = get_config(argument="toy")  # 4096 steps are 128 rollouts of 32 steps, and a group's 32 games a quarter
     assert check_batch(config, num_devices=8, hosts=2) == 2
-    with pytest.raises(UserError, match="cannot be cut among .*--config.policy.batch_size"):
+    with pytest.raises(UserError, match="cannot be cut .* among .*--config.policy.batch_size"):
         check_batch(config, num_devices=8, hosts=8)
