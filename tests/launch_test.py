@@ -100,9 +100,10 @@ def test_what_the_system_refuses_is_one_sentence(tmp_path, number, flag):
 
 def test_the_resolved_config_is_saved(launch, tmp_path):
     more = ("--config.collect.num_pairs=20", "--config.collect.collector=random", "--config.collect.num_workers=0")
+    more += ("--config.policy.train_for_env_steps=1024", "--config.policy.num_workers=1")
     done = launch("--config=configs/quickstart.py:toy,reference", f"--workdir={tmp_path}", *more)
     assert done.returncode == 0, done.stderr
-    for file in ("config.json", "dataset/config.json"):
+    for file in ("config.json", "dataset/config.json", "reward/config.json", "policy/config.json"):
         saved = json.loads((tmp_path / file).read_text())
         assert saved["collect"]["num_pairs"] == 20
         assert saved["env"]["task"] == "toy"
