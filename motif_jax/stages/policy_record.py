@@ -145,7 +145,7 @@ class Log:
 
     def last(self, done: dict[str, Any]) -> None:
         """At the end, what was not written yet."""
-        if self._record.updates:
+        if self._record.updates and done["env_steps"] > self._steps:
             self._write(done)
 
     def _write(self, done: dict[str, Any]) -> None:
