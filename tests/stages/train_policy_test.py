@@ -92,7 +92,7 @@ def test_both_algorithms_solve_the_toy_world(tmp_path, algorithm, steps):
     # Perfect play ends with 0.975 on average, random play with about -0.1.
     played = [row for row in rows if row["episode/count"]]
     assert played[0]["episode/return"] < 0.5
-    assert summary["recent_episodes"]["return"] > 0.95
+    assert summary["recent_episodes"]["return"] > 0.93
     assert summary["recent_episodes"]["success"] > 0.98
     assert rows[-1]["train/entropy"] < rows[0]["train/entropy"]
     assert rows[-1]["train/lag_max"] <= 8  # bounded by the slots and the queue
