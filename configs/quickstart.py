@@ -3,7 +3,7 @@
     python -m motif_jax.launch --config=configs/quickstart.py --workdir=runs/quickstart
 
 Today this is the dataset, 20,000 pairs from the explorer and random play, its annotation by the lexicon, a reward
-learnt from that (half a minute on two cores), and an agent trained on it for a million steps (three minutes).
+learnt from that (half a minute on two cores), and an agent trained on it for a million steps (two minutes and a half).
 """
 
 import runpy
