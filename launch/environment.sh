@@ -48,14 +48,14 @@ install() {
   printf '%s' "$wanted" > "$stamp"
 }
 
-# install_torch: PyTorch's build for CPUs, that some tests compare with, if pip finds one; elsewhere these are skipped.
-install_torch() {
-  local tried="from ${PIP_EXTRA_INDEX_URL:-the usual places}"
-  if python -c 'import torch' 2>/dev/null || [ "$(cat "$VIRTUAL_ENV/.no_torch" 2>/dev/null)" = "$tried" ]; then return; fi
-  say "installing PyTorch for the CPU, if there is one"
-  if ! python -m pip install --disable-pip-version-check --quiet -c launch/constraints.txt "torch==2.13.0+cpu"; then
+# install_peer MODULE REQUIREMENT: a library that some tests compare with, if pip finds it; elsewhere these are skipped.
+install_peer() {
+  local tried="$2 from ${PIP_EXTRA_INDEX_URL:-the usual places}"
+  if python -c "import $1" 2>/dev/null || [ "$(cat "$VIRTUAL_ENV/.no_$1" 2>/dev/null)" = "$tried" ]; then return; fi
+  say "installing $2, if there is one"
+  if ! python -m pip install --disable-pip-version-check --quiet -c launch/constraints.txt "$2"; then
     say "there is none (PIP_EXTRA_INDEX_URL can name its index): tests that compare with it are skipped"
-    printf '%s' "$tried" > "$VIRTUAL_ENV/.no_torch"
+    printf '%s' "$tried" > "$VIRTUAL_ENV/.no_$1"
   fi
 }
 

@@ -32,7 +32,10 @@ fi
 
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 install dev
-if [ -z "$quick" ]; then install_torch; fi
+if [ -z "$quick" ]; then
+  install_peer torch "torch==2.13.0+cpu" # PyTorch's build for CPUs
+  install_peer rlax "rlax==0.1.9"
+fi
 say "ruff"
 ruff check .
 ruff format --check .

@@ -117,8 +117,6 @@ class Training:
             try:
                 number, steps, start = 0, 0, 0.0
                 while number < WARMUP_BATCHES or time.perf_counter() - start < seconds:
-                    if number == WARMUP_BATCHES:
-                        start = start or time.perf_counter()
                     batch = source.get(1.0)
                     if batch is None:
                         continue

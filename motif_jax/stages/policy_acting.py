@@ -62,11 +62,6 @@ class PolicyPlayer:
         self._key, self._calls = jax.random.key(seed), 0
         self._step = jax.jit(partial(play_step, model.step, greedy), donate_argnums=1)
 
-    @property
-    def version(self) -> int:
-        """Which policy plays now."""
-        return self._played.version
-
     def prepare(self, params: Any, version: int) -> Played:
         """Parameters as `swap` wants them."""
         return Played(params, self._prepare(params), version)

@@ -51,6 +51,11 @@ class Keeper:
             self._facts["reward"] |= {"checksum": reward_checksum(reward), "mix": pay.mix._asdict()}
             self._facts["reward"]["facts"] = {"epoch": reward.facts.get("epoch")}
 
+    @property
+    def directory(self) -> Path:
+        """Where they are."""
+        return self._checkpoints.directory
+
     def latest(self) -> tuple[Any, dict[str, Any]] | None:
         """Arrays and facts of the last checkpoint that can be read."""
         found = self._checkpoints.latest()
@@ -80,11 +85,10 @@ def begin(config: ConfigDict, keeper: Keeper | None, parts: Parts, hosts: Hosts)
     """
     state, done = init_state(parts.model.params, parts.learner), dict(START)
     found = keeper.latest() if keeper else None
-    folder = "its checkpoint"
-    if found is not None:
+    if keeper and found:
         arrays, facts = found
         check_reward(facts, parts.pay)
-        state = rebuild(state, leaves_by_path(arrays["learner"]), Path(folder), "--workdir")
+        state = rebuild(state, leaves_by_path(arrays["learner"]), keeper.directory, "--workdir")
         done = {name: type(START[name])(facts["progress"][name]) for name in START}
     elif keeper and config.policy.init_from:
         source, flag = Path(config.policy.init_from), "--config.policy.init_from"

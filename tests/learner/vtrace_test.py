@@ -78,7 +78,7 @@ def test_one_stream_or_many():
 
 @pytest.mark.quick
 def test_it_is_that_of_rlax():
-    rlax = pytest.importorskip("rlax")
+    rlax = pytest.importorskip("rlax", reason="needs rlax: bash launch/test.sh installs it")
     inputs = {name: jnp.asarray(array[:, 0]) for name, array in data().items()}
     values, trace = inputs["values"], 1.0 - inputs["truncated"]
     v_tm1, v_t, discount = values[:-1], values[1:], GAMMA * (1.0 - inputs["terminated"])

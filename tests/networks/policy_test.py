@@ -120,7 +120,7 @@ def test_a_place_of_the_first_convolution_is_a_sum_of_rows():
 
 
 def test_equal_to_pytorchs_layers():
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="needs PyTorch's build for CPUs: bash launch/test.sh installs it")
     from torch_policy import TorchPolicy
 
     torch.manual_seed(0)

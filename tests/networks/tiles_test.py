@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from PIL import Image, ImageDraw, ImageFont
 
 from motif_jax.envs.observations import HERO_COLUMN, HERO_ROW
 from motif_jax.networks.tiles import PALETTE, render, tile_atlas
@@ -17,8 +18,7 @@ def shrink(pixels: np.ndarray) -> np.ndarray:
 
 
 def test_tiles_are_pillows_bitmap_font_shrunk_by_averaging():
-    drawing = pytest.importorskip("PIL.ImageDraw")
-    image, font = pytest.importorskip("PIL.Image"), pytest.importorskip("PIL.ImageFont").load_default_imagefont()
+    drawing, image, font = ImageDraw, Image, ImageFont.load_default_imagefont()
     line = "".join(chr(code) if chr(code).isprintable() else " " for code in range(256))
     atlas = tile_atlas()
     assert atlas.shape == (256, 16, 6, 6, 3)
