@@ -56,7 +56,8 @@ class PolicyPlayer:
         }
         self.starts = {"core": ArraySpec((model.core_size,), "float32")}
         self._prepare = jax.jit(model.prepare)
-        self._played = self._next = self.prepare(model.params, 0)
+        self._played = self.prepare(model.params, 0)
+        self._coming: collections.deque[Played] = collections.deque()
         self._num_games, self._group_size = num_games, group_size
         self._cores = jnp.zeros((num_games + 1, model.core_size))  # the last row is for those who only fill up
         self._key, self._calls = jax.random.key(seed), 0
@@ -69,20 +70,18 @@ class PolicyPlayer:
     def swap(self, played: Played, wait: bool) -> None:
         """This is played as soon as the device has it, or, having waited for that, from the next call on.
 
-        Any thread may; what is read together is replaced together.
+        Any one thread may; what is read together is replaced together.
         """
         if wait:
             jax.block_until_ready((played.params, played.prepared))
-            self._played = played
-        self._next = played
+        self._coming.append(played)
 
     def __call__(
         self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """See `inference.Policy`."""
-        newest = self._next
-        if newest is not self._played and _is_there(newest):
-            self._played = newest
+        while self._coming and _is_there(self._coming[0]):  # in their order, so that a busy learner holds up none
+            self._played = self._coming.popleft()
         params, prepared, version = self._played
         count = len(games)
         groups = count // self._group_size

@@ -1,0 +1,62 @@
+"""The policy on the device: which of its versions is played when."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from motif_jax.stages.policy_acting import PolicyPlayer
+from motif_jax.stages.policy_setup import Model
+
+pytestmark = pytest.mark.quick
+
+
+class Computed:
+    """Stands for what the device works on."""
+
+    def __init__(self, ready: bool):
+        self.ready = ready
+
+    def is_ready(self) -> bool:
+        return self.ready
+
+
+def make_player() -> PolicyPlayer:
+    """Prefers action 1, with a value that counts the steps of an episode."""
+
+    def step(params, observations, first, core, prepared):
+        core = jnp.where(first[:, None], 0, core) + 1
+        return jnp.array([[0.0, 100.0]]).repeat(len(core), 0), core[:, 0], core
+
+    model = Model(jnp.zeros(1), lambda params: None, step, step, ("x",), 1, 2)
+    return PolicyPlayer(model, num_games=6, group_size=2, seed=0)
+
+
+def ask(player, games, first=False):
+    games = np.array(games)
+    return player({"x": np.zeros((len(games), 1))}, np.full(len(games), first), games)
+
+
+def test_the_last_version_that_is_there_is_played():
+    player = make_player()
+    version = lambda: ask(player, [0, 1])[1]["version"].tolist()  # noqa: E731
+    assert version() == [0, 0]
+    one, two = Computed(False), Computed(False)
+    played = player.prepare(jnp.zeros(1), 1)
+    player.swap(played._replace(prepared=one), wait=False)
+    assert version() == [0, 0]
+    player.swap(played._replace(prepared=two, version=2), wait=False)
+    one.ready = True  # a learner that is always busy with the next one holds up none
+    player._step = lambda *inputs: (inputs[1], np.zeros((2, 1)), np.ones(2), np.zeros((2, 2)), np.zeros(2))
+    assert version() == [1, 1]
+    two.ready = True
+    assert version() == [2, 2]
+
+
+def test_every_game_has_a_memory_of_its_own():
+    player = make_player()
+    ask(player, [0, 1, 4, 5], first=True)
+    actions, outputs = ask(player, [4, 5, 0, 1, 2, 3])
+    assert actions.tolist() == [1] * 6
+    assert outputs["value"].tolist() == [2, 2, 2, 2, 1, 1]  # steps, this one included
+    assert np.asarray(outputs["core"])[:6, 0].tolist() == [1, 1, 1, 1, 0, 0]  # before it
+    assert ask(player, [4, 5], first=True)[1]["value"].tolist() == [1, 1]
