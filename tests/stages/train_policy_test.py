@@ -90,8 +90,6 @@ def test_both_algorithms_solve_the_toy_world(tmp_path, algorithm, steps):
     rows = run(tmp_path, algorithm=algorithm, **LEARNING | {"train_for_env_steps": steps})
     summary = json.loads((tmp_path / "policy/summary.json").read_text())
     # Perfect play ends with 0.975 on average, random play with about -0.1.
-    played = [row for row in rows if row["episode/count"]]
-    assert played[0]["episode/return"] < 0.5
     assert summary["recent_episodes"]["return"] > 0.93
     assert summary["recent_episodes"]["success"] > 0.98
     assert rows[-1]["train/entropy"] < rows[0]["train/entropy"]
