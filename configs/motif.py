@@ -29,7 +29,7 @@ def get_config(argument: str = "score") -> ConfigDict:
 
     config = ConfigDict()
     config.seed = 777
-    config.stages = ("collect", "annotate", "train_reward", "train_policy")  # what runs without --stage, in this order
+    config.stages = ("collect", "annotate", "train_reward", "train_policy", "evaluate", "report")  # without --stage
 
     # ---- the game, in every stage
     config.env = ConfigDict()
@@ -183,11 +183,26 @@ def get_config(argument: str = "score") -> ConfigDict:
     # ---- how well it plays
     config.evaluate = ConfigDict()
     config.evaluate.policy = ""  # of this workdir; WORKDIR[@STEP] of another; or "random", "explorer"
+    config.evaluate.beside = "random"  # others that play the same games, separated by commas; "": nobody
     config.evaluate.episodes = 100  # the first so many of games that are never trained on, to their end
+    config.evaluate.replays = "best,worst,liked"  # episodes kept to be looked at; also longest, or numbers; "": none
     config.evaluate.greedy = False  # always the most probable action; often worse in games of chance
     config.evaluate.num_workers = usable_cores()  # 0: play in this process, for debugging
     config.evaluate.games_per_worker = 16
     config.evaluate.hang_timeout_s = 30.0  # a worker without a sign of life is replaced after so long
+
+    # ---- an episode to look at
+    config.visualize = ConfigDict()
+    config.visualize.policy = ""  # of this workdir; WORKDIR[@STEP] of another; or "random", "explorer"
+    config.visualize.episode = "best"  # of those evaluated: best, worst, liked, longest; or any, by its number
+    config.visualize.speed = 10.0  # steps per second
+    config.visualize.export = ""  # a .cast, .gif or .mp4 to be written, instead of playing it in the terminal
+    config.visualize.replay = ""  # a replay, one of evaluate/*/replays/*.npz, instead of policy and episode
+
+    # ---- one page about all of it
+    config.report = ConfigDict()
+    config.report.runs = ""  # other workdirs to compare this one with: runs/a,runs/b
+    config.report.replays = 5  # episodes that the page can play, at most
 
     # ---- a trace of the device's work, for XProf, TensorBoard or Perfetto
     config.profile = ConfigDict()

@@ -59,6 +59,19 @@ install_peer() {
   fi
 }
 
+# install_chromium: the browser that the report is tested in, where apt can install it; elsewhere these tests are skipped.
+install_chromium() {
+  local name
+  for name in chromium chromium-browser google-chrome google-chrome-stable; do
+    if command -v "$name" >/dev/null; then return; fi
+  done
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    say "installing Chromium, if there is one"
+    if apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; then return; fi
+  fi
+  say "there is no Chromium (apt-get install chromium): tests of the report in a browser are skipped"
+}
+
 # install_vllm: installs vLLM for the CPU with everything pinned, and this project beside it, unless that has been done.
 install_vllm() {
   local stamp wanted

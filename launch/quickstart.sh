@@ -1,23 +1,51 @@
 #!/usr/bin/env bash
 # The whole of motif_jax on this machine, from nothing: installs what is missing, then runs configs/quickstart.py.
 #
-#   bash launch/quickstart.sh [--config.collect.num_pairs=50000 ...]
+#   bash launch/quickstart.sh                      to an agent that likes progress, in runs/quickstart
+#   bash launch/quickstart.sh --goal=gold          one that likes gold, in runs/quickstart-gold; also combat, stairs
+#   bash launch/quickstart.sh --goal=gold,combat   one after the other
+#   bash launch/quickstart.sh --config.policy.train_for_seconds=1800    other flags go to the program
 #
-# Runs in runs/quickstart (WORKDIR=elsewhere to change that). Given again, it goes on where it was stopped.
+# The report compares an agent with those of other goals that are finished. WORKDIR=elsewhere changes where it runs.
+# Given again, it goes on where it was stopped, and does nothing twice.
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+goals=defaultgoal
+arguments=()
+for argument in "$@"; do
+  case $argument in
+    --goal=?*) goals=${argument#--goal=} ;;
+    --goal | --goal=) fail "say which goal: --goal=gold, combat, stairs or defaultgoal" ;;
+    *) arguments+=("$argument") ;;
+  esac
+done
 install dev
 
-WORKDIR=${WORKDIR:-runs/quickstart}
-say "motif_jax: configs/quickstart.py in $WORKDIR"
-python -m motif_jax.launch --config=configs/quickstart.py --workdir="$WORKDIR" "$@"
+home=${WORKDIR:-runs/quickstart}
+place() { if [ "$1" = defaultgoal ]; then echo "$home"; else echo "$home-$1"; fi; }
 
+for goal in ${goals//,/ }; do
+  workdir=$(place "$goal")
+  others=()
+  for other in defaultgoal gold combat stairs; do
+    if [ "$other" != "$goal" ] && [ -f "$(place "$other")/policy/summary.json" ]; then
+      others+=("$(place "$other")")
+    fi
+  done
+  compare=()
+  if [ ${#others[@]} -gt 0 ]; then compare=("--config.report.runs=$(IFS=,; echo "${others[*]}")"); fi
+  say "motif_jax: configs/quickstart.py in $workdir"
+  python -m motif_jax.launch --config=configs/quickstart.py --workdir="$workdir" --config.annotate.goal="$goal" \
+    ${compare[@]+"${compare[@]}"} ${arguments[@]+"${arguments[@]}"}
+done
+
+config="--config=configs/quickstart.py --workdir=$workdir --config.annotate.goal=$goal"
 cat <<EOF
 
-What was preferred is shown in $WORKDIR/annotations, the reward learnt from it is in $WORKDIR/reward, the agent that was
-trained on it is in $WORKDIR/policy. Four things to try:
-  python -m motif_jax.launch --config=configs/quickstart.py --workdir=$WORKDIR --stage=evaluate # how well does it play?
-  WORKDIR=runs/gold bash launch/quickstart.sh --config.annotate.goal=gold                      # another goal
-  python -m motif_jax.launch --config=configs/motif.py --workdir=runs/speed --stage=benchmark  # how fast is this machine?
-  python -m motif_jax.launch --config=configs/motif.py:score --workdir=runs/score              # 100,000 pairs, and on
+The report: file://$PWD/$workdir/report/index.html
+Three things to try:
+  python -m motif_jax.launch $config --stage=visualize    # watch it play, here
+  bash launch/quickstart.sh --goal=gold                   # steer it elsewhere, and compare
+  bash launch/quickstart.sh --config.policy.train_for_seconds=3600   # train it for longer: it goes on where it was
 EOF
-[ "${VENV:-}" ] && echo "(first: source $VENV/bin/activate)" || true
+[ "${VENV:-}" ] && echo "(for the first: source $VENV/bin/activate)" || true

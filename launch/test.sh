@@ -35,6 +35,7 @@ install dev
 if [ -z "$quick" ]; then
   install_peer torch "torch==2.13.0+cpu" # PyTorch's build for CPUs
   install_peer rlax "rlax==0.1.9"
+  install_chromium
 fi
 say "ruff"
 ruff check .

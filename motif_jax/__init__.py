@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> Any:
     """`from motif_jax import load_reward` loads what it needs, and only then."""
-    if name in ("load_reward", "export_reward"):
+    if name in ("load_reward", "export_reward", "load_policy"):
         from motif_jax import api
 
         return getattr(api, name)

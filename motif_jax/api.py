@@ -1,20 +1,26 @@
-"""What people use in notebooks: `from motif_jax import load_reward`.
+"""What people use in notebooks: `from motif_jax import load_reward, load_policy`.
 
 reward = load_reward("runs/score")
 reward(["You kill the newt!", "It's a wall."])      # raw and normalised values
 reward.top(20)                                      # the captions of the data that it likes most
+
+env = gymnasium.make("motif_jax/NetHackScore-v1")   # after `import motif_jax.envs`
+policy = load_policy("runs/score")
+observation, _ = env.reset(seed=7)
+policy.begin()                                      # a new episode: it remembers nothing
+observation, *_ = env.step(policy(observation).action)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from motif_jax.captions import WIDTH, decode, encode
-from motif_jax.checkpoint import reading
+from motif_jax.checkpoint import leaves_by_path, name_of, reading
 from motif_jax.rewards.statistics import RewardStatistics
 from motif_jax.structs import UserError
 
@@ -111,6 +117,66 @@ def load_reward(path: str | Path, which: str = "last") -> Reward:
     return load_checkpoint(find_checkpoints(Path(path)), which)
 
 
+class Act(NamedTuple):
+    """What a policy does at a moment."""
+
+    action: int
+    probabilities: np.ndarray  # of all actions. [A]
+    value: float  # discounted rewards that it expects
+
+
+class Policy:
+    """A trained policy that plays one game. Call it with each observation; `facts` tell how it was trained."""
+
+    def __init__(self, model: Any, facts: Mapping[str, Any], reward: Reward | None, seed: int = 0):
+        """What `load_policy` has found."""
+        import jax
+
+        self.facts, self.reward = dict(facts), reward
+        self.reads: tuple[str, ...] = model.reads  # names of the observations
+        self._params, self._core_size = model.params, model.core_size
+        self._prepared = jax.jit(model.prepare)(model.params)
+        self._step = jax.jit(model.step)
+        self._rng = np.random.default_rng(seed)
+        self.begin()
+
+    def begin(self) -> None:
+        """Forgets the episode so far."""
+        self._core, self._first = np.zeros((1, self._core_size), np.float32), True
+
+    def __call__(self, observation: Mapping[str, np.ndarray], greedy: bool = False) -> Act:
+        """What to do now.
+
+        Args:
+          observation: of one game, as the environments of `motif_jax.envs` give it; more than `reads` does no harm.
+          greedy: take the most probable action rather than to draw one.
+        """
+        missing = [name for name in self.reads if name not in observation]
+        if missing:
+            raise TypeError(f"this policy reads {', '.join(self.reads)}; {missing[0]!r} is not there")
+        seen = {name: np.asarray(observation[name])[None] for name in self.reads}
+        first = np.array([self._first])
+        logits, values, self._core = self._step(self._params, seen, first, self._core, self._prepared)
+        odds = np.exp(np.asarray(logits[0], np.float64) - float(logits[0].max()))
+        odds /= odds.sum()
+        self._first = False
+        action = int(odds.argmax()) if greedy else int(self._rng.choice(len(odds), p=odds))
+        return Act(action, odds, float(values[0]))
+
+
+def load_policy(path: str | Path, which: str = "last", seed: int = 0) -> Policy:
+    """A policy that `--stage=train_policy` has made; nothing else is needed.
+
+    Args:
+      path: a workdir, its `policy` directory, or a directory of checkpoints.
+      which: "last", or the number of a checkpoint, which are steps of training.
+      seed: of the actions that are drawn.
+    """
+    from motif_jax.stages.policy_setup import read_policy
+
+    return Policy(*read_policy(path, which), seed)
+
+
 def export_reward(reward: Reward, directory: str | Path) -> Path:
     """Writes a reward that reads messages alone as an experiment of the published system; the checkpoint's path."""
     from motif_jax.rewards.torch_format import write_experiment
@@ -124,7 +190,7 @@ def export_reward(reward: Reward, directory: str | Path) -> Path:
 def find_checkpoints(path: Path, kind: str = "reward") -> Path:
     """The directory of checkpoints of a "reward" or a "policy" that is meant."""
     for directory in (path / kind / "checkpoints", path / "checkpoints", path):
-        if directory.is_dir() and any(name.name.isdigit() for name in directory.iterdir()):
+        if directory.is_dir() and any(name.name.isdecimal() for name in directory.iterdir()):
             return directory
     raise UserError(f"there is no {kind} in {str(path)!r}: no directory with checkpoints")
 
@@ -135,6 +201,8 @@ def load_checkpoint(directory: Path, which: str = "last") -> Reward:
 
     with reading(directory) as checkpoints:
         _, whole, facts = checkpoints.readable(which)
+    if "train" not in whole or "statistics" not in facts:
+        raise UserError(f"the checkpoints in {str(directory)!r} are not of a reward")
     _, like = make_model(facts["model"], 0)
     params = rebuild(like, leaves_by_path(whole["train"]["params"]), directory)
     statistics = RewardStatistics(**facts["statistics"])
@@ -153,13 +221,6 @@ def as_messages(captions: Iterable[str] | np.ndarray) -> np.ndarray:
     return np.array([encode(text) for text in texts], np.uint8).reshape(-1, WIDTH)
 
 
-def leaves_by_path(tree: Any) -> dict[tuple[str, ...], Any]:
-    """Arrays by the names on the way to them."""
-    import jax
-
-    return {name_of(path): array for path, array in jax.tree_util.tree_flatten_with_path(tree)[0]}
-
-
 def rebuild(like: Any, by_path: dict[tuple[str, ...], Any], source: Path, flag: str = "path") -> Any:
     """Parameters in the form of the model, checked one by one."""
     import jax
@@ -169,20 +230,15 @@ def rebuild(like: Any, by_path: dict[tuple[str, ...], Any], source: Path, flag: 
     leaves: list[Any] = []
     for path, leaf in wanted:
         array = by_path.pop(name_of(path), None)
-        if array is None or np.shape(array) != leaf.shape:
-            has = "nothing" if array is None else str(np.shape(array))
+        array = None if array is None else np.asarray(array)
+        if array is None or array.shape != leaf.shape or array.dtype != leaf.dtype:
+            has = "nothing" if array is None else f"{array.shape} {array.dtype}"
             raise UserError(
                 f"the checkpoint in {str(source)!r} is of another architecture: {'.'.join(name_of(path))} is {has}, "
-                f"where {leaf.shape} is due ({flag})"
+                f"where {leaf.shape} {leaf.dtype} is due ({flag})"
             )
-        leaves.append(np.asarray(array))
+        leaves.append(array)
     if by_path:
         more = ".".join(sorted(by_path)[0])
         raise UserError(f"the checkpoint in {str(source)!r} is of another architecture: it also has {more} ({flag})")
     return jax.tree_util.tree_unflatten(form, leaves)
-
-
-def name_of(path: Sequence[Any]) -> tuple[str, ...]:
-    """The names on the way to an array, as `tree_flatten_with_path` tells it."""
-    names = (str(getattr(part, "key", getattr(part, "idx", getattr(part, "name", part)))) for part in path)
-    return tuple(name for name in names if name != "value")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from motif_jax.files import write_array
+from motif_jax.files import read_array, write_array
 
 WIDTH = 256
 
@@ -65,9 +65,8 @@ class CaptionTable:
     @classmethod
     def load(cls, directory: Path) -> CaptionTable:
         """Reads what `save` wrote."""
-        messages = np.load(directory / "captions.npy", allow_pickle=False)
-        counts = np.load(directory / "counts.npy", allow_pickle=False)
-        if messages.dtype != np.uint8 or messages.shape != (len(counts), WIDTH):
+        messages, counts = read_array(directory / "captions.npy"), read_array(directory / "counts.npy")
+        if messages.dtype != np.uint8 or counts.dtype != np.int64 or messages.shape != (counts.size, WIDTH):
             raise ValueError(f"{directory} holds no caption table: {messages.shape} {messages.dtype}")
         table = cls()
         table.intern(messages)

@@ -4,15 +4,18 @@
     <directory>/<step>/facts/    JSON: whatever is needed to use the arrays alone
 
 A checkpoint is written beside and renamed by orbax, so a kill leaves the one before. One that cannot be read all the
-same (a disk that lost something) is set aside under another name, with a warning, and the one before it is taken.
-Of several hosts, only one opens the checkpoints.
+same (a disk that lost something), or that reads as something else than was written (orbax itself does not notice), is
+set aside under another name, with a warning, and the one before it is taken. Of several hosts, only one opens the
+checkpoints.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +28,7 @@ from motif_jax.structs import UserError
 
 Found = TypeVar("Found")
 LOSS, MILESTONE = "loss", "milestone"  # among the facts: what ranks a checkpoint, and whether it stays for ever
+FACTS, SUMS = "facts", "sha256"  # on disk: the facts, and checksums of the arrays and of the facts
 
 
 class Checkpoints:
@@ -33,14 +37,23 @@ class Checkpoints:
     def __init__(self, directory: Path, keep: int = 2, milestone_every: int = 0):
         """Opens or makes the directory; the first checkpoint after every so many steps is a milestone."""
         self.directory, self._keep, self._milestone_every = directory.absolute(), keep, milestone_every
-        self.directory.mkdir(parents=True, exist_ok=True)
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise UserError(f"{str(self.directory)!r} is a file, where checkpoints are due: move it away") from error
         options = ocp.CheckpointManagerOptions(create=False)
         if jax.process_count() > 1:
             me = jax.process_index()
             options.multiprocessing_options = ocp.options.MultiprocessingOptions(me, {me}, f"host{me}")
-        self._manager = ocp.CheckpointManager(self.directory, options=options)
+        try:
+            self._manager = ocp.CheckpointManager(self.directory, options=options)
+        except Exception as error:  # orbax looks into the metadata of all of them, and raises of every kind
+            raise UserError(
+                f"the checkpoints in {str(self.directory)!r} cannot be opened ({_reason(error)}): move it away"
+            ) from error
         self._known: dict[int, dict[str, Any]] = {}  # what ranks them
-        self._wrote = False
+        self._sums: dict[int, str | None] = {}  # of the arrays
+        self._mine = False  # whether to take away what is not kept
 
     def save(self, step: int, state: Any, facts: dict[str, Any], loss: float | None = None) -> None:
         """Starts to write; the next save, or `close`, waits for it and takes away what is not kept."""
@@ -51,13 +64,16 @@ class Checkpoints:
         known: dict[str, Any] = {MILESTONE: bool(every) and step // every > before // every}
         if loss is not None:
             known[LOSS] = float(loss)
-        items = ocp.args.Composite(state=ocp.args.StandardSave(copy), facts=ocp.args.JsonSave(facts | known))
+        facts = facts | known
+        said = {FACTS: facts, SUMS: {"state": sum_of_arrays(copy), "facts": sum_of_facts(facts)}}
+        items = ocp.args.Composite(state=ocp.args.StandardSave(copy), facts=ocp.args.JsonSave(said))
         with self._room_wanted():
             self._prune()
-            self._wrote = True
+            self._mine = True
             if not self._manager.save(step, args=items):
                 raise RuntimeError(f"checkpoint {step} was not written to {str(self.directory)!r}")
         self._known[step] = known
+        self._sums.pop(step, None)
 
     def steps(self) -> list[int]:
         """Those that are there, ascending."""
@@ -71,18 +87,33 @@ class Checkpoints:
     def facts(self, step: int) -> dict[str, Any]:
         """What was said beside the arrays."""
         items = ocp.args.Composite(facts=ocp.args.JsonRestore())
-        return dict(self._manager.restore(step, args=items)["facts"])
+        said = dict(self._manager.restore(step, args=items)["facts"])
+        if said and not said.keys() & {FACTS, SUMS}:  # of a version that wrote no checksums
+            self._sums[step] = None
+            return said
+        if said.keys() != {FACTS, SUMS} or said[SUMS]["facts"] != sum_of_facts(said[FACTS]):
+            raise ValueError("what is said beside its arrays is not what was written")
+        self._sums[step] = said[SUMS]["state"]
+        return said[FACTS]
 
     def state(self, step: int, like: Any) -> Any:
         """The arrays, as `like` has them: shapes, types and devices."""
         abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
         items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
-        return self._manager.restore(step, args=items)["state"]
+        return self._checked(step, self._manager.restore(step, args=items)["state"])
 
     def raw(self, step: int) -> Any:
         """The arrays as they were saved, on the host, in dictionaries."""
         items = ocp.args.Composite(state=ocp.args.StandardRestore())
-        return jax.tree.map(np.asarray, self._manager.restore(step, args=items)["state"])
+        return self._checked(step, jax.tree.map(np.asarray, self._manager.restore(step, args=items)["state"]))
+
+    def _checked(self, step: int, state: Any) -> Any:
+        if step not in self._sums:
+            self.facts(step)
+        wanted = self._sums[step]
+        if wanted is not None and sum_of_arrays(state) != wanted:
+            raise ValueError("its arrays are not what was written")
+        return state
 
     def latest(self, like: Any = None) -> tuple[int, Any, dict[str, Any]] | None:
         """Step, state and facts of the last checkpoint that can be read; None where there is none.
@@ -98,6 +129,7 @@ class Checkpoints:
             if found is not None:
                 for damaged in unreadable:
                     self._set_aside(damaged)
+                self._mine = True  # a run that was killed may have left more than is kept
                 return found
             unreadable.append(step)
         if unreadable:
@@ -150,7 +182,7 @@ class Checkpoints:
             raise
 
     def _prune(self) -> None:
-        if not self._wrote:
+        if not self._mine:
             return  # who only reads takes nothing away
         self._manager.wait_until_finished()
         steps = self.steps()
@@ -169,8 +201,9 @@ class Checkpoints:
         try:
             return read(step)
         except Exception as error:  # orbax and tensorstore raise of every kind, `Exception` itself among them
-            reason = (str(error).splitlines() or [""])[0][:200]
-            warnings.warn(f"checkpoint {step} in {str(self.directory)!r} cannot be read: {reason}", stacklevel=3)
+            warnings.warn(
+                f"checkpoint {step} in {str(self.directory)!r} cannot be read: {_reason(error)}", stacklevel=3
+            )
             return None
 
 
@@ -182,3 +215,34 @@ def reading(directory: Path) -> Iterator[Checkpoints]:
         yield checkpoints
     finally:
         checkpoints.close()
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0][:200]
+
+
+def sum_of_arrays(state: Any) -> str:
+    """Tells whether arrays are those that were written, in whichever kinds of containers they are."""
+    found = hashlib.sha256()
+    for name, leaf in sorted(leaves_by_path(state).items()):
+        array = np.asarray(leaf)
+        found.update(f"{name} {array.dtype} {array.shape}".encode())
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
+
+
+def sum_of_facts(facts: dict[str, Any]) -> str:
+    """The same of what can be written as JSON."""
+    plain = json.loads(json.dumps(facts))  # tuples become lists, numbers in the place of names become text
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def leaves_by_path(tree: Any) -> dict[tuple[str, ...], Any]:
+    """Arrays by the names on the way to them."""
+    return {name_of(path): array for path, array in jax.tree_util.tree_flatten_with_path(tree)[0]}
+
+
+def name_of(path: Sequence[Any]) -> tuple[str, ...]:
+    """The names on the way to an array, as `tree_flatten_with_path` tells it."""
+    names = (str(getattr(part, "key", getattr(part, "idx", getattr(part, "name", part)))) for part in path)
+    return tuple(name for name in names if name != "value")

@@ -25,6 +25,7 @@ import re
 import runpy
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -140,7 +141,9 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
         workdir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot make the directory {str(workdir)!r}: {error.strerror} (--workdir)") from error
-    with locked(workdir, shared=all(stage.shared(config) for stage in stages)):
+    sharing = {stage.shared(config) for stage in stages}
+    lock = locked(workdir, shared=False not in sharing) if sharing != {None} else contextlib.nullcontext()
+    with lock:
         for stage in stages:  # what cannot go together is told before the first of them has worked for hours
             for made in stage.artefacts(workdir):
                 check_same_experiment(config, workdir, made / "config.json", stage.MATERIAL)
@@ -159,19 +162,31 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
 @contextlib.contextmanager
 def stopped_by_signals() -> Iterator[None]:
     """SIGTERM and SIGINT alike unwind the program, so that workers and memory are given back."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
 
     def stop(number: int, _: object) -> None:
-        for other in (signal.SIGTERM, signal.SIGINT):
+        for other in numbers:
             signal.signal(other, signal.SIG_IGN)  # once is enough: cleaning up takes two seconds at most
         raise KeyboardInterrupt(number)
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    def nobody_heard(ignored: Any) -> None:
+        """What is raised while a finaliser happens to run is only reported by Python; then it is raised again."""
+        if not isinstance(ignored.exc_value, KeyboardInterrupt):
+            return report(ignored)
+        for number in numbers:
+            signal.signal(number, stop)
+        again = (os.getpid(), ignored.exc_value.args[0] if ignored.exc_value.args else signal.SIGINT)
+        return threading.Timer(0.05, os.kill, again).start()  # when the finaliser is over
+
+    before = {number: signal.signal(number, stop) for number in numbers}
+    report, sys.unraisablehook = sys.unraisablehook, nobody_heard
     try:
         yield
     except Stopped:  # all is saved, and the status of this process shall say so, however often it is asked
         before = dict.fromkeys(before, signal.SIG_IGN)
         raise
     finally:
+        sys.unraisablehook = report
         for number, handler in before.items():
             signal.signal(number, handler)
 

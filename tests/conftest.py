@@ -19,6 +19,8 @@ sys.path.insert(0, str(Path(__file__).parent / "actors"))
 sys.path.insert(0, str(Path(__file__).parent / "annotation"))
 sys.path.insert(0, str(Path(__file__).parent / "learner"))
 sys.path.insert(0, str(Path(__file__).parent / "networks"))
+sys.path.insert(0, str(Path(__file__).parent / "stages"))
+sys.path.insert(0, str(Path(__file__).parent / "replays"))
 
 
 # What XLA compiles for one test serves the others, those in processes of their own included. JAX reads this when it is

@@ -108,3 +108,25 @@ def test_the_resolved_config_is_saved(launch, tmp_path):
         assert saved["collect"]["num_pairs"] == 20
         assert saved["env"]["task"] == "toy"
         assert saved["env"]["reference_sober"] is True
+
+
+def test_a_signal_is_not_lost_in_a_finaliser():
+    """An exception inside of `__del__` goes to nobody: the stop is asked for again."""
+    code = """
+import os, signal, time
+from motif_jax.launch import stopped_by_signals
+
+class Finalised:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)  # the handler runs here, and what it raises is ignored
+
+try:
+    with stopped_by_signals():
+        Finalised()
+        time.sleep(30)
+except KeyboardInterrupt as stop:
+    print("stopped by", stop.args[0])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True)
+    assert (done.stdout, done.stderr) == ("stopped by 15\n", "")

@@ -83,7 +83,7 @@ class AnswerStore:
 
 def read_answers(folder: Path) -> Iterator[tuple[Question, Answer]]:
     """All that was ever answered, without a verdict too, in no particular order."""
-    for file in sorted(folder.glob("*.jsonl")):
+    for file in sorted(path for path in folder.glob("*.jsonl") if path.is_file()):
         with open(file, "rb") as lines:
             for line in lines:
                 found = _parse(line)
@@ -103,7 +103,7 @@ def _parse(line: bytes) -> tuple[Question, Answer] | None:
         entry = json.loads(line)
         question = Question(entry["first"], entry["second"])
         better, mass, said = entry["second_better"], entry.get("mass", 1.0), entry.get("said", "")
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     if not all(isinstance(text, str) for text in (*question, said)):
         return None

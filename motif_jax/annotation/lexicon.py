@@ -7,6 +7,7 @@ here so that everything runs without a download, and so that results can be chec
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
@@ -43,7 +44,7 @@ RULES = (
     Rule("picks up gold", r"\$ - \d+ gold piece", 2, -1, 3),
     Rule("sees gold", r"You see here (?:\d+|a) gold piece|gold pieces? here", 1, -0.5, 1.5),
     Rule("sells for gold", r"You (?:sold|sell) ", 1, -0.5, 2),
-    Rule("gold is near", r"vein of gold|gold vein|counting money", 0.25, 0, 0.5),
+    Rule("gold is near", r"vein of gold|gold vein|counting money", 0.25),
     Rule("loses gold", r"(?:steals?|stole|takes) [^.]*(?:gold|zorkmid|purse|money)|purse feels lighter", -2, 0, -3),
     Rule("pays", r"You (?:bought|pay|paid) |You owe ", 0, 0, -1),
     # ---- going down
@@ -76,6 +77,16 @@ RULES = (
          r"|is in the way", -0.5),
     Rule("asks nonsense of the game", r"Unknown command|What do you want to|In what direction", -0.25),
 )  # fmt: skip
+
+
+@functools.cache
+def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    return tuple((rule.name, re.compile(rule.pattern)) for rule in RULES)
+
+
+def happenings(message: str) -> list[str]:
+    """Names of the rules that a message matches: what has happened, whatever it is worth."""
+    return [name for name, pattern in _patterns() if pattern.search(message)]
 
 
 VERSION = hashlib.sha256(repr(RULES).encode()).hexdigest()[:16]  # labels by other rules are other labels

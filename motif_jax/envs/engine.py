@@ -9,17 +9,25 @@ process as with one). `mend` maps the code of every copy to the pages of the one
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import mmap
 import os
 import struct
 import sys
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from nle.nethack.nethack import DLPATH, Nethack
 
 SUPPORTED = sys.platform == "linux"
+WITH_ARTICLE, AS_IT_IS = 0, 2  # how NetHack puts its killer into words
+BY = {
+    "DIED": "killed by", "CHOKING": "choked on", "POISONING": "poisoned by", "STARVING": "died of",
+    "DROWNING": "drowned in", "BURNING": "burned by", "DISSOLVED": "dissolved in", "CRUSHING": "crushed to death by",
+    "STONING": "petrified by", "TURNED_SLIME": "turned to slime by", "GENOCIDED": "killed by",
+}  # fmt: skip
 MAP_FIXED = 0x10
 PT_LOAD, PF_X = 1, 1
 
@@ -42,8 +50,7 @@ def mend(engine: Nethack, birthday: int) -> None:
     """
     if not SUPPORTED:
         return
-    library = ctypes.CDLL(engine.dlpath, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
-    try:
+    with _library(engine) as library:
         ctypes.c_long.in_dll(library, "ubirthday").value = birthday % 2**31
         code = _shared_code()
         if code is not None:
@@ -52,7 +59,40 @@ def mend(engine: Nethack, birthday: int) -> None:
             mapped = _libc().mmap(start, code.size, mmap.PROT_READ | mmap.PROT_EXEC, flags, code.file, code.offset)
             if mapped != start:
                 raise OSError(ctypes.get_errno(), "could not map the code of libnethack.so")
-    finally:  # an open handle would keep the engine's state alive across its resets
+
+
+class _Killer(ctypes.Structure):
+    _fields_ = [
+        ("next", ctypes.c_void_p),
+        ("id", ctypes.c_int),
+        ("format", ctypes.c_int),
+        ("name", ctypes.c_char * 256),
+    ]
+
+
+def cause_of_death(engine: Nethack) -> str:
+    """What NetHack would carve on the tombstone of a game that is over: "killed by a jackal"; "" if nobody knows."""
+    if not SUPPORTED:
+        return ""
+    with _library(engine) as library:
+        killer = _Killer.in_dll(library, "killer")
+        name, form = killer.name.decode("latin-1"), killer.format
+    how = engine.how_done().name
+    if not name:
+        return how.lower().replace("_", " ")
+    if form == AS_IT_IS or how not in BY:
+        return name
+    article = ("an " if name[0].lower() in "aeiou" else "a ") if form == WITH_ARTICLE else ""
+    return f"{BY[how]} {article}{name}"
+
+
+@contextlib.contextmanager
+def _library(engine: Nethack) -> Iterator[ctypes.CDLL]:
+    """The engine's own copy of NetHack; an open handle would keep its state alive across its resets."""
+    library = ctypes.CDLL(engine.dlpath, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    try:
+        yield library
+    finally:
         _libc().dlclose(library._handle)
 
 

@@ -21,9 +21,9 @@ import numpy as np
 from gymnasium import spaces
 
 from motif_jax.envs.observations import POLICY_OBSERVATIONS, Frames, Observer, frame_keys, open_rows
-from motif_jax.envs.render import screen_text
 from motif_jax.envs.seeding import Stream, game_seed
 from motif_jax.envs.vector import GameSettings
+from motif_jax.screens import screen_text
 from motif_jax.structs import ArraySpec, EndStatus
 
 TERMINAL = ("tty_chars", "tty_colors", "tty_cursor")

@@ -32,7 +32,9 @@ ACTIONS = (
     nethack.Command.SEARCH,
 )
 KEYS = tuple(int(action) for action in ACTIONS)
-ACTION_NAMES = tuple(action.name.lower() for action in ACTIONS)
+ACTION_NAMES = tuple(
+    "far " * isinstance(action, nethack.CompassDirectionLonger) + action.name.lower() for action in ACTIONS
+)
 YES = KEYS.index(ord("y"))  # also: move north-west
 
 SPACE, ESCAPE = ord(" "), 27
@@ -206,6 +208,11 @@ class NetHackGame:
             experience_level=blstats[LEVEL],
             scout=self._scout(),
         )
+
+    @property
+    def cause(self) -> str:
+        """What the hero died of; "" while alive."""
+        return engine.cause_of_death(self._engine) if self.end == EndStatus.DEATH else ""
 
     def close(self) -> None:
         """Frees the engine's files and memory."""

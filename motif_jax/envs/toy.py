@@ -25,6 +25,7 @@ class ToyGame:
     """The same protocol as `nethack.NetHackGame`."""
 
     num_actions = 23
+    cause = ""  # nobody dies here
 
     def __init__(self, buffers: dict[str, np.ndarray], *, max_episode_steps: int = MAX_STEPS):
         self.buffers = buffers

@@ -79,6 +79,8 @@ class GameSettings(NamedTuple):
 
     def _own_class(self) -> Callable[[dict[str, np.ndarray]], Game]:
         module, _, name = self.task.partition(":")
+        if not all(part.isidentifier() for part in (*module.split("."), name)):
+            raise UserError(f"a game of your own is named module:Class, not {self.task!r} (--config.env.task)")
         try:
             return getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError) as error:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.files import write_array, write_json
+from motif_jax.files import read_array, write_array, write_json
 from motif_jax.preferences.shards import (
     Part,
     check_same,
@@ -51,11 +51,11 @@ def is_merged(dataset: PairDataset, name: str, facts: Mapping[str, Any]) -> bool
     """Whether the merged labels are there, whole, and of all shards."""
     try:
         record = json.loads((dataset.path / "preference" / name / "merged.json").read_text())
-        codes = np.load(dataset.path / "preference" / f"{name}.npy", allow_pickle=False)
-        prob = np.load(dataset.path / "preference" / name / "prob.npy", allow_pickle=False)
+        codes = read_array(dataset.path / "preference" / f"{name}.npy")
+        prob = read_array(dataset.path / "preference" / name / "prob.npy")
         written = {"codes": checksum(codes), "prob": checksum(prob)}
         return bool(record["facts"] == facts and not record["missing_shards"] and record["checksums"] == written)
-    except (OSError, ValueError, EOFError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
 
 

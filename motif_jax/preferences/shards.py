@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
-from motif_jax.files import write_array, write_json
+from motif_jax.files import read_array, write_array, write_json
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.structs import UserError
 
@@ -86,7 +86,7 @@ class Shard:
         self.record: dict[str, Any] = found or {"facts": dict(facts), "finished": False, "log": {}} | BLANK
         self.codes, self.prob = read_labels(folder, part, num_rows, self.record)
         self.record["checksums"] = {
-            suffix: [checksum(np.load(array))] for suffix, array in arrays.items() if array.exists()
+            suffix: [checksum(read_array(array))] for suffix, array in arrays.items() if array.exists()
         }
         if found is None:  # at once, so that jobs of other settings see it
             write_json(file, self.record)
@@ -241,7 +241,7 @@ def read_record(file: Path) -> dict[str, Any]:
         for field, kind in (("facts", dict), ("checksums", dict), ("log", dict), ("finished", bool), ("rows", int)):
             if not isinstance(record.get(field), kind):
                 raise ValueError(f"it has no {field!r}")
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise UserError(f"{str(file)!r} is damaged ({error}): {TRY}") from error
     return record
 
@@ -256,9 +256,9 @@ def read_labels(folder: Path, part: Part, num_rows: int, record: dict[str, Any])
             loaded.append(np.full(num_rows, blank, dtype))
             continue
         try:
-            array = np.load(file, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise UserError(f"cannot read {str(file)!r} ({str(error).splitlines()[0]}): {TRY}") from error
+            array = read_array(file)
+        except (OSError, ValueError) as error:
+            raise UserError(f"cannot read {str(file)!r} ({error}): {TRY}") from error
         if array.shape != (num_rows,) or array.dtype != dtype:
             raise UserError(
                 f"{str(file)!r} holds {array.shape} {array.dtype}, where ({num_rows},) {np.dtype(dtype)} is due: {TRY}"

@@ -10,6 +10,7 @@ index/captions.npy [U, 256], counts.npy [U], caption_id.npy [N, 2, L] int32     
 from __future__ import annotations
 
 import enum
+import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,10 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from motif_jax.captions import CaptionTable
-from motif_jax.files import write_array, write_json
+from motif_jax.files import read_array, write_array, write_json
 from motif_jax.structs import UserError
 
 FLAG = "--config.collect.dataset"
+ANEW = f"remove the dataset and collect it anew, or use another ({FLAG})"
+SUM = "sha256"
 CHUNK_BYTES = 64 * 2**20
 
 # Trailing axes and allowed kinds (np.dtype.kind) of the arrays that are known by name.
@@ -106,12 +109,13 @@ class PairDataset:
         index = self.path / "index"
         stamp = _stamp(self.path / "data" / "message.npy")
         try:
-            fresh = json.loads((index / "source.json").read_text()) == stamp
-            ids = np.load(index / "caption_id.npy", mmap_mode="r", allow_pickle=False) if fresh else None
-            if ids is not None and ids.shape == (self.num_pairs, 2, self.length):
-                return CaptionTable.load(index), ids
+            table, ids = CaptionTable.load(index), read_array(index / "caption_id.npy", mapped="r")
+            whole = ids.shape == (self.num_pairs, 2, self.length) and ids.dtype == np.int32
+            if whole and json.loads((index / "source.json").read_text()) == stamp | {SUM: _sum(table, ids)}:
+                return table, ids
         except (OSError, ValueError):
             pass  # no index, or a torn one: it is made anew
+        self.check_whole(["data/message"])
         table = CaptionTable()
         messages = self.data["message"]
         ids = np.empty(messages.shape[:-1], np.int32)
@@ -120,8 +124,25 @@ class PairDataset:
             ids[start : start + rows] = table.intern(messages[start : start + rows])
         table.save(index)
         write_array(index / "caption_id.npy", ids)
-        write_json(index / "source.json", stamp)
+        write_json(index / "source.json", stamp | {SUM: _sum(table, ids)})
         return table, ids
+
+    def check_whole(self, names: Iterable[str]) -> None:
+        """Refuses arrays ("data/message", ...) that are not what `collect` wrote. The published dataset says nothing.
+
+        It takes reading them once; a dataset is opened without.
+        """
+        record = self.path / "dataset.json"
+        try:
+            sums = json.loads(record.read_text()).get(SUM, {}) if record.exists() else {}
+            wanted = {name: sums[name] for name in names if name in sums}
+        except (OSError, ValueError, AttributeError, TypeError) as error:
+            raise UserError(f"{str(record)!r} is damaged ({error}): {ANEW}") from error
+        for name, wrote in wanted.items():
+            file = self.path / f"{name}.npy"
+            with open(file, "rb") as handle:
+                if hashlib.file_digest(handle, SUM).hexdigest() != wrote:
+                    raise UserError(f"{str(file)!r} is not what was written there, its checksum differs: {ANEW}")
 
     def _check(self, name: str, array: np.ndarray, shape: tuple[int, ...], kinds: str) -> None:
         if array.shape != shape:
@@ -141,8 +162,15 @@ def _stamp(file: Path) -> dict[str, int]:
     return {"bytes": status.st_size, "modified_ns": status.st_mtime_ns}
 
 
+def _sum(table: CaptionTable, ids: np.ndarray) -> str:
+    found = hashlib.sha256(table.messages.tobytes())
+    for array in (table.counts, ids):
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
+
+
 def _load(file: Path) -> np.ndarray:
     try:
-        return np.load(file, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:  # not an array, cut off, holding Python objects, unreadable
-        raise UserError(f"cannot read {str(file)!r} ({FLAG}): {str(error).splitlines()[0]}") from error
+        return read_array(file, mapped="r")
+    except (ValueError, OSError) as error:  # not an array, cut off, holding Python objects, unreadable
+        raise UserError(f"cannot read {str(file)!r} ({FLAG}): {error}") from error

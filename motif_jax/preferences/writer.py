@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.files import write_json
+from motif_jax.files import read_array, write_json
 from motif_jax.preferences.pairs import Episode, cut, places, stretch_starts
 from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import ArraySpec, UserError
@@ -30,6 +30,7 @@ DATA_SPECS = {
     "glyphs": ArraySpec((21, 79), "int16"),
 }
 INFO = ("score", "turns", "experience_level", "max_depth", "steps", "episode")
+SUM = "sha256"  # of the progress
 SPARE_BYTES = 64 * 2**20  # to leave free on the disk
 
 
@@ -97,8 +98,8 @@ class PairWriter:
     def commit(self) -> None:
         """Makes what was added so far final: it survives even a power cut."""
         for array in self._arrays.values():
-            array.flush()
-        write_json(self.partial / "progress.json", self.progress)
+            array.flush()  # type: ignore[attr-defined]  # they are mapped
+        write_json(self.partial / "progress.json", self.progress | {SUM: _sum(self.progress)})
 
     def finish(self, facts: dict[str, Any]) -> PairDataset:
         """Completes the dataset and gives it its name. `facts` go into `dataset.json`."""
@@ -129,11 +130,13 @@ class PairWriter:
         file = self.partial / "progress.json"
         try:
             progress = json.loads(file.read_text())
+            if progress.pop(SUM) != _sum(progress):
+                raise ValueError("its checksum differs")
             if progress["moments"]:
                 return progress
         except FileNotFoundError:
             pass
-        except (ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{str(file)!r} is damaged; remove {str(self.partial)!r} to start over") from error
         # Never started, or stopped before anything was final; what is there may even be of another config.
         shutil.rmtree(self.partial, ignore_errors=True)
@@ -149,11 +152,16 @@ class PairWriter:
                 f"{free / 2**20:,.0f} MiB left (--config.collect.num_pairs, --workdir)"
             )
 
-    def _open(self, name: str, spec: ArraySpec, mode: str) -> np.memmap:
+    def _open(self, name: str, spec: ArraySpec, mode: str) -> np.ndarray:
         file = self.partial / f"{name}.npy"
         file.parent.mkdir(exist_ok=True)
         if mode == "r+":
-            array = np.lib.format.open_memmap(file, "r+")
+            try:
+                array = read_array(file, "r+")
+            except (OSError, ValueError) as error:
+                raise UserError(
+                    f"{str(file)!r} is damaged ({error}); remove {str(self.partial)!r} to start over"
+                ) from error
             if array.shape != spec.shape or array.dtype != spec.dtype:
                 raise UserError(f"{str(file)!r} does not fit this run; remove {str(self.partial)!r} to start over")
             return array
@@ -161,6 +169,10 @@ class PairWriter:
         with open(file, "r+b") as handle:
             os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)  # a full disk says so now, not in mid-write
         return array
+
+
+def _sum(progress: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(progress, sort_keys=True).encode()).hexdigest()
 
 
 def _sha256(file: Path) -> str:

@@ -6,4 +6,4 @@ config keys that may not change once it has begun; and `shared(config)`, whether
 meanwhile.
 """
 
-NAMES = ("collect", "annotate", "train_reward", "train_policy", "evaluate", "benchmark")
+NAMES = ("collect", "annotate", "train_reward", "train_policy", "evaluate", "report", "visualize", "benchmark")

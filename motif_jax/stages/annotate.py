@@ -74,6 +74,8 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
     oracle = section.backend in ORACLES
     if oracle:
         check_oracle(section.backend, dataset)
+    beside = ORACLES.get(section.backend, "data/blstats" if section.captions == "msg_minbl" else "")
+    dataset.check_whole([beside])
     started = time.monotonic()
     questions = None if oracle else Questions(dataset, section.captions)
     of_pair = np.arange(len(dataset)) if questions is None else questions.of_pair  # [N]; an oracle asks every pair

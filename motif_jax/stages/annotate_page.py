@@ -10,8 +10,9 @@ from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Answer, Question, batched
 from motif_jax.annotation.answers import read_answers
-from motif_jax.files import write_whole
-from motif_jax.pages import columns, esc, folded, page, share_bar, table, tiles
+from motif_jax.charts import columns, esc
+from motif_jax.files import write_json, write_whole
+from motif_jax.pages import folded, page, share_bar, table, tiles
 from motif_jax.preferences.asked import Asked, to_numbers
 from motif_jax.preferences.merging import Merged
 from motif_jax.preferences.questions import Questions
@@ -42,16 +43,18 @@ def page_of(workdir: Path, name: str) -> Path:
 def write_page(
     config: ConfigDict, workdir: Path, dataset: PairDataset, name: str, questions: Questions | None, merged: Merged
 ) -> Path:
-    """Writes `workdir/annotations/<name>.html`."""
+    """Writes `workdir/annotations/<name>.html`, and beside it what the report shows of it."""
     section, logs = config.annotate, list(merged.logs.values())
     figures = [(f"{len(dataset):,}", "pairs")]
     details: list[str] = []
+    told: dict[str, Any] = {}
     if questions is not None:
         label = _labels(dataset, name, questions)
         top = np.argsort(-questions.counts, kind="stable")[:SHOWN]
         evidence = _evidence(section, questions, logs, top, label)
         figures += _figures(len(dataset), questions, logs, evidence)
         details = _of_the_questions(section, questions, label, top, evidence)
+        told = _tell(section, questions, label, evidence)
     for other in filter(None, section.compare_with.split(",")):
         details += _agreement(dataset, name, other)
     if section.backend in MODELS:
@@ -59,6 +62,7 @@ def write_page(
         words = "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in messages)
         details += ["<h2>The question, in full</h2>", folded("prompt", words)]
     path = page_of(workdir, name)
+    write_json(path.with_suffix(".json"), told)
     text = page(
         f"{name}: annotation",
         [
@@ -132,7 +136,7 @@ def _of_the_questions(
         heights = np.histogram(known, bins=40, range=(0, 1))[0].tolist()
         body += [
             "<h2>How sure the answers are</h2>",
-            columns(heights, "first is better", "no preference", "second is better"),
+            columns(heights, ("first is better", "no preference", "second is better")),
             '<p class="soft">Distinct questions by the probability that their second caption is better.</p>',
         ]
     if len(evidence.both):
@@ -173,20 +177,53 @@ def _evidence(
     return Evidence(said, asked.both_answers(), unreadable, masses[1] / masses[0] if masses[0] else 1.0)
 
 
+def _tell(section: ConfigDict, questions: Questions, label: np.ndarray, evidence: Evidence) -> dict[str, Any]:
+    """The questions that were asked most, all and those with a preference, and whether their order decides."""
+    margin = section.tie_margin if section.backend in MODELS else 0.0
+    codes, order = to_codes(label, margin), np.argsort(-questions.counts, kind="stable")
+
+    def asked(chosen: np.ndarray) -> list[dict[str, Any]]:
+        return [
+            {"pairs": int(questions.counts[number]), "first": first, "second": second, "better": NAMES[codes[number]]}
+            for number in chosen[:SHOWN].tolist()
+            for first, second in (questions.text(number),)
+        ]
+
+    return {
+        "questions": len(questions),
+        "most_asked": asked(order),
+        "most_asked_with_preference": asked(order[codes[order] < Preference.TIE]),
+        "bias": measure_bias(evidence.both, margin) if len(evidence.both) else None,
+    }
+
+
+def measure_bias(asked: np.ndarray, margin: float) -> dict[str, float]:
+    """How much the order of two captions decides.
+
+    Args:
+      asked: answers to questions in both orders, each in the question's own order. [J, 2]
+      margin: around one half, where there is no preference.
+    """
+    codes = to_codes(asked, margin)
+    return {
+        "questions": len(asked),
+        "turned": float(((codes[:, 0] != codes[:, 1]) & (codes < Preference.TIE).all(-1)).mean()),
+        "changed": float((codes[:, 0] != codes[:, 1]).mean()),
+        "shown_first": float((1 - asked[:, 0]).mean() / 2 + asked[:, 1].mean() / 2),
+    }
+
+
 def _position_bias(asked: np.ndarray, margin: float) -> list[str]:
     """How much the order decides. asked: [J, 2], both in the question's own order."""
-    codes = to_codes(asked, margin)
-    flips = float(((codes[:, 0] != codes[:, 1]) & (codes < Preference.TIE).all(-1)).mean())
-    changes = float((codes[:, 0] != codes[:, 1]).mean())
-    shown_first = float((1 - asked[:, 0]).mean() / 2 + asked[:, 1].mean() / 2)
+    bias = measure_bias(asked, margin)
     return [
         "<h2>Position bias</h2>",
         tiles(
             [
                 (f"{len(asked):,}", "questions answered in both orders"),
-                (f"{flips:.1%}", "turn round with the order"),
-                (f"{changes:.1%}", "change at all, ties counted"),
-                (f"{shown_first:.1%}", "for what is shown first; 50% without bias"),
+                (f"{bias['turned']:.1%}", "turn round with the order"),
+                (f"{bias['changed']:.1%}", "change at all, ties counted"),
+                (f"{bias['shown_first']:.1%}", "for what is shown first; 50% without bias"),
             ]
         ),
     ]

@@ -68,7 +68,7 @@ def _split_checkpoint(text: str, flag: str) -> tuple[str, str]:
         path, which = text, LAST
     if not path:
         raise UserError(f"a policy without a path is none: {text!r} ({flag})")
-    if which not in (LAST, ALL) and not which.isdigit():
+    if which not in (LAST, ALL) and not which.isdecimal():
         raise UserError(f"unknown checkpoint {which!r} of {path!r} ({flag}): choose last, all or a number")
     return path, which
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -19,14 +20,14 @@ from motif_jax.actors.pool import ActorPool
 from motif_jax.api import Reward, find_checkpoints, load_reward
 from motif_jax.envs.seeding import Stream
 from motif_jax.envs.vector import GameSettings
-from motif_jax.learner.update import Rollouts
 from motif_jax.metrics import Progress, Timers
 from motif_jax.rewards.intrinsic import Mix, intrinsic_reward
+from motif_jax.stages.episode_pieces import Pieces, Steps
 from motif_jax.stages.evaluate import FLAG, Contender
+from motif_jax.stages.playback import Teller, Told, Track
 from motif_jax.stages.policy_acting import PolicyPlayer
 from motif_jax.stages.policy_choice import list_steps, load
-from motif_jax.stages.policy_record import Returns
-from motif_jax.stages.policy_setup import Model, Pay, Placed, make_mix, read_policy, reward_checksum
+from motif_jax.stages.policy_setup import Model, Pay, make_mix, read_policy, reward_checksum
 from motif_jax.structs import EndStatus, EpisodeInfo, UserError
 
 GROUPS = 2  # per worker: one plays while the other waits for actions
@@ -39,26 +40,26 @@ Row = dict[str, Any]
 class Playing(NamedTuple):
     """What is needed to play, and to tell whether it is the same as last time."""
 
+    name: str
     player: str  # scripted, or "" for the model's
     model: Model | None
     greedy: bool
     pay: Pay | None
-    checksums: dict[str, str | None]  # of the parameters, and of the learnt reward with everything that decides its pay
+    about: dict[str, Any]  # checksums of parameters, and of the learnt reward with all that decides its pay; its goal
 
 
-def make_playing(config: ConfigDict, workdir: Path, contender: Contender) -> Playing:
+def make_playing(config: ConfigDict, workdir: Path, contender: Contender, flag: str) -> Playing:
     """Loads the policy and the reward that its episodes are valued by: its own, else that of the workdir."""
     if not contender.path:
         pay = pay_of_workdir(config, workdir)
-        return Playing(contender.name, None, False, pay, {"parameters": None, "reward": checksum(pay)})
+        return Playing(contender.name, contender.name, None, False, pay, {"parameters": None} | about_pay(pay))
     path = str(workdir) if contender.path == "." else contender.path
-    model, facts, reward = load(path, contender.step, GameSettings(**config.env), FLAG)
+    model, facts, reward = load(path, contender.step, GameSettings(**config.env), flag)
     pay = pay_of_policy(facts, reward) or pay_of_workdir(config, workdir)
     found = hashlib.sha256()
     for leaf in jax.tree.leaves(model.params):
         found.update(np.asarray(leaf).tobytes())
-    checksums = {"parameters": found.hexdigest(), "reward": checksum(pay)}
-    return Playing("", model, contender.greedy, pay, checksums)
+    return Playing(contender.name, "", model, contender.greedy, pay, {"parameters": found.hexdigest()} | about_pay(pay))
 
 
 def pay_of_policy(facts: dict[str, Any], reward: Reward | None) -> Pay | None:
@@ -88,28 +89,41 @@ def pay_of_workdir(config: ConfigDict, workdir: Path) -> Pay | None:
     return Pay(reward, make_mix(config, reward), section.reference_alignment)
 
 
-def checksum(pay: Pay | None) -> str | None:
-    """Of the reward and of what is made of it: equal ones pay alike."""
+def about_pay(pay: Pay | None) -> dict[str, Any]:
+    """The learnt reward in a few words; those of equal checksums pay alike."""
     if pay is None:
-        return None
+        return dict.fromkeys(("reward", "goal", "threshold", "count_exponent"))
     parts = [reward_checksum(pay.reward), pay.mix.threshold, pay.mix.count_exponent, *pay.observations]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return {
+        "reward": hashlib.sha256(json.dumps(parts).encode()).hexdigest(),
+        "goal": pay.reward.facts.get("config", {}).get("annotate", {}).get("goal"),
+        "threshold": float(pay.mix.threshold) if math.isfinite(pay.mix.threshold) else None,
+        "count_exponent": pay.mix.count_exponent,
+    }
 
 
-def play(config: ConfigDict, playing: Playing, rows: dict[int, Row], keep: Callable[[], None]) -> list[int]:
+def play(
+    config: ConfigDict,
+    playing: Playing,
+    wanted: set[int],
+    rows: dict[int, Row],
+    tracks: dict[int, Track],
+    keep: Callable[[], None],
+) -> list[int]:
     """Plays until every episode that is wanted has its row.
 
     Args:
       config: of the experiment.
       playing: who plays.
-      rows: episodes by their numbers; those that are there are not played again.
-      keep: is called now and then, to write the rows down.
+      wanted: numbers of episodes.
+      rows, tracks: get what is told of the episodes, and their steps, by their numbers.
+      keep: is called now and then, to write that down.
 
     Returns:
       Episodes that no worker survived, which have no row.
     """
     section = config.evaluate
-    missing = {number for number in range(section.episodes) if number not in rows}
+    missing = set(wanted)
     if not missing:
         return []
     # No more games than episodes: they would only be in the way.
@@ -122,36 +136,45 @@ def play(config: ConfigDict, playing: Playing, rows: dict[int, Row], keep: Calla
         seed = config.seed + min(missing)
         policy = PolicyPlayer(playing.model, workers * games, games // groups, seed, playing.greedy)
     observations = {*(policy.reads if policy else ()), *(playing.pay.observations if playing.pay else ())}
-    returns, timers = Returns(), Timers()
-    with ActorPool(
-        GameSettings(**config.env),
-        tuple(sorted(observations)),
-        num_workers=min(section.num_workers, workers),
-        games_per_worker=games,
-        rollout_length=ROLLOUT,
-        player=playing.player,
-        groups=groups,
-        outputs=policy.outputs if policy else None,
-        starts=policy.starts if policy else None,
-        seed=config.seed,
-        stream=Stream.EVALUATE,
-        first_episode=min(missing),
-        hang_timeout_s=section.hang_timeout_s,
-        flag="--config.evaluate",
-    ) as pool:
-        progress = Progress("evaluate", section.episodes, "episodes", section.episodes - len(missing))
+    settings, pieces, timers = GameSettings(**config.env), Pieces(), Timers()
+    with (
+        Teller(settings, config.seed) as teller,
+        ActorPool(
+            settings,
+            tuple(sorted(observations)),
+            num_workers=min(section.num_workers, workers),
+            games_per_worker=games,
+            rollout_length=ROLLOUT,
+            player=playing.player,
+            groups=groups,
+            outputs=policy.outputs if policy else None,
+            starts=policy.starts if policy else None,
+            seed=config.seed,
+            stream=Stream.EVALUATE,
+            first_episode=min(missing),
+            hang_timeout_s=section.hang_timeout_s,
+            flag="--config.evaluate",
+        ) as pool,
+    ):
+        done = len(rows)
+        progress = Progress(f"evaluate {playing.name}", done + len(missing), "episodes", done)
         kept = time.monotonic()
         while not missing <= set(pool.given_up):
             requests, fulls = pool.poll(0.2)
             if policy:
                 answer(pool, requests, policy)
             if fulls:
-                batch = make_batch(pool, fulls, lambda arrays: value(arrays, playing.pay), timers)
-                for info, intrinsic in returns.take(batch):
-                    if info.episode in missing:
-                        missing.remove(info.episode)
-                        rows[info.episode] = as_row(info, intrinsic if playing.pay else None)
-            progress.update(section.episodes - len(missing))
+                batch = make_batch(pool, fulls, lambda arrays: as_steps(arrays, playing.pay), timers)
+                for number, (full, ended) in enumerate(zip(batch.fulls, batch.episodes, strict=True)):
+                    size = pool.layout.group_size
+                    columns = slice(number * size, (number + 1) * size)
+                    part = {key: array[:, columns] for key, array in batch.arrays.items()}
+                    for info, steps in pieces.take(full, part, part.pop("first")[0], ended):
+                        if info.episode in missing:
+                            missing.remove(info.episode)
+                            tracks[info.episode] = Track(**steps)
+                            rows[info.episode] = as_row(info, tracks[info.episode], teller, playing.pay is not None)
+            progress.update(len(rows))
             if time.monotonic() - kept > KEEP_EVERY_S:
                 keep()
                 kept = time.monotonic()
@@ -159,18 +182,25 @@ def play(config: ConfigDict, playing: Playing, rows: dict[int, Row], keep: Calla
     return sorted(missing)
 
 
-def value(arrays: Arrays, pay: Pay | None) -> Placed:
-    """Rollouts as `Returns` wants them; nothing goes to the device."""
-    moments = pay(arrays) if pay else {}
-    return Placed(
-        rollouts=cast(Rollouts, None),
-        intrinsic=intrinsic_reward(moments["z"], moments["counts"], pay.mix) if pay else None,
-        ended=arrays["terminated"] | arrays["truncated"],
-        first=arrays["first"][0],
-        paid_share=0.0,
-    )
+def as_steps(arrays: Arrays, pay: Pay | None) -> Steps:
+    """What is kept of rollouts' steps. [T, B] each"""
+    action = arrays["action"]
+    nothing = np.full(action.shape, np.nan, np.float32)
+    steps = {"action": action, "first": arrays["first"], "value": arrays.get("value", nothing)}
+    steps |= {"probability": nothing, "z": nothing, "intrinsic": nothing}
+    if "logits" in arrays:
+        odds = np.exp(arrays["logits"] - arrays["logits"].max(-1, keepdims=True))
+        steps["probability"] = np.take_along_axis(odds, action[..., None], -1)[..., 0] / odds.sum(-1)
+    if pay:
+        moments = pay(arrays)
+        steps["z"] = moments["z"].astype(np.float32)
+        steps["intrinsic"] = np.asarray(intrinsic_reward(moments["z"], moments["counts"], pay.mix), np.float32)
+    return steps
 
 
-def as_row(info: EpisodeInfo, intrinsic: float | None) -> Row:
+def as_row(info: EpisodeInfo, track: Track, teller: Teller, paid: bool) -> Row:
     """A line of `episodes.jsonl`."""
-    return info._asdict() | {"end_status": EndStatus(info.end_status).name.lower(), "intrinsic_return": intrinsic}
+    told = teller.tell(info, track.action)
+    row = info._asdict() | {"end_status": EndStatus(info.end_status).name.lower()}
+    row |= {"intrinsic_return": float(track.intrinsic.sum(dtype=np.float64)) if paid else None}
+    return row | (told or Told("", None))._asdict()

@@ -178,7 +178,7 @@ def summarise(ended: list[tuple[EpisodeInfo, float]]) -> dict[str, Any]:
 def keep_rows(file: Path, env_steps: int) -> None:
     """Takes away rows of after the checkpoint from which training goes on, and a torn last one."""
     rows = []
-    for line in file.read_text().splitlines() if file.exists() else ():
+    for line in file.read_bytes().splitlines() if file.is_file() else ():
         try:
             row = json.loads(line)
             if row["env_steps"] <= env_steps:

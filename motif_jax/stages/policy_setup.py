@@ -155,7 +155,7 @@ def make_pay(config: ConfigDict, workdir: Path) -> Pay | None:
 
 def newest_checkpoint(path: Path) -> int:
     """Number of a reward's last checkpoint, readable or not."""
-    return max(int(folder.name) for folder in find_checkpoints(path).iterdir() if folder.name.isdigit())
+    return max(int(folder.name) for folder in find_checkpoints(path).iterdir() if folder.name.isdecimal())
 
 
 def make_mix(config: ConfigDict, reward: Reward | None) -> Mix:

@@ -19,6 +19,7 @@ from ml_collections import ConfigDict
 from motif_jax.actors.handoff import Batch
 from motif_jax.api import name_of
 from motif_jax.files import write_config, write_json, write_whole
+from motif_jax.machine import describe
 from motif_jax.parallel import host, local_copy, start_hosts
 from motif_jax.stages.policy_acting import Rounds, Source, Stream
 from motif_jax.stages.policy_hosts import Hosts, Wish
@@ -140,6 +141,7 @@ def learn(
             "steps_per_s": round(steps / max(seconds, 1e-9), 1),
             "recent_episodes": recent,
             "worker_restarts": restarts,
+            "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
         })  # fmt: skip
         print(
             f"train_policy: {done['env_steps']:,} steps, {done['updates']:,} updates, {done['episodes']:,} episodes; "

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from motif_jax.captions import decode
-from motif_jax.files import write_whole
-from motif_jax.pages import columns, curves, esc, page, table, tiles
+from motif_jax.charts import columns, curves, esc
+from motif_jax.files import write_json, write_whole
+from motif_jax.pages import page, quoted, table, tiles
 from motif_jax.rewards.statistics import RewardStatistics, calibration
 
 SHOWN = 25  # captions at either end
+BINS = 60  # of the histogram
 THRESHOLDS = (0.5, 0.65, 0.8)  # levels below which the agent may be given nothing
 
 
@@ -26,7 +29,7 @@ def write_page(
     rewards: np.ndarray,
     target: np.ndarray,
 ) -> Path:
-    """Writes `folder/reward.html`.
+    """Writes `folder/reward.html`, and `captions.json`: what the report shows of the captions.
 
     Args:
       folder: workdir/reward.
@@ -80,7 +83,9 @@ def write_page(
         rows = [[esc(name), f"{facts['annotators'][name]:.0%}", _percent(value)] for name, value in agreement.items()]
         body += ["<h2>Agreement with each annotation</h2>", table(("annotation", "weight", "accuracy"), rows, (1, 2))]
     if values is not None:
-        body += _captions(statistics, statistics.normalise(values), messages, counts)
+        told = of_captions(statistics, statistics.normalise(values), messages, counts)
+        write_json(folder / "captions.json", told)
+        body += _captions(told)
     body += ["<h2>Calibration</h2>", _calibration(rewards, target)]
     path = folder / "reward.html"
     text = page("The reward", body)
@@ -88,37 +93,59 @@ def write_page(
     return path
 
 
-def _captions(
+def of_captions(
     statistics: RewardStatistics, normalised: np.ndarray, messages: np.ndarray, counts: np.ndarray
-) -> list[str]:
-    """The distribution over distinct captions, and both of its ends."""
+) -> dict[str, Any]:
+    """The distribution over distinct captions, both of its ends, and the captions that are seen most."""
     seen = np.flatnonzero(counts > 0)
     order = seen[np.argsort(normalised[seen], kind="stable")]
-    known = normalised[seen]
-    low, high = float(known.min()), float(known.max())
-    heights = np.histogram(known, bins=60)[0].tolist()
-    marks = " · ".join(f"{level:.0%} lie below {statistics.quantile(level):.2f}" for level in THRESHOLDS)
+    common = seen[np.argsort(-counts[seen], kind="stable")]
+    heights, edges = np.histogram(normalised[seen], bins=BINS)
+
+    def shown(chosen: np.ndarray) -> list[dict[str, Any]]:
+        return [
+            {"reward": float(normalised[at]), "caption": decode(messages[at]), "times": int(counts[at])}
+            for at in chosen[:SHOWN].tolist()
+        ]
+
+    return {
+        "captions": len(seen),
+        "heights": heights.tolist(),
+        "edges": edges.tolist(),
+        "thresholds": {f"{level:.2f}": statistics.quantile(level) for level in THRESHOLDS},
+        "most": shown(order[::-1]),
+        "least": shown(order),
+        "common": shown(common),
+    }
+
+
+def spread(told: dict[str, Any]) -> str:
+    """The distribution of the reward over captions, with its thresholds; `told` is what `of_captions` found."""
+    heights, edges = told["heights"], told["edges"]
+    low, high = edges[0], edges[-1]
+    marks = [
+        ((value - low) / (high - low), f"{float(level):.0%} lie below {value:.2f}")
+        for level, value in list(told["thresholds"].items())[:1]
+        if low <= value <= high
+    ]
+    words = [f"{edge:.1f}" for edge in (low, (low + high) / 2, high)]
+    of = [f"{start:.2f} to {stop:.2f}" for start, stop in itertools.pairwise(edges)]
+    return columns(heights, words, marks, of, root=True)
+
+
+def _captions(told: dict[str, Any]) -> list[str]:
+    """As HTML."""
+    marks = " · ".join(f"{float(level):.0%} lie below {value:.2f}" for level, value in told["thresholds"].items())
     body = [
         "<h2>How it is spread</h2>",
-        columns(heights, f"{low:.1f}", f"{(low + high) / 2:.1f}", f"{high:.1f}"),
-        f'<p class="soft">Distinct captions by normalised reward: mean 0, variance 1 over all moments. {marks}.</p>',
+        spread(told),
+        f'<p class="soft">Distinct captions by normalised reward: mean 0, variance 1 over all moments; heights are '
+        f"square roots. {marks}.</p>",
     ]
-    for title, chosen in (("Likes most", order[::-1][:SHOWN]), ("Likes least", order[:SHOWN])):
-        rows = [
-            [
-                f"{normalised[at]:.2f}",
-                f"<code>{esc(decode(messages[at])) or '<i>(nothing)</i>'}</code>",
-                f"{counts[at]:,}",
-            ]
-            for at in chosen.tolist()
-        ]
+    for title, name in (("Likes most", "most"), ("Likes least", "least"), ("Sees most", "common")):
+        rows = [[f"{row['reward']:.2f}", quoted(row["caption"]), f"{row['times']:,}"] for row in told[name]]
         body += [f"<h2>{title}</h2>", table(("reward", "caption", "times"), rows, numbers=(0, 2))]
-    common = seen[np.argsort(-counts[seen], kind="stable")[:SHOWN]]
-    rows = [
-        [f"{counts[at]:,}", f"<code>{esc(decode(messages[at])) or '<i>(nothing)</i>'}</code>", f"{normalised[at]:.2f}"]
-        for at in common.tolist()
-    ]
-    return [*body, "<h2>Sees most</h2>", table(("times", "caption", "reward"), rows, numbers=(0, 2))]
+    return body
 
 
 def _calibration(rewards: np.ndarray, target: np.ndarray) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,8 +14,9 @@ from ml_collections import ConfigDict
 
 from motif_jax.captions import CaptionTable, decode
 from motif_jax.envs.observations import scale_blstats
+from motif_jax.files import read_array
 from motif_jax.networks.reward import RewardModel
-from motif_jax.preferences.shards import fingerprint
+from motif_jax.preferences.shards import checksum, fingerprint
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.rewards.batches import Batches
@@ -51,15 +51,17 @@ def load_data(config: ConfigDict, workdir: Path) -> Data:
     if not (workdir / "dataset").is_dir():
         raise UserError(f"there is no dataset in {str(workdir)!r} yet: run --stage=collect first (--workdir)")
     dataset = PairDataset(workdir / "dataset")
+    dataset.check_whole(["info/score"])
     weights = learnt_from(config)
     made_of = fingerprint(dataset)
     targets, hard = {}, {}
     for name in weights:
         codes = dataset.preference(name)
         folder = dataset.path / "preference" / name
-        _check_origin(folder / "merged.json", name, made_of)
         soft = config.reward.labels == "soft" and (folder / "prob.npy").exists()
-        targets[name] = labels.soft_target(codes, load_prob(folder / "prob.npy", len(codes)) if soft else None)
+        prob = load_prob(folder / "prob.npy", len(codes)) if soft else None
+        _check_origin(folder / "merged.json", name, made_of, {"codes": codes, "prob": prob})
+        targets[name] = labels.soft_target(codes, prob)
         hard[name] = labels.soft_target(codes, None)
     target = labels.mix(targets, weights)
     labels.check_targets(target, ", ".join(weights))
@@ -67,8 +69,7 @@ def load_data(config: ConfigDict, workdir: Path) -> Data:
     width = max(1, int((table.messages != 0).any(0).nonzero()[0].max(initial=0)) + 1)
     texts = table.messages[:, : width + -width % 8]
     sided = labels.mix(hard, weights) != 0.5
-    checksum = hashlib.sha256(target.tobytes()).hexdigest()
-    return Data(dataset, table, np.asarray(ids), texts, target, targets, sided, weights, made_of, checksum)
+    return Data(dataset, table, np.asarray(ids), texts, target, targets, sided, weights, made_of, checksum(target))
 
 
 def make_model(options: Mapping[str, Any], seed: int) -> tuple[Apply, Any]:
@@ -92,6 +93,7 @@ def extra_observations(dataset: PairDataset, options: Mapping[str, Any]) -> Extr
                 f"dataset {str(dataset.path)!r} has no data/{key}.npy, which this reward reads{hint} "
                 "(--config.reward.blstats, .crop, .glyphs)"
             )
+    dataset.check_whole([f"data/{key}" for key, needed in needs.items() if needed])
     if options["blstats"]:
         extra["vector"] = lambda rows: scale_blstats(dataset.data["blstats"][rows])
     if options["crop"]:
@@ -177,8 +179,8 @@ def train_figures(state: TrainState) -> dict[str, float]:
 def load_prob(file: Path, count: int) -> np.ndarray:
     """P(second is better) as annotators gave it, NaN where unknown. [N] float32"""
     try:
-        prob = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        prob = read_array(file)
+    except (OSError, ValueError):
         raise UserError(f"{str(file)!r} is damaged: make the annotation anew ({labels.FLAG})") from None
     known = prob[~np.isnan(prob)] if prob.dtype == np.float32 else prob
     if prob.shape != (count,) or prob.dtype != np.float32 or (known < 0).any() or (known > 1).any():
@@ -209,13 +211,20 @@ def check_finite(state: TrainState, batches: Batches, data: Data, folder: Path, 
     )
 
 
-def _check_origin(record: Path, name: str, made_of: str) -> None:
-    """Refuses labels of another dataset. Those that others published say nothing about theirs."""
+def _check_origin(record: Path, name: str, made_of: str, arrays: Mapping[str, np.ndarray | None]) -> None:
+    """Refuses labels of another dataset, and other ones than were merged. Those that others published say nothing."""
     if not record.exists():
         return
     try:
-        origin = json.loads(record.read_text())["facts"]["dataset"]
+        known = json.loads(record.read_text())
+        origin, sums = known["facts"]["dataset"], dict(known["checksums"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{str(record)!r} is damaged: {error} ({labels.FLAG})") from error
     if origin != made_of:
         raise UserError(f"annotation {name!r} was made of another dataset ({labels.FLAG})")
+    for kind, array in arrays.items():
+        if array is not None and sums.get(kind) != checksum(array):
+            raise UserError(
+                f"the {kind} of annotation {name!r} are not those that were merged, their checksum differs: "
+                f"--stage=annotate merges its shards anew ({labels.FLAG})"
+            )

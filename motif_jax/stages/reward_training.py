@@ -22,6 +22,7 @@ from motif_jax.api import rebuild
 from motif_jax.captions import WIDTH
 from motif_jax.checkpoint import Checkpoints
 from motif_jax.files import write_config, write_json, write_lines
+from motif_jax.machine import describe
 from motif_jax.metrics import Progress
 from motif_jax.parallel import make_mesh, map_update, replicate, shard
 from motif_jax.rewards import labels
@@ -133,6 +134,7 @@ def train(config: ConfigDict, workdir: Path) -> None:
         "stopped_early": stop,
         "best_epoch": best,
         "parameters": sum(array.size for array in jax.tree.leaves(params)),
+        "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
     }
     last, chosen = history[-1], split.validation
     page = write_page(folder, summary, RewardStatistics(**facts["statistics"]), values, data.table.messages, counts,

@@ -8,7 +8,7 @@ import pytest
 from conftest import get_config
 from toy_policies import TASK, policies
 
-from motif_jax.stages import evaluate, policy_play
+from motif_jax.stages import evaluate, evaluate_summary, policy_play
 from motif_jax.structs import UserError
 
 
@@ -27,7 +27,7 @@ def workdir(toys, tmp_path_factory):
 
 def settings(policy: str = "", **values):
     config = get_config(argument=TASK)
-    few = {"policy": policy, "episodes": 40, "num_workers": 0, "games_per_worker": 8}
+    few = {"policy": policy, "beside": "", "episodes": 40, "num_workers": 0, "games_per_worker": 8}
     config.evaluate.update(few | values)
     return config
 
@@ -38,8 +38,9 @@ def run(workdir, policy: str = "", name: str = "", **values):
     evaluate.check(config)
     if not evaluate.is_complete(config, workdir):
         evaluate.run(config, workdir)
-    folder = workdir / "evaluate" / (name or evaluate.find_contender(config, workdir).name)
-    return evaluate.read_rows(folder / "episodes.jsonl"), json.loads((folder / "summary.json").read_text())
+    contender = evaluate.find_contender(workdir, policy, config.evaluate.greedy, evaluate.FLAG)
+    folder = workdir / "evaluate" / (name or contender.name)
+    return evaluate_summary.read_rows(folder / "episodes.jsonl"), json.loads((folder / "summary.json").read_text())
 
 
 def test_a_trained_policy_stands_beside_chance(workdir, toys, capsys):
@@ -65,7 +66,7 @@ def test_a_trained_policy_stands_beside_chance(workdir, toys, capsys):
     table = capsys.readouterr().out.splitlines()
     head = next(line for line in table if "random" in line and "policy-7680" in line)
     assert head.split() == ["random", "policy-7680"]
-    assert {line.split()[0] for line in table[table.index(head) + 2 :][:9]} == set(evaluate.FIGURES)
+    assert {line.split()[0] for line in table[table.index(head) + 2 :][:9]} == set(evaluate_summary.FIGURES)
 
 
 def test_all_have_the_same_games_and_short_ones_are_not_favoured(tmp_path):
@@ -102,11 +103,11 @@ def test_what_was_played_is_not_played_again(tmp_path, monkeypatch, capsys):
     whole, summary = run(tmp_path / "whole", "random")
     played = []
 
-    def as_row(info, intrinsic, real=policy_play.as_row):
+    def as_row(info, *more, real=policy_play.as_row):
         if len(played) == 15:
             raise KeyboardInterrupt
         played.append(info.episode)
-        return real(info, intrinsic)
+        return real(info, *more)
 
     with monkeypatch.context() as patched:
         patched.setattr(policy_play, "as_row", as_row)
@@ -141,17 +142,19 @@ def test_a_policy_that_was_trained_anew_is_played_anew(tmp_path, toys, capsys, m
 @pytest.mark.quick
 def test_an_interval_holds_the_mean_and_narrows():
     rng = np.random.default_rng(0)
+    same = dict.fromkeys(evaluate_summary.FIGURES.values(), 1.0) | {"did": {}, "cause": "", "end_status": "aborted"}
 
     def interval(count):
-        rows = [dict.fromkeys(evaluate.FIGURES.values(), 1.0) | {"score": score} for score in rng.normal(5, 2, count)]
-        return evaluate.summarise(rows, seed=0)["score"]
+        rows = [same | {"score": score} for score in rng.normal(5, 2, count)]
+        return evaluate_summary.summarise(rows, seed=0)["figures"]["score"]
 
     few, many = interval(25), interval(2500)
     for found, count in ((few, 25), (many, 2500)):
         # 95 % of a normal mean lie within 1.96 standard errors, 2 / sqrt(N) each
         assert found["high"] - found["low"] == pytest.approx(2 * 1.96 * 2 / count**0.5, rel=0.3)
         assert found["low"] < found["mean"] < found["high"]
-    assert evaluate.summarise([], seed=0) == dict.fromkeys(evaluate.FIGURES)
+    nothing = {"figures": dict.fromkeys(evaluate_summary.FIGURES), "did": {}, "ends": {}}
+    assert evaluate_summary.summarise([], seed=0) == nothing
 
 
 @pytest.mark.quick

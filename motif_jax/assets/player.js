@@ -1,0 +1,228 @@
+// Plays an episode: the terminal frame by frame, what the agent did, what each reward paid for it.
+// Its data stand in the page as JSON; the frames are packed as `report_replays.pack` describes.
+for (const player of document.querySelectorAll(".player")) {
+  const ROWS = 24, COLUMNS = 80, CELLS = ROWS * COLUMNS, ZOOMED = 40, SHOWN = 12;
+  const COLORS = JSON.parse(document.getElementById("colours").textContent);
+  const part = (name) => player.querySelector(`.${name}`);
+  const [screen, line, choice, play, speed, zoom] = ["screen", "line", "choice", "play", "speed", "zoom"].map(part);
+  const pen = screen.getContext("2d"), pencil = line.getContext("2d");
+  let replay = null, at = 0, playing = false, last = 0, owed = 0;
+
+  const number = (value, digits = 2) => (Number.isNaN(value) ? "–" : value.toFixed(digits));
+  const signed = (value, digits = 2) => (Number.isNaN(value) ? "–" : (value >= 0 ? "+" : "−") + Math.abs(value).toFixed(digits));
+  const put = (name, text) => { part(name).textContent = text; };
+  const sums = (values) => { let sum = 0; return values.map((value) => (sum += Number.isNaN(value) ? 0 : value)); };
+
+  async function unpack(about) {
+    const packed = Uint8Array.from(atob(about.packed), (letter) => letter.charCodeAt(0));
+    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+    const buffer = await new Response(stream).arrayBuffer();
+    const frames = about.steps + 1;
+    let place = 0;
+    const take = (kind, count) => { const array = new kind(buffer, place, count); place += array.byteLength; return array; };
+    const chars = take(Uint8Array, frames * CELLS), colors = take(Uint8Array, frames * CELLS);
+    for (let cell = CELLS; cell < chars.length; cell++) { // each frame is what it changes of the one before
+      chars[cell] ^= chars[cell - CELLS];
+      colors[cell] ^= colors[cell - CELLS];
+    }
+    const found = { ...about, chars, colors };
+    for (const name of ["reward", "z", "intrinsic", "value", "probability"]) found[name] = take(Float32Array, about.steps);
+    for (const name of ["count", "message"]) found[name] = take(Int32Array, frames);
+    found.action = take(Int32Array, about.steps);
+    found.cursor = take(Uint8Array, 2 * frames);
+    found.gameSums = sums(Array.from(found.reward));
+    found.learntSums = sums(Array.from(found.intrinsic));
+    return found;
+  }
+
+  function fit(canvas, width, height) { // as many pixels as the screen has
+    const ratio = window.devicePixelRatio || 1;
+    const [across, down] = [Math.round(width * ratio), Math.round(height * ratio)];
+    if (canvas.width !== across || canvas.height !== down) { canvas.width = across; canvas.height = down; }
+    return ratio;
+  }
+
+  function leftmost() { // of the columns that are shown: those around the hero, where the cursor is on the map
+    if (zoom.getAttribute("aria-pressed") !== "true") return [0, COLUMNS];
+    let step = at;
+    while (step > 0 && (replay.cursor[2 * step] < 1 || replay.cursor[2 * step] > 21)) step--;
+    const middle = replay.cursor[2 * step + 1];
+    return [Math.min(Math.max(middle - ZOOMED / 2, 0), COLUMNS - ZOOMED), ZOOMED];
+  }
+
+  function drawScreen() {
+    const [hero, shown] = leftmost(), width = screen.clientWidth, height = (width / shown) * 2 * ROWS;
+    screen.style.height = `${height}px`;
+    const ratio = fit(screen, width, height), wide = (width * ratio) / shown, high = (height * ratio) / ROWS;
+    pen.fillStyle = "#05070a";
+    pen.fillRect(0, 0, screen.width, screen.height);
+    pen.font = `${wide / 0.602}px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace`;
+    pen.textAlign = "center";
+    pen.textBaseline = "middle";
+    const start = at * CELLS, [row, column] = [replay.cursor[2 * at], replay.cursor[2 * at + 1]];
+    for (let y = 0; y < ROWS; y++) {
+      const left = y === 0 || y >= ROWS - 2 ? 0 : hero; // the message and the status begin at the left
+      for (let x = left; x < left + shown; x++) {
+        const cell = start + y * COLUMNS + x, code = replay.chars[cell], kind = replay.colors[cell];
+        const color = COLORS[kind & 15], turned = kind >= 16;
+        const [from, to] = [Math.floor((x - left) * wide), Math.floor((x - left + 1) * wide)];
+        const here = y === row && x === column;
+        if (turned || here) {
+          pen.fillStyle = turned ? color : "#3d4654";
+          pen.fillRect(from, Math.floor(y * high), to - from, Math.ceil(high));
+        }
+        if (code === 32) continue;
+        pen.fillStyle = turned ? "#05070a" : here && !(kind & 8) ? "#ffffff" : color;
+        pen.fillText(String.fromCharCode(code), (x - left + 0.5) * wide, (y + 0.54) * high);
+      }
+    }
+  }
+
+  function drawLine() { // the learnt reward upwards, the game's below it; the root, so that small ones are seen
+    const width = line.clientWidth, height = line.clientHeight, ratio = fit(line, width, height);
+    pencil.setTransform(ratio, 0, 0, ratio, 0, 0);
+    pencil.clearRect(0, 0, width, height);
+    const root = (value) => Math.sqrt(Math.abs(value)), middle = height * 0.62;
+    const most = (values) => values.reduce((top, value) => (Math.abs(value) > top ? Math.abs(value) : top), 1e-9);
+    const bar = Math.max(1.5, width / replay.steps - 0.5);
+    const rows = [[replay.intrinsic, "#f2a65a", -1, middle - 6], [replay.reward, "#6ea6f7", 1, height - middle - 4]];
+    for (const [values, color, way, room] of rows) {
+      const top = root(most(values));
+      for (let step = 0; step < replay.steps; step++) {
+        const value = values[step];
+        if (Number.isNaN(value) || value === 0) continue;
+        const tall = Math.max(1, (root(value) / top) * room);
+        pencil.fillStyle = value < 0 ? "#e8615a" : color;
+        pencil.globalAlpha = step < at ? 1 : 0.55;
+        pencil.fillRect(((step + 0.5) / replay.steps) * width - bar / 2, way < 0 ? middle - tall : middle + 1, bar, tall);
+      }
+    }
+    pencil.globalAlpha = 1;
+    pencil.fillStyle = "#39424f";
+    pencil.fillRect(0, middle, width, 1);
+    pencil.fillStyle = "#ffffff";
+    pencil.fillRect(Math.min((at / Math.max(replay.steps, 1)) * width, width - 2), 0, 2, height);
+  }
+
+  function tell() {
+    const done = at - 1; // the action that led here
+    put("step", String(at));
+    put("steps", String(replay.steps));
+    const text = replay.messages[replay.message[at]];
+    put("message", text || "(no message)");
+    part("message").classList.toggle("none", !text);
+    const chance = at && !Number.isNaN(replay.probability[done]) ? ` (${Math.round(100 * replay.probability[done])} %)` : "";
+    put("action", at ? replay.actions[replay.action[done]] ?? String(replay.action[done]) : "–");
+    put("chance", chance);
+    put("learnt", at ? signed(replay.intrinsic[done], 3) : "–");
+    const times = replay.count[at] > 1 ? `, seen ${replay.count[at]} times` : "";
+    put("worth", at && !Number.isNaN(replay.z[done]) ? `worth ${signed(replay.z[done])}${times}` : "");
+    put("game", at ? signed(replay.reward[done]) : "–");
+    put("learnt-sum", number(at ? replay.learntSums[done] : 0));
+    put("game-sum", number(at ? replay.gameSums[done] : 0));
+    put("value", at < replay.steps ? number(replay.value[at]) : "–");
+    line.setAttribute("aria-valuenow", String(at));
+    line.setAttribute("aria-valuemax", String(replay.steps));
+    line.setAttribute("aria-valuetext", `step ${at} of ${replay.steps}: ${text || "no message"}`);
+  }
+
+  function show(step) {
+    at = Math.min(Math.max(Math.round(step), 0), replay.steps);
+    drawScreen(); drawLine(); tell();
+  }
+
+  function run(wanted) {
+    if (!replay) return;
+    if (wanted && at >= replay.steps) at = 0;
+    playing = wanted; last = 0; owed = 0;
+    play.textContent = playing ? "Pause" : "Play";
+    if (playing) requestAnimationFrame(tick);
+  }
+
+  function tick(now) {
+    if (!playing) return;
+    if (last) owed += ((now - last) / 1000) * Number(speed.value);
+    last = now;
+    const steps = Math.floor(owed);
+    owed -= steps;
+    if (steps) show(at + steps);
+    if (at >= replay.steps) run(false); else requestAnimationFrame(tick);
+  }
+
+  function go(step) { run(false); show(step); }
+
+  function paid(way) { // the next step that the learnt reward pays, or the one before
+    for (let step = at + way; step >= 1 && step <= replay.steps; step += way)
+      if (replay.intrinsic[step - 1] > 0) return step;
+    return at;
+  }
+
+  function faster(way) {
+    speed.selectedIndex = Math.min(Math.max(speed.selectedIndex + way, 0), speed.options.length - 1);
+  }
+
+  function listMoments() {
+    const learnt = replay.intrinsic.some((value) => value > 0);
+    const values = learnt ? replay.intrinsic : replay.reward;
+    const best = Array.from(values.keys()).filter((step) => values[step] > 0).sort((a, b) => values[b] - values[a] || a - b);
+    part("paying").textContent = best.length ? `What the ${learnt ? "learnt reward" : "game"} paid most for` : "";
+    part("moments").hidden = !best.length;
+    part("moments").querySelector("ol").replaceChildren(...best.slice(0, SHOWN).map((step) => {
+      const item = document.createElement("li"), button = document.createElement("button");
+      const cells = [["b", signed(values[step])], ["span", String(step + 1)], ["span", replay.messages[replay.message[step + 1]] || "(no message)"]];
+      for (const [kind, text] of cells) {
+        const cell = document.createElement(kind);
+        cell.textContent = text;
+        button.append(cell);
+      }
+      button.type = "button";
+      button.children[0].className = learnt ? "of-learnt" : "of-game";
+      button.title = `step ${step + 1}: ${cells[2][1]}`;
+      button.addEventListener("click", () => go(step + 1));
+      item.append(button);
+      return item;
+    }));
+  }
+
+  async function open() {
+    run(false);
+    const wanted = choice.value;
+    const found = await unpack(JSON.parse(document.getElementById(wanted).textContent));
+    if (choice.value !== wanted) return; // another one was chosen meanwhile
+    replay = found;
+    listMoments();
+    show(0);
+    player.dataset.ready = wanted;
+  }
+
+  const buttons = {
+    play: () => run(!playing), back: () => go(at - 1), forward: () => go(at + 1),
+    earlier: () => go(paid(-1)), later: () => go(paid(1)),
+    zoom: () => { zoom.setAttribute("aria-pressed", String(zoom.getAttribute("aria-pressed") !== "true")); show(at); },
+  };
+  const keys = {
+    " ": buttons.play, ArrowRight: buttons.forward, ArrowLeft: buttons.back, n: buttons.later, p: buttons.earlier,
+    Home: () => go(0), End: () => go(replay.steps), PageDown: () => go(at + 50), PageUp: () => go(at - 50),
+    ArrowUp: () => faster(1), ArrowDown: () => faster(-1), "+": () => faster(1), "-": () => faster(-1), z: buttons.zoom,
+  };
+  for (const [name, act] of Object.entries(buttons)) part(name).addEventListener("click", () => replay && act());
+  screen.addEventListener("click", () => { player.focus({ preventScroll: true }); buttons.play(); });
+  choice.addEventListener("change", open);
+  player.addEventListener("keydown", (event) => {
+    const act = keys[event.key], own = event.target.closest("select, button");
+    if (!replay || !act || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (own && (own.tagName === "SELECT" || event.key === " ")) return; // that is what it does itself
+    event.preventDefault();
+    act();
+  });
+  const seek = (event) => {
+    const box = line.getBoundingClientRect();
+    go(((event.clientX - box.left) / box.width) * replay.steps);
+  };
+  line.addEventListener("pointerdown", (event) => { if (replay) { line.setPointerCapture(event.pointerId); seek(event); } });
+  line.addEventListener("pointermove", (event) => { if (replay && line.hasPointerCapture(event.pointerId)) seek(event); });
+  new ResizeObserver(() => replay && show(at)).observe(player);
+  if (player.clientWidth < 540) zoom.setAttribute("aria-pressed", "true");
+  if (typeof DecompressionStream === "undefined") part("message").textContent = "This browser is too old to unpack the replay.";
+  else open();
+}

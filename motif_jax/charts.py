@@ -1,0 +1,278 @@
+"""Curves, histograms, and means with their intervals, as HTML that needs no script and no library.
+
+Lines are SVG that is stretched to the place there is; words stand beside it as HTML, so that a phone shows them as
+large as a wide screen does. Whatever comes from a game or a model goes through `esc`.
+"""
+
+from __future__ import annotations
+
+import html
+import itertools
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+COLOURS = ("first", "second", "good", "plum", "unknown", "teal", "pink", "tie")  # variables of assets/page.css
+POINTS = 240  # of a line; longer ones are averaged
+SMOOTHED = 16  # lines from so many points on are shown smoothed, with what they are made of behind them
+
+CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+
+Point = tuple[float, float]
+
+
+class Interval(NamedTuple):
+    """A mean, and where it lies with 95 %."""
+
+    mean: float
+    low: float
+    high: float
+
+
+class Level(NamedTuple):
+    """A band across a chart, for comparison."""
+
+    name: str
+    value: Interval
+
+
+def esc(text: Any) -> str:
+    """As text, whatever it contains; bytes that are no characters are shown as such."""
+    return html.escape(str(text).translate(CONTROLS), quote=True)
+
+
+def amount(value: float) -> str:
+    """A number as short as a label needs it: 0.25, 1,200, 35k, 2.5M."""
+    size = abs(value)
+    for unit, name in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if size >= unit:
+            return f"{value / (1e3 if name == 'k' else unit):.3g}{name}"
+    if size >= 1000:
+        return f"{value:,.0f}"
+    return "0" if not size else f"{value:.3g}"
+
+
+def exact(value: float) -> str:
+    """A number for a table."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 100 else f"{value:.2f}"
+
+
+def labels(marks: Sequence[float]) -> list[str]:
+    """Ticks as short as tells them apart."""
+    step = min((after - before for before, after in itertools.pairwise(marks)), default=1.0)
+    short = [amount(mark) for mark in marks]
+    if step >= 1 and len(set(short)) == len(marks):
+        return short
+    digits = next((places for places in range(9) if abs(round(step, places) - step) < step / 100), 9)
+    return [f"{mark:,.{digits}f}" if mark else "0" for mark in marks]
+
+
+def ticks(low: float, high: float, count: int = 4) -> list[float]:
+    """Round numbers from at most `low` to at least `high`."""
+    if not high > low:
+        high = low + (abs(low) or 1.0)
+    rough = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * (1 - 1e-9))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(number * step, 12) for number in range(first, last + 1)]
+
+
+def curves(
+    lines: Mapping[str, Sequence[Point]],
+    x_name: str,
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    title: str = "",
+    note: str = "",
+    levels: Sequence[Level] = (),
+    colours: Mapping[str, str] | None = None,
+) -> str:
+    """Lines over a common axis.
+
+    Args:
+      lines: points by name; those that are no numbers are left out.
+      x_name: what the axis counts.
+      low, high: what the chart must show; by default what the lines need.
+      title, note: above it.
+      levels: bands behind the lines.
+      colours: of lines, by name; by default one after another.
+    """
+    chosen = colours or dict(zip(lines, COLOURS * len(lines), strict=False))
+    drawn = {name: thin([(x, y) for x, y in points if math.isfinite(y)]) for name, points in lines.items()}
+    soft = {name: smooth(points) for name, points in drawn.items()}
+    xs = [x for points in drawn.values() for x, _ in points] or [0.0, 1.0]
+    ys = [y for points in drawn.values() for _, y in points] + [y for level in levels for y in level.value]
+    ys += [bound for bound in (low, high) if bound is not None]
+    marks = ticks(min(ys or [0.0]), max(ys or [1.0]))
+    bottom, top, left, right = marks[0], marks[-1], min(xs), max(xs)
+
+    def across(x: float) -> float:
+        return (x - left) / (right - left) if right > left else 0.5
+
+    def up(y: float) -> float:
+        return (y - bottom) / (top - bottom)
+
+    def path(points: Sequence[Point]) -> str:
+        if len(points) == 1:  # a dot: a line of no length with a round end
+            points = [points[0], points[0]]
+        return " ".join(f"{1000 * across(x):.1f},{1000 - 1000 * up(y):.1f}" for x, y in points)
+
+    shapes = [
+        f'<line x1="0" x2="1000" y1="{1000 - 1000 * up(mark):.1f}" y2="{1000 - 1000 * up(mark):.1f}" '
+        f'stroke="var(--line)" stroke-width="{1.4 if mark == 0 else 1}"/>'
+        for mark in marks
+    ]
+    for level in levels:
+        shapes.append(
+            f'<rect x="0" width="1000" y="{1000 - 1000 * up(level.value.high):.1f}" fill="var(--tie)" opacity=".28" '
+            f'height="{1000 * (up(level.value.high) - up(level.value.low)):.1f}"/>'
+            f'<line x1="0" x2="1000" y1="{1000 - 1000 * up(level.value.mean):.1f}" stroke="var(--tie)" '
+            f'y2="{1000 - 1000 * up(level.value.mean):.1f}" stroke-width="1.5" stroke-dasharray="5 4"/>'
+        )
+    style = 'fill="none" stroke-linejoin="round" stroke-linecap="round"'
+    for name, points in drawn.items():
+        colour = f"var(--{chosen[name]})"
+        if soft[name] is not points:
+            line = f'<polyline points="{path(points)}" {style} stroke="{colour}" stroke-width="1.2" opacity=".35"/>'
+            shapes.append(line)
+        if points:
+            width = 7 if len(points) == 1 else 2.4
+            line = f'<polyline points="{path(soft[name])}" {style} stroke="{colour}" stroke-width="{width}"/>'
+            shapes.append(line)
+    names = [(chosen[name], name) for name in lines] if len(lines) > 1 or levels else []
+    names += [("tie", level.name) for level in levels]
+    legend = "".join(f'<span><i style="background:var(--{colour})"></i>{esc(name)}</span>' for colour, name in names)
+    told = {"x": x_name, "from": left, "to": right, "lines": [
+        {"name": name, "colour": chosen[name], "points": [[round(x, 6), float(f"{y:.6g}")] for x, y in points]}
+        for name, points in drawn.items()
+    ]}  # fmt: skip
+    words = labels(marks)
+    inside = [mark for mark in ticks(left, right, 3) if left <= mark <= right] if right > left else [left]
+    return (
+        f'<figure class="chart" data-chart="{esc(json.dumps(told))}">{caption(title, note)}'
+        f'<div class="plot"><div class="ys" style="--wide:{max(map(len, words)):d}ch">'
+        + "".join(
+            f'<span style="bottom:{100 * up(mark):.1f}%">{word}</span>' for mark, word in zip(marks, words, strict=True)
+        )
+        + '</div><div class="field"><svg viewBox="0 0 1000 1000" preserveAspectRatio="none" role="img" '
+        f'aria-label="{esc(title or ", ".join(lines))} over {esc(x_name)}">{"".join(shapes)}</svg></div>'
+        f'<div class="xs">{along(inside, across, x_name)}</div></div>'
+        + (f'<div class="legend">{legend}</div>' if legend else "")
+        + "</figure>"
+    )
+
+
+def caption(title: str, note: str) -> str:
+    """What stands above a chart."""
+    return f"<figcaption>{esc(title)}<span>{esc(note)}</span></figcaption>" if title else ""
+
+
+def along(marks: Sequence[float], across: Any, x_name: str) -> str:
+    """Words under a chart; the last says what is counted."""
+    found = []
+    for number, mark in enumerate(marks):
+        share = across(mark)
+        kind = ' class="first"' if share < 0.04 else ' class="last"' if share > 0.85 else ""
+        last = number == len(marks) - 1
+        word = f"{amount(mark)} {esc(x_name)}" if last else amount(mark)
+        found.append(f'<span{kind} style="left:{100 * share:.1f}%">{word}</span>')
+    return "".join(found)
+
+
+def thin(points: Sequence[Point], most: int = POINTS) -> list[Point]:
+    """At most so many points: means over stretches of equally many."""
+    if len(points) <= most:
+        return list(points)
+    cuts = [round(number * len(points) / most) for number in range(most + 1)]
+    parts = [points[start:stop] for start, stop in itertools.pairwise(cuts)]
+    return [(sum(x for x, _ in part) / len(part), sum(y for _, y in part) / len(part)) for part in parts]
+
+
+def smooth(points: list[Point]) -> list[Point]:
+    """Means over the neighbours of each point; short lines stay as they are."""
+    if len(points) < SMOOTHED:
+        return points
+    reach = max(1, len(points) // 20)
+    found = []
+    for at, (x, _) in enumerate(points):
+        span = min(reach, at, len(points) - 1 - at)  # as far on either side, so that ends are not drawn inwards
+        near = points[at - span : at + span + 1]
+        found.append((x, sum(y for _, y in near) / len(near)))
+    return found
+
+
+def columns(
+    counts: Sequence[float],
+    words: Sequence[str],
+    marks: Iterable[tuple[float, str]] = (),
+    of: Sequence[str] = (),
+    root: bool = False,
+) -> str:
+    """A histogram.
+
+    Args:
+      counts: heights.
+      words: below it, from left to right.
+      marks: lines across it: how far from the left as a share, and what is there.
+      of: what each column stands for, shown under the pointer.
+      root: heights are square roots, so that few are seen beside many.
+    """
+    power = 0.5 if root else 1.0
+    top = max([*counts, 1e-12]) ** power
+    names = [f"{name}: " for name in of] or [""] * len(counts)
+    inner = "".join(
+        f'<i{"" if count else " class=none"} style="height:{100 * count**power / top:.1f}%" '
+        f'title="{esc(name)}{count:,.0f}"></i>'
+        for count, name in zip(counts, names, strict=True)
+    )
+    for share, name in marks:
+        side = ' class="left"' if share > 0.7 else ""
+        inner += f'<span{side} style="left:{100 * share:.1f}%"><b>{esc(name)}</b></span>'
+    below = "".join(f"<span>{esc(word)}</span>" for word in words)
+    return f'<div class="columns">{inner}</div><div class="axis soft">{below}</div>'
+
+
+def track(interval: Interval, low: float, high: float, colour: str) -> str:
+    """A mean as a bar from zero, with its interval upon it; between `low` and `high`."""
+    span = high - low or 1.0
+
+    def part(start: float, stop: float) -> str:
+        left, width = 100 * (start - low) / span, 100 * (stop - start) / span
+        return f'<i style="left:{left:.2f}%;width:{width:.2f}%;background:var(--{colour})"></i>'
+
+    zero, end = sorted((min(max(0.0, low), high), interval.mean))
+    mean = f'<b style="left:{100 * (interval.mean - low) / span:.2f}%;background:var(--{colour})"></b>'
+    return f'<span class="track">{part(zero, end)}{part(interval.low, interval.high)}{mean}</span>'
+
+
+def reach(intervals: Iterable[Interval | None]) -> tuple[float, float]:
+    """What a common scale must cover, zero included."""
+    ends = [0.0, *(end for interval in intervals if interval for end in interval)]
+    return min(ends), max(ends)
+
+
+def bars(rows: Iterable[tuple[str, str, Sequence[Interval | None]]], names: Sequence[str]) -> str:
+    """Means with intervals side by side: rows of (what, a note on it, one per name), each with a scale of its own."""
+    colours = dict(zip(names, COLOURS * len(names), strict=False))
+    body = []
+    for what, note, intervals in rows:
+        low, high = reach(intervals)
+        lines = []
+        for name, interval in zip(names, intervals, strict=True):
+            if interval is None:
+                lines.append('<div class="line"><span class="track"></span><span class="soft">–</span></div>')
+                continue
+            lines.append(
+                f'<div class="line" title="{esc(name)}">{track(interval, low, high, colours[name])}<span>'
+                f'{exact(interval.mean)} <span class="soft">[{exact(interval.low)}, {exact(interval.high)}]</span>'
+                "</span></div>"
+            )
+        small = f"<small>{esc(note)}</small>" if note else ""
+        body.append(f'<div class="row"><div class="what">{esc(what)}{small}</div><div>{"".join(lines)}</div></div>')
+    legend = "".join(
+        f'<span><i style="background:var(--{colour})"></i>{esc(name)}</span>' for name, colour in colours.items()
+    )
+    return f'<div class="legend">{legend}</div><div class="bars">{"".join(body)}</div>'

@@ -1,0 +1,43 @@
+"""The machine that something was measured on, in words: no names of hosts or users."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+LIBRARIES = ("motif_jax", "numpy", "nle", "jax", "flax", "optax")
+
+
+def describe(device: str = "", devices: int = 0) -> dict[str, Any]:
+    """Processor, memory, versions; and the devices that JAX computes on, as whoever has loaded it tells."""
+    found: dict[str, Any] = {
+        "processor": processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "versions": {name: metadata.version(name) for name in LIBRARIES if is_installed(name)},
+    }
+    return found | ({"device": device, "devices": devices} if device else {})
+
+
+def processor() -> str:
+    """What the processor calls itself."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
+
+
+def is_installed(library: str) -> bool:
+    """Whether its version is known."""
+    try:
+        metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return False
+    return True

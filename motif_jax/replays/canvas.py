@@ -1,0 +1,119 @@
+"""A sheet of coloured characters: what the terminal, the cast and the pictures all show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from motif_jax.screens import REVERSED, SHOWN, printable
+
+TEXT, WHITE, SOFT, GOOD, BAD, WARM, COOL = 7, 15, 8, 10, 9, 11, 14  # colours of what is not the game
+SAME_RUN = 4  # so few unchanged characters are cheaper to send again than to be stepped over
+
+Span = tuple[str, int]  # a piece of text and its style
+
+
+class Canvas:
+    """Characters and their styles: 0..15 a colour of the game, plus 16 for reversed."""
+
+    def __init__(self, rows: int, columns: int):
+        """An empty one."""
+        self.chars = np.full((rows, columns), ord(" "), np.uint32)
+        self.styles = np.full((rows, columns), TEXT, np.uint8)
+
+    @property
+    def rows(self) -> int:
+        """How many lines."""
+        return self.chars.shape[0]
+
+    @property
+    def columns(self) -> int:
+        """How many characters in each."""
+        return self.chars.shape[1]
+
+    def put(self, row: int, column: int, text: str, style: int = TEXT, width: int | None = None) -> int:
+        """Writes text that may come from anywhere, cut at `width` and at the edge; the column after it."""
+        room = self.columns - column if width is None else min(width, self.columns - column)
+        if not 0 <= row < self.rows or room <= 0:
+            return column
+        shown = printable(text)
+        if len(shown) > room:
+            shown = shown[: room - 1] + "…"
+        self.chars[row, column : column + len(shown)] = [ord(character) for character in shown]
+        self.styles[row, column : column + len(shown)] = style
+        return column + len(shown)
+
+    def put_spans(self, row: int, column: int, spans: Iterable[Span], width: int | None = None) -> int:
+        """Writes pieces of different styles one after another."""
+        end = self.columns if width is None else column + width
+        for text, style in spans:
+            column = self.put(row, column, text, style, end - column)
+        return column
+
+    def put_screen(self, chars: np.ndarray, colors: np.ndarray, cursor: tuple[int, int]) -> None:
+        """Draws lines of the game in the upper left corner, as much of them as there is room for.
+
+        Args:
+          chars: [R, 80] character codes.
+          colors: [R, 80] 0..15, from 16 on reversed.
+          cursor: row and column of the square that is shown reversed.
+        """
+        rows, columns = min(self.rows, chars.shape[0]), min(self.columns, chars.shape[1])
+        self.chars[:rows, :columns] = SHOWN[chars[:rows, :columns]]
+        plain = (colors < REVERSED) & (SHOWN[chars] == ord(" ")) | (colors >= 2 * REVERSED)  # a blank has no colour
+        self.styles[:rows, :columns] = np.where(plain, TEXT, colors)[:rows, :columns]
+        row, column = cursor
+        if 0 <= row < rows and column < columns:
+            style = int(self.styles[row, column])
+            self.styles[row, column] = (style if style % REVERSED else TEXT) ^ REVERSED
+
+    def reverse(self, row: int, column: int) -> None:
+        """Marks one character."""
+        if 0 <= row < self.rows and 0 <= column < self.columns:
+            self.styles[row, column] ^= REVERSED
+
+    def text(self) -> list[str]:
+        """The lines without their colours."""
+        return ["".join(map(chr, line)) for line in self.chars]
+
+
+def changes(before: Canvas | None, after: Canvas) -> str:
+    """What a terminal that shows `before` must be sent to show `after`; None: it may show anything."""
+    if before is None:
+        changed = np.ones(after.chars.shape, bool)
+        parts = ["\033[0;37;40m\033[2J"]
+    else:
+        changed = (before.chars != after.chars) | (before.styles != after.styles)
+        parts = []
+    style = -1
+    for row in np.flatnonzero(changed.any(1)):
+        codes, styles = after.chars[row].tolist(), after.styles[row].tolist()
+        for start, end in _runs(np.flatnonzero(changed[row]).tolist()):
+            parts.append(f"\033[{row + 1};{start + 1}H")
+            for column in range(start, end):
+                if styles[column] != style:
+                    style = styles[column]
+                    parts.append(_sgr(style))
+                parts.append(chr(codes[column]))
+    if style >= 0:
+        parts.append("\033[0m")
+    return "".join(parts)
+
+
+def _runs(columns: list[int]) -> Iterable[tuple[int, int]]:
+    """[3, 4, 6, 40] -> (3, 7), (40, 41)"""
+    start = end = columns[0]
+    for column in columns[1:]:
+        if column - end > SAME_RUN:
+            yield start, end + 1
+            start = column
+        end = column
+    yield start, end + 1
+
+
+def _sgr(style: int) -> str:
+    """Selects a style, always on black: the game's colours are made for it."""
+    color = style % REVERSED or 8  # black on black is not to be seen
+    code = 30 + color if color < 8 else 90 + color - 8
+    return f"\033[0;{code};40{';7' * (style >= REVERSED)}m"

@@ -1,0 +1,56 @@
+"""An episode as a film: which sheets are shown, and for how long. What casts and pictures have in common."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from motif_jax.replays.canvas import Canvas
+from motif_jax.replays.scene import MESSAGES, NEEDED, View, compose
+from motif_jax.replays.story import Story
+
+FASTEST = 50.0  # sheets per second; of faster films some steps are left out
+LAST_S = 2.0  # how long the end is shown, at least
+LIST_S = 6.0  # and then the list of messages
+
+
+class Sheet(NamedTuple):
+    """Something to be shown."""
+
+    canvas: Canvas
+    start: float  # seconds from the beginning
+    seconds: float
+
+
+def count_sheets(story: Story, speed: float) -> int:
+    """How many there will be."""
+    return len(_frames(story, speed)) + bool(story.top)
+
+
+def sheets_per_second(speed: float) -> float:
+    """How fast they follow each other."""
+    return speed / _stride(speed)
+
+
+def film(story: Story, speed: float) -> Iterator[Sheet]:
+    """The episode at so many steps per second, its end, and its messages."""
+    columns, rows = NEEDED
+    last = story.replay.steps
+    for frame in _frames(story, speed):
+        canvas = compose(story, View(frame, frame < last, speed), rows, columns, keys=False)
+        following = min(frame + _stride(speed), last)
+        seconds = (following - frame) / speed if frame < last else max(LAST_S, 1 / speed)
+        yield Sheet(canvas, frame / speed, seconds)
+    if story.top:
+        start = last / speed + max(LAST_S, 1 / speed)
+        yield Sheet(compose(story, View(last, False, speed, MESSAGES), rows, columns, keys=False), start, LIST_S)
+
+
+def _frames(story: Story, speed: float) -> list[int]:
+    last = story.replay.steps
+    return [*range(0, last, _stride(speed)), last]
+
+
+def _stride(speed: float) -> int:
+    return math.ceil(speed / FASTEST)

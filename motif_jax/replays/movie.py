@@ -1,0 +1,92 @@
+"""An episode as an MP4 film, which ffmpeg makes of our pictures."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import math
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, BinaryIO
+
+import numpy as np
+
+from motif_jax.files import write_whole
+from motif_jax.replays.film import film, sheets_per_second
+from motif_jax.replays.painter import Painter
+from motif_jax.replays.scene import NEEDED
+from motif_jax.replays.story import Story
+from motif_jax.structs import UserError
+
+FONT_SIZE = 15  # 9 x 18 pixels per character: an even number of pixels in all, as films want it
+SLOWEST = 10.0  # pictures per second: players do not like fewer
+
+
+def find_ffmpeg(flag: str) -> str:
+    """The program; `flag` is what to change where there is none."""
+    found = shutil.which("ffmpeg")
+    if found:
+        return found
+    if importlib.util.find_spec("imageio_ffmpeg") is None:
+        raise UserError(
+            f"an .mp4 needs ffmpeg on the PATH, or `pip install imageio-ffmpeg`; a .gif needs neither ({flag})"
+        )
+    import imageio_ffmpeg
+
+    return imageio_ffmpeg.get_ffmpeg_exe()
+
+
+def write_mp4(path: Path, story: Story, speed: float, progress: Callable[[int], None], flag: str) -> None:
+    """Writes it, whole or not at all; `progress` is told how many sheets are done."""
+    program = find_ffmpeg(flag)
+    write_whole(path, lambda file: _write(file, program, story, speed, progress, flag))
+
+
+def _write(
+    file: BinaryIO, program: str, story: Story, speed: float, progress: Callable[[int], None], flag: str
+) -> None:
+    painter = Painter(FONT_SIZE)
+    colours = painter.colours.astype(np.uint8)
+    rate = sheets_per_second(speed) * math.ceil(SLOWEST / sheets_per_second(speed))
+    size = f"{NEEDED[0] * painter.cell[1]}x{NEEDED[1] * painter.cell[0]}"
+    command = [
+        program, "-hide_banner", "-loglevel", "error", "-nostdin", "-y",
+        "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", size, "-r", f"{rate:.6f}", "-i", "pipe:0",
+        "-pix_fmt", "yuv420p", "-movflags", "+faststart", "-f", "mp4", file.name,
+    ]  # fmt: skip
+    with tempfile.TemporaryFile() as complaints, _process(command, complaints) as process:
+        pictures = process.stdin
+        assert pictures is not None
+        shown = 0  # pictures, of which a sheet that stays is several
+        with contextlib.suppress(BrokenPipeError):  # its status tells why it has stopped
+            for number, sheet in enumerate(film(story, speed), 1):
+                data = colours[painter.paint(sheet.canvas)].tobytes()
+                end = max(round(rate * (sheet.start + sheet.seconds)), shown + 1)
+                for _ in range(end - shown):
+                    pictures.write(data)
+                shown = end
+                progress(number)
+            pictures.close()
+        if process.wait():
+            complaints.seek(0)
+            lines = complaints.read().decode(errors="replace").split("\n")
+            why = next((line for line in reversed(lines) if line.strip()), f"status {process.returncode}")
+            raise UserError(f"{program} could not make the film: {why.strip()} ({flag})")
+
+
+@contextlib.contextmanager
+def _process(command: list[str], complaints: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that is fed through a pipe, and does not outlive this."""
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=complaints)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        if process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()

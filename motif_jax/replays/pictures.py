@@ -1,0 +1,66 @@
+"""An episode as an animated GIF, of which every picture holds only what has changed."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from PIL import GifImagePlugin, Image
+
+from motif_jax.files import write_whole
+from motif_jax.replays.canvas import Canvas
+from motif_jax.replays.film import film
+from motif_jax.replays.painter import Painter
+from motif_jax.replays.scene import NEEDED
+from motif_jax.replays.story import Story
+
+FONT_SIZE = 15  # 9 x 18 pixels per character
+TABLE_BITS = 7  # of the table of colours
+KEEP_BELOW = 1  # GIF: leave the picture before where it is
+
+
+def write_gif(path: Path, story: Story, speed: float, progress: Callable[[int], None]) -> None:
+    """Writes it, whole or not at all; `progress` is told how many sheets are done."""
+    write_whole(path, lambda file: _write(file, story, speed, progress))
+
+
+def _write(file: BinaryIO, story: Story, speed: float, progress: Callable[[int], None]) -> None:
+    painter = Painter(FONT_SIZE)
+    height, width = NEEDED[1] * painter.cell[0], NEEDED[0] * painter.cell[1]
+    colours = np.zeros((2**TABLE_BITS, 3), np.uint8)
+    colours[: len(painter.colours)] = painter.colours
+    unchanged = len(painter.colours)  # this colour is to be seen through
+    file.write(b"GIF89a" + struct.pack("<HHBBB", width, height, 0xF0 | TABLE_BITS - 1, 0, 0) + colours.tobytes())
+    file.write(b"\x21\xff\x0bNETSCAPE2.0\x03\x01" + struct.pack("<H", 0) + b"\0")  # for ever
+    before: Canvas | None = None
+    shown = 0  # hundredths of a second, so that what is lost in rounding comes back
+    for number, sheet in enumerate(film(story, speed), 1):
+        end = round(100 * (sheet.start + sheet.seconds))
+        pixels, corner = _changed(painter, before, sheet.canvas, unchanged)
+        picture = Image.fromarray(pixels)
+        blocks = GifImagePlugin.getdata(
+            picture, corner, duration=10 * (end - shown), disposal=KEEP_BELOW, transparency=unchanged
+        )
+        file.writelines(blocks)
+        before, shown = sheet.canvas, end
+        progress(number)
+    file.write(b";")
+
+
+def _changed(
+    painter: Painter, before: Canvas | None, after: Canvas, unchanged: int
+) -> tuple[np.ndarray, tuple[int, int]]:
+    """The smallest part of the picture that holds all changes, and where its upper left corner is."""
+    if before is None:
+        return painter.paint(after), (0, 0)
+    changed = (before.chars != after.chars) | (before.styles != after.styles)
+    if not changed.any():
+        changed[0, 0] = True  # a picture has one cell at least
+    rows, columns = (np.flatnonzero(changed.any(axis)) for axis in (1, 0))
+    down, across = slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
+    pixels = painter.paint(after, down, across)
+    pixels[~np.kron(changed[down, across], np.ones(painter.cell, bool))] = unchanged
+    return pixels, (int(columns[0]) * painter.cell[1], int(rows[0]) * painter.cell[0])

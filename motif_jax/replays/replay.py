@@ -1,0 +1,110 @@
+"""One episode, frame by frame, in one file that needs nothing else to be shown.
+
+Frame 0 is what the player saw first; frame t + 1 is what action t led to, and the last is what the episode ended with.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from motif_jax.captions import decode
+from motif_jax.files import write_whole
+from motif_jax.structs import UserError
+
+ROWS, COLUMNS = 24, 80
+
+
+class Replay(NamedTuple):
+    """An episode of T steps."""
+
+    about: dict[str, Any]  # player, task, episode, end, cause, action_names, threshold, ...: `stages/playback.py`
+    chars: np.ndarray  # [T + 1, 24, 80] uint8
+    colors: np.ndarray  # [T + 1, 24, 80] uint8, 0..15, from 16 on reversed
+    cursor: np.ndarray  # row and column. [T + 1, 2] uint8
+    message: np.ndarray  # [T + 1, 256] uint8
+    count: np.ndarray  # type: ignore[assignment]  # times that this message was shown in the episode, now included. [T + 1] int32
+    action: np.ndarray  # [T] int32
+    reward: np.ndarray  # the game's. [T] float32
+    z: np.ndarray  # normalised learnt reward of the message that the action led to; NaN without one. [T] float32
+    intrinsic: np.ndarray  # what the agent is paid of it, before its coefficient; NaN likewise. [T] float32
+    value: np.ndarray  # what the policy expected before the action; NaN for scripted players. [T] float32
+    probability: np.ndarray  # that the policy gave to its action; NaN likewise. [T] float32
+
+    @property
+    def steps(self) -> int:
+        """T"""
+        return len(self.action)
+
+    @property
+    def title(self) -> str:
+        """Which episode of whom."""
+        return f"{self.about['player']}, episode {self.about['episode']}"
+
+
+class TopMessage(NamedTuple):
+    """A message of an episode, with what it is worth."""
+
+    text: str
+    times: int
+    z: float  # normalised learnt reward; NaN without one
+
+
+SHAPES = {
+    "chars": (ROWS, COLUMNS), "colors": (ROWS, COLUMNS), "cursor": (2,), "message": (256,), "count": (), "action": (),
+    "reward": (), "z": (), "intrinsic": (), "value": (), "probability": (),
+}  # fmt: skip
+DTYPES = {
+    "chars": "uint8", "colors": "uint8", "cursor": "uint8", "message": "uint8", "count": "int32", "action": "int32",
+    "reward": "float32", "z": "float32", "intrinsic": "float32", "value": "float32", "probability": "float32",
+}  # fmt: skip
+ABOUT = {
+    "player": str, "task": str, "episode": int, "chosen": list, "end": str, "cause": str, "action_names": list,
+    "figures": dict,
+}  # fmt: skip
+OF_FRAMES = ("chars", "colors", "cursor", "message", "count")  # T + 1 of them
+
+
+def save_replay(path: Path, replay: Replay) -> None:
+    """Writes it whole or not at all."""
+    arrays = {name: getattr(replay, name) for name in DTYPES}
+    about = np.frombuffer(json.dumps(replay.about).encode(), np.uint8)
+    write_whole(path, lambda file: np.savez_compressed(file, about=about, **arrays))
+
+
+def load_replay(path: Path, flag: str) -> Replay:
+    """Reads and checks it; `flag` is what to change if it cannot be used."""
+    if not path.is_file():
+        raise UserError(f"there is no replay {str(path)!r} ({flag})")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            about = json.loads(file["about"].tobytes())
+            arrays = {name: file[name] for name in DTYPES}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+        raise UserError(f"{str(path)!r} is no replay, or is damaged ({error}): remove it, or see {flag}") from error
+    if not isinstance(about, dict) or any(not isinstance(about.get(name), kind) for name, kind in ABOUT.items()):
+        raise UserError(f"{str(path)!r} is no replay: it does not tell whose episode it is ({flag})")
+    steps = len(arrays["action"]) if arrays["action"].ndim else 0
+    for name, array in arrays.items():
+        wanted = (steps + (name in OF_FRAMES), *SHAPES[name])
+        if array.shape != wanted or array.dtype != DTYPES[name]:
+            raise UserError(f"{str(path)!r} is no replay: its {name!r} is {array.dtype} {array.shape} ({flag})")
+    return Replay(about, **arrays)
+
+
+def top_messages(replay: Replay, number: int = 100) -> list[TopMessage]:
+    """The messages that the episode's steps showed most often, most frequent first."""
+    first: dict[bytes, int] = {}
+    times: dict[bytes, int] = {}
+    for step, message in enumerate(replay.message[1:]):
+        key = message.tobytes()
+        first.setdefault(key, step)
+        times[key] = times.get(key, 0) + 1
+    order = sorted(times, key=lambda key: (-times[key], first[key]))[:number]
+    texts = [decode(replay.message[first[key] + 1]) for key in order]
+    return [TopMessage(text, times[key], float(replay.z[first[key]])) for key, text in zip(order, texts, strict=True)]

@@ -1,0 +1,214 @@
+"""One moment of an episode on a sheet: the game, and below or beside it what it was worth.
+
+    80 columns, 29 rows             124 columns, 27 rows
+    +--------------------+          +--------------------+------------+
+    |      the game      |          |      the game      |   facts    |
+    +--------------------+          |                    |  last pay  |
+    |       facts        |          +--------------------+------------+
+    |  bars of the pay   |          |         bars of the pay         |
+    +--------------------+          +---------------------------------+
+
+In a terminal one more line says which keys there are.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from typing import NamedTuple
+
+import numpy as np
+
+from motif_jax.replays.canvas import BAD, COOL, GOOD, SOFT, TEXT, WARM, WHITE, Canvas, Span
+from motif_jax.replays.lists import cover_with_help, cover_with_messages
+from motif_jax.replays.replay import COLUMNS, ROWS
+from motif_jax.replays.story import Story, action_name, bar_of, bars, chosen, ending, message_text, number
+
+FACTS = ("title", "status", "message", "pay", "bars")  # lines below the game
+LEFT_OUT = ("title", "bars", "message", "pay")  # where there is no room for all: these, in this order
+NEEDED = COLUMNS, ROWS + len(FACTS)  # what shows everything
+BESIDE = COLUMNS + 3 + 41, ROWS + 3  # what shows the facts beside the game
+WIDEST = 64  # columns for the facts there
+HELP, MESSAGES = "help", "messages"  # what can lie over the game
+KEYS = " space play · ←→ step · ↑↓ speed · n p paid steps · t messages · ? help · q quit"
+
+
+class View(NamedTuple):
+    """What is looked at."""
+
+    frame: int = 0  # 0..T
+    playing: bool = False
+    speed: float = 10.0  # steps per second
+    over: str = ""  # HELP, MESSAGES or nothing
+    scroll: int = 0  # first message that is listed
+
+
+def compose(story: Story, view: View, rows: int, columns: int, keys: bool) -> Canvas:
+    """Draws it on a sheet of any size; `keys`: with a line that says which there are, or that the sheet is small."""
+    canvas = Canvas(rows, columns)
+    replay, frame = story.replay, view.frame
+    row, column = replay.cursor[frame].tolist()
+    cut = int(rows - keys < ROWS)  # the first line of the game is its message, which the last line shows then
+    canvas.put_screen(replay.chars[frame, cut:], replay.colors[frame, cut:], (row - cut, column))
+    if columns >= BESIDE[0] and rows >= BESIDE[1] + keys:
+        _beside(canvas, story, view)
+    else:
+        _below(canvas, story, view, rows - ROWS - keys)
+    if keys:
+        canvas.put(rows - 1, 0, " " * columns)
+        canvas.put_spans(rows - 1, 0, _last_line(story, view, rows, columns))
+    if view.over == HELP:
+        cover_with_help(canvas)
+    elif view.over == MESSAGES:
+        cover_with_messages(canvas, story, view.scroll, list_rows(rows, keys))
+    return canvas
+
+
+def _last_line(story: Story, view: View, rows: int, columns: int) -> list[Span]:
+    if columns >= NEEDED[0] and rows > NEEDED[1]:
+        return [(KEYS, SOFT)]
+    words: Span = (f" {columns}x{rows} is too small, {NEEDED[0]}x{NEEDED[1] + 1} shows all ", SOFT)
+    if rows > ROWS + 1:
+        return [words, ("· ? keys · q quit", SOFT)]
+    message = message_text(story.replay, view.frame)
+    return [words, *_pace(view), (f" {_step(story, view)} ", TEXT), (message, _weight(story, view.frame))]
+
+
+def list_rows(rows: int, keys: bool) -> int:
+    """How many lines the list of messages may take."""
+    return min(ROWS, rows - keys)
+
+
+def _below(canvas: Canvas, story: Story, view: View, room: int) -> None:
+    left_out = LEFT_OUT[: max(len(FACTS) - room, 0)]
+    shown = [name for name in FACTS if name not in left_out][: max(room, 0)]
+    replay, frame, last = story.replay, view.frame, max(canvas.columns - 13, 53)
+    for row, name in enumerate(shown, ROWS):
+        if name == "title":
+            canvas.put(row, 0, "─" * canvas.columns, SOFT)
+            canvas.put_spans(row, 2, _title(story))
+        elif name == "status":
+            canvas.put_spans(row, 1, _pace(view))
+            canvas.put(row, 12, _step(story, view), WHITE)
+            canvas.put_spans(row, 32, _actions(story, frame), last - 33)
+            canvas.put_spans(row, last, [("value ", SOFT), _value(story, frame)])
+        elif name == "message":
+            canvas.put(row, 1, "message", SOFT)
+            canvas.put(row, 12, message_text(replay, frame) or "-", _weight(story, frame))
+        elif name == "pay":
+            canvas.put(row, 1, "game", SOFT)
+            canvas.put_spans(row, 12, [*_amount(replay.reward, frame), (" sum ", SOFT), _sum(story.earned[frame])])
+            canvas.put_spans(row, 32, [("learnt ", SOFT), *_learnt(story, frame)], last - 33)
+            if story.learnt:
+                canvas.put_spans(row, last, [("sum ", SOFT), _sum(story.gained[frame])])
+        else:
+            _bars(canvas, row, story, frame)
+
+
+def _beside(canvas: Canvas, story: Story, view: View) -> None:
+    replay, frame = story.replay, view.frame
+    left, width = COLUMNS + 3, min(canvas.columns - COLUMNS - 4, WIDEST)
+    for row in range(ROWS):
+        canvas.put(row, COLUMNS + 1, "│", SOFT)
+    canvas.put(0, left, replay.title, COOL, width)
+    why = chosen(replay.about)
+    canvas.put(1, left, f"{ending(replay.about)}{f' ({why})' if why else ''}", SOFT, width)
+    canvas.put_spans(3, left, [*_pace(view), ("   ", TEXT), (_step(story, view), WHITE)], width)
+    facts: list[tuple[str, list[Span]]] = [
+        ("action", _actions(story, frame)),
+        ("value", [_value(story, frame)]),
+        ("game", [*_amount(replay.reward, frame), ("   sum ", SOFT), _sum(story.earned[frame])]),
+        ("learnt", _learnt(story, frame)),
+    ]
+    if story.learnt:
+        facts.append(("", [("sum ", SOFT), _sum(story.gained[frame])]))
+    for row, (label, spans) in enumerate(facts, 5):
+        canvas.put(row, left, label, SOFT)
+        canvas.put_spans(row, left + 9, spans, width - 9)
+    row = 6 + len(facts)
+    words = textwrap.wrap(message_text(replay, frame), width)[:3] or ["-"]
+    for line, text in enumerate(words):
+        canvas.put(row + line, left, text, _weight(story, frame), width)
+    _last_paid(canvas, story, frame, row + 4, left, width)
+    canvas.put(ROWS, 0, "─" * canvas.columns, SOFT)
+    _bars(canvas, ROWS + 1, story, frame)
+
+
+def _last_paid(canvas: Canvas, story: Story, frame: int, row: int, left: int, width: int) -> None:
+    before = story.paying[: np.searchsorted(story.paying, frame, side="right")]
+    canvas.put(row, left, "last paid" if len(before) else "nothing was paid yet", SOFT, width)
+    for line, at in enumerate(before[::-1][: ROWS - 1 - row].tolist(), row + 1):
+        canvas.put(line, left, f"{at:>6,}", SOFT)
+        canvas.put_spans(line, left + 7, [_sum(float(story.pay[at]), 8)])
+        canvas.put(line, left + 17, message_text(story.replay, at), TEXT if at < frame else WHITE, width - 17)
+
+
+def _bars(canvas: Canvas, row: int, story: Story, frame: int) -> None:
+    """What was paid over the whole episode, with the place of this frame marked."""
+    width = canvas.columns - 2
+    if width < 1:
+        return
+    here = bar_of(story, frame, width)
+    for column, (bar, value) in enumerate(bars(story.pay, width)):
+        style = (GOOD if value > 0 else BAD) if value else SOFT
+        canvas.put(row, 1 + column, bar if value else "·", style if column <= here or not value else style - 8)
+    canvas.reverse(row, 1 + here)
+
+
+def _title(story: Story) -> list[Span]:
+    about = story.replay.about
+    why = chosen(about)
+    return [
+        (f" {story.replay.title} ", COOL),
+        (f"({why}) ", SOFT) if why else ("", SOFT),
+        (f"· {ending(about)} ", TEXT),
+    ]
+
+
+def _pace(view: View) -> list[Span]:
+    return [("▶" if view.playing else "‖", WARM), (f" {view.speed:g}/s", SOFT)]
+
+
+def _step(story: Story, view: View) -> str:
+    return f"step {view.frame:,} of {story.replay.steps:,}"
+
+
+def _actions(story: Story, frame: int) -> list[Span]:
+    """What led here, and what is done next."""
+    replay = story.replay
+    came, goes = action_name(replay, frame - 1), action_name(replay, frame)
+    spans = [(came or "the start", TEXT), (" → ", SOFT), (goes or "the end", WHITE)]
+    if goes and np.isfinite(replay.probability[frame]):
+        spans.append((f" {replay.probability[frame]:.0%}", SOFT))
+    return spans
+
+
+def _value(story: Story, frame: int) -> Span:
+    """What the policy expects from here on."""
+    return number(float(story.replay.value[frame])) if frame < story.replay.steps else "-", TEXT
+
+
+def _learnt(story: Story, frame: int) -> list[Span]:
+    """What the message is worth, how often it was shown, and what is left of it to be paid."""
+    replay = story.replay
+    if not story.learnt or not frame:
+        return [("-", SOFT)]
+    return [
+        (number(replay.z[frame - 1]), TEXT), (f" seen {replay.count[frame]}x paid ", SOFT),
+        *_amount(replay.intrinsic, frame),
+    ]  # fmt: skip
+
+
+def _amount(values: np.ndarray, frame: int) -> list[Span]:
+    """What the step that led to this frame was paid."""
+    if not frame:
+        return [("-", SOFT)]
+    return [_sum(float(values[frame - 1]))]
+
+
+def _sum(value: float, width: int = 0) -> Span:
+    return f"{number(value):>{width}}", GOOD if value > 0 else BAD if value < 0 else SOFT
+
+
+def _weight(story: Story, frame: int) -> int:
+    """The colour of a message."""
+    return WHITE if story.pay[frame] else TEXT if message_text(story.replay, frame) else SOFT

@@ -1,0 +1,114 @@
+"""What there is to say about an episode, worked out once before any of it is shown."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from motif_jax.captions import decode
+from motif_jax.replays.replay import Replay, TopMessage, top_messages
+
+ENDS = {"death": "died", "aborted": "stopped by the time limit", "task_successful": "reached the goal"}
+BARS = "▁▂▃▄▅▆▇█"
+LEAST = 0.01  # share of the most that a step of the episode is paid; what is less is not pointed out
+PENALTY = 0.1  # nor is what the game takes for steps without game time, which is less than this
+TOP = 100  # messages in the list
+
+
+class Story(NamedTuple):
+    """An episode and its sums; frame t + 1 is what action t led to."""
+
+    replay: Replay
+    earned: np.ndarray  # the game's reward so far. [T + 1] float64
+    gained: np.ndarray  # likewise of the learnt reward. [T + 1] float64
+    learnt: bool  # whether there is a learnt reward
+    pay: np.ndarray  # what the bars show: the learnt reward if there is one, else the game's. [T + 1] float64
+    paying: np.ndarray  # frames whose step was paid. int64
+    top: list[TopMessage]
+
+
+def tell(replay: Replay) -> Story:
+    """Works it out."""
+    paid = np.concatenate([[0.0], np.nan_to_num(replay.intrinsic.astype(np.float64))])
+    reward = np.concatenate([[0.0], np.nan_to_num(replay.reward.astype(np.float64))])
+    earned, gained = np.cumsum(reward), np.cumsum(paid)
+    learnt = bool(np.isfinite(replay.intrinsic).any())
+    pay = paid if learnt else reward
+    pay[np.abs(pay) < max(LEAST * np.abs(pay).max(), 0.0 if learnt else PENALTY)] = 0
+    return Story(replay, earned, gained, learnt, pay, np.flatnonzero(pay), top_messages(replay, TOP))
+
+
+def ending(about: Mapping[str, Any]) -> str:
+    """How the episode ended, in a few words."""
+    return str(about.get("cause") or ENDS.get(about.get("end", ""), about.get("end") or "not over"))
+
+
+def chosen(about: Mapping[str, Any]) -> str:
+    """Why this episode was kept; "" if it just was."""
+    return ", ".join(map(str, about.get("chosen") or []))
+
+
+def action_name(replay: Replay, step: int) -> str:
+    """What the agent did at this step; "" before the first and after the last."""
+    if not 0 <= step < replay.steps:
+        return ""
+    number, names = int(replay.action[step]), replay.about.get("action_names") or []
+    return str(names[number]) if 0 <= number < len(names) else f"action {number}"
+
+
+def message_text(replay: Replay, frame: int) -> str:
+    """What the game says in this frame."""
+    return decode(replay.message[frame]).strip()
+
+
+def number(value: float) -> str:
+    """A reward or a sum of them; "-" where there is none."""
+    if not np.isfinite(value):
+        return "-"
+    if value == 0:
+        return "0"
+    places = 0 if abs(value) >= 10_000 else 2 if abs(value) >= 0.1 else 3
+    return f"{value:+,.{places}f}"
+
+
+def bars(pay: np.ndarray, width: int) -> list[tuple[str, float]]:
+    """The whole episode in `width` characters: of each part what pays or costs most, as a bar and as a number.
+
+    Small amounts are drawn larger than they are (by the square root), because the first times are worth so much more.
+    """
+    edges = np.linspace(0, len(pay), width + 1).astype(int)
+    most = [max(pay[start : max(end, start + 1)], key=abs, default=0.0) for start, end in itertools.pairwise(edges)]
+    scale = float(np.abs(pay).max(initial=0.0)) or 1.0
+    found = []
+    for value in map(float, most):
+        level = np.ceil((abs(value) / scale) ** 0.5 * len(BARS)) if value else 0
+        found.append((BARS[max(int(level) - 1, 0)], value))
+    return found
+
+
+def bar_of(story: Story, frame: int, width: int) -> int:
+    """Which of the `width` characters this frame is part of."""
+    frames = len(story.pay)
+    return int(np.searchsorted(np.linspace(0, frames, width + 1).astype(int), frame, side="right")) - 1
+
+
+def summary(story: Story, messages: int) -> str:
+    """The episode in a few lines, then its most frequent messages."""
+    replay = story.replay
+    lines = [f"{replay.title}: {ending(replay.about)} after {replay.steps:,} steps"]
+    figures = replay.about.get("figures") or {}
+    facts = [f"return of the game {number(story.earned[-1])}"]
+    facts += [f"learnt {number(story.gained[-1])}"] * story.learnt
+    facts += [
+        f"{name.replace('_', ' ')} {figures[name]:,}"
+        for name in ("score", "max_depth", "gold", "experience_level")
+        if isinstance(figures.get(name), int)
+    ]
+    lines.append(", ".join(facts))
+    if story.top and messages:
+        lines += ["", f"{'times':>7}  {'reward':>7}  message"]
+        lines += [f"{top.times:7,}  {number(top.z):>7}  {top.text.strip() or '(none)'}" for top in story.top[:messages]]
+    return "\n".join(lines)

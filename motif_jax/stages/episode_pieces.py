@@ -1,0 +1,50 @@
+"""Episodes are spread over rollouts: their steps are put together here, whoever looks at them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from motif_jax.actors.layout import Ended, Full
+from motif_jax.structs import EpisodeInfo
+
+Steps = dict[str, np.ndarray]  # what stands beside each step of an episode. [T, ...]
+
+
+class Pieces:
+    """Collects the steps of every game until its episode ends."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[int, int, int], dict[str, list[np.ndarray]]] = {}  # by worker, group, game
+
+    def take(
+        self, full: Full, rows: Mapping[str, np.ndarray], first: np.ndarray, ended: Iterable[Ended]
+    ) -> list[tuple[EpisodeInfo, Steps]]:
+        """Copies a rollout's steps to the episodes that they belong to.
+
+        Args:
+          full: whose rollout it is.
+          rows: of each step. [T, E, ...]
+          first: whether the rollout begins with an episode. [E]
+          ended: episodes that ended in it.
+
+        Returns:
+          Those episodes, whole.
+        """
+        start = [0] * len(first)
+        for game, begins in enumerate(first):
+            if begins:  # what was there is of an episode that is played again, because its worker died
+                self._open[full.worker, full.group, game] = {key: [] for key in rows}
+        found = []
+        for step, game, info in ended:
+            parts = self._open[full.worker, full.group, game]
+            for key, array in rows.items():
+                parts[key].append(array[start[game] : step + 1, game].copy())
+            found.append((info, {key: np.concatenate(chunks) for key, chunks in parts.items()}))
+            self._open[full.worker, full.group, game] = {key: [] for key in rows}
+            start[game] = step + 1
+        for game, begin in enumerate(start):
+            for key, array in rows.items():
+                self._open[full.worker, full.group, game][key].append(array[begin:, game].copy())
+        return found

@@ -1,0 +1,104 @@
+"""What evaluation's episodes come to: means with intervals, how they ended, what happened; and a table of it all."""
+
+from __future__ import annotations
+
+import collections
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from motif_jax.annotation.lexicon import RULES
+from motif_jax.structs import UserError
+
+FIGURES = {  # of an episode: what it is called in its line
+    "return": "episode_return", "score": "score", "max_depth": "max_depth", "gold": "gold",
+    "experience_level": "experience_level", "scout": "scout", "steps": "steps", "success": "success",
+    "intrinsic_return": "intrinsic_return",
+}  # fmt: skip
+ENDS = {"aborted": "time limit", "task_successful": "goal reached", "death": "death"}  # without a cause
+RESAMPLES = 2000
+BESIDE = 4  # others in the table
+HAPPENINGS = 8  # in the table
+
+Interval = dict[str, float]
+
+
+def summarise(rows: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
+    """Figures (null where the episodes do not have one), what happened per episode, and how many ended how."""
+    columns = {name: [row[key] for row in rows] for name, key in FIGURES.items()}
+    known = {name: column for name, column in columns.items() if rows and None not in column}
+    told = [row["did"] for row in rows if row["did"] is not None]
+    did = {rule.name: [happened.get(rule.name, 0) for happened in told] for rule in RULES}
+    return {
+        "figures": dict.fromkeys(FIGURES) | intervals(known, seed),
+        "did": intervals({name: column for name, column in did.items() if any(column)}, seed),
+        "ends": dict(collections.Counter(row["cause"] or ENDS[row["end_status"]] for row in rows).most_common()),
+    }
+
+
+def intervals(columns: Mapping[str, Sequence[float]], seed: int) -> dict[str, Interval]:
+    """Mean of each column, and 95 % bootstrap interval of it; the same episodes are drawn for all columns."""
+    if not columns:
+        return {}
+    values = np.array(list(columns.values()), float).T  # [N, columns]
+    rng = np.random.default_rng(seed)
+    count = len(values)
+    means = np.stack([values[rng.integers(count, size=count)].mean(0) for _ in range(RESAMPLES)])
+    low, high = np.quantile(means, (0.025, 0.975), axis=0)
+    return {
+        name: {"mean": float(values[:, at].mean()), "low": float(low[at]), "high": float(high[at])}
+        for at, name in enumerate(columns)
+    }
+
+
+def print_table(directory: Path, name: str) -> None:
+    """A row per figure: who was evaluated now, and beside it who was before."""
+    others = sorted(path.parent.name for path in directory.glob("*/summary.json") if path.parent.name != name)
+    summaries = {other: read_json(directory / other / "summary.json") or {} for other in (name, *others[:BESIDE])}
+    mine = summaries[name]
+    often = sorted(mine["did"], key=lambda happening: -mine["did"][happening]["mean"])[:HAPPENINGS]
+    columns = {other: [f"{summary['episodes']:,} episodes"] for other, summary in summaries.items()}
+    for other, summary in summaries.items():
+        for figure in FIGURES:
+            paid_alike = figure != "intrinsic_return" or summary["reward"] == mine["reward"]
+            columns[other].append(show(summary["figures"][figure]) if paid_alike else "another reward")
+        did = summary.get("did", {})  # an evaluation by an older version has none
+        columns[other] += [show(did.get(happening, None if not did else dict.fromkeys(("mean", "low", "high"), 0.0)))
+                           for happening in often]  # fmt: skip
+    width = {other: max(map(len, (other, *cells))) for other, cells in columns.items()}
+    names = ("", *FIGURES, *often)
+    left = max(map(len, names)) + 2
+    print(" " * left + "".join(f"  {other:>{width[other]}}" for other in columns))
+    for number, row in enumerate(names):
+        print(f"{row:{left}}" + "".join(f"  {cells[number]:>{width[other]}}" for other, cells in columns.items()))
+    if len(others) > BESIDE:
+        print(f"and {len(others) - BESIDE} more in {directory}")
+
+
+def show(figure: Mapping[str, float] | None) -> str:
+    """A mean with its interval."""
+    if figure is None:
+        return "-"
+    numbers = [figure[name] for name in ("mean", "low", "high")]
+    return "{} [{}, {}]".format(*(f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.2f}" for number in numbers))
+
+
+def read_json(file: Path) -> dict[str, Any] | None:
+    """What a file says; None where there is none."""
+    try:
+        return json.loads(file.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise UserError(f"{str(file)!r} is damaged ({error}): remove it (--workdir)") from error
+
+
+def read_rows(file: Path) -> list[dict[str, Any]]:
+    """The lines of a file, which is written whole or not at all."""
+    try:
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
+    except ValueError as error:
+        raise UserError(f"{str(file)!r} is damaged ({error}): remove its directory (--workdir)") from error

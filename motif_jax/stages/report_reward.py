@@ -1,0 +1,77 @@
+"""The report's part on the learnt reward."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from motif_jax.charts import curves, esc
+from motif_jax.pages import quoted, table, tiles
+from motif_jax.stages.report_parts import Learnt
+from motif_jax.stages.reward_page import spread
+
+SHOWN = 12  # captions at either end
+
+
+def of_reward(learnt: Learnt) -> list[str]:
+    """How well it has learnt, what it likes, and how that is spread."""
+    words = [f"from {esc(', '.join(learnt.annotators))}"] if learnt.annotators else ["taken over from elsewhere"]
+    words.append(f"epoch {learnt.epoch}")
+    if learnt.parameters:
+        words.append(f"{learnt.parameters:,} parameters")
+    if learnt.page:
+        words.append(f'<a href="{esc(learnt.page)}">all about it</a>')
+    body = [f'<p class="soft">{" · ".join(words)}</p>']
+    if learnt.history:
+        body += _learning(learnt.history)
+    if learnt.captions:
+        body += _captions(learnt.captions)
+    return body
+
+
+def _learning(history: list[dict[str, Any]]) -> list[str]:
+    last = history[-1]
+    figures = [(percent(last.get("accuracy")), f"of {last.get('sided', 0):,} validation preferences right")]
+    if last.get("unseen_sided"):
+        unseen = f"right of the {last['unseen_sided']:,} with a caption never seen in training"
+        figures.append((percent(last.get("unseen_accuracy")), unseen))
+    if "score_accuracy" in last:
+        figures.append((percent(last["score_accuracy"]), "of the pairs: prefers the higher score"))
+    figures.append((f"{last['loss']:.3f}", "validation loss; 0.693 knows nothing"))
+
+    def line(name: str) -> list[tuple[float, float]]:
+        return [(row["epoch"], 100 * row[name]) for row in history if name in row]
+
+    accuracy = {"validation": line("accuracy"), "training": line("train_accuracy")}
+    loss = {
+        "validation": [(row["epoch"], row["loss"]) for row in history],
+        "training": [(row["epoch"], row["train_loss"]) for row in history if "train_loss" in row],
+    }
+    charts = [
+        curves(accuracy, "epochs", high=100.0, title="Accuracy", note="% of preferences"),
+        curves(loss, "epochs", title="Loss", note="0.693 knows nothing"),
+    ]
+    return [tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
+
+
+def _captions(told: dict[str, Any]) -> list[str]:
+    marks = ", ".join(f"{float(level):.0%} below {value:.2f}" for level, value in told["thresholds"].items())
+    return [
+        "<h3>How it is spread</h3>",
+        spread(told),
+        f'<p class="soft">{told["captions"]:,} different captions by normalised reward (mean 0, variance 1 over all '
+        f"moments; heights are square roots): {marks}. What lies below the threshold pays the agent nothing.</p>",
+        f'<div class="pair"><div><h3>Likes most</h3>{liked(told["most"][:SHOWN])}</div>'
+        f"<div><h3>Likes least</h3>{liked(told['least'][:SHOWN])}</div></div>",
+    ]
+
+
+def liked(rows: list[dict[str, Any]]) -> str:
+    """Captions with what they are worth."""
+    cells = [[f"{row['reward']:+.2f}", quoted(row["caption"]), f"{row['times']:,}"] for row in rows]
+    return table(("reward", "caption", "times"), cells, numbers=(0, 2), kind="fits")
+
+
+def percent(value: float | None) -> str:
+    """A share; a dash where it is not known."""
+    return "–" if value is None or math.isnan(value) else f"{value:.1%}"

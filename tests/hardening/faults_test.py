@@ -1,0 +1,313 @@
+"""Every stage is killed twenty times and more, at moments all over its life, and ends as if nothing had happened."""
+
+import hashlib
+import json
+import random
+import shutil
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from chat_server import ChatServer
+from conftest import ROOT, get_config, worker_processes
+from small_dataset import EVENTS, random_pairs, write_dataset
+from victims import Outcome, Victims
+
+from motif_jax.checkpoint import reading
+from motif_jax.preferences.store import PairDataset
+from motif_jax.replays.replay import load_replay
+from motif_jax.stages import annotate, train_policy
+from motif_jax.stages.policy_setup import read_policy
+
+MANY = tuple(f"{event} #{number}" for number in range(4) for event in EVENTS)
+KILLS = 20
+
+
+@pytest.fixture(scope="module")
+def victims():
+    """Where victims come from."""
+    with Victims(ROOT) as found:
+        yield found
+
+
+class Trial:
+    """A stage, which is killed again and again."""
+
+    def __init__(self, victims: Victims, folder: Path, stage: str, *arguments: str, **constants: object):
+        self.victims, self.folder, self.arguments = victims, folder, [*arguments, f"--stage={stage}"]
+        self.constants = {name.replace("__", "."): value for name, value in constants.items()}
+        self.killed: list[Outcome] = []
+        self.finished = 0
+        self.workdir = Path()
+
+    def kill(self, prepare: Callable[[Path], object], check: Callable[[Path], object], count: int = KILLS) -> None:
+        """Kills it so often, and lets it finish in between.
+
+        Half of the kills are at moments drawn from the seconds of an undisturbed run, half at a change of a file drawn
+        from its changes. What is done before it is hit is checked, and another is begun.
+
+        Args:
+          prepare: puts into a fresh workdir what the stage needs.
+          check: what has come of a workdir; called first with that of the undisturbed run.
+          count: kills.
+        """
+        rng = random.Random(count)
+        self.begin(prepare)
+        self.go_on()  # what is compiled here is compiled for all
+        self.begin(prepare)
+        straight = self.go_on()
+        check(self.workdir)
+        self.begin(prepare)
+        while len(self.killed) < count:
+            moment = {"after_s": rng.uniform(0.0, straight.seconds)}
+            if rng.random() < 0.5:
+                moment = {"at_change": rng.randint(1, straight.changes)}
+            outcome = self.go_on(**moment)
+            if outcome.status == 0:
+                check(self.workdir)
+                self.begin(prepare)
+                assert self.finished < 3 * count, "it is hardly ever hit"
+        self.go_on()
+        check(self.workdir)
+
+    def begin(self, prepare: Callable[[Path], object]) -> None:
+        self.finished += 1
+        self.workdir = self.folder / str(self.finished) / "run"
+        self.workdir.mkdir(parents=True)
+        prepare(self.workdir)
+
+    def go_on(self, **moment: float) -> Outcome:
+        outcome = self.victims.run(self.workdir, self.arguments, constants=self.constants, **moment)
+        assert outcome.status == 0 or (moment and outcome.killed), outcome.output
+        assert "Traceback" not in outcome.output
+        deadline = time.monotonic() + 10
+        while worker_processes(outcome.process):
+            assert time.monotonic() < deadline, "its workers outlive it"
+            time.sleep(0.01)
+        if outcome.killed:
+            self.killed.append(outcome)
+        else:  # the next run takes away what the killed ones could not
+            left = Path(tempfile.gettempdir()).glob("motif_jax-*")
+            owners = {int(path.name.split("-")[1]) for path in left if path.name.split("-")[1].isdigit()}
+            assert not owners & {killed.process for killed in self.killed}
+        return outcome
+
+
+class Same:
+    """What every finished workdir must be equal to: the first one."""
+
+    def __init__(self, describe: Callable[[Path], object]):
+        self.describe, self.first = describe, None
+
+    def __call__(self, workdir: Path) -> None:
+        found = self.describe(workdir)
+        self.first = found if self.first is None else self.first
+        assert found == self.first
+
+
+def digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def files(folder: Path) -> dict[str, str]:
+    """Every file that is not hidden."""
+    found = {str(file.relative_to(folder)): digest(file) for file in sorted(folder.rglob("*")) if file.is_file()}
+    assert not [name for name in found if name.endswith(".tmp")]
+    return found
+
+
+# ---- collect
+
+
+def test_collect(victims, tmp_path):
+    trial = Trial(
+        victims, tmp_path, "collect", "--config=configs/quickstart.py", "--config.collect.num_pairs=1000",
+        "--config.env.max_episode_steps=100", "--config.collect.commit_every_s=0.05",
+    )  # fmt: skip
+
+    def describe(workdir):
+        assert not (workdir / "dataset.partial").exists()
+        dataset = PairDataset(workdir / "dataset")
+        assert len(dataset) == 1000
+        of_this_run = ("run.json", "index/source.json", "config.json")
+        found = {name: data for name, data in files(dataset.path).items() if name not in of_this_run}
+        sums = json.loads((dataset.path / "dataset.json").read_text())["sha256"]
+        assert sums == {name: found[f"{name}.npy"] for name in sums}
+        return found
+
+    trial.kill(lambda workdir: None, Same(describe))
+
+
+# ---- annotate
+
+
+def pairs(workdir: Path) -> None:
+    write_dataset(workdir / "dataset", random_pairs(300, events=MANY))
+
+
+def labels(name: str) -> Callable[[Path], object]:
+    def describe(workdir):
+        folder = workdir / "dataset/preference"
+        merged = json.loads((folder / name / "merged.json").read_text())
+        assert not merged["missing_shards"]
+        assert merged["counts"]["unknown"] == 0
+        assert (workdir / "annotations" / f"{name}.html").read_text().endswith("</html>\n")
+        found = {name: data for name, data in files(folder).items() if name.endswith(".npy")}
+        assert f"{name}/prob.npy" in found
+        return merged["counts"], found
+
+    return describe
+
+
+def test_annotate(victims, tmp_path):
+    trial = Trial(victims, tmp_path, "annotate", "--config=configs/motif.py", "--config.annotate.batch_size=10")
+    trial.kill(pairs, Same(labels("lexicon_msg_defaultgoal")), 2 * KILLS)
+
+
+def test_annotate_by_a_server(victims, tmp_path):
+    with ChatServer() as chat:
+        chat.delay_s = 0.002
+        trial = Trial(
+            victims, tmp_path, "annotate", "--config=configs/motif.py", "--config.annotate.backend=server",
+            f"--config.annotate.server.url={chat.url}", "--config.annotate.server.in_flight=4",
+            "--config.annotate.batch_size=20", "--config.annotate.both_orders=0.3", "--config.annotate.cache_dir=",
+        )  # fmt: skip
+        trial.kill(pairs, Same(labels("server_msg_defaultgoal_default")))
+
+
+# ---- train_reward
+
+
+def labelled(workdir: Path) -> None:
+    pairs(workdir)
+    annotate.run(get_config("quickstart.py"), workdir)
+
+
+def reward(workdir: Path) -> object:
+    """All arrays of all checkpoints, and what is said beside them, but for the seconds."""
+    folder = workdir / "reward"
+    facts = json.loads((folder / "statistics.json").read_text())
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert rows == facts["history"]
+    for row in rows:
+        row.pop("seconds")
+    names = sorted(path.name for path in (folder / "checkpoints").iterdir())
+    with reading(folder / "checkpoints") as checkpoints:
+        arrays = {
+            step: [hashlib.sha256(leaf.tobytes()).hexdigest() for leaf in jax.tree.leaves(checkpoints.raw(step))]
+            for step in checkpoints.steps()
+        }
+    assert names == sorted(map(str, arrays))
+    return facts["statistics"], rows, arrays
+
+
+def test_train_reward(victims, tmp_path):
+    trial = Trial(
+        victims, tmp_path, "train_reward", "--config=configs/quickstart.py", "--config.reward.batch_size=32",
+        "--config.reward.num_epochs=4", "--config.reward.message=lt_cnn_small",
+    )  # fmt: skip
+    trial.kill(labelled, Same(reward))
+
+
+# ---- train_policy
+
+TRAINING = {
+    "network": "small", "intrinsic_coefficient": 0.0, "num_workers": 1, "games_per_worker": 8, "rollout_length": 8,
+    "batch_size": 64, "warmup_steps": 0, "tensorboard": False, "train_for_env_steps": 3200, "save_every_steps": 640,
+    "log_every_s": 0.02,
+}  # fmt: skip
+
+
+def trained(workdir: Path) -> None:
+    folder, total = workdir / "policy", TRAINING["train_for_env_steps"]
+    config = get_config(argument="toy")
+    config.policy.update(TRAINING)
+    assert train_policy.is_complete(config, workdir)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    steps = [row["env_steps"] for row in rows]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == total
+    updates = [row["updates"] for row in rows]
+    assert updates == [step // TRAINING["batch_size"] for step in steps]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with reading(folder / "checkpoints") as checkpoints:
+            kept = checkpoints.steps()
+            for step in kept:
+                learner, facts = checkpoints.raw(step)["learner"], checkpoints.facts(step)
+                assert int(learner["version"]) * TRAINING["batch_size"] == step == facts["progress"]["env_steps"]
+                assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(learner["params"]))
+        read_policy(workdir)
+    assert kept[-1] == total
+    assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == sorted(map(str, kept))
+
+
+def test_train_policy(victims, tmp_path):
+    shared = set(Path("/dev/shm").iterdir())
+    options = [f"--config.policy.{name}={value}" for name, value in TRAINING.items()]
+    trial = Trial(victims, tmp_path, "train_policy", "--config=configs/motif.py:toy", *options)
+    trial.kill(lambda workdir: None, trained)
+    assert {path for path in Path("/dev/shm").iterdir() if "motif" in path.name} <= shared
+
+
+# ---- evaluate
+
+EVALUATION = (
+    "--config=configs/motif.py:toy", "--config.evaluate.episodes=60", "--config.evaluate.num_workers=1",
+    "--config.evaluate.games_per_worker=4",
+)  # fmt: skip
+OFTEN = {"stages__policy_play__KEEP_EVERY_S": 0.02}
+
+
+def evaluated(name: str) -> Callable[[Path], object]:
+    def describe(workdir):
+        folder = workdir / "evaluate" / name
+        rows = [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
+        assert [row["episode"] for row in rows] == list(range(60))
+        summary = json.loads((folder / "summary.json").read_text())
+        assert (summary.pop("seconds"), summary.pop("steps_per_s")) >= (0, 0)
+        kept = {f"episode-{number:05}.npz" for number in summary["replays"].values()}
+        assert {file.name for file in (folder / "replays").iterdir()} == kept
+        assert summary["replays"].keys() == {"best", "worst", "liked"}
+        for file in kept:
+            load_replay(folder / "replays" / file, "--workdir")
+        made_of = {file: data for file, data in files(folder).items() if file not in ("summary.json", "config.json")}
+        return summary, made_of
+
+    return describe
+
+
+def test_evaluate(victims, tmp_path):
+    trial = Trial(victims, tmp_path, "evaluate", *EVALUATION, "--config.evaluate.policy=random", **OFTEN)
+    trial.kill(lambda workdir: None, Same(evaluated("random")))
+
+
+def test_evaluate_a_policy(victims, tmp_path):
+    """Its actions are drawn: what must be the same are the games, each of which is played once."""
+    options = [f"--config.policy.{name}={value}" for name, value in (TRAINING | {"train_for_env_steps": 64}).items()]
+    training = victims.run(tmp_path / "trained", [*options, "--config=configs/motif.py:toy", "--stage=train_policy"])
+    assert training.status == 0, training.output
+    trial = Trial(victims, tmp_path, "evaluate", *EVALUATION, **OFTEN)
+    trial.kill(lambda workdir: shutil.copytree(tmp_path / "trained", workdir, dirs_exist_ok=True),
+               evaluated("policy-64"), 8)  # fmt: skip
+
+
+# ---- report
+
+
+def test_report(victims, tmp_path):
+    labelled(tmp_path / "made")
+    evaluation = victims.run(tmp_path / "made", [*EVALUATION, "--stage=evaluate", "--config.evaluate.policy=random"])
+    assert evaluation.status == 0, evaluation.output
+    trial = Trial(victims, tmp_path, "report", "--config=configs/motif.py:toy")
+
+    def describe(workdir):
+        assert (workdir / "report/report.json").is_file()
+        return digest(workdir / "report/index.html"), sorted(files(workdir / "report"))
+
+    trial.kill(lambda workdir: shutil.copytree(tmp_path / "made", workdir, dirs_exist_ok=True), Same(describe))

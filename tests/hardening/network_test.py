@@ -1,0 +1,140 @@
+"""Nobody can reach a run from outside, and no secret leaves it: not in its files, not in what it prints."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from chat_server import ChatServer
+from conftest import ROOT
+from small_dataset import EVENTS, random_pairs, write_dataset
+
+MANY = tuple(f"{event} #{number}" for number in range(4) for event in EVENTS)
+LISTENS, ANY = "0A", {"00000000", "0" * 32}
+SECRETS = {"MOTIF_JAX_API_KEY": "sesame-4711-motif", "HF_TOKEN": "hf_sesame4712", "WANDB_API_KEY": "f" * 36 + "4713"}
+POLICY = {
+    "network": "small", "intrinsic_coefficient": 0.0, "num_workers": 2, "games_per_worker": 8, "rollout_length": 8,
+    "batch_size": 64, "warmup_steps": 0, "train_for_env_steps": 128, "log_every_s": 0.1,
+}  # fmt: skip
+
+
+def tree(process: int) -> set[int]:
+    """A process and all that descend from it."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+    found = {process}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def listening(process: int) -> set[str]:
+    """Addresses (in hexadecimal) on which the sockets of a process and of its descendants listen."""
+    sockets = set()
+    for member in tree(process):
+        try:
+            names = [os.readlink(file) for file in Path(f"/proc/{member}/fd").iterdir()]
+        except OSError:  # it has just ended
+            continue
+        sockets |= {name.removeprefix("socket:[").removesuffix("]") for name in names if name.startswith("socket:")}
+    found = set()
+    for table in ("tcp", "tcp6", "udp", "udp6"):
+        for line in Path(f"/proc/{process}/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if inode in sockets and (state == LISTENS or table.startswith("udp")):
+                found.add(local.partition(":")[0])
+    return found
+
+
+def is_loopback(address: str) -> bool:
+    """Addresses stand there as words of the machine's own order."""
+    return address.endswith("7F") if len(address) == 8 else address == "0" * 24 + "01000000"
+
+
+def watch(workdir: Path, *arguments: str) -> tuple[int, str, set[str]]:
+    """Runs a stage with secrets in its environment: exit status, output, and where it listened meanwhile."""
+    command = [sys.executable, "-m", "motif_jax.launch", f"--workdir={workdir}", *arguments]
+    log = workdir.with_name(f"{workdir.name}.log")
+    environment = os.environ | SECRETS | {"PYTHONPATH": str(ROOT / "tests/actors")}  # for games that fail
+    with open(log, "w") as out:
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=out)
+        found, looks = set(), 0
+        while process.poll() is None:
+            try:
+                found |= listening(process.pid)
+                looks += 1
+            except OSError:  # it has just ended
+                break
+            time.sleep(0.1)
+        status = process.wait(60)
+    assert looks > 3
+    return status, log.read_text(), found
+
+
+def assert_told_nobody(workdir: Path, output: str) -> None:
+    """No secret in any file, nor in what was printed."""
+    files = [file for file in workdir.rglob("*") if file.is_file()]
+    assert files
+    for secret in SECRETS.values():
+        assert secret not in output
+        told = [str(file) for file in files if secret.encode() in file.read_bytes()]
+        assert not told
+
+
+def test_looking_for_listeners_finds_them():
+    code = "import socket, time; held = socket.create_server(('{}', 0)); print(flush=True); time.sleep(60)"
+    for address, loopback in (("127.0.0.1", True), ("0.0.0.0", False)):
+        with subprocess.Popen([sys.executable, "-c", code.format(address)], stdout=subprocess.PIPE) as process:
+            process.stdout.readline()
+            found = listening(process.pid)
+            process.kill()
+        assert len(found) == 1
+        assert is_loopback(found.pop()) == loopback
+
+
+@pytest.mark.parametrize(("stage", "arguments"), [
+    ("collect", ["quickstart.py", "--config.collect.num_pairs=3000", "--config.collect.num_workers=2"]),
+    ("train_policy", ["motif.py:toy", *(f"--config.policy.{name}={value}" for name, value in POLICY.items())]),
+    ("evaluate", ["motif.py:toy", "--config.evaluate.policy=random", "--config.evaluate.episodes=40"]),
+])  # fmt: skip
+def test_a_stage_listens_to_nobody_and_keeps_its_secrets(tmp_path, stage, arguments):
+    config, *more = arguments
+    status, output, found = watch(tmp_path / "run", f"--stage={stage}", f"--config=configs/{config}", *more)
+    assert status == 0, output
+    assert not [address for address in found if not is_loopback(address)]
+    assert_told_nobody(tmp_path / "run", output)
+
+
+def test_the_key_goes_to_the_server_and_nowhere_else(tmp_path):
+    workdir, key = tmp_path / "run", SECRETS["MOTIF_JAX_API_KEY"]
+    write_dataset(workdir / "dataset", random_pairs(200, events=MANY))
+    arguments = ["--config=configs/motif.py", "--stage=annotate", "--config.annotate.backend=server",
+                 f"--config.annotate.cache_dir={workdir}/answers",
+                 "--config.annotate.server.patience_s=1.0"]  # fmt: skip
+    faults = {"": 0, "403": 2, "500": 2}  # lets everybody in; lets nobody in; fails at everything: exit status
+    for number, (fault, expected) in enumerate(faults.items()):
+        with ChatServer(lambda number, body, fault=fault: fault, key=key) as chat:
+            chat.delay_s = 0.005
+            more = [f"--config.annotate.server.url={chat.url}", f"--config.annotate.custom_name=mine-{number}"]
+            if fault:
+                more.append("--config.annotate.cache_dir=")
+            status, output, found = watch(workdir, *arguments, *more)
+            assert status == expected, output
+            assert not [address for address in found if not is_loopback(address)]
+            assert_told_nobody(workdir, output)
+
+
+def test_a_stage_that_fails_tells_no_secret_either(tmp_path):
+    """With a traceback of our own, too."""
+    status, output, _ = watch(tmp_path / "run", "--stage=collect", "--config=configs/motif.py:faulty_games:Raising",
+                              "--config.collect.collector=random", "--config.collect.num_workers=1")  # fmt: skip
+    assert status == 1
+    assert "Traceback" in output
+    assert_told_nobody(tmp_path / "run", output)

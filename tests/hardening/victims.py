@@ -1,0 +1,163 @@
+"""Runs of `motif_jax.launch` that are killed on purpose, many of them, without a start of Python and JAX for each.
+
+This file is also a program: a process that has imported everything (JAX included, but no device of it) and forks one
+victim after another. A victim is killed from outside after some seconds, or from within just before its n-th change of
+a file in the workdir (found by Python's audit events), which hits the moments in which it saves as no clock would.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+STAGES = ("collect", "annotate", "train_reward", "train_policy", "evaluate", "reward_training", "policy_training",
+          "policy_play", "policy_collect", "report")  # fmt: skip
+CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink", "shutil.rmtree"}
+ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}  # see conftest.py
+WRITING = os.O_WRONLY | os.O_RDWR
+
+
+class Outcome(NamedTuple):
+    """How a victim ended."""
+
+    process: int  # its id
+    status: int  # exit status; negative: killed by that signal
+    changes: int  # of files in its workdir
+    seconds: float
+    output: str  # standard output and standard error
+
+    @property
+    def killed(self) -> bool:
+        """Whether it was hit before it was done."""
+        return self.status == -signal.SIGKILL
+
+
+class Victims:
+    """Starts victims, one at a time; use as a context manager."""
+
+    def __init__(self, root: Path):
+        """`root` is the repository: relative paths in arguments are from there."""
+        self._process = subprocess.Popen(
+            [sys.executable, __file__], cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env=os.environ | ENVIRONMENT | {"PYTHONPATH": os.pathsep.join([str(root), *sys.path])},
+        )  # fmt: skip
+
+    def __enter__(self) -> Victims:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.stdin.close()
+        self._process.wait(30)
+        self._process.stdout.close()
+
+    def run(
+        self, workdir: Path, arguments: Sequence[str], *, after_s: float | None = None, at_change: int = 0,
+        constants: Mapping[str, Any] | None = None,
+    ) -> Outcome:  # fmt: skip
+        """Runs `launch` with these arguments until it ends or is killed.
+
+        Args:
+          workdir: of the run; it is added to the arguments.
+          arguments: of the command line.
+          after_s: when to kill it.
+          at_change: before which change of a file in the workdir it kills itself; 0: never.
+          constants: other values for constants, by "module.NAME" below `motif_jax`.
+        """
+        log = workdir.with_name(f"{workdir.name}.log")
+        order = {"arguments": [f"--workdir={workdir}", *arguments], "workdir": str(workdir.resolve())}
+        began = time.monotonic()
+        self._say(order | {"at_change": at_change, "log": str(log), "constants": dict(constants or {})})
+        process = self._hear()["process"]
+        if after_s is not None:
+            time.sleep(max(0.0, began + after_s - time.monotonic()))
+            with contextlib.suppress(ProcessLookupError):  # it was done
+                os.kill(process, signal.SIGKILL)
+        heard = self._hear()
+        status = os.waitstatus_to_exitcode(heard["status"])
+        return Outcome(process, status, heard["changes"], time.monotonic() - began, log.read_text())
+
+    def _say(self, order: dict[str, Any]) -> None:
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+
+    def _hear(self) -> dict[str, Any]:
+        line = self._process.stdout.readline()
+        assert line, "the process that forks victims has ended"
+        return json.loads(line)
+
+
+# ---- the program
+
+
+def serve(orders: IO[str], answers: IO[str]) -> None:
+    """Forks a victim per order."""
+    from motif_jax import launch
+
+    for stage in STAGES:
+        importlib.import_module(f"motif_jax.stages.{stage}")
+    changes = mmap.mmap(-1, 8)  # shared with the victim
+    for line in orders:
+        order = json.loads(line)
+        changes[:] = bytes(8)
+        process = os.fork()
+        if process == 0:
+            die_as_told(order, changes, launch)
+        print(json.dumps({"process": process}), file=answers, flush=True)
+        status = os.waitpid(process, 0)[1]
+        print(json.dumps({"status": status, "changes": int.from_bytes(changes[:], "little")}), file=answers, flush=True)
+
+
+def die_as_told(order: dict[str, Any], changes: mmap.mmap, launch: Any) -> None:
+    """What a victim does; it never returns."""
+    status = 70
+    try:
+        log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        for stream in (1, 2):
+            os.dup2(log, stream)
+        count_changes(order["workdir"], order["at_change"], changes)
+        for path, value in order["constants"].items():
+            module, _, name = path.rpartition(".")
+            setattr(importlib.import_module(f"motif_jax.{module}"), name, value)
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - the one it has goes to the tests
+        launch.define_flags()
+        sys.argv = ["motif_jax", *order["arguments"]]  # which overrides of the config are looked for in
+        status = launch.main()
+        sys.stdout.flush()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def count_changes(workdir: str, last: int, changes: mmap.mmap) -> None:
+    """Counts changes of files in the workdir, and kills this process at the `last`."""
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            concerned = bool(arguments[2] & WRITING)
+        else:
+            concerned = event in CHANGES
+        if concerned and str(arguments[0]).startswith(workdir):
+            count = int.from_bytes(changes[:], "little") + 1
+            changes[:] = count.to_bytes(8, "little")
+            if count == last:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+
+
+if __name__ == "__main__":
+    with open(os.dup(1), "w") as answers:
+        os.dup2(2, 1)
+        serve(sys.stdin, answers)

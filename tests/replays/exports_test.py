@@ -1,0 +1,158 @@
+"""Casts and films: what they show is what the episode was, picture by picture."""
+
+import json
+import subprocess
+
+import numpy as np
+import pytest
+from emulator import Emulator
+from PIL import Image
+from real_replay import made, play
+
+from motif_jax.replays.canvas import Canvas
+from motif_jax.replays.cast import write_cast
+from motif_jax.replays.film import count_sheets, film
+from motif_jax.replays.movie import find_ffmpeg, write_mp4
+from motif_jax.replays.painter import SHADES, Painter
+from motif_jax.replays.pictures import FONT_SIZE, write_gif
+from motif_jax.replays.replay import COLUMNS, ROWS
+from motif_jax.replays.scene import NEEDED
+from motif_jax.replays.story import tell
+from motif_jax.screens import BACKGROUND, PALETTE, SHOWN
+from motif_jax.structs import UserError
+
+
+def ignore(_: int) -> None:
+    """Nobody waits for it."""
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("speed", "frames", "seconds"), [
+    (10.0, [0, 1, 2, 3, 4, 5], [0.1] * 5 + [2, 6]),
+    (0.25, [0, 1, 2, 3, 4, 5], [4] * 5 + [4, 6]),
+    (100.0, [0, 2, 4, 5], [0.02, 0.02, 0.01, 2, 6]),  # 50 sheets per second are enough
+])  # fmt: skip
+def test_a_film_is_as_long_as_its_speed_says(speed, frames, seconds):
+    story = tell(made([str(number) for number in range(6)], reward=[0] * 5))
+    sheets = list(film(story, speed))
+    assert len(sheets) == count_sheets(story, speed) == len(seconds)
+    assert [sheet.seconds for sheet in sheets] == pytest.approx(seconds)
+    assert [sheet.start for sheet in sheets] == pytest.approx(np.cumsum([0, *seconds])[:-1])
+    shown = ["".join(sheet.canvas.text()) for sheet in sheets]
+    assert all(f"step {frame} of 5" in text for frame, text in zip(frames, shown, strict=False))
+    assert "top messages" in shown[-1]
+
+
+def test_a_cast_played_in_a_terminal_shows_every_frame(tmp_path):
+    story, done = tell(play()), []
+    write_cast(tmp_path / "a.cast", story, 10.0, done.append)
+    header, *events = [json.loads(line) for line in (tmp_path / "a.cast").read_text().splitlines()]
+    assert (header["version"], header["width"], header["height"]) == (2, *NEEDED)
+    assert len(header["theme"]["palette"].split(":")) == 16
+    terminal, sheets = Emulator(NEEDED[1], NEEDED[0]), list(film(story, 10.0))
+    assert done == list(range(1, len(sheets) + 1))
+    assert len(events) == len(sheets) + 1  # every step has another number, so that none is left out
+    for (start, kind, text), sheet in zip(events, sheets, strict=False):
+        assert (start, kind) == (pytest.approx(sheet.start), "o")
+        terminal.feed(text)
+        terminal.assert_shows(sheet.canvas)
+    assert events[-1][0] == pytest.approx(60 / 10 + 2 + 6)
+    replay = story.replay  # and the sheets show the game, but for the list at the end
+    for frame, sheet in enumerate(sheets[:-1]):
+        assert (sheet.canvas.chars[:ROWS, :COLUMNS] == SHOWN[replay.chars[frame]]).all()
+    assert (tmp_path / "a.cast").stat().st_size < 700 * len(sheets)
+
+
+def test_a_gif_decodes_to_the_sheets(tmp_path):
+    story = tell(play())
+    write_gif(tmp_path / "a.gif", story, 30.0, ignore)
+    painter, sheets, total = Painter(FONT_SIZE), list(film(story, 30.0)), 0
+    with Image.open(tmp_path / "a.gif") as gif:
+        assert gif.n_frames == len(sheets)
+        assert gif.size == (NEEDED[0] * painter.cell[1], NEEDED[1] * painter.cell[0])
+        for number, sheet in enumerate(sheets):
+            gif.seek(number)
+            total += gif.info["duration"]
+            assert total == pytest.approx(1000 * (sheet.start + sheet.seconds), abs=5)  # no error adds up
+            if number % 9 == 0 or number > 58:
+                assert (np.asarray(gif.convert("RGB")) == painter.colours[painter.paint(sheet.canvas)]).all()
+    assert (tmp_path / "a.gif").stat().st_size < 5000 * len(sheets)
+
+
+def test_a_thousand_steps_do_not_make_a_thousand_pictures_worth_of_bytes(tmp_path):
+    story = tell(made([""] * 301, reward=[0] * 300))
+    write_gif(tmp_path / "still.gif", story, 10.0, ignore)
+    assert (tmp_path / "still.gif").stat().st_size < 300 * 1000
+
+
+@pytest.fixture(scope="module")
+def ffmpeg() -> str:
+    try:
+        return find_ffmpeg("")
+    except UserError:
+        pytest.skip("neither ffmpeg nor imageio-ffmpeg is here")
+
+
+def test_an_mp4_decodes_to_the_sheets(tmp_path, ffmpeg):
+    story = tell(made([f"message {number}" for number in range(9)], reward=[0] * 8))
+    write_mp4(tmp_path / "a.mp4", story, 4.0, ignore, "")
+    painter, sheets = Painter(FONT_SIZE), list(film(story, 4.0))
+    height, width = NEEDED[1] * painter.cell[0], NEEDED[0] * painter.cell[1]
+    decoded = subprocess.run(
+        [ffmpeg, "-loglevel", "error", "-i", tmp_path / "a.mp4", "-f", "rawvideo", "-pix_fmt", "rgb24", "pipe:1"],
+        capture_output=True, check=True,
+    ).stdout  # fmt: skip
+    pictures = np.frombuffer(decoded, np.uint8).reshape(-1, height, width, 3)
+    assert len(pictures) == 12 * (8 / 4 + 2 + 6)  # 12 per second: the least multiple of 4 that players like
+    for sheet in sheets:
+        wanted = painter.colours[painter.paint(sheet.canvas)].astype(int)
+        assert np.abs(pictures[int(12 * sheet.start) + 1] - wanted).mean() < 4  # of 255
+
+
+def test_a_film_that_fails_leaves_nothing_and_says_why(tmp_path, monkeypatch):
+    program = tmp_path / "bin" / "ffmpeg"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 'no such codec' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    with pytest.raises(UserError, match="no such codec \\(--the.flag\\)"):
+        write_mp4(tmp_path / "films" / "a.mp4", tell(play()), 10.0, ignore, "--the.flag")
+    assert list((tmp_path / "films").iterdir()) == []
+
+
+@pytest.mark.quick
+def test_without_ffmpeg_the_message_names_both_ways_and_a_gif(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"ffmpeg on the PATH, or `pip install imageio-ffmpeg`; a \.gif .*--the.flag"):
+        find_ffmpeg("--the.flag")
+
+
+@pytest.mark.parametrize("write", [write_cast, write_gif])
+def test_an_export_that_is_interrupted_leaves_what_was_there(tmp_path, write):
+    (tmp_path / "a").write_text("before")
+
+    def stop(number: int) -> None:
+        if number == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "a", tell(play()), 10.0, stop)
+    assert [file.name for file in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_text() == "before"
+
+
+@pytest.mark.quick
+def test_characters_are_drawn_in_their_colours():
+    sheet = Canvas(1, 4)
+    sheet.put(0, 0, "█", 2)
+    sheet.put(0, 1, " ", 16 + 4)
+    sheet.put(0, 2, "@", 15)
+    painter = Painter(FONT_SIZE)
+    pixels = painter.colours[painter.paint(sheet)]
+    width = painter.cell[1]
+    assert (pixels[:, : width - 1] == PALETTE[2]).all()
+    assert (pixels[:, width : 2 * width] == PALETTE[4]).all()  # a reversed blank is full
+    assert (pixels[:, 2 * width : 3 * width] == PALETTE[15]).all(-1).any()
+    assert (pixels[:, 3 * width :] == BACKGROUND).all()
+    assert len(painter.colours) == 1 + len(PALETTE) * (SHADES - 1) < 128

@@ -1,0 +1,67 @@
+"""Replays for tests: a real game played at random, with rewards that are easy to check."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from motif_jax.captions import encode
+from motif_jax.envs.nethack import ACTION_NAMES
+from motif_jax.envs.observations import FRAME, Frames, frame_keys
+from motif_jax.envs.seeding import Stream, game_seed
+from motif_jax.envs.vector import GameSettings
+from motif_jax.replays.replay import COLUMNS, DTYPES, ROWS, Replay
+
+SCREEN = ("tty_chars", "tty_colors", "tty_cursor")
+ABOUT: dict[str, Any] = {
+    "player": "policy-7680", "task": "score", "episode": 17, "chosen": ["best"], "end": "death",
+    "cause": "killed by a jackal", "action_names": list(ACTION_NAMES), "threshold": 0.0, "count_exponent": 1.0,
+    "goal": None, "figures": {"score": 12, "max_depth": 1, "steps": 60},
+}  # fmt: skip
+
+
+@functools.cache
+def play(steps: int = 60) -> Replay:
+    """A game of so many steps; every new message is worth its length / 10, the n-th time an n-th of it."""
+    game = GameSettings(max_episode_steps=steps).make(
+        Frames(1, dict.fromkeys((*frame_keys((), "terminal"), *SCREEN))).views(0)
+    )
+    game.reset(game_seed(3, Stream.EVALUATE, 0), 0)
+    columns: dict[str, list[Any]] = {name: [] for name in DTYPES}
+
+    def show() -> None:
+        frame = game.last_frame if game.end else game.buffers
+        for name, key in zip(("chars", "colors", "cursor"), SCREEN, strict=True):
+            columns[name].append(frame[key].copy())
+        columns["message"].append(np.frombuffer(game.message.ljust(256, b"\0"), np.uint8))
+        columns["count"].append(game.message_count)
+
+    show()
+    for action in np.random.default_rng(0).integers(len(ACTION_NAMES), size=steps).tolist():
+        columns["action"].append(action)
+        columns["reward"].append(game.step(action))
+        show()
+        worth = len(game.message) / 10
+        columns["z"].append(worth)
+        columns["intrinsic"].append(worth / game.message_count)
+        columns["value"].append(0.25)
+        columns["probability"].append(0.5)
+    game.close()
+    assert columns["chars"][0].shape == FRAME["tty_chars"].shape
+    return Replay(ABOUT, **{name: np.array(column, DTYPES[name]) for name, column in columns.items()})
+
+
+def made(messages: list[str], reward: list[float], intrinsic: list[float] | None = None, **about: Any) -> Replay:
+    """A replay of an empty screen on which these messages appear, one more than there are rewards."""
+    steps = len(reward)
+    paid = np.full(steps, np.nan) if intrinsic is None else np.array(intrinsic)
+    arrays = {
+        "chars": np.full((steps + 1, ROWS, COLUMNS), ord(" ")), "colors": np.zeros((steps + 1, ROWS, COLUMNS)),
+        "cursor": np.zeros((steps + 1, 2)), "message": np.array([encode(message) for message in messages]),
+        "count": np.array([messages[: at + 1].count(message) for at, message in enumerate(messages)]),
+        "action": np.arange(steps), "reward": np.array(reward), "z": 2 * paid, "intrinsic": paid,
+        "value": np.full(steps, np.nan), "probability": np.full(steps, np.nan),
+    }  # fmt: skip
+    return Replay(ABOUT | about, **{name: array.astype(DTYPES[name]) for name, array in arrays.items()})

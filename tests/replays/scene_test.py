@@ -1,0 +1,131 @@
+"""One moment on a sheet: everything is said, at any size, about any replay."""
+
+import numpy as np
+import pytest
+from real_replay import made, play
+
+from motif_jax.replays.canvas import Canvas
+from motif_jax.replays.replay import COLUMNS, ROWS
+from motif_jax.replays.scene import BESIDE, HELP, MESSAGES, NEEDED, View, compose, list_rows
+from motif_jax.replays.story import Story, tell
+from motif_jax.screens import SHOWN
+
+WORDS = ["Hello Agent!", "You see here a gold piece.", "You see here a gold piece.", "You die..."]
+
+
+@pytest.fixture(scope="module")
+def story() -> Story:
+    replay = made(WORDS, reward=[-0.01, 20, 0], intrinsic=[0.5, 0.25, 0], action_names=["north", "far ne", "kick"])
+    replay.probability[1], replay.value[1] = 0.42, 3.25
+    return tell(replay)
+
+
+def text(story: Story, view: View, rows: int, columns: int) -> list[str]:
+    return compose(story, view, rows, columns, keys=True).text()
+
+
+def words(line: str) -> str:
+    """What stands in a line, without rules and gaps."""
+    return " ".join(line.strip(" ─│").split())
+
+
+@pytest.mark.quick
+def test_below_the_game_stands_what_a_moment_is_worth(story):
+    lines = text(story, View(1, True, 20.0), NEEDED[1] + 1, 80)[ROWS:]
+    assert words(lines[0]) == "policy-7680, episode 17 (best) · killed by a jackal"
+    assert words(lines[1]) == "▶ 20/s step 1 of 3 north → far ne 42% value +3.25"
+    assert words(lines[2]) == "message You see here a gold piece."
+    assert words(lines[3]) == "game -0.010 sum -0.010 learnt +1.00 seen 1x paid +0.50 sum +0.50"
+    assert set(lines[4].strip()) == {"·", "█", "▆"}  # sqrt(0.25 / 0.5) of 8 is 5.7
+    assert "q quit" in lines[5]
+
+
+@pytest.mark.quick
+def test_the_ends_of_an_episode_say_so(story):
+    first, last = (" ".join(text(story, View(frame), NEEDED[1] + 1, 80)[ROWS:]) for frame in (0, 3))
+    assert "the start → north" in first
+    assert "game       - sum 0" in first
+    assert "kick → the end" in last
+    assert "sum +19.99" in last
+    assert "sum +0.75" in last
+
+
+@pytest.mark.quick
+def test_a_wide_sheet_has_it_beside_the_game(story):
+    lines = text(story, View(2), BESIDE[1] + 1, BESIDE[0])
+    facts = "\n".join(line[COLUMNS + 3 :].rstrip() for line in lines[:ROWS])
+    for said in ("policy-7680, episode 17", "killed by a jackal (best)", "far ne → kick", "+20.00   sum +19.99",
+                  "+0.50 seen 2x paid +0.25", "sum +0.75", "You see here a gold piece.", "last paid"):  # fmt: skip
+        assert said in facts
+    assert facts.index("     2    +0.25") < facts.index("     1    +0.50")
+
+
+@pytest.mark.quick
+def test_without_a_learnt_reward_nothing_is_made_up():
+    lines = text(tell(made(WORDS, reward=[0, 20, 0])), View(2), NEEDED[1] + 1, 80)[ROWS:]
+    assert words(lines[3]) == "game +20.00 sum +20.00 learnt -"
+    assert "█" in lines[4]
+
+
+@pytest.mark.quick
+def test_the_mark_goes_from_left_to_right(story):
+    def mark(frame: int) -> int:
+        sheet = compose(story, View(frame), NEEDED[1], 80, keys=False)
+        (column,) = np.flatnonzero(sheet.styles[NEEDED[1] - 1] >= 16)
+        return column
+
+    assert mark(0) < mark(1) < mark(2) < mark(3)
+
+
+@pytest.mark.quick
+def test_small_sheets_show_the_game_and_say_that_there_is_more(story):
+    for rows in range(1, 31):
+        lines = text(story, View(1), rows, 80)
+        assert len(lines) == rows
+        assert ("is too small, 80x30 shows all" in lines[-1]) == (rows < 30)
+        if rows < 26:
+            assert "step 1 of 3" in lines[-1]
+        elif rows < 30:
+            assert any("step 1 of 3" in line for line in lines[ROWS:-1])
+
+
+@pytest.mark.quick
+def test_the_usual_24_lines_show_all_but_the_first_line_of_the_game():
+    replay = play()
+    sheet = compose(tell(replay), View(9), 24, 80, keys=True)
+    shown = SHOWN[replay.chars[9, 1:]]
+    assert (sheet.chars[:23] == shown).all()
+    row, column = replay.cursor[9].tolist()
+    assert sheet.styles[row - 1, column] >= 16
+
+
+def test_no_size_is_too_small_for_any_of_it():
+    real, short = tell(play()), tell(made([""], reward=[]))
+    for rows in (1, 2, 3, 5, 9, 23, 24, 25, 28, 29, 30, 60):
+        for columns in (1, 2, 3, 7, 30, 79, 80, 123, 124, 200):
+            for over in ("", HELP, MESSAGES):
+                for which, frame in ((real, 40), (short, 0)):
+                    assert compose(which, View(frame, over=over), rows, columns, keys=True).chars.shape == (
+                        rows,
+                        columns,
+                    )
+
+
+@pytest.mark.quick
+def test_messages_are_listed_with_times_and_reward(story):
+    lines = text(story, View(3, over=MESSAGES), 30, 80)
+    assert "top messages · killed by a jackal after 3 steps" in lines[0]
+    assert words(lines[2]) == "2 +1.00 You see here a gold piece."
+    assert words(lines[3]) == "1 0 You die..."
+    assert list_rows(30, keys=True) == 24
+
+
+@pytest.mark.quick
+def test_what_somebody_elses_file_says_is_only_text():
+    evil = "\x1b]0;evil\x07\n\x9b2J"
+    replay = made([evil] * 3, reward=[0, 1], player=evil, cause=evil, chosen=[evil], action_names=[evil] * 2)
+    for view in (View(1), View(2, over=MESSAGES)):
+        for size in ((30, 80), (40, 140)):
+            sheet: Canvas = compose(tell(replay), view, *size, keys=True)
+            codes = set(sheet.chars.ravel().tolist())
+            assert not codes & {*range(32), *range(127, 160)}

@@ -1,0 +1,87 @@
+"""What is said about an episode, with sums worked out by hand."""
+
+import numpy as np
+import pytest
+from real_replay import made, play
+
+from motif_jax.replays.story import action_name, bar_of, bars, ending, number, summary, tell
+
+MESSAGES = ["Hello Agent!", "", "You see here a gold piece.", "", "$ - 7 gold pieces."]
+
+
+@pytest.mark.quick
+def test_sums_are_those_of_all_steps_so_far():
+    story = tell(made(MESSAGES, reward=[-1, 2, 0, 7], intrinsic=[0, 1.5, 0, 2]))
+    assert story.earned.tolist() == [0, -1, 1, 1, 8]
+    assert story.gained.tolist() == [0, 0, 1.5, 1.5, 3.5]
+    assert story.learnt
+    assert story.paying.tolist() == [2, 4]
+
+
+@pytest.mark.quick
+def test_without_a_learnt_reward_the_games_is_what_pays():
+    story = tell(made(MESSAGES, reward=[-0.01, 2, 0, -7]))
+    assert not story.learnt
+    assert story.paying.tolist() == [2, 4]  # the penalty is less than a hundredth of 7
+    assert story.pay.tolist() == [0, 0, 2, 0, -7]
+    assert tell(made(MESSAGES, reward=[-0.01, 0, -0.01, 0])).paying.tolist() == []  # and nothing worth a look alone
+
+
+@pytest.mark.quick
+def test_bars_show_the_most_of_every_part():
+    pay = np.array([0, 1, 0, 0, -4, 2, 0, 0.0625])
+    assert bars(pay, 4) == [("▄", 1), ("▁", 0), ("█", -4), ("▁", 0.0625)]  # sqrt(1 / 4) of 8 is 4, sqrt(1 / 64) is 1
+    assert bars(pay, 8)[4:6] == [("█", -4), ("▆", 2)]  # sqrt(2 / 4) of 8 is 5.7
+    assert [bar for bar, _ in bars(pay, 16)[:4]] == ["▁", "▁", "▄", "▄"]  # wider than the episode is long
+    assert bars(np.zeros(3), 2) == [("▁", 0), ("▁", 0)]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("width", [1, 3, 7, 8, 60])
+def test_every_frame_is_part_of_the_bar_that_shows_it(width):
+    for frame in range(8):
+        story = tell(made([""] * 8, reward=[0] * 7, intrinsic=[float(at == frame) for at in range(1, 8)]))
+        if frame:
+            assert bars(story.pay, width)[bar_of(story, frame, width)] == ("█", 1)
+    assert 0 <= bar_of(story, 0, width) <= bar_of(story, 7, width) < width
+
+
+@pytest.mark.quick
+def test_names_that_are_missing_are_numbers():
+    replay = made(MESSAGES, reward=[0] * 4, action_names=["north", "far north"])
+    assert [action_name(replay, step) for step in (-1, 0, 1, 2, 4)] == ["", "north", "far north", "action 2", ""]
+
+
+@pytest.mark.quick
+def test_ends_are_told_in_words():
+    assert ending({"end": "death", "cause": "killed by a newt"}) == "killed by a newt"
+    assert ending({"end": "death", "cause": ""}) == "died"
+    assert ending({"end": "aborted", "cause": ""}) == "stopped by the time limit"
+    assert ending({"end": "task_successful"}) == "reached the goal"
+    assert ending({}) == "not over"
+
+
+@pytest.mark.quick
+def test_numbers_are_short():
+    values = (1.234, -0.01, 0.0, float("nan"), 12345.6, -0.0004, 0.5)
+    assert [number(value) for value in values] == ["+1.23", "-0.010", "0", "-", "+12,346", "-0.000", "+0.50"]
+
+
+@pytest.mark.quick
+def test_the_summary_lists_messages_by_frequency():
+    story = tell(made(MESSAGES, reward=[-1, 2, 0, 7], intrinsic=[0, 1.5, 0, 2]))
+    lines = summary(story, 2).splitlines()
+    assert lines[0] == "policy-7680, episode 17: killed by a jackal after 4 steps"
+    assert lines[1] == "return of the game +8.00, learnt +3.50, score 12, max depth 1"
+    assert lines[3].split() == ["times", "reward", "message"]
+    assert [line.split() for line in lines[4:]] == [
+        ["2", "0", "(none)"], ["1", "+3.00", "You", "see", "here", "a", "gold", "piece."],
+    ]  # fmt: skip
+
+
+def test_a_real_game_has_a_story():
+    replay = play()
+    story = tell(replay)
+    assert story.earned[-1] == pytest.approx(replay.reward.sum(), rel=1e-5)
+    assert sum(top.times for top in story.top) == replay.steps
+    assert "policy-7680, episode 17" in summary(story, 20)

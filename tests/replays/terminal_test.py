@@ -1,0 +1,212 @@
+"""The viewer in a real terminal, of which the test holds the other end."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from conftest import ROOT
+from emulator import Emulator
+from real_replay import play
+
+from motif_jax.replays.replay import save_replay
+from motif_jax.replays.scene import View, compose
+from motif_jax.replays.story import tell
+from motif_jax.replays.terminal import ENTER, LEAVE, Terminal, open_terminal
+
+PATIENCE_S = 60.0
+PROGRAM = """
+import fcntl, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C reaches it
+from motif_jax import launch
+launch.define_flags()
+sys.exit(launch.main(sys.argv))
+"""
+
+
+class Session:
+    """The viewer in a process of its own, and the terminal that it runs in."""
+
+    def __init__(self, *arguments: str, rows: int = 30, columns: int = 80):
+        self.master, self.slave = os.openpty()
+        self.emulator = Emulator(rows, columns)
+        self.resize(rows, columns)
+        self.before = termios.tcgetattr(self.slave)
+        self.output = b""
+        self._fed = 0
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, "--config=configs/motif.py", *arguments],
+            cwd=ROOT, stdin=self.slave, stdout=self.slave, stderr=self.slave, start_new_session=True,
+        )  # fmt: skip
+
+    def resize(self, rows: int, columns: int) -> None:
+        self.emulator.resize(rows, columns)
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def press(self, keys: str) -> None:
+        os.write(self.master, keys.encode())
+
+    def wait_for(self, condition: Callable[[str], bool]) -> str:
+        """The screen, as soon as it is as wanted."""
+        end = time.monotonic() + PATIENCE_S
+        while True:
+            screen = "\n".join(self.emulator.lines)
+            if condition(screen):
+                return screen
+            assert time.monotonic() < end, screen
+            self._read(0.1)
+
+    def end(self) -> int:
+        """Waits for the process; its status."""
+        end = time.monotonic() + PATIENCE_S
+        while self.process.poll() is None:
+            assert time.monotonic() < end
+            self._read(0.1)
+        self._read(0)
+        return self.process.returncode
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.master)
+        os.close(self.slave)
+
+    def _read(self, timeout: float) -> None:
+        while select.select([self.master], [], [], timeout)[0]:
+            self.output += os.read(self.master, 65536)
+            timeout = 0
+        text = self.output[self._fed :].decode(errors="ignore")  # what is cut here is seen at the next full drawing
+        self._fed = len(self.output)
+        self.emulator.feed(text)
+
+
+@pytest.fixture
+def start(tmp_path) -> Iterator[Callable[..., Session]]:
+    save_replay(tmp_path / "replay.npz", play())
+    with contextlib.ExitStack() as stack:
+
+        def run(speed: float, **size: int) -> Session:
+            session = Session(
+                f"--workdir={tmp_path / 'run'}", "--stage=visualize", f"--config.visualize.speed={speed}",
+                f"--config.visualize.replay={tmp_path / 'replay.npz'}", **size,
+            )  # fmt: skip
+            stack.callback(session.close)
+            return session
+
+        yield run
+
+
+def test_keys_move_through_the_episode_and_the_terminal_is_given_back(start):
+    session, story = start(0.5), tell(play())
+    session.wait_for(lambda screen: "step 0 of 60" in screen)
+    assert ENTER.encode() in session.output
+    session.press(" ")
+    session.wait_for(lambda screen: "‖ 0.5/s" in screen)
+    session.press("gl\033[C")
+    session.wait_for(lambda screen: "step 2 of 60" in screen)
+    session.press("\033OD")
+    session.wait_for(lambda screen: "step 1 of 60" in screen)
+    session.emulator.assert_shows(compose(story, View(1, False, 0.5), 30, 80, keys=True))
+    session.press("+\033[A")
+    session.wait_for(lambda screen: "‖ 2/s" in screen)
+    session.press("\033[F")
+    session.wait_for(lambda screen: "step 60 of 60" in screen)
+    session.press("t")
+    session.wait_for(lambda screen: "top messages" in screen)
+    session.press("\033")
+    session.wait_for(lambda screen: "top messages" not in screen)
+    session.press("?")
+    session.wait_for(lambda screen: "next, previous step that was paid" in screen)
+    session.press("q")
+    assert session.end() == 0
+    assert termios.tcgetattr(session.slave) == session.before
+    after = session.output.partition(LEAVE.encode())[2].decode()
+    assert "policy-7680, episode 17: killed by a jackal after 60 steps" in after  # stays when the viewer has gone
+
+
+def test_it_plays_by_itself_up_to_the_messages(start):
+    session = start(200.0)
+    session.wait_for(lambda screen: "step 60 of 60" in screen and "top messages" in screen)
+    session.press("t")
+    session.wait_for(lambda screen: "step 60 of 60" in screen and "top messages" not in screen)
+    session.press(" ")  # once more
+    session.wait_for(lambda screen: "top messages" in screen)
+    session.press("q")
+    assert session.end() == 0
+
+
+def test_a_window_of_another_size_is_drawn_anew(start):
+    session = start(0.5, rows=24, columns=80)
+    session.wait_for(lambda screen: "80x24 is too small" in screen)
+    session.press(" g")
+    session.resize(32, 130)
+    session.wait_for(lambda screen: "last paid" in screen or "nothing was paid yet" in screen)
+    session.emulator.assert_shows(compose(tell(play()), View(0, False, 0.5), 32, 130, keys=True))
+    session.press("\x03")  # Ctrl-C
+    assert session.end() == 130
+    assert termios.tcgetattr(session.slave) == session.before
+    assert LEAVE.encode() in session.output
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[int, int]]:
+    """Both ends of a terminal."""
+    master, slave = os.openpty()
+    yield master, slave
+    os.close(master)
+    os.close(slave)
+
+
+def drain(master: int) -> bytes:
+    found = b""
+    while select.select([master], [], [], 0)[0]:
+        found += os.read(master, 65536)
+    return found
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_whatever_goes_wrong_the_terminal_is_given_back(pair, error):
+    master, slave = pair
+    before = termios.tcgetattr(slave)
+
+    def fail() -> None:
+        with open_terminal(slave, slave):
+            assert termios.tcgetattr(slave) != before
+            raise error
+
+    with pytest.raises(error):
+        fail()
+    assert termios.tcgetattr(slave) == before
+    assert drain(master).decode() == ENTER + LEAVE
+
+
+@pytest.mark.quick
+def test_keys_have_names_however_they_arrive(pair):
+    master, slave = pair
+    with open_terminal(slave, slave) as terminal:
+        for sent, names in {
+            b"q": ["q"], b"\033[A\033[B\033OC": ["up", "down", "right"], b"\033": ["escape"],
+            b"\033[5~x": ["page up", "x"], b"\033[1;5C\033[24~": ["", ""],
+            b"\xc3\xa4\r": ["", "enter"], b"\x00\t ": ["", "", " "],
+        }.items():  # fmt: skip
+            os.write(master, sent)
+            assert terminal.keys(5.0) == names
+        assert terminal.keys(0.0) == []
+
+
+@pytest.mark.quick
+def test_a_terminal_that_is_gone_ends_it(tmp_path):
+    source, other = os.pipe()
+    os.close(other)
+    assert Terminal(source, source).keys(5.0) == ["q"]
+    os.close(source)

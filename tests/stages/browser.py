@@ -1,0 +1,179 @@
+"""A headless Chromium, driven over its debugging protocol: opens a page, evaluates, presses keys, clicks, looks."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars",
+    "--mute-audio", "--remote-debugging-port=0",
+)  # fmt: skip
+PATIENCE_S = 30.0
+CODES = {"ArrowRight": 39, "ArrowLeft": 37, "ArrowUp": 38, "ArrowDown": 40, " ": 32, "Home": 36, "End": 35}
+
+
+def find_chromium() -> str | None:
+    """The program, if this machine has one that starts; some systems have a stand-in that only says how to get it."""
+    found = [path for name in NAMES if (path := shutil.which(name))]
+    return next(
+        (path for path in found if not subprocess.run([path, "--version"], capture_output=True).returncode), None
+    )
+
+
+class Page:
+    """A tab, and everything that it complained about or asked for."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse, loop: asyncio.AbstractEventLoop):
+        self._socket, self._loop, self._number = socket, loop, 0
+        self.errors: list[str] = []  # exceptions, errors on the console, refusals by the page's policy
+        self.requests: list[str] = []  # everything that was asked for
+        self._loaded = 0
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.send(f"{domain}.enable")
+
+    def send(self, method: str, **params: Any) -> Any:
+        """A command, and its answer."""
+        return self._loop.run_until_complete(self._send(method, params))
+
+    async def _send(self, method: str, params: dict[str, Any]) -> Any:
+        self._number += 1
+        number = self._number
+        await self._socket.send_json({"id": number, "method": method, "params": params})
+        while True:
+            message = await self._receive()
+            if message.get("id") == number:
+                assert "error" not in message, message
+                return message["result"]
+
+    async def _receive(self) -> dict[str, Any]:
+        message = json.loads((await asyncio.wait_for(self._socket.receive(), PATIENCE_S)).data)
+        method, params = message.get("method"), message.get("params", {})
+        if method == "Runtime.exceptionThrown":
+            details = params["exceptionDetails"]
+            self.errors.append(details.get("exception", {}).get("description", details["text"]))
+        elif method == "Log.entryAdded" and params["entry"]["level"] == "error":
+            self.errors.append(params["entry"]["text"])
+        elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "assert"):
+            self.errors.append(str(params["args"]))
+        elif method == "Network.requestWillBeSent":
+            self.requests.append(params["request"]["url"])
+        elif method == "Page.loadEventFired":
+            self._loaded += 1
+        return message
+
+    def open(self, file: Path) -> None:
+        """A file, until it is loaded."""
+        before = self._loaded
+        self.send("Page.navigate", url=file.resolve().as_uri())
+        while self._loaded == before:
+            self._loop.run_until_complete(self._receive())
+
+    def run(self, script: str) -> Any:
+        """What an expression comes to; promises are waited for."""
+        found = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in found, found["exceptionDetails"]
+        return found["result"].get("value")
+
+    def wait(self, condition: str) -> None:
+        """Until an expression is true."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not self.run(condition):
+            assert time.monotonic() < deadline, f"never came true: {condition}; {self.errors}"
+            time.sleep(0.02)
+
+    def press(self, key: str) -> None:
+        """A key, down and up, wherever the focus is."""
+        about = {
+            "key": key,
+            "code": "Space" if key == " " else key,
+            "windowsVirtualKeyCode": CODES.get(key, ord(key[0])),
+        }
+        text = {"text": key} if len(key) == 1 else {}
+        self.send("Input.dispatchKeyEvent", type="keyDown", **about, **text)
+        self.send("Input.dispatchKeyEvent", type="keyUp", **about)
+
+    def click(self, selector: str, across: float = 0.5, down: float = 0.5) -> None:
+        """The mouse, at a place of an element given in shares of its size."""
+        self.run(
+            f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'center', behavior: 'instant'}})"
+        )
+        box = self.run(f"document.querySelector({json.dumps(selector)}).getBoundingClientRect().toJSON()")
+        where = {"x": box["x"] + across * box["width"], "y": box["y"] + down * box["height"]}
+        self.send("Input.dispatchMouseEvent", type="mouseMoved", **where)
+        for kind in ("mousePressed", "mouseReleased"):
+            self.send("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **where)
+
+    def look_like(self, width: int, height: int, scale: float = 1.0, dark: bool = False) -> None:
+        """Size of the screen, in pixels that are `scale` to one; and whether it is dark."""
+        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale,
+                  mobile=width < 600)  # fmt: skip
+        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self.send("Emulation.setEmulatedMedia", features=scheme)
+
+    def picture(self, whole: bool = False) -> bytes:
+        """What is seen, or the whole page, as a PNG."""
+        found = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        return base64.b64decode(found["data"])
+
+
+@contextlib.contextmanager
+def browser() -> Iterator[Page]:
+    """A Chromium with one tab; everything of it is gone afterwards."""
+    program = find_chromium()
+    assert program, "no Chromium"
+    with tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as profile:
+        command = [program, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        loop = asyncio.new_event_loop()
+        session = None
+        try:
+            port = _port(Path(profile) / "DevToolsActivePort", process)
+            session = loop.run_until_complete(_session())
+            socket = loop.run_until_complete(_first_tab(session, port))
+            yield Page(socket, loop)
+        finally:
+            if session:
+                loop.run_until_complete(session.close())
+            loop.close()
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+async def _session() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession()
+
+
+async def _first_tab(session: aiohttp.ClientSession, port: int) -> aiohttp.ClientWebSocketResponse:
+    async with session.get(f"http://127.0.0.1:{port}/json/list") as reply:
+        tabs = [tab for tab in await reply.json() if tab["type"] == "page"]
+    return await session.ws_connect(tabs[0]["webSocketDebuggerUrl"], max_msg_size=2**28)
+
+
+def _port(file: Path, process: subprocess.Popen) -> int:
+    """Where it listens, once it does."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        assert process.poll() is None, f"Chromium ended with status {process.returncode}"
+        lines = file.read_text().splitlines() if file.exists() else []
+        if lines:
+            return int(lines[0])
+        time.sleep(0.05)
+    raise TimeoutError("Chromium does not start")

@@ -1,0 +1,185 @@
+"""Episodes that are played again: what they tell, and the replays that are made of them."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from conftest import get_config
+
+from motif_jax.captions import decode
+from motif_jax.envs.observations import Frames, frame_keys
+from motif_jax.envs.seeding import Stream, game_seed
+from motif_jax.envs.vector import GameSettings
+from motif_jax.replays.replay import load_replay, top_messages
+from motif_jax.stages import evaluate, evaluate_replays, evaluate_summary, playback
+from motif_jax.structs import UserError
+
+FLAG = "--config.visualize"
+
+
+def settings(task: str, **values):
+    config = get_config(argument=task)
+    few = {"policy": "random", "beside": "", "episodes": 12, "num_workers": 0, "games_per_worker": 4}
+    config.evaluate.update(few | values)
+    config.env.max_episode_steps = 400
+    return config
+
+
+@pytest.fixture(scope="module")
+def dungeon(tmp_path_factory):
+    """A few games of NetHack, played at random."""
+    workdir, config = tmp_path_factory.mktemp("dungeon"), settings("score")
+    evaluate.run(config, workdir)
+    return config, workdir, evaluate_summary.read_rows(workdir / "evaluate/random/episodes.jsonl")
+
+
+def test_the_chosen_episodes_are_kept_frame_by_frame(dungeon):
+    _, workdir, rows = dungeon
+    folder = workdir / "evaluate/random"
+    summary = json.loads((folder / "summary.json").read_text())
+    returns = [row["episode_return"] for row in rows]
+    assert summary["replays"]["best"] == int(np.argmax(returns))
+    assert summary["replays"]["worst"] == int(np.argmin(returns))
+    files = {int(file.stem.rpartition("-")[2]) for file in (folder / "replays").iterdir()}
+    assert files == set(summary["replays"].values())
+    for number in files:
+        replay, row = load_replay(evaluate_replays.file_of(folder, number), "flag"), rows[number]
+        assert replay.steps == row["steps"]
+        assert replay.reward.sum(dtype=np.float64) == pytest.approx(row["episode_return"], abs=1e-4)
+        assert replay.about["figures"] == row
+        assert number in {summary["replays"][word] for word in replay.about["chosen"]}
+        assert np.isnan(replay.z).all()  # nobody has learnt a reward here
+        # The terminal's first line is where NetHack shows its messages, and the last but one tells the score's depth.
+        shown = [decode(line).strip() for line in replay.chars[:, 0]]
+        told = [decode(message).strip() for message in replay.message]
+        assert np.mean([bool(text) and line.startswith(text[:60]) for line, text in zip(shown, told, strict=True)
+                        if text]) > 0.8  # fmt: skip
+        assert "Dlvl:" in decode(replay.chars[0, 23])
+        assert sum(message.times for message in top_messages(replay, 10_000)) == replay.steps
+        assert top_messages(replay, 1)[0].times == max(message.times for message in top_messages(replay))
+
+
+def test_what_happened_is_counted_as_the_messages_say(dungeon):
+    _, workdir, rows = dungeon
+    summary = json.loads((workdir / "evaluate/random/summary.json").read_text())
+    assert sum(summary["ends"].values()) == len(rows)
+    for number in summary["replays"].values():
+        replay = load_replay(evaluate_replays.file_of(workdir / "evaluate/random", number), "flag")
+        walls = sum("It's a wall" in decode(message) or "solid stone" in decode(message)
+                    for message in replay.message[1:])  # fmt: skip
+        kills = sum(bool(re.search("You kill|You destroy|is killed!|is destroyed!", decode(message)))
+                    for message in replay.message[1:])  # fmt: skip
+        assert rows[number]["did"].get("gets nowhere", 0) >= walls
+        assert rows[number]["did"].get("beats a monster", 0) == kills
+    mean = np.mean([row["did"].get("gets nowhere", 0) for row in rows])
+    assert summary["did"]["gets nowhere"]["mean"] == pytest.approx(mean)
+
+
+def test_causes_of_death_are_those_on_nethacks_own_list():
+    """The page of the best dead is drawn by NetHack itself, a moment before the program ends."""
+    pages = []
+
+    class Watched:
+        def __init__(self, engine):
+            self._engine = engine
+
+        def step(self, key):
+            self._engine.step(key)
+            pages.append(" ".join(decode(game.buffers["tty_chars"].reshape(-1)).split()))
+
+        def __getattr__(self, name):
+            return getattr(self._engine, name)
+
+    keys = dict.fromkeys((*frame_keys((), "terminal"), "tty_chars"))
+    game = GameSettings().make(Frames(1, keys).views(0))
+    game._raw = Watched(game._raw)
+    rng, causes = np.random.default_rng(0), set()
+    for episode in range(8):
+        assert not causes or game.cause
+        game.reset(game_seed(1, Stream.EVALUATE, episode), episode)
+        assert game.cause == ""
+        pages.clear()
+        while not game.end:
+            game.step(int(rng.integers(23)))
+        causes.add(game.cause)
+        assert any(game.cause.lower() in page.lower() for page in pages), game.cause
+    game.close()
+    assert len(causes) > 3
+    assert all(re.match("(killed|poisoned) by |choked on |died of |fell into ", cause) for cause in causes), causes
+
+
+def test_an_episode_that_was_not_kept_is_found_again(dungeon):
+    config, workdir, rows = dungeon
+    folder = workdir / "evaluate/random"
+    kept = json.loads((folder / "summary.json").read_text())["replays"]
+    assert evaluate_replays.obtain(config, workdir, "random", "best", FLAG) == evaluate_replays.file_of(
+        folder, kept["best"]
+    )
+    other = next(number for number in range(12) if number not in kept.values())
+    file = evaluate_replays.obtain(config, workdir, "random", str(other), FLAG)
+    assert load_replay(file, "flag").about["figures"] == rows[other]
+    assert folder not in file.parents  # what evaluation keeps is its own
+    # One that was never played: it is, and the second time it is there.
+    file = evaluate_replays.obtain(config, workdir, "random", "40", FLAG)
+    assert load_replay(file, "flag").about["episode"] == 40
+    written = file.stat().st_mtime_ns
+    assert evaluate_replays.obtain(config, workdir, "random", "40", FLAG) == file
+    assert file.stat().st_mtime_ns == written
+    with pytest.raises(UserError, match=r"no 'longest' episode yet \(--config.visualize.episode\): --stage=evaluate"):
+        evaluate_replays.obtain(config, workdir, "random", "longest", FLAG)
+
+
+def test_others_play_the_same_games_beside(tmp_path, capsys):
+    config = settings("toy", policy="random", beside="random,explorer")
+    with pytest.raises(UserError, match="replay 'finest' .--config.evaluate.replays.: choose from best, worst"):
+        evaluate.check(settings("toy", replays="best,finest"))
+    with pytest.raises(UserError, match="name one policy, not 'runs/a@all' .--config.evaluate.beside"):
+        evaluate.check(settings("toy", beside="runs/a@all"))
+    config.env.task = "score"
+    config.evaluate.episodes = 2
+    config.env.max_episode_steps = 50
+    evaluate.check(config)
+    evaluate.run(config, tmp_path)
+    assert sorted(path.name for path in (tmp_path / "evaluate").iterdir()) == ["explorer", "random"]
+    table = capsys.readouterr().out
+    assert re.search(r"^ +random +explorer$", table, re.MULTILINE)  # the one that it is about comes first
+    assert evaluate.is_complete(config, tmp_path)
+    config.evaluate.replays = "1"
+    assert not evaluate.is_complete(config, tmp_path)
+    evaluate.run(config, tmp_path)
+    assert [file.name for file in (tmp_path / "evaluate/random/replays").iterdir()] == ["episode-00001.npz"]
+
+
+def test_a_game_that_is_never_the_same_is_evaluated_without_replays(tmp_path, capsys):
+    config = settings("restless_game:Restless")
+    evaluate.run(config, tmp_path)
+    rows = evaluate_summary.read_rows(tmp_path / "evaluate/random/episodes.jsonl")
+    summary = json.loads((tmp_path / "evaluate/random/summary.json").read_text())
+    assert len(rows) == 12
+    assert {row["did"] is None for row in rows} >= {True}
+    assert "played again, it is not the same" in capsys.readouterr().out
+    assert summary["figures"]["return"]["mean"] == pytest.approx(np.mean([row["episode_return"] for row in rows]))
+
+
+@pytest.mark.quick
+def test_tracks_come_back_as_they_were(tmp_path):
+    rng = np.random.default_rng(0)
+    tracks = {
+        number: playback.Track(rng.integers(23, size=steps).astype(np.int32),
+                               *rng.normal(size=(4, steps)).astype(np.float32))
+        for number, steps in ((3, 5), (0, 1), (7, 40))
+    }  # fmt: skip
+    assert playback.read_tracks(tmp_path / "none.npz") == {}
+    for some in ({}, tracks):
+        playback.write_tracks(tmp_path / "tracks.npz", some)
+        found = playback.read_tracks(tmp_path / "tracks.npz")
+        assert sorted(found) == sorted(some)
+        for number, track in some.items():
+            for name in playback.Track._fields:
+                np.testing.assert_array_equal(getattr(found[number], name), getattr(track, name))
+    whole = (tmp_path / "tracks.npz").read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"", whole[:100] + bytes([whole[100] ^ 255]) + whole[101:]):
+        (tmp_path / "tracks.npz").write_bytes(damaged)
+        with pytest.raises(UserError, match="is damaged"):
+            playback.read_tracks(tmp_path / "tracks.npz")

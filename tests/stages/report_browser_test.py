@@ -1,0 +1,198 @@
+"""The report in a real browser: nothing goes wrong in it, the player plays, and it fits on a phone."""
+
+import re
+
+import pytest
+from browser import browser, find_chromium
+from conftest import get_config
+from report_test import HOSTILE
+from report_workdir import MARK, PAID, STEPS, write_workdir
+
+from motif_jax.screens import PALETTE
+from motif_jax.stages import report
+
+pytestmark = pytest.mark.skipif(find_chromium() is None, reason="no Chromium; launch/test.sh installs one as root")
+
+STEP = "Number(document.querySelector('.player .step').textContent)"
+PICTURE = "document.querySelector('.player .screen').toDataURL()"
+READY = "document.querySelector('.player').dataset.ready"
+FOCUS = "document.querySelector('.player').focus()"
+
+
+@pytest.fixture(scope="module")
+def tab():
+    with browser() as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Two runs, of which one is hostile; the report compares them."""
+    home = tmp_path_factory.mktemp("reports")
+    write_workdir(home / "gold")
+    write_workdir(home / "hostile", events=HOSTILE, cause=HOSTILE[1])
+    for name, other in (("gold", "hostile"), ("hostile", "gold")):
+        config = get_config("quickstart.py")
+        config.report.runs = str(home / other)
+        report.run(config, home / name)
+    return home
+
+
+@pytest.fixture
+def page(tab, made):
+    tab.look_like(1200, 900)
+    tab.errors.clear(), tab.requests.clear()
+    tab.open(made / "gold/report/index.html")
+    tab.wait(READY)
+    return tab
+
+
+def test_it_loads_without_errors_and_asks_for_nothing_else(page, made):
+    assert page.requests == [(made / "gold/report/index.html").resolve().as_uri()]
+    assert page.errors == []
+    shapes = page.run(
+        "[...document.querySelectorAll('.chart')].map(chart => chart.querySelectorAll('polyline').length)"
+    )
+    assert len(shapes) >= 10
+    assert all(shapes)
+    seen = page.run(
+        "[...document.querySelectorAll('.chart svg')].every(svg => svg.getBoundingClientRect().height > 100)"
+    )
+    assert seen
+
+
+def test_the_other_pages_load_as_well(tab, made):
+    tab.errors.clear()
+    for file in ("annotations/lexicon_msg_gold.html", "reward/reward.html"):
+        for run in ("gold", "hostile"):
+            tab.open(made / run / file)
+            assert tab.run("document.querySelectorAll('table').length") > 0
+    assert tab.errors == []
+
+
+def test_the_player_plays_to_the_end_and_from_the_start_again(page):
+    assert page.run(STEP) == 0
+    before = page.run(PICTURE)
+    page.run("document.querySelector('.player .speed').value = '100'")
+    page.click(".player .play")
+    page.wait(f"{STEP} > 3")
+    assert page.run(PICTURE) != before
+    page.wait(f"{STEP} === {STEPS}")
+    page.wait("document.querySelector('.player .play').textContent === 'Play'")
+    page.click(".player .play")
+    page.wait(f"{STEP} > 0 && {STEP} < {STEPS}")
+    page.click(".player .play")
+    assert page.run("document.querySelector('.player .play').textContent") == "Play"
+    assert page.errors == []
+
+
+def test_the_line_is_sought_in_by_clicking_and_dragging(page):
+    page.click(".player .line", across=0.5)
+    assert page.run(STEP) == STEPS / 2
+    box = page.run("document.querySelector('.player .line').getBoundingClientRect().toJSON()")
+    middle = {"y": box["y"] + box["height"] / 2, "button": "left"}
+    for kind, across in (("mousePressed", 0.5), ("mouseMoved", 0.7), ("mouseMoved", 0.25), ("mouseReleased", 0.25)):
+        where = {"x": box["x"] + across * box["width"], **middle}
+        page.send("Input.dispatchMouseEvent", type=kind, clickCount=1, buttons=1, **where)
+    assert page.run(STEP) == STEPS / 4
+    assert page.run("document.querySelector('.player .line').getAttribute('aria-valuenow')") == str(STEPS // 4)
+
+
+def test_keys_step_play_seek_and_jump_to_what_was_paid(page):
+    page.run(FOCUS)
+    for key, step in (("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1), ("End", STEPS), ("Home", 0)):
+        page.press(key)
+        assert page.run(STEP) == step, key
+    page.press("n")
+    paid = page.run(STEP)
+    assert paid > 0
+    assert page.run("document.querySelector('.player .learnt').textContent").startswith("+")
+    page.press("p")
+    assert page.run(STEP) == paid  # there is none before it
+    page.press(" ")
+    page.wait(f"{STEP} > {paid}")
+    page.press(" ")
+    still = page.run(STEP)
+    page.run("new Promise(done => setTimeout(done, 300))")
+    assert page.run(STEP) == still
+    speed = page.run("document.querySelector('.player .speed').value")
+    page.press("ArrowUp")
+    assert float(page.run("document.querySelector('.player .speed').value")) > float(speed)
+    assert page.errors == []
+
+
+def test_the_moment_that_paid_most_comes_first_and_shows_what_was_kept(page):
+    page.click(".player .moments button")
+    assert page.run(STEP) == PAID + 1
+    text = page.run("document.querySelector('.player').innerText")
+    assert "+4.000" in text
+    assert "worth +4.00" in text
+    assert "north (50 %)" in text  # actions take turns, and 30 is even
+    # 30 is the first of these 31 actions after 0 at which the game pays nothing: 1 - 30 * 0.01
+    assert page.run("document.querySelector('.player .game-sum').textContent") == f"{1 - 30 * 0.01:.2f}"
+
+
+def test_frames_are_drawn_in_the_games_colours(page):
+    page.run(FOCUS)
+    page.press("End")
+    row, column = MARK
+    pixel = page.run(
+        "(() => { const screen = document.querySelector('.player .screen');"
+        f"const x = Math.round(({column} + .5) / 80 * screen.width), y = Math.round(({row} + .5) / 24 * screen.height);"
+        "return [...screen.getContext('2d').getImageData(x, y, 1, 1).data]; })()"
+    )
+    assert tuple(pixel) == (*PALETTE[11], 255)
+
+
+def test_another_episode_is_chosen(page):
+    options = page.run("[...document.querySelectorAll('.player .choice option')].map(option => option.textContent)")
+    assert len(options) == 2
+    assert "step 2,000 · episode 1 · best" in options[0]
+    assert options[1].startswith("random play · episode 1 · best")
+    page.run("(() => { const choice = document.querySelector('.player .choice'); choice.value = 'replay-1';"
+             "choice.dispatchEvent(new Event('change')); })()")  # fmt: skip
+    page.wait(f"{READY} === 'replay-1'")
+    assert page.run(STEP) == 0
+    assert page.errors == []
+
+
+def test_values_are_told_under_the_pointer(page):
+    page.click(".chart .field", across=0.99)
+    told = page.run("document.querySelector('.chart .told').innerText")
+    assert "30" in told  # thousand steps
+    assert "gold" in told
+
+
+def test_hostile_words_do_no_harm(tab, made):
+    tab.errors.clear(), tab.requests.clear()
+    tab.open(made / "hostile/report/index.html")
+    tab.wait(READY)
+    tab.run(FOCUS)
+    for key in ("ArrowRight", *"nnnnnnnnnn", "End"):
+        tab.press(key)
+    assert tab.run("window.hacked === undefined && !document.querySelector('img')")
+    assert HOSTILE[1] in tab.run("document.querySelector('.player .choice').selectedOptions[0].textContent")
+    assert tab.errors == []
+    assert len(tab.requests) == 1
+
+
+def test_it_fits_on_a_phone(page):
+    page.look_like(390, 844, scale=3)
+    page.wait("document.querySelector('.player .screen').width > 3 * 300")  # as many pixels as the phone has
+    assert page.run("document.documentElement.scrollWidth") <= 390
+    wide = page.run("[...document.querySelectorAll('body *')].filter(part => !part.closest('.scroll, .pages, svg') && "
+                    "part.getBoundingClientRect().right > 391).map(part => part.className)")  # fmt: skip
+    assert wide == []
+
+
+def test_dark_and_light_are_both_legible(page):
+    def colours():
+        style = "getComputedStyle(document.body)"
+        texts = page.run(f"[{style}.color, {style}.backgroundColor]")
+        return [[int(number) for number in re.findall(r"\d+", text)[:3]] for text in texts]
+
+    light = colours()
+    page.look_like(1200, 900, dark=True)
+    dark = colours()
+    assert sum(light[1]) > 700 > 200 > sum(light[0])
+    assert sum(dark[1]) < 200 < 600 < sum(dark[0])

@@ -1,0 +1,255 @@
+"""The report: says what is there, breaks at nothing that a game or a model says, and is made again when it is stale."""
+
+import json
+import shutil
+import zlib
+from base64 import b64decode
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from conftest import get_config
+from report_workdir import EVENTS, make_replay, write_pairs, write_workdir
+
+from motif_jax import charts
+from motif_jax.files import write_json
+from motif_jax.preferences.store import PairDataset
+from motif_jax.screens import SHOWN
+from motif_jax.stages import report
+from motif_jax.stages.report_replays import pack
+from motif_jax.structs import UserError
+
+HOSTILE = (
+    "<script>window.hacked = 1</script>", "</script><img src=x onerror=window.hacked=1>", '"><b onclick="x">&amp;',
+    "'; alert(1) //\x1b[31m\x01\x9b", "${window.hacked = 1}", "<!--", "]]>",
+)  # fmt: skip
+
+
+class Seen(HTMLParser):
+    """Tags, with what they say, and the text between them."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.tags: list[tuple[str, dict]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        if self.tags[-1][0] not in ("script", "style"):
+            self.words.append(data)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return write_workdir(tmp_path_factory.mktemp("whole") / "gold")
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+    return shutil.copytree(whole, tmp_path / "gold")
+
+
+def settings(runs: str = "", **values):
+    config = get_config("quickstart.py")
+    config.report.update({"runs": runs} | values)
+    return config
+
+
+def make(workdir, runs: str = "", **values) -> str:
+    config = settings(runs, **values)
+    report.check(config)
+    report.run(config, workdir)
+    return (workdir / "report/index.html").read_text()
+
+
+@pytest.mark.quick
+def test_all_parts_tell_what_the_stages_have_left(whole):
+    seen = Seen(make(whole))
+    assert [attrs["id"] for tag, attrs in seen.tags if tag == "h2"] == [
+        "watch-it-play", "evaluation", "training-the-agent", "the-reward", "preferences", "the-dataset",
+        "what-it-ran-on",
+    ]  # fmt: skip
+    summary = json.loads((whole / "evaluate/policy-2000/summary.json").read_text())
+    score = summary["figures"]["score"]
+    assert score["mean"] == 34.5  # 30, 31, ..., 39
+    for words in (
+        "An agent for gold", "A lexicon of rules judged 200 pairs of moments", "agrees with 90.0% of the preferences",
+        "was trained for 30,000 steps in 60 seconds : 500 steps/s on A fine processor, 2 cores",
+        f"it scores 34.50 [{score['low']:.2f}, {score['high']:.2f}]", "killed by a newt 90.0%", "time limit 10.0%",
+        "picks up gold", "200 pairs of moments", "123,456 parameters", "You kill the newt!",
+    ):  # fmt: skip
+        assert words in seen.text, words
+    assert "Not there yet" not in seen.text
+
+
+@pytest.mark.quick
+def test_a_dataset_alone_is_reported_with_what_is_missing(tmp_path):
+    write_pairs(tmp_path)
+    seen = Seen(make(tmp_path))
+    assert [attrs["id"] for tag, attrs in seen.tags if tag == "h2"] == ["the-dataset", "what-it-ran-on"]
+    for stage in ("annotate", "train_reward", "train_policy", "evaluate"):
+        assert f"(--stage={stage})" in seen.text
+    assert "--stage=collect" not in seen.text
+
+
+@pytest.mark.quick
+def test_what_cannot_be_reported_is_refused_in_one_sentence(whole, tmp_path, launch):
+    with pytest.raises(UserError, match=r"there is nothing in .* to report yet: run --stage=collect first"):
+        make(tmp_path)
+    with pytest.raises(UserError, match=r"there is no workdir 'nowhere' \(--config.report.runs\)"):
+        make(whole, "nowhere")
+    with pytest.raises(UserError, match=r"nothing in .* to compare with \(--config.report.runs\)"):
+        make(whole, str(tmp_path))
+    with pytest.raises(UserError, match=r"replays must be zero or more, not -1"):
+        make(whole, replays=-1)
+
+
+@pytest.mark.quick
+def test_the_same_artefacts_make_the_same_page_and_others_another(copy):
+    assert not report.is_complete(settings(), copy)
+    first = make(copy)
+    assert report.is_complete(settings(), copy)
+    assert make(copy) == first
+    assert not report.is_complete(settings(replays=1), copy)
+    (copy / "policy/summary.json").write_text((copy / "policy/summary.json").read_text().replace("30000", "30001"))
+    assert not report.is_complete(settings(), copy)
+    assert make(copy) != first
+    (copy / "report/index.html").unlink()
+    assert not report.is_complete(settings(), copy)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("file", [
+    "dataset/dataset.json", "dataset/run.json", "dataset/preference/lexicon_msg_gold/merged.json",
+    "annotations/lexicon_msg_gold.json", "reward/statistics.json", "reward/captions.json", "policy/summary.json",
+    "policy/config.json", "policy/metrics.jsonl", "evaluate/random/summary.json",
+    "evaluate/policy-2000/replays/episode-00001.npz", "dataset/info/score.npy",
+])  # fmt: skip
+def test_a_damaged_artefact_is_named(copy, file):
+    whole = (copy / file).read_bytes() if (copy / file).exists() else b""
+    wrong = [b"", b"\xff\xfe\n", b"[1, 2]\n", b"3\n", whole[: len(whole) // 2]]
+    if file.endswith("json"):
+        facts = json.loads(whole or b"{}")
+        wrong += [json.dumps(dict.fromkeys(facts or ("machine",), 'x"<')).encode()]
+    for number, text in enumerate(wrong):
+        (copy / file).write_bytes(text)
+        if file == "policy/metrics.jsonl" and number in (0, 4):
+            make(copy)  # a training that has told nothing yet, or is telling something now
+        elif file == "dataset/run.json" and number == 5:
+            make(copy)  # it is a name of a machine, if a strange one
+        else:
+            with pytest.raises(UserError) as refused:
+                make(copy)
+            assert copy.joinpath(file).name in str(refused.value), number
+            assert " --" in str(refused.value).replace("(", " ")
+            assert "\n" not in str(refused.value)
+
+
+@pytest.mark.quick
+def test_nothing_that_is_said_becomes_part_of_the_page(tmp_path):
+    write_workdir(tmp_path / "run", events=HOSTILE, cause=HOSTILE[1])
+    write_json(tmp_path / "run/dataset/run.json", {"machine": HOSTILE[2]})
+    text = make(tmp_path / "run")
+    seen = Seen(text)
+    scripts = [attrs.get("type", "ours") for tag, attrs in seen.tags if tag == "script"]
+    assert scripts == ["application/json"] * 3 + ["ours"] * 2
+    assert not [tag for tag, _ in seen.tags if tag in ("img", "iframe", "object", "link")]
+    assert not [name for _, attrs in seen.tags for name in attrs if name.startswith("on")]
+    assert HOSTILE[1] in seen.text  # as text
+    assert not set(text) & {chr(code) for code in (*range(9), *range(11, 32), *range(127, 160))}
+    assert str(tmp_path) not in text  # where it was made is nobody's business
+
+
+@pytest.mark.quick
+def test_a_packed_replay_holds_every_frame():
+    replay = make_replay("somebody", EVENTS, {"end_status": "death", "cause": ""}, [])
+    packed = pack(replay)
+    data, frames, steps = zlib.decompress(b64decode(packed["packed"])), replay.steps + 1, replay.steps
+
+    def take(dtype: str, count: int) -> np.ndarray:
+        nonlocal data
+        size = np.dtype(dtype).itemsize * count
+        found, data = np.frombuffer(data[:size], dtype), data[size:]
+        return found
+
+    seen = (replay.chars != ord(" ")) | (replay.colors >= 16)  # the colour of a blank is not
+    for kept in (SHOWN[replay.chars], np.where(seen, replay.colors, 0)):
+        changes = take("u1", frames * 1920).reshape(frames, 24, 80)
+        np.testing.assert_array_equal(np.bitwise_xor.accumulate(changes), kept)
+    for name in ("reward", "z", "intrinsic", "value", "probability"):
+        np.testing.assert_array_equal(take("<f4", steps), getattr(replay, name))
+    np.testing.assert_array_equal(take("<i4", frames), replay.count)
+    texts = [packed["messages"][number] for number in take("<i4", frames)]
+    assert texts == [bytes(line).rstrip(b"\0").decode() for line in replay.message]
+    np.testing.assert_array_equal(take("<i4", steps), replay.action)
+    np.testing.assert_array_equal(take("u1", 2 * frames).reshape(-1, 2), replay.cursor)
+    assert not data
+
+
+@pytest.mark.quick
+def test_runs_stand_side_by_side_under_names_that_tell_them_apart(whole, tmp_path):
+    other = write_workdir(tmp_path / "gold", goal="combat")
+    make(other)
+    text = make(whole, f"{other},{whole}")  # itself is not compared with itself
+    seen = Seen(text)
+    assert "runs-side-by-side" in [attrs.get("id") for _, attrs in seen.tags]
+    names = [f"{path.parent.name}/gold" for path in (whole, other)]
+    for name in names:
+        assert f"{name} likes most" in seen.text
+    links = [attrs["href"] for tag, attrs in seen.tags if tag == "a" and not attrs["href"].startswith("#")]
+    for link in links:
+        assert (whole / "report" / link).is_file()
+    assert any(link.endswith("/gold/report/index.html") for link in links)
+    told = [json.loads(attrs["data-chart"]) for _, attrs in seen.tags if "data-chart" in attrs]
+    assert sum([line["name"] for line in chart["lines"]] == names for chart in told) >= 3
+
+
+@pytest.mark.quick
+def test_labels_that_others_made_are_counted(tmp_path):
+    write_pairs(tmp_path)
+    codes = np.repeat(np.array([0, 1, 2, 3], np.int8), 50)
+    (tmp_path / "dataset/preference").mkdir()
+    np.save(tmp_path / "dataset/preference/theirs.npy", codes)
+    assert len(PairDataset(tmp_path / "dataset")) == 200
+    text = Seen(make(tmp_path)).text
+    assert "theirs made elsewhere first 25.0% second 25.0% tie 25.0% unknown 25.0%" in text
+
+
+@pytest.mark.quick
+def test_ticks_are_round_and_cover_the_values():
+    assert charts.ticks(0, 1) == [0, 0.25, 0.5, 0.75, 1]
+    assert charts.ticks(3, 97) == [0, 25, 50, 75, 100]
+    assert charts.ticks(-0.3, 0.4) == [-0.4, -0.2, 0, 0.2, 0.4]
+    assert charts.labels(charts.ticks(1, 1.02)) == ["1.000", "1.005", "1.010", "1.015", "1.020"]
+    rng = np.random.default_rng(0)
+    for low, span in zip(rng.normal(0, 1e4, 200), rng.lognormal(0, 5, 200), strict=True):
+        marks = charts.ticks(low, low + span)
+        assert marks[0] <= low + 1e-6 * span
+        assert marks[-1] >= low + span * (1 - 1e-6)
+        assert 2 <= len(marks) <= 7
+        assert len(set(charts.labels(marks))) == len(marks)
+    assert charts.ticks(5, 5)[0] <= 5  # of a line that never changes
+    assert [charts.amount(value) for value in (0, 0.25, 1234, 35_000, 2_500_000)] == [
+        "0",
+        "0.25",
+        "1,234",
+        "35k",
+        "2.5M",
+    ]
+
+
+@pytest.mark.quick
+def test_long_lines_are_thinned_to_their_means():
+    points = [(float(at), float(at % 2)) for at in range(10_000)]
+    thin = charts.thin(points, 100)
+    assert len(thin) == 100
+    assert {y for _, y in thin} == {0.5}
+    assert thin[0][0] == np.mean(range(100))
+    assert charts.curves({"nothing": []}, "steps")  # and lines without points are no trouble
+    assert (
+        charts.curves({"one": [(1.0, 2.0)], "gap": [(0.0, float("nan"))]}, "steps", title="<b>").count("&lt;b&gt;") == 2
+    )

@@ -1,0 +1,123 @@
+"""The stage: bad values are refused in one sentence, files are shown without a policy, and without jax."""
+
+import fcntl
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, get_config
+from real_replay import play
+
+from motif_jax.replays.replay import save_replay
+from motif_jax.stages import visualize
+from motif_jax.structs import UserError
+
+
+def settings(**values):
+    config = get_config()
+    config.visualize.update(values)
+    return config
+
+
+@pytest.fixture
+def replay(tmp_path):
+    save_replay(tmp_path / "replay.npz", play())
+    return tmp_path / "replay.npz"
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("values", "words"), [
+    ({"speed": 0.0}, r"speed must be a positive .* not 0\.0 \(--config\.visualize\.speed\)"),
+    ({"speed": -1.0}, r"not -1\.0 \(--config\.visualize\.speed\)"),
+    ({"speed": float("nan")}, r"not nan \(--config\.visualize\.speed\)"),
+    ({"speed": float("inf")}, r"not inf \(--config\.visualize\.speed\)"),
+    ({"export": "film.avi"}, r"'film\.avi' must end in one of \.cast, \.gif, \.mp4 \(--config\.visualize\.export\)"),
+    ({"export": "film"}, r"must end in one of"),
+    ({"episode": "bst"}, r"unknown episode 'bst' \(--config\.visualize\.episode\): choose best, worst, liked"),
+    ({"episode": "-1"}, r"unknown episode '-1'"),
+    ({"episode": "²"}, r"unknown episode '²'"),
+    ({"episode": ""}, r"unknown episode ''"),
+    ({"policy": "runs/x@all"}, r"name one policy.*\(--config\.visualize\.policy\)"),
+    ({"replay": "nowhere.npz"}, r"there is no replay 'nowhere\.npz' \(--config\.visualize\.replay\)"),
+    ({"replay": "a.npz", "policy": "random"}, r"policy .*\.policy\) or a replay .*\.replay\), not both"),
+])  # fmt: skip
+def test_bad_values_are_refused_in_one_sentence(values, words):
+    with pytest.raises(UserError, match=words):
+        visualize.check(settings(**values))
+
+
+@pytest.mark.quick
+def test_an_export_may_not_be_a_directory_nor_be_in_a_file(tmp_path):
+    (tmp_path / "a.gif").mkdir()
+    with pytest.raises(UserError, match=r"a\.gif' is a directory \(--config\.visualize\.export\)"):
+        visualize.check(settings(export=str(tmp_path / "a.gif")))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"file' is no directory to write in \(--config\.visualize\.export\)"):
+        visualize.check(settings(export=str(tmp_path / "file" / "new" / "b.gif")))
+
+
+@pytest.mark.quick
+def test_good_values_are_taken():
+    for episode in ("best", "worst", "liked", "0", "17"):
+        visualize.check(settings(episode=episode, export="Film.GIF"))
+
+
+@pytest.mark.quick
+def test_where_there_is_no_terminal_the_episode_is_told(replay, tmp_path, capsys):
+    config = settings(replay=str(replay))
+    visualize.check(config)
+    visualize.run(config, tmp_path / "run")
+    told = capsys.readouterr().out
+    assert "policy-7680, episode 17: killed by a jackal after 60 steps" in told
+    assert "--config.visualize.export=episode.gif" in told
+    assert 5 < len(told.splitlines()) <= 20 + 6
+
+
+@pytest.mark.parametrize("end", [".cast", ".GIF"])
+def test_an_export_is_written_and_said(replay, tmp_path, capsys, end):
+    file = tmp_path / "new" / f"film{end}"
+    visualize.run(settings(replay=str(replay), export=str(file), speed=50.0), tmp_path / "run")
+    assert file.is_file()
+    assert f"written to {str(file)!r}" in capsys.readouterr().out
+    assert [other.name for other in file.parent.iterdir()] == [file.name]
+
+
+@pytest.mark.quick
+def test_a_damaged_file_is_told_from_a_replay(tmp_path, replay):
+    data = replay.read_bytes()
+    for number, damaged in enumerate((b"", b"no replay", data[: len(data) // 2])):
+        (tmp_path / "bad.npz").write_bytes(damaged)
+        with pytest.raises(UserError, match=r"bad\.npz.*--config\.visualize\.replay"):
+            visualize.run(settings(replay=str(tmp_path / "bad.npz")), tmp_path / str(number))
+
+
+def test_a_replay_is_shown_without_jax(replay, tmp_path):
+    code = (
+        "import sys; from motif_jax import launch; launch.define_flags(); status = launch.main(sys.argv); "
+        "print([name for name in ('jax', 'flax', 'orbax', 'matplotlib') if name in sys.modules]); sys.exit(status)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--config=configs/motif.py", f"--workdir={tmp_path}", "--stage=visualize",
+         f"--config.visualize.replay={replay}"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_an_unknown_extension_costs_nothing(launch, tmp_path):
+    done = launch("--config=configs/motif.py", f"--workdir={tmp_path}", "--stage=visualize",
+                  "--config.visualize.export=a.webm")  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert "'a.webm' must end in one of .cast, .gif, .mp4 (--config.visualize.export)" in done.stderr
+
+
+def test_one_can_watch_while_another_stage_works(replay, tmp_path, launch):
+    with open(tmp_path / ".lock", "a+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        arguments = ("--config=configs/motif.py", f"--workdir={tmp_path}", f"--config.visualize.replay={replay}")
+        done = launch(*arguments, "--stage=visualize")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "killed by a jackal" in done.stdout
+        assert "is using" in launch(*arguments, "--stage=visualize,collect").stderr
