@@ -7,14 +7,16 @@ staircase_lvl4, staircase_continual, staircase_lvl3_continual, staircase_lvl4_co
 `:score,reference` reproduces the published system, defects included, where numbers depend on them.
 
 Collecting 100,000 pairs takes about ten seconds on two cores, annotating them with the lexicon one. With a language
-model, which --config.annotate.backend=vllm or server asks, annotation is a matter of minutes to hours: see the
-README.
+model, which --config.annotate.backend=vllm or server asks, annotation is a matter of minutes to hours. The reward of
+100,000 pairs takes about half a minute, and agrees with the lexicon on 99 % of the validation pairs that have a
+preference. Training the policy takes two billion steps, as published: a GPU and many cores, or a smaller
+--config.policy.train_for_env_steps. The README tells how fast it is on which machine.
 """
 
 from ml_collections import ConfigDict
 
-from motif_jax.actors.capacity import usable_cores
 from motif_jax.envs.tasks import get_task
+from motif_jax.machine import usable_cores
 from motif_jax.structs import UserError
 
 
@@ -93,14 +95,10 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.annotate.vllm.extra = "{}"  # more arguments of vllm.LLM, as JSON
     config.annotate.server = ConfigDict()
     config.annotate.server.url = "http://127.0.0.1:8000/v1"
-    config.annotate.server.key_variable = (
-        "MOTIF_JAX_API_KEY"  # environment variable that holds the key, if one is needed
-    )
+    config.annotate.server.key_variable = "MOTIF_JAX_API_KEY"  # the environment's, with the key, if one is needed
     config.annotate.server.in_flight = 64  # questions at a time
     config.annotate.server.timeout_s = 300.0  # for one reply
-    config.annotate.server.patience_s = (
-        600.0  # how long to wait for a server that is gone; it may be restarted meanwhile
-    )
+    config.annotate.server.patience_s = 600.0  # how long to wait for a server that is gone, and may be restarted
     config.annotate.server.start_s = 30.0  # the same at the start of the job
     config.annotate.server.prefill = False  # mode score: put "(" in the model's mouth; vLLM's server can, others cannot
     config.annotate.server.extra = "{}"  # more fields of the request, as JSON; null takes one away
@@ -152,9 +150,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.policy.num_minibatches = 1
     config.policy.discount = 0.99
     config.policy.learning_rate = 1e-4
-    config.policy.anneal_learning_rate_to = (
-        1.0  # share of it that is left after train_for_env_steps, in a straight line
-    )
+    config.policy.anneal_learning_rate_to = 1.0  # share that is left after train_for_env_steps, in a straight line
     config.policy.max_gradient_norm = 4.0
     config.policy.clip_ratio = 0.1  # of APPO
     config.policy.clip_value = 0.0 if goal_task and not reference else 1.0  # 0: none; goals pay 50, far from any value

@@ -40,12 +40,18 @@ for goal in ${goals//,/ }; do
 done
 
 config="--config=configs/quickstart.py --workdir=$workdir --config.annotate.goal=$goal"
+again="${WORKDIR:+WORKDIR=$WORKDIR }bash launch/quickstart.sh"
+elsewhere=gold
+if [ "$goal" = gold ]; then elsewhere=combat; fi
 cat <<EOF
 
-The report: file://$PWD/$workdir/report/index.html
+The report: file://$(cd "$workdir" && pwd)/report/index.html
+Watch it play:
+  python -m motif_jax.launch $config --stage=visualize
 Three things to try:
-  python -m motif_jax.launch $config --stage=visualize    # watch it play, here
-  bash launch/quickstart.sh --goal=gold                   # steer it elsewhere, and compare
-  bash launch/quickstart.sh --config.policy.train_for_seconds=3600   # train it for longer: it goes on where it was
+  $again --goal=$elsewhere    # steer it elsewhere; the report then compares the two
+  $again --goal=$goal --config.policy.train_for_seconds=3600    # train it for longer: it goes on where it was
+  python -m motif_jax.launch --config=configs/quickstart.py --workdir=runs/model --config.annotate.backend=server \\
+      --config.annotate.server.url=http://127.0.0.1:8000/v1 --config.annotate.model=NAME    # ask a real language model
 EOF
-[ "${VENV:-}" ] && echo "(for the first: source $VENV/bin/activate)" || true
+[ "${VENV:-}" ] && echo "(first: source $VENV/bin/activate)" || true

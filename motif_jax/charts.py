@@ -44,13 +44,14 @@ def esc(text: Any) -> str:
 
 def amount(value: float) -> str:
     """A number as short as a label needs it: 0.25, 1,200, 35k, 2.5M."""
-    size = abs(value)
-    for unit, name in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if size >= unit:
-            return f"{value / (1e3 if name == 'k' else unit):.3g}{name}"
+    short = float(f"{value:.3g}")  # first, so that 999,999 is 1M
+    size = abs(short)
+    for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if size >= max(unit, 1e4):
+            return f"{short / unit:,g}{name}"
     if size >= 1000:
         return f"{value:,.0f}"
-    return "0" if not size else f"{value:.3g}"
+    return "0" if not size else f"{short:g}"
 
 
 def exact(value: float) -> str:

@@ -64,7 +64,7 @@ class Checkpoints:
         known: dict[str, Any] = {MILESTONE: bool(every) and step // every > before // every}
         if loss is not None:
             known[LOSS] = float(loss)
-        facts = facts | known
+        facts = json.loads(json.dumps(facts | known))  # a copy, too: it is written while the caller goes on
         said = {FACTS: facts, SUMS: {"state": sum_of_arrays(copy), "facts": sum_of_facts(facts)}}
         items = ocp.args.Composite(state=ocp.args.StandardSave(copy), facts=ocp.args.JsonSave(said))
         with self._room_wanted():
@@ -232,9 +232,8 @@ def sum_of_arrays(state: Any) -> str:
 
 
 def sum_of_facts(facts: dict[str, Any]) -> str:
-    """The same of what can be written as JSON."""
-    plain = json.loads(json.dumps(facts))  # tuples become lists, numbers in the place of names become text
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+    """The same of what JSON has given."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def leaves_by_path(tree: Any) -> dict[tuple[str, ...], Any]:

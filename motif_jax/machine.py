@@ -1,4 +1,4 @@
-"""The machine that something was measured on, in words: no names of hosts or users."""
+"""The machine that this runs on: its cores, and the whole of it in words, without names of hosts or users."""
 
 from __future__ import annotations
 
@@ -15,13 +15,20 @@ def describe(device: str = "", devices: int = 0) -> dict[str, Any]:
     """Processor, memory, versions; and the devices that JAX computes on, as whoever has loaded it tells."""
     found: dict[str, Any] = {
         "processor": processor(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": usable_cores(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "versions": {name: metadata.version(name) for name in LIBRARIES if is_installed(name)},
     }
     return found | ({"device": device, "devices": devices} if device else {})
+
+
+def usable_cores() -> int:
+    """Cores that this process may use, which in a job of a cluster are fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def processor() -> str:

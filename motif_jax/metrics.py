@@ -108,6 +108,10 @@ class Progress:
             disable=not self._terminal,
         )
 
+    def expect(self, total: int) -> None:
+        """It turns out to be more or less in all."""
+        self._total = self._bar.total = total
+
     def update(self, done: int, **notes: str) -> None:
         """Says how much is done, with a few words beside it."""
         self._bar.set_postfix(notes, refresh=False)

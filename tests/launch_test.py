@@ -98,16 +98,23 @@ def test_what_the_system_refuses_is_one_sentence(tmp_path, number, flag):
     assert done.stderr.count("\n") == 1
 
 
-def test_the_resolved_config_is_saved(launch, tmp_path):
+def test_all_stages_run_one_after_another_and_nothing_is_done_twice(launch, tmp_path):
     more = ("--config.collect.num_pairs=20", "--config.collect.collector=random", "--config.collect.num_workers=0")
     more += ("--config.policy.train_for_env_steps=1024", "--config.policy.num_workers=1")
-    done = launch("--config=configs/quickstart.py:toy,reference", f"--workdir={tmp_path}", *more)
+    more += ("--config.evaluate.episodes=10", "--config.evaluate.num_workers=0")
+    done = launch("--config=configs/quickstart.py:toy,reference", f"--workdir={tmp_path}", *more, timeout=280)
     assert done.returncode == 0, done.stderr
-    for file in ("config.json", "dataset/config.json", "reward/config.json", "policy/config.json"):
+    for file in ("config.json", "dataset/config.json", "reward/config.json", "policy/config.json",
+                 "evaluate/policy-1024/config.json"):  # fmt: skip
         saved = json.loads((tmp_path / file).read_text())
         assert saved["collect"]["num_pairs"] == 20
         assert saved["env"]["task"] == "toy"
         assert saved["env"]["reference_sober"] is True
+    assert (tmp_path / "evaluate/random/summary.json").is_file()
+    assert "</html>" in (tmp_path / "report/index.html").read_text()
+    again = launch("--config=configs/quickstart.py:toy,reference", f"--workdir={tmp_path}", *more)
+    stages = ("collect", "annotate", "train_reward", "train_policy", "evaluate", "report")
+    assert again.stdout.splitlines() == [f"{stage}: complete in '{tmp_path}', skipped" for stage in stages]
 
 
 def test_a_signal_is_not_lost_in_a_finaliser():

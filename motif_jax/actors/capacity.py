@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import resource
 from pathlib import Path
 
+from motif_jax.machine import usable_cores
 from motif_jax.structs import UserError
 
 WORKER_MIB = 60  # Python, NumPy and NLE in a process
@@ -55,13 +55,6 @@ def check_capacity(
             f"{games_per_worker} games in a process need more than the {files} files that it may open "
             f"({flag}.games_per_worker, or `ulimit -n`)"
         )
-
-
-def usable_cores() -> int:
-    """Cores that this process may use, which in a job of a cluster are fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def available_mib() -> int:

@@ -91,6 +91,7 @@ class Layout(NamedTuple):
             "undelivered": ArraySpec(owed, "int64"),  # that ended in the slot being written
             "redo": ArraySpec(owed, "int64"),  # to be played before new ones, because a worker died over them
             "stepping": ArraySpec(games[:2], "int64"),  # game inside the engine now + 1
+            "played": ArraySpec(games[:2], "int64"),  # steps in the slot being written, which are lost if it dies now
             "waited_s": ArraySpec((self.num_workers,), "float64"),  # that the worker had nothing to do
             "beat": ArraySpec((self.num_workers,), "int64"),  # grows with every sign of life
             "handled": ArraySpec((self.num_workers,), "int64"),  # notes of the parent that were seen to

@@ -22,6 +22,7 @@ from motif_jax.envs.seeding import Stream
 
 Note = tuple[int, int, int]  # Op, group, slot
 FOLDER_PREFIX, FOLDER_LOCK = "motif_jax-", ".lock"
+NO_LOCK_S = 60.0  # a folder without a lock for so long will never have one
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -43,12 +44,17 @@ def describe(layout: Layout, slab: Slab, index: int) -> Callable[[], str]:
 def remove_stale_folders() -> None:
     """Removes what workers left in the temporary directory whose parent was killed before it could clean up.
 
-    A parent that lives holds a lock in the folder, whichever container it lives in.
+    A parent that lives holds a lock in the folder, whichever container it lives in; it may not have made it yet.
     """
-    for lock in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*/{FOLDER_LOCK}"):
-        with contextlib.suppress(OSError), open(lock) as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(lock.parent, ignore_errors=True)
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}[0-9]*-*"):
+        with contextlib.suppress(OSError):
+            lock = folder / FOLDER_LOCK
+            if not lock.exists() and time.time() - folder.stat().st_mtime > NO_LOCK_S:
+                folder.rmdir()
+                continue
+            with open(lock) as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 class ProcessWorker:

@@ -71,6 +71,8 @@ def parse_players(text: str) -> dict[str, float]:
             near = difflib.get_close_matches(name, PLAYERS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(PLAYERS)}"
             raise UserError(f"unknown collector {name!r} (--config.collect.collector): {hint}")
+        if name in weights:
+            raise UserError(f"{text!r} names {name!r} twice (--config.collect.collector)")
         try:
             weights[name] = float(weight or 1)
         except ValueError:

@@ -103,7 +103,7 @@ class Seat:
         assert isinstance(self.link, ProcessWorker)
         status, notes = self.link.kill()
         fulls = self.read([note for note in notes if note[0] == Op.FULL])[1]
-        lost = sum(max(step - 1, 0) for step in self._step) * self._layout.group_size
+        lost = int(self._slab["played"][self.index].sum()) * self._layout.group_size
         self._failures += 1
         if self._failures >= FAILURES_IN_A_ROW:
             raise UserError(
@@ -115,7 +115,7 @@ class Seat:
         given_up = [
             episode for group in range(self._layout.groups) for episode in self._play_again(group, own_fault, blame)
         ]
-        for name in ("stepping", "beat", "handled"):
+        for name in ("stepping", "played", "beat", "handled"):
             self._slab[name][self.index] = 0
         self.generation += 1
         self.start()

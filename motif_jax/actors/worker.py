@@ -42,6 +42,7 @@ class Group:
         self._ended = 0  # of them in the slot being written
         self._warming = False
         self._stepping = memoryview(slab["stepping"][worker, group : group + 1])
+        self._played = memoryview(slab["played"][worker, group : group + 1])
         self._actions = slab["actions"][worker, group]
         self.player = make_player(layout.player, layout.group_size) if layout.player else None
         self.vector = GameVector(
@@ -121,7 +122,9 @@ class Group:
             after["first"][:] = vector.first
         vector.observe(after)
         self.step_in_slot = step + 1
-        return self.step_in_slot == self._layout.rollout_length
+        full = self.step_in_slot == self._layout.rollout_length
+        self._played[0] = 0 if full else self.step_in_slot
+        return full
 
     def _record_episodes(self, step: int) -> None:
         count = self._slab["num_episodes"]

@@ -115,7 +115,7 @@ class Endpoint:
         if not model and len(names) == 1:
             return names[0]
         if model not in names:
-            what = f"has no model {model!r}" if model else "has several models"
+            what = f"has no model {model!r}" if model else "has several models" if names else "has no model yet"
             raise UserError(f"the server at {self.url!r} {what}: it has {', '.join(names[:8]) or 'none'} ({MODEL})")
         return model
 

@@ -55,8 +55,9 @@ RULES = (
     Rule("goes up", r"You (?:ascend|climb up)", -1, 0, 0, -3),
     Rule("no way down here", r"You can't go down here", -0.25, 0, 0, -0.25),
     # ---- finding and getting things
-    Rule("opens the way", r"The door opens|it crashes open|You succeed in (?:unlocking|picking)|WHAMM", 0.5),
-    Rule("finds what was hidden", r"You find a hidden", 1.5),
+    Rule("opens the way", r"The door opens|it crashes open|You succeed in (?:unlocking|picking)|WHAMM",
+         0.5, 0, 0.25, 0.25),
+    Rule("finds what was hidden", r"You find a hidden", 1.5, 0, 0.5, 0.5),
     Rule("picks up an item", r"(?:^|  )[a-zA-Z] - (?!\d+ gold)", 1),
     Rule("finds an item", r"You see here (?!.*(?:corpse|gold piece|rock|boulder))|objects here", 0.5),
     Rule("moves a boulder", r"With great effort you move", 0.25),
@@ -64,18 +65,20 @@ RULES = (
     Rule("gains a level", r"Welcome to experience level|You feel more experienced", 4, 1),
     Rule("feels better", r"You feel (?:healthy|tough|strong|agile|quick|better|much better|wise|perceptive|charm)"
          r"|leg feels better|[Yy]our .{0,30} (?:recover|return)|You feel a (?:hopeful|feeling of reconcil)", 1.5),
-    Rule("eats", r"You finish eating|is delicious|hits the spot|tastes (?:okay|good|great)|That satiated", 1),
+    Rule("eats", r"You finish eating|is delicious|hits the spot|tastes (?:okay|good|great)|That satiated",
+         1, 0.25, 0.25, 0.25),
     # ---- trouble
     Rule("dies", r"You die|You starve|Do you want your possessions", -6, -6, -6, -6),
-    Rule("is wasting away", r"You faint|You are fainting|from lack of food", -3),
-    Rule("is hungry", r"feel hungry|are hungry|feel weak|are weak", -1),
+    Rule("is wasting away", r"You faint|You are fainting|from lack of food", -3, -1, -1, -1),
+    Rule("is hungry", r"feel hungry|are hungry|feel weak|are weak", -1, -0.5, -0.5, -0.5),
     Rule("is trapped", r"bear trap|You fall into a pit|stuck|You land on a set of|You are caught|web", -1),
     Rule("is harmed", r"You feel (?:feverish|sick|weaker|ill)|poison|You stagger|Ouch|blinded|You are confused"
          r"|You turn to", -1),
     Rule("gets nowhere", r"It's (?:a wall|solid stone)|You can't|in vain|blocks your path|is locked|door resists"
          r"|There is nothing|nothing here|This door|is closed|Never mind|strange direction|You kick at empty"
-         r"|is in the way", -0.5),
-    Rule("asks nonsense of the game", r"Unknown command|What do you want to|In what direction", -0.25),
+         r"|is in the way", -0.5, -0.25, -0.25, -0.25),
+    Rule("asks nonsense of the game", r"Unknown command|What do you want to|In what direction",
+         -0.25, -0.25, -0.25, -0.25),
 )  # fmt: skip
 
 

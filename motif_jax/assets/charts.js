@@ -4,7 +4,7 @@ for (const chart of document.querySelectorAll("[data-chart]")) {
   const field = chart.querySelector(".field");
   let here, told;
   const brief = (value) => {
-    const size = Math.abs(value);
+    const size = Math.abs(Number(value.toPrecision(4))); // rounded, so that 999999 is 1M
     const unit = size >= 1e9 ? [1e9, "G"] : size >= 1e6 ? [1e6, "M"] : size >= 1e4 ? [1e3, "k"] : [1, ""];
     return String(Number((value / unit[0]).toPrecision(4))) + unit[1];
   };

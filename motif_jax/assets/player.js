@@ -30,6 +30,7 @@ for (const player of document.querySelectorAll(".player")) {
     for (const name of ["count", "message"]) found[name] = take(Int32Array, frames);
     found.action = take(Int32Array, about.steps);
     found.cursor = take(Uint8Array, 2 * frames);
+    found.paying = found.intrinsic.some((value) => value > 0) ? found.intrinsic : found.reward;
     found.gameSums = sums(Array.from(found.reward));
     found.learntSums = sums(Array.from(found.intrinsic));
     return found;
@@ -151,9 +152,9 @@ for (const player of document.querySelectorAll(".player")) {
 
   function go(step) { run(false); show(step); }
 
-  function paid(way) { // the next step that the learnt reward pays, or the one before
+  function paid(way) { // the next step that is paid, or the one before: by the learnt reward, or the game if there is none
     for (let step = at + way; step >= 1 && step <= replay.steps; step += way)
-      if (replay.intrinsic[step - 1] > 0) return step;
+      if (replay.paying[step - 1] > 0) return step;
     return at;
   }
 
@@ -162,8 +163,7 @@ for (const player of document.querySelectorAll(".player")) {
   }
 
   function listMoments() {
-    const learnt = replay.intrinsic.some((value) => value > 0);
-    const values = learnt ? replay.intrinsic : replay.reward;
+    const values = replay.paying, learnt = values === replay.intrinsic;
     const best = Array.from(values.keys()).filter((step) => values[step] > 0).sort((a, b) => values[b] - values[a] || a - b);
     part("paying").textContent = best.length ? `What the ${learnt ? "learnt reward" : "game"} paid most for` : "";
     part("moments").hidden = !best.length;

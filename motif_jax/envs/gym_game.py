@@ -64,6 +64,8 @@ class GymGame(gymnasium.Env):
         else:
             self._episode += 1
         self._game.reset(game_seed(self._seed, Stream.TRAIN, self._episode), self._episode)
+        if self.render_mode == "human":
+            self.render()
         return self._result(first=True), self._info()
 
     def step(self, action: int) -> tuple[dict, float, bool, bool, dict]:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from motif_jax.structs import UserError
 
 SUCCESS_REWARD = 50.0
+MOST_DOUBLINGS = 100  # of the penalty in mode "exp": still a number in float32
 PENALTY_MODES = ("constant", "exp", "square", "linear", "always")
 
 
@@ -82,7 +83,7 @@ def step_penalty(mode: str, frozen_steps: int, unit: float) -> float:
     if mode == "constant":
         return unit if frozen_steps > 0 else 0.0
     if mode == "exp":
-        return 2.0**frozen_steps * unit
+        return 2.0 ** min(frozen_steps, MOST_DOUBLINGS) * unit
     if mode == "square":
         return frozen_steps**2 * unit
     if mode == "linear":

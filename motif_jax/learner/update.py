@@ -169,7 +169,7 @@ def make_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Settings)
         means = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy,
                  "exploration_loss": exploration_loss}  # fmt: skip
         means["kl"] = losses.part_of_mean((jnp.exp(log_old) * (log_old - log_all)).sum(-1), weight)
-        means["ratio_mean"] = losses.part_of_mean(jnp.abs(1 - ratio), weight)
+        means["ratio_deviation"] = losses.part_of_mean(jnp.abs(1 - ratio), weight)
         outside = jnp.abs(log_pi - log_mu) > math.log1p(settings.clip_ratio)
         means["fraction_clipped"] = losses.part_of_mean(outside, weight)
         return loss, (means, losses.spread(ratio, value, targets, advantages, valid))
@@ -185,11 +185,8 @@ def make_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Settings)
             directions, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
             updates = jax.tree.map(lambda direction: -rate * direction, directions)
             params = optax.apply_updates(state.params, updates)
-            trees = {
-                "gradient_norm": gradients,
-                "update_norm": updates,
-                "parameter_norm": params,
-            }  # gradient: unclipped
+            # the gradient's before it is clipped
+            trees = {"gradient_norm": gradients, "update_norm": updates, "parameter_norm": params}
             norms = {name: optax.tree.norm(tree) for name, tree in trees.items()}
         finite = jnp.isfinite(jnp.stack([means["loss"], *norms.values()])).all()
         metrics = means | spread | norms | {"learning_rate": rate, "finite": finite}

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
-from motif_jax.networks.images import fan_in_uniform
+from motif_jax.networks.layers import fan_in_uniform
 
 
 class Core(nnx.Module):

@@ -9,7 +9,6 @@ layer up again instead of keeping it.
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 import jax
@@ -18,9 +17,9 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from motif_jax.networks import tables
+from motif_jax.networks.layers import fan_in_uniform
 from motif_jax.networks.tiles import render
 
-WHITE = 255
 FRAMES = 32  # that go through the convolutions at once on a CPU: 16 to 64 take the same time, many more take longer
 
 Weights = list[tuple[jax.Array, jax.Array]]  # kernels [side, side, inputs, outputs] and biases [outputs]
@@ -29,12 +28,6 @@ Weights = list[tuple[jax.Array, jax.Array]]  # kernels [side, side, inputs, outp
 def elu(x: jax.Array) -> jax.Array:
     """x, or exp(x) - 1 below zero: with a plain exponential, as expm1 takes four times as long on CPUs."""
     return jnp.where(x > 0, x, jnp.exp(jnp.minimum(x, 0)) - 1)
-
-
-def fan_in_uniform(rngs: nnx.Rngs, shape: tuple[int, ...], inputs: int) -> nnx.Param:
-    """PyTorch's initialisation of weights and biases: uniform within 1 / sqrt(inputs)."""
-    bound = 1 / math.sqrt(inputs)
-    return nnx.Param(jax.random.uniform(rngs.params(), shape, minval=-bound, maxval=bound))
 
 
 class ImageEncoder(nnx.Module):
@@ -87,7 +80,7 @@ NAMES = ("NHWC", "HWIO", "NHWC")
 def convolve(weights: Weights, crop: jax.Array) -> jax.Array:
     """Three convolutions, each with ELU, of the picture. [N, 2, 12, 12] uint8 -> [N, 3, 3, 128]"""
     with jax.named_scope("render"):
-        x = render(crop).astype(weights[0][0].dtype) / WHITE
+        x = render(crop).astype(weights[0][0].dtype) / tables.WHITE
     for (kernel, bias), stride in zip(weights, STRIDES, strict=True):
         strides = stride, stride
         x = elu(jax.lax.conv_general_dilated(x, kernel, strides, "VALID", dimension_numbers=NAMES) + bias)

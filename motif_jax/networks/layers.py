@@ -15,6 +15,12 @@ import jax.numpy as jnp
 from flax import nnx
 
 
+def fan_in_uniform(rngs: nnx.Rngs, shape: tuple[int, ...], inputs: int) -> nnx.Param:
+    """PyTorch's initialisation of weights and biases: uniform within 1 / sqrt(inputs)."""
+    bound = 1 / math.sqrt(inputs)
+    return nnx.Param(jax.random.uniform(rngs.params(), shape, minval=-bound, maxval=bound))
+
+
 class Linear(nnx.Linear):
     """Orthogonal weights of gain 1, no bias at the start."""
 
@@ -44,11 +50,8 @@ class Conv(nnx.Module):
 
     def __init__(self, inputs: int, outputs: int, width: int, *, rngs: nnx.Rngs):
         """Kernel [width, inputs, outputs]; weights and bias uniform within 1 / sqrt(inputs * width)."""
-        bound = 1 / math.sqrt(inputs * width)
-        self.kernel = nnx.Param(
-            jax.random.uniform(rngs.params(), (width, inputs, outputs), minval=-bound, maxval=bound)
-        )
-        self.bias = nnx.Param(jax.random.uniform(rngs.params(), (outputs,), minval=-bound, maxval=bound))
+        self.kernel = fan_in_uniform(rngs, (width, inputs, outputs), inputs * width)
+        self.bias = fan_in_uniform(rngs, (outputs,), inputs * width)
 
     def __call__(self, line: Line) -> Line:
         """[B, W, inputs] -> [B, W', outputs], W' at most W."""

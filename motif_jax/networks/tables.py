@@ -26,7 +26,7 @@ SIDE, STRIDE = 8, 4
 PLACES = 16  # along an axis. There is a 17th, which no place of the second convolution reads.
 PHASES = 3
 PARTS = (PHASES * 2) ** 2  # (phase, first or second tile) down, then across
-WHITE = 255
+WHITE = 255  # of a pixel
 RGB = 3
 
 
@@ -47,7 +47,7 @@ def inks() -> Inks:
     greys = [int(np.flatnonzero((palette == value).all(1))[0]) for value in values]  # colours with R = G = B = value
     planes = tile_atlas()[..., 0][:, greys].reshape(-1, len(values) * TILE * TILE)
     planes, glyph = np.unique(planes, axis=0, return_inverse=True)
-    brightness = np.maximum(np.searchsorted(values, palette), 0)
+    brightness = np.searchsorted(values, palette)
     planes = planes.reshape(-1, len(values), TILE * TILE).astype(np.float32) / WHITE
     return Inks(glyph.reshape(-1), brightness, palette > 0, planes)
 

@@ -16,19 +16,18 @@ import hashlib
 import json
 import os
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
 from motif_jax.files import read_array, write_array, write_json
-from motif_jax.preferences.store import PairDataset, Preference
+from motif_jax.preferences.store import Preference
 from motif_jax.structs import UserError
 
 FILES: dict[str, tuple[type, Any]] = {".npy": (np.int8, Preference.UNKNOWN), ".prob.npy": (np.float32, np.nan)}
 BLANK: dict[str, Any] = {"checksums": {}, "rows": 0, "counts": {}}
-ROWS = 65_536  # read at a time
 ROUNDING = 1e-6  # of probabilities, so that a pair and the same pair turned fall on the same side of a margin
 TRY = "choose another --config.annotate.custom_name, or --config.annotate.ignore_existing=True to make it anew"
 
@@ -101,7 +100,7 @@ class Shard:
         """Makes what was set so far last.
 
         The record is written first and names, of each array, the checksum before and after: a kill between two files
-        leaves each in one of these states.
+        leaves each in one of these states. That the shard is finished is written last: others may then merge it.
 
         Args:
           finished: every question was asked, answered or not.
@@ -119,9 +118,12 @@ class Shard:
         }
         self._blank = False
         with folder_lock(self.folder):
-            write_json(self.folder / f"{self.part.stem}.json", self.record)
+            file = self.folder / f"{self.part.stem}.json"
+            write_json(file, self.record | {"finished": False})
             for suffix, array in arrays.items():
                 write_array(self.folder / f"{self.part.stem}{suffix}", array)
+            if finished:
+                write_json(file, self.record)
 
     def close(self) -> None:
         """Gives the lock back. A shard that was never labelled leaves nothing that binds later ones."""
@@ -215,23 +217,6 @@ def count(codes: np.ndarray) -> dict[str, int]:
 def checksum(array: np.ndarray) -> str:
     """Tells whether an array is the one that was written."""
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
-
-
-def digest_of(arrays: Iterable[np.ndarray]) -> str:
-    """Tells apart what annotators read beside the messages."""
-    digest = hashlib.sha256()
-    for array in arrays:
-        for start in range(0, len(array), ROWS):
-            digest.update(np.ascontiguousarray(array[start : start + ROWS]).tobytes())
-    return digest.hexdigest()
-
-
-def fingerprint(dataset: PairDataset) -> str:
-    """Tells datasets apart by the messages that they show."""
-    table, ids = dataset.captions()
-    digest = hashlib.sha256(table.messages.tobytes())
-    digest.update(np.ascontiguousarray(ids).tobytes())
-    return digest.hexdigest()
 
 
 def read_record(file: Path) -> dict[str, Any]:

@@ -25,6 +25,7 @@ FLAG = "--config.collect.dataset"
 ANEW = f"remove the dataset and collect it anew, or use another ({FLAG})"
 SUM = "sha256"
 CHUNK_BYTES = 64 * 2**20
+ROWS = 65_536  # read at a time
 
 # Trailing axes and allowed kinds (np.dtype.kind) of the arrays that are known by name.
 DATA = {
@@ -97,13 +98,6 @@ class PairDataset:
             raise UserError(f"{str(file)!r} must hold int8 codes 0 to 3, not {array.dtype} ({FLAG})")
         return array
 
-    def labelled_rows(self, names: Iterable[str]) -> np.ndarray:
-        """Pairs that none of these annotations leaves unknown. [M] int64"""
-        known = np.ones(self.num_pairs, bool)
-        for name in names:
-            known &= self.preference(name) != Preference.UNKNOWN
-        return np.flatnonzero(known)
-
     def captions(self) -> tuple[CaptionTable, np.ndarray]:
         """The caption table and the caption of every moment ([N, 2, L] int32), made if missing or stale."""
         index = self.path / "index"
@@ -140,9 +134,13 @@ class PairDataset:
             raise UserError(f"{str(record)!r} is damaged ({error}): {ANEW}") from error
         for name, wrote in wanted.items():
             file = self.path / f"{name}.npy"
-            with open(file, "rb") as handle:
-                if hashlib.file_digest(handle, SUM).hexdigest() != wrote:
-                    raise UserError(f"{str(file)!r} is not what was written there, its checksum differs: {ANEW}")
+            try:
+                with open(file, "rb") as handle:
+                    found = hashlib.file_digest(handle, SUM).hexdigest()
+            except OSError as error:
+                raise UserError(f"cannot read {str(file)!r} ({error.strerror}): {ANEW}") from error
+            if found != wrote:
+                raise UserError(f"{str(file)!r} is not what was written there, its checksum differs: {ANEW}")
 
     def _check(self, name: str, array: np.ndarray, shape: tuple[int, ...], kinds: str) -> None:
         if array.shape != shape:
@@ -151,6 +149,23 @@ class PairDataset:
             )
         if array.dtype.kind not in kinds or (kinds == "u" and array.dtype != np.uint8):
             raise UserError(f"{name} of dataset {str(self.path)!r} has the wrong type {array.dtype} ({FLAG})")
+
+
+def digest_of(arrays: Iterable[np.ndarray]) -> str:
+    """Tells apart what annotators read beside the messages."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        for start in range(0, len(array), ROWS):
+            digest.update(np.ascontiguousarray(array[start : start + ROWS]).tobytes())
+    return digest.hexdigest()
+
+
+def fingerprint(dataset: PairDataset) -> str:
+    """Tells datasets apart by the messages that they show."""
+    table, ids = dataset.captions()
+    digest = hashlib.sha256(table.messages.tobytes())
+    digest.update(np.ascontiguousarray(ids).tobytes())
+    return digest.hexdigest()
 
 
 def _key(file: Path) -> str:

@@ -47,7 +47,9 @@ def soft_target(codes: np.ndarray, prob: np.ndarray | None) -> np.ndarray:
 
 def mix(targets: dict[str, np.ndarray], weights: dict[str, float]) -> np.ndarray:
     """The weighted mean; unknown where any of them is. [N]"""
-    return np.sum([weights[name] * target for name, target in targets.items()], 0).astype(np.float32)
+    # In float64, whose rounding is gone in float32: a tie of all annotators must come out as 1/2 and nothing near it.
+    parts = [weights[name] * target.astype(np.float64) for name, target in targets.items()]
+    return np.sum(parts, 0).astype(np.float32)
 
 
 def check_targets(target: np.ndarray, names: str) -> None:

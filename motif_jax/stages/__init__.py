@@ -3,7 +3,7 @@
 A stage also has `check(config)`, which refuses bad values before anything is started; `is_complete(config, workdir)`;
 `artefacts(workdir)`, the directories that belong to one config, each with the config that made it; `MATERIAL`, the
 config keys that may not change once it has begun; and `shared(config)`, whether other jobs may work in the workdir
-meanwhile.
+meanwhile, or None where it needs no lock at all.
 """
 
 NAMES = ("collect", "annotate", "train_reward", "train_policy", "evaluate", "report", "visualize", "benchmark")

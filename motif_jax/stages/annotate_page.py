@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -140,7 +141,7 @@ def _of_the_questions(
             '<p class="soft">Distinct questions by the probability that their second caption is better.</p>',
         ]
     if len(evidence.both):
-        body += _position_bias(evidence.both, margin)
+        body += ["<h2>Position bias</h2>", bias_tiles(measure_bias(evidence.both, margin))]
     if evidence.unreadable:
         body.append("<h2>Answers without a verdict</h2>")
         for question, answer in evidence.unreadable.items():
@@ -213,20 +214,16 @@ def measure_bias(asked: np.ndarray, margin: float) -> dict[str, float]:
     }
 
 
-def _position_bias(asked: np.ndarray, margin: float) -> list[str]:
-    """How much the order decides. asked: [J, 2], both in the question's own order."""
-    bias = measure_bias(asked, margin)
-    return [
-        "<h2>Position bias</h2>",
-        tiles(
-            [
-                (f"{len(asked):,}", "questions answered in both orders"),
-                (f"{bias['turned']:.1%}", "turn round with the order"),
-                (f"{bias['changed']:.1%}", "change at all, ties counted"),
-                (f"{bias['shown_first']:.1%}", "for what is shown first; 50% without bias"),
-            ]
-        ),
-    ]
+def bias_tiles(bias: Mapping[str, float]) -> str:
+    """What `measure_bias` found, at a glance."""
+    return tiles(
+        [
+            (f"{bias['questions']:,}", "questions answered in both orders"),
+            (f"{bias['turned']:.1%}", "turn round with the order"),
+            (f"{bias['changed']:.1%}", "change at all, ties counted"),
+            (f"{bias['shown_first']:.1%}", "for what is shown first; 50% without bias"),
+        ]
+    )
 
 
 def _agreement(dataset: PairDataset, name: str, other: str) -> list[str]:

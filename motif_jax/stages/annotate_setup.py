@@ -17,8 +17,7 @@ from motif_jax.annotation.prompts import GOALS, Prompt, make_prompt
 from motif_jax.annotation.vllm_engine import check_vllm, identity
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.questions import KINDS
-from motif_jax.preferences.shards import digest_of, fingerprint
-from motif_jax.preferences.store import PairDataset
+from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
 from motif_jax.structs import UserError
 
 MODELS = ("vllm", "server")  # backends that ask a language model

@@ -144,6 +144,7 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
     about = contender._asdict() | playing.about
     rows: dict[int, dict[str, Any]] = {}
     tracks: dict[int, Track] = {}
+    beyond: dict[int, dict[str, Any]] = {}  # played when more episodes were wanted; kept, and not counted
     before = read_json(folder / "player.json")
     if before and before["path"] != contender.path:
         raise UserError(
@@ -151,8 +152,10 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
             f"--workdir ({flag})"
         )
     if before == about:
-        tracks = {number: track for number, track in read_tracks(folder / "tracks.npz").items() if number < wanted}
-        rows = {row["episode"]: row for row in read_rows(folder / "episodes.jsonl") if row["episode"] in tracks}
+        tracks = read_tracks(folder / "tracks.npz")
+        known = {row["episode"]: row for row in read_rows(folder / "episodes.jsonl") if row["episode"] in tracks}
+        rows = {number: row for number, row in known.items() if number < wanted}
+        beyond = {number: row for number, row in known.items() if number >= wanted}
         if rows:
             print(f"evaluate: {len(rows):,} of {wanted:,} episodes of {contender.name} were played before")
     else:
@@ -167,7 +170,7 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
     # ---- play
     def keep() -> None:
         write_tracks(folder / "tracks.npz", tracks)  # first: a line without its steps would be played again
-        write_lines(folder / "episodes.jsonl", [rows[number] for number in sorted(rows)])
+        write_lines(folder / "episodes.jsonl", [row for _, row in sorted((rows | beyond).items())])
 
     start, steps_before = time.monotonic(), sum(row["steps"] for row in rows.values())
     given_up = play(config, playing, set(range(wanted)) - set(rows), rows, tracks, keep)

@@ -28,7 +28,7 @@ WORDS: dict[str, Callable[[Row], tuple[float, ...]]] = {  # the episode for whic
 def check_choice(text: str, episodes: int) -> None:
     """Refuses what names no episode."""
     for word in filter(None, text.split(",")):
-        if word not in WORDS and not (word.isdigit() and int(word) < episodes):
+        if word not in WORDS and not (word.isdecimal() and int(word) < episodes):
             raise UserError(
                 f"unknown replay {word!r} ({FLAG}): choose from {', '.join(WORDS)}, or numbers of episodes up to "
                 f"{episodes - 1}"
@@ -43,7 +43,7 @@ def keep_replays(
     for word in filter(None, config.evaluate.replays.split(",")):
         if word in WORDS and rows:
             chosen[word] = max(sorted(rows), key=lambda number: WORDS[word](rows[number]))
-        elif word.isdigit() and int(word) in rows:  # it may have been given up
+        elif word.isdecimal() and int(word) in rows:  # it may have been given up
             chosen[word] = int(word)
     shutil.rmtree(folder / "replays", ignore_errors=True)
     for number in sorted(set(chosen.values())):
@@ -84,7 +84,7 @@ def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: s
     contender = find_contender(workdir, policy, config.evaluate.greedy, f"{flag}.policy")
     folder = workdir / "evaluate" / contender.name
     summary = read_json(folder / "summary.json")
-    if not episode.isdigit():
+    if not episode.isdecimal():
         kept = (summary or {}).get("replays", {})
         if episode in kept:
             return file_of(folder, kept[episode])

@@ -16,12 +16,12 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from motif_jax.actors.capacity import usable_cores
 from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.nethack import KEYS
 from motif_jax.envs.observations import POLICY_OBSERVATIONS, Frames, frame_keys
 from motif_jax.envs.seeding import game_seed
 from motif_jax.envs.vector import GameSettings
+from motif_jax.machine import usable_cores
 from motif_jax.metrics import resident_mib
 from motif_jax.stages import collect
 from motif_jax.stages.benchmark import Row, say, take_turns

@@ -27,12 +27,11 @@ from motif_jax.parallel import local_copy, replicate
 from motif_jax.rewards.statistics import LEVELS, RewardStatistics
 from motif_jax.stages import reward_setup
 from motif_jax.stages.benchmark import Row, say, take_turns
-from motif_jax.stages.measure_reward import matrix_product
+from motif_jax.stages.measure_reward import OPTIONS, matrix_product
 from motif_jax.stages.policy_acting import Stream
 from motif_jax.stages.policy_parts import assemble, make_player, open_pool
 from motif_jax.stages.policy_setup import Pay, make_mix, make_place
 
-OPTIONS = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}
 STRETCH = 10  # times `benchmark.seconds` for a run from end to end
 WARMUP_BATCHES = 3
 

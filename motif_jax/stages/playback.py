@@ -21,7 +21,7 @@ from motif_jax.envs.seeding import Stream, game_seed
 from motif_jax.envs.vector import Game, GameSettings
 from motif_jax.files import write_whole
 from motif_jax.replays.replay import Replay
-from motif_jax.structs import EpisodeInfo, UserError
+from motif_jax.structs import EndStatus, EpisodeInfo, UserError
 
 SCREEN = ("tty_chars", "tty_colors", "tty_cursor")
 
@@ -90,6 +90,11 @@ def begin(game: Game, seed: int, episode: int) -> None:
     game.reset(game_seed(seed, Stream.EVALUATE, episode), episode)
 
 
+def figures_of(info: EpisodeInfo) -> dict[str, Any]:
+    """What a line of `episodes.jsonl` says of an episode, whoever looks at it."""
+    return info._asdict() | {"end_status": EndStatus(info.end_status).name.lower()}
+
+
 def make_replay(
     settings: GameSettings, seed: int, row: Mapping[str, Any], track: Track, about: Mapping[str, Any]
 ) -> Replay | None:
@@ -124,7 +129,7 @@ def make_replay(
         info = game.info()
     finally:
         game.close()
-    if (info.episode_return, info.steps) != (row["episode_return"], row["steps"]):
+    if any(row[name] != value for name, value in figures_of(info).items()):
         return None
     names = ACTION_NAMES if settings.num_actions == len(ACTION_NAMES) else map(str, range(settings.num_actions))
     facts = {"episode": row["episode"], "end": row["end_status"], "cause": row["cause"], "task": settings.task}

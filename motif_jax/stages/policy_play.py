@@ -24,11 +24,11 @@ from motif_jax.metrics import Progress, Timers
 from motif_jax.rewards.intrinsic import Mix, intrinsic_reward
 from motif_jax.stages.episode_pieces import Pieces, Steps
 from motif_jax.stages.evaluate import FLAG, Contender
-from motif_jax.stages.playback import Teller, Told, Track
+from motif_jax.stages.playback import Teller, Told, Track, figures_of
 from motif_jax.stages.policy_acting import PolicyPlayer
 from motif_jax.stages.policy_choice import list_steps, load
 from motif_jax.stages.policy_setup import Model, Pay, make_mix, read_policy, reward_checksum
-from motif_jax.structs import EndStatus, EpisodeInfo, UserError
+from motif_jax.structs import EpisodeInfo, UserError
 
 GROUPS = 2  # per worker: one plays while the other waits for actions
 ROLLOUT = 64  # steps that are looked at together
@@ -201,6 +201,5 @@ def as_steps(arrays: Arrays, pay: Pay | None) -> Steps:
 def as_row(info: EpisodeInfo, track: Track, teller: Teller, paid: bool) -> Row:
     """A line of `episodes.jsonl`."""
     told = teller.tell(info, track.action)
-    row = info._asdict() | {"end_status": EndStatus(info.end_status).name.lower()}
-    row |= {"intrinsic_return": float(track.intrinsic.sum(dtype=np.float64)) if paid else None}
+    row = figures_of(info) | {"intrinsic_return": float(track.intrinsic.sum(dtype=np.float64)) if paid else None}
     return row | (told or Told("", None))._asdict()

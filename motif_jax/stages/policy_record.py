@@ -121,6 +121,7 @@ class Log:
         """Goes on with the rows that are there."""
         section = config.policy
         self._record, self._pay, self._every_s = record, pay, section.log_every_s
+        self._limits = section.train_for_env_steps, section.train_for_seconds
         self._writers = Writers(folder, section.tensorboard, section.wandb, config.to_dict(), done["env_steps"])
         self._bar = Progress("train_policy", section.train_for_env_steps, "steps", done["env_steps"])
         self._written, self._steps = time.monotonic(), done["env_steps"]
@@ -141,6 +142,9 @@ class Log:
             recent = summarise(list(self._record.recent))
             notes = {"return": f"{recent['return']:.2f}", "depth": f"{recent['max_depth']:.1f}"}
             notes |= {"learnt": f"{recent['intrinsic_return']:.2f}"} if self._pay else {}
+        steps, seconds = self._limits
+        if seconds and done["seconds"]:  # time is what ends it: so many will it have been at this pace
+            self._bar.expect(min(steps, round(done["env_steps"] * seconds / done["seconds"])))
         self._bar.update(done["env_steps"], **notes)
 
     def last(self, done: dict[str, Any]) -> None:

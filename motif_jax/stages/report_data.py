@@ -10,12 +10,12 @@ import numpy as np
 from motif_jax.captions import decode
 from motif_jax.charts import COLOURS, amount, columns, esc
 from motif_jax.pages import quoted, share_bar, table, tiles
+from motif_jax.stages.annotate_page import NAMES, bias_tiles
 from motif_jax.stages.report_parts import Annotation, Pairs
 
 COMMON = 10  # captions shown
 ASKED = 12  # questions shown
 BINS = 30
-NAMES = ("first", "second", "tie", "unknown")  # of labels, and of their colours
 
 
 def of_pairs(pairs: Pairs) -> list[str]:
@@ -86,7 +86,7 @@ def of_annotations(annotations: list[Annotation], chosen: list[Annotation]) -> l
 
 def _origin(one: Annotation) -> str:
     """Who has answered what, as HTML."""
-    words = [esc(one.facts[key]) for key in ("backend",) if one.facts.get(key)]
+    words = [esc(one.facts["backend"])] if one.facts.get("backend") else []
     words += sorted({esc(log["model"]) for log in one.logs if log.get("model")})
     if one.facts.get("goal"):
         words.append(f"goal: {esc(one.facts['goal'])}")
@@ -123,12 +123,4 @@ def _question(asked: Mapping[str, Any]) -> list[str]:
 def _bias(one: Annotation) -> list[str]:
     """Whether the order of a question decides its answer."""
     bias = one.told.get("bias")
-    if not bias:
-        return []
-    figures = [
-        (f"{bias['questions']:,}", "questions answered in both orders"),
-        (f"{bias['turned']:.1%}", "turn round with the order"),
-        (f"{bias['changed']:.1%}", "change at all, ties counted"),
-        (f"{bias['shown_first']:.1%}", "for what is shown first; 50% without bias"),
-    ]
-    return ["<h3>Does the order decide?</h3>", tiles(figures)]
+    return ["<h3>Does the order decide?</h3>", bias_tiles(bias)] if bias else []

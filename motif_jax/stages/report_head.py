@@ -198,9 +198,10 @@ def spell(interval: Interval) -> str:
 
 def steps(count: int) -> str:
     """How many, in words."""
+    short = float(f"{count:.3g}")  # first, so that 999,999,999 is 1 billion
     for size, word in ((1e9, "billion"), (1e6, "million")):
-        if count >= size:
-            return f"{count / size:.3g} {word}"
+        if count >= 1e6 and short >= size:
+            return f"{short / size:,g} {word}"
     return f"{count:,}"
 
 

@@ -26,13 +26,13 @@ from motif_jax.charts import esc, exact
 from motif_jax.pages import data_script
 from motif_jax.replays.replay import Replay, load_replay
 from motif_jax.screens import PALETTE, REVERSED, SHOWN
+from motif_jax.stages.evaluate_summary import ENDS
 from motif_jax.stages.report_found import sound
 from motif_jax.stages.report_head import label
 from motif_jax.stages.report_parts import Player
 
 SPEEDS = (1, 2, 5, 10, 20, 50, 100)  # steps per second
 USUAL = 10
-ENDS = {"aborted": "time limit", "task_successful": "goal reached", "death": "death"}  # without a cause
 FLOATS = ("reward", "z", "intrinsic", "value", "probability")
 
 

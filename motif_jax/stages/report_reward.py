@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from motif_jax.charts import curves, esc
 from motif_jax.pages import quoted, table, tiles
 from motif_jax.stages.report_parts import Learnt
-from motif_jax.stages.reward_page import spread
+from motif_jax.stages.reward_page import percent, spread
 
 SHOWN = 12  # captions at either end
 
@@ -70,8 +69,3 @@ def liked(rows: list[dict[str, Any]]) -> str:
     """Captions with what they are worth."""
     cells = [[f"{row['reward']:+.2f}", quoted(row["caption"]), f"{row['times']:,}"] for row in rows]
     return table(("reward", "caption", "times"), cells, numbers=(0, 2), kind="fits")
-
-
-def percent(value: float | None) -> str:
-    """A share; a dash where it is not known."""
-    return "–" if value is None or math.isnan(value) else f"{value:.1%}"

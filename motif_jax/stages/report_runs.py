@@ -12,7 +12,8 @@ from motif_jax.stages.report_head import annotator, duration
 from motif_jax.stages.report_parts import Found
 from motif_jax.stages.report_players import behaviours, figures_table
 from motif_jax.stages.report_policy import CURVES, curve
-from motif_jax.stages.report_reward import liked, percent
+from motif_jax.stages.report_reward import liked
+from motif_jax.stages.reward_page import percent
 
 SHOWN = 6  # captions of each reward
 ALONE = ("train/entropy", "steps_per_s", "episode/steps")  # curves that tell nothing about what agents do

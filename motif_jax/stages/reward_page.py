@@ -46,12 +46,12 @@ def write_page(
         f"epoch {facts['epoch']}</p>",
         tiles(
             [
-                (_percent(last["accuracy"]), f"accuracy on {last['sided']:,} validation pairs with a preference"),
+                (percent(last["accuracy"]), f"accuracy on {last['sided']:,} validation pairs with a preference"),
                 (
-                    _percent(last["unseen_accuracy"]),
+                    percent(last["unseen_accuracy"]),
                     f"on the {last['unseen_sided']:,} of them with a caption that training never saw",
                 ),
-                (_percent(last.get("score_accuracy")), "prefers the moment of the higher score, where scores differ"),
+                (percent(last.get("score_accuracy")), "prefers the moment of the higher score, where scores differ"),
                 (f"{last['loss']:.3f}", "validation loss; 0.693 knows nothing"),
             ]
         ),
@@ -80,7 +80,7 @@ def write_page(
     ]
     agreement = {name.partition(".")[2]: value for name, value in last.items() if name.startswith("accuracy.")}
     if agreement:
-        rows = [[esc(name), f"{facts['annotators'][name]:.0%}", _percent(value)] for name, value in agreement.items()]
+        rows = [[esc(name), f"{facts['annotators'][name]:.0%}", percent(value)] for name, value in agreement.items()]
         body += ["<h2>Agreement with each annotation</h2>", table(("annotation", "weight", "accuracy"), rows, (1, 2))]
     if values is not None:
         told = of_captions(statistics, statistics.normalise(values), messages, counts)
@@ -159,5 +159,6 @@ def _calibration(rewards: np.ndarray, target: np.ndarray) -> str:
     return curves(lines, "predicted P(second is better)", 0.0, 1.0) + table(words, rows, numbers=(0, 1, 2))
 
 
-def _percent(value: float | None) -> str:
+def percent(value: float | None) -> str:
+    """A share; a dash where it is not known."""
     return "–" if value is None or value != value else f"{value:.1%}"

@@ -16,8 +16,8 @@ from motif_jax.captions import CaptionTable, decode
 from motif_jax.envs.observations import scale_blstats
 from motif_jax.files import read_array
 from motif_jax.networks.reward import RewardModel
-from motif_jax.preferences.shards import checksum, fingerprint
-from motif_jax.preferences.store import PairDataset
+from motif_jax.preferences.shards import checksum
+from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards import labels
 from motif_jax.rewards.batches import Batches
 from motif_jax.rewards.preference import Apply, TrainState

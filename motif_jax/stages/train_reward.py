@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from motif_jax.preferences.shards import checksum, fingerprint
-from motif_jax.preferences.store import PairDataset
+from motif_jax.preferences.shards import checksum
+from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards import labels
 from motif_jax.stages.annotate_setup import label_name
 from motif_jax.structs import UserError

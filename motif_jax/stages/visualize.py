@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 MATERIAL: tuple[str, ...] = ()
 EXPORTS = (".cast", ".gif", ".mp4")
+LONGEST_S = 655  # that a picture of a GIF can stay
 MESSAGES = 20  # in the short account
 FLAG = "--config.visualize"
 
@@ -54,6 +55,11 @@ def check(config: ConfigDict) -> None:
         raise UserError(f"speed must be a positive number of steps per second, not {section.speed} ({FLAG}.speed)")
     if section.export:
         _check_export(Path(section.export))
+        if section.export.lower().endswith(".gif") and 1 / section.speed > LONGEST_S:
+            raise UserError(
+                f"a .gif shows a step for {LONGEST_S} seconds at most, which a speed of {section.speed:g} steps per "
+                f"second exceeds ({FLAG}.speed, .export)"
+            )
     if section.replay:
         if section.policy:
             raise UserError(f"name a policy ({FLAG}.policy) or a replay ({FLAG}.replay), not both")
@@ -63,7 +69,7 @@ def check(config: ConfigDict) -> None:
     GameSettings(**config.env).check()
     if section.policy not in (*PLAYERS, ""):
         parse_one(section.policy, f"{FLAG}.policy")
-    if section.episode not in WORDS and not (section.episode.isascii() and section.episode.isdigit()):
+    if section.episode not in WORDS and not section.episode.isdecimal():
         raise UserError(
             f"unknown episode {section.episode!r} ({FLAG}.episode): choose {', '.join(WORDS)} or a number from 0 on"
         )

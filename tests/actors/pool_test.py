@@ -145,6 +145,17 @@ def test_a_killed_worker_is_replaced_and_the_others_go_on():
         list(play(pool, RandomPolicy(23), 20))  # all slots came back
 
 
+def test_steps_that_a_scripted_player_loses_are_counted(monkeypatch):
+    monkeypatch.setenv("SLOW_EPISODE", "0")
+    with make_pool("slow_game:SlowOnce", num_workers=1, games=1, player="random", rollout_length=64) as pool:
+        while pool._slab["beat"][0] < 8:  # one for the start, one as each step begins
+            pool.poll(0.1)
+        os.kill(pool.processes[0], signal.SIGKILL)
+        while not pool.restarts:
+            pool.poll(0.1)
+        assert 6 <= pool.dropped_steps < 64
+
+
 @pytest.mark.parametrize("player", ["", "random"])
 def test_many_kills_lose_no_slot(player):
     rng = np.random.default_rng(0)
@@ -266,8 +277,13 @@ def test_folders_of_killed_workers_are_removed(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
     (tmp_path / "motif_jax-1-abc").mkdir()  # of a parent that was killed: nobody holds its lock
     (tmp_path / "motif_jax-1-abc/.lock").touch()
+    for name, age_s in (("motif_jax-1-old", 100), ("motif_jax-1-new", 0)):  # killed, or not yet there, to make a lock
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (time.time() - age_s,) * 2)
     with make_pool(num_workers=1, games=2), make_pool(num_workers=1, games=2) as pool:
         assert not (tmp_path / "motif_jax-1-abc").exists()
+        assert not (tmp_path / "motif_jax-1-old").exists()
+        (tmp_path / "motif_jax-1-new").rmdir()
         assert len(list(tmp_path.iterdir())) == 2  # those of the living stay
         list(play(pool, RandomPolicy(23), 3))
 
@@ -308,6 +324,7 @@ def test_slots_that_nobody_returns_stop_the_games():
     ({"games": 0, "player": "random"}, r"must be at least 1, not 0 \(--config.collect.games_per_worker\)"),
     ({"games": 10_000_000}, r"MiB are available \(--config.collect.num_workers"),
     ({"player": "explorr"}, r"unknown collector 'explorr'.*did you mean 'explorer'"),
+    ({"player": "random:1,explorer,random:2"}, r"names 'random' twice \(--config.collect.collector\)"),
     ({"player": "random:-1"}, r"share of 'random' must be a positive number, not '-1'"),
 ])  # fmt: skip
 def test_what_cannot_work_is_refused_before_anything_starts(options, message):

@@ -88,6 +88,16 @@ def test_a_job_that_was_answered_nothing_leaves_no_file(tmp_path):
     assert not list(store.folder.glob("*.jsonl"))
 
 
+def test_another_job_may_leave_with_its_empty_file_while_this_one_reads(tmp_path):
+    here, gone = sorted(tmp_path / name for name in ("a.jsonl", "b.jsonl"))
+    for file in (here, gone):
+        file.write_text('{"first": "a", "second": "b", "second_better": 1.0}\n')
+    answers = read_answers(tmp_path)
+    next(answers)
+    gone.unlink()
+    assert list(answers) == []
+
+
 def test_slugs():
     assert slug("meta-llama/Llama-3.1-8B-Instruct") == "llama-3-1-8b-instruct"
     assert slug("/models/Qwen 2.5/") == "qwen-2-5"

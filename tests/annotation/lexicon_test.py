@@ -32,14 +32,17 @@ ORDER = {
         {"You hit the jackal."},
         {"You miss the newt."},
         {"The jackal bites!"},
-        {"", "It's a wall.", "Really attack the little dog? [yn] (n)"},
+        {"", "Really attack the little dog? [yn] (n)"},
+        {"It's a wall."},
         {"$ - 12 gold pieces.", "You descend the stairs."},
         {"You die..."},
     ],
     "gold": [
         {"$ - 12 gold pieces.", "$ - 1 gold piece."},
-        {"You hear someone counting money."},
-        {"", "You kill the newt!", "You find a hidden door."},
+        {"You find a hidden door."},
+        {"The door opens.", "You finish eating."},
+        {"", "You see here a dagger.", "You kill the newt!", "You hear someone counting money."},
+        {"It's a wall."},
         {"You descend the stairs."},
         {"Your purse feels lighter."},
         {"You die..."},
@@ -47,7 +50,10 @@ ORDER = {
     "stairs": [
         {"You descend the stairs.", "You fall through a trap door!"},
         {"There is a staircase down here."},
+        {"You find a hidden door."},
+        {"The door opens."},
         {"", "You kill the newt!", "$ - 12 gold pieces."},
+        {"It's a wall."},
         {"You climb up the stairs."},
         {"You die..."},
     ],
@@ -67,13 +73,13 @@ def test_what_is_better(goal):
 
 
 def test_it_says_why():
-    said = Lexicon("gold").answer(Question("$ - 3 gold pieces.", "It's a wall.")).said
+    said = Lexicon("gold").answer(Question("$ - 3 gold pieces.", "You kill the newt!")).said
     assert said == "1: picks up gold (+3); 2: nothing of note (+0)"
 
 
 def test_every_line_of_a_longer_caption_counts():
     lexicon = Lexicon("gold")
-    assert lexicon.worth("$ - 3 gold pieces.\nIt's a wall.\n$ - 9 gold pieces. (x2)")[0] == 6
+    assert lexicon.worth("$ - 3 gold pieces.\nYou kill the newt!\n$ - 9 gold pieces. (x2)")[0] == 6
 
 
 def test_every_rule_matters_to_some_goal_and_names_are_unique():

@@ -263,6 +263,8 @@ def test_what_is_wrong_from_the_start_is_said_at_the_start():
         with pytest.raises(UserError, match=r"has several models: it has big, small"):
             connect(chat, key="sesame")
         connect(chat, key="sesame", model="small").close()
+    with ChatServer(models=()) as chat, pytest.raises(UserError, match=r"has no model yet: it has none"):
+        connect(chat)
     with pytest.raises(UserError, match=r"does not answer.*--config.annotate.server.url"):
         connect(chat, start_s=0.2)
 

@@ -67,6 +67,7 @@ def test_render_shows_the_terminal(capsys):
     env.close()
     env = gymnasium.make("motif_jax/NetHackScore-v1", render_mode="human")
     env.reset(seed=3)
+    assert "\033[0;1;37" in capsys.readouterr().out  # the hero, in bright white, before anything is done
     env.step(19)
-    assert "\033[0;1;37" in capsys.readouterr().out  # the hero, in bright white
+    assert "\033[0;1;37" in capsys.readouterr().out
     env.close()

@@ -241,6 +241,7 @@ def test_step_penalties():
     assert [step_penalty("square", k, -0.01) for k in (0, 2)] == [0.0, -0.04]
     assert [step_penalty("linear", k, -0.01) for k in (0, 3)] == [0.0, -0.03]
     assert step_penalty("always", 0, -0.01) == -0.01
+    assert np.isfinite(np.float32(step_penalty("exp", 5000, -0.01)))  # a whole episode before a wall
 
 
 @pytest.mark.parametrize("mode", ["exp", "square", "linear", "always"])

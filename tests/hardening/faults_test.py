@@ -1,14 +1,17 @@
 """Every stage is killed twenty times and more, at moments all over its life, and ends as if nothing had happened."""
 
+import contextlib
 import hashlib
 import json
 import random
 import shutil
+import signal
 import tempfile
 import time
-import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -18,32 +21,34 @@ from conftest import ROOT, get_config, worker_processes
 from small_dataset import EVENTS, random_pairs, write_dataset
 from victims import Outcome, Victims
 
+from motif_jax.actors.links import remove_stale_folders
 from motif_jax.checkpoint import reading
 from motif_jax.preferences.store import PairDataset
 from motif_jax.replays.replay import load_replay
 from motif_jax.stages import annotate, train_policy
-from motif_jax.stages.policy_setup import read_policy
 
 MANY = tuple(f"{event} #{number}" for number in range(4) for event in EVENTS)
 KILLS = 20
 
 
+LANES = 2  # that kill at a time
+
+
 @pytest.fixture(scope="module")
 def victims():
     """Where victims come from."""
-    with Victims(ROOT) as found:
-        yield found
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(Victims(ROOT)) for _ in range(LANES)]
 
 
 class Trial:
     """A stage, which is killed again and again."""
 
-    def __init__(self, victims: Victims, folder: Path, stage: str, *arguments: str, **constants: object):
+    def __init__(self, victims: list[Victims], folder: Path, stage: str, *arguments: str, **constants: object):
         self.victims, self.folder, self.arguments = victims, folder, [*arguments, f"--stage={stage}"]
         self.constants = {name.replace("__", "."): value for name, value in constants.items()}
         self.killed: list[Outcome] = []
-        self.finished = 0
-        self.workdir = Path()
+        self.terminate = stage in ("collect", "annotate", "train_reward")  # others end with 0, and say what they saved
 
     def kill(self, prepare: Callable[[Path], object], check: Callable[[Path], object], count: int = KILLS) -> None:
         """Kills it so often, and lets it finish in between.
@@ -56,34 +61,48 @@ class Trial:
           check: what has come of a workdir; called first with that of the undisturbed run.
           count: kills.
         """
-        rng = random.Random(count)
-        self.begin(prepare)
-        self.go_on()  # what is compiled here is compiled for all
-        self.begin(prepare)
-        straight = self.go_on()
-        check(self.workdir)
-        self.begin(prepare)
-        while len(self.killed) < count:
-            moment = {"after_s": rng.uniform(0.0, straight.seconds)}
+        for name in ("compiled", "straight"):  # what is compiled in the first is compiled for all
+            workdir = self.begin(prepare, name)
+            straight = self.go_on(self.victims[0], workdir)
+        check(workdir)
+        with ThreadPoolExecutor(LANES) as pool:
+            lanes = [pool.submit(self.lane, lane, straight, prepare, check, count // LANES) for lane in range(LANES)]
+            for lane in lanes:
+                lane.result()
+        assert len(self.killed) >= count
+        remove_stale_folders()  # as everybody does who starts workers
+        for killed in self.killed:
+            assert not list(Path(tempfile.gettempdir()).glob(f"motif_jax-{killed.process}-*/*"))
+
+    def lane(self, lane: int, straight: Outcome, prepare: Callable, check: Callable, count: int) -> None:
+        rng, finished, killed = random.Random(lane), 0, 0
+        workdir = self.begin(prepare, f"{lane}-{finished}")
+        while killed < count:
+            moment: dict[str, Any] = {"after_s": rng.uniform(0.0, straight.seconds)}
             if rng.random() < 0.5:
                 moment = {"at_change": rng.randint(1, straight.changes)}
-            outcome = self.go_on(**moment)
+            elif self.terminate and rng.random() < 0.3:
+                moment["number"] = signal.SIGTERM
+            outcome = self.go_on(self.victims[lane], workdir, **moment)
+            killed += outcome.killed
             if outcome.status == 0:
-                check(self.workdir)
-                self.begin(prepare)
-                assert self.finished < 3 * count, "it is hardly ever hit"
-        self.go_on()
-        check(self.workdir)
+                check(workdir)
+                finished += 1
+                assert finished < 4 * count, "it is hardly ever hit"
+                workdir = self.begin(prepare, f"{lane}-{finished}")
+        self.go_on(self.victims[lane], workdir)
+        check(workdir)
 
-    def begin(self, prepare: Callable[[Path], object]) -> None:
-        self.finished += 1
-        self.workdir = self.folder / str(self.finished) / "run"
-        self.workdir.mkdir(parents=True)
-        prepare(self.workdir)
+    def begin(self, prepare: Callable[[Path], object], name: str) -> Path:
+        workdir = self.folder / name / "run"
+        workdir.mkdir(parents=True)
+        prepare(workdir)
+        return workdir
 
-    def go_on(self, **moment: float) -> Outcome:
-        outcome = self.victims.run(self.workdir, self.arguments, constants=self.constants, **moment)
-        assert outcome.status == 0 or (moment and outcome.killed), outcome.output
+    def go_on(self, victims: Victims, workdir: Path, **moment: Any) -> Outcome:
+        outcome = victims.run(workdir, self.arguments, constants=self.constants, **moment)
+        hit = outcome.stopped if moment.get("number") == signal.SIGTERM else outcome.killed
+        assert outcome.status == 0 or (moment and hit), outcome.output
         assert "Traceback" not in outcome.output
         deadline = time.monotonic() + 10
         while worker_processes(outcome.process):
@@ -91,10 +110,6 @@ class Trial:
             time.sleep(0.01)
         if outcome.killed:
             self.killed.append(outcome)
-        else:  # the next run takes away what the killed ones could not
-            left = Path(tempfile.gettempdir()).glob("motif_jax-*")
-            owners = {int(path.name.split("-")[1]) for path in left if path.name.split("-")[1].isdigit()}
-            assert not owners & {killed.process for killed in self.killed}
         return outcome
 
 
@@ -183,6 +198,10 @@ def test_annotate_by_a_server(victims, tmp_path):
 # ---- train_reward
 
 
+def copy_of(made: Path) -> Callable[[Path], object]:
+    return lambda workdir: shutil.copytree(made, workdir, dirs_exist_ok=True)
+
+
 def labelled(workdir: Path) -> None:
     pairs(workdir)
     annotate.run(get_config("quickstart.py"), workdir)
@@ -207,18 +226,19 @@ def reward(workdir: Path) -> object:
 
 
 def test_train_reward(victims, tmp_path):
+    labelled(tmp_path / "made")
     trial = Trial(
         victims, tmp_path, "train_reward", "--config=configs/quickstart.py", "--config.reward.batch_size=32",
-        "--config.reward.num_epochs=4", "--config.reward.message=lt_cnn_small",
+        "--config.reward.num_epochs=3", "--config.reward.message=lt_cnn_small",
     )  # fmt: skip
-    trial.kill(labelled, Same(reward))
+    trial.kill(copy_of(tmp_path / "made"), Same(reward))
 
 
 # ---- train_policy
 
 TRAINING = {
     "network": "small", "intrinsic_coefficient": 0.0, "num_workers": 1, "games_per_worker": 8, "rollout_length": 8,
-    "batch_size": 64, "warmup_steps": 0, "tensorboard": False, "train_for_env_steps": 3200, "save_every_steps": 640,
+    "batch_size": 64, "warmup_steps": 0, "tensorboard": False, "train_for_env_steps": 1920, "save_every_steps": 384,
     "log_every_s": 0.02,
 }  # fmt: skip
 
@@ -234,15 +254,12 @@ def trained(workdir: Path) -> None:
     assert steps[-1] == total
     updates = [row["updates"] for row in rows]
     assert updates == [step // TRAINING["batch_size"] for step in steps]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with reading(folder / "checkpoints") as checkpoints:
-            kept = checkpoints.steps()
-            for step in kept:
-                learner, facts = checkpoints.raw(step)["learner"], checkpoints.facts(step)
-                assert int(learner["version"]) * TRAINING["batch_size"] == step == facts["progress"]["env_steps"]
-                assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(learner["params"]))
-        read_policy(workdir)
+    with reading(folder / "checkpoints") as checkpoints:
+        kept = checkpoints.steps()
+        for step in kept:
+            learner, facts = checkpoints.raw(step)["learner"], checkpoints.facts(step)
+            assert int(learner["version"]) * TRAINING["batch_size"] == step == facts["progress"]["env_steps"]
+            assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(learner["params"]))
     assert kept[-1] == total
     assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == sorted(map(str, kept))
 
@@ -290,11 +307,10 @@ def test_evaluate(victims, tmp_path):
 def test_evaluate_a_policy(victims, tmp_path):
     """Its actions are drawn: what must be the same are the games, each of which is played once."""
     options = [f"--config.policy.{name}={value}" for name, value in (TRAINING | {"train_for_env_steps": 64}).items()]
-    training = victims.run(tmp_path / "trained", [*options, "--config=configs/motif.py:toy", "--stage=train_policy"])
+    training = victims[0].run(tmp_path / "trained", ["--config=configs/motif.py:toy", "--stage=train_policy", *options])
     assert training.status == 0, training.output
     trial = Trial(victims, tmp_path, "evaluate", *EVALUATION, **OFTEN)
-    trial.kill(lambda workdir: shutil.copytree(tmp_path / "trained", workdir, dirs_exist_ok=True),
-               evaluated("policy-64"), 8)  # fmt: skip
+    trial.kill(copy_of(tmp_path / "trained"), evaluated("policy-64"), 4)
 
 
 # ---- report
@@ -302,7 +318,7 @@ def test_evaluate_a_policy(victims, tmp_path):
 
 def test_report(victims, tmp_path):
     labelled(tmp_path / "made")
-    evaluation = victims.run(tmp_path / "made", [*EVALUATION, "--stage=evaluate", "--config.evaluate.policy=random"])
+    evaluation = victims[0].run(tmp_path / "made", [*EVALUATION, "--stage=evaluate", "--config.evaluate.policy=random"])
     assert evaluation.status == 0, evaluation.output
     trial = Trial(victims, tmp_path, "report", "--config=configs/motif.py:toy")
 
@@ -310,4 +326,4 @@ def test_report(victims, tmp_path):
         assert (workdir / "report/report.json").is_file()
         return digest(workdir / "report/index.html"), sorted(files(workdir / "report"))
 
-    trial.kill(lambda workdir: shutil.copytree(tmp_path / "made", workdir, dirs_exist_ok=True), Same(describe))
+    trial.kill(copy_of(tmp_path / "made"), Same(describe))

@@ -42,6 +42,11 @@ class Outcome(NamedTuple):
         """Whether it was hit before it was done."""
         return self.status == -signal.SIGKILL
 
+    @property
+    def stopped(self) -> bool:
+        """Whether SIGTERM ended it; at its very start it knows no better way than others."""
+        return self.status in (-signal.SIGTERM, 128 + signal.SIGTERM)
+
 
 class Victims:
     """Starts victims, one at a time; use as a context manager."""
@@ -62,15 +67,16 @@ class Victims:
         self._process.stdout.close()
 
     def run(
-        self, workdir: Path, arguments: Sequence[str], *, after_s: float | None = None, at_change: int = 0,
-        constants: Mapping[str, Any] | None = None,
+        self, workdir: Path, arguments: Sequence[str], *, after_s: float | None = None,
+        number: int = signal.SIGKILL, at_change: int = 0, constants: Mapping[str, Any] | None = None,
     ) -> Outcome:  # fmt: skip
         """Runs `launch` with these arguments until it ends or is killed.
 
         Args:
           workdir: of the run; it is added to the arguments.
           arguments: of the command line.
-          after_s: when to kill it.
+          after_s: when to send it a signal.
+          number: of that signal.
           at_change: before which change of a file in the workdir it kills itself; 0: never.
           constants: other values for constants, by "module.NAME" below `motif_jax`.
         """
@@ -82,7 +88,7 @@ class Victims:
         if after_s is not None:
             time.sleep(max(0.0, began + after_s - time.monotonic()))
             with contextlib.suppress(ProcessLookupError):  # it was done
-                os.kill(process, signal.SIGKILL)
+                os.kill(process, number)
         heard = self._hear()
         status = os.waitstatus_to_exitcode(heard["status"])
         return Outcome(process, status, heard["changes"], time.monotonic() - began, log.read_text())

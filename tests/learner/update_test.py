@@ -111,7 +111,7 @@ def test_what_is_measured():
     rollouts = make_rollouts()
     logits, values = unroll(make_params(), rollouts.observations, rollouts.first, rollouts.core[0])
     metrics = train(BASE, rollouts._replace(logits=logits[:-1], value=values[:-1]))[1]
-    for name, value in {"kl": 0, "ratio_mean": 0, "ratio_min": 1, "ratio_max": 1, "fraction_clipped": 0}.items():
+    for name, value in {"kl": 0, "ratio_deviation": 0, "ratio_min": 1, "ratio_max": 1, "fraction_clipped": 0}.items():
         assert metrics[name] == pytest.approx(value, abs=1e-5)
     assert metrics["value_mean"] == pytest.approx(float(values[:-1].mean()), rel=1e-4)
     log_p = jax.nn.log_softmax(logits[:-1])

@@ -1,5 +1,6 @@
 """Shards: made, killed at every point, gone on with, merged."""
 
+import contextlib
 import json
 import multiprocessing
 from pathlib import Path
@@ -290,6 +291,31 @@ def test_merged_labels_are_ours_from_the_first_file_on(tmp_path, monkeypatch):
     for garbage in ("", "{}", "[]", '{"facts": 3}'):
         (dataset.path / "preference/mine/merged.json").write_text(garbage)
         assert not is_merged(dataset, "mine", FACTS)
+
+
+@pytest.mark.parametrize("survivors", range(5))
+def test_a_shard_is_not_finished_before_its_labels_are_there(tmp_path, monkeypatch, survivors):
+    """Another job, which finishes meanwhile, would merge it without them."""
+    dataset = PairDataset(write_dataset(tmp_path / "dataset", random_pairs(20)))
+    left = iter(range(survivors))
+
+    def dying(write):
+        def maybe(*arguments):
+            if next(left, None) is None:
+                raise Killed
+            write(*arguments)
+
+        return maybe
+
+    with Shard(dataset.path / "preference/mine", ONLY, 20, FACTS) as shard, monkeypatch.context() as patch:
+        for name in ("write_json", "write_array"):
+            patch.setattr(shards_module, name, dying(getattr(shards_module, name)))
+        shard.set(np.arange(20), np.zeros(20), 0.0)
+        with contextlib.suppress(Killed):
+            shard.commit(True, {})
+    merged = merge(dataset, "mine", 1, np.arange(20), FACTS, partial=False)
+    assert merged.written == (survivors == 4)
+    assert merged.counts.get("first", 20) == 20
 
 
 def test_what_others_made_is_never_written_over(tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from motif_jax.captions import encode
-from motif_jax.preferences.store import PairDataset, Preference
+from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -45,9 +45,6 @@ def test_the_published_layout_opens_as_it_is(tmp_path, length):
     assert dataset.info["character"][0, 0] == "mon-hum-neu-mal"
     assert dataset.preference_names() == ["llama70b_msg_defaultgoal_default", "llama7b_msg_defaultgoal_default"]
     assert np.array_equal(dataset.preference("llama70b_msg_defaultgoal_default"), codes)
-    rows = dataset.labelled_rows(dataset.preference_names())
-    expected = [n for n in range(N) if codes[n] != Preference.UNKNOWN and np.roll(codes, 1)[n] != Preference.UNKNOWN]
-    assert rows.tolist() == expected
     table, ids = dataset.captions()
     assert ids.shape == (N, 2, length)
     assert len(table) <= 4
@@ -131,6 +128,14 @@ def test_a_damaged_dataset_is_refused_in_one_sentence(tmp_path, damage, message)
         PairDataset(path).preference("llama70b_msg_defaultgoal_default")
     assert "--config.collect.dataset" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_what_collect_wrote_and_is_no_more_is_refused_in_one_sentence(tmp_path):
+    path, _ = published(tmp_path, 1)
+    (path / "dataset.json").write_text(json.dumps({"sha256": {"info/score": "0" * 64}}))
+    (path / "info/score.npy").unlink()
+    with pytest.raises(UserError, match=r"cannot read .*score.npy' \(No such file or directory\): remove"):
+        PairDataset(path).check_whole(["info/score"])
 
 
 def test_unknown_annotations_name_the_known(tmp_path):

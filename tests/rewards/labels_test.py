@@ -31,6 +31,13 @@ def test_several_annotators_are_mixed_and_all_must_know():
     assert labels.parse_annotators("a") == {"a": 1.0}
 
 
+def test_a_tie_of_all_annotators_stays_one():
+    """Weights of 1/7, 2/7, 3/7 and 1/7 add up to 1 + 1.2e-7 in float32."""
+    weights = labels.parse_annotators("a:1,b:2,c:3,d:1")
+    targets = {name: labels.soft_target(np.array([2, 0, 1], np.int8), None) for name in weights}
+    assert labels.mix(targets, weights).tolist() == [0.5, 0, 1]
+
+
 @pytest.mark.parametrize("text", ["a:0", "a:-1", "a:x", "a,a", "a b", "a:nan", "a:inf", ".."])
 def test_what_lists_no_annotators_is_refused(text):
     with pytest.raises(UserError, match="--config.reward.annotators"):

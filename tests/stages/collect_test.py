@@ -72,38 +72,6 @@ def wait_for(condition, timeout_s: float = 30.0) -> None:
         time.sleep(0.01)
 
 
-def test_killed_again_and_again_it_ends_with_the_same_dataset(launch, tmp_path):
-    rng = np.random.default_rng(0)
-    more = ("--config.collect.num_pairs=12000", "--config.collect.commit_every_s=0.2")
-    straight = tmp_path / "straight"
-    assert launch(*SMALL, f"--workdir={straight}", *more).returncode == 0
-    workdir = tmp_path / "killed"
-
-    def moments() -> int:
-        try:
-            return json.loads((workdir / "dataset.partial/progress.json").read_text())["moments"]
-        except FileNotFoundError:
-            return 0
-
-    progress = [0]
-    for _ in range(12):
-        process = start(workdir, *more)
-        if rng.random() < 0.8:  # else it is killed while it starts
-            wait_for(lambda: moments() > progress[-1] or process.poll() is not None)
-        if process.poll() is not None:
-            break
-        time.sleep(float(rng.uniform(0, 0.3)))
-        process.kill()
-        process.wait()
-        wait_for(lambda: not worker_processes(process.pid))
-        progress.append(moments())
-    done = launch(*SMALL, f"--workdir={workdir}", *more)
-    assert done.returncode == 0, done.stderr
-    assert progress == sorted(progress)
-    assert len(set(progress) - {0}) >= 2, "it was hardly ever resumed"
-    assert facts(workdir) == facts(straight)
-
-
 def test_killed_workers_change_nothing(undisturbed, tmp_path):
     process = start(tmp_path, "--config.collect.num_workers=2", "--config.collect.games_per_worker=2")
     rng = np.random.default_rng(0)

@@ -119,13 +119,16 @@ def test_what_was_played_is_not_played_again(tmp_path, monkeypatch, capsys):
     assert "episodes of random were played before" in capsys.readouterr().out
     assert rows == whole
     assert resumed["figures"] == summary["figures"]
-    # More episodes: those that are missing. Fewer: nothing is played. As many: complete.
-    more, _ = run(tmp_path, "random", episodes=50)
+    # More episodes: those that are missing. Fewer: nothing is played, nor forgotten. As many: complete.
+    more, summary_of_more = run(tmp_path, "random", episodes=50)
     assert more[:40] == rows
     assert len(more) == 50
     monkeypatch.setattr(policy_play, "ActorPool", None)
-    assert run(tmp_path, "random", episodes=10)[0] == rows[:10]
+    fewer, summary_of_fewer = run(tmp_path, "random", episodes=10)
+    assert fewer == more
+    assert summary_of_fewer["figures"]["steps"]["mean"] == np.mean([row["steps"] for row in rows[:10]])
     assert evaluate.is_complete(settings("random", episodes=10), tmp_path)
+    assert run(tmp_path, "random", episodes=50)[1]["figures"] == summary_of_more["figures"]
 
 
 def test_a_policy_that_was_trained_anew_is_played_anew(tmp_path, toys, capsys, monkeypatch):
@@ -165,6 +168,7 @@ def test_an_interval_holds_the_mean_and_narrows():
     ({"policy": "runs/a@best"}, "unknown checkpoint 'best'"),
     ({"games_per_worker": 0}, "games_per_worker must be at least 1, not 0 .--config.evaluate.games_per_worker"),
     ({"hang_timeout_s": 0.0}, "hang_timeout_s must be positive"),
+    ({"replays": "best,²"}, "unknown replay '²' .--config.evaluate.replays"),
 ])  # fmt: skip
 def test_values_that_cannot_work_are_refused_in_one_sentence(values, sentence):
     with pytest.raises(UserError, match=sentence):

@@ -2,12 +2,14 @@
 
 import re
 
+import numpy as np
 import pytest
 from browser import browser, find_chromium
 from conftest import get_config
 from report_test import HOSTILE
 from report_workdir import MARK, PAID, STEPS, write_workdir
 
+from motif_jax.replays.replay import load_replay, save_replay
 from motif_jax.screens import PALETTE
 from motif_jax.stages import report
 
@@ -183,6 +185,22 @@ def test_it_fits_on_a_phone(page):
     wide = page.run("[...document.querySelectorAll('body *')].filter(part => !part.closest('.scroll, .pages, svg') && "
                     "part.getBoundingClientRect().right > 391).map(part => part.className)")  # fmt: skip
     assert wide == []
+
+
+def test_without_a_learnt_reward_the_paid_moments_are_the_games(tab, tmp_path):
+    write_workdir(tmp_path / "gold")
+    for file in tmp_path.glob("gold/evaluate/*/replays/*.npz"):
+        replay = load_replay(file, "")
+        nothing = np.full(STEPS, np.nan, np.float32)
+        save_replay(file, replay._replace(z=nothing, intrinsic=nothing))
+    report.run(get_config("quickstart.py"), tmp_path / "gold")
+    tab.open(tmp_path / "gold/report/index.html")
+    tab.wait(READY)
+    tab.run(FOCUS)
+    for key, step in (("n", 1), ("n", 41), ("n", 81), ("n", 81), ("p", 41)):  # the game pays every 40th step
+        tab.press(key)
+        assert tab.run(STEP) == step
+    assert "What the game paid most for" in tab.run("document.querySelector('.player .paying').textContent")
 
 
 def test_dark_and_light_are_both_legible(page):

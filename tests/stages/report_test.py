@@ -15,7 +15,7 @@ from motif_jax import charts
 from motif_jax.files import write_json
 from motif_jax.preferences.store import PairDataset
 from motif_jax.screens import SHOWN
-from motif_jax.stages import report
+from motif_jax.stages import report, report_head
 from motif_jax.stages.report_replays import pack
 from motif_jax.structs import UserError
 
@@ -233,13 +233,11 @@ def test_ticks_are_round_and_cover_the_values():
         assert 2 <= len(marks) <= 7
         assert len(set(charts.labels(marks))) == len(marks)
     assert charts.ticks(5, 5)[0] <= 5  # of a line that never changes
-    assert [charts.amount(value) for value in (0, 0.25, 1234, 35_000, 2_500_000)] == [
-        "0",
-        "0.25",
-        "1,234",
-        "35k",
-        "2.5M",
-    ]
+    amounts = {0: "0", 0.25: "0.25", 999.9: "1,000", 1234: "1,234", 35_000: "35k", 999_936: "1M", 2_500_000: "2.5M",
+               -999_999_999: "-1G", 2e12: "2,000G"}  # fmt: skip
+    assert {value: charts.amount(value) for value in amounts} == amounts
+    counts = {999_999: "999,999", 1_003_520: "1 million", 999_936_000: "1 billion", 2_000_000_000: "2 billion"}
+    assert {count: report_head.steps(count) for count in counts} == counts
 
 
 @pytest.mark.quick

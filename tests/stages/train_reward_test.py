@@ -3,10 +3,8 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -137,34 +135,6 @@ def test_in_two_runs_it_ends_as_in_one_to_the_bit(tmp_path):
             facts = run(workdir, num_epochs=number)
         assert [row["epoch"] for row in facts["history"]] == [0, 1, 2, 3, 4]
     assert_equal_to_the_bit(params_of(tmp_path / "whole"), params_of(tmp_path / "parts"))
-
-
-def test_killed_at_any_moment_it_goes_on_to_the_same_end(tmp_path):
-    options = ["--config.reward.batch_size=64", "--config.reward.num_epochs=3", "--config.reward.message=lt_cnn_small"]
-    for name in ("straight", "killed"):
-        make_workdir(tmp_path / name, 2000)
-    command = [sys.executable, "-m", "motif_jax.launch", *STAGE, *options]
-    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
-    subprocess.run([*command, f"--workdir={tmp_path / 'straight'}"], cwd=ROOT, env=environment, check=True)
-    kills, rng = 0, np.random.default_rng(0)
-    while True:
-        before = len(list((tmp_path / "killed/reward/checkpoints").glob("[0-9]")))
-        process = subprocess.Popen([*command, f"--workdir={tmp_path / 'killed'}"], cwd=ROOT, env=environment)
-        folder, seen = tmp_path / "killed/reward/checkpoints", set()
-        while process.poll() is None and kills < 2:
-            seen |= {file.name for file in folder.glob("*")}
-            if len(seen) > before + 1:  # it has begun to write one
-                time.sleep(rng.uniform(0, 0.3))
-                process.send_signal((signal.SIGKILL, signal.SIGTERM)[kills % 2])
-                break
-            time.sleep(0.005)
-        code = process.wait()
-        if code == 0:
-            break
-        assert code == (-9, 143)[kills % 2]
-        kills += 1
-    assert kills >= 2
-    assert_equal_to_the_bit(params_of(tmp_path / "straight"), params_of(tmp_path / "killed"))
 
 
 @pytest.mark.filterwarnings(ORBAX)

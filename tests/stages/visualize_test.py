@@ -33,6 +33,7 @@ def replay(tmp_path):
     ({"speed": float("inf")}, r"not inf \(--config\.visualize\.speed\)"),
     ({"export": "film.avi"}, r"'film\.avi' must end in one of \.cast, \.gif, \.mp4 \(--config\.visualize\.export\)"),
     ({"export": "film"}, r"must end in one of"),
+    ({"export": "a.gif", "speed": 0.001}, r"a \.gif shows a step for 655 seconds at most, .* speed of 0\.001 steps"),
     ({"episode": "bst"}, r"unknown episode 'bst' \(--config\.visualize\.episode\): choose best, worst, liked"),
     ({"episode": "-1"}, r"unknown episode '-1'"),
     ({"episode": "²"}, r"unknown episode '²'"),

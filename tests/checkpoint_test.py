@@ -1,0 +1,68 @@
+"""Checkpoints: what is read is what was saved, by whomever and whenever."""
+
+import warnings
+
+import jax
+import numpy as np
+import pytest
+
+from motif_jax.checkpoint import Checkpoints, reading
+from motif_jax.structs import UserError
+
+STATE = {"kernel": np.arange(6, dtype=np.float32).reshape(2, 3), "more": [np.int32(3), np.zeros(2)]}
+
+
+def saved(directory, **facts):
+    checkpoints = Checkpoints(directory)
+    checkpoints.save(5, STATE, facts, 0.5)
+    return checkpoints
+
+
+def test_facts_are_those_of_the_moment_in_which_they_were_saved(tmp_path):
+    """They are written while training goes on, and it goes on with the same list."""
+    history = [{"epoch": 0, "loss": float("nan")}]
+    checkpoints = saved(tmp_path, history=history, pair=(1, 2))
+    history.append({"epoch": 1})
+    checkpoints.close()
+    with reading(tmp_path) as found:
+        step, state, facts = found.readable("last")
+    assert (step, [row["epoch"] for row in facts["history"]], facts["pair"]) == (5, [0], [1, 2])
+    assert all(map(np.array_equal, jax.tree.leaves(state), jax.tree.leaves(STATE)))
+
+
+def test_checkpoints_of_before_there_were_checksums_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("motif_jax.checkpoint.ocp.args.JsonSave", lambda said, real=ocp_json(): real(said["facts"]))
+    saved(tmp_path, answer=42).close()
+    with reading(tmp_path) as found, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert found.readable("last")[2]["answer"] == 42
+
+
+def ocp_json():
+    import orbax.checkpoint as ocp
+
+    return ocp.args.JsonSave
+
+
+def test_a_run_that_was_killed_while_it_cleared_up_is_cleared_up_by_the_next(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=10)
+    for step in range(4):
+        checkpoints.save(step, STATE, {}, 1.0 - step)
+    checkpoints.close()
+    with reading(tmp_path) as found:
+        found.readable("last")
+    assert len(list(tmp_path.iterdir())) == 4  # who only looks takes nothing away
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    assert checkpoints.latest()[0] == 3
+    checkpoints.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["2", "3"]
+
+
+def test_what_is_no_directory_of_checkpoints_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="is a file, where checkpoints are due"):
+        Checkpoints(tmp_path / "file")
+    saved(tmp_path / "good").close()
+    (tmp_path / "good/5/_CHECKPOINT_METADATA").write_text("[]")
+    with pytest.raises(UserError, match="cannot be opened"):
+        Checkpoints(tmp_path / "good")
