@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import json
 import os
 import secrets
+import struct
 import tokenize
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -15,6 +19,9 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 
 from motif_jax.structs import UserError
+
+# What NumPy raises at a head that is damaged.
+NO_ARRAY = (ValueError, TypeError, SyntaxError, EOFError, OverflowError, MemoryError, tokenize.TokenError)
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
@@ -98,8 +105,21 @@ def read_array(path: Path, mapped: Literal["", "r", "r+"] = "") -> np.ndarray:
             return array if mapped == "r" else np.lib.format.open_memmap(path, mode=mapped)
         with open(path, "rb") as file:
             return np.lib.format.read_array(file, allow_pickle=False)
-    except (ValueError, TypeError, SyntaxError, EOFError, OverflowError, MemoryError, tokenize.TokenError) as error:
-        raise ValueError((str(error).splitlines() or ["it is no array"])[0]) from error  # NumPy's, of a damaged header
+    except NO_ARRAY as error:
+        raise ValueError((str(error).splitlines() or ["it is no array"])[0]) from error
+
+
+def read_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
+    """The same of an `.npz` file; its checksums tell whether the arrays are those that were written."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            found = {}
+            for name in names:
+                with archive.open(f"{name}.npy") as file:
+                    found[name] = np.lib.format.read_array(io.BytesIO(file.read()), allow_pickle=False)
+            return found
+    except (*NO_ARRAY, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, struct.error) as error:
+        raise ValueError((str(error).splitlines() or ["it is no archive"])[0]) from error
 
 
 def _finite(value: Any) -> Any:

@@ -76,9 +76,8 @@ RULES = (
          r"|You turn to", -1),
     Rule("gets nowhere", r"It's (?:a wall|solid stone)|You can't|in vain|blocks your path|is locked|door resists"
          r"|There is nothing|nothing here|This door|is closed|Never mind|strange direction|You kick at empty"
-         r"|is in the way", -0.5, -0.25, -0.25, -0.25),
-    Rule("asks nonsense of the game", r"Unknown command|What do you want to|In what direction",
-         -0.25, -0.25, -0.25, -0.25),
+         r"|is in the way", -0.5),
+    Rule("asks nonsense of the game", r"Unknown command|What do you want to|In what direction", -0.25),
 )  # fmt: skip
 
 

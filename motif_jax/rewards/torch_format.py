@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,10 @@ def read_checkpoint(file: Path) -> tuple[Arrays, dict[str, float]]:
     if not file.is_file():
         raise UserError(f"there is no file {str(file)!r} ({FLAG})")
     try:
+        if zipfile.is_zipfile(file):  # as PyTorch has written for years; it does not look at the checksums itself
+            with zipfile.ZipFile(file) as archive:
+                if damaged := archive.testzip():
+                    raise ValueError(f"the checksum of {damaged!r} differs")
         whole = torch.load(file, map_location="cpu", weights_only=True)
         state = {name: tensor.float().numpy() for name, tensor in whole["model"].items()}
         facts = {name: float(whole[name]) for name in ("num_iter", "reward_mean", "reward_var")}

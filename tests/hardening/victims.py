@@ -81,6 +81,7 @@ class Victims:
           constants: other values for constants, by "module.NAME" below `motif_jax`.
         """
         log = workdir.with_name(f"{workdir.name}.log")
+        log.touch()
         order = {"arguments": [f"--workdir={workdir}", *arguments], "workdir": str(workdir.resolve())}
         began = time.monotonic()
         self._say(order | {"at_change": at_change, "log": str(log), "constants": dict(constants or {})})

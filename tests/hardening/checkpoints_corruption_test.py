@@ -1,0 +1,206 @@
+"""Checkpoints, figures, evaluations and replays, damaged in every way: see corruption_test.py."""
+
+import functools
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from damages import (
+    ORBAX,
+    archive,
+    damages_of,
+    directory,
+    empty,
+    every,
+    files_of,
+    flip,
+    flip_one,
+    list_of_nothing,
+    make_whole,
+    not_text,
+    poison,
+    poison_array,
+    refused_or,
+    run,
+    some,
+    truncate,
+)
+
+from motif_jax import load_reward
+from motif_jax.checkpoint import leaves_by_path, reading
+from motif_jax.replays.replay import load_replay
+from motif_jax.rewards.torch_format import read_checkpoint, write_experiment
+from motif_jax.stages.policy_setup import read_policy
+from motif_jax.stages.reward_setup import make_model
+from motif_jax.structs import UserError
+
+pytestmark = pytest.mark.filterwarnings(ORBAX)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """A workdir in which nothing is wrong."""
+    return make_whole()
+
+
+@pytest.fixture
+def workdir(whole, tmp_path):
+    """A copy of it, to be damaged."""
+    shutil.copytree(whole, tmp_path / "run")  # times of files are copied, so that the index is not stale
+    return tmp_path / "run"
+
+
+# ---- the reward
+
+
+def arrays_of(tree) -> list[bytes]:
+    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree)]
+
+
+@pytest.mark.parametrize("damage", damages_of(""))
+def test_a_checkpoint_reads_as_it_was_written_or_not_at_all(whole, workdir, tmp_path, damage):
+    folder = "reward/checkpoints"
+    with reading(whole / folder) as checkpoints:
+        good = {step: (arrays_of(checkpoints.raw(step)), checkpoints.facts(step)) for step in checkpoints.steps()}
+    last = f"{folder}/{max(good)}"
+
+    def attempt():
+        with reading(workdir / folder) as checkpoints:
+            step, state, facts = checkpoints.readable("last")
+        assert (arrays_of(state), facts) == good[step]
+
+    for file in files_of(whole / last):
+        refused_or(workdir, str(file.relative_to(whole)), damage, tmp_path, attempt)
+        shutil.rmtree(workdir / last)
+        shutil.copytree(whole / last, workdir / last)
+
+
+def test_a_file_in_the_place_of_checkpoints_is_refused(workdir):
+    (workdir / "reward/statistics.json").unlink()
+    shutil.rmtree(workdir / "reward/checkpoints")
+    (workdir / "reward/checkpoints").write_text("")
+    with pytest.raises(UserError, match="is a file, where checkpoints are due"):
+        run(workdir, "train_reward")
+
+
+@some(("reward/statistics.json", flip, poison, list_of_nothing, directory), ("reward/metrics.jsonl", directory),
+      ("reward/reward.html", directory), ("reward/config.json", *damages_of("")),
+      ("config.json", *damages_of("")))  # fmt: skip
+def test_the_reward_ends_the_same_whatever_lies_beside_its_checkpoints(whole, workdir, tmp_path, name, damage):
+    if name in ("reward/metrics.jsonl", "reward/reward.html"):  # not read, but written
+        (workdir / "reward/statistics.json").unlink()
+    refused_or(workdir, name, damage, tmp_path, lambda: run(workdir, "train_reward"))
+    with reading(workdir / "reward/checkpoints") as found, reading(whole / "reward/checkpoints") as wanted:
+        assert found.steps() == wanted.steps()
+        assert all(arrays_of(found.raw(step)) == arrays_of(wanted.raw(step)) for step in wanted.steps())
+
+
+def test_a_torn_reward_is_learnt_again_from_the_epoch_before(whole, workdir):
+    (workdir / "reward/statistics.json").unlink()
+    for file in files_of(workdir / "reward/checkpoints/2/state"):
+        flip(file, file)
+    with pytest.warns(UserWarning, match="checkpoint 2 in .* cannot be read"):
+        run(workdir, "train_reward")
+    assert load_reward(workdir).top(9) == load_reward(whole).top(9)
+    assert (workdir / "reward/checkpoints/unreadable-2").is_dir()
+
+
+# ---- the policy
+
+
+@some(("policy/metrics.jsonl", flip, poison, list_of_nothing, directory), ("policy/summary.json", empty, directory),
+      ("policy/config.json", truncate, list_of_nothing, directory))  # fmt: skip
+def test_the_policy_goes_on_whatever_lies_beside_its_checkpoints(workdir, tmp_path, name, damage):
+    refused_or(workdir, name, damage, tmp_path, lambda: run(workdir, "train_policy", policy__train_for_env_steps=256))
+    if (workdir / "policy/checkpoints/256").exists():
+        rows = [json.loads(line) for line in (workdir / "policy/metrics.jsonl").read_text().splitlines()]
+        assert rows[-1]["env_steps"] == 256
+
+
+def test_a_policy_whose_arrays_have_changed_is_not_played(workdir):
+    """Nobody else notices: not orbax, not the format that it writes."""
+    largest = max(files_of(workdir / "policy/checkpoints/192/state"), key=lambda file: file.stat().st_size)
+    good, told = largest.read_bytes(), []
+    for eighth in range(1, 8):
+        largest.write_bytes(good)
+        flip_one(largest, largest, eighth / 8)
+        with pytest.warns(UserWarning, match="checkpoint 192 in .* cannot be read") as caught:
+            assert read_policy(workdir)[1]["progress"]["env_steps"] == 128
+        told += [str(warning.message) for warning in caught]
+    assert any("its arrays are not what was written" in text for text in told)
+
+
+def test_one_kind_of_checkpoint_is_not_taken_for_another(workdir):
+    with pytest.raises(UserError, match="are not of a reward"):
+        load_reward(workdir / "policy")
+    with pytest.raises(UserError, match="are not of a policy"):
+        read_policy(workdir / "reward")
+
+
+def test_a_published_reward_is_read_as_it_was_or_not_at_all(whole, tmp_path):
+    pytest.importorskip("torch", reason="needs PyTorch's build for CPUs")
+    config = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}
+    arrays = {key: np.asarray(leaf) for key, leaf in leaves_by_path(make_model(config, 0)[1]).items()}
+    facts = {"mean": 0.0, "variance": 1.0, "quantiles": {"0.50": 0.0}}
+    file = write_experiment(tmp_path / "theirs", arrays, 1, facts)
+    good, data = read_checkpoint(file)[0], file.read_bytes()
+    for damage in (truncate, empty, poison, archive, not_text, flip, flip_one):
+        file.write_bytes(data)
+        refused_or(tmp_path, str(file.relative_to(tmp_path)), damage, tmp_path, lambda: [
+            np.testing.assert_array_equal(array, good[key]) for key, array in read_checkpoint(file)[0].items()
+        ])  # fmt: skip
+
+
+# ---- evaluation
+
+PLAYER = "evaluate/random"
+EVALUATION = {
+    "evaluate__policy": "random",
+    "evaluate__beside": "",
+    "evaluate__episodes": 12,
+    "evaluate__num_workers": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    """A workdir with an evaluation."""
+    workdir = tmp_path_factory.mktemp("played") / "run"
+    run(workdir, "evaluate", **EVALUATION)
+    return workdir
+
+
+@every(f"{PLAYER}/player.json", f"{PLAYER}/episodes.jsonl", f"{PLAYER}/tracks.npz", f"{PLAYER}/summary.json",
+       f"{PLAYER}/config.json")  # fmt: skip
+def test_an_evaluation_goes_on_with_what_was_played_or_not_at_all(played, tmp_path, name, damage):
+    workdir = tmp_path / "run"
+    shutil.copytree(played, workdir)
+    refused_or(workdir, name, damage, tmp_path, lambda: run(workdir, "evaluate", **EVALUATION))
+    if (workdir / PLAYER / "summary.json").is_file():
+        (workdir / PLAYER / "summary.json").unlink()
+    wanted = (played / PLAYER / "episodes.jsonl").read_text()
+    refused_or(workdir, "", lambda *_: None, tmp_path, lambda: run(workdir, "evaluate", **EVALUATION),
+               lambda: (workdir / PLAYER / "episodes.jsonl").read_text() == wanted)  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", [truncate, empty, poison, poison_array, flip, flip_one, directory, not_text])
+def test_a_replay_is_shown_as_it_was_or_not_at_all(played, tmp_path, damage):
+    source = next((played / PLAYER / "replays").iterdir())
+    good, file = load_replay(source, "--flag"), tmp_path / "replay.npz"
+    shutil.copyfile(source, file)
+
+    def attempt():
+        found = load_replay(file, "--flag")
+        assert found.about == good.about
+        for name, array in zip(found._fields[1:], found[1:], strict=True):
+            np.testing.assert_array_equal(array, getattr(good, name))
+
+    refused_or(tmp_path, "replay.npz", damage, tmp_path, attempt)
+    if file.is_file():
+        data = source.read_bytes()
+        for seed in range(60):  # flips everywhere, the directory of the archive included
+            file.write_bytes(data)
+            once = functools.partial(flip_one, where=seed / 60)
+            refused_or(tmp_path, "replay.npz", once, tmp_path, attempt)

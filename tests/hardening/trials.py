@@ -1,0 +1,104 @@
+"""A stage that is killed again and again, and what its finished workdirs must be equal to."""
+
+from __future__ import annotations
+
+import random
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from conftest import worker_processes
+from victims import Outcome, Victims
+
+from motif_jax.actors.links import remove_stale_folders
+
+KILLS = 20
+LANES = 2  # that kill at a time
+
+
+class Trial:
+    """A stage, which is killed again and again."""
+
+    def __init__(self, victims: list[Victims], folder: Path, stage: str, *arguments: str, **constants: object):
+        self.victims, self.folder, self.arguments = victims, folder, [*arguments, f"--stage={stage}"]
+        self.constants = {name.replace("__", "."): value for name, value in constants.items()}
+        self.killed: list[Outcome] = []
+        self.terminate = stage in ("collect", "annotate", "train_reward")  # others end with 0, and say what they saved
+
+    def kill(self, prepare: Callable[[Path], object], check: Callable[[Path], object], count: int = KILLS) -> None:
+        """Kills it so often, and lets it finish in between.
+
+        Half of the kills are at moments drawn from the seconds of an undisturbed run, half at a change of a file drawn
+        from its changes. What is done before it is hit is checked, and another is begun.
+
+        Args:
+          prepare: puts into a fresh workdir what the stage needs.
+          check: what has come of a workdir; called first with that of the undisturbed run.
+          count: kills.
+        """
+        for name in ("compiled", "straight"):  # what is compiled in the first is compiled for all
+            workdir = self.begin(prepare, name)
+            straight = self.go_on(self.victims[0], workdir)
+        check(workdir)
+        with ThreadPoolExecutor(LANES) as pool:
+            lanes = [pool.submit(self.lane, lane, straight, prepare, check, count // LANES) for lane in range(LANES)]
+            for lane in lanes:
+                lane.result()
+        assert len(self.killed) >= count
+        remove_stale_folders()  # as everybody does who starts workers
+        for killed in self.killed:
+            assert not list(Path(tempfile.gettempdir()).glob(f"motif_jax-{killed.process}-*/*"))
+
+    def lane(self, lane: int, straight: Outcome, prepare: Callable, check: Callable, count: int) -> None:
+        rng, finished, killed = random.Random(lane), 0, 0
+        workdir = self.begin(prepare, f"{lane}-{finished}")
+        while killed < count:
+            moment: dict[str, Any] = {"after_s": rng.uniform(0.0, straight.seconds)}
+            if rng.random() < 0.5:
+                moment = {"at_change": rng.randint(1, straight.changes)}
+            elif self.terminate and rng.random() < 0.3:
+                moment["number"] = signal.SIGTERM
+            outcome = self.go_on(self.victims[lane], workdir, **moment)
+            killed += outcome.killed
+            if outcome.status == 0:
+                check(workdir)
+                finished += 1
+                assert finished < 4 * count, "it is hardly ever hit"
+                workdir = self.begin(prepare, f"{lane}-{finished}")
+        self.go_on(self.victims[lane], workdir)
+        check(workdir)
+
+    def begin(self, prepare: Callable[[Path], object], name: str) -> Path:
+        workdir = self.folder / name / "run"
+        workdir.mkdir(parents=True)
+        prepare(workdir)
+        return workdir
+
+    def go_on(self, victims: Victims, workdir: Path, **moment: Any) -> Outcome:
+        outcome = victims.run(workdir, self.arguments, constants=self.constants, **moment)
+        hit = outcome.stopped if moment.get("number") == signal.SIGTERM else outcome.killed
+        assert outcome.status == 0 or (moment and hit), outcome.output
+        assert "Traceback" not in outcome.output
+        deadline = time.monotonic() + 10
+        while worker_processes(outcome.process):
+            assert time.monotonic() < deadline, "its workers outlive it"
+            time.sleep(0.01)
+        if outcome.killed:
+            self.killed.append(outcome)
+        return outcome
+
+
+class Same:
+    """What every finished workdir must be equal to: the first one."""
+
+    def __init__(self, describe: Callable[[Path], object]):
+        self.describe, self.first = describe, None
+
+    def __call__(self, workdir: Path) -> None:
+        found = self.describe(workdir)
+        self.first = found if self.first is None else self.first
+        assert found == self.first
