@@ -91,8 +91,8 @@ def parse(argv: list[str]) -> None:
     file = config_file(argv)
     if file is None:
         raise UserError("say which experiment: --config=configs/motif.py:score (or --help)")
-    if not file.is_file():
-        raise UserError(f"there is no config file {str(file)!r} (--config)")
+    if not os.path.isfile(file):  # a `Path` would raise at a name that is too long
+        raise UserError(f"there is no config file {str(file)[:200]!r} (--config)")
     try:
         rest = FLAGS(argv)
     except (AttributeError, KeyError) as error:  # an override of a value that the config does not have
@@ -106,12 +106,13 @@ def parse(argv: list[str]) -> None:
 
 
 def config_file(argv: list[str]) -> Path | None:
-    """The file that --config names."""
+    """The file that --config names; of several, the last."""
+    found = None
     for argument, after in zip(argv[1:], [*argv[2:], ""], strict=False):
-        match = re.fullmatch(r"--?config(?:=(.*))?", argument)
+        match = re.fullmatch(r"--?config(?:=(.*))?", argument, re.DOTALL)
         if match:
-            return Path((match[1] or after).partition(":")[0])
-    return None
+            found = Path((after if match[1] is None else match[1]).partition(":")[0])
+    return found
 
 
 def unknown_key(argv: list[str], error: str) -> str:
@@ -215,7 +216,7 @@ def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, mat
         before = flatten(json.loads(recorded.read_text()))
     except FileNotFoundError:
         return
-    except ValueError as error:
+    except (OSError, ValueError, AttributeError, RecursionError) as error:  # AttributeError: it is no dictionary
         raise UserError(f"{str(recorded)!r} is damaged: {error} (--workdir)") from error
     now = flatten(json.loads(config.to_json()))
     for key in sorted(before.keys() | now.keys()):

@@ -6,15 +6,13 @@ Frame 0 is what the player saw first; frame t + 1 is what action t led to, and t
 from __future__ import annotations
 
 import json
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from motif_jax.captions import decode
-from motif_jax.files import write_whole
+from motif_jax.files import read_arrays, write_whole
 from motif_jax.structs import UserError
 
 ROWS, COLUMNS = 24, 80
@@ -82,10 +80,9 @@ def load_replay(path: Path, flag: str) -> Replay:
     if not path.is_file():
         raise UserError(f"there is no replay {str(path)!r} ({flag})")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            about = json.loads(file["about"].tobytes())
-            arrays = {name: file[name] for name in DTYPES}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+        arrays = read_arrays(path, ("about", *DTYPES))
+        about = json.loads(arrays.pop("about").tobytes())
+    except (OSError, ValueError) as error:
         raise UserError(f"{str(path)!r} is no replay, or is damaged ({error}): remove it, or see {flag}") from error
     if not isinstance(about, dict) or any(not isinstance(about.get(name), kind) for name, kind in ABOUT.items()):
         raise UserError(f"{str(path)!r} is no replay: it does not tell whose episode it is ({flag})")

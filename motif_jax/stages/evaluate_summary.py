@@ -89,16 +89,22 @@ def show(figure: Mapping[str, float] | None) -> str:
 def read_json(file: Path) -> dict[str, Any] | None:
     """What a file says; None where there is none."""
     try:
-        return json.loads(file.read_text())
+        found = json.loads(file.read_text())
+        if not isinstance(found, dict):
+            raise ValueError("it says nothing")
+        return found
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{str(file)!r} is damaged ({error}): remove it (--workdir)") from error
 
 
 def read_rows(file: Path) -> list[dict[str, Any]]:
     """The lines of a file, which is written whole or not at all."""
     try:
-        return [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
-    except ValueError as error:
+        rows = [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
+        if not all(isinstance(row, dict) and {"episode", *FIGURES.values()} <= row.keys() for row in rows):
+            raise ValueError("it has lines that are of no episode")
+        return rows
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{str(file)!r} is damaged ({error}): remove its directory (--workdir)") from error

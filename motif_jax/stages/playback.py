@@ -5,8 +5,6 @@ So evaluation ships no screens, keeps a few bytes per step (`Track`), and decide
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +17,7 @@ from motif_jax.envs.nethack import ACTION_NAMES
 from motif_jax.envs.observations import FRAME, Frames, frame_keys
 from motif_jax.envs.seeding import Stream, game_seed
 from motif_jax.envs.vector import Game, GameSettings
-from motif_jax.files import write_whole
+from motif_jax.files import read_arrays, write_whole
 from motif_jax.replays.replay import Replay
 from motif_jax.structs import EndStatus, EpisodeInfo, UserError
 
@@ -156,13 +154,12 @@ def read_tracks(file: Path) -> dict[int, Track]:
     if not file.is_file():
         return {}
     try:
-        with np.load(file, allow_pickle=False) as found:
-            arrays = {name: found[name] for name in ("episode", "steps", *Track._fields)}
-            ends = np.cumsum(arrays["steps"])
-            parts = {name: np.split(arrays[name], ends) for name in Track._fields}  # the last of each is empty
-            if any(len(chunks[-1]) or len(arrays[name]) != arrays["steps"].sum() for name, chunks in parts.items()):
-                raise ValueError("arrays of different lengths")
-    except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        arrays = read_arrays(file, ("episode", "steps", *Track._fields))
+        ends = np.cumsum(arrays["steps"])
+        parts = {name: np.split(arrays[name], ends) for name in Track._fields}  # the last of each is empty
+        if any(len(chunks[-1]) or len(arrays[name]) != arrays["steps"].sum() for name, chunks in parts.items()):
+            raise ValueError("arrays of different lengths")
+    except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{str(file)!r} is damaged ({error}): remove its directory (--workdir)") from error
     return {
         number: Track(*(parts[name][at] for name in Track._fields))
