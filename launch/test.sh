@@ -2,7 +2,7 @@
 # Checks and tests: formatting, lint, types, then pytest.
 #
 #   bash launch/test.sh              everything but vLLM (some minutes)
-#   bash launch/test.sh --quick      the quick tests only
+#   bash launch/test.sh --quick      the quick tests alone, without the checks
 #   bash launch/test.sh --with-vllm  the tests of the real vLLM alone, on the CPU, in an environment of their own (.venv-vllm)
 #   bash launch/test.sh -k pool      other arguments go to pytest
 #
@@ -36,11 +36,11 @@ if [ -z "$quick" ]; then
   install_peer torch "torch==2.13.0+cpu" # PyTorch's build for CPUs
   install_peer rlax "rlax==0.1.9"
   install_chromium
+  say "ruff"
+  ruff check .
+  ruff format --check .
+  say "mypy"
+  mypy
 fi
-say "ruff"
-ruff check .
-ruff format --check .
-say "mypy"
-mypy
 say "pytest, with $(python --version)"
 python -m pytest "${arguments[@]}"
