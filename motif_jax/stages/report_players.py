@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from motif_jax.annotation.lexicon import RULES
 from motif_jax.charts import COLOURS, Interval, bars, esc, exact, reach, track
 from motif_jax.pages import share_bar, table
 from motif_jax.stages.report_head import WORDS, label
 from motif_jax.stages.report_parts import Player
 
 ENDS = 6  # causes named; the rest is put together
+AIMS = {rule.name for rule in RULES if max(rule.combat, rule.gold, rule.stairs) >= 2}  # of some goal of the lexicon
 SELDOM = 0.05  # times per episode; what happens less often is left out
 NOTHING = Interval(0.0, 0.0, 0.0)
 
@@ -76,7 +78,7 @@ def _often(players: Iterable[Player]) -> list[str]:
 
 
 def behaviours(named: Sequence[tuple[str, Player]]) -> list[str]:
-    """What was done how often per episode; with several players, what tells them apart first."""
+    """What was done how often per episode; what goals ask for first, then what tells several players apart."""
     named = [(name, player) for name, player in named if player.did]
     if not named:
         return []
@@ -92,10 +94,10 @@ def behaviours(named: Sequence[tuple[str, Player]]) -> list[str]:
 
     often = [behaviour for behaviour in names if max(interval.mean for interval in done[behaviour]) >= SELDOM]
     if len(named) > 1:
-        often.sort(key=lambda behaviour: (-apart(behaviour), behaviour))
+        often.sort(key=lambda behaviour: (behaviour not in AIMS, -apart(behaviour), behaviour))
     else:
-        often.sort(key=lambda behaviour: (-done[behaviour][0].mean, behaviour))
-    first = "; what differs most comes first" if len(named) > 1 else ""
+        often.sort(key=lambda behaviour: (behaviour not in AIMS, -done[behaviour][0].mean, behaviour))
+    first = "; first what goals ask for" + (", then what differs most" if len(named) > 1 else "")
     return [
         "<h3>What they did</h3>",
         f'<p class="soft">Times per episode, by what the messages tell{first}. Each row has its own scale.</p>',
