@@ -8,26 +8,63 @@
 #
 # The report compares an agent with those of other goals that are finished. WORKDIR=elsewhere changes where it runs.
 # Given again, it goes on where it was stopped, and does nothing twice.
+case ${WORKDIR:-} in
+  "" | /*) ;;
+  *) WORKDIR=$PWD/$WORKDIR ;; # environment.sh changes directory
+esac
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
-goals=defaultgoal
+known=(defaultgoal gold combat stairs zeroknowledge)
+goals=
+staged=
 arguments=()
 for argument in "$@"; do
   case $argument in
-    --goal=?*) goals=${argument#--goal=} ;;
+    --goal=?*)
+      if [ "$goals" ]; then fail "--goal was given twice; several goals go into one: --goal=gold,combat"; fi
+      goals=${argument#--goal=}
+      ;;
     --goal | --goal=) fail "say which goal: --goal=gold, combat, stairs or defaultgoal" ;;
+    --workdir | --workdir=* | -workdir | -workdir=*)
+      fail "$argument is not for this script: WORKDIR=elsewhere bash launch/quickstart.sh chooses the place"
+      ;;
+    --config | --config=* | -config | -config=*)
+      fail "$argument is not for this script, which runs configs/quickstart.py: give it to python -m motif_jax.launch"
+      ;;
+    --config.annotate.goal | --config.annotate.goal=*) fail "$argument: say it with --goal here, as --goal=gold" ;;
+    --stage | --stage=* | -stage | -stage=* | --help* | -help* | -h)
+      staged=yes # then a report is not due
+      arguments+=("$argument")
+      ;;
     *) arguments+=("$argument") ;;
   esac
 done
+goals=${goals:-defaultgoal}
+case ",$goals," in
+  *[[:space:]]*) fail "a goal in your own words needs a real language model (see README.md), unlike --goal='$goals'" ;;
+  *,,*) fail "--goal=$goals has an empty goal in it" ;;
+esac
+IFS=, read -ra wanted <<<"$goals"
+for goal in "${wanted[@]}"; do
+  case " ${known[*]} " in
+    *" $goal "*) ;;
+    *) fail "unknown goal '$goal' (--goal): choose from ${known[*]}" ;;
+  esac
+done
+case ${WORKDIR:-} in
+  *,*) fail "the directory '$WORKDIR' has a comma in its name, which a list of runs cannot hold (WORKDIR)" ;;
+esac
 install dev
 
 home=${WORKDIR:-runs/quickstart}
 place() { if [ "$1" = defaultgoal ]; then echo "$home"; else echo "$home-$1"; fi; }
 
-for goal in ${goals//,/ }; do
+trap 'exit 130' INT # the program itself ends well when it is stopped, and the next goal would begin
+trap 'exit 143' TERM
+for goal in "${wanted[@]}"; do
   workdir=$(place "$goal")
   others=()
-  for other in defaultgoal gold combat stairs; do
+  for other in "${known[@]}"; do
     if [ "$other" != "$goal" ] && [ -f "$(place "$other")/policy/summary.json" ]; then
       others+=("$(place "$other")")
     fi
@@ -37,15 +74,23 @@ for goal in ${goals//,/ }; do
   say "motif_jax: configs/quickstart.py in $workdir"
   python -m motif_jax.launch --config=configs/quickstart.py --workdir="$workdir" --config.annotate.goal="$goal" \
     ${compare[@]+"${compare[@]}"} ${arguments[@]+"${arguments[@]}"}
+  if [ -z "$staged" ] && [ ! -f "$workdir/report/index.html" ]; then
+    printf 'motif_jax: stopped; give the same command again to go on\n' >&2
+    exit 1
+  fi
 done
+trap - INT TERM
+if [ "$staged" ]; then exit; fi
 
-config="--config=configs/quickstart.py --workdir=$workdir --config.annotate.goal=$goal"
-again="${WORKDIR:+WORKDIR=$WORKDIR }bash launch/quickstart.sh"
+config="--config=configs/quickstart.py --workdir=$(printf %q "$workdir") --config.annotate.goal=$goal"
+again="bash launch/quickstart.sh"
+if [ "${WORKDIR:-}" ]; then again="WORKDIR=$(printf %q "$WORKDIR") $again"; fi
 elsewhere=gold
 if [ "$goal" = gold ]; then elsewhere=combat; fi
+report=$(cd "$workdir" && pwd)/report/index.html
 cat <<EOF
 
-The report: file://$(cd "$workdir" && pwd)/report/index.html
+The report: file://${report// /%20}
 Watch it play:
   python -m motif_jax.launch $config --stage=visualize
 Three things to try:
@@ -54,4 +99,4 @@ Three things to try:
   python -m motif_jax.launch --config=configs/quickstart.py --workdir=runs/model --config.annotate.backend=server \\
       --config.annotate.server.url=http://127.0.0.1:8000/v1 --config.annotate.model=NAME    # ask a real language model
 EOF
-[ "${VENV:-}" ] && echo "(first: source $VENV/bin/activate)" || true
+if [ "${VENV:-}" ]; then echo "(first: source $VENV/bin/activate)"; fi

@@ -1,17 +1,30 @@
 """motif_jax: intrinsic motivation from AI feedback on NetHack, in JAX.
 
+    from motif_jax import export_reward, load_policy, load_reward
+
+    reward = load_reward("runs/quickstart")
+    reward(["You kill the newt!"]).normalised     # what the agent is paid for a message
+    export_reward(reward, "experiment")           # for the published system
+    policy = load_policy("runs/quickstart")       # policy.begin(), then policy(observation).action
+
 Importing this package loads nothing heavy; in particular it never loads jax, so that actor workers can import it.
 """
 
 from typing import Any
 
 __version__ = "0.1.0"
+__all__ = ["__version__", "export_reward", "load_policy", "load_reward"]
 
 
 def __getattr__(name: str) -> Any:
     """`from motif_jax import load_reward` loads what it needs, and only then."""
-    if name in ("load_reward", "export_reward", "load_policy"):
+    if name in __all__:
         from motif_jax import api
 
         return getattr(api, name)
     raise AttributeError(f"module 'motif_jax' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """With what is loaded when it is asked for."""
+    return sorted({*globals(), *__all__})

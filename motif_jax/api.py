@@ -21,6 +21,7 @@ import numpy as np
 
 from motif_jax.captions import WIDTH, decode, encode
 from motif_jax.checkpoint import leaves_by_path, name_of, reading
+from motif_jax.envs.observations import observation_specs
 from motif_jax.rewards.statistics import RewardStatistics
 from motif_jax.structs import UserError
 
@@ -107,14 +108,14 @@ class Reward:
         return [Liked(decode(self.captions[at]), float(values[at]), int(self.counts[at])) for at in order]
 
 
-def load_reward(path: str | Path, which: str = "last") -> Reward:
+def load_reward(path: str | Path, which: str | int = "last") -> Reward:
     """A reward that `--stage=train_reward` has made; nothing else is needed. Characters outside Latin-1 read as "?".
 
     Args:
       path: a workdir, its `reward` directory, or a directory of checkpoints.
       which: "last", "best" (least validation loss) or the number of an epoch.
     """
-    return load_checkpoint(find_checkpoints(Path(path)), which)
+    return load_checkpoint(find_checkpoints(Path(path)), str(which))
 
 
 class Act(NamedTuple):
@@ -134,6 +135,7 @@ class Policy:
 
         self.facts, self.reward = dict(facts), reward
         self.reads: tuple[str, ...] = model.reads  # names of the observations
+        self._specs = observation_specs(self.reads)
         self._params, self._core_size = model.params, model.core_size
         self._prepared = jax.jit(model.prepare)(model.params)
         self._step = jax.jit(model.step)
@@ -155,6 +157,9 @@ class Policy:
         if missing:
             raise TypeError(f"this policy reads {', '.join(self.reads)}; {missing[0]!r} is not there")
         seen = {name: np.asarray(observation[name])[None] for name in self.reads}
+        for name, spec in self._specs.items():
+            if seen[name].shape[1:] != spec.shape:
+                raise TypeError(f"{name!r} of one game is of shape {spec.shape}, and not {seen[name].shape[1:]}")
         first = np.array([self._first])
         logits, values, self._core = self._step(self._params, seen, first, self._core, self._prepared)
         odds = np.exp(np.asarray(logits[0], np.float64) - float(logits[0].max()))
@@ -164,8 +169,11 @@ class Policy:
         return Act(action, odds, float(values[0]))
 
 
-def load_policy(path: str | Path, which: str = "last", seed: int = 0) -> Policy:
+def load_policy(path: str | Path, which: str | int = "last", seed: int = 0) -> Policy:
     """A policy that `--stage=train_policy` has made; nothing else is needed.
+
+    It plays one game: `policy.begin()` starts an episode, of which it then remembers what it has seen;
+    `policy(observation)` gives an `Act`: the action to take, the probabilities of all actions, and the value expected.
 
     Args:
       path: a workdir, its `policy` directory, or a directory of checkpoints.
@@ -174,7 +182,7 @@ def load_policy(path: str | Path, which: str = "last", seed: int = 0) -> Policy:
     """
     from motif_jax.stages.policy_setup import read_policy
 
-    return Policy(*read_policy(path, which), seed)
+    return Policy(*read_policy(path, str(which)), seed)
 
 
 def export_reward(reward: Reward, directory: str | Path) -> Path:

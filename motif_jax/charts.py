@@ -23,11 +23,21 @@ Point = tuple[float, float]
 
 
 class Interval(NamedTuple):
-    """A mean, and where it lies with 95 %."""
+    """A mean, and where it lies with 95 %; None where that is not known, as of a single episode."""
 
     mean: float
-    low: float
-    high: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """From where to where; the mean alone where that is not known."""
+        return (self.mean, self.mean) if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
+    def words(self) -> str:
+        """From where to where, in brackets; "" where that is not known."""
+        return "" if self.low is None or self.high is None else f"[{exact(self.low)}, {exact(self.high)}]"
 
 
 class Level(NamedTuple):
@@ -105,7 +115,9 @@ def curves(
     drawn = {name: thin([(x, y) for x, y in points if math.isfinite(y)]) for name, points in lines.items()}
     soft = {name: smooth(points) for name, points in drawn.items()}
     xs = [x for points in drawn.values() for x, _ in points] or [0.0, 1.0]
-    ys = [y for points in drawn.values() for _, y in points] + [y for level in levels for y in level.value]
+    ys = [y for points in drawn.values() for _, y in points] + [
+        y for level in levels for y in (level.value.mean, *level.value.band)
+    ]
     ys += [bound for bound in (low, high) if bound is not None]
     marks = ticks(min(ys or [0.0]), max(ys or [1.0]))
     bottom, top, left, right = marks[0], marks[-1], min(xs), max(xs)
@@ -127,9 +139,10 @@ def curves(
         for mark in marks
     ]
     for level in levels:
+        below, above = level.value.band
         shapes.append(
-            f'<rect x="0" width="1000" y="{1000 - 1000 * up(level.value.high):.1f}" fill="var(--tie)" opacity=".28" '
-            f'height="{1000 * (up(level.value.high) - up(level.value.low)):.1f}"/>'
+            f'<rect x="0" width="1000" y="{1000 - 1000 * up(above):.1f}" fill="var(--tie)" opacity=".28" '
+            f'height="{1000 * (up(above) - up(below)):.1f}"/>'
             f'<line x1="0" x2="1000" y1="{1000 - 1000 * up(level.value.mean):.1f}" stroke="var(--tie)" '
             f'y2="{1000 - 1000 * up(level.value.mean):.1f}" stroke-width="1.5" stroke-dasharray="5 4"/>'
         )
@@ -246,12 +259,12 @@ def track(interval: Interval, low: float, high: float, colour: str) -> str:
 
     zero, end = sorted((min(max(0.0, low), high), interval.mean))
     mean = f'<b style="left:{100 * (interval.mean - low) / span:.2f}%;background:var(--{colour})"></b>'
-    return f'<span class="track">{part(zero, end)}{part(interval.low, interval.high)}{mean}</span>'
+    return f'<span class="track">{part(zero, end)}{part(*interval.band)}{mean}</span>'
 
 
 def reach(intervals: Iterable[Interval | None]) -> tuple[float, float]:
     """What a common scale must cover, zero included."""
-    ends = [0.0, *(end for interval in intervals if interval for end in interval)]
+    ends = [0.0, *(end for interval in intervals if interval for end in (interval.mean, *interval.band))]
     return min(ends), max(ends)
 
 
@@ -268,8 +281,7 @@ def bars(rows: Iterable[tuple[str, str, Sequence[Interval | None]]], names: Sequ
                 continue
             lines.append(
                 f'<div class="line" title="{esc(name)}">{track(interval, low, high, colours[name])}<span>'
-                f'{exact(interval.mean)} <span class="soft">[{exact(interval.low)}, {exact(interval.high)}]</span>'
-                "</span></div>"
+                f'{exact(interval.mean)} <span class="soft">{interval.words}</span></span></div>'
             )
         small = f"<small>{esc(note)}</small>" if note else ""
         body.append(f'<div class="row"><div class="what">{esc(what)}{small}</div><div>{"".join(lines)}</div></div>')

@@ -160,7 +160,12 @@ class Checkpoints:
             if found is not None:
                 return found
         has = ", ".join(map(str, steps)) or "none"
-        raise UserError(f"{str(self.directory)!r} has no checkpoint {which!r} that can be read; it has {has}")
+        where = str(self.directory)
+        if not order:
+            raise UserError(f"{where!r} has no checkpoint {which}; it has {has}")
+        if which in ("last", "best"):
+            raise UserError(f"no checkpoint in {where!r} can be read, see the warnings; it has {has}")
+        raise UserError(f"checkpoint {which} in {where!r} cannot be read, see the warnings; it has {has}")
 
     def close(self) -> None:
         """Waits for what is being written."""

@@ -10,6 +10,7 @@ import motif_jax.envs
 from motif_jax.envs.gym_game import GymGame
 from motif_jax.stages.policy_acting import PolicyPlayer
 from motif_jax.stages.policy_setup import read_policy
+from motif_jax.structs import UserError
 
 
 def test_a_policy_plays_a_game_step_by_step():
@@ -37,16 +38,40 @@ def test_a_policy_plays_a_game_step_by_step():
                 break
         won += info["success"]
     assert won > 15
-    assert policy(observation, greedy=True).action == policy(observation, greedy=True).probabilities.argmax()
+    act = policy(observation, greedy=True)
+    assert act.action == act.probabilities.argmax()
     with pytest.raises(TypeError, match="this policy reads"):
         policy({"message": observation["message"]})
+    name = policy.reads[0]
+    with pytest.raises(TypeError, match=f"{name!r} of one game is of shape"):
+        policy({**observation, name: observation[name][None]})
     env.close()
 
 
 def test_it_plays_the_games_that_gymnasium_makes():
     env = gymnasium.make("motif_jax/NetHackScore-v1")
-    policy = motif_jax.load_policy(policies().weak, "64")
+    policy, other = (motif_jax.load_policy(policies().weak, which, seed=3) for which in (64, "64"))
     observation, _ = env.reset(seed=7)
     for _ in range(20):
-        observation, *_ = env.step(policy(observation).action)
+        act, same = policy(observation), other(observation)
+        assert act.action == same.action  # of one seed
+        assert env.action_space.contains(act.action)
+        assert act.probabilities.shape == (env.action_space.n,)
+        assert act.probabilities.sum() == pytest.approx(1)
+        observation, _, terminated, truncated, _ = env.step(act.action)
+        assert not terminated
+        assert not truncated
     env.close()
+
+
+def test_a_checkpoint_that_is_not_there_is_not_said_to_be_unreadable():
+    with pytest.raises(UserError, match="has no checkpoint 65; it has 64, 128"):
+        motif_jax.load_policy(policies().weak, 65)
+
+
+def test_the_package_names_what_it_loads_when_asked():
+    names = {"__version__", "export_reward", "load_policy", "load_reward"}
+    assert names == set(motif_jax.__all__)
+    assert names <= set(dir(motif_jax))
+    assert all(name in motif_jax.__doc__ for name in names - {"__version__"})
+    assert all(getattr(motif_jax, name) for name in names)

@@ -10,6 +10,7 @@ import numpy as np
 
 from motif_jax.captions import decode
 from motif_jax.replays.replay import Replay, TopMessage, top_messages
+from motif_jax.screens import printable
 
 ENDS = {"death": "died", "aborted": "stopped by the time limit", "task_successful": "reached the goal"}
 BARS = "▁▂▃▄▅▆▇█"
@@ -111,4 +112,4 @@ def summary(story: Story, messages: int) -> str:
     if story.top and messages:
         lines += ["", f"{'times':>7}  {'reward':>7}  message"]
         lines += [f"{top.times:7,}  {number(top.z):>7}  {top.text.strip() or '(none)'}" for top in story.top[:messages]]
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))  # nothing in it may move the cursor

@@ -13,6 +13,8 @@ policy_play.py.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +32,7 @@ from motif_jax.stages.policy_choice import LAST, list_steps, parse_one
 from motif_jax.structs import UserError
 
 FLAG, BESIDE_FLAG = "--config.evaluate.policy", "--config.evaluate.beside"
+WRITTEN = "_CHECKPOINT_METADATA"  # of a checkpoint: orbax writes into it when it was written
 MATERIAL = ("seed", "env")  # so that whatever stands side by side is of the same games
 
 
@@ -87,10 +90,25 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
 
 
 def is_evaluated(config: ConfigDict, workdir: Path, contender: Contender) -> bool:
-    """Whether there is a summary of this player over as many episodes."""
+    """Whether there is a summary of this player, as it is now, over as many episodes."""
     summary = read_json(workdir / "evaluate" / contender.name / "summary.json")
     wanted = {"path": contender.path, "episodes": config.evaluate.episodes, "chosen": config.evaluate.replays}
+    wanted |= {"stamp": stamp(config, workdir, contender)}
     return summary is not None and {name: summary.get(name) for name in wanted} == wanted
+
+
+def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
+    """Tells cheaply whether player and learnt reward may be others than before; `evaluate` then looks at them."""
+    section, own = config.policy, workdir / "policy" / "checkpoints"
+    names = ("reward_dir", "reward_checkpoint", "threshold_quantile", "count_exponent", "reference_alignment")
+    found = hashlib.sha256(json.dumps([section[name] for name in names]).encode())
+    steps = [int(folder.name) for folder in own.glob("*") if folder.name.isdecimal()]
+    last = own / str(max(steps, default=0))
+    played = (own if contender.path == "." else Path(contender.path)) / str(contender.step)
+    reward = Path(section.reward_dir or workdir) / "reward" / "statistics.json"
+    for file in (played / WRITTEN, last / WRITTEN, reward):
+        found.update(file.read_bytes() if file.is_file() else b"-")
+    return found.hexdigest()
 
 
 def find_contenders(config: ConfigDict, workdir: Path) -> list[tuple[Contender, str]]:
@@ -102,6 +120,10 @@ def find_contenders(config: ConfigDict, workdir: Path) -> list[tuple[Contender, 
         contender = find_contender(workdir, policy, section.greedy, flag)
         found.pop(contender, None)
         found[contender] = flag
+    by_name: dict[str, Contender] = {}
+    for contender, flag in found.items():
+        if by_name.setdefault(contender.name, contender) != contender:
+            raise UserError(f"two policies would be called {contender.name!r}: evaluate them one by one ({flag})")
     return list(found.items())
 
 
@@ -115,10 +137,9 @@ def find_contender(workdir: Path, policy: str, greedy: bool, flag: str) -> Conte
     if step not in steps:
         has = ", ".join(map(str, steps))
         raise UserError(f"{choice.path!r} has no checkpoint {choice.which!r} ({flag}); it has {has}")
-    home = directory
-    while home.name in ("checkpoints", "policy"):
-        home = home.parent
-    own = home == workdir.resolve()
+    own = directory == (workdir / "policy" / "checkpoints").resolve()
+    home = directory.parent if directory.name == "checkpoints" else directory
+    home = home.parent if home.name == "policy" else home
     name = f"{'policy' if own else home.name}-{step}{'-greedy' if greedy else ''}"
     return Contender(name, "." if own else str(directory), step, greedy)
 
@@ -181,6 +202,7 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
     # ---- what came of it
     replays = keep_replays(config, folder, rows, tracks, about)
     write_json(folder / "summary.json", about | {
+        "stamp": stamp(config, workdir, contender),
         "episodes": wanted,
         "episodes_given_up": given_up,
         "task": config.env.task,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -62,11 +63,17 @@ def file_of(folder: Path, episode: int) -> Path:
 def record(config: ConfigDict, file: Path, row: Row, track: Track, about: Row, words: list[str]) -> bool:
     """Writes a replay; whether there is one."""
     facts = {"player": about["name"], "chosen": words}
-    facts |= {name: about[name] for name in ("parameters", "goal", "threshold", "count_exponent")}
+    facts |= {name: about[name] for name in ("parameters", "reward", "goal", "threshold", "count_exponent")}
+    facts |= {"games": games_of(config)}
     replay = make_replay(GameSettings(**config.env), config.seed, row, track, facts)
     if replay is not None:
         save_replay(file, replay)
     return replay is not None
+
+
+def games_of(config: ConfigDict) -> dict[str, Any]:
+    """What decides which games they are."""
+    return json.loads(config.to_json(), object_hook=dict)["env"] | {"seed": config.seed}
 
 
 def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: str) -> Path:
@@ -83,7 +90,9 @@ def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: s
 
     contender = find_contender(workdir, policy, config.evaluate.greedy, f"{flag}.policy")
     folder = workdir / "evaluate" / contender.name
-    summary = read_json(folder / "summary.json")
+    recorded = read_json(folder / "config.json") or {}
+    alike = {**recorded.get("env", {}), "seed": recorded.get("seed")} == games_of(config)
+    summary = read_json(folder / "summary.json") if alike else None  # those of other games do not count
     if not episode.isdecimal():
         kept = (summary or {}).get("replays", {})
         if episode in kept:
@@ -92,7 +101,7 @@ def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: s
         ways = f"--stage=evaluate keeps {config.evaluate.replays or 'none'!r} ({FLAG}); or give a number"
         raise UserError(f"{which} ({flag}.episode): {ways}")
     number = int(episode)
-    if file_of(folder, number).is_file():
+    if summary and file_of(folder, number).is_file():
         return file_of(folder, number)
     tracks = read_tracks(folder / "tracks.npz") if summary else {}
     own = workdir / "visualize" / contender.name
@@ -106,7 +115,8 @@ def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: s
         about = contender._asdict() | playing.about
         if file_of(own, number).is_file():
             before = load_replay(file_of(own, number), "--workdir").about
-            if before["parameters"] == about["parameters"]:
+            now = {"games": games_of(config), "parameters": about["parameters"], "reward": about["reward"]}
+            if {name: before.get(name) for name in now} == now:
                 return file_of(own, number)
         rows: dict[int, dict[str, Any]] = {}
         found: dict[int, Track] = {}

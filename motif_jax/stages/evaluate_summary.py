@@ -23,7 +23,7 @@ RESAMPLES = 2000
 BESIDE = 4  # others in the table
 HAPPENINGS = 8  # in the table
 
-Interval = dict[str, float]
+Interval = dict[str, float | None]
 
 
 def summarise(rows: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
@@ -40,10 +40,15 @@ def summarise(rows: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
 
 
 def intervals(columns: Mapping[str, Sequence[float]], seed: int) -> dict[str, Interval]:
-    """Mean of each column, and 95 % bootstrap interval of it; the same episodes are drawn for all columns."""
+    """Mean of each column, and 95 % bootstrap interval of it, if there are two episodes at least.
+
+    The same episodes are drawn for all columns.
+    """
     if not columns:
         return {}
     values = np.array(list(columns.values()), float).T  # [N, columns]
+    if len(values) < 2:
+        return {name: {"mean": float(values[0, at]), "low": None, "high": None} for at, name in enumerate(columns)}
     rng = np.random.default_rng(seed)
     count = len(values)
     means = np.stack([values[rng.integers(count, size=count)].mean(0) for _ in range(RESAMPLES)])
@@ -78,12 +83,13 @@ def print_table(directory: Path, name: str) -> None:
         print(f"and {len(others) - BESIDE} more in {directory}")
 
 
-def show(figure: Mapping[str, float] | None) -> str:
-    """A mean with its interval."""
+def show(figure: Mapping[str, float | None] | None) -> str:
+    """A mean with its interval, if it has one."""
     if figure is None:
         return "-"
-    numbers = [figure[name] for name in ("mean", "low", "high")]
-    return "{} [{}, {}]".format(*(f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.2f}" for number in numbers))
+    numbers = [number for name in ("mean", "low", "high") if (number := figure[name]) is not None]
+    mean, *ends = (f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.2f}" for number in numbers)
+    return f"{mean} [{', '.join(ends)}]" if ends else mean
 
 
 def read_json(file: Path) -> dict[str, Any] | None:

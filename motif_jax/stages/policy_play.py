@@ -59,7 +59,17 @@ def make_playing(config: ConfigDict, workdir: Path, contender: Contender, flag: 
     found = hashlib.sha256()
     for leaf in jax.tree.leaves(model.params):
         found.update(np.asarray(leaf).tobytes())
+    tell_of_other_games(contender.name, facts["config"].get("env", {}), config)
     return Playing(contender.name, "", model, contender.greedy, pay, {"parameters": found.hexdigest()} | about_pay(pay))
+
+
+def tell_of_other_games(name: str, trained: dict[str, Any], config: ConfigDict) -> None:
+    """A line where a policy plays other games than it was trained on: this may be meant."""
+    now = config.env.to_dict()
+    keys = [key for key in sorted(now) if trained.get(key, now[key]) != now[key]]
+    other = [f"{key} = {trained[key]!r}, not {now[key]!r}" for key in keys]
+    if other:
+        print(f"evaluate: {name} was trained with {'; '.join(other)} (--config.env)")
 
 
 def pay_of_policy(facts: dict[str, Any], reward: Reward | None) -> Pay | None:

@@ -8,6 +8,7 @@ only as long as nothing of all that has changed; and the same artefacts make the
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterable
@@ -48,14 +49,14 @@ def artefacts(workdir: Path) -> list[Path]:
     return []
 
 
-def shared(config: ConfigDict) -> bool:
-    """No: one job at a time."""
-    return False
+def shared(config: ConfigDict) -> None:
+    """It looks, also at a workdir in training, and writes whole files of its own: no lock."""
 
 
 def other_runs(config: ConfigDict) -> list[Path]:
-    """Workdirs that this one is compared with."""
-    return [Path(name.strip()) for name in config.report.runs.split(",") if name.strip()]
+    """Workdirs that this one is compared with, each once."""
+    paths = [Path(name.strip()) for name in config.report.runs.split(",") if name.strip()]
+    return list({path.resolve(): path for path in reversed(paths)}.values())[::-1]
 
 
 def check(config: ConfigDict) -> None:
@@ -80,8 +81,10 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
 def about(config: ConfigDict, workdir: Path) -> dict[str, str]:
     """Changes whenever the page would."""
     paths = [workdir, *other_runs(config)]
-    files = [file for path in paths for pattern in MADE_OF for file in sorted(path.glob(pattern))]
-    stamps = [(str(file), (status := file.stat()).st_size, status.st_mtime_ns) for file in files]
+    stamps = []
+    for file in (file for path in paths for pattern in MADE_OF for file in sorted(path.glob(pattern))):
+        with contextlib.suppress(FileNotFoundError):  # another job may have taken it away since
+            stamps.append((str(file), (status := file.stat()).st_size, status.st_mtime_ns))
     facts = repr((config.report.to_dict(), stamps)).encode()
     return {"made_of": hashlib.sha256(facts).hexdigest(), "motif_jax": motif_jax.__version__}
 
@@ -111,7 +114,7 @@ def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path
         "Runs side by side": of_runs(runs, home) if len(runs) > 1 else [],
         "Evaluation": of_players(found.players) if found.players else [],
         "Training the agent": of_policy(found, found.training) if found.training else [],
-        "The reward": of_reward(found.learnt) if found.learnt else [],
+        "The reward": of_reward(found.learnt, found.training) if found.learnt else [],
         "Preferences": of_annotations(found.annotations, found.labelled) if found.annotations else [],
         "The dataset": of_pairs(found.pairs) if found.pairs else [],
         "What it ran on": ran_on(found),

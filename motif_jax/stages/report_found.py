@@ -52,7 +52,8 @@ EPOCH: Kinds = {
     "score_accuracy": number, "train_loss": number, "train_accuracy": number,
 }  # fmt: skip
 VALUED: Kinds = {"reward": number, "caption": str, "times": int}
-PAY: Kinds = {"algorithm": str, "network": str, "extrinsic_coefficient": number, "intrinsic_coefficient": number}
+PAY: Kinds = {"algorithm": str, "network": str, "extrinsic_coefficient": number, "intrinsic_coefficient": number,
+             "threshold_quantile": number, "reward_dir": str}  # fmt: skip
 DONE: Kinds = {"env_steps": int, "seconds": number, "episodes": int}
 
 
@@ -113,11 +114,13 @@ def find_learnt(path: Path, home: Path) -> Learnt | None:
     if (facts := read_object(file)) is None:
         return None
     with sound(file):
+        quantiles = (facts.get("statistics") or {}).get("quantiles") or {}
         learnt = Learnt(
             {str(name): float(share) for name, share in facts["annotators"].items()},
             int(facts["epoch"]),
             int(facts.get("parameters") or 0),
             [{"loss": math.nan} | typed(row, EPOCH) for row in facts["history"]],
+            {number(level): number(value) for level, value in sorted(quantiles.items())},
             find_captions(path / "reward" / "captions.json"),
             machine_of(facts),
             link(path / "reward" / "reward.html", home),
@@ -165,7 +168,8 @@ def find_players(path: Path) -> list[Player]:
     """All who were evaluated."""
     found = []
     for file in sorted((path / "evaluate").glob("*/summary.json")):
-        facts = read_object(file) or {}
+        if (facts := read_object(file)) is None:
+            continue  # it is evaluated anew at this moment
         with sound(file):
             figures = {name: interval_of(facts["figures"].get(name)) for name in FIGURES}
             chosen = list((facts.get("replays") or {}).values())
@@ -182,8 +186,11 @@ def find_players(path: Path) -> list[Player]:
 
 
 def interval_of(value: Facts | None) -> Interval | None:
-    """A mean with its interval."""
-    return None if value is None else Interval(*(number(value[name]) for name in Interval._fields))
+    """A mean with its interval; without one where that is not known."""
+    if value is None:
+        return None
+    low, high = (None if value.get(end) is None else number(value[end]) for end in ("low", "high"))
+    return Interval(number(value["mean"]), low, high)
 
 
 def machine_of(facts: Facts) -> Facts:
@@ -249,8 +256,12 @@ def read_rows(file: Path) -> list[dict[str, float]]:
 
 
 def date_of(file: Path) -> str:
-    """When it was written; the same wherever it is read."""
-    return f"{datetime.fromtimestamp(int(file.stat().st_mtime), UTC):%d %B %Y, %H:%M} UTC".lstrip("0")
+    """When it was written; the same wherever it is read. "" if another job has just taken it away."""
+    try:
+        written = int(file.stat().st_mtime)
+    except FileNotFoundError:
+        return ""
+    return f"{datetime.fromtimestamp(written, UTC):%d %B %Y, %H:%M} UTC".lstrip("0")
 
 
 def link(page: Path, home: Path) -> str:

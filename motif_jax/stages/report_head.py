@@ -105,7 +105,8 @@ def _asked(found: Found) -> list[str]:
     last = found.learnt.history[-1] if found.learnt and found.learnt.history else {}
     if "accuracy" in last:
         found_words.append(
-            f"The reward learnt from it agrees with <b>{last['accuracy']:.1%}</b> of the preferences that it never saw."
+            f"The reward learnt from it agrees with <b>{last['accuracy']:.1%}</b> of the preferences "
+            "of the pairs that were set aside."
         )
     return found_words
 
@@ -127,7 +128,7 @@ def _trained(found: Found) -> list[str]:
             else ", paid by both rewards,"
         )
     where = machine_line(found)
-    still = "" if training.summary else " so far"
+    still = "" if training.is_over else " so far"
     return [
         f"The agent{by} was trained for <b>{steps(training.steps)}</b> steps in <b>{duration(seconds)}</b>{still}: "
         f"{training.steps / seconds:,.0f} steps/s{f' on {where}' if where else ''}."
@@ -146,9 +147,9 @@ def _played(found: Found) -> list[str]:
     sentences = []
     if mine:
         beside = f", random play {spell(theirs)}" if theirs else ""
-        sentences.append(
-            f"In {own.episodes:,} games it {does} <b>{spell(mine)}</b>{beside} (means with 95 % intervals)."
-        )
+        known = " (means with 95 % intervals)" if any(one and one.words for one in (mine, theirs)) else ""
+        games = "one game" if own.episodes == 1 else f"{own.episodes:,} games"
+        sentences.append(f"In {games} it {does} <b>{spell(mine)}</b>{beside}{known}.")
     if not chance:
         sentences.append('<span class="soft">--config.evaluate.policy=random plays the same games by chance.</span>')
     return sentences
@@ -193,7 +194,7 @@ def ran_on(found: Found) -> list[str]:
 
 def spell(interval: Interval) -> str:
     """A mean with its interval, in a sentence."""
-    return f"{exact(interval.mean)} [{exact(interval.low)}, {exact(interval.high)}]"
+    return f"{exact(interval.mean)} {interval.words}".rstrip()
 
 
 def steps(count: int) -> str:

@@ -39,6 +39,7 @@ class Learnt(NamedTuple):
     epoch: int
     parameters: int  # 0: not told
     history: list[Facts]  # a row per epoch; what was not known is not in it
+    quantiles: dict[float, float]  # of the normalised reward over captions, by level; empty where not told
     captions: Facts | None  # what it likes, where messages alone decide
     machine: Facts
     page: str
@@ -49,22 +50,32 @@ class Training(NamedTuple):
     """The policy's."""
 
     rows: list[dict[str, float]]  # of metrics.jsonl, at least one; what is not known is not in it
-    summary: Facts  # empty while it is not finished
-    pay: Facts  # algorithm, network, coefficients
+    summary: Facts  # of when it was finished or stopped last; empty if it never was
+    pay: Facts  # algorithm, network, coefficients, threshold
     task: str
     config: Facts  # the whole of it
     machine: Facts
     made: str
 
     @property
+    def is_over(self) -> bool:
+        """Whether nothing was done after the summary, which is also written where training is stopped."""
+        return bool(self.summary) and self.summary["env_steps"] >= self.rows[-1]["env_steps"]
+
+    @property
     def steps(self) -> int:
         """So far."""
-        return int(self.summary.get("env_steps") or self.rows[-1]["env_steps"])
+        return int(self.summary["env_steps"] if self.is_over else self.rows[-1]["env_steps"])
 
     @property
     def seconds(self) -> float:
         """So far."""
-        return float(self.summary.get("seconds") or self.rows[-1]["seconds"])
+        return float(self.summary["seconds"] if self.is_over else self.rows[-1]["seconds"])
+
+    @property
+    def episodes(self) -> int:
+        """So far."""
+        return int(self.summary["episodes"] if self.is_over else self.rows[-1].get("episode/all", 0))
 
 
 class Player(NamedTuple):

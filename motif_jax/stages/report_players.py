@@ -47,8 +47,8 @@ def figures_table(named: Sequence[tuple[str, Player]]) -> str:
                 continue
             colour = COLOURS[number % len(COLOURS)]
             cells.append(
-                f'<b>{exact(interval.mean)}</b> <span class="soft">[{exact(interval.low)}, {exact(interval.high)}]'
-                f"</span>{track(interval, low, high, colour) if alike else ''}"
+                f'<b>{exact(interval.mean)}</b> <span class="soft">{interval.words}</span>'
+                f"{track(interval, low, high, colour) if alike else ''}"
             )
         what = esc(words) if alike else f"{esc(words)} <small class=soft>of different rewards</small>"
         rows.append([f"{what}<br><small class=soft>{esc(note)}</small>" if note and alike else what, *cells])
@@ -89,7 +89,7 @@ def behaviours(named: Sequence[tuple[str, Player]]) -> list[str]:
     done = {behaviour: [player.did.get(behaviour, NOTHING) for _, player in named] for behaviour in names}
 
     def apart(behaviour: str) -> float:
-        lows, highs = zip(*((done[behaviour][at].low, done[behaviour][at].high) for at in told_apart), strict=True)
+        lows, highs = zip(*(done[behaviour][at].band for at in told_apart), strict=True)
         return (max(lows) - min(highs)) / max(*highs, 1e-9)
 
     often = [behaviour for behaviour in names if max(interval.mean for interval in done[behaviour]) >= SELDOM]

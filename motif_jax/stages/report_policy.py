@@ -37,12 +37,11 @@ PALETTE = ("first", "second", "good", "plum")
 def of_policy(found: Found, training: Training) -> list[str]:
     """Figures, curves, time."""
     rows, steps, seconds = training.rows, training.steps, training.seconds
-    episodes = training.summary.get("episodes") or int(rows[-1].get("episode/all", 0))
     figures = [
         (amount(steps), "steps"),
         (duration(seconds), "of training"),
         (f"{steps / max(seconds, 1e-9):,.0f}", "steps/s, all in all"),
-        (f"{episodes:,}", "episodes"),
+        (f"{training.episodes:,}", "episodes"),
     ]
     paid = mean_of(rows, "reward/paid_share")
     if paid:
@@ -78,7 +77,7 @@ def mean_of(rows: list[dict[str, float]], name: str) -> float | None:
 def _paid(training: Training) -> str:
     """The agent's reward, in a line."""
     section = training.pay
-    if len(section) < 4:
+    if not {"algorithm", "network", "extrinsic_coefficient", "intrinsic_coefficient"} <= section.keys():
         return ""
     words = [f"algorithm {section['algorithm']}", f"network {section['network']}"]
     words.append(f"paid {section['extrinsic_coefficient']:g} × the game's reward")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from motif_jax.charts import curves, esc
 from motif_jax.pages import quoted, table, tiles
-from motif_jax.stages.report_parts import Learnt
-from motif_jax.stages.reward_page import percent, spread
+from motif_jax.stages.report_parts import Learnt, Training
+from motif_jax.stages.reward_page import USUAL, percent, spread
 
 SHOWN = 12  # captions at either end
 
 
-def of_reward(learnt: Learnt) -> list[str]:
+def of_reward(learnt: Learnt, training: Training | None) -> list[str]:
     """How well it has learnt, what it likes, and how that is spread."""
     words = [f"from {esc(', '.join(learnt.annotators))}"] if learnt.annotators else ["taken over from elsewhere"]
     words.append(f"epoch {learnt.epoch}")
@@ -24,7 +26,7 @@ def of_reward(learnt: Learnt) -> list[str]:
     if learnt.history:
         body += _learning(learnt.history)
     if learnt.captions:
-        body += _captions(learnt.captions)
+        body += _captions(learnt, learnt.captions, training.pay if training else {})
     return body
 
 
@@ -53,13 +55,26 @@ def _learning(history: list[dict[str, Any]]) -> list[str]:
     return [tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
 
 
-def _captions(told: dict[str, Any]) -> list[str]:
+def threshold(learnt: Learnt, told: dict[str, Any], level: float) -> float:
+    """The normalised reward below which this share of the captions lies; between the levels known, in between."""
+    known = learnt.quantiles or {float(name): value for name, value in told["thresholds"].items()}
+    levels = sorted(known)
+    return float(np.interp(level, levels, [known[one] for one in levels]))
+
+
+def _captions(learnt: Learnt, told: dict[str, Any], pay: dict[str, Any]) -> list[str]:
+    """As HTML; `pay` is the policy's, empty where there is none or nothing is known of it."""
+    own = "threshold_quantile" in pay and not pay.get("reward_dir")  # otherwise it is of another reward
+    level = pay["threshold_quantile"] if own else USUAL
+    mark = (level, threshold(learnt, told, level)) if level >= 0 and (learnt.quantiles or told["thresholds"]) else None
+    below = f"below {mark[1]:.2f} ({level:.0%} of them) pays the agent nothing." if mark else ""
+    rule = f" What lies {below}" if own and below else f" By default, what lies {below}" if below else ""
     marks = ", ".join(f"{float(level):.0%} below {value:.2f}" for level, value in told["thresholds"].items())
     return [
         "<h3>How it is spread</h3>",
-        spread(told),
+        spread(told, mark),
         f'<p class="soft">{told["captions"]:,} different captions by normalised reward (mean 0, variance 1 over all '
-        f"moments; heights are square roots): {marks}. What lies below the threshold pays the agent nothing.</p>",
+        f"moments; heights are square roots): {marks}.{rule}</p>",
         f'<div class="pair"><div><h3>Likes most</h3>{liked(told["most"][:SHOWN])}</div>'
         f"<div><h3>Likes least</h3>{liked(told['least'][:SHOWN])}</div></div>",
     ]

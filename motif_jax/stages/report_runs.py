@@ -8,7 +8,7 @@ from pathlib import Path
 from motif_jax.charts import amount, curves, esc
 from motif_jax.pages import table
 from motif_jax.stages.report_found import link
-from motif_jax.stages.report_head import annotator, duration
+from motif_jax.stages.report_head import annotator, duration, task_of
 from motif_jax.stages.report_parts import Found
 from motif_jax.stages.report_players import behaviours, figures_table
 from motif_jax.stages.report_policy import CURVES, curve
@@ -26,7 +26,11 @@ def of_runs(runs: Mapping[str, Found], home: Path) -> list[str]:
       runs: by name, this one first.
       home: where the report lies.
     """
+    differ = differences(list(runs.values()))
     body = [_origins(runs, home)]
+    if differ:
+        told = "; ".join(f"{name}: {', '.join(values)}" for name, values in differ.items())
+        body.append(f'<p class="soft">The runs were not made alike, so compare with care ({esc(told)}).</p>')
     charts = []
     for name, title, note, _ in CURVES:
         lines = {run: curve(found.training, name) for run, found in runs.items() if found.training}
@@ -38,7 +42,7 @@ def of_runs(runs: Mapping[str, Found], home: Path) -> list[str]:
     if charts:
         body += ["<h3>Training</h3>", f'<div class="charts">{"".join(charts)}</div>']
     played = [(run, found.own) for run, found in runs.items() if found.own]
-    chance = next((found.chance for found in runs.values() if found.chance), None)
+    chance = next((found.chance for found in runs.values() if found.chance), None) if not differ else None
     named = [(run, player) for run, player in played if player] + ([("random play", chance)] if chance else [])
     if len(named) > 1:
         body += [
@@ -64,13 +68,37 @@ def _origins(runs: Mapping[str, Found], home: Path) -> str:
         training = found.training
         rows.append([
             f'<a href="{esc(page)}">{esc(run)}</a>' if page else f"<b>{esc(run)}</b>",
+            _task(found),
             esc(found.goal or "–"),
             annotator(found) or "–",
             percent(last.get("accuracy")),
             amount(training.steps) if training else "–",
             duration(training.seconds) if training else "–",
         ])  # fmt: skip
-    return table(("run", "asked for", "by", "accuracy of the reward", "steps", "trained for"), rows, (3, 4, 5))
+    return table(("run", "task", "asked for", "by", "accuracy of the reward", "steps", "trained for"), rows, (4, 5, 6))
+
+
+def _task(found: Found) -> str:
+    """What is played, and for how long at most."""
+    most = games(found).get("env.max_episode_steps")
+    return esc(task_of(found) or "–") + (f"<br><small class=soft>at most {esc(most)} steps</small>" if most else "")
+
+
+def games(found: Found) -> dict[str, str]:
+    """The settings of the games, and the seed, as far as they are known."""
+    config = found.training.config if found.training else {}
+    known = {f"env.{name}": str(value) for name, value in config.get("env", {}).items()}
+    if task := task_of(found):
+        known["env.task"] = task
+    return known | ({"seed": str(config["seed"])} if "seed" in config else {})
+
+
+def differences(found: Sequence[Found]) -> dict[str, list[str]]:
+    """Settings of the games, and seeds, that are not the same for all runs that tell them; with their values."""
+    told = [games(one) for one in found]
+    names = dict.fromkeys(name for known in told for name in known)
+    values = {name: list(dict.fromkeys(known[name] for known in told if name in known)) for name in names}
+    return {name: kinds for name, kinds in values.items() if len(kinds) > 1}
 
 
 def by_name(found: Sequence[Found]) -> dict[str, Found]:

@@ -17,6 +17,7 @@ from motif_jax.rewards.statistics import RewardStatistics, calibration
 SHOWN = 25  # captions at either end
 BINS = 60  # of the histogram
 THRESHOLDS = (0.5, 0.65, 0.8)  # levels below which the agent may be given nothing
+USUAL = 0.5  # that of them which is meant where nothing is set (--config.policy.threshold_quantile)
 
 
 def write_page(
@@ -119,15 +120,18 @@ def of_captions(
     }
 
 
-def spread(told: dict[str, Any]) -> str:
-    """The distribution of the reward over captions, with its thresholds; `told` is what `of_captions` found."""
+def spread(told: dict[str, Any], mark: tuple[float, float] | None) -> str:
+    """The distribution of the reward over captions.
+
+    Args:
+      told: what `of_captions` found.
+      mark: a level, and the reward below which this share of the captions lies; None for no line there.
+    """
     heights, edges = told["heights"], told["edges"]
     low, high = edges[0], edges[-1]
-    marks = [
-        ((value - low) / (high - low), f"{float(level):.0%} lie below {value:.2f}")
-        for level, value in list(told["thresholds"].items())[:1]
-        if low <= value <= high
-    ]
+    marks = []
+    if mark and low <= mark[1] <= high:
+        marks.append(((mark[1] - low) / (high - low), f"{mark[0]:.0%} lie below {mark[1]:.2f}"))
     words = [f"{edge:.1f}" for edge in (low, (low + high) / 2, high)]
     of = [f"{start:.2f} to {stop:.2f}" for start, stop in itertools.pairwise(edges)]
     return columns(heights, words, marks, of, root=True)
@@ -136,11 +140,12 @@ def spread(told: dict[str, Any]) -> str:
 def _captions(told: dict[str, Any]) -> list[str]:
     """As HTML."""
     marks = " · ".join(f"{float(level):.0%} lie below {value:.2f}" for level, value in told["thresholds"].items())
+    usual = told["thresholds"][f"{USUAL:.2f}"]
     body = [
         "<h2>How it is spread</h2>",
-        spread(told),
+        spread(told, (USUAL, usual)),
         f'<p class="soft">Distinct captions by normalised reward: mean 0, variance 1 over all moments; heights are '
-        f"square roots. {marks}.</p>",
+        f"square roots. {marks}. By default, what lies below {usual:.2f} pays the agent nothing.</p>",
     ]
     for title, name in (("Likes most", "most"), ("Likes least", "least"), ("Sees most", "common")):
         rows = [[f"{row['reward']:.2f}", quoted(row["caption"]), f"{row['times']:,}"] for row in told[name]]

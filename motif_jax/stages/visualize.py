@@ -20,6 +20,7 @@ from ml_collections import ConfigDict
 from motif_jax.actors.players import PLAYERS
 from motif_jax.envs.vector import GameSettings
 from motif_jax.metrics import Progress
+from motif_jax.screens import printable
 from motif_jax.stages.evaluate_replays import WORDS, obtain
 from motif_jax.stages.policy_choice import parse_one
 from motif_jax.structs import UserError
@@ -132,4 +133,4 @@ def _export(path: Path, story: Story, speed: float) -> None:
             write_mp4(path, story, speed, bar.update, f"{FLAG}.export")
     finally:
         bar.close()
-    print(f"visualize: {story.replay.title}, written to {str(path)!r} ({path.stat().st_size / 1e6:,.1f} MB)")
+    print(f"visualize: {printable(story.replay.title)}, written to {str(path)!r} ({path.stat().st_size / 1e6:,.1f} MB)")

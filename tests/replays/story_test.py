@@ -85,3 +85,12 @@ def test_a_real_game_has_a_story():
     assert story.earned[-1] == pytest.approx(replay.reward.sum(), rel=1e-5)
     assert sum(top.times for top in story.top) == replay.steps
     assert "policy-7680, episode 17" in summary(story, 20)
+
+
+@pytest.mark.quick
+def test_nothing_that_is_told_moves_the_cursor():
+    replay = made(["Hello Agent!", "\x1b[31mred\x1b[2J", "", "", ""], reward=[0, 0, 0, 0])
+    replay.about["player"] = "\x1b]0;title\x07"
+    told = summary(tell(replay), 10)
+    assert "red" in told
+    assert all(character.isprintable() or character == "\n" for character in told)

@@ -138,7 +138,8 @@ def test_a_policy_that_was_trained_anew_is_played_anew(tmp_path, toys, capsys, m
     checkpoints = tmp_path / "weak/policy/checkpoints"
     shutil.rmtree(checkpoints / "128")
     (checkpoints / "64").rename(checkpoints / "128")
-    run(tmp_path / "weak", episodes=4)
+    assert not evaluate.is_complete(settings(episodes=3), tmp_path / "weak")
+    run(tmp_path / "weak", episodes=3)
     assert "policy-128 is played anew" in capsys.readouterr().out
 
 
@@ -156,6 +157,7 @@ def test_an_interval_holds_the_mean_and_narrows():
         # 95 % of a normal mean lie within 1.96 standard errors, 2 / sqrt(N) each
         assert found["high"] - found["low"] == pytest.approx(2 * 1.96 * 2 / count**0.5, rel=0.3)
         assert found["low"] < found["mean"] < found["high"]
+    assert interval(1)["low"] is None  # of one episode nothing can be said
     nothing = {"figures": dict.fromkeys(evaluate_summary.FIGURES), "did": {}, "ends": {}}
     assert evaluate_summary.summarise([], seed=0) == nothing
 
@@ -173,6 +175,27 @@ def test_an_interval_holds_the_mean_and_narrows():
 def test_values_that_cannot_work_are_refused_in_one_sentence(values, sentence):
     with pytest.raises(UserError, match=sentence):
         evaluate.check(settings(**values))
+
+
+def test_a_workdir_may_have_any_name(toys, tmp_path):
+    for name in ("policy", "checkpoints"):
+        shutil.copytree(toys.weak, tmp_path / name)
+        found = evaluate.find_contender(tmp_path / name, "", False, evaluate.FLAG)
+        assert (found.name, found.path) == ("policy-128", ".")
+        other = evaluate.find_contender(tmp_path, str(tmp_path / name), False, evaluate.FLAG)
+        assert other.name == f"{name}-128"
+    both = settings(str(toys.weak), beside=f"{tmp_path / 'weak'}")
+    shutil.copytree(toys.weak, tmp_path / "weak")
+    with pytest.raises(UserError, match="two policies would be called 'weak-128'"):
+        evaluate.find_contenders(both, tmp_path)
+
+
+def test_a_policy_of_another_task_is_told_of(toys, tmp_path, capsys):
+    config = settings(str(toys.weak), episodes=2)
+    config.env.task = "toy"
+    evaluate.run(config, tmp_path)
+    told = capsys.readouterr().out
+    assert "weak-128 was trained with task = 'easy_game:StairsInTheEast', not 'toy' (--config.env)" in told
 
 
 def test_a_policy_that_is_not_there_is_refused(launch, workdir, tmp_path):

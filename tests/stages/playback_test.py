@@ -134,6 +134,13 @@ def test_an_episode_that_was_not_kept_is_found_again(dungeon):
     written = file.stat().st_mtime_ns
     assert evaluate_replays.obtain(config, workdir, "random", "40", FLAG) == file
     assert file.stat().st_mtime_ns == written
+    # Other games: those that are kept are not taken for them.
+    other_games = settings("score")
+    other_games.seed = 5
+    with pytest.raises(UserError, match="there is no 'best' episode yet"):
+        evaluate_replays.obtain(other_games, workdir, "random", "best", FLAG)
+    found = load_replay(evaluate_replays.obtain(other_games, workdir, "random", "40", FLAG), "flag")
+    assert found.about["games"]["seed"] == 5
     with pytest.raises(UserError, match=r"no 'longest' episode yet \(--config.visualize.episode\): --stage=evaluate"):
         evaluate_replays.obtain(config, workdir, "random", "longest", FLAG)
 

@@ -251,3 +251,77 @@ def test_long_lines_are_thinned_to_their_means():
     assert (
         charts.curves({"one": [(1.0, 2.0)], "gap": [(0.0, float("nan"))]}, "steps", title="<b>").count("&lt;b&gt;") == 2
     )
+
+
+@pytest.mark.quick
+def test_training_that_goes_on_after_a_stop_is_told_by_its_last_row(copy):
+    done = json.loads((copy / "policy/summary.json").read_text())
+    write_json(copy / "policy/summary.json", done | {"env_steps": 10000, "seconds": 20.0, "episodes": 10})
+    text = Seen(make(copy)).text
+    assert "was trained for 30,000 steps in 60 seconds so far: 500 steps/s" in text.replace(" so far :", " so far:")
+    write_json(copy / "policy/summary.json", done | {"env_steps": 40000, "seconds": 80.0})
+    assert "was trained for 40,000 steps in 80 seconds : 500 steps/s" in Seen(make(copy)).text
+
+
+@pytest.mark.quick
+def test_runs_of_other_games_are_not_compared_without_a_word(copy, tmp_path):
+    other = shutil.copytree(copy, tmp_path / "other")
+    assert "random play" in side_by_side(make(copy, str(other)))
+    config = json.loads((other / "policy/config.json").read_text())
+    config["env"] |= {"task": "gold", "max_episode_steps": 77}
+    write_json(other / "policy/config.json", config | {"seed": 12345})
+    told = side_by_side(make(copy, f"{other}/,{other.parent}/./other,{other}"))
+    for words in ("env.task: score, gold", "env.max_episode_steps: ", ", 12345)"):
+        assert words in told, words
+    assert "random play" not in told
+    assert "at most 77 steps" in told
+    assert report.other_runs(settings(f"{other},{other}/,{other.parent}/./other")) == [other]
+
+
+def side_by_side(text: str) -> str:
+    """What the part on other runs says."""
+    return Seen(text[text.index('<h2 id="runs-side-by-side"') : text.index('<h2 id="evaluation"')]).text
+
+
+@pytest.mark.quick
+def test_the_threshold_is_the_one_that_the_policy_was_trained_with(copy):
+    config = json.loads((copy / "policy/config.json").read_text())
+    known = json.loads((copy / "reward/captions.json").read_text())["thresholds"]
+    for level, words in ((0.8, "What lies below {:.2f} (80% of them)"), (0.5, "What lies below {:.2f} (50% of them)")):
+        config["policy"]["threshold_quantile"] = level
+        write_json(copy / "policy/config.json", config)
+        value = known[f"{level:.2f}"]
+        text = Seen(make(copy)).text
+        assert words.format(value) in text
+        assert f"{level:.0%} lie below {value:.2f}" in text
+    config["policy"]["threshold_quantile"] = -1.0
+    write_json(copy / "policy/config.json", config)
+    text = Seen(make(copy)).text
+    assert "pays the agent nothing" not in text
+    assert " lie below " not in text
+    shutil.rmtree(copy / "policy")
+    assert "By default, what lies below" in Seen(make(copy)).text
+
+
+@pytest.mark.quick
+def test_what_vanishes_while_it_is_looked_at_is_left_out(copy, monkeypatch):
+    monkeypatch.setattr(report, "MADE_OF", ("reward/*.json", "policy/*.json"))
+    before = report.about(settings(), copy)
+    (copy / "reward/gone.json").symlink_to("nowhere")  # found, but without a status
+    assert report.about(settings(), copy) == before
+    assert report.shared(settings()) is None
+
+
+@pytest.mark.quick
+def test_a_mean_of_one_episode_stands_without_an_interval(copy):
+    for name in ("policy-2000", "random"):
+        file = copy / "evaluate" / name / "summary.json"
+        facts = json.loads(file.read_text()) | {"episodes": 1}
+        for values in (facts["figures"], facts["did"]):
+            for value in filter(None, values.values()):
+                value |= {"low": None, "high": None}
+        facts["figures"]["gold"].pop("low")
+        write_json(file, facts)
+    text = Seen(make(copy)).text
+    assert "In one game it scores 34.50 , random play 14.50." in text
+    assert charts.Interval(2.0).band == (2.0, 2.0)

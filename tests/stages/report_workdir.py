@@ -55,6 +55,7 @@ def write_reward(path: Path, annotator: str) -> None:
     row = {"accuracy": 0.9, "sided": 40, "unseen_accuracy": 0.8, "unseen_sided": 5, "score_accuracy": 0.6}
     history = [{"epoch": epoch, "loss": 0.69 - 0.1 * epoch, "train_loss": 0.6, **row} for epoch in range(3)]
     facts = {"annotators": {annotator: 1.0}, "epoch": 2, "parameters": 123456, "history": history, "machine": MACHINE}
+    facts["statistics"] = statistics._asdict()
     rewards, target = np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([1.0, 0.0])
     write_page(path / "reward", facts, statistics, values, table.messages, table.counts, rewards, target)
     write_json(path / "reward/statistics.json", facts)

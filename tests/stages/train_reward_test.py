@@ -92,7 +92,7 @@ def test_the_reward_reloads_alone_and_says_what_was_written(trained, tmp_path):
     best = load_reward(trained / "reward", "best")
     assert best.facts["epoch"] == facts["best_epoch"]
     for which in ("77", "foo"):
-        with pytest.raises(UserError, match=f"has no checkpoint '{which}' that can be read; it has"):
+        with pytest.raises(UserError, match=f"has no checkpoint {which}; it has"):
             load_reward(trained, which)
     assert reward(text for text in texts[:3]).raw.shape == (3,)
     np.testing.assert_allclose(reward(texts * 150).raw, np.tile(raw, 150), atol=1e-5)
