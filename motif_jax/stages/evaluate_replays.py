@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -73,7 +72,7 @@ def record(config: ConfigDict, file: Path, row: Row, track: Track, about: Row, w
 
 def games_of(config: ConfigDict) -> dict[str, Any]:
     """What decides which games they are."""
-    return json.loads(config.to_json(), object_hook=dict)["env"] | {"seed": config.seed}
+    return config.env.to_dict() | {"seed": config.seed}
 
 
 def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: str) -> Path:

@@ -140,7 +140,7 @@ def test_one_kind_of_checkpoint_is_not_taken_for_another(workdir):
 
 
 def test_a_published_reward_is_read_as_it_was_or_not_at_all(whole, tmp_path):
-    pytest.importorskip("torch", reason="needs PyTorch's build for CPUs")
+    pytest.importorskip("torch", reason="needs PyTorch's build for CPUs: bash launch/test.sh installs it")
     config = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}
     arrays = {key: np.asarray(leaf) for key, leaf in leaves_by_path(make_model(config, 0)[1]).items()}
     facts = {"mean": 0.0, "variance": 1.0, "quantiles": {"0.50": 0.0}}

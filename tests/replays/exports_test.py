@@ -90,7 +90,7 @@ def ffmpeg() -> str:
     try:
         return find_ffmpeg("")
     except UserError:
-        pytest.skip("neither ffmpeg nor imageio-ffmpeg is here")
+        pytest.skip("neither ffmpeg nor imageio-ffmpeg is here: bash launch/test.sh installs the latter")
 
 
 def test_an_mp4_decodes_to_the_sheets(tmp_path, ffmpeg):
