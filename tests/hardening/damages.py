@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from conftest import get_config
 
-from motif_jax import launch
+from motif_jax import experiment
 from motif_jax.structs import UserError
 
 FOLDER = tempfile.TemporaryDirectory(prefix="whole-")  # until this process ends
@@ -38,7 +38,7 @@ def run(workdir: Path, stage: str, **values) -> None:
     config = get_config("quickstart.py", "toy")
     config.update_from_flattened_dict(SMALL | {name.replace("__", "."): value for name, value in values.items()})
     with everything_compiled_once():
-        launch.run(config, workdir, [stage])
+        experiment.run(config, workdir, [stage])
 
 
 @contextlib.contextmanager

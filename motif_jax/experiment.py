@@ -1,0 +1,102 @@
+"""An experiment in its workdir: the lock that keeps others out, the record of whose it is, the order of its stages."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import fcntl
+import importlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from motif_jax.files import write_config
+from motif_jax.stages import NAMES
+from motif_jax.structs import UserError
+
+MISSING = "(not there)"
+
+
+def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
+    """Runs the named stages, or those that the config lists."""
+    names = names or list(config.stages)
+    for name in names:
+        if name not in NAMES:
+            near = difflib.get_close_matches(name, NAMES, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(NAMES)}"
+            raise UserError(f"unknown stage {name!r} (--stage): {hint}")
+    stages = [importlib.import_module(f"motif_jax.stages.{name}") for name in names]
+    for stage in stages:
+        stage.check(config)
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make the directory {str(workdir)!r}: {error.strerror} (--workdir)") from error
+    sharing = {stage.shared(config) for stage in stages}
+    lock = locked(workdir, shared=False not in sharing) if sharing != {None} else contextlib.nullcontext()
+    with lock:
+        for stage in stages:  # what cannot go together is told before the first of them has worked for hours
+            for made in stage.artefacts(workdir):
+                check_same_experiment(config, workdir, made / "config.json", stage.MATERIAL)
+            stage.is_complete(config, workdir)
+        for name, stage in zip(names, stages, strict=True):
+            for made in stage.artefacts(workdir):
+                check_same_experiment(config, workdir, made / "config.json", stage.MATERIAL)
+            if not config.distributed.process_id:  # of several hosts, the first
+                write_config(workdir, config)
+            if stage.is_complete(config, workdir):
+                print(f"{name}: complete in {str(workdir)!r}, skipped")
+            else:
+                stage.run(config, workdir)
+
+
+@contextlib.contextmanager
+def locked(workdir: Path, shared: bool) -> Iterator[None]:
+    """Keeps a second run out of the workdir, or out of a `shared` one a run that is not.
+
+    The kernel takes the lock back however this process ends.
+    """
+    with open(workdir / ".lock", "a+") as file:
+        try:
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise UserError(f"another run (process {file.read()}) is using {str(workdir)!r} (--workdir)") from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, material: tuple[str, ...]) -> None:
+    """Refuses to go on with another experiment than the one that `recorded` tells of."""
+    try:
+        before = flatten(json.loads(recorded.read_text()))
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, AttributeError, RecursionError) as error:  # AttributeError: it is no dictionary
+        raise UserError(f"{str(recorded)!r} is damaged: {error} (--workdir)") from error
+    now = flatten(json.loads(config.to_json()))
+    for key in sorted(before.keys() | now.keys()):
+        if any(key == name or key.startswith(f"{name}.") for name in material):
+            old, new = before.get(key, MISSING), now.get(key, MISSING)
+            if old != new:
+                raise UserError(
+                    f"workdir {str(workdir)!r} belongs to an experiment with {key} = {old!r}, not {new!r}: "
+                    f"choose another --workdir, or --config.{key}={old}"
+                )
+
+
+def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} -> {"a.b": 1}"""
+    flat: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
