@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import fcntl
 import importlib
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from motif_jax.files import write_config
+from motif_jax.locks import Held, take
 from motif_jax.stages import NAMES
 from motif_jax.structs import UserError
 
@@ -60,15 +59,11 @@ def locked(workdir: Path, shared: bool) -> Iterator[None]:
 
     The kernel takes the lock back however this process ends.
     """
-    with open(workdir / ".lock", "a+") as file:
-        try:
-            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise UserError(f"another run (process {file.read()}) is using {str(workdir)!r} (--workdir)") from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+    try:
+        lock = take(workdir / ".lock", shared)
+    except Held as held:
+        raise UserError(f"another run ({held}) is using {str(workdir)!r} (--workdir)") from None
+    with lock:
         yield
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import io
 import json
 import os
@@ -18,6 +17,7 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
+from motif_jax.locks import NoLocks, open_in_place, try_lock
 from motif_jax.structs import UserError
 
 # What NumPy raises at a head that is damaged.
@@ -46,8 +46,8 @@ def _open_beside(path: Path) -> tuple[Path, BinaryIO]:
     while True:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")  # also on a disk that machines share
         file = open(temporary, "xb")  # noqa: SIM115  (the caller closes it)
-        with contextlib.suppress(OSError):  # of disks that know no locks
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with contextlib.suppress(NoLocks):  # then nobody can tell that its writer has died, and nobody removes it
+            try_lock(file, wait=True)
         if os.fstat(file.fileno()).st_nlink:
             return temporary, file
         file.close()  # taken for torn before it was locked
@@ -57,9 +57,10 @@ def _remove_torn(path: Path) -> None:
     """Takes away what writers left who were killed before they could rename."""
     for other in path.parent.iterdir():
         if other.name.startswith(f".{path.name}.") and other.name.endswith(".tmp"):
-            with contextlib.suppress(OSError), open(other, "r+b") as file:  # OSError: whoever writes it lives
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                other.unlink()
+            # OSError: its writer has just renamed it. UserError: it is no file, and so none that was written here.
+            with contextlib.suppress(OSError, UserError, NoLocks), open_in_place(other, "r+b") as file:
+                if try_lock(file):
+                    other.unlink()
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -102,7 +103,10 @@ def read_array(path: Path, mapped: Literal["", "r", "r+"] = "") -> np.ndarray:
     try:
         if mapped:
             array = np.lib.format.open_memmap(path, mode="r")  # "r+" would make up for what was cut off, with zeros
-            return array if mapped == "r" else np.lib.format.open_memmap(path, mode=mapped)
+            if mapped == "r":
+                return array
+            with open_in_place(path, "r+b"):  # refuses links: what is mapped is written to
+                return np.lib.format.open_memmap(path, mode=mapped)
         with open(path, "rb") as file:
             return np.lib.format.read_array(file, allow_pickle=False)
     except NO_ARRAY as error:

@@ -31,10 +31,15 @@ from absl import flags
 from ml_collections import config_flags
 
 from motif_jax.experiment import flatten, run
+from motif_jax.locks import going_without
 from motif_jax.stages import NAMES
 from motif_jax.structs import Stopped, UserError
 
 FLAGS = flags.FLAGS
+NOLOCKS = (
+    "work also where the file system has no locks; you then promise that no other run works in this workdir, nor in "
+    "the directories that it shares with others, at the same time"
+)
 FLAGGED = {  # what the system may refuse, and what to change then
     errno.EACCES: "--workdir",
     errno.EPERM: "--workdir",
@@ -51,6 +56,7 @@ def define_flags() -> None:
     config_flags.DEFINE_config_file("config", None, "Config file, with its argument after a colon.", lock_config=True)
     flags.DEFINE_string("workdir", None, "Directory of this experiment: everything is written here.")
     flags.DEFINE_list("stage", None, f"Stages to run, of {', '.join(NAMES)}. By default those the config lists.")
+    flags.DEFINE_bool("locks", True, f"--nolocks: {NOLOCKS}")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -58,7 +64,7 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv if argv is None else argv
     try:
         parse(argv)
-        with stopped_by_signals():
+        with stopped_by_signals(), going_without(not FLAGS.locks):
             run(FLAGS.config, Path(FLAGS.workdir), FLAGS.stage)
     except UserError as error:
         print(f"motif_jax: {error}", file=sys.stderr)
@@ -82,7 +88,10 @@ def parse(argv: list[str]) -> None:
     """Reads the command line into FLAGS, or says in one sentence what is wrong with it."""
     if {"--help", "-h", "-help"} & set(argv[1:]):
         print(__doc__)
-        print(f"stages: {', '.join(NAMES)}\nflags: --config=FILE[:ARGUMENT] --workdir=DIR --stage=NAME[,NAME]")
+        print(
+            f"stages: {', '.join(NAMES)}\nflags: --config=FILE[:ARGUMENT] --workdir=DIR --stage=NAME[,NAME] --nolocks"
+        )
+        print(f"--nolocks: {NOLOCKS}")
         sys.exit(0)
     file = config_file(argv)
     if file is None:

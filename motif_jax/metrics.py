@@ -13,6 +13,7 @@ from typing import Any
 from tqdm import tqdm
 
 from motif_jax.files import json_line
+from motif_jax.locks import open_in_place
 from motif_jax.structs import UserError
 
 
@@ -54,7 +55,7 @@ class Writers:
           start: curves of after this are of steps that are taken again.
         """
         directory.mkdir(parents=True, exist_ok=True)
-        self._lines = open(directory / "metrics.jsonl", "a")  # noqa: SIM115  (held while this object lives)
+        self._lines = open_in_place(directory / "metrics.jsonl", "a")
         self._board, self._wandb = None, None
         if tensorboard:
             from tensorboardX import SummaryWriter

@@ -11,18 +11,16 @@ A shard starts full of unknowns and every commit replaces its files: a kill cost
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
-import os
-import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 from motif_jax.files import read_array, write_array, write_json
+from motif_jax.locks import Held, take
 from motif_jax.preferences.store import Preference
 from motif_jax.structs import UserError
 
@@ -152,30 +150,21 @@ class Shard:
             file.unlink(missing_ok=True)
 
 
-def take_lock(folder: Path, part: Part) -> TextIO:
+def take_lock(folder: Path, part: Part) -> IO[bytes]:
     """Keeps other jobs from a shard until it is closed."""
-    lock = open(folder / f".{part.stem}.lock", "a+")  # noqa: SIM115 - until its holder closes it
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.seek(0)
-        holder = lock.read() or "another process"
-        lock.close()
+        return take(folder / f".{part.stem}.lock")
+    except Held as held:
         raise UserError(
-            f"shard {part.number} of {part.of} of annotation {folder.name!r} is being written by {holder} "
+            f"shard {part.number} of {part.of} of annotation {folder.name!r} is being written by {held} "
             "(--config.annotate.shard)"
         ) from None
-    lock.truncate(0)
-    lock.write(f"process {os.getpid()} on {socket.gethostname()}")
-    lock.flush()
-    return lock
 
 
 @contextlib.contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
     """Held for the moment in which the files of an annotation change, or are read together."""
-    with open(folder / ".lock", "a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with take(folder / ".lock", wait=True):
         yield
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import signal
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ import motif_jax
 from motif_jax.api import leaves_by_path, rebuild
 from motif_jax.checkpoint import Checkpoints
 from motif_jax.learner.update import LearnerState, init_state
+from motif_jax.locks import Held, take
 from motif_jax.parallel import from_first_host, replicate
 from motif_jax.stages.policy_hosts import Hosts, Wish
 from motif_jax.stages.policy_parts import Parts
@@ -36,11 +36,10 @@ class Keeper:
         section, pay = config.policy, parts.pay
         self._reward: dict[str, Any] = {}
         folder.mkdir(parents=True, exist_ok=True)
-        self._lock = open(folder / ".lock", "a")  # noqa: SIM115  (held while this object lives)
         try:  # hosts share the workdir's own lock, and so do the hosts of another run that was started by mistake
-            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            raise UserError(f"another run is writing to {str(folder)!r} (--workdir)") from None
+            self._lock = take(folder / ".lock")
+        except Held as held:
+            raise UserError(f"another run ({held}) is writing to {str(folder)!r} (--workdir)") from None
         self._checkpoints = Checkpoints(folder / "checkpoints", section.keep_checkpoints, section.milestone_every_steps)
         self._facts: dict[str, Any] = {"model": parts.options, "config": json.loads(config.to_json())}
         self._facts |= {"versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__}}
