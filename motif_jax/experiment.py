@@ -12,7 +12,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from motif_jax.files import write_config
+from motif_jax.files import read_json, write_config
 from motif_jax.locks import Held, take
 from motif_jax.stages import NAMES
 from motif_jax.structs import UserError
@@ -70,10 +70,10 @@ def locked(workdir: Path, shared: bool) -> Iterator[None]:
 def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, material: tuple[str, ...]) -> None:
     """Refuses to go on with another experiment than the one that `recorded` tells of."""
     try:
-        before = flatten(json.loads(recorded.read_text()))
+        before = flatten(read_json(recorded))
     except FileNotFoundError:
         return
-    except (OSError, ValueError, AttributeError, RecursionError) as error:  # AttributeError: it is no dictionary
+    except (OSError, ValueError) as error:
         raise UserError(f"{str(recorded)!r} is damaged: {error} (--workdir)") from error
     now = flatten(json.loads(config.to_json()))
     for key in sorted(before.keys() | now.keys()):

@@ -7,13 +7,12 @@ preference/<name>/merged.json    what it is made of, with checksums
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.files import read_array, write_array, write_json
+from motif_jax.files import read_array, read_json, write_array, write_json
 from motif_jax.preferences.shards import (
     Part,
     check_same,
@@ -26,6 +25,8 @@ from motif_jax.preferences.shards import (
 )
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.structs import UserError
+
+AGAIN = "--stage=annotate merges its shards anew"
 
 
 def check_free(dataset: PairDataset, name: str) -> None:
@@ -50,13 +51,26 @@ class Merged(NamedTuple):
 def is_merged(dataset: PairDataset, name: str, facts: Mapping[str, Any]) -> bool:
     """Whether the merged labels are there, whole, and of all shards."""
     try:
-        record = json.loads((dataset.path / "preference" / name / "merged.json").read_text())
+        record = read_json(dataset.path / "preference" / name / "merged.json")
         codes = read_array(dataset.path / "preference" / f"{name}.npy")
         prob = read_array(dataset.path / "preference" / name / "prob.npy")
         written = {"codes": checksum(codes), "prob": checksum(prob)}
         return bool(record["facts"] == facts and not record["missing_shards"] and record["checksums"] == written)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         return False
+
+
+def check_merged(dataset: PairDataset, name: str) -> None:
+    """Refuses labels that are not those that were merged. Labels that others published have no record of that."""
+    record = dataset.path / "preference" / name / "merged.json"
+    if not record.exists():
+        return
+    try:
+        wrote = read_json(record)["checksums"]["codes"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{str(record)!r} is damaged ({error}): {AGAIN}") from error
+    if checksum(dataset.preference(name)) != wrote:
+        raise UserError(f"the labels {name!r} are not those that were merged, their checksum differs: {AGAIN}")
 
 
 def merge(

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.files import read_array, write_array, write_json
+from motif_jax.files import read_array, read_json, write_array, write_json
 from motif_jax.locks import Held, take
 from motif_jax.preferences.store import Preference
 from motif_jax.structs import UserError
@@ -211,11 +210,11 @@ def checksum(array: np.ndarray) -> str:
 def read_record(file: Path) -> dict[str, Any]:
     """What a shard says about itself."""
     try:
-        record = json.loads(file.read_text())
+        record = read_json(file)
         for field, kind in (("facts", dict), ("checksums", dict), ("log", dict), ("finished", bool), ("rows", int)):
             if not isinstance(record.get(field), kind):
                 raise ValueError(f"it has no {field!r}")
-    except (OSError, ValueError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(f"{str(file)!r} is damaged ({error}): {TRY}") from error
     return record
 

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import enum
 import hashlib
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 from motif_jax.captions import CaptionTable
-from motif_jax.files import read_array, write_array, write_json
+from motif_jax.files import read_array, read_json, write_array, write_json
 from motif_jax.structs import UserError
 
 FLAG = "--config.collect.dataset"
@@ -105,7 +104,7 @@ class PairDataset:
         try:
             table, ids = CaptionTable.load(index), read_array(index / "caption_id.npy", mapped="r")
             whole = ids.shape == (self.num_pairs, 2, self.length) and ids.dtype == np.int32
-            if whole and json.loads((index / "source.json").read_text()) == stamp | {SUM: _sum(table, ids)}:
+            if whole and read_json(index / "source.json") == stamp | {SUM: _sum(table, ids)}:
                 return table, ids
         except (OSError, ValueError):
             pass  # no index, or a torn one: it is made anew
@@ -128,9 +127,9 @@ class PairDataset:
         """
         record = self.path / "dataset.json"
         try:
-            sums = json.loads(record.read_text()).get(SUM, {}) if record.exists() else {}
+            sums = read_json(record).get(SUM, {}) if record.exists() else {}
             wanted = {name: sums[name] for name in names if name in sums}
-        except (OSError, ValueError, AttributeError, TypeError) as error:
+        except (OSError, ValueError, TypeError) as error:
             raise UserError(f"{str(record)!r} is damaged ({error}): {ANEW}") from error
         for name, wrote in wanted.items():
             file = self.path / f"{name}.npy"

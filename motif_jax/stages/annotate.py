@@ -13,7 +13,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.files import write_config
-from motif_jax.preferences.merging import check_free, is_merged, merge
+from motif_jax.preferences.merging import check_free, check_merged, is_merged, merge
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.oracles import ask_oracle, check_oracle
 from motif_jax.preferences.questions import Questions
@@ -70,6 +70,7 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
     name = label_name(section)
     check_free(dataset, name)
     for other in filter(None, section.compare_with.split(",")):
+        check_merged(dataset, other)
         dataset.preference(other)
     oracle = section.backend in ORACLES
     if oracle:

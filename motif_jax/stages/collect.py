@@ -29,7 +29,7 @@ from motif_jax.files import write_config, write_json
 from motif_jax.metrics import Progress
 from motif_jax.preferences.pairs import Episode
 from motif_jax.preferences.store import PairDataset
-from motif_jax.preferences.writer import PairWriter
+from motif_jax.preferences.writer import PairWriter, is_tidy, tidy
 from motif_jax.stages.collect_episodes import EpisodeQueue
 from motif_jax.stages.policy_choice import parse_mixture
 from motif_jax.structs import UserError
@@ -61,12 +61,20 @@ def shared(config: ConfigDict) -> bool:
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
-    """Whether the dataset has its name."""
+    """Whether the dataset has its name, and nothing was left to do after that."""
+    return is_named(workdir) and is_tidy(workdir / "dataset")
+
+
+def is_named(workdir: Path) -> bool:
+    """Whether the dataset is finished."""
     return (workdir / "dataset" / "dataset.json").is_file()
 
 
 def run(config: ConfigDict, workdir: Path) -> None:
     """Makes `workdir/dataset`."""
+    if is_named(workdir):  # and a run was killed right after that
+        tidy(workdir / "dataset")
+        return
     if (workdir / "dataset").exists():
         raise UserError(
             f"{str(workdir / 'dataset')!r} is there already and was not made by this stage: move it away, or use it "
@@ -166,6 +174,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
 
     # ---- the rest
     played_s = time.monotonic() - start
+    steps = writer.progress["steps"] - first_steps
     dataset = writer.finish(
         {
             "collector": "policies" if mixture else config.collect.collector,
@@ -174,11 +183,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
             "keep_empty": config.collect.keep_empty,
             "versions": {"motif_jax": motif_jax.__version__, "numpy": np.__version__, "nle": _nle_version()},
         }
-        | ({"policies": mixture.facts()} if mixture else {})
-    )
-    steps = writer.progress["steps"] - first_steps
-    write_json(
-        dataset.path / "run.json",
+        | ({"policies": mixture.facts()} if mixture else {}),
         {
             "seconds": round(played_s, 1),
             "steps_per_s": round(steps / played_s),

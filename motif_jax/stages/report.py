@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from ml_collections import ConfigDict
 
 import motif_jax
 from motif_jax.charts import esc
-from motif_jax.files import write_json, write_whole
+from motif_jax.files import read_json, write_json, write_whole
 from motif_jax.pages import asset, page
 from motif_jax.stages.report_data import of_annotations, of_pairs
 from motif_jax.stages.report_found import look
@@ -71,7 +70,7 @@ def check(config: ConfigDict) -> None:
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
     """Whether the page was made of all that is there now."""
     try:
-        record = json.loads((workdir / "report" / "report.json").read_text())
+        record = read_json(workdir / "report" / "report.json")
     except (OSError, ValueError):
         return False
     page = workdir / "report" / "index.html"

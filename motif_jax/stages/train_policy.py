@@ -6,7 +6,6 @@ What is here is light; the training is in policy_training.py.
 from __future__ import annotations
 
 import difflib
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.actors.capacity import check_capacity
 from motif_jax.envs.vector import GameSettings
+from motif_jax.files import read_json
 from motif_jax.structs import UserError
 
 HYPERPARAMETERS = (
@@ -73,7 +73,7 @@ def coordinator(config: ConfigDict) -> str:
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
     """Whether it was trained for as long as is wanted."""
     try:
-        done = json.loads((workdir / "policy" / "summary.json").read_text())
+        done = read_json(workdir / "policy" / "summary.json")
         steps, seconds, checkpoint = int(done["env_steps"]), float(done["seconds"]), str(done["checkpoint"])
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -6,11 +6,11 @@ What is here is light, so that a workdir that has its reward is skipped at once;
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 
 from ml_collections import ConfigDict
 
+from motif_jax.files import read_json
 from motif_jax.preferences.shards import checksum
 from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards import labels
@@ -48,7 +48,7 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
     """Whether the last epoch was written."""
     section, folder = config.reward, workdir / "reward"
     try:
-        done = json.loads((folder / "statistics.json").read_text())
+        done = read_json(folder / "statistics.json")
         epoch, best, learnt, made_of = (done[key] for key in ("epoch", "best_epoch", "annotators", "labels"))
         learnt, made_of = dict(learnt), dict(made_of)
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,13 +1,12 @@
 """The answer cache."""
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from motif_jax.annotation.annotator import Answer, Question
 from motif_jax.annotation.answers import AnswerStore, read_answers, slug
+from motif_jax.files import read_json
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -27,7 +26,7 @@ def test_what_is_added_is_read_by_later_jobs(tmp_path):
     store.add(SOME[1:])
     store.close()
     assert sorted(read_answers(AnswerStore(tmp_path, ABOUT).folder)) == sorted(SOME)
-    assert json.loads((store.folder / "about.json").read_text()) == ABOUT
+    assert read_json(store.folder / "about.json") == ABOUT
 
 
 def test_jobs_write_beside_each_other(tmp_path):

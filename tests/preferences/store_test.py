@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from motif_jax.captions import encode
+from motif_jax.files import read_json
 from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import UserError
 
@@ -155,7 +156,7 @@ def test_adopting_changes_nothing_in_the_source(launch, tmp_path):
     assert "llama70b_msg_defaultgoal_default" in done.stdout
     dataset = PairDataset(tmp_path / "run/dataset")
     assert np.array_equal(dataset.preference("llama70b_msg_defaultgoal_default"), codes)
-    assert json.loads((tmp_path / "run/dataset/dataset.json").read_text())["num_pairs"] == N
+    assert read_json(tmp_path / "run/dataset/dataset.json")["num_pairs"] == N
     assert {file: (file.stat().st_mtime_ns, file.stat().st_size) for file in path.rglob("*")} == before
     tear(path)
     done = launch(*arguments[:1], f"--workdir={tmp_path / 'other'}", f"--config.collect.dataset={path}")

@@ -1,6 +1,5 @@
 """The reward stage as users run it: killed, resumed, on several devices, with labels that teach nothing."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -16,6 +15,7 @@ from motif_jax.api import leaves_by_path
 from motif_jax.captions import encode
 from motif_jax.checkpoint import Checkpoints
 from motif_jax.envs.observations import scale_blstats
+from motif_jax.files import read_json
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.stages import annotate, train_reward
@@ -45,7 +45,7 @@ def run(workdir, **values):
     train_reward.check(config)
     if not train_reward.is_complete(config, workdir):
         train_reward.run(config, workdir)
-    return json.loads((workdir / "reward/statistics.json").read_text())
+    return read_json(workdir / "reward/statistics.json")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def trained(tmp_path_factory):
 
 
 def test_it_learns_what_the_annotator_prefers(trained):
-    facts = json.loads((trained / "reward/statistics.json").read_text())
+    facts = read_json(trained / "reward/statistics.json")
     first, last = facts["history"][0], facts["history"][-1]
     assert first["loss"] == pytest.approx(np.log(2), abs=0.01)
     assert last["accuracy"] > 0.95
@@ -70,7 +70,7 @@ def test_it_learns_what_the_annotator_prefers(trained):
 def test_the_reward_reloads_alone_and_says_what_was_written(trained, tmp_path):
     reward = load_reward(trained)
     assert reward.facts["epoch"] == 8
-    facts = json.loads((trained / "reward/statistics.json").read_text())
+    facts = read_json(trained / "reward/statistics.json")
     assert reward.statistics._asdict() == facts["statistics"]
     # Texts, messages as NLE gives them, and the table agree.
     texts = [*EVENTS, "never seen before", "x" * 300]
