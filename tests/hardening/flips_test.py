@@ -25,7 +25,7 @@ import jax
 import numpy as np
 import pytest
 from conftest import get_config
-from damages import ANNOTATION, ORBAX, SMALL, files_of, make_whole, run
+from damages import ANNOTATION, ORBAX, SMALL, make_whole, run
 
 from motif_jax import experiment
 from motif_jax.annotation.annotator import Answer, Question
@@ -214,22 +214,24 @@ def attempt(read: Callable[[Path], object], workdir: Path, good: object) -> str:
             return "set aside"
 
 
-def restore(workdir: Path, pristine: Path, stamps: dict[Path, tuple[int, ...]]) -> None:
-    """Undoes what was flipped, and what readers have mended."""
-    now = stamps_of(workdir)
-    for name in {name for name, _ in now.items() ^ stamps.items()}:
+def restore(workdir: Path, pristine: Path, stamps: dict[str, tuple[int, ...]]) -> None:
+    """Undoes what readers have mended: all that they write is written whole, and so is another file than before."""
+    for name in {name for name, _ in stamps_of(workdir).items() ^ stamps.items()}:
         (workdir / name).unlink(missing_ok=True)
         if name in stamps:
             shutil.copy2(pristine / name, workdir / name)
-    stamps |= {name: stamp for name, stamp in stamps_of(workdir).items() if stamp != stamps[name]}
+            stamps[name] = stamp_of(os.stat(workdir / name))
 
 
-def stamps_of(workdir: Path) -> dict[Path, tuple[int, ...]]:
-    """Changes whenever a file does, whatever its date says."""
-    return {
-        file.relative_to(workdir): (file.stat().st_ctime_ns, file.stat().st_mtime_ns, file.stat().st_ino)
-        for file in files_of(workdir)
-    }
+def stamp_of(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
+def stamps_of(workdir: Path) -> dict[str, tuple[int, ...]]:
+    """Of all files, by their names within the workdir."""
+    start = len(str(workdir)) + 1
+    files = (os.path.join(folder, name) for folder, _, names in os.walk(workdir) for name in names)
+    return {file[start:]: stamp_of(os.stat(file)) for file in files}
 
 
 def test_no_flipped_bit_of_any_file_is_read_as_other_content(workdir, tmp_path):
@@ -245,7 +247,7 @@ def test_no_flipped_bit_of_any_file_is_read_as_other_content(workdir, tmp_path):
             if path.startswith(f"{workdir}{os.sep}"):
                 readers[str(Path(path).relative_to(workdir))].add(name)
         restore(workdir, pristine, stamps)
-    for file in sorted(map(str, stamps)):
+    for file in sorted(stamps):
         if fnmatch(file, CHECKPOINTS):
             readers[file] = {f"{file.partition('/')[0]}/checkpoints"}
         excused = any(fnmatch(file, pattern) for pattern in NOT_READ)
@@ -255,13 +257,15 @@ def test_no_flipped_bit_of_any_file_is_read_as_other_content(workdir, tmp_path):
     counts: collections.Counter[str] = collections.Counter()
     wrong = []
     for file, names in sorted(readers.items()):
-        rng, data = random.Random(file), (pristine / file).read_bytes() if Path(file) in stamps else b""
+        rng, data = random.Random(file), (pristine / file).read_bytes() if file in stamps else b""
         for _ in range(FLIPS_OF_CHECKPOINTS if fnmatch(file, CHECKPOINTS) else FLIPS) if data and names else ():
             flip(workdir / file, bit := rng.randrange(8 * len(data)))
             found = {name: attempt(READERS[name], workdir, good[name]) for name in sorted(names)}
             if unnoticed := {name: kind for name, kind in found.items() if kind not in HARMLESS}:
                 wrong.append((file, bit, unnoticed))
             counts["read as other content" if unnoticed else max(found.values(), key=HARMLESS.index)] += 1
+            if (workdir / file).is_file():
+                flip(workdir / file, bit)  # back
             restore(workdir, pristine, stamps)
     told = f"{counts.total():,} flips in {len(stamps):,} files: {dict(counts)}"
     print(told)
