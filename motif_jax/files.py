@@ -138,9 +138,10 @@ def read_lines(path: Path, appended: bool = False) -> Iterator[dict[str, Any]]:
             try:
                 if not line.endswith(b"\n"):
                     raise ValueError("its end is missing")
-                yield parse_json(line)
+                row = parse_json(line)
             except ValueError as error:
                 raise ValueError(f"line {number}: {error}") from error
+            yield row
 
 
 def is_cut_off(line: bytes) -> bool:

@@ -123,8 +123,9 @@ def take(path: Path, shared: bool = False, wait: bool = False) -> IO[bytes]:
             raise UserError(f"{str(path)!r} is no lock file of this program: move it away (--workdir)")
         if not taken:
             raise Held(_describe(before))
-        # Those who share a lock write at the same time: the file is overwritten, and never empty in between.
-        os.ftruncate(file, os.pwrite(file, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0))
+        if os.fstat(file).st_nlink == 1:  # under a second name, a backup say, it stays as it is
+            # Those who share a lock write at the same time: the file is overwritten, and never empty in between.
+            os.ftruncate(file, os.pwrite(file, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0))
     except BaseException:
         lock.close()
         raise

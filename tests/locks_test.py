@@ -1,6 +1,8 @@
 """Locks, and files that are opened where they lie: nothing outside is touched, and nothing hangs."""
 
+import contextlib
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -9,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from motif_jax import locks
 from motif_jax.files import read_array, write_whole
 from motif_jax.locks import Held, open_in_place, take
 from motif_jax.structs import UserError
@@ -69,12 +72,26 @@ def test_what_is_no_file_is_refused_by_name(tmp_path, make, use):
 
 
 @pytest.mark.quick
-def test_a_second_name_of_a_file_is_no_lock(tmp_path):
-    (tmp_path / "notes").write_bytes(CANARY)
+@pytest.mark.parametrize("content", [CANARY, b"", b"4711"])
+def test_a_second_name_of_a_file_is_not_written_to(tmp_path, content):
+    (tmp_path / "notes").write_bytes(content)
     os.link(tmp_path / "notes", tmp_path / ".lock")
-    with pytest.raises(UserError, match="is no lock file of this program"):
-        take(tmp_path / ".lock")
-    assert (tmp_path / "notes").read_bytes() == CANARY
+    refused = pytest.raises(UserError, match="is no lock file of this program")
+    with refused if content == CANARY else contextlib.nullcontext():
+        take(tmp_path / ".lock").close()
+    assert (tmp_path / "notes").read_bytes() == content
+
+
+@pytest.mark.quick
+def test_one_module_locks_and_opens_files_to_change_them():
+    package = Path(locks.__file__).parent
+    others = {package / "locks.py", package / "actors/slabs.py"}  # slabs: memory that workers share, without a name
+    for file in set(package.rglob("*.py")) - others:
+        text = file.read_text()
+        assert not re.search(r"\bfcntl\b", text), file
+        assert not re.search(
+            r"""(?<![\w.])open\([^()\n]*, "(w|a|r\+|[wa]b|rb\+|r\+b)"[,)]""", text.replace("'", '"')
+        ), file
 
 
 @pytest.mark.quick

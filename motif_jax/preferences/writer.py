@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from motif_jax.files import read_array, read_json, remove_torn, torn, write_json
+from motif_jax.locks import open_in_place
 from motif_jax.preferences.pairs import Episode, cut, places, stretch_starts
 from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import ArraySpec, UserError
@@ -174,7 +175,7 @@ class PairWriter:
                 raise UserError(f"{str(file)!r} does not fit this run; remove {str(self.partial)!r} to start over")
             return array
         array = np.lib.format.open_memmap(file, "w+", np.dtype(spec.dtype), spec.shape)
-        with open(file, "r+b") as handle:
+        with open_in_place(file, "r+b") as handle:
             os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)  # a full disk says so now, not in mid-write
         return array
 

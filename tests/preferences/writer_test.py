@@ -1,5 +1,7 @@
 """From episodes to pairs, interrupted at will."""
 
+import hashlib
+import json
 import shutil
 
 import numpy as np
@@ -9,6 +11,7 @@ from motif_jax.files import read_json
 from motif_jax.preferences.pairs import Episode, cut, places, stretch_starts
 from motif_jax.preferences.store import PairDataset
 from motif_jax.preferences.writer import PairWriter
+from motif_jax.stages import collect
 from motif_jax.structs import EpisodeInfo, UserError
 
 pytestmark = pytest.mark.quick
@@ -99,6 +102,33 @@ def test_an_interrupted_writer_ends_with_the_same_dataset(tmp_path, killed_after
     for key in SIZES["keys"]:
         assert np.array_equal(plain.data[key], resumed.data[key])
     assert (plain.path / "dataset.json").read_text() == (resumed.path / "dataset.json").read_text()
+
+
+def test_progress_of_versions_with_another_checksum_goes_on(tmp_path):
+    writer = PairWriter(tmp_path / "dataset", **SIZES)
+    write(writer, EPISODES[:2])
+    writer.commit()
+    file = tmp_path / "dataset.partial/progress.json"
+    old = read_json(file)
+    wrote = {"sha256": hashlib.sha256(json.dumps(old, sort_keys=True).encode()).hexdigest()}
+    file.write_text(json.dumps(old | wrote, sort_keys=True))
+    assert PairWriter(tmp_path / "dataset", **SIZES).progress == old
+    file.write_text(json.dumps(old | wrote | {"steps": 1}, sort_keys=True))
+    with pytest.raises(UserError, match="its checksum differs"):
+        PairWriter(tmp_path / "dataset", **SIZES)
+
+
+def test_what_a_killed_run_of_an_older_version_left_in_a_named_dataset_is_removed(tmp_path):
+    writer = PairWriter(tmp_path / "dataset", **SIZES)
+    write(writer, EPISODES)
+    writer.finish({}, {})
+    whole = sorted((tmp_path / "dataset").rglob("*"))
+    for name in ("progress.json", ".run.json.0123456789ab.tmp"):
+        (tmp_path / "dataset" / name).touch()
+        assert not collect.is_complete(None, tmp_path)
+        collect.run(None, tmp_path)
+        assert collect.is_complete(None, tmp_path)
+        assert sorted((tmp_path / "dataset").rglob("*")) == whole
 
 
 def test_killed_in_the_last_act(tmp_path):
