@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -70,34 +71,27 @@ class Number:
 
     def check(self, name: str, flag: str, value: object) -> None:
         """See `Kind`."""
-        if type(value) is int:
-            value = float(
-                min(max(value, -(10**40)), 10**40)
-            )  # so many digits that no float has them are still too many
-        if not isinstance(value, float) or math.isnan(value):
+        if type(value) not in (int, float) or value != value:
             raise UserError(f"{name} must be {self}, not {shown(value)} ({flag})")
-        low, high = self._limits
-        within = (low < value or (low == value and not self.above)) and (
-            value < high or (value == high and not self.below)
-        )
-        if within and (self.infinite or math.isfinite(value)):
+        assert isinstance(value, int | float)
+        low = -LARGEST if self.low is None else self.low
+        high = LARGEST if self.high is None else self.high
+        too_low = value <= low if self.above else value < low
+        too_high = value >= high if self.below else value > high
+        limited = self.low if too_low else self.high
+        if not (too_low or too_high) or (self.infinite and limited is None and abs(value) == math.inf):
             return
-        if low == 0 and high == LARGEST and value <= 0:
+        if low == 0 and self.high is None and too_low:
             words = "positive" if self.above else "zero or more"
         elif low > 0 and value <= 0:
             words = "positive"
         elif self.low is not None and self.high is not None and self.high <= 1:
             words = f"between {self.low:g} and {self.high:g}"
-        elif math.isinf(value):
+        elif limited is None and not self.infinite and abs(value) == math.inf:
             words = "finite"
         else:
-            words = f"at least {low:g}" if value < low else f"at most {high:g}"
+            words = f"at least {low:g}" if too_low else f"at most {high:g}"
         raise UserError(f"{name} must be {words}, not {shown(value)} ({flag})")
-
-    @property
-    def _limits(self) -> tuple[float, float]:
-        edge = math.inf if self.infinite else LARGEST
-        return -edge if self.low is None else self.low, edge if self.high is None else self.high
 
     def __str__(self) -> str:
         parts = []
@@ -127,9 +121,9 @@ class Text:
 
     choices: tuple[str, ...] = ()
     longest: int = 200  # characters
-    empty: bool = True
     piece: int = 0  # bytes of the longest piece between the characters `between`; 0: as long as the text
     between: str = ""
+    letters: str = ""  # the only characters that it may have, as in a regular expression's [...]
 
     def check(self, name: str, flag: str, value: object) -> None:
         """See `Kind`."""
@@ -152,8 +146,8 @@ class Text:
             problem = f"has {len(value):,} characters, where at most {self.longest:,} are taken"
         if not problem and self.piece and max(map(len, self._pieces(value))) > self.piece:
             problem = f"has a part of more than {self.piece} bytes, which no name may have"
-        if not problem and not value and not self.empty:
-            problem = "must not be empty"
+        if not problem and self.letters and not re.fullmatch(f"[{self.letters}]*", value):
+            problem = f"is made of the characters {self.letters} alone"
         if problem:
             raise UserError(f"{name} {problem}: {shown(value)} ({flag})")
 
@@ -168,7 +162,8 @@ class Text:
 
 PATH = Text(longest=4000, piece=255, between="/")
 PATHS = Text(longest=4000, piece=255, between="/,")  # separated by commas
-NAME_LIST = Text(longest=4000, piece=200, between=",:")  # of annotations, which files are named after
+NAME = Text(letters="A-Za-z0-9_-")  # of an annotation, which files are named after
+NAME_LIST = Text(longest=4000, piece=200, between=",", letters="A-Za-z0-9_,-")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from motif_jax.annotation.answers import slug
 from motif_jax.annotation.lexicon import VERSION, Lexicon
 from motif_jax.annotation.prompts import GOALS, MODES, VERSIONS, Prompt, make_prompt
 from motif_jax.annotation.vllm_engine import check_vllm, identity
-from motif_jax.config_table import MANY_SECONDS, NAME_LIST, PATH, Flag, Number, Tables, Text, Value, Whole, shown
+from motif_jax.config_table import MANY_SECONDS, NAME, NAME_LIST, PATH, Flag, Number, Tables, Text, Value, Whole, shown
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.questions import KINDS
 from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
@@ -41,7 +41,7 @@ TABLES: Tables = {
             differs="5 % of the questions are asked in both orders, to see how far an answer depends on it",
         ),
         "tie_margin": Value(Number(0, 0.5), decides=True),
-        "custom_name": Value(Text(), decides=True),
+        "custom_name": Value(NAME, decides=True),
         "compare_with": Value(NAME_LIST),
         "max_pairs": Value(Whole(0, 10**12)),
         "num_shards": Value(Whole(1, 99_999), decides=True),  # files are named after five digits
@@ -83,12 +83,6 @@ def check_section(section: ConfigDict) -> None:
             f"shard must be between 0 and {section.num_shards - 1}, not {section.shard} "
             "(--config.annotate.shard, .num_shards)"
         )
-    for name in (section.custom_name, *section.compare_with.split(",")):
-        if name and not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-            raise UserError(
-                f"an annotation's name is made of letters, digits, - and _, not {name!r} "
-                "(--config.annotate.custom_name, .compare_with)"
-            )
     if section.backend == "lexicon":
         make_lexicon(section)
     if section.backend in MODELS:

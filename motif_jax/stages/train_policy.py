@@ -160,6 +160,11 @@ def check(config: ConfigDict) -> None:
             f"unknown checkpoint {which!r} of the reward (--config.policy.reward_checkpoint): choose last, best or the "
             "number of an epoch"
         )
+    if section.games_per_worker % section.groups:
+        raise UserError(
+            f"games_per_worker must be a multiple of {section.groups} groups, not {section.games_per_worker} "
+            "(--config.policy.games_per_worker, .groups)"
+        )
     check_capacity(section.num_workers, section.games_per_worker, section.groups, 0, "--config.policy")
     if section.synchronous and section.num_workers > 1:
         raise UserError(

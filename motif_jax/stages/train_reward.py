@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from motif_jax.config_table import NAME_LIST, PATH, Flag, Number, Tables, Text, Value, Whole, check_values
+from motif_jax.config_table import PATH, Flag, Number, Tables, Text, Value, Whole, check_values
 from motif_jax.preferences.shards import checksum
 from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards import labels
@@ -23,7 +23,7 @@ from motif_jax.structs import UserError
 MESSAGE_ENCODERS = ("lt_cnn", "lt_cnn_small")
 TABLES: Tables = {
     "reward": {
-        "annotators": Value(NAME_LIST, decides=True),
+        "annotators": Value(Text(longest=4000, piece=200, between=",:"), decides=True),
         "labels": Value(Text(("hard", "soft")), decides=True),
         "message": Value(Text((*MESSAGE_ENCODERS, "none")), decides=True),
         "blstats": Value(Flag(), decides=True),
