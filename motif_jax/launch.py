@@ -100,7 +100,10 @@ def parse(argv: list[str]) -> None:
     try:
         config_flags.DEFINE_config_dict("config", config, sys_argv=argv)
         rest = FLAGS(argv)
-    except (flags.Error, ValueError, TypeError, RecursionError, MemoryError) as error:  # the last two: of nested lists
+    except (RecursionError, MemoryError) as error:  # what Python raises at lists in lists in lists
+        deepest = max((word for word in argv if word.startswith("--config.")), key=len, default="--config")
+        raise UserError(f"{clean(deepest, 80)} is nested too deeply") from error
+    except (flags.Error, ValueError, TypeError) as error:
         raise UserError(clean(" ".join(str(error).split()))) from error
     if len(rest) > 1:
         raise UserError(f"unexpected argument {shown(rest[1])}: flags are written --name=value")
