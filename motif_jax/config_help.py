@@ -16,8 +16,11 @@ ALWAYS = (  # what no value of the config makes as it was published
     "the state of an episode (visited levels, steps without game time) does not leak into the next",
     "the message of a death is kept",
     "games have seeds",
-    "the system text of the prompt is sent, and a second try has the roles of a conversation",
-    "a checkpoint of the reward is chosen by its epoch, 0 included",
+    "the game is NetHack 3.6.7 (NLE 1.3) rather than 3.6.6",
+    "prompts are in words of our own (`.annotate.prompt_file` takes others)",
+    "their system text is sent, and a second try has the roles of a conversation",
+    "pairs that show the same two captions are one question, asked once",
+    "epoch 0 of a reward can be chosen",
 )
 
 

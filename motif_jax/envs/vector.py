@@ -36,12 +36,12 @@ TABLE: Table = {  # of the config's section `env`, which is `GameSettings`
     "reference_time_limit": Value(
         Flag(),
         decides=True,
-        differs="a time limit is no death: what would have come is estimated",
+        differs="an episode that the time limit cuts is no death",
     ),
     "reference_sober": Value(
         Flag(),
         decides=True,
-        differs="whoever hallucinates is not sober, whatever other conditions there are",
+        differs="whoever hallucinates is not sober, also together with other conditions",
     ),
 }
 

@@ -38,7 +38,7 @@ TABLES: Tables = {
         "both_orders": Value(
             Number(0, 1),
             decides=True,
-            differs="5 % of the questions are asked in both orders, to see how far an answer depends on it",
+            differs="5 % of the questions are asked in both orders",
         ),
         "tie_margin": Value(Number(0, 0.5), decides=True),
         "custom_name": Value(NAME, decides=True),

@@ -59,7 +59,7 @@ TABLES: Tables = {
         "clip_value": Value(
             Number(0, infinite=True),
             decides=True,
-            differs="in goal tasks the value's error is not clipped: they pay 50, far from any value at first",
+            differs="in goal tasks the value loss is not clipped, as they pay 50, far from any first value",
         ),
         "value_coefficient": Value(Number(0, 1e6), decides=True),
         "exploration": Value(Text(("entropy", "symmetric_kl")), decides=True),
@@ -99,6 +99,7 @@ TABLES: Tables = {
 READS: Tables = EXPERIMENT | {"env": GAME} | TABLES
 IDENTITY = ("", "env", "policy")
 MOST_UPDATES = 2**31 - 1  # their count is an int32
+MOST_STEPS = 1_000_000  # per update; they are numbered on the device
 STEP_BYTES = 1024  # of a step in a batch, at least
 SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")  # what JAX needs
 
@@ -190,6 +191,11 @@ def check(config: ConfigDict) -> None:
         raise UserError(
             f"{section.train_for_env_steps:,} steps in batches of {section.batch_size:,} are more than "
             f"{MOST_UPDATES:,} updates (--config.policy.train_for_env_steps, .batch_size)"
+        )
+    if section.num_epochs * section.num_minibatches > MOST_STEPS:
+        raise UserError(
+            f"{section.num_epochs:,} epochs of {section.num_minibatches:,} minibatches are more than {MOST_STEPS:,} steps "
+            "of the optimizer per update (--config.policy.num_epochs, .num_minibatches)"
         )
     if section.bootstrap == "inferred" and not section.discount:
         raise UserError("an inferred bootstrap divides by the discount, which is 0 (--config.policy.discount)")

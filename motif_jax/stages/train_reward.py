@@ -32,7 +32,7 @@ TABLES: Tables = {
         "learning_rate": Value(
             Number(0, above=True),
             decides=True,
-            differs="the reward learns ten times as fast (1e-4 rather than 1e-5), as 100,000 pairs want it",
+            differs="the reward's learning rate is 1e-4 rather than 1e-5",
         ),
         "batch_size": Value(Whole(1, 2**20), decides=True),  # filled up to that, however few the pairs are
         "num_epochs": Value(Whole(1)),
