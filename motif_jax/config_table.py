@@ -129,7 +129,7 @@ class Text:
         """See `Kind`."""
         if self.choices:
             if value not in self.choices:
-                near = difflib.get_close_matches(value, self.choices, n=1) if isinstance(value, str) else []
+                near = difflib.get_close_matches(value, self.choices, 1, 0.7) if isinstance(value, str) else []
                 hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(self.choices)}"
                 raise UserError(f"unknown {name} {shown(value)} ({flag}): {hint}")
             return

@@ -194,8 +194,8 @@ def check(config: ConfigDict) -> None:
         )
     if section.num_epochs * section.num_minibatches > MOST_STEPS:
         raise UserError(
-            f"{section.num_epochs:,} epochs of {section.num_minibatches:,} minibatches are more than {MOST_STEPS:,} steps "
-            "of the optimizer per update (--config.policy.num_epochs, .num_minibatches)"
+            f"{section.num_epochs:,} epochs of {section.num_minibatches:,} minibatches are more than {MOST_STEPS:,} "
+            "steps of the optimizer per update (--config.policy.num_epochs, .num_minibatches)"
         )
     if section.bootstrap == "inferred" and not section.discount:
         raise UserError("an inferred bootstrap divides by the discount, which is 0 (--config.policy.discount)")
