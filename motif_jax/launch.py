@@ -30,6 +30,7 @@ from typing import Any
 from absl import flags
 from ml_collections import config_flags
 
+from motif_jax.compiled import keep_compiled_programs
 from motif_jax.config_file import comments, load
 from motif_jax.config_help import describe
 from motif_jax.config_table import flatten, shown
@@ -61,6 +62,7 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv if argv is None else argv
     try:
         parse(argv)
+        keep_compiled_programs(os.environ)
         with stopped_by_signals():
             run(FLAGS.config, Path(FLAGS.workdir), FLAGS.stage)
     except UserError as error:

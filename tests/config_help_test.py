@@ -1,4 +1,4 @@
-"""What differs from the published system, told in the README as the tables of the config tell it."""
+"""What differs from the published system, told in docs/motif.md as the tables of the config tell it."""
 
 import pytest
 from conftest import ROOT, get_config
@@ -20,12 +20,12 @@ def test_every_value_that_reference_sets_says_what_differs():
     assert changed == {key for key, value in keys(tables()).items() if value.differs}
 
 
-def test_the_readme_has_the_whole_list():
-    readme = " ".join((ROOT / "README.md").read_text().split())
+def test_the_page_for_users_of_motif_has_the_whole_list():
+    page = " ".join((ROOT / "docs/motif.md").read_text().split())
     listed = f"What is different unless `:score,reference` is given: {'; '.join(differences(tables()))}."
-    assert listed in readme, f"write into the README: {listed}"
+    assert listed in page, f"write into docs/motif.md: {listed}"
     always = f"Different in any case: {'; '.join(ALWAYS)}."
-    assert always in readme, f"write into the README: {always}"
+    assert always in page, f"write into docs/motif.md: {always}"
     for line in (*differences(tables()), *ALWAYS):
         assert line in describe("reference", tables(), {}, {})
 
