@@ -35,6 +35,9 @@ install dev
 if [ -z "$quick" ]; then
   install_peer torch "torch==2.13.0+cpu" # PyTorch's build for CPUs
   install_peer rlax "rlax==0.1.9"
+  if python -c 'import torch' 2>/dev/null; then # it would bring PyTorch's build for GPUs otherwise, which is very large
+    install_peer stable_baselines3 "stable-baselines3==2.9.2"
+  fi
   install_chromium
   say "ruff"
   ruff check .
