@@ -6,7 +6,7 @@
 #   bash launch/test.sh --with-vllm  the tests of the real vLLM alone, on the CPU, in an environment of their own (.venv-vllm)
 #   bash launch/test.sh -k pool      other arguments go to pytest
 #
-# Environment variables PYTHON and VENV choose another Python: see environment.sh.
+# Environment variables PYTHON and VENV choose another Python, and UNPINNED=1 the newest libraries: see environment.sh.
 arguments=()
 with_vllm='' quick=''
 for argument in "$@"; do
@@ -45,5 +45,5 @@ if [ -z "$quick" ]; then
   say "mypy"
   mypy
 fi
-say "pytest, with $(python --version)"
+say "pytest, with $(python --version) and JAX $(python -c 'import jax; print(jax.__version__)')"
 python -m pytest "${arguments[@]}"
