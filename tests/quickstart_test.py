@@ -35,7 +35,7 @@ def quickstart(tmp_path, *arguments, deed=REPORTS, workdir="a b", root=ROOT, pip
     if pip is None:  # all is installed
         stamp = subprocess.run(["bash", "-c", STAMP], cwd=root, stdout=-1, check=True).stdout
         (venv / ".motif_jax").write_bytes(stamp)
-    env = {name: value for name, value in os.environ.items() if name != "VENV"}
+    env = {name: value for name, value in os.environ.items() if name not in ("VENV", "PYTHON", "UNPINNED")}
     env |= {"VIRTUAL_ENV": str(venv), "WORKDIR": workdir, "TERM": "xterm", "PATH": f"{venv / 'bin'}:{env['PATH']}"}
     command = ["env", "--default-signal=INT", "bash"]  # a shell cannot trap what was ignored when it began
     command += [str(root / "launch/quickstart.sh"), *arguments]
