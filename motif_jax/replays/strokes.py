@@ -16,7 +16,7 @@ import unicodedata
 
 import numpy as np
 
-HEIGHT, WIDTH = 18, 9
+HEIGHT, WIDTH = 18, 9  # of a cell; a sheet then has an even number of pixels both ways, as films want it
 HALF_LINE, HALF_DOT = 0.65, 1.1  # pixels from the middle of a line, and of a dot, to its edge
 PARTS = 6  # straight lines that a bend is made of
 
