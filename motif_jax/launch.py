@@ -5,11 +5,13 @@
   python -m motif_jax.launch --config=configs/quickstart.py --workdir=runs/quickstart --stage=collect
   python -m motif_jax.launch --config=configs/motif.py:score --workdir=runs/score --stage=train_policy
   python -m motif_jax.launch --config=configs/motif.py --workdir=/tmp/speed --stage=benchmark
+  motif-jax --config=quickstart --workdir=runs/quickstart
 
-The word after the colon goes to the config: a task (score, staircase, staircase_lvl3, oracle, ...), and `,reference` to
-reproduce the published system with its defects. Any value of the config can be set with --config.SECTION.NAME=VALUE;
-the config file says what each means. Stages that are complete in the workdir are skipped, unfinished ones go on where
-they were stopped: to resume, give the same command again.
+`motif-jax` is the same program as `python -m motif_jax.launch`. A config is a file, or the name of one that comes with
+the program (motif, quickstart). The word after the colon goes to the config: a task (score, staircase, staircase_lvl3,
+oracle, ...), and `,reference` to reproduce the published system with its defects. Any value of the config can be set
+with --config.SECTION.NAME=VALUE; the config file says what each means. Stages that are complete in the workdir are
+skipped, unfinished ones go on where they were stopped: to resume, give the same command again.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import errno
+import itertools
 import os
 import re
 import runpy
@@ -31,6 +34,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from motif_jax.compiled import keep_compiled_programs
+from motif_jax.config_files import find_config, shipped_names
 from motif_jax.experiment import flatten, run
 from motif_jax.stages import NAMES
 from motif_jax.structs import Stopped, UserError
@@ -52,6 +56,12 @@ def define_flags() -> None:
     config_flags.DEFINE_config_file("config", None, "Config file, with its argument after a colon.", lock_config=True)
     flags.DEFINE_string("workdir", None, "Directory of this experiment: everything is written here.")
     flags.DEFINE_list("stage", None, f"Stages to run, of {', '.join(NAMES)}. By default those the config lists.")
+
+
+def command() -> int:
+    """The console script `motif-jax`, and `python -m motif_jax.launch`; the exit status."""
+    define_flags()
+    return main()
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -86,11 +96,13 @@ def parse(argv: list[str]) -> None:
         print(__doc__)
         print(f"stages: {', '.join(NAMES)}\nflags: --config=FILE[:ARGUMENT] --workdir=DIR --stage=NAME[,NAME]")
         sys.exit(0)
+    argv = with_config_paths(argv)
     file = config_file(argv)
     if file is None:
-        raise UserError("say which experiment: --config=configs/motif.py:score (or --help)")
+        raise UserError("say which experiment: --config=motif:score (or --help)")
     if not os.path.isfile(file):  # a `Path` would raise at a name that is too long
-        raise UserError(f"there is no config file {str(file)[:200]!r} (--config)")
+        own = " and ".join(shipped_names())
+        raise UserError(f"there is no config file {str(file)[:200]!r} (--config); {own} come with the program")
     try:
         rest = FLAGS(argv)
     except (AttributeError, KeyError) as error:  # an override of a value that the config does not have
@@ -101,6 +113,18 @@ def parse(argv: list[str]) -> None:
         raise UserError(f"unexpected argument {rest[1]!r}: flags are written --name=value")
     if not FLAGS.workdir:
         raise UserError("say where to work: --workdir=runs/NAME (or --help)")
+
+
+def with_config_paths(argv: list[str]) -> list[str]:
+    """The command line with paths for names: "--config=motif:score" -> "--config=.../configs/motif.py:score"."""
+    found = list(argv)
+    for at, (before, argument) in enumerate(itertools.pairwise(argv), 1):
+        match = re.fullmatch(r"(--?config=)(.*)", argument, re.DOTALL)
+        flag, value = match.groups() if match else ("", argument)
+        if match or re.fullmatch(r"--?config", before):
+            name, *rest = value.split(":", 1)
+            found[at] = flag + ":".join([find_config(name), *rest])
+    return found
 
 
 def config_file(argv: list[str]) -> Path | None:
@@ -158,5 +182,4 @@ def stopped_by_signals() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    define_flags()
-    sys.exit(main())
+    sys.exit(command())
