@@ -1,4 +1,4 @@
-"""The config file: run, and made complete; or refused in one sentence, with the file and the line."""
+"""The config file: found, run, and made complete; or refused in one sentence, with the file and the line."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import traceback
+from pathlib import Path
 from types import ModuleType
 
 from ml_collections import ConfigDict
@@ -14,8 +15,21 @@ from motif_jax.config_table import Tables, complete, shown
 from motif_jax.console import clean
 from motif_jax.structs import UserError
 
+SHIPPED = Path(__file__).parent / "configs"  # in a checkout, a link to the directory at its top
 MODULE = "motif_jax_config"  # what the file is called as a module
 COMMENT = re.compile(r"^ *config\.([\w.]+) = .*?  # (.*)$", re.MULTILINE)
+
+
+def shipped_names() -> list[str]:
+    """What `--config` takes without a path."""
+    return sorted(file.stem for file in SHIPPED.glob("*.py"))
+
+
+def find_config(name: str) -> str:
+    """The path that a name stands for: "motif" -> ".../configs/motif.py". A file of that name goes first."""
+    if name in shipped_names() and not os.path.isfile(name):
+        return str(SHIPPED / f"{name}.py")
+    return name
 
 
 def load(file: str, argument: str | None, tables: Tables) -> ConfigDict:
@@ -53,7 +67,8 @@ def load(file: str, argument: str | None, tables: Tables) -> ConfigDict:
 def read(file: str) -> bytes:
     """The file as it is; Python tells its encoding."""
     if "\0" in file or not os.path.exists(file):  # also a name that is too long
-        raise UserError(f"there is no config file {shown(file)} (--config)")
+        own = " and ".join(shipped_names())
+        raise UserError(f"there is no config file {shown(file)} (--config); {own} come with the program")
     if not os.path.isfile(file):
         raise UserError(f"the config {shown(file)} is not a file (--config)")
     try:

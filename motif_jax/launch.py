@@ -5,12 +5,14 @@
   python -m motif_jax.launch --config=configs/quickstart.py --workdir=runs/quickstart --stage=collect
   python -m motif_jax.launch --config=configs/motif.py:score --workdir=runs/score --stage=train_policy
   python -m motif_jax.launch --config=configs/motif.py --workdir=/tmp/speed --stage=benchmark
+  motif-jax --config=quickstart --workdir=runs/quickstart
 
-The word after the colon goes to the config: a task (score, staircase, staircase_lvl3, oracle, ...), and `,reference` to
-reproduce the published system with its defects. Any value of the config can be set with --config.SECTION.NAME=VALUE;
-the config file says what each means, and --help=SECTION what it must be (--help=reference: what that switch changes).
-Stages that are complete in the workdir are skipped, unfinished ones go on where they were stopped: to resume, give the
-same command again.
+`motif-jax` is the same program as `python -m motif_jax.launch`. A config is a file, or the name of one that comes with
+the program (motif, quickstart). The word after the colon goes to the config: a task (score, staircase, staircase_lvl3,
+oracle, ...), and `,reference` to reproduce the published system with its defects. Any value of the config can be set
+with --config.SECTION.NAME=VALUE; the config file says what each means, and --help=SECTION what it must be
+(--help=reference: what that switch changes). Stages that are complete in the workdir are skipped, unfinished ones go on
+where they were stopped: to resume, give the same command again.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from motif_jax.compiled import keep_compiled_programs
-from motif_jax.config_file import comments, load
+from motif_jax.config_file import comments, find_config, load
 from motif_jax.config_help import describe
 from motif_jax.config_table import flatten, shown
 from motif_jax.console import clean
@@ -55,6 +57,12 @@ def define_flags() -> None:
     """The command line, without the config: which values there are, its file says."""
     flags.DEFINE_string("workdir", None, "Directory of this experiment: everything is written here.")
     flags.DEFINE_list("stage", None, f"Stages to run, of {', '.join(NAMES)}. By default those the config lists.")
+
+
+def command() -> int:
+    """The console script `motif-jax`, and `python -m motif_jax.launch`; the exit status."""
+    define_flags()
+    return main()
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -96,7 +104,7 @@ def parse(argv: list[str]) -> None:
         print(describe(section, tables(), defaults, comments(found[0]) if found else {}))
         sys.exit(0)
     if found is None:
-        raise UserError("say which experiment: --config=configs/motif.py:score (or --help)")
+        raise UserError("say which experiment: --config=motif:score (or --help)")
     config = load(*found, tables())
     check_overrides(argv, set(flatten(config.to_dict())))
     try:
@@ -120,7 +128,7 @@ def split_config(argv: list[str]) -> tuple[tuple[str, str | None] | None, list[s
         match = re.fullmatch(r"--?config(?:=(.*))?", word, re.DOTALL)
         if match:
             file, colon, argument = (next(words, "") if match[1] is None else match[1]).partition(":")
-            found = file, argument if colon else None
+            found = find_config(file), argument if colon else None
         else:
             rest.append(word)
     return found, rest
@@ -172,5 +180,4 @@ def stopped_by_signals() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    define_flags()
-    sys.exit(main())
+    sys.exit(command())
