@@ -147,7 +147,7 @@ class Text:
         if not problem and self.piece and max(map(len, self._pieces(value))) > self.piece:
             problem = f"has a part of more than {self.piece} bytes, which no name may have"
         if not problem and self.letters and not re.fullmatch(f"[{self.letters}]*", value):
-            problem = f"is made of the characters {self.letters} alone"
+            problem = f"may only have the characters {self.letters}"
         if problem:
             raise UserError(f"{name} {problem}: {shown(value)} ({flag})")
 

@@ -497,7 +497,7 @@ def test_the_key_is_nowhere(launch, workdir):
         ({"tie_margin": 0.7}, "tie_margin must be between 0 and 0.5"),
         ({"both_orders": 2.0}, "both_orders must be between 0 and 1"),
         ({"merge": "yes"}, "unknown merge 'yes'"),
-        ({"custom_name": "a.b"}, "made of the characters"),
+        ({"custom_name": "a.b"}, "may only have the characters"),
         ({"max_pairs": -1}, "max_pairs must not be negative"),
         ({"compare_with": "other"}, "has no annotation 'other'"),
     ],
