@@ -35,8 +35,9 @@ FLAG = "--config.report.runs"
 MATERIAL = ()  # whatever is found is shown
 MADE_OF = (
     "dataset/*.json", "dataset/data/*.npy", "dataset/info/*.npy", "dataset/preference/*.npy",
-    "dataset/preference/*/merged.json", "annotations/*.html", "annotations/*.json", "reward/*.json", "reward/*.html",
-    "policy/*.json", "policy/metrics.jsonl", "evaluate/*/summary.json", "evaluate/*/replays/*.npz",
+    "dataset/preference/*/merged.json", "annotations/*/merged.json", "annotations/*.html", "annotations/*.json",
+    "reward/*.json", "reward/*.html", "policy/*.json", "policy/metrics.jsonl", "evaluate/*/summary.json",
+    "evaluate/*/replays/*.npz",
 )  # fmt: skip
 ABSENT = (  # what a part is called, and who makes it
     ("The dataset", "collect"), ("Preferences", "annotate"), ("The reward", "train_reward"),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
+from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.shards import checksum
 from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards import labels
@@ -78,7 +79,7 @@ def label_checksums(dataset: PairDataset, config: ConfigDict) -> dict[str, str]:
     found = {"dataset": fingerprint(dataset)}
     for name in learnt_from(config):
         found[name] = checksum(dataset.preference(name))
-        prob = dataset.path / "preference" / name / "prob.npy"
+        prob = annotation_folder(dataset.path, name) / "prob.npy"
         if config.reward.labels == "soft" and prob.exists():
             found[f"{name}.prob"] = hashlib.sha256(prob.read_bytes()).hexdigest()
     return found
