@@ -23,7 +23,6 @@ from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.questions import Questions
-from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.stages import annotate
 from motif_jax.structs import UserError
