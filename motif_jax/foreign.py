@@ -37,14 +37,19 @@ def check_regular_tree(directory: Path) -> None:
                 check_regular(Path(folder, name))
 
 
-def read_text(path: Path, limit: int = LIMIT) -> str:
+def read_text(path: Path) -> str:
     """Text of a file in UTF-8. What the system refuses raises OSError, what is too long or no text ValueError."""
+    return read_bytes(path, LIMIT).decode()
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
+    """What a file holds; ValueError if that is more than the limit."""
     check_regular(path)
     with open(path, "rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:
         raise ValueError(f"it has more than {limit:,} bytes")
-    return data.decode()
+    return data
 
 
 def leads_out(path: Path, directory: Path) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from motif_jax.actors.inference import answer
 from motif_jax.actors.layout import Full
 from motif_jax.actors.players import parse_players
 from motif_jax.actors.pool import ActorPool
+from motif_jax.console import clean
 from motif_jax.envs.seeding import Stream
 from motif_jax.envs.vector import GameSettings
 from motif_jax.files import write_config, write_json
@@ -31,6 +31,7 @@ from motif_jax.preferences.pairs import Episode
 from motif_jax.preferences.store import PairDataset
 from motif_jax.preferences.writer import PairWriter
 from motif_jax.stages.collect_episodes import EpisodeQueue
+from motif_jax.stages.collect_published import adopt
 from motif_jax.stages.policy_choice import parse_mixture
 from motif_jax.structs import UserError
 
@@ -73,7 +74,9 @@ def run(config: ConfigDict, workdir: Path) -> None:
             f"with --config.collect.dataset and another --workdir"
         )
     if config.collect.dataset:
-        adopt(config, workdir / "dataset")
+        dataset = adopt(config, workdir / "dataset")
+        names = ", ".join(dataset.preference_names()) or "no annotations"
+        print(f"collect: took {clean(config.collect.dataset)} as it is: {describe(dataset)}; {names}")
         return
 
     # ---- what is recorded
@@ -217,30 +220,6 @@ def check(config: ConfigDict) -> None:
     for name in ("hang_timeout_s", "commit_every_s"):
         if section[name] <= 0:
             raise UserError(f"{name} must be positive, not {section[name]} (--config.collect.{name})")
-
-
-def adopt(config: ConfigDict, target: Path) -> None:
-    """Takes a dataset as it is: links to its arrays, copies of its annotations, an index of our own."""
-    source = Path(config.collect.dataset)
-    dataset = PairDataset(source, require=("message",))
-    for name in dataset.preference_names():
-        dataset.preference(name)
-    partial = target.with_name(target.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    for folder in ("data", "info"):
-        (partial / folder).mkdir(parents=True)
-        for file in (source / folder).glob("*.npy"):
-            (partial / folder / file.name).symlink_to(file.resolve())
-    if (source / "preference").is_dir():
-        shutil.copytree(source / "preference", partial / "preference")
-    table, _ = PairDataset(partial).captions()
-    facts: dict[str, Any] = {"source": str(source.resolve()), "num_pairs": len(dataset)}
-    facts |= {"segment_length": dataset.length, "distinct_captions": len(table)}
-    write_json(partial / "dataset.json", facts)
-    write_config(partial, config)
-    partial.replace(target)
-    names = ", ".join(dataset.preference_names()) or "no annotations"
-    print(f"collect: took {source} as it is: {describe(PairDataset(target))}; {names}")
 
 
 def describe(dataset: PairDataset) -> str:
