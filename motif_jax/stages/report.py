@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def shared(config: ConfigDict) -> None:
 def other_runs(config: ConfigDict) -> list[Path]:
     """Workdirs that this one is compared with, each once."""
     paths = [Path(name.strip()) for name in config.report.runs.split(",") if name.strip()]
-    return list({path.resolve(): path for path in reversed(paths)}.values())[::-1]
+    return list({os.path.realpath(path): path for path in reversed(paths)}.values())[::-1]
 
 
 def check(config: ConfigDict) -> None:
