@@ -30,6 +30,7 @@ from typing import Any
 from absl import flags
 from ml_collections import config_flags
 
+from motif_jax.compiled import keep_compiled_programs
 from motif_jax.experiment import flatten, run
 from motif_jax.stages import NAMES
 from motif_jax.structs import Stopped, UserError
@@ -58,6 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv if argv is None else argv
     try:
         parse(argv)
+        keep_compiled_programs(os.environ)
         with stopped_by_signals():
             run(FLAGS.config, Path(FLAGS.workdir), FLAGS.stage)
     except UserError as error:
