@@ -80,7 +80,7 @@ def label_checksums(dataset: PairDataset, config: ConfigDict) -> dict[str, str]:
     for name in learnt_from(config):
         found[name] = checksum(dataset.preference(name))
         prob = annotation_folder(dataset.path, name) / "prob.npy"
-        if config.reward.labels == "soft" and prob.exists():
+        if config.reward.labels == "soft" and prob.is_file():
             found[f"{name}.prob"] = hashlib.sha256(prob.read_bytes()).hexdigest()
     return found
 
