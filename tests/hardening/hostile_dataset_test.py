@@ -191,9 +191,10 @@ def test_an_attack_takes_no_memory(source, outside, tmp_path):
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_what_may_not_be_read_is_refused_or_left_out(source, tmp_path, capsys):
     (source / "info/path.npy").touch(0o000)
+    if os.access(source / "info/path.npy", os.R_OK):
+        pytest.skip("this user may read everything")
     adopt(source, tmp_path / "run")
     assert "info/path.npy" in capsys.readouterr().out
     (source / "data/message.npy").chmod(0o000)
