@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from motif_jax.annotation.annotator import Question
+from motif_jax.foreign import read_text
 from motif_jax.structs import UserError
 
 HERE = Path(__file__).parent
@@ -117,11 +118,11 @@ def goal_text(goal: str) -> str:
 
 def _read(path: Path) -> dict[str, str]:
     try:
-        fields = tomllib.loads(path.read_text())
+        fields = tomllib.loads(read_text(path))
     except FileNotFoundError:
         raise UserError(f"there is no prompt file {str(path)!r} (--config.annotate.prompt_file)") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        reason = " ".join(str(error).split())
+    except (OSError, ValueError) as error:  # ValueError: no text, or no TOML
+        reason = " ".join(str(error.strerror if isinstance(error, OSError) else error).split())
         raise UserError(f"cannot read prompt file {str(path)!r}: {reason} (--config.annotate.prompt_file)") from error
     known = {"system", "captions", "retry", *MODES}
     for name, value in fields.items():

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.config_table import Tables, check_values
 from motif_jax.files import write_config
+from motif_jax.preferences.folders import annotation_folder, labels_file, moving_hint
 from motif_jax.preferences.merging import check_free, is_merged, merge
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.oracles import ask_oracle, check_oracle
@@ -86,10 +87,10 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
     facts = make_facts(section, config.seed, dataset)
 
     # ---- ask
-    folder = dataset.path / "preference" / name
+    folder, labels = annotation_folder(dataset.path, name), labels_file(dataset.path, name)
     if section.merge == "auto":
         rows = rows_of(part, of_pair)
-        with Shard(folder, part, len(rows), facts, section.ignore_existing) as shard:
+        with Shard(folder, part, len(rows), facts, section.ignore_existing, labels) as shard:
             write_config(folder, config)
             if questions is None:
                 wanted = rows[rows < (section.max_pairs or np.inf)]
@@ -108,4 +109,6 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
         return
     print(f"annotate: {name}: {len(dataset):,} pairs: {shares}")
     page = write_page(config, workdir, dataset, name, questions, merged)
-    print(f"annotate: labels in {folder.with_suffix('.npy')}, to look at: {page}")
+    print(f"annotate: labels in {labels}, to look at: {page}")
+    if hint := moving_hint(dataset.path, name):
+        print(f"annotate: {hint}")

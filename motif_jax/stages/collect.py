@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from motif_jax.actors.layout import Full
 from motif_jax.actors.players import parse_players
 from motif_jax.actors.pool import ActorPool
 from motif_jax.config_table import MANY_SECONDS, PATH, PATHS, Flag, Number, Tables, Text, Value, Whole, check_values
+from motif_jax.console import clean
 from motif_jax.envs.seeding import Stream
 from motif_jax.envs.vector import TABLE as GAME
 from motif_jax.envs.vector import GameSettings
@@ -34,12 +34,14 @@ from motif_jax.preferences.store import PairDataset
 from motif_jax.preferences.writer import PairWriter
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.collect_episodes import EpisodeQueue
+from motif_jax.stages.collect_published import adopt
 from motif_jax.stages.policy_choice import parse_mixture
 from motif_jax.structs import UserError
 
 TABLES: Tables = {
     "collect": {
         "dataset": Value(PATH, decides=True),
+        "follow_links": Value(Flag(), older=False),
         "collector": Value(Text(), decides=True),
         "policies": Value(PATHS, decides=True),
         "num_pairs": Value(Whole(1, 10**12), decides=True),  # the disk tells what fits
@@ -83,7 +85,9 @@ def run(config: ConfigDict, workdir: Path) -> None:
             f"with --config.collect.dataset and another --workdir"
         )
     if config.collect.dataset:
-        adopt(config, workdir / "dataset")
+        dataset = adopt(config, workdir / "dataset")
+        names = ", ".join(dataset.preference_names()) or "no annotations"
+        print(f"collect: took {clean(config.collect.dataset)} as it is: {describe(dataset)}; {names}")
         return
 
     # ---- what is recorded
@@ -218,30 +222,6 @@ def check(config: ConfigDict) -> None:
             f"no episode has {section.segment_length} steps, as --config.env.max_episode_steps is "
             f"{config.env.max_episode_steps} (--config.collect.segment_length)"
         )
-
-
-def adopt(config: ConfigDict, target: Path) -> None:
-    """Takes a dataset as it is: links to its arrays, copies of its annotations, an index of our own."""
-    source = Path(config.collect.dataset)
-    dataset = PairDataset(source, require=("message",))
-    for name in dataset.preference_names():
-        dataset.preference(name)
-    partial = target.with_name(target.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    for folder in ("data", "info"):
-        (partial / folder).mkdir(parents=True)
-        for file in (source / folder).glob("*.npy"):
-            (partial / folder / file.name).symlink_to(file.resolve())
-    if (source / "preference").is_dir():
-        shutil.copytree(source / "preference", partial / "preference")
-    table, _ = PairDataset(partial).captions()
-    facts: dict[str, Any] = {"source": str(source.resolve()), "num_pairs": len(dataset)}
-    facts |= {"segment_length": dataset.length, "distinct_captions": len(table)}
-    write_json(partial / "dataset.json", facts)
-    write_config(partial, config)
-    partial.replace(target)
-    names = ", ".join(dataset.preference_names()) or "no annotations"
-    print(f"collect: took {source} as it is: {describe(PairDataset(target))}; {names}")
 
 
 def describe(dataset: PairDataset) -> str:

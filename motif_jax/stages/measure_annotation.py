@@ -114,8 +114,8 @@ def rate(config: ConfigDict, folder: Path, pairs: int, values: dict[str, Any]) -
     with contextlib.redirect_stdout(io.StringIO()):
         annotate.run(config, folder, **({} if values["backend"] == "lexicon" else {"make": make}))
     seconds = time.perf_counter() - start
-    shutil.rmtree(folder / "dataset" / "preference")
-    shutil.rmtree(folder / "answers", ignore_errors=True)
+    for made in ("dataset/preference", "annotations", "answers"):
+        shutil.rmtree(folder / made, ignore_errors=True)
     return pairs / seconds
 
 

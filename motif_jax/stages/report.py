@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -44,8 +45,9 @@ READS: Tables = EXPERIMENT | TABLES
 IDENTITY = ()  # whatever is found is shown
 MADE_OF = (
     "dataset/*.json", "dataset/data/*.npy", "dataset/info/*.npy", "dataset/preference/*.npy",
-    "dataset/preference/*/merged.json", "annotations/*.html", "annotations/*.json", "reward/*.json", "reward/*.html",
-    "policy/*.json", "policy/metrics.jsonl", "evaluate/*/summary.json", "evaluate/*/replays/*.npz",
+    "dataset/preference/*/merged.json", "annotations/*/merged.json", "annotations/*.html", "annotations/*.json",
+    "reward/*.json", "reward/*.html", "policy/*.json", "policy/metrics.jsonl", "evaluate/*/summary.json",
+    "evaluate/*/replays/*.npz",
 )  # fmt: skip
 ABSENT = (  # what a part is called, and who makes it
     ("The dataset", "collect"), ("Preferences", "annotate"), ("The reward", "train_reward"),
@@ -65,7 +67,7 @@ def shared(config: ConfigDict) -> None:
 def other_runs(config: ConfigDict) -> list[Path]:
     """Workdirs that this one is compared with, each once."""
     paths = [Path(name.strip()) for name in config.report.runs.split(",") if name.strip()]
-    return list({path.resolve(): path for path in reversed(paths)}.values())[::-1]
+    return list({os.path.realpath(path): path for path in reversed(paths)}.values())[::-1]
 
 
 def check(config: ConfigDict) -> None:

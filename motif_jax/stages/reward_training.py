@@ -153,8 +153,9 @@ def import_published(config: ConfigDict, folder: Path) -> None:
     """Makes a reward of a checkpoint that the published system has written, with the statistics that lie beside it."""
     file = Path(config.reward.import_from)
     arrays, known = read_checkpoint(file)
-    epoch = int(known["num_iter"])
-    quantiles = read_quantiles(file.parent.parent / "reward_metrics" / "train_norm_quantiles.csv", epoch)
+    epoch, quantiles, doubt = read_quantiles(file, int(known["num_iter"]))
+    if doubt:
+        print(f"train_reward: {doubt}")
     options = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}
     _, like = make_model(options, 0)
     params = rebuild(like, arrays, file, FLAG)

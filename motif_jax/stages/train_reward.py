@@ -12,6 +12,7 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from motif_jax.config_table import PATH, Flag, Number, Tables, Text, Value, Whole, check_values
+from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.shards import checksum
 from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards import labels
@@ -90,8 +91,8 @@ def label_checksums(dataset: PairDataset, config: ConfigDict) -> dict[str, str]:
     found = {"dataset": fingerprint(dataset)}
     for name in learnt_from(config):
         found[name] = checksum(dataset.preference(name))
-        prob = dataset.path / "preference" / name / "prob.npy"
-        if config.reward.labels == "soft" and prob.exists():
+        prob = annotation_folder(dataset.path, name) / "prob.npy"
+        if config.reward.labels == "soft" and prob.is_file():
             found[f"{name}.prob"] = hashlib.sha256(prob.read_bytes()).hexdigest()
     return found
 

@@ -64,7 +64,7 @@ def labels(workdir, name: str) -> list[int]:
 
 
 def log_of(workdir, name: str) -> dict:
-    shards = json.loads((workdir / "dataset/preference" / name / "merged.json").read_text())["shards"]
+    shards = json.loads((workdir / "annotations" / name / "merged.json").read_text())["shards"]
     return {key: sum(log[key] for log in shards.values()) for key in ("asked", "from_cache", "no_verdict")}
 
 
@@ -193,7 +193,7 @@ def test_scores_become_soft_labels(workdir):
         assert len(chat.asked) == 2 * len(
             {frozenset(pair) for pair in random_pairs(600, events=MANY) if pair[0] != pair[1]}
         )
-    codes, prob = np.array(labels(workdir, name)), np.load(workdir / "dataset/preference" / name / "prob.npy")
+    codes, prob = np.array(labels(workdir, name)), np.load(workdir / "annotations" / name / "prob.npy")
     assert codes.tolist() == expected(workdir)
     # The server gives the verdict 0.80 and the others 0.10 and 0.06: see ChatServer.complete. Verdict 2 in one order is
     # verdict 1 in the other: ((0.80 + 0.03) / 0.96 + 1 - (0.10 + 0.03) / 0.96) / 2
@@ -547,7 +547,8 @@ def test_labels_of_another_dataset_are_refused(workdir):
     run(workdir)
     (workdir / "other").mkdir()
     write_dataset(workdir / "other/dataset", random_pairs(600, seed=1, events=MANY))
-    (workdir / "dataset/preference").rename(workdir / "other/dataset/preference")
+    for folder in ("dataset/preference", "annotations"):
+        (workdir / folder).rename(workdir / "other" / folder)
     with pytest.raises(UserError, match="was made of another dataset"):
         run(workdir / "other")
 

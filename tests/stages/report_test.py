@@ -124,7 +124,7 @@ def test_the_same_artefacts_make_the_same_page_and_others_another(copy):
 
 @pytest.mark.quick
 @pytest.mark.parametrize("file", [
-    "dataset/dataset.json", "dataset/run.json", "dataset/preference/lexicon_msg_gold/merged.json",
+    "dataset/dataset.json", "dataset/run.json", "annotations/lexicon_msg_gold/merged.json",
     "annotations/lexicon_msg_gold.json", "reward/statistics.json", "reward/captions.json", "policy/summary.json",
     "policy/config.json", "policy/metrics.jsonl", "evaluate/random/summary.json",
     "evaluate/policy-2000/replays/episode-00001.npz", "dataset/info/score.npy",
