@@ -23,10 +23,13 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
+from motif_jax.config_table import record
+from motif_jax.foreign import check_regular
 from motif_jax.locks import NoLocks, open_in_place, try_lock
 from motif_jax.structs import UserError
 
 CHECKSUM, KIND = "checksum", "sha256:"  # the last key of an object, and how its value begins
+MAX_HEAD = 2**16  # bytes; the first version of the format has no more
 # What NumPy raises at a head that is damaged.
 NO_ARRAY = (ValueError, TypeError, SyntaxError, EOFError, OverflowError, MemoryError, tokenize.TokenError)
 
@@ -99,6 +102,7 @@ def read_json(path: Path) -> dict[str, Any]:
     What is no JSON object, or not the one that was written, raises ValueError, with one line; what the system refuses,
     OSError.
     """
+    check_regular(path)
     return parse_json(path.read_bytes())
 
 
@@ -170,7 +174,7 @@ def _checksum(content: dict[str, Any]) -> str:
 
 def write_config(directory: Path, config: Any) -> None:
     """Writes the resolved config (a `ConfigDict`) beside what it makes."""
-    write_json(directory / "config.json", json.loads(config.to_json()))
+    write_json(directory / "config.json", record(config.to_dict()))
 
 
 def write_array(path: Path, array: np.ndarray) -> None:
@@ -188,7 +192,9 @@ def read_array(path: Path, mapped: Literal["", "r", "r+"] = "") -> np.ndarray:
     Returns:
       The array. What is none, or cut off, raises ValueError, with one line; what the system refuses, OSError.
     """
+    check_regular(path)
     try:
+        _check_head(path)
         if mapped:
             array = np.lib.format.open_memmap(path, mode="r")  # "r+" would make up for what was cut off, with zeros
             if mapped == "r":
@@ -203,6 +209,7 @@ def read_array(path: Path, mapped: Literal["", "r", "r+"] = "") -> np.ndarray:
 
 def read_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
     """The same of an `.npz` file; its checksums tell whether the arrays are those that were written."""
+    check_regular(path)
     try:
         with zipfile.ZipFile(path) as archive:
             found = {}
@@ -212,6 +219,14 @@ def read_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
             return found
     except (*NO_ARRAY, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, struct.error) as error:
         raise ValueError((str(error).splitlines() or ["it is no archive"])[0]) from error
+
+
+def _check_head(path: Path) -> None:
+    """Refuses a head that says it is huge, which NumPy would read into the memory first."""
+    with open(path, "rb") as file:
+        start = file.read(12)
+    if start[:6] == b"\x93NUMPY" and start[6:7] > b"\1" and int.from_bytes(start[8:12], "little") > MAX_HEAD:
+        raise ValueError("its head is too long")
 
 
 def _finite(value: Any) -> Any:

@@ -18,15 +18,12 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from motif_jax.console import clean
+from motif_jax.foreign import KINDS
 from motif_jax.structs import UserError
 
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # what file systems without locks say
 HOLDER = re.compile(rb"process \d+ on |\d*\0*\Z")  # how every lock file begins; those of older versions held a number
 HOLDER_BYTES = 300  # more than any host's name needs
-KINDS = (
-    (stat.S_ISLNK, "a symbolic link"), (stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"),
-)  # fmt: skip
 _required = True  # of the whole process, whose threads and stages all lock: the command line's --nolocks
 
 
@@ -67,7 +64,7 @@ def open_in_place(path: Path, mode: Literal["r+b", "a"], create: bool = False) -
 
 def _check_regular(path: Path, mode: int, error: OSError | None = None) -> None:
     if not stat.S_ISREG(mode):
-        kind = next((words for fits, words in KINDS if fits(mode)), "no regular file")
+        kind = "a symbolic link" if stat.S_ISLNK(mode) else KINDS.get(stat.S_IFMT(mode), "something else")
         raise UserError(
             f"{str(path)!r} is {kind}, where this program keeps a file of its own: move it away (--workdir)"
         ) from error

@@ -36,7 +36,7 @@ def link_to_a_device(path: Path, outside: Path) -> str:
 
 def pipe(path: Path, outside: Path) -> str:
     os.mkfifo(path)
-    return "a pipe"
+    return "a named pipe"
 
 
 def bound_socket(path: Path, outside: Path) -> str:

@@ -51,7 +51,7 @@ STAGES = {"collect": collect, "annotate": annotate, "train_reward": train_reward
 PLAYER = {"evaluate__policy": "random", "evaluate__beside": "", "evaluate__episodes": 12, "evaluate__num_workers": 0}
 NOT_READ = {  # patterns of names, and why no reader needs to notice a change
     "config.json": "the record of the last command, for people",
-    "dataset/preference/*/config.json": "the record of the last job, for people",
+    "annotations/*/config.json": "the record of the last job, for people",
     "answers/*/about.json": "for people; the name of its folder is what tells models apart",
     "reward/metrics.jsonl": "for people and their plots; the report reads the history in statistics.json",
     "*.html": "pages for people",
@@ -98,7 +98,7 @@ def complete(stage: str) -> Callable[[Path], object]:
 def identity(workdir: Path) -> None:
     for stage in STAGES.values():
         for made in stage.artefacts(workdir):
-            experiment.check_same_experiment(settings(), workdir, made / "config.json", stage.MATERIAL)
+            experiment.check_same_experiment(settings(), workdir, made / "config.json", stage)
 
 
 def shown(workdir: Path) -> object:
@@ -120,7 +120,7 @@ def whole_arrays(workdir: Path) -> object:
 
 
 def shard(workdir: Path) -> object:
-    folder, part = workdir / "dataset/preference" / ANNOTATION, Part(0, 1)
+    folder, part = workdir / "annotations" / ANNOTATION, Part(0, 1)
     record = read_record(folder / f"{part.stem}.json")
     return record, read_labels(folder, part, SMALL["collect.num_pairs"], record)
 
