@@ -166,7 +166,7 @@ class Server:
         del options["top_k"]  # not in the standard; `extra` can add it
         reply = await self._complete(messages, options)
         said = self._content(reply)
-        answer = Answer(read_verdict(said), said, 1.0, *_tokens(reply))
+        answer = Answer(read_verdict(said, self._prompt.key), said, 1.0, *_tokens(reply))
         if answer.second_better is not None:
             return answer
         try:
@@ -175,7 +175,7 @@ class Server:
             return answer._replace(said=f"{said}\n[asked again] the server gave no answer: {refused}")
         text = self._content(reply)
         totals = [old + new for old, new in zip(answer[-3:], _tokens(reply), strict=True)]
-        return Answer(read_verdict(text), f"{said}\n[asked again] {text}", 1.0, *totals)
+        return Answer(read_verdict(text, self._prompt.key), f"{said}\n[asked again] {text}", 1.0, *totals)
 
     async def _ask_again(self, messages: list[Message], options: dict[str, Any]) -> dict[str, Any]:
         """Bound to the three verdicts, by an extension of vLLM's that other servers may not take."""

@@ -21,7 +21,7 @@ from motif_jax.preferences.shards import Part, Shard, rows_of
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.stages.annotate_job import Job, MakeAnnotator
 from motif_jax.stages.annotate_page import page_of, write_page
-from motif_jax.stages.annotate_setup import check_section, label_name, make_annotator, make_facts
+from motif_jax.stages.annotate_setup import BOTTOM_LINE_VERSION, check_section, label_name, make_annotator, make_facts
 from motif_jax.structs import UserError
 
 MATERIAL = ()  # labels say themselves what they were made of: preferences/shards.py
@@ -49,7 +49,9 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
     if section.ignore_existing or section.compare_with or not page_of(workdir, name).exists():
         return False
     dataset = PairDataset(workdir / "dataset")
-    if not is_merged(dataset, name, make_facts(section, config.seed, dataset)):
+    facts = make_facts(section, config.seed, dataset)
+    older = {key: value for key, value in facts.items() if key != BOTTOM_LINE_VERSION}  # whole, it stays as it is
+    if not any(is_merged(dataset, name, made_of) for made_of in (facts, older)):
         return False
     return not (dataset.preference(name) == Preference.UNKNOWN).any()
 

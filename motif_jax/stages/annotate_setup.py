@@ -16,13 +16,14 @@ from motif_jax.annotation.lexicon import VERSION, Lexicon
 from motif_jax.annotation.prompts import GOALS, Prompt, make_prompt
 from motif_jax.annotation.vllm_engine import check_vllm, identity
 from motif_jax.preferences.oracles import NEEDS as ORACLES
-from motif_jax.preferences.questions import KINDS
+from motif_jax.preferences.questions import BOTTOM_LINE, KINDS
 from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
 from motif_jax.structs import UserError
 
 MODELS = ("vllm", "server")  # backends that ask a language model
 ENGINE = ("dtype", "quantization", "extra")  # options of vLLM that change what a model says
 BACKENDS = (*MODELS, "lexicon", *ORACLES)
+BOTTOM_LINE_VERSION = "bottom_line_version"  # a fact of captions with the bottom line; older annotations lack it
 
 
 def check_section(section: ConfigDict) -> None:
@@ -118,6 +119,7 @@ def make_facts(section: ConfigDict, seed: int, dataset: PairDataset) -> dict[str
         facts["seed"] = seed
     if section.backend not in ORACLES:
         facts |= {"captions": section.captions, "goal": section.goal}
+        facts |= {BOTTOM_LINE_VERSION: BOTTOM_LINE} if section.captions == "msg_minbl" else {}
     if section.backend == "lexicon":
         facts["rules"] = VERSION
     if section.backend in MODELS:

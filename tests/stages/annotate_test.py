@@ -325,6 +325,23 @@ def test_slow_answers_are_kept_before_the_batch_is_full(workdir, monkeypatch):
     assert len(commits) > 3
 
 
+def test_older_captions_with_the_bottom_line_do_not_mix_with_those_of_today(workdir):
+    """Their texts differ by spaces; what tells them apart is a fact that older records lack."""
+    name = run(workdir, captions="msg_minbl")
+    (merged,) = workdir.rglob("merged.json")
+    for file in (*workdir.rglob("shard-*.json"), merged):
+        record = json.loads(file.read_text())
+        assert record["facts"].pop("bottom_line_version") == 2
+        file.write_text(json.dumps(record))
+    before = merged.read_text()
+    run(workdir, captions="msg_minbl")  # complete: it stays as it is
+    assert merged.read_text() == before
+    merged.unlink()
+    (workdir / "dataset/preference" / f"{name}.npy").unlink()
+    with pytest.raises(UserError, match=r"has bottom_line_version = None, not 2: .*ignore_existing=True"):
+        run(workdir, captions="msg_minbl")
+
+
 def test_made_anew_on_request(workdir):
     name = run(workdir, custom_name="mine")
     with pytest.raises(UserError, match=r"'mine' has goal = 'defaultgoal', not 'gold': .*ignore_existing=True"):
