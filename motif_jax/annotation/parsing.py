@@ -11,7 +11,7 @@ import re
 
 KEYS = ("best_description", "best_message")  # of the published prompts
 SECOND_BETTER = {"1": 0.0, "2": 1.0, "None": 0.5, "none": 0.5}
-LONGEST_WORD = 64  # without a bound, reading "bestmessagebestmessage..." takes a time that grows with its square
+LONGEST_WORD = 32  # without a bound, reading "bestmessagebestmessage..." takes a time that grows with its square
 
 
 def _pattern(key: str) -> re.Pattern[str]:

@@ -286,8 +286,8 @@ def count_seen(glyphs: np.ndarray) -> int:
 def eat_key(action: int, prompt: bytes) -> int:
     """The key for `action` while `prompt` asks what to eat.
 
-    For "y" that is the letter right after the bracket, as in `[fg or ?*]`. Other actions decline, with SPACE. So does "y"
-    where the first offer is not a letter, as in `[$ or ?*]` and `[$ab or ?*]`: the published system does the same.
+    For "y" that is the letter right after the bracket, as in `[fg or ?*]`. Other actions decline, with SPACE; so does
+    "y" where the first offer is not a letter, as in `[$ or ?*]` and `[$ab or ?*]`, as in the published system.
     """
     offered = FIRST_OFFER.search(prompt) if action == YES else None
     return ord(offered[1]) if offered else SPACE
