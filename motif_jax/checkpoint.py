@@ -24,6 +24,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from motif_jax.foreign import check_regular_tree
 from motif_jax.structs import UserError
 
 Found = TypeVar("Found")
@@ -41,6 +42,10 @@ class Checkpoints:
             self.directory.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:
             raise UserError(f"{str(self.directory)!r} is a file, where checkpoints are due: move it away") from error
+        try:
+            check_regular_tree(self.directory)
+        except OSError as error:
+            raise UserError(f"cannot read {str(error.filename)!r} among checkpoints: {error.strerror}") from error
         options = ocp.CheckpointManagerOptions(create=False)
         if jax.process_count() > 1:
             me = jax.process_index()

@@ -239,11 +239,12 @@ def check_url(url: str) -> None:
     """Refuses what is no address, or one with a password in it."""
     try:
         parts = urlsplit(url)
-        fine = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # of a port or an IPv6 address that cannot be
-        fine = False
-    if not fine or not url.isprintable() or " " in url:
-        raise UserError(f"{clean(repr(url))} is no address such as http://127.0.0.1:8000/v1 ({URL})")
+        host, port = (parts.hostname or "").encode("idna"), parts.port
+    except ValueError:  # a name or a number that none can have
+        host, port = b"", None
+    printed = url.isprintable() and " " not in url
+    if not host or b" " in host or port == 0 or parts.scheme not in ("http", "https") or not printed:
+        raise UserError(f"{clean(repr(url), 100)} is no address such as http://127.0.0.1:8000/v1 ({URL})")
     if parts.username or parts.password or parts.query:
         raise UserError(f"the address must hold no user name, password or key: keys come from the environment ({KEY})")
 
