@@ -13,6 +13,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.config_table import Tables, check_values
+from motif_jax.console import print_line
 from motif_jax.files import write_config
 from motif_jax.preferences.folders import annotation_folder, labels_file, moving_hint
 from motif_jax.preferences.merging import check_free, is_merged, merge
@@ -114,10 +115,10 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
     shares = ", ".join(f"{value / len(dataset):.1%} {kind}" for kind, value in merged.counts.items())
     if not merged.written:
         waiting = len(merged.missing)
-        print(f"annotate: {name}: shard {part.number} is done; {waiting} of {part.of} shards are not finished yet")
+        print_line(f"annotate: {name}: shard {part.number} is done; {waiting} of {part.of} shards are not finished yet")
         return
-    print(f"annotate: {name}: {len(dataset):,} pairs: {shares}")
+    print_line(f"annotate: {name}: {len(dataset):,} pairs: {shares}")
     page = write_page(config, workdir, dataset, name, questions, merged)
-    print(f"annotate: labels in {labels}, to look at: {page}")
+    print_line(f"annotate: labels in {labels}, to look at: {page}")
     if hint := moving_hint(dataset.path, name):
-        print(f"annotate: {hint}")
+        print_line(f"annotate: {hint}")

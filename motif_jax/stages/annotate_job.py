@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 import motif_jax
 from motif_jax.annotation.annotator import Annotator, Answer, Incomplete, Question, batched
 from motif_jax.annotation.answers import AnswerStore, read_answers
-from motif_jax.console import clean
+from motif_jax.console import clean, print_line
 from motif_jax.metrics import Progress
 from motif_jax.preferences.asked import Asked, to_numbers
 from motif_jax.preferences.questions import Questions
@@ -75,7 +75,7 @@ class Job:
         if not self._open():
             self._commit(bool(self._wanted.all()), [])
             return
-        print(f"annotate: {self._open():,} distinct questions for {len(self._shard.codes):,} pairs", flush=True)
+        print_line(f"annotate: {self._open():,} distinct questions for {len(self._shard.codes):,} pairs")
         annotator, about = make(self._section, self._seed)
         store = (
             AnswerStore(Path(self._section.cache_dir).expanduser(), about)
@@ -103,9 +103,7 @@ class Job:
             self._asked.take(numbers, turned, to_numbers(answer.second_better for _, answer in lines))
         self._counts["from_cache"] = unknown - self._open()
         if self._counts["from_cache"]:
-            print(
-                f"annotate: the answer cache {str(folder)!r} knows {self._counts['from_cache']:,} of them", flush=True
-            )
+            print_line(f"annotate: the answer cache {str(folder)!r} knows {self._counts['from_cache']:,} of them")
 
     def _check_model(self) -> None:
         """Refuses to mix the labels of two models; the config alone does not tell them apart."""
