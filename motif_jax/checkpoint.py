@@ -24,6 +24,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from motif_jax.console import clean
 from motif_jax.foreign import check_regular_tree
 from motif_jax.structs import UserError
 
@@ -228,7 +229,7 @@ def reading(directory: Path) -> Iterator[Checkpoints]:
 
 
 def _reason(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0][:200]
+    return clean((str(error).splitlines() or [""])[0], 200)
 
 
 def sum_of_arrays(state: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from motif_jax.config_table import NEEDED, Tables, check_values, flatten, keys, record, same, shown
-from motif_jax.console import clean
+from motif_jax.console import clean, print_line
 from motif_jax.files import read_json, write_config
 from motif_jax.locks import Held, take
 from motif_jax.stages import EXPERIMENT, NAMES
@@ -48,7 +48,7 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
             if not config.distributed.process_id:  # of several hosts, the first
                 write_config(workdir, config)
             if stage.is_complete(config, workdir):
-                print(f"{name}: complete in {str(workdir)!r}, skipped")
+                print_line(f"{name}: complete in {str(workdir)!r}, skipped")
             else:
                 stage.run(config, workdir)
 

@@ -36,7 +36,7 @@ from motif_jax.compiled import keep_compiled_programs
 from motif_jax.config_file import comments, find_config, load
 from motif_jax.config_help import describe
 from motif_jax.config_table import flatten, shown
-from motif_jax.console import clean
+from motif_jax.console import clean, print_lines
 from motif_jax.experiment import run, tables
 from motif_jax.locks import going_without
 from motif_jax.stages import NAMES
@@ -110,7 +110,7 @@ def parse(argv: list[str]) -> None:
     section = next((match[1] for text in argv[1:] if (match := re.fullmatch(r"--?help=(.*)", text, re.DOTALL))), None)
     if section is not None:
         defaults = flatten(load(*found, tables()).to_dict()) if found else {}
-        print(describe(section, tables(), defaults, comments(found[0]) if found else {}))
+        print_lines(describe(section, tables(), defaults, comments(found[0]) if found else {}))
         sys.exit(0)
     if found is None:
         raise UserError("say which experiment: --config=motif:score (or --help)")

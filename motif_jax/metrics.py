@@ -12,6 +12,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from motif_jax.console import clean, print_line
 from motif_jax.files import json_line
 from motif_jax.locks import open_in_place
 from motif_jax.structs import UserError
@@ -100,7 +101,7 @@ class Progress:
         self._description, self._total, self._unit = description, total, unit
         self._start, self._first, self._done, self._said = time.monotonic(), done, done, 0.0
         self._bar = tqdm(
-            desc=description,
+            desc=clean(description),
             total=total,
             initial=done,
             unit=f" {unit}",
@@ -115,7 +116,7 @@ class Progress:
 
     def update(self, done: int, **notes: str) -> None:
         """Says how much is done, with a few words beside it."""
-        self._bar.set_postfix(notes, refresh=False)
+        self._bar.set_postfix({clean(name): clean(value) for name, value in notes.items()}, refresh=False)
         self._bar.update(done - self._done)
         self._done = done
         if not self._terminal and time.monotonic() - self._said > self.LINE_EVERY_S:
@@ -124,10 +125,9 @@ class Progress:
             left = f"{(self._total - done) / rate:,.0f} s left" if rate > 0 else "starting"
             speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
             words = "".join(f", {name} {value}" for name, value in notes.items())
-            print(
+            print_line(
                 f"{self._description}: {done:,} of {self._total:,} {self._unit}, {speed}/s, {left}{words}",
                 file=sys.stderr,
-                flush=True,
             )
 
     def close(self) -> None:

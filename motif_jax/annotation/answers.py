@@ -11,6 +11,7 @@ datasets, and people.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -24,6 +25,8 @@ from typing import Any, BinaryIO
 from motif_jax.annotation.annotator import Answer, Question
 from motif_jax.files import json_line, parse_json, write_json
 from motif_jax.structs import UserError
+
+LONGEST_LINE = 2**22  # bytes; longer lines are not ours and are passed over, piece by piece
 
 
 class AnswerStore:
@@ -86,7 +89,7 @@ def read_answers(folder: Path) -> Iterator[tuple[Question, Answer]]:
     """All that was ever answered, without a verdict too, in no particular order."""
     for file in sorted(path for path in folder.glob("*.jsonl") if path.is_file()):
         with contextlib.suppress(FileNotFoundError), open(file, "rb") as lines:  # an empty one goes with its job
-            for line in lines:
+            for line in iter(functools.partial(lines.readline, LONGEST_LINE), b""):
                 found = _parse(line)
                 if found is not None:
                     yield found
@@ -110,4 +113,4 @@ def _parse(line: bytes) -> tuple[Question, Answer] | None:
         return None
     if better is not None and not (isinstance(better, int | float) and 0 <= better <= 1):
         return None
-    return question, Answer(better, said, mass if isinstance(mass, int | float) else 1.0)
+    return question, Answer(better, said, mass if isinstance(mass, int | float) and 0 <= mass <= 1 else 1.0)

@@ -53,10 +53,14 @@ class Prompt:
         return [*messages, {"role": "assistant", "content": said}, {"role": "user", "content": self.retry}]
 
     @property
+    def key(self) -> str:
+        """What stands before the verdict, in the words of this prompt: one of `parsing.KEYS`."""
+        return "best_message" if "best_message" in self.retry else "best_description"
+
+    @property
     def verdicts(self) -> list[str]:
         """The three ways to end an analysis, in the words of this prompt."""
-        key = "best_message" if "best_message" in self.retry else "best_description"
-        return [f'("{key}": {verdict})' for verdict in ("1", "2", "None")]
+        return [f'("{self.key}": {verdict})' for verdict in ("1", "2", "None")]
 
     @property
     def hash(self) -> str:

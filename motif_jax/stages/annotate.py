@@ -13,6 +13,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.config_table import Tables, check_values
+from motif_jax.console import print_line
 from motif_jax.files import write_config
 from motif_jax.preferences.folders import annotation_folder, labels_file, moving_hint
 from motif_jax.preferences.merging import check_free, check_merged, is_merged, merge
@@ -24,7 +25,14 @@ from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.annotate_job import Job, MakeAnnotator
 from motif_jax.stages.annotate_page import page_of, write_page
-from motif_jax.stages.annotate_setup import TABLES, check_section, label_name, make_annotator, make_facts
+from motif_jax.stages.annotate_setup import (
+    BOTTOM_LINE_VERSION,
+    TABLES,
+    check_section,
+    label_name,
+    make_annotator,
+    make_facts,
+)
 from motif_jax.structs import UserError
 
 READS: Tables = EXPERIMENT | TABLES
@@ -54,7 +62,9 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
     if section.ignore_existing or section.compare_with or not page_of(workdir, name).exists():
         return False
     dataset = PairDataset(workdir / "dataset")
-    if not is_merged(dataset, name, make_facts(section, config.seed, dataset)):
+    facts = make_facts(section, config.seed, dataset)
+    older = {key: value for key, value in facts.items() if key != BOTTOM_LINE_VERSION}  # whole, it stays as it is
+    if not any(is_merged(dataset, name, made_of) for made_of in (facts, older)):
         return False
     return not (dataset.preference(name) == Preference.UNKNOWN).any()
 
@@ -106,10 +116,10 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
     shares = ", ".join(f"{value / len(dataset):.1%} {kind}" for kind, value in merged.counts.items())
     if not merged.written:
         waiting = len(merged.missing)
-        print(f"annotate: {name}: shard {part.number} is done; {waiting} of {part.of} shards are not finished yet")
+        print_line(f"annotate: {name}: shard {part.number} is done; {waiting} of {part.of} shards are not finished yet")
         return
-    print(f"annotate: {name}: {len(dataset):,} pairs: {shares}")
+    print_line(f"annotate: {name}: {len(dataset):,} pairs: {shares}")
     page = write_page(config, workdir, dataset, name, questions, merged)
-    print(f"annotate: labels in {labels}, to look at: {page}")
+    print_line(f"annotate: labels in {labels}, to look at: {page}")
     if hint := moving_hint(dataset.path, name):
-        print(f"annotate: {hint}")
+        print_line(f"annotate: {hint}")

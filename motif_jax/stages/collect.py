@@ -23,7 +23,7 @@ from motif_jax.actors.layout import Full
 from motif_jax.actors.players import parse_players
 from motif_jax.actors.pool import ActorPool
 from motif_jax.config_table import MANY_SECONDS, PATH, PATHS, Flag, Number, Tables, Text, Value, Whole, check_values
-from motif_jax.console import clean
+from motif_jax.console import clean, print_line
 from motif_jax.envs.seeding import Stream
 from motif_jax.envs.vector import TABLE as GAME
 from motif_jax.envs.vector import GameSettings
@@ -95,7 +95,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
     if config.collect.dataset:
         dataset = adopt(config, workdir / "dataset")
         names = ", ".join(dataset.preference_names()) or "no annotations"
-        print(f"collect: took {clean(config.collect.dataset)} as it is: {describe(dataset)}; {names}")
+        print_line(f"collect: took {clean(config.collect.dataset)} as it is: {describe(dataset)}; {names}")
         return
 
     # ---- what is recorded
@@ -126,7 +126,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
     if mixture:
         writer.progress["policies"] = mixture.facts()  # a later run goes on with these checkpoints
     if writer.moments:
-        print(f"collect: going on after {writer.moments // 2:,} of {config.collect.num_pairs:,} pairs")
+        print_line(f"collect: going on after {writer.moments // 2:,} of {config.collect.num_pairs:,} pairs")
 
     # ---- play
     start, first_steps = time.monotonic(), writer.progress["steps"]
@@ -207,7 +207,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
         | losses
         | ({"groups_of_policies": mixture.counts} if mixture else {}),
     )
-    print(f"collect: {describe(dataset)}; {steps:,} steps in {played_s:,.0f} s ({steps / played_s:,.0f} steps/s)")
+    print_line(f"collect: {describe(dataset)}; {steps:,} steps in {played_s:,.0f} s ({steps / played_s:,.0f} steps/s)")
 
 
 def check(config: ConfigDict) -> None:

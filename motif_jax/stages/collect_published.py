@@ -15,7 +15,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from motif_jax.console import clean
+from motif_jax.console import clean, print_line
 from motif_jax.files import write_array, write_config, write_json, write_whole
 from motif_jax.foreign import LIMIT, leads_out, read_bytes
 from motif_jax.preferences.folders import annotation_folder, labels_file
@@ -63,7 +63,7 @@ def adopt(config: ConfigDict, target: Path) -> PairDataset:
     partial.replace(target)
     if left := sorted(_not_read(source, dataset)):
         more = f" and {len(left) - NAMED:,} more" if len(left) > NAMED else ""
-        print(f"collect: not read in {clean(source)}: {', '.join(clean(name, 80) for name in left[:NAMED])}{more}")
+        print_line(f"collect: not read in {clean(source)}: {', '.join(clean(name, 80) for name in left[:NAMED])}{more}")
     return PairDataset(target)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from motif_jax import files
 from motif_jax.annotation.lexicon import RULES
+from motif_jax.console import print_line
 from motif_jax.structs import UserError
 
 FIGURES = {  # of an episode: what it is called in its line
@@ -76,11 +77,11 @@ def print_table(directory: Path, name: str) -> None:
     width = {other: max(map(len, (other, *cells))) for other, cells in columns.items()}
     names = ("", *FIGURES, *often)
     left = max(map(len, names)) + 2
-    print(" " * left + "".join(f"  {other:>{width[other]}}" for other in columns))
+    print_line(" " * left + "".join(f"  {other:>{width[other]}}" for other in columns))
     for number, row in enumerate(names):
-        print(f"{row:{left}}" + "".join(f"  {cells[number]:>{width[other]}}" for other, cells in columns.items()))
+        print_line(f"{row:{left}}" + "".join(f"  {cells[number]:>{width[other]}}" for other, cells in columns.items()))
     if len(others) > BESIDE:
-        print(f"and {len(others) - BESIDE} more in {directory}")
+        print_line(f"and {len(others) - BESIDE} more in {directory}")
 
 
 def show(figure: Mapping[str, float | None] | None) -> str:

@@ -83,8 +83,9 @@ class Instant:
             if self._mode == "score":
                 yield question, Answer(0.8 if better else 0.2, "", 0.9, len(shown) // 4, 0, 1)
             else:
-                said = f'{ANALYSIS}\n("best_description": {1 + better})'
-                yield question, Answer(read_verdict(said), said, 1.0, len(shown) // 4, 0, len(said) // 4)
+                said = f"{ANALYSIS}\n{self._prompt.verdicts[better]}"
+                verdict = read_verdict(said, self._prompt.key)
+                yield question, Answer(verdict, said, 1.0, len(shown) // 4, 0, len(said) // 4)
 
     def close(self) -> None:
         """Nothing to give back."""

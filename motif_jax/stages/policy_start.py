@@ -17,6 +17,7 @@ import motif_jax
 from motif_jax.api import leaves_by_path, rebuild
 from motif_jax.checkpoint import Checkpoints
 from motif_jax.config_table import record
+from motif_jax.console import print_line
 from motif_jax.learner.update import LearnerState, init_state
 from motif_jax.locks import Held, take
 from motif_jax.parallel import from_first_host, replicate
@@ -165,4 +166,4 @@ class Trace:
             jax.effects_barrier()
             jax.profiler.stop_trace()
             self._open = False
-            print(f"train_policy: a trace of the device's work is in {self._folder}")
+            print_line(f"train_policy: a trace of the device's work is in {self._folder}")

@@ -19,6 +19,7 @@ from ml_collections import ConfigDict
 import motif_jax
 from motif_jax.charts import esc
 from motif_jax.config_table import PATHS, Tables, Value, Whole, check_values
+from motif_jax.console import print_line
 from motif_jax.files import read_json, write_json, write_whole
 from motif_jax.pages import asset, page
 from motif_jax.stages import EXPERIMENT
@@ -112,7 +113,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
     text = compose(config, found, by_name([found, *others]), home)
     write_whole(home / "index.html", lambda file: file.write(text.encode("utf-8", "replace")))
     write_json(home / "report.json", made_of)
-    print(f"report: {home / 'index.html'}")
+    print_line(f"report: {home / 'index.html'}")
 
 
 def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path) -> str:

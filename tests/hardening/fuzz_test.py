@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from small_dataset import random_pairs, write_dataset
 
 from motif_jax.annotation.answers import read_answers
-from motif_jax.annotation.parsing import read_verdict
+from motif_jax.annotation.parsing import KEYS, read_verdict
 from motif_jax.annotation.verdict_tokens import shares, to_answer
 from motif_jax.captions import CaptionTable, decode, encode
 from motif_jax.files import read_array
@@ -33,10 +33,11 @@ pytestmark = pytest.mark.quick
     ["best", "BEST", "_", "description", "message", " ", "\n", '"', ":", "(", "1", "2", "None", "none", "is", "é", "\0"]
 )).map("".join)))  # fmt: skip
 def test_a_verdict_is_one_of_three_or_none(text):
-    verdict = read_verdict(text)
-    assert verdict in (None, 0.0, 0.5, 1.0)
-    if verdict is not None:  # what comes later changes nothing
-        assert read_verdict(text + ' ("best_description": 1)') == verdict
+    for key, other in (KEYS, KEYS[::-1]):
+        verdict = read_verdict(text, key)
+        assert verdict in (None, 0.0, 0.5, 1.0)
+        if verdict is not None:  # what comes later under the other key changes nothing
+            assert read_verdict(f'{text} ("{other}": 1)', key) == verdict
 
 
 def test_long_answers_are_read_in_no_time():
@@ -48,8 +49,11 @@ def test_long_answers_are_read_in_no_time():
         " ",
         "\n",
         "best description is ",
+        "bestdescription",
+        "best_message_" * 2,
     ):
-        read_verdict(part * 20_000)
+        for key in KEYS:
+            read_verdict(part * 20_000, key)
 
 
 @SETTINGS
