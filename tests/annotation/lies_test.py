@@ -141,6 +141,7 @@ def test_who_lies_from_the_start_is_refused_in_one_harmless_line():
         assert "--config.annotate.server.url" in sentence, (name, sentence)
 
 
+PATIENT = {"timeout_s": 60.0, "start_s": 30.0}  # a busy machine takes seconds for a megabyte of names
 MODELS = {
     "escape sequences": [ESCAPE, f"a{ESCAPE}"],
     "megabytes": ["x" * 500_000, "y" * 500_000],
@@ -159,10 +160,10 @@ def test_names_of_models_are_shown_harmlessly_and_only_used_where_they_are_names
         with ChatServer() as chat:
             chat.models = names
             if names == ["model-0"] and not wished:
-                connect(chat.url, key=KEY).close()  # a name like others
+                connect(chat.url, key=KEY, **PATIENT).close()  # a name like others
                 continue
             with pytest.raises(UserError, match="--config.annotate.model") as caught:
-                connect(chat.url, key=KEY, model=wished)
+                connect(chat.url, key=KEY, model=wished, **PATIENT)
         assert harmless(str(caught.value), 1000)
         assert KEY not in str(caught.value)
 
