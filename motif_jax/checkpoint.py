@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -25,6 +26,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from motif_jax.structs import UserError
+from motif_jax.system_errors import is_about_the_file
 
 Found = TypeVar("Found")
 LOSS, MILESTONE = "loss", "milestone"  # among the facts: what ranks a checkpoint, and whether it stays for ever
@@ -41,6 +43,7 @@ class Checkpoints:
             self.directory.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:
             raise UserError(f"{str(self.directory)!r} is a file, where checkpoints are due: move it away") from error
+        logging.getLogger("absl").addFilter(_is_told_once)
         options = ocp.CheckpointManagerOptions(create=False)
         if jax.process_count() > 1:
             me = jax.process_index()
@@ -67,11 +70,10 @@ class Checkpoints:
         facts = json.loads(json.dumps(facts | known))  # a copy, too: it is written while the caller goes on
         said = {FACTS: facts, SUMS: {"state": sum_of_arrays(copy), "facts": sum_of_facts(facts)}}
         items = ocp.args.Composite(state=ocp.args.StandardSave(copy), facts=ocp.args.JsonSave(said))
-        with self._room_wanted():
-            self._prune()
-            self._mine = True
-            if not self._manager.save(step, args=items):
-                raise RuntimeError(f"checkpoint {step} was not written to {str(self.directory)!r}")
+        self._prune()
+        self._mine = True
+        if not self._manager.save(step, args=items):
+            raise RuntimeError(f"checkpoint {step} was not written to {str(self.directory)!r}")
         self._known[step] = known
         self._sums.pop(step, None)
 
@@ -169,22 +171,8 @@ class Checkpoints:
 
     def close(self) -> None:
         """Waits for what is being written."""
-        with self._room_wanted():
-            self._prune()
-            self._manager.close()
-
-    @contextlib.contextmanager
-    def _room_wanted(self) -> Iterator[None]:
-        """Says what it means when the disk is full: orbax tells of that in its own way, and one checkpoint later."""
-        try:
-            yield
-        except Exception as error:
-            if "RESOURCE_EXHAUSTED" in str(error) or "No space left" in str(error):
-                raise UserError(
-                    f"there is no room for a checkpoint in {str(self.directory)!r}; the ones before it are sound "
-                    "(--workdir, --config.policy.keep_checkpoints)"
-                ) from error
-            raise
+        self._prune()
+        self._manager.close()
 
     def _prune(self) -> None:
         if not self._mine:
@@ -206,6 +194,8 @@ class Checkpoints:
         try:
             return read(step)
         except Exception as error:  # orbax and tensorstore raise of every kind, `Exception` itself among them
+            if not is_about_the_file(error):
+                raise
             warnings.warn(
                 f"checkpoint {step} in {str(self.directory)!r} cannot be read: {_reason(error)}", stacklevel=3
             )
@@ -220,6 +210,11 @@ def reading(directory: Path) -> Iterator[Checkpoints]:
         yield checkpoints
     finally:
         checkpoints.close()
+
+
+def _is_told_once(record: logging.LogRecord) -> bool:
+    """Drops the tracebacks that orbax's threads log: what they fail at, the next save or `close` raises."""
+    return not (record.exc_info and "/orbax/" in record.pathname)
 
 
 def _reason(error: Exception) -> str:

@@ -15,8 +15,10 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from motif_jax.files import write_config
+from motif_jax.jax_start import check_jax_starts
 from motif_jax.stages import NAMES
 from motif_jax.structs import UserError
+from motif_jax.system_errors import explained
 
 MISSING = "(not there)"
 
@@ -42,16 +44,18 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
         for stage in stages:  # what cannot go together is told before the first of them has worked for hours
             for made in stage.artefacts(workdir):
                 check_same_experiment(config, workdir, made / "config.json", stage.MATERIAL)
-            stage.is_complete(config, workdir)
+            if not stage.is_complete(config, workdir) and stage.loads_jax(config):
+                check_jax_starts()
         for name, stage in zip(names, stages, strict=True):
-            for made in stage.artefacts(workdir):
-                check_same_experiment(config, workdir, made / "config.json", stage.MATERIAL)
-            if not config.distributed.process_id:  # of several hosts, the first
-                write_config(workdir, config)
-            if stage.is_complete(config, workdir):
-                print(f"{name}: complete in {str(workdir)!r}, skipped")
-            else:
-                stage.run(config, workdir)
+            with explained(workdir, name, stage.WRITES, stage.MEMORY):
+                for made in stage.artefacts(workdir):
+                    check_same_experiment(config, workdir, made / "config.json", stage.MATERIAL)
+                if not config.distributed.process_id:  # of several hosts, the first
+                    write_config(workdir, config)
+                if stage.is_complete(config, workdir):
+                    print(f"{name}: complete in {str(workdir)!r}, skipped")
+                else:
+                    stage.run(config, workdir)
 
 
 @contextlib.contextmanager

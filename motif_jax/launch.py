@@ -14,9 +14,13 @@ they were stopped: to resume, give the same command again.
 
 from __future__ import annotations
 
+from motif_jax import startup
+
+if __name__ == "__main__":
+    startup.begin()  # before the imports that take long
+
 import contextlib
 import difflib
-import errno
 import os
 import re
 import runpy
@@ -32,18 +36,11 @@ from ml_collections import config_flags
 
 from motif_jax.experiment import flatten, run
 from motif_jax.stages import NAMES
+from motif_jax.startup import STOPPED, say
 from motif_jax.structs import Stopped, UserError
+from motif_jax.system_errors import explained
 
 FLAGS = flags.FLAGS
-FLAGGED = {  # what the system may refuse, and what to change then
-    errno.EACCES: "--workdir",
-    errno.EPERM: "--workdir",
-    errno.EROFS: "--workdir",
-    errno.ENOSPC: "--workdir, --config.collect.num_pairs",
-    errno.EDQUOT: "--workdir, --config.collect.num_pairs",
-    errno.ENOMEM: "--config.collect.num_workers, .games_per_worker, .rollout_length",
-    errno.EMFILE: "--config.collect.games_per_worker, or `ulimit -n`",
-}
 
 
 def define_flags() -> None:
@@ -58,23 +55,17 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv if argv is None else argv
     try:
         parse(argv)
-        with stopped_by_signals():
-            run(FLAGS.config, Path(FLAGS.workdir), FLAGS.stage)
+        workdir = Path(FLAGS.workdir)
+        with stopped_by_signals(), explained(workdir):
+            run(FLAGS.config, workdir, FLAGS.stage)
     except UserError as error:
-        print(f"motif_jax: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        if error.errno not in FLAGGED:
-            raise
-        where = f"{error.filename!r}" if error.filename else "this machine"
-        print(f"motif_jax: {error.strerror} for {where} ({FLAGGED[error.errno]})", file=sys.stderr)
+        say(error)
         return 2
     except Stopped as stopped:
-        print(f"motif_jax: {stopped}", file=sys.stderr)
+        say(stopped)
     except KeyboardInterrupt as stop:
-        number = stop.args[0] if stop.args else signal.SIGINT
-        print("\nmotif_jax: stopped; give the same command again to go on", file=sys.stderr)
-        return 128 + number
+        say(STOPPED)
+        return 128 + (stop.args[0] if stop.args else signal.SIGINT)
     return 0
 
 
@@ -157,4 +148,4 @@ def stopped_by_signals() -> Iterator[None]:
 
 if __name__ == "__main__":
     define_flags()
-    sys.exit(main())
+    sys.exit(startup.run_program(main))

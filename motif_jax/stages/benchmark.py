@@ -20,6 +20,8 @@ from motif_jax.files import write_json
 from motif_jax.structs import UserError
 
 MATERIAL = ()
+WRITES = "--config.benchmark.pairs"
+MEMORY = "--config.benchmark.pairs, .parts"
 PARTS = {
     "env": "motif_jax.stages.measure_env",
     "annotation": "motif_jax.stages.measure_annotation",
@@ -45,6 +47,11 @@ def artefacts(workdir: Path) -> list[Path]:
 def shared(config: ConfigDict) -> bool:
     """No: one job at a time."""
     return False
+
+
+def loads_jax(config: ConfigDict) -> bool:
+    """For two of its parts."""
+    return bool({"reward", "policy"} & set(config.benchmark.parts))
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:

@@ -34,6 +34,8 @@ from motif_jax.structs import UserError
 FLAG, BESIDE_FLAG = "--config.evaluate.policy", "--config.evaluate.beside"
 WRITTEN = "_CHECKPOINT_METADATA"  # of a checkpoint: orbax writes into it when it was written
 MATERIAL = ("seed", "env")  # so that whatever stands side by side is of the same games
+WRITES = "--config.evaluate.replays, .episodes"
+MEMORY = "--config.evaluate.num_workers, .games_per_worker"
 
 
 class Contender(NamedTuple):
@@ -53,6 +55,11 @@ def artefacts(workdir: Path) -> list[Path]:
 def shared(config: ConfigDict) -> bool:
     """No: one job at a time."""
     return False
+
+
+def loads_jax(config: ConfigDict) -> bool:
+    """Always: a learnt reward values the episodes of whoever plays."""
+    return True
 
 
 def check(config: ConfigDict) -> None:

@@ -33,6 +33,8 @@ from motif_jax.structs import UserError
 
 FLAG = "--config.report.runs"
 MATERIAL = ()  # whatever is found is shown
+WRITES = "--config.report.replays"
+MEMORY = "--config.report.replays"
 MADE_OF = (
     "dataset/*.json", "dataset/data/*.npy", "dataset/info/*.npy", "dataset/preference/*.npy",
     "dataset/preference/*/merged.json", "annotations/*.html", "annotations/*.json", "reward/*.json", "reward/*.html",
@@ -51,6 +53,11 @@ def artefacts(workdir: Path) -> list[Path]:
 
 def shared(config: ConfigDict) -> None:
     """It looks, also at a workdir in training, and writes whole files of its own: no lock."""
+
+
+def loads_jax(config: ConfigDict) -> bool:
+    """No: it reads what others have left."""
+    return False
 
 
 def other_runs(config: ConfigDict) -> list[Path]:

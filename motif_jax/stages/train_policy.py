@@ -26,6 +26,8 @@ HYPERPARAMETERS = (
     "count_exponent", "reference_alignment", "init_from",
 )  # fmt: skip
 MATERIAL = ("seed", "env", *(f"policy.{name}" for name in HYPERPARAMETERS))
+WRITES = "--config.policy.keep_checkpoints, .milestone_every_steps"
+MEMORY = "--config.policy.num_workers, .games_per_worker, .batch_size, .network"
 SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")  # what JAX needs
 CHOICES = {
     "network": ("reference", "small"),
@@ -54,6 +56,11 @@ def artefacts(workdir: Path) -> list[Path]:
 def shared(config: ConfigDict) -> bool:
     """Several hosts work in one directory."""
     return is_distributed(config)
+
+
+def loads_jax(config: ConfigDict) -> bool:
+    """Always."""
+    return True
 
 
 def is_distributed(config: ConfigDict) -> bool:

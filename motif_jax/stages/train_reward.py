@@ -31,6 +31,8 @@ MATERIAL = (
     "reward.import_from",
     "reward.reference_quantiles",
 )
+WRITES = "--config.reward.message"
+MEMORY = "--config.reward.batch_size, .message"
 MESSAGE_ENCODERS = ("lt_cnn", "lt_cnn_small")
 
 
@@ -42,6 +44,11 @@ def artefacts(workdir: Path) -> list[Path]:
 def shared(config: ConfigDict) -> bool:
     """No: one job at a time."""
     return False
+
+
+def loads_jax(config: ConfigDict) -> bool:
+    """Always."""
+    return True
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
