@@ -8,6 +8,7 @@ import fcntl
 import importlib
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,9 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
     stages = [importlib.import_module(f"motif_jax.stages.{name}") for name in names]
     for stage in stages:
         stage.check(config)
+    if any(stage.loads_jax(config) for stage in stages):
+        check_name(workdir)
+        check_jax_starts()
     try:
         workdir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -44,8 +48,7 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
         for stage in stages:  # what cannot go together is told before the first of them has worked for hours
             for made in stage.artefacts(workdir):
                 check_same_experiment(config, workdir, made / "config.json", stage.MATERIAL)
-            if not stage.is_complete(config, workdir) and stage.loads_jax(config):
-                check_jax_starts()
+            stage.is_complete(config, workdir)
         for name, stage in zip(names, stages, strict=True):
             with explained(workdir, name, stage.WRITES, stage.MEMORY):
                 for made in stage.artefacts(workdir):
@@ -56,6 +59,18 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
                     print(f"{name}: complete in {str(workdir)!r}, skipped")
                 else:
                     stage.run(config, workdir)
+
+
+def check_name(workdir: Path) -> None:
+    """Refuses what orbax could not write to."""
+    try:
+        str(workdir.absolute()).encode()
+    except UnicodeEncodeError:
+        encoding = sys.getfilesystemencoding()
+        hint = "" if encoding == "utf-8" else f", or the variable PYTHONUTF8=1, as names are read as {encoding} now"
+        raise UserError(
+            f"the name {str(workdir)!r} is not valid UTF-8, which checkpoints need (--workdir{hint})"
+        ) from None
 
 
 @contextlib.contextmanager

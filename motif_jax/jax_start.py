@@ -16,8 +16,8 @@ from motif_jax.console import clean
 from motif_jax.machine import usable_cores
 from motif_jax.structs import UserError
 
-ADDRESSES_MIB = 3072  # what JAX's libraries, its compiler and a training take
-ADDRESSES_PER_CORE_MIB = 192  # stacks and heaps of its threads
+ADDRESSES_MIB = 2560  # what JAX's libraries, its compiler and a training take
+ADDRESSES_PER_CORE_MIB = 128  # stacks and heaps of its threads
 PATIENCE_S = 120.0  # then the stage itself has to see
 XLA = "from jaxlib import xla_client; xla_client.make_cpu_client()"  # reads XLA_FLAGS, without the rest of JAX
 JAX = "import jax; jax.devices()"

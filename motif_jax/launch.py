@@ -37,7 +37,7 @@ from ml_collections import config_flags
 from motif_jax.experiment import flatten, run
 from motif_jax.stages import NAMES
 from motif_jax.startup import STOPPED, say
-from motif_jax.structs import Stopped, UserError
+from motif_jax.structs import Interrupted, Stopped, UserError
 from motif_jax.system_errors import explained
 
 FLAGS = flags.FLAGS
@@ -63,9 +63,9 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     except Stopped as stopped:
         say(stopped)
-    except KeyboardInterrupt as stop:
+    except Interrupted as stop:
         say(STOPPED)
-        return 128 + (stop.args[0] if stop.args else signal.SIGINT)
+        return 128 + int(stop.args[0])
     return 0
 
 
@@ -122,16 +122,15 @@ def stopped_by_signals() -> Iterator[None]:
     def stop(number: int, _: object) -> None:
         for other in numbers:
             signal.signal(other, signal.SIG_IGN)  # once is enough: cleaning up takes two seconds at most
-        raise KeyboardInterrupt(number)
+        raise Interrupted(number)
 
     def nobody_heard(ignored: Any) -> None:
         """What is raised while a finaliser happens to run is only reported by Python; then it is raised again."""
-        if not isinstance(ignored.exc_value, KeyboardInterrupt):
+        if not isinstance(ignored.exc_value, Interrupted):
             return report(ignored)
         for number in numbers:
             signal.signal(number, stop)
-        again = (os.getpid(), ignored.exc_value.args[0] if ignored.exc_value.args else signal.SIGINT)
-        return threading.Timer(0.05, os.kill, again).start()  # when the finaliser is over
+        return threading.Timer(0.05, os.kill, (os.getpid(), ignored.exc_value.args[0])).start()  # when the finaliser is over
 
     before = {number: signal.signal(number, stop) for number in numbers}
     report, sys.unraisablehook = sys.unraisablehook, nobody_heard
@@ -140,10 +139,17 @@ def stopped_by_signals() -> Iterator[None]:
     except Stopped:  # all is saved, and the status of this process shall say so, however often it is asked
         before = dict.fromkeys(before, signal.SIG_IGN)
         raise
+    except Interrupted:  # an import, say: what it leaves half made has finalisers that fail
+        report = be_silent
+        raise
     finally:
         sys.unraisablehook = report
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def be_silent(ignored: Any) -> None:
+    """Reports nothing of what could not be raised."""
 
 
 if __name__ == "__main__":

@@ -133,15 +133,15 @@ def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = ""
         yield
         if before is not None and _identity(workdir) != before:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(workdir))
-    except (UserError, Stopped):
-        raise
     except Exception as error:
-        if getattr(error, "filename", None) in OUTPUTS:  # startup.py knows what to do
+        if isinstance(error, Stopped) or getattr(error, "filename", None) in OUTPUTS:  # startup.py explains those
             raise
         who = f"{stage} cannot go on: " if stage else ""
         if before is not None and _identity(workdir) != before:  # whatever went wrong then, this is why
             message = f"{who}the directory {str(workdir)!r} was removed or replaced meanwhile (--workdir)"
             raise UserError(message) from error
+        if isinstance(error, UserError):
+            raise
         refusal = find_refusal(error)
         if refusal and refusal.number in FULL and not refusal.file:  # a file that was open does not tell its name
             refusal = refusal._replace(file=str(_fuller(workdir)))
