@@ -29,6 +29,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from absl import flags
@@ -118,11 +119,18 @@ def unknown_key(argv: list[str], error: str) -> str:
 def stopped_by_signals() -> Iterator[None]:
     """SIGTERM and SIGINT alike unwind the program, so that workers and memory are given back."""
     numbers = (signal.SIGTERM, signal.SIGINT)
+    waiting: list[threading.Timer] = []
 
-    def stop(number: int, _: object) -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
+        if is_importing(frame):
+            return ask_again(number)
         for other in numbers:
             signal.signal(other, signal.SIG_IGN)  # once is enough: cleaning up takes two seconds at most
         raise Interrupted(number)
+
+    def ask_again(number: int) -> None:
+        waiting.append(threading.Timer(0.05, os.kill, (os.getpid(), number)))
+        waiting[-1].start()
 
     def nobody_heard(ignored: Any) -> None:
         """What is raised while a finaliser happens to run is only reported by Python; then it is raised again."""
@@ -130,7 +138,7 @@ def stopped_by_signals() -> Iterator[None]:
             return report(ignored)
         for number in numbers:
             signal.signal(number, stop)
-        return threading.Timer(0.05, os.kill, (os.getpid(), ignored.exc_value.args[0])).start()  # when the finaliser is over
+        return ask_again(ignored.exc_value.args[0])  # when the finaliser is over
 
     before = {number: signal.signal(number, stop) for number in numbers}
     report, sys.unraisablehook = sys.unraisablehook, nobody_heard
@@ -143,9 +151,20 @@ def stopped_by_signals() -> Iterator[None]:
         report = be_silent
         raise
     finally:
+        for timer in waiting:  # it has ended by itself
+            timer.cancel()
         sys.unraisablehook = report
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def is_importing(frame: FrameType | None) -> bool:
+    """Whether a module is being loaded: libraries in C++ end the process at an exception that comes up meanwhile."""
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "importlib._bootstrap":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def be_silent(ignored: Any) -> None:
