@@ -12,9 +12,11 @@ checkpoints.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -70,6 +72,8 @@ class Checkpoints:
         facts = json.loads(json.dumps(facts | known))  # a copy, too: it is written while the caller goes on
         said = {FACTS: facts, SUMS: {"state": sum_of_arrays(copy), "facts": sum_of_facts(facts)}}
         items = ocp.args.Composite(state=ocp.args.StandardSave(copy), facts=ocp.args.JsonSave(said))
+        if not self.directory.is_dir():  # orbax would make it anew, and training go on beside what is lost
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.directory))
         self._prune()
         self._mine = True
         if not self._manager.save(step, args=items):

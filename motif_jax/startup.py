@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -48,8 +48,10 @@ def open_streams() -> None:
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free: this one
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115  (never closed)
-    sys.stdout, sys.stderr = map(Output, (sys.stdout, sys.stderr), OUTPUTS)
-    sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr  # type: ignore[misc]
+    for name, title in zip(("stdout", "stderr"), OUTPUTS, strict=True):
+        stream = Output(getattr(sys, name), title)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
 
 
 def report_ignored(ignored: Any) -> None:
@@ -81,7 +83,7 @@ class Output(io.TextIOWrapper):
             super().flush()
 
     @contextlib.contextmanager
-    def _named(self):  # type: ignore[no-untyped-def]
+    def _named(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -120,7 +122,7 @@ def discard_output() -> None:
 
 
 def say(sentence: object) -> None:
-    """Writes a last sentence to standard error, in one line, whatever it quotes and whatever has become of the stream."""
+    """Writes a last sentence to standard error in one line, whatever it quotes and whatever the stream has become."""
     line = f"motif_jax: {clean(sentence, LIMIT)}\n"
     with contextlib.suppress(OSError, ValueError):  # ValueError: it was closed
         encoding = getattr(sys.stderr, "encoding", None) or "utf-8"

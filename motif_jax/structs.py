@@ -20,8 +20,8 @@ class Stopped(Exception):
 class Interrupted(KeyboardInterrupt):
     """A signal, whose number is the argument, asked to end this at once.
 
-    Not a plain KeyboardInterrupt: where that passes through an `exec`, as in many imports, Python later ends the process
-    by SIGINT, whatever status it was to have.
+    Not a plain KeyboardInterrupt: where that passes through an `exec`, as in many imports, Python later ends the
+    process by SIGINT, whatever status it was to have.
     """
 
 

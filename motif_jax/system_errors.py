@@ -52,6 +52,7 @@ UNEXPECTED = {errno.EFBIG, errno.EIO, errno.ESTALE, errno.EROFS} | FULL | LACKIN
 OF_LIBRARY = re.compile(r"os_error_code='(\d+)'")  # in the messages of tensorstore, with which orbax writes
 FILE_OF_LIBRARY = re.compile(r"local file \"([^\"]+)\"")
 NO_TEMPORARY = "No usable temporary directory"  # how Python's own words about that begin
+OF_TEMPFILE = re.compile(r"/(tmp|motif_jax-)\w+")  # names that are made up, not a user's
 OF_MEMORY = re.compile(r"cannot allocate memory|failed to map segment|out of memory", re.IGNORECASE)
 
 
@@ -167,7 +168,7 @@ def _remedy(refusal: Refusal, workdir: Path, writes: str, memory: str) -> str | 
         return "the variable TMPDIR"
     if not file or _is_below(file, workdir):
         place = "--workdir"
-    elif (temporary := _temporary()) and _is_below(file, temporary):
+    elif (temporary := _temporary()) and _is_below(file, temporary) and OF_TEMPFILE.search(file):
         place = "the variable TMPDIR"
     else:
         place = ""

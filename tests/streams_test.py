@@ -46,7 +46,9 @@ def test_closed_streams_become_nobodys_files(tmp_path, redirected):
 
 @pytest.mark.parametrize("arguments", [("--help",), (*SMALL, STAGES)])
 def test_a_reader_that_is_gone_is_a_quiet_end(tmp_path, arguments):
-    process = start(*arguments, f"--workdir={tmp_path}", "--config.report.replays=0" if len(arguments) > 1 else "--help")
+    process = start(
+        *arguments, f"--workdir={tmp_path}", "--config.report.replays=0" if len(arguments) > 1 else "--help"
+    )
     process.stdout.close()
     errors = process.stderr.read()
     assert process.wait() == 128 + signal.SIGPIPE
