@@ -7,6 +7,10 @@ A checkpoint is written beside and renamed by orbax, so a kill leaves the one be
 same (a disk that lost something), or that reads as something else than was written (orbax itself does not notice), is
 set aside under another name, with a warning, and the one before it is taken. Of several hosts, only one opens the
 checkpoints.
+
+What is kept is decided here and not by orbax's own policies: those rank by metrics in a file of their own, which the
+checkpoints of earlier versions lack and no checksum covers; their milestones are multiples of a period, where ours are
+the first step after one; and they delete only while saving, so what a killed run has left too much would stay.
 """
 
 from __future__ import annotations
