@@ -31,6 +31,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from motif_jax.foreign import check_regular_tree
 from motif_jax.structs import UserError
 from motif_jax.system_errors import is_about_the_file
 
@@ -49,6 +50,10 @@ class Checkpoints:
             self.directory.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:
             raise UserError(f"{str(self.directory)!r} is a file, where checkpoints are due: move it away") from error
+        try:
+            check_regular_tree(self.directory)
+        except OSError as error:
+            raise UserError(f"cannot read {str(error.filename)!r} among checkpoints: {error.strerror}") from error
         logging.getLogger("absl").addFilter(_is_told_once)
         options = ocp.CheckpointManagerOptions(create=False)
         if jax.process_count() > 1:

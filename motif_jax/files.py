@@ -18,8 +18,11 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
+from motif_jax.config_table import record
+from motif_jax.foreign import check_regular
 from motif_jax.structs import UserError
 
+MAX_HEAD = 2**16  # bytes; the first version of the format has no more
 # What NumPy raises at a head that is damaged.
 NO_ARRAY = (ValueError, TypeError, SyntaxError, EOFError, OverflowError, MemoryError, tokenize.TokenError)
 
@@ -84,7 +87,7 @@ def write_lines(path: Path, rows: Iterable[Any]) -> None:
 
 def write_config(directory: Path, config: Any) -> None:
     """Writes the resolved config (a `ConfigDict`) beside what it makes."""
-    write_json(directory / "config.json", json.loads(config.to_json()))
+    write_json(directory / "config.json", record(config.to_dict()))
 
 
 def write_array(path: Path, array: np.ndarray) -> None:
@@ -102,7 +105,9 @@ def read_array(path: Path, mapped: Literal["", "r", "r+"] = "") -> np.ndarray:
     Returns:
       The array. What is none, or cut off, raises ValueError, with one line; what the system refuses, OSError.
     """
+    check_regular(path)
     try:
+        _check_head(path)
         if mapped:
             array = np.lib.format.open_memmap(path, mode="r")  # "r+" would make up for what was cut off, with zeros
             return array if mapped == "r" else np.lib.format.open_memmap(path, mode=mapped)
@@ -114,6 +119,7 @@ def read_array(path: Path, mapped: Literal["", "r", "r+"] = "") -> np.ndarray:
 
 def read_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
     """The same of an `.npz` file; its checksums tell whether the arrays are those that were written."""
+    check_regular(path)
     try:
         with zipfile.ZipFile(path) as archive:
             found = {}
@@ -123,6 +129,14 @@ def read_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
             return found
     except (*NO_ARRAY, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, struct.error) as error:
         raise ValueError((str(error).splitlines() or ["it is no archive"])[0]) from error
+
+
+def _check_head(path: Path) -> None:
+    """Refuses a head that says it is huge, which NumPy would read into the memory first."""
+    with open(path, "rb") as file:
+        start = file.read(12)
+    if start[:6] == b"\x93NUMPY" and start[6:7] > b"\1" and int.from_bytes(start[8:12], "little") > MAX_HEAD:
+        raise ValueError("its head is too long")
 
 
 def _finite(value: Any) -> Any:

@@ -16,30 +16,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from motif_jax.annotation.annotator import Question
+from motif_jax.foreign import read_text
 from motif_jax.structs import UserError
 
 HERE = Path(__file__).parent
 VERSIONS = ("default", "reworded")
 MODES = ("reason", "score")
-GOALS = {
-    "defaultgoal": (
-        "The player's goal is the highest possible score. Prefer what raises it: beating monsters, picking up gold, "
-        "going down to deeper levels of the dungeon."
-    ),
-    "zeroknowledge": "",
-    "combat": (
-        "The player's goal is to fight. Prefer fighting and beating monsters. Never prefer the collecting of gold, in "
-        "whatever amount, and never prefer going down to another level."
-    ),
-    "gold": (
-        "The player's goal is to own as much gold as possible. Prefer what gets gold. Never prefer other ways to a "
-        "high score, such as beating monsters, and never prefer going down to another level."
-    ),
-    "stairs": (
-        "The player's goal is to get as deep down as possible. Prefer going down to deeper levels. Never prefer score "
-        "or fighting, and never prefer gold, in whatever amount."
-    ),
-}
+GOALS: dict[str, str] = tomllib.loads((HERE / "goals.toml").read_text())  # by name, what a model is told
 
 Message = dict[str, str]
 
@@ -135,11 +118,11 @@ def goal_text(goal: str) -> str:
 
 def _read(path: Path) -> dict[str, str]:
     try:
-        fields = tomllib.loads(path.read_text())
+        fields = tomllib.loads(read_text(path))
     except FileNotFoundError:
         raise UserError(f"there is no prompt file {str(path)!r} (--config.annotate.prompt_file)") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        reason = " ".join(str(error).split())
+    except (OSError, ValueError) as error:  # ValueError: no text, or no TOML
+        reason = " ".join(str(error.strerror if isinstance(error, OSError) else error).split())
         raise UserError(f"cannot read prompt file {str(path)!r}: {reason} (--config.annotate.prompt_file)") from error
     known = {"system", "captions", "retry", *MODES}
     for name, value in fields.items():

@@ -170,7 +170,8 @@ def identity(model: str) -> str:
     if not directory.is_dir():
         return model
     digest = hashlib.sha256()
-    for file in sorted([*directory.glob("*.json"), *directory.glob("*.jinja"), *weight_files(directory)]):
+    beside = [file for pattern in ("*.json", "*.jinja") for file in directory.glob(pattern) if file.is_file()]
+    for file in sorted([*beside, *weight_files(directory)]):
         size = file.stat().st_size
         digest.update(f"{file.name} {size}".encode())
         with open(file, "rb") as data:
@@ -182,7 +183,7 @@ def identity(model: str) -> str:
 
 def weight_files(directory: Path) -> list[Path]:
     """Files of weights in a model directory."""
-    return [file for pattern in WEIGHTS for file in directory.glob(pattern)]
+    return [file for pattern in WEIGHTS for file in directory.glob(pattern) if file.is_file()]
 
 
 def verdict_token_ids(tokenizer: Any) -> dict[str, list[int]]:

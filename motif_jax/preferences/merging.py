@@ -1,8 +1,8 @@
 """One annotation of all its shards, in the published form.
 
-preference/<name>.npy            int8 [N] codes of `Preference`
-preference/<name>/prob.npy       float32 [N] P(second is better), NaN where unknown
-preference/<name>/merged.json    what it is made of, with checksums
+dataset/preference/<name>.npy     int8 [N] codes of `Preference`
+annotations/<name>/prob.npy       float32 [N] P(second is better), NaN where unknown
+annotations/<name>/merged.json    what it is made of, with checksums
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.files import read_array, write_array, write_json
+from motif_jax.preferences.folders import annotation_folder, labels_file
 from motif_jax.preferences.shards import (
     Part,
     check_same,
@@ -30,8 +31,8 @@ from motif_jax.structs import UserError
 
 def check_free(dataset: PairDataset, name: str) -> None:
     """Refuses to write over an annotation that somebody else made."""
-    file = dataset.path / "preference" / f"{name}.npy"
-    if file.exists() and not (dataset.path / "preference" / name / "merged.json").exists():
+    merged = annotation_folder(dataset.path, name) / "merged.json"
+    if labels_file(dataset.path, name).exists() and not merged.exists():
         raise UserError(
             f"annotation {name!r} is in the dataset already and was not made by this stage: choose another "
             "--config.annotate.custom_name"
@@ -49,10 +50,10 @@ class Merged(NamedTuple):
 
 def is_merged(dataset: PairDataset, name: str, facts: Mapping[str, Any]) -> bool:
     """Whether the merged labels are there, whole, and of all shards."""
+    folder = annotation_folder(dataset.path, name)
     try:
-        record = json.loads((dataset.path / "preference" / name / "merged.json").read_text())
-        codes = read_array(dataset.path / "preference" / f"{name}.npy")
-        prob = read_array(dataset.path / "preference" / name / "prob.npy")
+        record = json.loads((folder / "merged.json").read_text())
+        codes, prob = read_array(labels_file(dataset.path, name)), read_array(folder / "prob.npy")
         written = {"codes": checksum(codes), "prob": checksum(prob)}
         return bool(record["facts"] == facts and not record["missing_shards"] and record["checksums"] == written)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -63,7 +64,7 @@ def merge(
     dataset: PairDataset, name: str, num_shards: int, of_pair: np.ndarray, facts: Mapping[str, Any], partial: bool
 ) -> Merged:
     """Puts the shards together, if all are finished or if a `partial` annotation is wished."""
-    folder = dataset.path / "preference" / name
+    folder = annotation_folder(dataset.path, name)
     if not folder.is_dir():
         raise UserError(f"annotation {name!r} has no shards to merge (--config.annotate.custom_name, .merge)")
     with folder_lock(folder):
@@ -91,5 +92,5 @@ def merge(
         whole["checksums"] = {"codes": checksum(codes), "prob": checksum(prob)}
         write_json(folder / "merged.json", whole)  # first: it says that the labels are ours
         write_array(folder / "prob.npy", prob)
-        write_array(folder.with_suffix(".npy"), codes)
+        write_array(labels_file(dataset.path, name), codes)
         return merged

@@ -1,8 +1,8 @@
 """Labels in the making: what one annotation job owns, and how the parts become one annotation.
 
-    preference/<name>/shard-00003-of-00016.npy         int8 [M] codes of `Preference`, for the rows of this shard
-    preference/<name>/shard-00003-of-00016.prob.npy    float32 [M] P(second is better), NaN where unknown
-    preference/<name>/shard-00003-of-00016.json        who made it, of what, how; counts; checksums
+    annotations/<name>/shard-00003-of-00016.npy         int8 [M] codes of `Preference`, for the rows of this shard
+    annotations/<name>/shard-00003-of-00016.prob.npy    float32 [M] P(second is better), NaN where unknown
+    annotations/<name>/shard-00003-of-00016.json        who made it, of what, how; counts; checksums
 
 A shard starts full of unknowns and every commit replaces its files: a kill costs what came after the last commit.
 `merging.py` makes one annotation of all shards.
@@ -48,18 +48,25 @@ class Shard:
     """The labels of some rows; made, or gone on with, under a lock. Use it in a `with` block."""
 
     def __init__(
-        self, folder: Path, part: Part, num_rows: int, facts: Mapping[str, Any], ignore_existing: bool = False
+        self,
+        folder: Path,
+        part: Part,
+        num_rows: int,
+        facts: Mapping[str, Any],
+        ignore_existing: bool = False,
+        labels: Path | None = None,
     ):
         """Opens the shard.
 
         Args:
-          folder: preference/<name>.
+          folder: of the annotation: `folders.annotation_folder`.
           part: which shard.
           num_rows: M.
           facts: what must be the same for labels to belong together; a flat dict.
           ignore_existing: start from nothing, whatever is there.
+          labels: what is merged of all shards; it goes, too, where what exists is ignored.
         """
-        self.folder, self.part = folder, part
+        self.folder, self.part, self._labels = folder, part, labels
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = take_lock(folder, part)
         self._blank = False
@@ -147,7 +154,7 @@ class Shard:
             number, of = (int(word) for word in stem.removeprefix("shard-").split("-of-"))
             take_lock(self.folder, Part(number, of)).close()  # refuses where a job is at work
         own = [self.folder / f"{self.part.stem}{suffix}" for suffix in (*FILES, ".json")]
-        merged = [self.folder.with_suffix(".npy"), self.folder / "prob.npy", self.folder / "merged.json"]
+        merged = [*filter(None, [self._labels]), self.folder / "prob.npy", self.folder / "merged.json"]
         for file in (*merged, *own, *sorted(others, key=lambda file: file.suffix == ".json")):
             file.unlink(missing_ok=True)
 

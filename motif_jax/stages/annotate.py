@@ -12,19 +12,23 @@ from pathlib import Path
 import numpy as np
 from ml_collections import ConfigDict
 
+from motif_jax.config_table import Tables, check_values
 from motif_jax.files import write_config
+from motif_jax.preferences.folders import annotation_folder, labels_file, moving_hint
 from motif_jax.preferences.merging import check_free, is_merged, merge
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.oracles import ask_oracle, check_oracle
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.shards import Part, Shard, rows_of
 from motif_jax.preferences.store import PairDataset, Preference
+from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.annotate_job import Job, MakeAnnotator
 from motif_jax.stages.annotate_page import page_of, write_page
-from motif_jax.stages.annotate_setup import check_section, label_name, make_annotator, make_facts
+from motif_jax.stages.annotate_setup import TABLES, check_section, label_name, make_annotator, make_facts
 from motif_jax.structs import UserError
 
-MATERIAL = ()  # labels say themselves what they were made of: preferences/shards.py
+READS: Tables = EXPERIMENT | TABLES
+IDENTITY = ()  # labels say themselves what they were made of: preferences/shards.py
 WRITES = "--config.annotate.cache_dir"
 MEMORY = "--config.annotate.batch_size"
 
@@ -46,6 +50,7 @@ def loads_jax(config: ConfigDict) -> bool:
 
 def check(config: ConfigDict) -> None:
     """Refuses values that cannot work, before anything is started."""
+    check_values(config, READS)
     check_section(config.annotate)
 
 
@@ -89,10 +94,10 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
     facts = make_facts(section, config.seed, dataset)
 
     # ---- ask
-    folder = dataset.path / "preference" / name
+    folder, labels = annotation_folder(dataset.path, name), labels_file(dataset.path, name)
     if section.merge == "auto":
         rows = rows_of(part, of_pair)
-        with Shard(folder, part, len(rows), facts, section.ignore_existing) as shard:
+        with Shard(folder, part, len(rows), facts, section.ignore_existing, labels) as shard:
             write_config(folder, config)
             if questions is None:
                 wanted = rows[rows < (section.max_pairs or np.inf)]
@@ -111,4 +116,6 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
         return
     print(f"annotate: {name}: {len(dataset):,} pairs: {shares}")
     page = write_page(config, workdir, dataset, name, questions, merged)
-    print(f"annotate: labels in {folder.with_suffix('.npy')}, to look at: {page}")
+    print(f"annotate: labels in {labels}, to look at: {page}")
+    if hint := moving_hint(dataset.path, name):
+        print(f"annotate: {hint}")

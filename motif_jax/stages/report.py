@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,8 +19,10 @@ from ml_collections import ConfigDict
 
 import motif_jax
 from motif_jax.charts import esc
+from motif_jax.config_table import PATHS, Tables, Value, Whole, check_values
 from motif_jax.files import write_json, write_whole
 from motif_jax.pages import asset, page
+from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.report_data import of_annotations, of_pairs
 from motif_jax.stages.report_found import look
 from motif_jax.stages.report_head import head, ran_on
@@ -32,13 +35,21 @@ from motif_jax.stages.report_runs import by_name, of_runs
 from motif_jax.structs import UserError
 
 FLAG = "--config.report.runs"
-MATERIAL = ()  # whatever is found is shown
+TABLES: Tables = {
+    "report": {
+        "runs": Value(PATHS),
+        "replays": Value(Whole()),
+    }
+}
+READS: Tables = EXPERIMENT | TABLES
+IDENTITY = ()  # whatever is found is shown
 WRITES = "--config.report.replays"
 MEMORY = "--config.report.replays"
 MADE_OF = (
     "dataset/*.json", "dataset/data/*.npy", "dataset/info/*.npy", "dataset/preference/*.npy",
-    "dataset/preference/*/merged.json", "annotations/*.html", "annotations/*.json", "reward/*.json", "reward/*.html",
-    "policy/*.json", "policy/metrics.jsonl", "evaluate/*/summary.json", "evaluate/*/replays/*.npz",
+    "dataset/preference/*/merged.json", "annotations/*/merged.json", "annotations/*.html", "annotations/*.json",
+    "reward/*.json", "reward/*.html", "policy/*.json", "policy/metrics.jsonl", "evaluate/*/summary.json",
+    "evaluate/*/replays/*.npz",
 )  # fmt: skip
 ABSENT = (  # what a part is called, and who makes it
     ("The dataset", "collect"), ("Preferences", "annotate"), ("The reward", "train_reward"),
@@ -63,16 +74,15 @@ def loads_jax(config: ConfigDict) -> bool:
 def other_runs(config: ConfigDict) -> list[Path]:
     """Workdirs that this one is compared with, each once."""
     paths = [Path(name.strip()) for name in config.report.runs.split(",") if name.strip()]
-    return list({path.resolve(): path for path in reversed(paths)}.values())[::-1]
+    return list({os.path.realpath(path): path for path in reversed(paths)}.values())[::-1]
 
 
 def check(config: ConfigDict) -> None:
     """Refuses values that cannot work."""
+    check_values(config, READS)
     for path in other_runs(config):
         if not path.is_dir():
             raise UserError(f"there is no workdir {str(path)!r} ({FLAG})")
-    if config.report.replays < 0:
-        raise UserError(f"replays must be zero or more, not {config.report.replays} (--config.report.replays)")
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:

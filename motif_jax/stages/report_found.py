@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from motif_jax.charts import Interval
+from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.stages.evaluate_replays import file_of
 from motif_jax.stages.evaluate_summary import FIGURES
@@ -92,7 +93,7 @@ def find_annotations(path: Path, home: Path, dataset: PairDataset) -> list[Annot
     found = []
     for name in dataset.preference_names():
         counts = np.bincount(np.asarray(dataset.preference(name)), minlength=len(Preference))
-        file = path / "dataset" / "preference" / name / "merged.json"
+        file = annotation_folder(dataset.path, name) / "merged.json"
         record = read_object(file) or {"facts": {}, "shards": {}}
         with sound(file):
             facts, logs = typed(record["facts"], LABELS), [typed(log, JOB) for log in record["shards"].values()]

@@ -16,6 +16,7 @@ from motif_jax.captions import CaptionTable, decode
 from motif_jax.envs.observations import scale_blstats
 from motif_jax.files import read_array
 from motif_jax.networks.reward import RewardModel
+from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.shards import checksum
 from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards import labels
@@ -57,7 +58,7 @@ def load_data(config: ConfigDict, workdir: Path) -> Data:
     targets, hard = {}, {}
     for name in weights:
         codes = dataset.preference(name)
-        folder = dataset.path / "preference" / name
+        folder = annotation_folder(dataset.path, name)
         soft = config.reward.labels == "soft" and (folder / "prob.npy").exists()
         prob = load_prob(folder / "prob.npy", len(codes)) if soft else None
         _check_origin(folder / "merged.json", name, made_of, {"codes": codes, "prob": prob})

@@ -73,13 +73,15 @@ def pairs(workdir: Path) -> None:
 
 def labels(name: str) -> Callable[[Path], object]:
     def describe(workdir):
-        folder = workdir / "dataset/preference"
+        folder = workdir / "annotations"
         merged = json.loads((folder / name / "merged.json").read_text())
         assert not merged["missing_shards"]
         assert merged["counts"]["unknown"] == 0
         assert (workdir / "annotations" / f"{name}.html").read_text().endswith("</html>\n")
         found = {name: data for name, data in files(folder).items() if name.endswith(".npy")}
         assert f"{name}/prob.npy" in found
+        assert [file.name for file in (workdir / "dataset/preference").iterdir()] == [f"{name}.npy"]
+        found["labels"] = digest(workdir / f"dataset/preference/{name}.npy")
         return merged["counts"], found
 
     return describe

@@ -64,7 +64,7 @@ def labels(workdir, name: str) -> list[int]:
 
 
 def log_of(workdir, name: str) -> dict:
-    shards = json.loads((workdir / "dataset/preference" / name / "merged.json").read_text())["shards"]
+    shards = json.loads((workdir / "annotations" / name / "merged.json").read_text())["shards"]
     return {key: sum(log[key] for log in shards.values()) for key in ("asked", "from_cache", "no_verdict")}
 
 
@@ -193,7 +193,7 @@ def test_scores_become_soft_labels(workdir):
         assert len(chat.asked) == 2 * len(
             {frozenset(pair) for pair in random_pairs(600, events=MANY) if pair[0] != pair[1]}
         )
-    codes, prob = np.array(labels(workdir, name)), np.load(workdir / "dataset/preference" / name / "prob.npy")
+    codes, prob = np.array(labels(workdir, name)), np.load(workdir / "annotations" / name / "prob.npy")
     assert codes.tolist() == expected(workdir)
     # The server gives the verdict 0.80 and the others 0.10 and 0.06: see ChatServer.complete. Verdict 2 in one order is
     # verdict 1 in the other: ((0.80 + 0.03) / 0.96 + 1 - (0.10 + 0.03) / 0.96) / 2
@@ -475,7 +475,7 @@ def test_the_key_is_nowhere(launch, workdir):
     [
         ({"backend": "llama"}, r"unknown backend 'llama' .*choose from vllm, server, lexicon"),
         ({"shard": 3, "num_shards": 3}, r"shard must be between 0 and 2, not 3 \(--config.annotate.shard"),
-        ({"shard": -1}, r"shard must be between 0 and 0, not -1"),
+        ({"shard": -1}, r"shard must not be negative, not -1"),
         ({"num_shards": 0}, "num_shards must be at least 1"),
         ({"captions": "pictures"}, "unknown captions 'pictures'"),
         ({"goal": "gould"}, "the lexicon knows the goals"),
@@ -486,15 +486,18 @@ def test_the_key_is_nowhere(launch, workdir):
         ({"backend": "server", "server__extra": "{"}, "is not JSON"),
         ({"backend": "server", "server__extra": "[]"}, "is no JSON object"),
         ({"backend": "server", "server__key_variable": "sk-123"}, "it is not the key itself"),
-        ({"backend": "server", "server__in_flight": 0}, "in_flight must be positive"),
-        ({"backend": "server", "sampling__top_p": 0.0}, r"top_p cannot be 0.0 \(--config.annotate.sampling.top_p"),
+        ({"backend": "server", "server__in_flight": 0}, "in_flight must be at least 1"),
+        (
+            {"backend": "server", "sampling__top_p": 0.0},
+            "top_p must be between 0 and 1, not 0.0 ",
+        ),
         ({"backend": "server", "server__start_s": 0.1, "server__url": "http://127.0.0.1:9/v1"}, "does not answer"),
         ({"backend": "vllm"}, "which model"),
         ({"backend": "vllm", "model": "/no/such"}, r"no model directory '/no/such' \(--config.annotate.model\)"),
         ({"tie_margin": 0.7}, "tie_margin must be between 0 and 0.5"),
         ({"both_orders": 2.0}, "both_orders must be between 0 and 1"),
-        ({"merge": "yes"}, "merge must be 'auto' or 'partial'"),
-        ({"custom_name": "a.b"}, "made of letters"),
+        ({"merge": "yes"}, "unknown merge 'yes'"),
+        ({"custom_name": "a.b"}, "may only have the characters"),
         ({"max_pairs": -1}, "max_pairs must not be negative"),
         ({"compare_with": "other"}, "has no annotation 'other'"),
     ],
@@ -544,7 +547,8 @@ def test_labels_of_another_dataset_are_refused(workdir):
     run(workdir)
     (workdir / "other").mkdir()
     write_dataset(workdir / "other/dataset", random_pairs(600, seed=1, events=MANY))
-    (workdir / "dataset/preference").rename(workdir / "other/dataset/preference")
+    for folder in ("dataset/preference", "annotations"):
+        (workdir / folder).rename(workdir / "other" / folder)
     with pytest.raises(UserError, match="was made of another dataset"):
         run(workdir / "other")
 

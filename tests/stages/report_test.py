@@ -104,7 +104,7 @@ def test_what_cannot_be_reported_is_refused_in_one_sentence(whole, tmp_path, lau
         make(whole, "nowhere")
     with pytest.raises(UserError, match=r"nothing in .* to compare with \(--config.report.runs\)"):
         make(whole, str(tmp_path))
-    with pytest.raises(UserError, match=r"replays must be zero or more, not -1"):
+    with pytest.raises(UserError, match=r"replays must not be negative, not -1"):
         make(whole, replays=-1)
 
 
@@ -124,7 +124,7 @@ def test_the_same_artefacts_make_the_same_page_and_others_another(copy):
 
 @pytest.mark.quick
 @pytest.mark.parametrize("file", [
-    "dataset/dataset.json", "dataset/run.json", "dataset/preference/lexicon_msg_gold/merged.json",
+    "dataset/dataset.json", "dataset/run.json", "annotations/lexicon_msg_gold/merged.json",
     "annotations/lexicon_msg_gold.json", "reward/statistics.json", "reward/captions.json", "policy/summary.json",
     "policy/config.json", "policy/metrics.jsonl", "evaluate/random/summary.json",
     "evaluate/policy-2000/replays/episode-00001.npz", "dataset/info/score.npy",

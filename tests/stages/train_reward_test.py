@@ -274,10 +274,10 @@ def test_other_bad_input_is_one_sentence(tmp_path):
     with pytest.raises(UserError, match="has no annotation 'mine'; it has lexicon_msg_defaultgoal"):
         run(tmp_path, annotators="mine")
     for values, sentence in (
-        ({"labels": "medium"}, "labels must be 'hard' or 'soft'"),
-        ({"message": "gpt"}, "unknown encoder 'gpt' .*lt_cnn, lt_cnn_small, none"),
+        ({"labels": "medium"}, "unknown labels 'medium' .*hard, soft"),
+        ({"message": "gpt"}, "unknown message 'gpt' .*lt_cnn, lt_cnn_small, none"),
         ({"message": "none"}, "reads nothing learns nothing"),
-        ({"batch_size": 0}, "batch_size must be positive"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"early_stop": -1}, "early_stop must not be negative"),
         ({"validation_share": 1.0}, "validation_share must be between 0 and 1"),
         ({"glyphs": True}, "has no data/glyphs.npy, which this reward reads"),
@@ -291,7 +291,8 @@ def test_other_bad_input_is_one_sentence(tmp_path):
 def test_labels_of_another_dataset_are_refused(tmp_path):
     make_workdir(tmp_path / "one", 300)
     write_dataset(tmp_path / "two/dataset", random_pairs(300, seed=5))
-    (tmp_path / "one/dataset/preference").rename(tmp_path / "two/dataset/preference")
+    for folder in ("dataset/preference", "annotations"):
+        (tmp_path / "one" / folder).rename(tmp_path / "two" / folder)
     with pytest.raises(UserError, match="was made of another dataset"):
         run(tmp_path / "two")
 
@@ -333,15 +334,15 @@ def test_ties_are_no_preferences_whatever_their_probability(tmp_path):
     write_dataset(tmp_path / "dataset", random_pairs(300))
     codes = np.random.default_rng(0).integers(3, size=300)
     label(tmp_path, "mine", codes)
-    (tmp_path / "dataset/preference/mine").mkdir()
+    (tmp_path / "annotations/mine").mkdir(parents=True)
     prob = np.select([codes == 0, codes == 1], [0.1, 0.9], 0.55).astype(np.float32)
-    np.save(tmp_path / "dataset/preference/mine/prob.npy", prob)
+    np.save(tmp_path / "annotations/mine/prob.npy", prob)
     facts = run(tmp_path, annotators="mine", labels="soft", num_epochs=1)
     rows = labels.split_rows(np.arange(300), 0.2, 777).validation
     assert facts["history"][-1]["sided"] == (codes[rows] < 2).sum()
     (tmp_path / "reward/statistics.json").unlink()
     for wrong in (prob[:-1], prob.astype(np.float64), prob + 7, np.array([{}] * 300)):
-        np.save(tmp_path / "dataset/preference/mine/prob.npy", wrong, allow_pickle=True)
+        np.save(tmp_path / "annotations/mine/prob.npy", wrong, allow_pickle=True)
         with pytest.raises(UserError, match="prob.npy' (is damaged|must hold)"):
             run(tmp_path, annotators="mine", labels="soft", num_epochs=2)
 
