@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from ml_collections import ConfigDict
 from motif_jax.config_table import NEEDED, Tables, check_values, flatten, keys, record, same, shown
 from motif_jax.console import clean, print_line
 from motif_jax.files import read_json, write_config
+from motif_jax.jax_start import check_jax_starts
 from motif_jax.locks import Held, take
 from motif_jax.stages import EXPERIMENT, NAMES
 from motif_jax.structs import UserError
+from motif_jax.system_errors import explained
 
 
 def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
@@ -31,6 +34,9 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
     stages = [importlib.import_module(f"motif_jax.stages.{name}") for name in names]
     for stage in stages:
         stage.check(config)
+    if any(stage.loads_jax(config) for stage in stages):
+        check_name(workdir)
+        check_jax_starts()
     try:
         workdir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -43,14 +49,27 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
                 check_same_experiment(config, workdir, made / "config.json", stage)
             stage.is_complete(config, workdir)
         for name, stage in zip(names, stages, strict=True):
-            for made in stage.artefacts(workdir):
-                check_same_experiment(config, workdir, made / "config.json", stage)
-            if not config.distributed.process_id:  # of several hosts, the first
-                write_config(workdir, config)
-            if stage.is_complete(config, workdir):
-                print_line(f"{name}: complete in {str(workdir)!r}, skipped")
-            else:
-                stage.run(config, workdir)
+            with explained(workdir, name, stage.WRITES, stage.MEMORY):
+                for made in stage.artefacts(workdir):
+                    check_same_experiment(config, workdir, made / "config.json", stage)
+                if not config.distributed.process_id:  # of several hosts, the first
+                    write_config(workdir, config)
+                if stage.is_complete(config, workdir):
+                    print_line(f"{name}: complete in {str(workdir)!r}, skipped")
+                else:
+                    stage.run(config, workdir)
+
+
+def check_name(workdir: Path) -> None:
+    """Refuses what orbax could not write to."""
+    try:
+        str(workdir.absolute()).encode()
+    except UnicodeEncodeError:
+        encoding = sys.getfilesystemencoding()
+        hint = "" if encoding == "utf-8" else f", or the variable PYTHONUTF8=1, as names are read as {encoding} now"
+        raise UserError(
+            f"the name {str(workdir)!r} is not valid UTF-8, which checkpoints need (--workdir{hint})"
+        ) from None
 
 
 @contextlib.contextmanager

@@ -47,6 +47,9 @@ def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
             os.replace(temporary, path)
     except IsADirectoryError as error:
         raise UserError(f"{str(path)!r} is a directory, where a file is due: move it away (--workdir)") from error
+    except OSError as error:
+        error.filename = error.filename or str(path)  # the system does not name a file that is open
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -90,7 +90,10 @@ class ProcessWorker:
             if note[0] == Op.ERROR:
                 while len(data) < note[2] and (more := os.read(self.notes, note[2])):
                     data += more
-                raise WorkerError(f"{self._who()} failed:\n{data.decode(errors='replace')}")
+                report = json.loads(data)
+                refusal = report["refusal"]  # by the system, to which another sentence belongs
+                cause = OSError(*refusal) if refusal else None
+                raise WorkerError(f"{self._who()} failed:\n{report['traceback']}") from cause
             notes.append(note)
         return notes
 

@@ -37,6 +37,8 @@ from motif_jax.structs import UserError
 
 READS: Tables = EXPERIMENT | TABLES
 IDENTITY = ()  # labels say themselves what they were made of: preferences/shards.py
+WRITES = "--config.annotate.cache_dir"
+MEMORY = "--config.annotate.batch_size"
 
 
 def artefacts(workdir: Path) -> list[Path]:
@@ -47,6 +49,11 @@ def artefacts(workdir: Path) -> list[Path]:
 def shared(config: ConfigDict) -> bool:
     """Several jobs may work in the workdir at the same time: each has its shard."""
     return bool(config.annotate.num_shards > 1)
+
+
+def loads_jax(config: ConfigDict) -> bool:
+    """No: a language model runs elsewhere, or in a library of its own."""
+    return False
 
 
 def check(config: ConfigDict) -> None:

@@ -21,6 +21,8 @@ from motif_jax.console import print_line
 from motif_jax.files import write_json
 from motif_jax.stages import collect, train_policy, train_reward
 
+WRITES = "--config.benchmark.pairs"
+MEMORY = "--config.benchmark.pairs, .parts"
 PARTS = {
     "env": "motif_jax.stages.measure_env",
     "annotation": "motif_jax.stages.measure_annotation",
@@ -57,6 +59,11 @@ def artefacts(workdir: Path) -> list[Path]:
 def shared(config: ConfigDict) -> bool:
     """No: one job at a time."""
     return False
+
+
+def loads_jax(config: ConfigDict) -> bool:
+    """For two of its parts."""
+    return bool({"reward", "policy"} & set(config.benchmark.parts))
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:

@@ -58,6 +58,8 @@ TABLES: Tables = {
 }
 READS: Tables = EXPERIMENT | {"env": GAME} | TABLES
 IDENTITY = ("", "env", "collect")
+WRITES = "--config.collect.num_pairs, .save_screen, .save_glyphs"
+MEMORY = "--config.collect.num_workers, .games_per_worker, .rollout_length"
 MAX_WAITING_BYTES = 512 * 2**20  # of finished episodes that wait for an earlier one
 STEPS_WITHOUT_A_MOMENT = 2_000_000  # after which something must be wrong
 
@@ -70,6 +72,11 @@ def artefacts(workdir: Path) -> list[Path]:
 def shared(config: ConfigDict) -> bool:
     """No: one job at a time."""
     return False
+
+
+def loads_jax(config: ConfigDict) -> bool:
+    """Where trained policies play."""
+    return bool(config.collect.policies) and not config.collect.dataset
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:

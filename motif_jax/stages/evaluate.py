@@ -52,6 +52,8 @@ TABLES: Tables = {
 }
 READS: Tables = EXPERIMENT | {"env": GAME} | TRAINING | TABLES
 IDENTITY = ("", "env")  # so that whatever stands side by side is of the same games
+WRITES = "--config.evaluate.replays, .episodes"
+MEMORY = "--config.evaluate.num_workers, .games_per_worker"
 
 
 class Contender(NamedTuple):
@@ -71,6 +73,11 @@ def artefacts(workdir: Path) -> list[Path]:
 def shared(config: ConfigDict) -> bool:
     """No: one job at a time."""
     return False
+
+
+def loads_jax(config: ConfigDict) -> bool:
+    """Always: a learnt reward values the episodes of whoever plays."""
+    return True
 
 
 def check(config: ConfigDict) -> None:

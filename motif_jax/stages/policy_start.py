@@ -24,7 +24,7 @@ from motif_jax.parallel import from_first_host, replicate
 from motif_jax.stages.policy_hosts import Hosts, Wish
 from motif_jax.stages.policy_parts import Parts
 from motif_jax.stages.policy_setup import Pay, read_policy, reward_checksum
-from motif_jax.structs import UserError
+from motif_jax.structs import Interrupted, UserError
 
 START = {"env_steps": 0, "updates": 0, "seconds": 0.0, "next_episode": 0, "episodes": 0}
 
@@ -134,7 +134,7 @@ class StopAsked:
 
     def _note(self, number: int, _: FrameType | None) -> None:
         if self.asked and number == signal.SIGINT:
-            raise KeyboardInterrupt(number)
+            raise Interrupted(number)
         self.asked = signal.Signals(number).name
 
 

@@ -43,6 +43,8 @@ TABLES: Tables = {
 }
 READS: Tables = EXPERIMENT | TABLES
 IDENTITY = ()  # whatever is found is shown
+WRITES = "--config.report.replays"
+MEMORY = "--config.report.replays"
 MADE_OF = (
     "dataset/*.json", "dataset/data/*.npy", "dataset/info/*.npy", "dataset/preference/*.npy",
     "dataset/preference/*/merged.json", "annotations/*/merged.json", "annotations/*.html", "annotations/*.json",
@@ -62,6 +64,11 @@ def artefacts(workdir: Path) -> list[Path]:
 
 def shared(config: ConfigDict) -> None:
     """It looks, also at a workdir in training, and writes whole files of its own: no lock."""
+
+
+def loads_jax(config: ConfigDict) -> bool:
+    """No: it reads what others have left."""
+    return False
 
 
 def other_runs(config: ConfigDict) -> list[Path]:

@@ -98,6 +98,8 @@ TABLES: Tables = {
 }
 READS: Tables = EXPERIMENT | {"env": GAME} | TABLES
 IDENTITY = ("", "env", "policy")
+WRITES = "--config.policy.keep_checkpoints, .milestone_every_steps"
+MEMORY = "--config.policy.num_workers, .games_per_worker, .batch_size, .network"
 MOST_UPDATES = 2**31 - 1  # their count is an int32
 MOST_STEPS = 1_000_000  # per update; they are numbered on the device
 STEP_BYTES = 1024  # of a step in a batch, at least
@@ -112,6 +114,11 @@ def artefacts(workdir: Path) -> list[Path]:
 def shared(config: ConfigDict) -> bool:
     """Several hosts work in one directory."""
     return is_distributed(config)
+
+
+def loads_jax(config: ConfigDict) -> bool:
+    """Always."""
+    return True
 
 
 def is_distributed(config: ConfigDict) -> bool:

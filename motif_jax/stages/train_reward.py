@@ -21,6 +21,8 @@ from motif_jax.stages.annotate_setup import TABLES as ANNOTATION
 from motif_jax.stages.annotate_setup import label_name
 from motif_jax.structs import UserError
 
+WRITES = "--config.reward.message"
+MEMORY = "--config.reward.batch_size, .message"
 MESSAGE_ENCODERS = ("lt_cnn", "lt_cnn_small")
 TABLES: Tables = {
     "reward": {
@@ -55,6 +57,11 @@ def artefacts(workdir: Path) -> list[Path]:
 def shared(config: ConfigDict) -> bool:
     """No: one job at a time."""
     return False
+
+
+def loads_jax(config: ConfigDict) -> bool:
+    """Always."""
+    return True
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:

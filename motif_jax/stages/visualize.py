@@ -40,6 +40,8 @@ TABLES: Tables = {
 }
 READS: Tables = EVALUATION | TABLES
 IDENTITY: tuple[str, ...] = ()
+WRITES = "--config.visualize.export"
+MEMORY = "--config.visualize.episode"
 EXPORTS = (".cast", ".gif", ".mp4")
 LONGEST_S = 655  # that a picture of a GIF can stay
 MESSAGES = 20  # in the short account
@@ -53,6 +55,11 @@ def artefacts(workdir: Path) -> list[Path]:
 
 def shared(config: ConfigDict) -> None:
     """It looks, also at an agent that is being trained, and what it adds is a file of its own: no lock."""
+
+
+def loads_jax(config: ConfigDict) -> bool:
+    """Where an episode of a policy may have to be played."""
+    return not config.visualize.replay and config.visualize.policy not in PLAYERS
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
