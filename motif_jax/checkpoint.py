@@ -22,7 +22,7 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,6 +33,7 @@ import orbax.checkpoint as ocp
 
 from motif_jax.console import clean
 from motif_jax.foreign import check_regular_tree
+from motif_jax.parameters import sum_of_arrays
 from motif_jax.structs import UserError
 from motif_jax.system_errors import is_about_the_file
 
@@ -235,27 +236,14 @@ def _reason(error: Exception) -> str:
     return clean((str(error).splitlines() or [""])[0], 200)
 
 
-def sum_of_arrays(state: Any) -> str:
-    """Tells whether arrays are those that were written, in whichever kinds of containers they are."""
-    found = hashlib.sha256()
-    for name, leaf in sorted(leaves_by_path(state).items()):
-        array = np.asarray(leaf)
-        found.update(f"{name} {array.dtype} {array.shape}".encode())
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()
-
-
 def sum_of_facts(facts: dict[str, Any]) -> str:
     """The same of what JSON has given."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def leaves_by_path(tree: Any) -> dict[tuple[str, ...], Any]:
-    """Arrays by the names on the way to them."""
-    return {name_of(path): array for path, array in jax.tree_util.tree_flatten_with_path(tree)[0]}
-
-
-def name_of(path: Sequence[Any]) -> tuple[str, ...]:
-    """The names on the way to an array, as `tree_flatten_with_path` tells it."""
-    names = (str(getattr(part, "key", getattr(part, "idx", getattr(part, "name", part)))) for part in path)
-    return tuple(name for name in names if name != "value")
+def find_checkpoints(path: Path, kind: str = "reward") -> Path:
+    """The directory of checkpoints of a "reward" or a "policy" that is meant."""
+    for directory in (path / kind / "checkpoints", path / "checkpoints", path):
+        if directory.is_dir() and any(name.name.isdecimal() for name in directory.iterdir()):
+            return directory
+    raise UserError(f"there is no {kind} in {str(path)!r}: no directory with checkpoints")

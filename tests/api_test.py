@@ -9,8 +9,8 @@ import motif_jax
 import motif_jax.envs
 from motif_jax.envs.gym_game import GymGame
 from motif_jax.envs.observations import observation_specs
-from motif_jax.stages.policy_acting import PolicyPlayer
-from motif_jax.stages.policy_setup import read_policy
+from motif_jax.policies.model import read_policy
+from motif_jax.policies.player import PolicyPlayer
 from motif_jax.structs import UserError
 
 

@@ -92,7 +92,8 @@ def run(source: Path, argument: str, values: dict[str, Any], workdir: Path, comp
 
 def read_workdir(workdir: Path) -> dict[str, str]:
     """Every array by a digest, every figure as text; by file and name."""
-    from motif_jax.checkpoint import leaves_by_path, reading, sum_of_arrays
+    from motif_jax.checkpoint import reading
+    from motif_jax.parameters import leaves_by_path, sum_of_arrays
 
     found: dict[str, str] = {}
     for file in sorted(workdir.rglob("*")):

@@ -1,6 +1,7 @@
-"""The one rule of imports: a room imports the shared files at the root, never another room; actors -> envs excepted."""
+"""Who may import whom: rooms form a directed graph without circles, and so do all files, whatever their rooms."""
 
 import ast
+import graphlib
 import subprocess
 import sys
 from pathlib import Path
@@ -8,38 +9,122 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "motif_jax"
-ROOMS = {path.name for path in PACKAGE.iterdir() if path.is_dir() and (path / "__init__.py").exists()}
-ALLOWED = {("actors", "envs")}
+# Room: the rooms that it imports. Files at the root may be imported by all of them.
+ARROWS = {
+    "envs": set(),
+    "actors": {"envs"},
+    "networks": set(),
+    "learner": set(),
+    "preferences": set(),
+    "annotation": set(),
+    "rewards": {"envs", "networks"},
+    "policies": {"envs", "networks", "rewards"},
+    "replays": set(),
+    "episodes": {"actors", "annotation", "envs", "replays"},
+    "pages": set(),
+}
+# Stages wire any rooms; what they may take from each other:
+STAGES = {
+    "collect": set(),
+    "annotate": set(),
+    "train_reward": {"annotate"},
+    "train_policy": set(),
+    "evaluate": {"train_policy"},
+    "report": {"annotate", "evaluate", "train_reward"},
+    "visualize": {"evaluate"},
+    "benchmark": {"annotate", "collect", "train_policy", "train_reward"},
+}
+ABOVE_ALL = {"api", "experiment", "launch"}  # the files at the root that import rooms or stages
 
 
-def imported_modules(file: Path) -> set[str]:
-    names = set()
-    for node in ast.walk(ast.parse(file.read_text())):
+def find_modules() -> dict[str, Path]:
+    """The files of the package by the names that they are imported by."""
+    return {
+        ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): file
+        for file in PACKAGE.rglob("*.py")
+        if "configs" not in file.parts
+    }
+
+
+MODULES = find_modules()
+
+
+def imported_by(module: str) -> set[str]:
+    """The modules of the package that a file imports, in its functions too."""
+    found = set()
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        names = []
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
+            names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return {name for name in names if name.startswith("motif_jax.")}
+            assert not node.level, f"{module} imports relatively"
+            whole = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if name in MODULES else node.module for name in whole]
+        found |= {name for name in names if name in MODULES}
+    return found - {module}
+
+
+def place_of(module: str) -> tuple[str, str]:
+    """Its room, or "" for the root; and its stage."""
+    parts = module.split(".")[1:]
+    if not parts or (len(parts) == 1 and not (PACKAGE / parts[0]).is_dir()):
+        return "", ""
+    return parts[0], parts[1] if parts[0] == "stages" and len(parts) > 1 else ""
 
 
 @pytest.mark.quick
-def test_rooms_do_not_import_each_other():
-    assert {"envs", "actors", "preferences", "stages"} <= ROOMS
-    for file in PACKAGE.rglob("*.py"):
-        room = file.relative_to(PACKAGE).parts[0]
-        for name in imported_modules(file):
-            other = name.split(".")[1]
-            if room in ROOMS - {"stages"}:
-                assert other not in ROOMS or other == room or (room, other) in ALLOWED, f"{file} imports {name}"
-            elif room not in ("stages", "launch.py", "experiment.py", "api.py", "__init__.py"):
-                assert other not in ROOMS, f"the shared file {file} imports {name}"
+def test_every_room_and_stage_has_its_arrows():
+    rooms = {file.parent.name for file in PACKAGE.glob("*/__init__.py")}
+    assert rooms == ARROWS.keys() | {"stages"}
+    assert {file.parent.name for file in PACKAGE.glob("stages/*/__init__.py")} == STAGES.keys()
+    assert {file.name for file in PACKAGE.glob("stages/*.py")} == {"__init__.py"}
+    list(graphlib.TopologicalSorter(ARROWS).static_order())  # raises at a circle
+    list(graphlib.TopologicalSorter(STAGES).static_order())
+
+
+@pytest.mark.quick
+def test_imports_follow_the_arrows():
+    for module in MODULES:
+        room, stage = place_of(module)
+        for other in imported_by(module):
+            its_room, its_stage = place_of(other)
+            complaint = f"{module} imports {other}, which tests/import_order_test.py does not allow"
+            if not its_room or its_room == room != "stages":
+                assert other.split(".")[-1] not in ABOVE_ALL or not room, complaint
+            elif room == "stages":
+                assert its_room != "stages" or its_stage in ("", stage, *STAGES.get(stage, ())), complaint
+            elif not room:
+                assert module.split(".")[-1] in ABOVE_ALL, complaint
+            else:
+                assert its_room in ARROWS[room], complaint
+
+
+@pytest.mark.quick
+def test_every_arrow_is_used():
+    used, used_by_stages = set(), set()
+    for module in MODULES:
+        room, stage = place_of(module)
+        for other in imported_by(module):
+            used.add((room, place_of(other)[0]))
+            used_by_stages.add((stage, place_of(other)[1]))
+    assert {(room, other) for room, others in ARROWS.items() for other in others} <= used
+    assert {(stage, other) for stage, others in STAGES.items() for other in others} <= used_by_stages
+
+
+@pytest.mark.quick
+def test_no_files_import_each_other_in_a_circle():
+    list(graphlib.TopologicalSorter({module: imported_by(module) for module in MODULES}).static_order())
+
+
+@pytest.mark.quick
+def test_nobody_imports_the_facade():
+    assert {module for module in MODULES if "motif_jax.api" in imported_by(module)} == {"motif_jax"}
 
 
 @pytest.mark.quick
 def test_launch_imports_no_stage_before_it_is_asked_for():
-    for file in ("launch.py", "experiment.py"):
-        stages = {name for name in imported_modules(PACKAGE / file) if name.startswith("motif_jax.stages.")}
-        assert stages <= {"motif_jax.stages.NAMES", "motif_jax.stages.EXPERIMENT"}
+    for module in ("motif_jax.launch", "motif_jax.experiment"):
+        assert {name for name in imported_by(module) if place_of(name)[0]} <= {"motif_jax.stages"}
 
 
 @pytest.mark.quick
@@ -51,11 +136,7 @@ def test_workers_never_load_jax(module):
 
 @pytest.mark.quick
 def test_every_module_imports():
-    modules = [
-        ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
-        for file in PACKAGE.rglob("*.py")
-    ]
-    code = "import importlib\n" + "\n".join(f"importlib.import_module({module!r})" for module in modules)
+    code = "import importlib\n" + "\n".join(f"importlib.import_module({module!r})" for module in MODULES)
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

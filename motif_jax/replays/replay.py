@@ -21,7 +21,7 @@ ROWS, COLUMNS = 24, 80
 class Replay(NamedTuple):
     """An episode of T steps."""
 
-    about: dict[str, Any]  # player, task, episode, end, cause, action_names, threshold, ...: `stages/playback.py`
+    about: dict[str, Any]  # player, task, episode, end, cause, action_names, threshold, ...: `episodes/playback.py`
     chars: np.ndarray  # [T + 1, 24, 80] uint8
     colors: np.ndarray  # [T + 1, 24, 80] uint8, 0..15, from 16 on reversed
     cursor: np.ndarray  # row and column. [T + 1, 2] uint8

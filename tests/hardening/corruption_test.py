@@ -31,7 +31,7 @@ from damages import (
 )
 
 from motif_jax.preferences.writer import PairWriter
-from motif_jax.stages.reward_setup import load_data
+from motif_jax.stages.train_reward.setup import load_data
 
 pytestmark = pytest.mark.filterwarnings(ORBAX)
 

@@ -188,7 +188,7 @@ EVALUATION = (
     "--config=configs/motif.py:toy", "--config.evaluate.episodes=60", "--config.evaluate.num_workers=1",
     "--config.evaluate.games_per_worker=4",
 )  # fmt: skip
-OFTEN = {"stages__policy_play__KEEP_EVERY_S": 0.02}
+OFTEN = {"stages__evaluate__play__KEEP_EVERY_S": 0.02}
 
 
 def evaluated(name: str) -> Callable[[Path], object]:

@@ -20,9 +20,9 @@ from motif_jax.annotation.annotator import Answer, Incomplete, Question, Samplin
 from motif_jax.annotation.endpoint import check_url, retry_after_s
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.server import Server
+from motif_jax.policies.choice import parse_mixture, parse_one
 from motif_jax.rewards.labels import parse_annotators
-from motif_jax.stages.annotate_setup import read_json
-from motif_jax.stages.policy_choice import parse_mixture, parse_one
+from motif_jax.stages.annotate.setup import read_json
 
 pytestmark = pytest.mark.quick
 

@@ -21,8 +21,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-STAGES = ("collect", "annotate", "train_reward", "train_policy", "evaluate", "reward_training", "policy_training",
-          "policy_play", "policy_collect", "report")  # fmt: skip
+MODULES = (  # what a victim shall not have to load first
+    "stages.collect", "stages.annotate", "stages.train_reward", "stages.train_reward.training", "stages.train_policy",
+    "stages.train_policy.training", "stages.evaluate", "stages.evaluate.play", "stages.report", "policies.mixture",
+)  # fmt: skip
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink", "shutil.rmtree"}
 ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}  # see conftest.py
 WRITING = os.O_WRONLY | os.O_RDWR
@@ -111,8 +113,8 @@ def serve(orders: IO[str], answers: IO[str]) -> None:
     """Forks a victim per order."""
     from motif_jax import launch
 
-    for stage in STAGES:
-        importlib.import_module(f"motif_jax.stages.{stage}")
+    for module in MODULES:
+        importlib.import_module(f"motif_jax.{module}")
     changes = mmap.mmap(-1, 8)  # shared with the victim
     for line in orders:
         order = json.loads(line)

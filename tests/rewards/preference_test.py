@@ -14,8 +14,8 @@ from reward_test import messages
 
 from motif_jax.parallel import make_mesh, map_update, replicate, shard
 from motif_jax.rewards.batches import Batches, epoch_order, make_batches
+from motif_jax.rewards.model import make_model
 from motif_jax.rewards.preference import TrainState, make_update, pair_loss, zero_sums
-from motif_jax.stages.reward_setup import make_model
 
 RATE = 0.3
 OPTIONS = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}
@@ -105,7 +105,7 @@ def test_training_is_that_of_plain_pytorch():
     import torch
     import torch_reward
 
-    from motif_jax.api import leaves_by_path
+    from motif_jax.parameters import leaves_by_path
     from motif_jax.rewards.torch_format import to_torch
 
     table, ids, target = data()

@@ -18,7 +18,8 @@ from motif_jax.annotation import endpoint
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.preferences.store import PairDataset
-from motif_jax.stages import annotate, annotate_job
+from motif_jax.stages import annotate
+from motif_jax.stages.annotate import job as annotate_job
 from motif_jax.structs import UserError
 
 MANY = tuple(f"{event} #{number}" for number in range(4) for event in EVENTS)

@@ -13,11 +13,12 @@ from conftest import get_config
 from toy_policies import TASK, policies
 
 from motif_jax.envs.toy import STAIRS
+from motif_jax.policies import mixture as policy_collect
+from motif_jax.policies.choice import Choice, parse_mixture
+from motif_jax.policies.mixture import deal, groups_per_worker
 from motif_jax.preferences.pairs import places
 from motif_jax.preferences.store import PairDataset
-from motif_jax.stages import collect, policy_collect
-from motif_jax.stages.policy_choice import Choice, parse_mixture
-from motif_jax.stages.policy_collect import deal, groups_per_worker
+from motif_jax.stages import collect
 from motif_jax.structs import UserError
 
 FLAG = r"--config\.collect\.policies"

@@ -18,7 +18,7 @@ from one_host import LARGE
 
 from motif_jax.checkpoint import reading
 from motif_jax.stages import train_policy
-from motif_jax.stages.policy_parts import check_batch
+from motif_jax.stages.train_policy.setup import check_batch
 from motif_jax.structs import UserError
 
 ONE_HOST = Path(__file__).with_name("one_host.py")

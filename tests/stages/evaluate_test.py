@@ -8,7 +8,9 @@ from conftest import get_config
 from toy_policies import TASK, policies
 
 from motif_jax.files import read_json
-from motif_jax.stages import evaluate, evaluate_summary, policy_play
+from motif_jax.stages import evaluate
+from motif_jax.stages.evaluate import play as policy_play
+from motif_jax.stages.evaluate import summary as evaluate_summary
 from motif_jax.structs import UserError
 
 

@@ -12,11 +12,13 @@ from jax import export
 from motif_jax.envs.observations import OBSERVATIONS
 from motif_jax.learner.update import Rollouts, Settings, init_state, make_update
 from motif_jax.parallel import make_mesh, map_update, replicate, shard
+from motif_jax.policies.model import make_model
+from motif_jax.policies.player import play_step
+from motif_jax.rewards import model as reward_model
 from motif_jax.rewards import preference
 from motif_jax.rewards.batches import Batches
 from motif_jax.rewards.intrinsic import Mix
-from motif_jax.stages import policy_setup, reward_setup
-from motif_jax.stages.policy_acting import play_step
+from motif_jax.stages.train_policy.placing import make_shape_rewards
 
 T, B, A = 4, 8, 23
 PLATFORMS = ["cuda", "tpu"]
@@ -43,7 +45,7 @@ def observations(names, *leading):
 
 
 def policy_model(network, dtype):
-    return policy_setup.make_model({"network": network, "num_actions": A, "dtype": dtype}, 0)
+    return make_model({"network": network, "num_actions": A, "dtype": dtype}, 0)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -61,7 +63,7 @@ def test_the_policy_step_lowers(network, dtype):
 def test_the_update_of_the_policy_lowers(network, algorithm, dtype):
     model = policy_model(network, dtype)
     settings = Settings(algorithm=algorithm, num_epochs=2, num_minibatches=2)
-    update = make_update(model.unroll, policy_setup.make_shape_rewards(MIX), settings)
+    update = make_update(model.unroll, make_shape_rewards(MIX), settings)
     steps = np.zeros((T, B), np.float32)
     rollouts = Rollouts(
         observations=observations(model.reads, T + 1, B),
@@ -84,7 +86,7 @@ def test_the_update_of_the_policy_lowers(network, algorithm, dtype):
 @pytest.mark.parametrize("reads", [{}, {"blstats": True, "crop": True, "glyphs": True}])
 def test_the_training_of_the_reward_lowers(reads):
     options = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False} | reads
-    apply, params = reward_setup.make_model(options, 0)
+    apply, params = reward_model.make_model(options, 0)
     optimizer = optax.adam(1e-4)
     mesh = make_mesh()
     update = map_update(preference.make_update(apply, optimizer), mesh, batch_axis=1, num_constants=2)
@@ -96,5 +98,5 @@ def test_the_training_of_the_reward_lowers(reads):
     batches = Batches(items, extra, np.zeros((2, 1, B, 2, 1), np.int32), weight, weight, weight)
     lower(update, state, replicate(texts, mesh), replicate(np.int32(0), mesh), shard(batches, mesh, axis=1))
     lower(
-        reward_setup.make_value(apply), params, texts, items[0, 0], {name: array[0, 0] for name, array in extra.items()}
+        reward_model.make_value(apply), params, texts, items[0, 0], {name: array[0, 0] for name, array in extra.items()}
     )

@@ -16,7 +16,7 @@ import numpy as np
 from jax._src.lib import _jax
 
 from motif_jax import launch, parallel
-from motif_jax.stages.policy_hosts import Hosts, Wish
+from motif_jax.stages.train_policy.hosts import Hosts, Wish
 from motif_jax.structs import UserError
 
 LARGE = np.array([2_000_000_001.25, 2.0**40 + 1])  # 32 bits are too few for either

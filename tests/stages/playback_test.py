@@ -10,9 +10,12 @@ from motif_jax.captions import decode
 from motif_jax.envs.observations import Frames, frame_keys
 from motif_jax.envs.seeding import Stream, game_seed
 from motif_jax.envs.vector import GameSettings
+from motif_jax.episodes import playback
 from motif_jax.files import read_json
 from motif_jax.replays.replay import load_replay, top_messages
-from motif_jax.stages import evaluate, evaluate_replays, evaluate_summary, playback
+from motif_jax.stages import evaluate
+from motif_jax.stages.evaluate import replays as evaluate_replays
+from motif_jax.stages.evaluate import summary as evaluate_summary
 from motif_jax.structs import UserError
 
 FLAG = "--config.visualize"

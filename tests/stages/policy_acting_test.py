@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from motif_jax.stages.policy_acting import PolicyPlayer
-from motif_jax.stages.policy_setup import Model
+from motif_jax.policies.model import Model
+from motif_jax.policies.player import PolicyPlayer
 
 pytestmark = pytest.mark.quick
 

@@ -10,16 +10,17 @@ from conftest import get_config
 from motif_jax.actors.inference import RandomPolicy, answer
 from motif_jax.actors.layout import Ended, Full
 from motif_jax.actors.pool import ActorPool
-from motif_jax.api import Reward
 from motif_jax.captions import encode
 from motif_jax.envs.observations import scale_blstats
 from motif_jax.envs.vector import GameSettings
 from motif_jax.rewards.intrinsic import Mix, intrinsic_reward
+from motif_jax.rewards.learnt import Reward
+from motif_jax.rewards.model import make_model
+from motif_jax.rewards.source import Pay, make_mix
 from motif_jax.rewards.statistics import LEVELS, RewardStatistics
-from motif_jax.stages.policy_parts import learner_settings
-from motif_jax.stages.policy_record import Returns
-from motif_jax.stages.policy_setup import Pay, make_mix, make_shape_rewards
-from motif_jax.stages.reward_setup import make_model
+from motif_jax.stages.train_policy.placing import make_shape_rewards
+from motif_jax.stages.train_policy.record import Returns
+from motif_jax.stages.train_policy.setup import learner_settings
 from motif_jax.structs import EpisodeInfo
 
 MESSAGES = {"message": "lt_cnn_small", "blstats": False, "crop": False, "glyphs": False}

@@ -11,7 +11,7 @@ from small_dataset import random_pairs, write_dataset, write_published
 
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import annotate, collect
-from motif_jax.stages.reward_setup import load_data
+from motif_jax.stages.train_reward.setup import load_data
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick

@@ -11,12 +11,13 @@ import pytest
 from conftest import get_config
 from report_workdir import EVENTS, make_replay, write_pairs, write_workdir
 
-from motif_jax import charts
 from motif_jax.files import json_line, parse_json, read_json, write_json
+from motif_jax.pages.blocks import charts
 from motif_jax.preferences.store import PairDataset
 from motif_jax.screens import SHOWN
-from motif_jax.stages import report, report_head
-from motif_jax.stages.report_replays import pack
+from motif_jax.stages import report
+from motif_jax.stages.report import head as report_head
+from motif_jax.stages.report.replays import pack
 from motif_jax.structs import UserError
 
 HOSTILE = (

@@ -15,8 +15,8 @@ from motif_jax.preferences.store import PairDataset
 from motif_jax.replays.replay import COLUMNS, ROWS, Replay, save_replay
 from motif_jax.rewards.statistics import summarise as moments
 from motif_jax.stages import annotate
-from motif_jax.stages.evaluate_summary import summarise
-from motif_jax.stages.reward_page import write_page
+from motif_jax.stages.evaluate.summary import summarise
+from motif_jax.stages.train_reward.page import write_page
 
 STEPS = 120
 PAID = 30  # the action that is paid most

@@ -14,9 +14,10 @@ from conftest import get_config
 from motif_jax.captions import encode
 from motif_jax.checkpoint import Checkpoints
 from motif_jax.envs.toy import STAIRS, WALL
+from motif_jax.policies import model as policy_setup
+from motif_jax.rewards.model import make_model, make_value
 from motif_jax.rewards.statistics import summarise
-from motif_jax.stages import policy_setup, train_policy
-from motif_jax.stages.reward_setup import make_model, make_value
+from motif_jax.stages import train_policy
 
 FOLDER = tempfile.TemporaryDirectory(prefix="toy-policies-")  # until this process ends
 TASK = "easy_game:StairsInTheEast"

@@ -17,8 +17,8 @@ from small_dataset import EVENTS, random_pairs, write_dataset
 from motif_jax import load_reward
 from motif_jax.checkpoint import reading
 from motif_jax.files import read_json, read_lines
+from motif_jax.policies.model import read_policy
 from motif_jax.stages import annotate, train_policy, train_reward
-from motif_jax.stages.policy_setup import read_policy
 from motif_jax.structs import Stopped, UserError
 
 TINY = {
@@ -242,7 +242,7 @@ def test_a_signal_saves_and_ends_with_0_and_a_kill_loses_little(tmp_path):
 
 
 def test_a_signal_in_this_process_leaves_the_state_that_was_learnt(tmp_path, monkeypatch):
-    from motif_jax.stages.policy_record import Record
+    from motif_jax.stages.train_policy.record import Record
 
     def batch(self, batch, seen=[0], real=Record.batch):
         seen[0] += 1

@@ -11,15 +11,15 @@ from conftest import ROOT, get_config
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax import load_reward
-from motif_jax.api import leaves_by_path
 from motif_jax.captions import encode
 from motif_jax.checkpoint import Checkpoints
 from motif_jax.envs.observations import scale_blstats
 from motif_jax.files import read_json
+from motif_jax.parameters import leaves_by_path
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.stages import annotate, train_reward
-from motif_jax.stages.reward_setup import load_data
+from motif_jax.stages.train_reward.setup import load_data
 from motif_jax.structs import UserError
 
 ORBAX = "ignore::pytest.PytestUnraisableExceptionWarning"  # of its own event loop, when it cannot read an array
@@ -203,7 +203,7 @@ def test_segments_mixtures_soft_labels_and_early_stop(tmp_path):
 def test_the_bottom_line_can_be_read_too(tmp_path, monkeypatch):
     ends = []
     for steps in (1, 32):  # placed on the device in stretches of any length
-        monkeypatch.setattr("motif_jax.stages.reward_training.STEPS", steps)
+        monkeypatch.setattr("motif_jax.stages.train_reward.training.STEPS", steps)
         workdir = make_workdir(tmp_path / str(steps), 300)
         facts = run(workdir, blstats=True, num_epochs=1)
         ends.append(params_of(workdir))
@@ -348,8 +348,8 @@ def test_ties_are_no_preferences_whatever_their_probability(tmp_path):
 
 
 def test_a_checkpoint_of_another_architecture_is_refused(trained, tmp_path):
-    from motif_jax.api import rebuild
-    from motif_jax.stages.reward_setup import make_model
+    from motif_jax.parameters import rebuild
+    from motif_jax.rewards.model import make_model
 
     small = leaves_by_path(load_reward(trained).params)
     _, like = make_model({"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}, 0)

@@ -1,0 +1,98 @@
+"""Building blocks of the HTML pages that stages write: one file each, offline, dark and light, readable on a phone.
+
+Everything that comes from a game or a model goes through `esc`. Should that ever be forgotten, the page's own policy
+still lets the browser run no other script than ours and load nothing from anywhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from motif_jax.pages.charts import esc
+
+ASSETS = Path(__file__).parent / "assets"
+
+
+def asset(name: str) -> str:
+    """A style or script that lies beside this file."""
+    return (ASSETS / name).read_text()
+
+
+def page(title: str, body: Iterable[str], scripts: Sequence[str] = ()) -> str:
+    """A whole file, with these scripts of ours at its end."""
+    texts = [asset(name) for name in ("charts.js", *scripts)]
+    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts)
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {hashes}"
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta name="generator" content="motif_jax"><title>{esc(title)}</title>'
+        f"<style>{asset('page.css')}</style></head><body>\n"
+        + "\n".join(body)
+        + "".join(f"\n<script>{text}</script>" for text in texts)
+        + "\n</body></html>\n"
+    )
+
+
+def data_script(name: str, value: Any) -> str:
+    """Data for scripts, which no text in it can break out of."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    for mark in "<>&\u2028\u2029":
+        text = text.replace(mark, f"\\u{ord(mark):04x}")
+    return f'<script type="application/json" id="{esc(name)}">{text}</script>'
+
+
+def tiles(values: Iterable[tuple[str, str]]) -> str:
+    """Figures at a glance: (value, what it is)."""
+    inner = "".join(f'<div class="tile"><b>{esc(value)}</b><span>{esc(what)}</span></div>' for value, what in values)
+    return f'<div class="tiles">{inner}</div>'
+
+
+def share_bar(shares: Sequence[tuple[str, float, str]], thin: bool = False) -> str:
+    """One bar cut in parts: (name, share, colour variable)."""
+    parts = "".join(
+        f'<div style="width:{share:.3%};background:var(--{colour})" title="{esc(name)} {share:.1%}"></div>'
+        for name, share, colour in shares
+        if share > 0
+    )
+    legend = "".join(
+        f'<span><i style="background:var(--{colour})"></i>{esc(name)} {share:.1%}</span>'
+        for name, share, colour in shares
+    )
+    return f'<div class="bar{" thin" if thin else ""}">{parts}</div><div class="legend">{legend}</div>'
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = (), *, kind: str = "") -> str:
+    """A table; cells are HTML already.
+
+    Args:
+      head: what stands over the columns.
+      rows: cells.
+      numbers: columns set to the right.
+      kind: a class of assets/page.css; `fits` for one that has no need to be wide.
+    """
+    right = set(numbers)
+    mark = [' class="number"' if index in right else "" for index in range(len(head))]
+    top = "".join(f"<th{side}>{esc(name)}</th>" for name, side in zip(head, mark, strict=True))
+    body = "".join(
+        "<tr>" + "".join(f"<td{side}>{cell}</td>" for cell, side in zip(row, mark, strict=True)) + "</tr>"
+        for row in rows
+    )
+    named = f' class="{kind}"' if kind else ""
+    return f'<div class="scroll"><table{named}><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def quoted(caption: str) -> str:
+    """A caption, as the game shows it."""
+    return f"<code>{esc(caption)}</code>" if caption else '<i class="soft">(no message)</i>'
+
+
+def folded(summary: str, text: str) -> str:
+    """Long text that opens on a click."""
+    return f"<details><summary>{esc(summary)}</summary><pre>{esc(text)}</pre></details>"

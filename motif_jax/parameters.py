@@ -1,0 +1,55 @@
+"""Parameters by the names on the way to them, and their checksums, for checkpoints, networks and other formats."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from motif_jax.structs import UserError
+
+
+def leaves_by_path(tree: Any) -> dict[tuple[str, ...], Any]:
+    """Arrays by the names on the way to them."""
+    return {name_of(path): array for path, array in jax.tree_util.tree_flatten_with_path(tree)[0]}
+
+
+def name_of(path: Sequence[Any]) -> tuple[str, ...]:
+    """The names on the way to an array, as `tree_flatten_with_path` tells it."""
+    names = (str(getattr(part, "key", getattr(part, "idx", getattr(part, "name", part)))) for part in path)
+    return tuple(name for name in names if name != "value")
+
+
+def rebuild(like: Any, by_path: dict[tuple[str, ...], Any], source: Path, flag: str = "path") -> Any:
+    """Parameters in the form of the model, checked one by one."""
+    wanted, form = jax.tree_util.tree_flatten_with_path(like)
+    by_path = dict(by_path)
+    leaves: list[Any] = []
+    for path, leaf in wanted:
+        array = by_path.pop(name_of(path), None)
+        array = None if array is None else np.asarray(array)
+        if array is None or array.shape != leaf.shape or array.dtype != leaf.dtype:
+            has = "nothing" if array is None else f"{array.shape} {array.dtype}"
+            raise UserError(
+                f"the checkpoint in {str(source)!r} is of another architecture: {'.'.join(name_of(path))} is {has}, "
+                f"where {leaf.shape} {leaf.dtype} is due ({flag})"
+            )
+        leaves.append(array)
+    if by_path:
+        more = ".".join(sorted(by_path)[0])
+        raise UserError(f"the checkpoint in {str(source)!r} is of another architecture: it also has {more} ({flag})")
+    return jax.tree_util.tree_unflatten(form, leaves)
+
+
+def sum_of_arrays(state: Any) -> str:
+    """Tells whether arrays are those that were written, in whichever kinds of containers they are."""
+    found = hashlib.sha256()
+    for name, leaf in sorted(leaves_by_path(state).items()):
+        array = np.asarray(leaf)
+        found.update(f"{name} {array.dtype} {array.shape}".encode())
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()

@@ -1,0 +1,129 @@
+"""Which policies are meant: `runs/score`, `runs/score@40000000:0.3`, `runs/score@all:2,runs/oracle`.
+
+A path is a workdir, its policy directory, or a directory of checkpoints. After `@` stands `last` (as without it), the
+number of a checkpoint, or `all` that were kept, who share equally. After `:` stands the share. No JAX until a path is
+looked at.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from motif_jax.envs.vector import GameSettings
+from motif_jax.structs import UserError
+
+if TYPE_CHECKING:
+    from motif_jax.policies.model import Model
+    from motif_jax.rewards.learnt import Reward
+
+LAST, ALL = "last", "all"
+
+
+class Choice(NamedTuple):
+    """What somebody wrote."""
+
+    path: str
+    which: str  # LAST, ALL, or a number
+    share: float
+
+
+class Checkpoint(NamedTuple):
+    """What it comes to: one policy."""
+
+    path: str  # absolute, of the directory of checkpoints
+    step: int
+    share: float  # all shares sum to 1
+
+
+def parse_mixture(text: str, flag: str) -> list[Choice]:
+    """`PATH[@WHICH][:SHARE],...` -> choices, whose shares are as written."""
+    return [_parse(part.strip(), flag) for part in text.split(",")]
+
+
+def parse_one(text: str, flag: str) -> Choice:
+    """`PATH[@WHICH]`, where only one policy can be meant."""
+    choice = Choice(*_split_checkpoint(text.strip(), flag), 1.0)
+    if choice.which == ALL or "," in text:
+        raise UserError(f"name one policy, not {text!r} ({flag})")
+    return choice
+
+
+def _parse(text: str, flag: str) -> Choice:
+    name, colon, share = text.rpartition(":")
+    if not colon:
+        name, share = text, "1"
+    try:
+        number = float(share)
+    except ValueError:
+        number = -1.0
+    if not 0 < number < float("inf"):
+        raise UserError(f"the share of {name!r} must be a positive number, not {share!r} ({flag})")
+    return Choice(*_split_checkpoint(name, flag), number)
+
+
+def _split_checkpoint(text: str, flag: str) -> tuple[str, str]:
+    path, at, which = text.rpartition("@")
+    if not at or "/" in which:  # a directory may have such a name, too
+        path, which = text, LAST
+    if not path:
+        raise UserError(f"a policy without a path is none: {text!r} ({flag})")
+    if which not in (LAST, ALL) and not which.isdecimal():
+        raise UserError(f"unknown checkpoint {which!r} of {path!r} ({flag}): choose last, all or a number")
+    return path, which
+
+
+def find(choices: list[Choice], flag: str) -> list[Checkpoint]:
+    """The checkpoints that are meant; looks into the directories, but reads none."""
+    total = sum(choice.share for choice in choices)
+    found = []
+    for choice in choices:
+        directory, steps = list_steps(choice.path, flag)
+        if choice.which == LAST:
+            steps = steps[-1:]
+        elif choice.which != ALL:
+            if int(choice.which) not in steps:
+                has = ", ".join(map(str, steps))
+                raise UserError(f"{choice.path!r} has no checkpoint {choice.which!r} ({flag}); it has {has}")
+            steps = [int(choice.which)]
+        found += [Checkpoint(str(directory), step, choice.share / total / len(steps)) for step in steps]
+    return found
+
+
+def list_steps(path: str, flag: str) -> tuple[Path, list[int]]:
+    """The directory of checkpoints that is meant, and their numbers, ascending."""
+    from motif_jax.checkpoint import find_checkpoints, reading
+
+    try:
+        directory = find_checkpoints(Path(path), "policy").resolve()
+        with reading(directory) as checkpoints:
+            steps = checkpoints.steps()
+    except UserError as error:
+        raise UserError(f"{error} ({flag})") from error
+    if not steps:
+        raise UserError(f"there is no whole checkpoint in {str(directory)!r} ({flag})")
+    return directory, steps
+
+
+def load(path: str, step: int, settings: GameSettings, flag: str) -> tuple[Model, dict[str, Any], Reward | None]:
+    """A policy, its facts and its reward, as `model.read_policy` gives them, if it can play this game."""
+    import jax
+
+    from motif_jax.policies.model import read_policy
+
+    try:
+        model, facts, reward = read_policy(path, str(step))
+    except UserError as error:
+        raise UserError(f"{error} ({flag})") from error
+    if model.num_actions != settings.num_actions:
+        raise UserError(
+            f"the policy in {path!r} has {model.num_actions} actions, where the game {settings.task!r} has "
+            f"{settings.num_actions} ({flag}, --config.env.task)"
+        )
+    screen = facts["config"]["env"]["screen"]
+    if screen != settings.screen:
+        raise UserError(
+            f"the policy in {path!r} has learnt to read the screen {screen!r}, not {settings.screen!r} "
+            f"({flag}, --config.env.screen)"
+        )
+    return model._replace(params=jax.device_put(model.params)), facts, reward

@@ -1,0 +1,87 @@
+"""A trained policy that plays one game, as notebooks use it.
+
+env = gymnasium.make("motif_jax/NetHackScore-v1")   # after `import motif_jax.envs`
+policy = load_policy("runs/score")
+observation, _ = env.reset(seed=7)
+policy.begin()                                      # a new episode: it remembers nothing
+observation, *_ = env.step(policy(observation).action)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from motif_jax.envs.observations import observation_specs, plain_shape
+from motif_jax.policies.model import read_policy
+from motif_jax.rewards.learnt import Reward
+
+
+class Act(NamedTuple):
+    """What a policy does at a moment."""
+
+    action: int
+    probabilities: np.ndarray  # of all actions. [A]
+    value: float  # discounted rewards that it expects
+
+
+class Policy:
+    """A trained policy that plays one game. Call it with each observation; `facts` tell how it was trained."""
+
+    def __init__(self, model: Any, facts: Mapping[str, Any], reward: Reward | None, seed: int = 0):
+        """What `load_policy` has found."""
+        self.facts, self.reward = dict(facts), reward
+        self.reads: tuple[str, ...] = model.reads  # names of the observations
+        self._specs = observation_specs(self.reads)
+        self._params, self._core_size = model.params, model.core_size
+        self._prepared = jax.jit(model.prepare)(model.params)
+        self._step = jax.jit(model.step)
+        self._rng = np.random.default_rng(seed)
+        self.begin()
+
+    def begin(self) -> None:
+        """Forgets the episode so far."""
+        self._core, self._first = np.zeros((1, self._core_size), np.float32), True
+
+    def __call__(self, observation: Mapping[str, np.ndarray], greedy: bool = False) -> Act:
+        """What to do now.
+
+        Args:
+          observation: of one game, as the environments of `motif_jax.envs` give it, or in the shapes of
+            `motif_jax.envs.observations`; more than `reads` does no harm.
+          greedy: take the most probable action rather than to draw one.
+        """
+        missing = [name for name in self.reads if name not in observation]
+        if missing:
+            raise TypeError(f"this policy reads {', '.join(self.reads)}; {missing[0]!r} is not there")
+        seen = {}
+        for name, spec in self._specs.items():
+            array = np.asarray(observation[name])
+            if array.shape not in (spec.shape, plain_shape(spec.shape)):
+                raise TypeError(f"{name!r} of one game is of shape {plain_shape(spec.shape)}, and not {array.shape}")
+            seen[name] = array.reshape(1, *spec.shape)
+        first = np.array([self._first])
+        logits, values, self._core = self._step(self._params, seen, first, self._core, self._prepared)
+        odds = np.exp(np.asarray(logits[0], np.float64) - float(logits[0].max()))
+        odds /= odds.sum()
+        self._first = False
+        action = int(odds.argmax()) if greedy else int(self._rng.choice(len(odds), p=odds))
+        return Act(action, odds, float(values[0]))
+
+
+def load_policy(path: str | Path, which: str | int = "last", seed: int = 0) -> Policy:
+    """A policy that `--stage=train_policy` has made; nothing else is needed.
+
+    It plays one game: `policy.begin()` starts an episode, of which it then remembers what it has seen;
+    `policy(observation)` gives an `Act`: the action to take, the probabilities of all actions, and the value expected.
+
+    Args:
+      path: a workdir, its `policy` directory, or a directory of checkpoints.
+      which: "last", or the number of a checkpoint, which are steps of training.
+      seed: of the actions that are drawn.
+    """
+    return Policy(*read_policy(path, str(which)), seed)

@@ -1,0 +1,39 @@
+"""A reward model as functions of its parameters, compiled to value captions or moments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+from motif_jax.networks.reward import RewardModel
+from motif_jax.rewards.preference import Apply
+
+CHUNK = 1024  # captions valued at a time
+Value = Callable[..., jax.Array]
+
+
+def make_model(options: Mapping[str, Any], seed: int) -> tuple[Apply, Any]:
+    """The model as a function of its parameters and moments; and the parameters it starts with."""
+    graph, params = nnx.split(RewardModel(**options, rngs=nnx.Rngs(seed)), nnx.Param)
+
+    def apply(params: Any, moments: Mapping[str, jax.Array]) -> jax.Array:
+        return nnx.merge(graph, params)(moments)
+
+    return apply, params
+
+
+def make_value(apply: Apply) -> Value:
+    """The model as a compiled function of parameters, texts, captions [K] and what else it reads."""
+    return jax.jit(lambda params, table, ids, more: apply(params, more | {"message": table[ids]}))
+
+
+def value_captions(value: Value, params: Any, table: jax.Array) -> np.ndarray:
+    """The raw reward of every caption. [U, W] -> [U]"""
+    count = table.shape[0]
+    chunk = min(CHUNK, count)
+    ids = np.arange(count + -count % chunk).reshape(-1, chunk) % count
+    return np.concatenate([np.asarray(value(params, table, part, {})) for part in ids])[:count]

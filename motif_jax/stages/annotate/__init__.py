@@ -1,0 +1,132 @@
+"""Annotate: which moment of each pair is better, asked once per distinct question.
+
+The dataset's pairs come down to distinct questions (preferences/questions.py), of which every job asks its share
+(job.py). When all shards are finished, whoever finishes last merges them.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from motif_jax.config_table import Tables, check_values
+from motif_jax.console import print_line
+from motif_jax.files import write_config
+from motif_jax.preferences.folders import annotation_folder, labels_file, moving_hint
+from motif_jax.preferences.merging import check_free, check_merged, is_merged, merge
+from motif_jax.preferences.oracles import NEEDS as ORACLES
+from motif_jax.preferences.oracles import ask_oracle, check_oracle
+from motif_jax.preferences.questions import Questions
+from motif_jax.preferences.shards import Part, Shard, rows_of
+from motif_jax.preferences.store import PairDataset, Preference
+from motif_jax.stages import EXPERIMENT
+from motif_jax.stages.annotate.job import Job, MakeAnnotator
+from motif_jax.stages.annotate.page import page_of, write_page
+from motif_jax.stages.annotate.setup import (
+    BOTTOM_LINE_VERSION,
+    TABLES,
+    check_section,
+    label_name,
+    make_annotator,
+    make_facts,
+)
+from motif_jax.structs import UserError
+
+READS: Tables = EXPERIMENT | TABLES
+IDENTITY = ()  # labels say themselves what they were made of: preferences/shards.py
+WRITES = "--config.annotate.cache_dir"
+MEMORY = "--config.annotate.batch_size"
+
+
+def artefacts(workdir: Path) -> list[Path]:
+    """Nothing that belongs to one config alone: a dataset can have many annotations."""
+    return []
+
+
+def shared(config: ConfigDict) -> bool:
+    """Several jobs may work in the workdir at the same time: each has its shard."""
+    return bool(config.annotate.num_shards > 1)
+
+
+def loads_jax(config: ConfigDict) -> bool:
+    """No: a language model runs elsewhere, or in a library of its own."""
+    return False
+
+
+def check(config: ConfigDict) -> None:
+    """Refuses values that cannot work, before anything is started."""
+    check_values(config, READS)
+    check_section(config.annotate)
+
+
+def is_complete(config: ConfigDict, workdir: Path) -> bool:
+    """Whether this very annotation is merged and nothing is left unknown."""
+    section = config.annotate
+    name = label_name(section)
+    if section.ignore_existing or section.compare_with or not page_of(workdir, name).exists():
+        return False
+    dataset = PairDataset(workdir / "dataset")
+    facts = make_facts(section, config.seed, dataset)
+    older = {key: value for key, value in facts.items() if key != BOTTOM_LINE_VERSION}  # whole, it stays as it is
+    if not any(is_merged(dataset, name, made_of) for made_of in (facts, older)):
+        return False
+    return not (dataset.preference(name) == Preference.UNKNOWN).any()
+
+
+def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator) -> None:
+    """Fills this job's shard, and merges when it was the last. `make` starts the annotator, where one is needed."""
+    section, part = config.annotate, Part(config.annotate.shard, config.annotate.num_shards)
+
+    # ---- what there is to ask
+    if not (workdir / "dataset").is_dir():
+        raise UserError(f"there is no dataset in {str(workdir)!r} yet: run --stage=collect first (--workdir)")
+    dataset = PairDataset(workdir / "dataset")
+    if section.captions == "msg_minbl" and "blstats" not in dataset.data:
+        raise UserError(
+            f"dataset {str(dataset.path)!r} has no data/blstats.npy, which captions with the bottom line are made of "
+            "(--config.annotate.captions)"
+        )
+    name = label_name(section)
+    check_free(dataset, name)
+    for other in filter(None, section.compare_with.split(",")):
+        check_merged(dataset, other)
+        dataset.preference(other)
+    oracle = section.backend in ORACLES
+    if oracle:
+        check_oracle(section.backend, dataset)
+    beside = ORACLES.get(section.backend, "data/blstats" if section.captions == "msg_minbl" else "")
+    dataset.check_whole([beside])
+    started = time.monotonic()
+    questions = None if oracle else Questions(dataset, section.captions)
+    of_pair = np.arange(len(dataset)) if questions is None else questions.of_pair  # [N]; an oracle asks every pair
+    facts = make_facts(section, config.seed, dataset)
+
+    # ---- ask
+    folder, labels = annotation_folder(dataset.path, name), labels_file(dataset.path, name)
+    if section.merge == "auto":
+        rows = rows_of(part, of_pair)
+        with Shard(folder, part, len(rows), facts, section.ignore_existing, labels) as shard:
+            write_config(folder, config)
+            if questions is None:
+                wanted = rows[rows < (section.max_pairs or np.inf)]
+                shard.set(np.arange(len(wanted)), ask_oracle(section.backend, dataset, wanted, config.seed), 0.0)
+                shard.commit(len(wanted) == len(rows), {"seconds": round(time.monotonic() - started, 1)})
+            else:
+                Job(config, questions, shard, rows).run(make)
+
+    # ---- merge
+    partial = section.merge == "partial" or section.max_pairs > 0
+    merged = merge(dataset, name, part.of, of_pair, facts, partial)
+    shares = ", ".join(f"{value / len(dataset):.1%} {kind}" for kind, value in merged.counts.items())
+    if not merged.written:
+        waiting = len(merged.missing)
+        print_line(f"annotate: {name}: shard {part.number} is done; {waiting} of {part.of} shards are not finished yet")
+        return
+    print_line(f"annotate: {name}: {len(dataset):,} pairs: {shares}")
+    page = write_page(config, workdir, dataset, name, questions, merged)
+    print_line(f"annotate: labels in {labels}, to look at: {page}")
+    if hint := moving_hint(dataset.path, name):
+        print_line(f"annotate: {hint}")

@@ -1,0 +1,223 @@
+"""One job of annotation: the questions of its shard, from what is known of them to labels on disk.
+
+Questions that an earlier run has labelled, or that the answer cache knows, are not asked again; the rest go to the
+annotator as one stream. Every batch of answers is written down twice, first to the answer cache and then to the shard;
+a kill costs one batch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+import motif_jax
+from motif_jax.annotation.annotator import Annotator, Answer, Incomplete, Question, batched
+from motif_jax.annotation.answers import AnswerStore, read_answers
+from motif_jax.console import clean, print_line
+from motif_jax.metrics import Progress
+from motif_jax.preferences.asked import Asked, to_numbers
+from motif_jax.preferences.questions import Questions
+from motif_jax.preferences.shards import TRY, Shard, count, question_range, read_record
+from motif_jax.preferences.store import Preference
+from motif_jax.stages.annotate.setup import MODELS
+from motif_jax.structs import UserError
+
+COMMIT_EVERY_S = 30.0  # also when the batch is not full: a slow model's answers are dear
+CACHE_LINES = 4096  # looked up at a time
+ANSWERED_AT_LEAST = 0.05  # of the questions of a job; with fewer labels it has failed
+COUNTED = ("asked", "from_cache", "no_verdict", "prompt_tokens", "cached_tokens", "output_tokens")
+MakeAnnotator = Callable[[ConfigDict, int], tuple[Annotator, dict[str, Any]]]
+
+
+class Job:
+    """Asks the questions of one shard."""
+
+    def __init__(self, config: ConfigDict, questions: Questions, shard: Shard, rows: np.ndarray):
+        """`rows` of the dataset are the shard's. [M]"""
+        self._section, self._seed, self._questions, self._shard = config.annotate, config.seed, questions, shard
+        section = config.annotate
+        low, high = question_range(shard.part, len(questions))
+        if section.backend not in MODELS:
+            both = np.zeros(len(questions), bool)  # rules have no liking for a place
+        else:
+            both = questions.sample(1.0 if section.mode == "score" else section.both_orders)
+        self._asked = Asked(low, both[low:high])
+        self._margin = section.tie_margin if section.backend in MODELS else 0.0
+
+        # The rows that ask, the place of their question in this shard, and whether they show it turned.
+        self._asking = np.flatnonzero(questions.of_pair[rows] >= 0)
+        self._place = questions.of_pair[rows][self._asking] - low
+        self._turned = questions.turned[rows][self._asking]
+        self._wanted = np.zeros(high - low, bool)
+        within = rows[self._asking] < (section.max_pairs or np.inf)
+        self._wanted[self._place[within]] = True
+
+        # Equal captions are ties. Labels that are there are known answers.
+        shard.set(np.flatnonzero(questions.of_pair[rows] < 0), np.full(len(rows) - len(self._asking), 0.5), 0.0)
+        before = shard.prob[self._asking]
+        self._asked.know(self._place + low, np.where(self._turned, 1 - before, before))
+        self._before = dict(shard.record.get("log", {}))  # of earlier runs
+        self._counts = dict.fromkeys(COUNTED, 0)
+        self._started = self._committed = time.monotonic()
+        self._pending: list[tuple[Question, Answer]] = []
+        self._flight: dict[Question, tuple[int, bool]] = {}  # asked and not answered: number, turned
+        self._answers = self._before.get("answers", "")  # the folder of the answer cache
+        self._model = self._before.get("model", "")  # in full, as the answer cache has it
+        self._unusable = ""  # what was said in place of a verdict, the last time
+
+    def run(self, make: MakeAnnotator) -> None:
+        """Asks everything that is not known yet."""
+        if not self._open():
+            self._commit(bool(self._wanted.all()), [])
+            return
+        print_line(f"annotate: {self._open():,} distinct questions for {len(self._shard.codes):,} pairs")
+        annotator, about = make(self._section, self._seed)
+        store = (
+            AnswerStore(Path(self._section.cache_dir).expanduser(), about)
+            if about and self._section.cache_dir
+            else None
+        )
+        try:
+            self._model = about.get("model", "")
+            self._check_model()
+            if store is not None:
+                store.open()
+                self._answers = str(store.folder.resolve())
+                self._read(store.folder)
+            self._ask(annotator, store)
+        finally:
+            annotator.close()
+            if store is not None:
+                store.close()
+
+    def _read(self, folder: Path) -> None:
+        """Takes the answers that other runs have paid for."""
+        unknown = self._open()
+        for lines in batched(read_answers(folder), CACHE_LINES):
+            numbers, turned = self._questions.find([question for question, _ in lines])
+            self._asked.take(numbers, turned, to_numbers(answer.second_better for _, answer in lines))
+        self._counts["from_cache"] = unknown - self._open()
+        if self._counts["from_cache"]:
+            print_line(f"annotate: the answer cache {str(folder)!r} knows {self._counts['from_cache']:,} of them")
+
+    def _check_model(self) -> None:
+        """Refuses to mix the labels of two models; the config alone does not tell them apart."""
+        for file in sorted(self._shard.folder.glob("shard-*.json")):
+            other = read_record(file)["log"].get("model", self._model)
+            if other and other != self._model:  # "": that job had nothing to ask
+                raise UserError(
+                    f"annotation {self._shard.folder.name!r} was begun with the model {other!r}, and this is "
+                    f"{self._model!r} (--config.annotate.model): {TRY}"
+                )
+
+    def _ask(self, annotator: Annotator, store: AnswerStore | None) -> None:
+        progress = Progress("annotate", len(self._shard.codes), "pairs", self._label())
+        try:
+            for answered in annotator.answers(self._stream()):
+                self._pending.append(answered)
+                full = len(self._pending) >= self._section.batch_size
+                if full or time.monotonic() - self._committed > COMMIT_EVERY_S:
+                    progress.update(self._keep(store), **self._notes())
+            progress.update(self._keep(store), **self._notes())
+            self._check_answered()
+            self._commit(bool(self._wanted.all()), [])
+        except Incomplete as stopped:
+            labelled = self._keep(store)
+            raise UserError(
+                f"{stopped}; {labelled:,} of {len(self._shard.codes):,} pairs are labelled, and the same command goes "
+                "on from there"
+            ) from None
+        except BaseException:
+            self._keep(store)
+            raise
+        finally:
+            progress.close()
+
+    def _check_answered(self) -> None:
+        """Refuses to pass on labels of a model that answered next to nothing, however few the questions were."""
+        wanted, unanswered = int(self._wanted.sum()), self._open()
+        if wanted - unanswered < ANSWERED_AT_LEAST * wanted:
+            raise UserError(
+                f"{unanswered:,} of {wanted:,} questions have no verdict, the last was answered with "
+                f"{clean(repr(self._unusable))} (--config.annotate.backend, .model); the same command asks them again"
+            )
+
+    def _stream(self) -> Iterator[Question]:
+        """What nobody has answered: batch by batch, first in the questions' own order, then turned."""
+        for block in batched(self._asked.missing(self._wanted), self._section.batch_size):
+            for number, turned in sorted(block, key=lambda spot: spot[1]):
+                question = Question(*self._questions.text(number))
+                question = question.turned if turned else question
+                self._flight[question] = (number, turned)
+                yield question
+
+    def _keep(self, store: AnswerStore | None) -> int:
+        """Makes the pending answers last, in the cache and in the shard; how many rows are labelled.
+
+        Called again after it was interrupted it does the rest; at worst a line stands in the cache twice.
+        """
+        pending = list(self._pending)
+        if pending:
+            spots = [self._flight[question] for question, _ in pending]
+            numbers, turned = (np.array(column) for column in zip(*spots, strict=True))
+            self._asked.take(numbers, turned, to_numbers(answer.second_better for _, answer in pending))
+        try:
+            if store is not None:
+                store.add(pending)
+        finally:  # where the cache cannot be written, the shard still can
+            labelled = self._commit(False, pending)
+        del self._pending[: len(pending)]
+        for question, answer in pending:
+            self._flight.pop(question, None)
+            self._count(self._counts, answer)
+            self._unusable = answer.said if answer.second_better is None else self._unusable
+        return labelled
+
+    def _commit(self, finished: bool, pending: list[tuple[Question, Answer]]) -> int:
+        labelled = self._label()
+        counts = dict(self._counts)
+        for _, answer in pending:
+            self._count(counts, answer)
+        log: dict[str, Any] = {name: self._before.get(name, 0) + value for name, value in counts.items()}
+        seconds = self._before.get("seconds", 0.0) + time.monotonic() - self._started
+        log |= {"seconds": round(seconds, 1), "answers": self._answers, "model": self._model}
+        log["motif_jax"] = motif_jax.__version__
+        self._shard.commit(finished, log)
+        self._committed = time.monotonic()
+        return labelled
+
+    @staticmethod
+    def _count(counts: dict[str, int], answer: Answer) -> None:
+        counts["asked"] += 1
+        counts["no_verdict"] += answer.second_better is None
+        for name in ("prompt_tokens", "cached_tokens", "output_tokens"):
+            counts[name] += getattr(answer, name)
+
+    def _label(self) -> int:
+        """Labels the rows whose question has been settled. How many rows are labelled."""
+        labels = self._asked.labels()[self._place]
+        new = np.isnan(self._shard.prob[self._asking]) & ~np.isnan(labels)
+        prob = np.where(self._turned, 1 - labels, labels)
+        self._shard.set(self._asking[new], prob[new], self._margin)
+        return int((self._shard.codes != Preference.UNKNOWN).sum())
+
+    def _open(self) -> int:
+        """Questions without a label."""
+        return int((np.isnan(self._asked.labels()) & self._wanted).sum())
+
+    def _notes(self) -> dict[str, str]:
+        seconds = max(time.monotonic() - self._started, 1e-9)
+        counts = count(self._shard.codes)
+        known = max(len(self._shard.codes) - counts["unknown"], 1)
+        notes = {"asked": f"{self._counts['asked']:,} ({self._counts['asked'] / seconds:,.0f}/s)"}
+        tokens = self._counts["prompt_tokens"] + self._counts["output_tokens"]
+        if tokens:
+            notes["tokens"] = f"{tokens / seconds:,.0f}/s"
+        notes["tie"] = f"{counts['tie'] / known:.0%}"
+        notes["no verdict"] = f"{self._counts['no_verdict'] / max(self._counts['asked'], 1):.1%}"
+        return notes

@@ -1,0 +1,260 @@
+"""What a person looks at after annotating: shares, what was asked most, with reasons, position bias, agreement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from motif_jax.annotation.annotator import Answer, Question, batched
+from motif_jax.annotation.answers import read_answers
+from motif_jax.files import read_array, write_json, write_whole
+from motif_jax.pages.blocks import folded, page, share_bar, table, tiles
+from motif_jax.pages.charts import columns, esc
+from motif_jax.preferences.asked import Asked, to_numbers
+from motif_jax.preferences.folders import annotation_folder
+from motif_jax.preferences.merging import Merged
+from motif_jax.preferences.questions import Questions
+from motif_jax.preferences.shards import to_codes
+from motif_jax.preferences.store import PairDataset, Preference
+from motif_jax.stages.annotate.setup import MODELS, make_lexicon, make_the_prompt
+
+SHOWN = 30  # questions
+LINES = 4096  # of an answer cache, looked up at a time
+EXAMPLES = 8  # answers without a verdict
+NAMES = ("first", "second", "tie", "unknown")  # of labels, and of their colours
+
+
+class Evidence(NamedTuple):
+    """What the answers themselves tell, beside the labels that were made of them."""
+
+    said: dict[int, str]  # about the questions that were asked most, by number
+    both: np.ndarray  # answers of the questions asked in both orders, in their own order. [J, 2]
+    unreadable: dict[Question, Answer]  # of questions that are still unknown
+    mass: float  # mean probability that the model gives a verdict at all; 1 where it writes
+
+
+def page_of(workdir: Path, name: str) -> Path:
+    """Where an annotation is shown."""
+    return workdir / "annotations" / f"{name}.html"
+
+
+def write_page(
+    config: ConfigDict, workdir: Path, dataset: PairDataset, name: str, questions: Questions | None, merged: Merged
+) -> Path:
+    """Writes `workdir/annotations/<name>.html`, and beside it what the report shows of it."""
+    section, logs = config.annotate, list(merged.logs.values())
+    figures = [(f"{len(dataset):,}", "pairs")]
+    details: list[str] = []
+    told: dict[str, Any] = {}
+    if questions is not None:
+        label = _labels(dataset, name, questions)
+        top = np.argsort(-questions.counts, kind="stable")[:SHOWN]
+        evidence = _evidence(section, questions, logs, top, label)
+        figures += _figures(len(dataset), questions, logs, evidence)
+        details = _of_the_questions(section, questions, label, top, evidence)
+        told = _tell(section, questions, label, evidence)
+    for other in filter(None, section.compare_with.split(",")):
+        details += _agreement(dataset, name, other)
+    if section.backend in MODELS:
+        messages = make_the_prompt(section).messages(Question("(first caption)", "(second caption)"))
+        words = "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in messages)
+        details += ["<h2>The question, in full</h2>", folded("prompt", words)]
+    path = page_of(workdir, name)
+    write_json(path.with_suffix(".json"), told)
+    text = page(
+        f"{name}: annotation",
+        [
+            f"<h1>{esc(name)}</h1>",
+            f'<p class="soft">{esc(_subtitle(section, logs))}</p>',
+            tiles(figures),
+            "<h2>Labels</h2>",
+            share_bar([(word, merged.counts[word] / len(dataset), word) for word in NAMES]),
+            *details,
+        ],
+    )
+    write_whole(path, lambda file: file.write(text.encode("utf-8", "replace")))
+    return path
+
+
+def _labels(dataset: PairDataset, name: str, questions: Questions) -> np.ndarray:
+    """P(second is better) of each question, in its own order; NaN where unknown. [Q]"""
+    prob = read_array(annotation_folder(dataset.path, name) / "prob.npy")
+    label = np.full(len(questions), np.nan)
+    asking = np.flatnonzero(questions.of_pair >= 0)
+    label[questions.of_pair[asking]] = np.where(questions.turned[asking], 1 - prob[asking], prob[asking])
+    return label
+
+
+def _figures(pairs: int, questions: Questions, logs: list[dict[str, Any]], evidence: Evidence) -> list[tuple[str, str]]:
+    different = int((questions.of_pair >= 0).sum())
+    total = {key: sum(log.get(key, 0) for log in logs) for key in ("asked", "prompt_tokens", "output_tokens")}
+    figures = [
+        (f"{1 - different / pairs:.0%}", "of them say the same on both sides: ties, not asked"),
+        (f"{len(questions):,}", "distinct questions"),
+        (f"{different / max(len(questions), 1):,.1f}", "pairs that one question serves"),
+    ]
+    if total["asked"]:
+        figures.append((f"{total['asked']:,}", "times the annotator was asked"))
+    if total["prompt_tokens"]:
+        tokens = (total["prompt_tokens"] + total["output_tokens"]) / total["asked"]
+        figures.append((f"{tokens:,.0f}", "tokens each time"))
+    if evidence.mass < 1:
+        figures.append((f"{evidence.mass:.0%}", "probability that the model gives a verdict, and says nothing else"))
+    return figures
+
+
+def _of_the_questions(
+    section: ConfigDict, questions: Questions, label: np.ndarray, top: np.ndarray, evidence: Evidence
+) -> list[str]:
+    """What was asked most, how sure the answers are, position bias, unreadable answers."""
+    margin = section.tie_margin if section.backend in MODELS else 0.0
+    codes = to_codes(label, margin)
+    cells = 5 if evidence.said else 4
+    rows = []
+    for number in top.tolist():
+        code = int(codes[number])
+        marks = [("better", "worse")[code ^ side] if code < Preference.TIE else "" for side in (0, 1)]
+        first, second = (
+            f'<code class="{mark}">{esc(text) or "<i>(nothing)</i>"}</code>'
+            for mark, text in zip(marks, questions.text(number), strict=True)
+        )
+        verdict = f'<b style="color:var(--{NAMES[code]})">{NAMES[code]}</b>'
+        if not np.isnan(label[number]) and label[number] not in (0.0, 0.5, 1.0):
+            verdict += f'&nbsp;<span class="soft">{label[number]:.2f}</span>'
+        reason = evidence.said.get(number, "")
+        why = folded("why", reason) if len(reason) > 90 else f'<span class="soft">{esc(reason)}</span>'
+        rows.append([f"{questions.counts[number]:,}", first, second, verdict, why][:cells])
+    body = [
+        "<h2>Asked most</h2>",
+        '<p class="soft">One verdict serves so many pairs; the better caption is in bold.</p>',
+        table(("pairs", "first", "second", "better", "reason")[:cells], rows, numbers=(0,)),
+    ]
+    known = label[~np.isnan(label)]
+    if not np.isin(known, (0.0, 0.5, 1.0)).all():
+        heights = np.histogram(known, bins=40, range=(0, 1))[0].tolist()
+        body += [
+            "<h2>How sure the answers are</h2>",
+            columns(heights, ("first is better", "no preference", "second is better")),
+            '<p class="soft">Distinct questions by the probability that their second caption is better.</p>',
+        ]
+    if len(evidence.both):
+        body += ["<h2>Position bias</h2>", bias_tiles(measure_bias(evidence.both, margin))]
+    if evidence.unreadable:
+        body.append("<h2>Answers without a verdict</h2>")
+        for question, answer in evidence.unreadable.items():
+            body.append(folded(" / ".join(text or "(nothing)" for text in question), answer.said))
+    return body
+
+
+def _evidence(
+    section: ConfigDict, questions: Questions, logs: list[dict[str, Any]], top: np.ndarray, label: np.ndarray
+) -> Evidence:
+    """Asks the rules again, or reads the answer caches that the jobs have used."""
+    said: dict[int, str] = {}
+    if section.backend == "lexicon":
+        lexicon = make_lexicon(section)
+        for number in top.tolist():
+            for _, answer in lexicon.answers([Question(*questions.text(number))]):
+                said[number] = answer.said
+        return Evidence(said, np.empty((0, 2)), {}, 1.0)
+    asked, wanted = Asked(0, np.ones(len(questions), bool)), set(top.tolist())
+    unreadable: dict[Question, Answer] = {}
+    masses = [0.0, 0.0]  # number and sum
+    for folder in {str(log["answers"]) for log in logs if log.get("answers")}:
+        for lines in batched(read_answers(Path(folder)), LINES):
+            numbers, turned = questions.find([question for question, _ in lines])
+            asked.take(numbers, turned, to_numbers(answer.second_better for _, answer in lines))
+            for number, backwards, (question, answer) in zip(numbers.tolist(), turned.tolist(), lines, strict=True):
+                if number < 0:
+                    continue
+                masses = [masses[0] + 1, masses[1] + answer.mass]
+                if answer.second_better is None and np.isnan(label[number]) and len(unreadable) < EXAMPLES:
+                    unreadable[question] = answer
+                if number in wanted and answer.said and not backwards:
+                    said[number] = answer.said
+    return Evidence(said, asked.both_answers(), unreadable, masses[1] / masses[0] if masses[0] else 1.0)
+
+
+def _tell(section: ConfigDict, questions: Questions, label: np.ndarray, evidence: Evidence) -> dict[str, Any]:
+    """The questions that were asked most, all and those with a preference, and whether their order decides."""
+    margin = section.tie_margin if section.backend in MODELS else 0.0
+    codes, order = to_codes(label, margin), np.argsort(-questions.counts, kind="stable")
+
+    def asked(chosen: np.ndarray) -> list[dict[str, Any]]:
+        return [
+            {"pairs": int(questions.counts[number]), "first": first, "second": second, "better": NAMES[codes[number]]}
+            for number in chosen[:SHOWN].tolist()
+            for first, second in (questions.text(number),)
+        ]
+
+    return {
+        "questions": len(questions),
+        "most_asked": asked(order),
+        "most_asked_with_preference": asked(order[codes[order] < Preference.TIE]),
+        "bias": measure_bias(evidence.both, margin) if len(evidence.both) else None,
+    }
+
+
+def measure_bias(asked: np.ndarray, margin: float) -> dict[str, float]:
+    """How much the order of two captions decides.
+
+    Args:
+      asked: answers to questions in both orders, each in the question's own order. [J, 2]
+      margin: around one half, where there is no preference.
+    """
+    codes = to_codes(asked, margin)
+    return {
+        "questions": len(asked),
+        "turned": float(((codes[:, 0] != codes[:, 1]) & (codes < Preference.TIE).all(-1)).mean()),
+        "changed": float((codes[:, 0] != codes[:, 1]).mean()),
+        "shown_first": float((1 - asked[:, 0]).mean() / 2 + asked[:, 1].mean() / 2),
+    }
+
+
+def bias_tiles(bias: Mapping[str, float]) -> str:
+    """What `measure_bias` found, at a glance."""
+    return tiles(
+        [
+            (f"{bias['questions']:,}", "questions answered in both orders"),
+            (f"{bias['turned']:.1%}", "turn round with the order"),
+            (f"{bias['changed']:.1%}", "change at all, ties counted"),
+            (f"{bias['shown_first']:.1%}", "for what is shown first; 50% without bias"),
+        ]
+    )
+
+
+def _agreement(dataset: PairDataset, name: str, other: str) -> list[str]:
+    """Two annotations side by side, where both know."""
+    mine, theirs = np.asarray(dataset.preference(name)), np.asarray(dataset.preference(other))
+    both = (mine != Preference.UNKNOWN) & (theirs != Preference.UNKNOWN)
+    counts = np.zeros((3, 3), int)
+    np.add.at(counts, (mine[both], theirs[both]), 1)
+    sided = counts[:2, :2].sum()
+    same = np.trace(counts) / max(counts.sum(), 1)
+    head = (f"{name} ↓  {other} →", *NAMES[:3])
+    rows = [[esc(NAMES[kind]), *(f"{value:,}" for value in counts[kind])] for kind in range(3)]
+    return [
+        f"<h2>Agreement with {esc(other)}</h2>",
+        tiles(
+            [
+                (f"{int(both.sum()):,}", "pairs that both have labelled"),
+                (f"{same:.1%}", "same label"),
+                (f"{np.trace(counts[:2, :2]) / max(sided, 1):.1%}", "same side, where both take one"),
+            ]
+        ),
+        table(head, rows, numbers=(1, 2, 3)),
+    ]
+
+
+def _subtitle(section: ConfigDict, logs: list[dict[str, Any]]) -> str:
+    words = [section.backend]
+    models = sorted({str(log["model"]) for log in logs if log.get("model")})
+    words += models or ([section.model] if section.model else [])
+    if section.backend in MODELS:
+        words += [f"mode {section.mode}"]
+    words += [f"goal: {section.goal}", f"captions: {section.captions}"]
+    return " · ".join(words)

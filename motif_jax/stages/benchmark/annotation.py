@@ -1,0 +1,149 @@
+"""What annotation saves and what it costs beside the model: questions per pair, and our own work per pair.
+
+The model is replaced by one that answers at once, so that what is measured is captions, de-duplication, prompts,
+parsing, answer cache and shards: the whole stage from the dataset on disk to the merged labels and the page.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from motif_jax.annotation.annotator import Annotator, Answer, Question
+from motif_jax.annotation.parsing import read_verdict
+from motif_jax.config_file import find_config
+from motif_jax.preferences.questions import Questions
+from motif_jax.preferences.store import PairDataset
+from motif_jax.stages import annotate, collect
+from motif_jax.stages.annotate.setup import make_the_prompt
+from motif_jax.stages.benchmark.rows import Row, say, take_turns
+
+ANALYSIS = "The first message says that a monster was beaten, which is progress; the second says nothing. " * 10
+BACKENDS: dict[str, dict[str, Any]] = {  # runs of the stage: what stands in for the model, and with which captions
+    "lexicon": {"backend": "lexicon"},
+    "reason": {"backend": "server", "mode": "reason"},
+    "score": {"backend": "server", "mode": "score"},
+    "all_different": {"backend": "server", "mode": "reason", "captions": "msg_minbl", "both_orders": 0.0},
+}
+
+
+def measure(config: ConfigDict, workdir: Path) -> list[Row]:
+    """All rows of this part, printed as they come."""
+    rows: list[Row] = []
+
+    def add(name: str, value: float, unit: str, **sizes: object) -> None:
+        rows.append(say(Row(name, round(value, 4), unit, sizes)))
+
+    folders = {pairs: workdir / f"annotation-{pairs}" for pairs in sorted(config.benchmark.pairs)}
+    for pairs, folder in folders.items():
+        collect_pairs(config, folder, pairs)
+        questions = Questions(PairDataset(folder / "dataset"), "msg")
+        different = int((questions.of_pair >= 0).sum())
+        sizes = {"pairs": pairs, "different": different, "questions": len(questions)}
+        add("annotate.questions_per_pair", len(questions) / pairs, "", **sizes)
+        add("annotate.questions_per_different_pair", len(questions) / max(different, 1), "", **sizes)
+
+    pairs, folder = max(folders.items())
+    runs: dict[str, Callable[[], float]] = {
+        name: partial(rate, config, folder, pairs, values) for name, values in BACKENDS.items()
+    }
+    for name, rates in take_turns(runs, config.benchmark.repeats).items():
+        captions = BACKENDS[name].get("captions", "msg")
+        asked = len(Questions(PairDataset(folder / "dataset"), captions))
+        add(f"annotate.overhead.{name}", statistics.median(rates), "pairs/s", pairs=pairs, questions=asked, cores=1)
+    for pairs, folder in folders.items():
+        add("annotate.memory", peak_mib(folder), "MiB", pairs=pairs, backend="lexicon")
+        shutil.rmtree(folder)
+    return rows
+
+
+class Instant:
+    """Answers at once, as a language model would: text that is parsed, or a probability."""
+
+    def __init__(self, config: ConfigDict):
+        """In the config's mode."""
+        self._prompt, self._mode = make_the_prompt(config.annotate), config.annotate.mode
+
+    def answers(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer]]:
+        """Each in its turn; the longer caption is better."""
+        for question in questions:
+            shown = self._prompt.messages(question)[-1]["content"]
+            better = len(question.second) > len(question.first)
+            if self._mode == "score":
+                yield question, Answer(0.8 if better else 0.2, "", 0.9, len(shown) // 4, 0, 1)
+            else:
+                said = f"{ANALYSIS}\n{self._prompt.verdicts[better]}"
+                verdict = read_verdict(said, self._prompt.key)
+                yield question, Answer(verdict, said, 1.0, len(shown) // 4, 0, len(said) // 4)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+def collect_pairs(config: ConfigDict, folder: Path, pairs: int) -> None:
+    """A dataset of the default mixture of players."""
+    config = config.copy_and_resolve_references()
+    config.collect.update(
+        {"num_pairs": pairs, "dataset": "", "segment_length": 1, "save_screen": False, "save_glyphs": False}
+    )
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with contextlib.redirect_stdout(io.StringIO()):
+        collect.run(config, folder)
+
+
+def rate(config: ConfigDict, folder: Path, pairs: int, values: dict[str, Any]) -> float:
+    """Pairs per second of one run of the stage."""
+    config = config.copy_and_resolve_references()
+    config.annotate.update(get_fresh(folder) | values)
+
+    def make(section: ConfigDict, seed: int) -> tuple[Annotator, dict[str, Any]]:
+        return Instant(config), {"model": "instant", "mode": section.mode}
+
+    start = time.perf_counter()
+    with contextlib.redirect_stdout(io.StringIO()):
+        annotate.run(config, folder, **({} if values["backend"] == "lexicon" else {"make": make}))
+    seconds = time.perf_counter() - start
+    for made in ("dataset/preference", "annotations", "answers"):
+        shutil.rmtree(folder / made, ignore_errors=True)
+    return pairs / seconds
+
+
+def get_fresh(folder: Path) -> dict[str, Any]:
+    """The whole annotation, in one job, with a cache of its own."""
+    return {
+        "cache_dir": str(folder / "answers"),
+        "num_shards": 1,
+        "shard": 0,
+        "max_pairs": 0,
+        "goal": "defaultgoal",
+        "captions": "msg",
+        "custom_name": "measured",
+        "compare_with": "",
+        "merge": "auto",
+        "ignore_existing": False,
+    }
+
+
+def peak_mib(folder: Path) -> float:
+    """The most memory that a run of the stage takes, in a process of its own."""
+    code = (
+        "import sys; from pathlib import Path; from motif_jax.stages import annotate; import runpy\n"
+        "config = runpy.run_path(sys.argv[2])['get_config']()\n"
+        "annotate.run(config, Path(sys.argv[1]))\n"
+        "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
+    )
+    command = [sys.executable, "-c", code, str(folder), find_config("motif")]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return int(done.stdout.split()[-1]) / 1024

@@ -1,0 +1,252 @@
+"""Collect: scripted players or trained policies play NetHack, and pairs of moments from their games become a dataset.
+
+With `--config.collect.policies=PATH,...` trained policies play (policies/mixture.py) rather than the scripted
+`collector`. With `--config.collect.dataset=DIR` nobody does: a dataset in the published layout is checked and taken as
+it is.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+import motif_jax
+from motif_jax.actors.capacity import check_capacity
+from motif_jax.actors.inference import answer
+from motif_jax.actors.layout import Full
+from motif_jax.actors.players import parse_players
+from motif_jax.actors.pool import ActorPool
+from motif_jax.config_table import MANY_SECONDS, PATH, PATHS, Flag, Number, Tables, Text, Value, Whole, check_values
+from motif_jax.console import clean, print_line
+from motif_jax.envs.seeding import Stream
+from motif_jax.envs.vector import TABLE as GAME
+from motif_jax.envs.vector import GameSettings
+from motif_jax.files import write_config
+from motif_jax.metrics import Progress
+from motif_jax.policies.choice import parse_mixture
+from motif_jax.preferences.pairs import Episode
+from motif_jax.preferences.store import PairDataset
+from motif_jax.preferences.writer import PairWriter, is_tidy, tidy
+from motif_jax.stages import EXPERIMENT
+from motif_jax.stages.collect.episodes import EpisodeQueue
+from motif_jax.stages.collect.published import adopt
+from motif_jax.structs import UserError
+
+TABLES: Tables = {
+    "collect": {
+        "dataset": Value(PATH, decides=True),
+        "follow_links": Value(Flag(), older=False),
+        "collector": Value(Text(), decides=True),
+        "policies": Value(PATHS, decides=True),
+        "num_pairs": Value(Whole(1, 10**12), decides=True),  # the disk tells what fits
+        "segment_length": Value(Whole(1), decides=True),
+        "keep_empty": Value(Number(0, 1), decides=True),
+        "save_screen": Value(Flag(), decides=True),
+        "save_glyphs": Value(Flag(), decides=True),
+        "num_workers": Value(Whole()),
+        "games_per_worker": Value(Whole(1)),
+        "rollout_length": Value(Whole(1)),
+        "commit_every_s": Value(Number(0.001, MANY_SECONDS)),
+        "hang_timeout_s": Value(Number(0.1, MANY_SECONDS)),
+    }
+}
+READS: Tables = EXPERIMENT | {"env": GAME} | TABLES
+IDENTITY = ("", "env", "collect")
+WRITES = "--config.collect.num_pairs, .save_screen, .save_glyphs"
+MEMORY = "--config.collect.num_workers, .games_per_worker, .rollout_length"
+MAX_WAITING_BYTES = 512 * 2**20  # of finished episodes that wait for an earlier one
+STEPS_WITHOUT_A_MOMENT = 2_000_000  # after which something must be wrong
+
+
+def artefacts(workdir: Path) -> list[Path]:
+    """The dataset, finished or in the making."""
+    return [workdir / "dataset", workdir / "dataset.partial"]
+
+
+def shared(config: ConfigDict) -> bool:
+    """No: one job at a time."""
+    return False
+
+
+def loads_jax(config: ConfigDict) -> bool:
+    """Where trained policies play."""
+    return bool(config.collect.policies) and not config.collect.dataset
+
+
+def is_complete(config: ConfigDict, workdir: Path) -> bool:
+    """Whether the dataset has its name, and nothing was left to do after that."""
+    return is_named(workdir) and is_tidy(workdir / "dataset")
+
+
+def is_named(workdir: Path) -> bool:
+    """Whether the dataset is finished."""
+    return (workdir / "dataset" / "dataset.json").is_file()
+
+
+def run(config: ConfigDict, workdir: Path) -> None:
+    """Makes `workdir/dataset`."""
+    if is_named(workdir):  # and a run was killed right after that
+        tidy(workdir / "dataset")
+        return
+    if (workdir / "dataset").exists():
+        raise UserError(
+            f"{str(workdir / 'dataset')!r} is there already and was not made by this stage: move it away, or use it "
+            f"with --config.collect.dataset and another --workdir"
+        )
+    if config.collect.dataset:
+        dataset = adopt(config, workdir / "dataset")
+        names = ", ".join(dataset.preference_names()) or "no annotations"
+        print_line(f"collect: took {clean(config.collect.dataset)} as it is: {describe(dataset)}; {names}")
+        return
+
+    # ---- what is recorded
+    keys = ["message", "blstats"]
+    if config.collect.save_screen:
+        keys += ["tty_chars", "tty_colors"]
+    if config.collect.save_glyphs:
+        keys.append("glyphs")
+    observations = tuple(f"event_{key}" for key in keys)
+
+    # ---- who plays
+    mixture = None
+    if config.collect.policies:  # only then is JAX loaded
+        from motif_jax.policies.mixture import Mixture
+
+        mixture = Mixture(config, workdir / "dataset.partial")
+
+    # ---- what was already recorded
+    writer = PairWriter(
+        workdir / "dataset",
+        num_pairs=config.collect.num_pairs,
+        length=config.collect.segment_length,
+        keys=(*keys, "rewards"),
+        seed=config.seed,
+        keep_empty=config.collect.keep_empty,
+    )
+    write_config(writer.partial, config)
+    if mixture:
+        writer.progress["policies"] = mixture.facts()  # a later run goes on with these checkpoints
+    if writer.moments:
+        print_line(f"collect: going on after {writer.moments // 2:,} of {config.collect.num_pairs:,} pairs")
+
+    # ---- play
+    start, first_steps = time.monotonic(), writer.progress["steps"]
+    losses: dict[str, Any] = {}
+    progress = Progress("collect", config.collect.num_pairs, "pairs", writer.moments // 2)
+    if not writer.full:
+        with ActorPool(
+            GameSettings(**config.env),
+            (*observations, *(mixture.reads if mixture else ())),
+            num_workers=config.collect.num_workers,
+            games_per_worker=config.collect.games_per_worker,
+            rollout_length=config.collect.rollout_length,
+            player="" if mixture else config.collect.collector,
+            groups=mixture.groups if mixture else 1,
+            seed=config.seed,
+            stream=Stream.COLLECT,
+            first_episode=writer.progress["next_episode"],
+            hang_timeout_s=config.collect.hang_timeout_s,
+        ) as pool:
+            episodes = EpisodeQueue(writer.progress["next_episode"])
+            committed = time.monotonic()
+            held: list[Full] = []
+            while not writer.full:
+                requests, fulls = pool.poll(0.2)
+                if mixture:
+                    answer(pool, requests, mixture)
+                for full in fulls:
+                    episodes.take(pool, full, keys)
+                    held.append(full)
+                # Memory stays bounded when one game keeps all others waiting: only its group gets its slots back.
+                kept, held = held, []
+                for full in kept:
+                    if episodes.waiting_bytes < MAX_WAITING_BYTES or pool.owes(full, episodes.number):
+                        pool.release(full)
+                    else:
+                        held.append(full)
+                while not writer.full and (ready := episodes.next(pool.given_up)) is not None:
+                    if isinstance(ready, Episode):
+                        writer.add(ready, config.env.character)
+                    else:
+                        writer.skip(ready)
+                if time.monotonic() - committed > config.collect.commit_every_s:
+                    writer.commit()
+                    committed = time.monotonic()
+                if not writer.moments and writer.progress["steps"] > STEPS_WITHOUT_A_MOMENT:
+                    raise UserError(
+                        f"no episode in {STEPS_WITHOUT_A_MOMENT:,} steps had {config.collect.segment_length} steps "
+                        "with anything to keep (--config.collect.segment_length, .keep_empty)"
+                    )
+                rate = (writer.progress["steps"] - first_steps) / (time.monotonic() - start)
+                progress.update(writer.moments // 2, steps=f"{writer.progress['steps']:,} ({rate:,.0f}/s)")
+            losses = {
+                "worker_restarts": pool.restarts,
+                "dropped_steps": pool.dropped_steps,
+                "seconds_waiting_for_workers": round(pool.timers.seconds.get("wait_for_workers", 0.0), 1),
+                "seconds_workers_waited": round(pool.worker_wait_s, 1),
+            }
+    progress.close()
+
+    # ---- the rest
+    played_s = time.monotonic() - start
+    steps = writer.progress["steps"] - first_steps
+    dataset = writer.finish(
+        {
+            "collector": "policies" if mixture else config.collect.collector,
+            "task": config.env.task,
+            "seed": config.seed,
+            "keep_empty": config.collect.keep_empty,
+            "versions": {"motif_jax": motif_jax.__version__, "numpy": np.__version__, "nle": _nle_version()},
+        }
+        | ({"policies": mixture.facts()} if mixture else {}),
+        {
+            "seconds": round(played_s, 1),
+            "steps_per_s": round(steps / played_s),
+            "num_workers": config.collect.num_workers,
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        }
+        | losses
+        | ({"groups_of_policies": mixture.counts} if mixture else {}),
+    )
+    print_line(f"collect: {describe(dataset)}; {steps:,} steps in {played_s:,.0f} s ({steps / played_s:,.0f} steps/s)")
+
+
+def check(config: ConfigDict) -> None:
+    """Refuses values that cannot work, before anything is started."""
+    check_values(config, READS)
+    section = config.collect
+    if section.dataset:
+        return
+    GameSettings(**config.env).check()
+    if section.policies:
+        parse_mixture(section.policies, "--config.collect.policies")
+    else:
+        parse_players(section.collector)
+    check_capacity(section.num_workers, section.games_per_worker)
+    if section.segment_length > config.env.max_episode_steps:
+        raise UserError(
+            f"no episode has {section.segment_length} steps, as --config.env.max_episode_steps is "
+            f"{config.env.max_episode_steps} (--config.collect.segment_length)"
+        )
+
+
+def describe(dataset: PairDataset) -> str:
+    """A dataset in a few words."""
+    table, ids = dataset.captions()
+    same = float((ids[:, 0] == ids[:, 1]).all(-1).mean())
+    return (
+        f"{len(dataset):,} pairs of {dataset.length} step{'s' * (dataset.length > 1)}, {len(table):,} distinct "
+        f"messages, {same:.0%} of the pairs say the same on both sides"
+    )
+
+
+def _nle_version() -> str:
+    from nle.version import __version__
+
+    return __version__

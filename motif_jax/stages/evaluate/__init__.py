@@ -1,0 +1,185 @@
+"""Evaluate: how well a policy plays, over the same games for everybody, beside those that were evaluated before.
+
+Episodes 0 to N - 1 of the evaluation games, which nobody is trained on, are played to their end; those that were begun
+beyond them, because games are played side by side, do not count. So short episodes are not favoured. One directory per
+player, `evaluate/NAME`: a line per episode, a summary of means with 95 % bootstrap intervals, and replays of some
+episodes. What was played before a run was stopped, or for fewer episodes, is not played again. Those who are named
+in `config.evaluate.beside` play the same games.
+
+The games are the same every time. A policy that samples its actions still does something else in them each time; a
+greedy one does the same but for rounding, which depends on how many games ask at a time. The playing is in
+play.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from motif_jax.actors.capacity import check_capacity
+from motif_jax.config_table import MANY_SECONDS, PATH, PATHS, Flag, Number, Tables, Text, Value, Whole, check_values
+from motif_jax.console import print_line
+from motif_jax.envs.vector import TABLE as GAME
+from motif_jax.envs.vector import GameSettings
+from motif_jax.episodes.playback import Track, read_tracks, write_tracks
+from motif_jax.files import write_config, write_json, write_lines
+from motif_jax.stages import EXPERIMENT
+from motif_jax.stages.evaluate.contenders import BESIDE_FLAG, FLAG, Contender, check_policy, find_contenders
+from motif_jax.stages.evaluate.replays import check_choice, keep_replays
+from motif_jax.stages.evaluate.summary import print_table, read_json, read_rows, summarise
+from motif_jax.stages.train_policy import TABLES as TRAINING
+from motif_jax.structs import UserError
+
+WRITTEN = "_CHECKPOINT_METADATA"  # of a checkpoint: orbax writes into it when it was written
+TABLES: Tables = {
+    "evaluate": {
+        "policy": Value(PATH),
+        "beside": Value(PATHS),
+        "episodes": Value(Whole(1, 1_000_000)),
+        "replays": Value(Text(longest=1000)),
+        "greedy": Value(Flag()),
+        "num_workers": Value(Whole()),
+        "games_per_worker": Value(Whole(1)),
+        "hang_timeout_s": Value(Number(0.1, MANY_SECONDS)),
+    }
+}
+READS: Tables = EXPERIMENT | {"env": GAME} | TRAINING | TABLES
+IDENTITY = ("", "env")  # so that whatever stands side by side is of the same games
+WRITES = "--config.evaluate.replays, .episodes"
+MEMORY = "--config.evaluate.num_workers, .games_per_worker"
+
+
+def artefacts(workdir: Path) -> list[Path]:
+    """A directory per player."""
+    return sorted(file.parent for file in (workdir / "evaluate").glob("*/config.json"))
+
+
+def shared(config: ConfigDict) -> bool:
+    """No: one job at a time."""
+    return False
+
+
+def loads_jax(config: ConfigDict) -> bool:
+    """Always: a learnt reward values the episodes of whoever plays."""
+    return True
+
+
+def check(config: ConfigDict) -> None:
+    """Refuses values that cannot work."""
+    check_values(config, READS)
+    section = config.evaluate
+    GameSettings(**config.env).check()
+    check_policy(section.policy, FLAG)
+    for other in filter(None, section.beside.split(",")):
+        check_policy(other, BESIDE_FLAG)
+    check_choice(section.replays, section.episodes)
+    check_capacity(section.num_workers, section.games_per_worker, flag="--config.evaluate")
+
+
+def is_complete(config: ConfigDict, workdir: Path) -> bool:
+    """Whether there is a summary of each player over as many episodes."""
+    try:
+        contenders = find_contenders(config, workdir)
+    except UserError:
+        return False  # `run` tells; there may be a policy when it is this stage's turn
+    return all(is_evaluated(config, workdir, contender) for contender, _ in contenders)
+
+
+def is_evaluated(config: ConfigDict, workdir: Path, contender: Contender) -> bool:
+    """Whether there is a summary of this player, as it is now, over as many episodes."""
+    summary = read_json(workdir / "evaluate" / contender.name / "summary.json")
+    wanted = {"path": contender.path, "episodes": config.evaluate.episodes, "chosen": config.evaluate.replays}
+    wanted |= {"stamp": stamp(config, workdir, contender)}
+    return summary is not None and {name: summary.get(name) for name in wanted} == wanted
+
+
+def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
+    """Tells cheaply whether player and learnt reward may be others than before; `evaluate` then looks at them."""
+    section, own = config.policy, workdir / "policy" / "checkpoints"
+    names = ("reward_dir", "reward_checkpoint", "threshold_quantile", "count_exponent", "reference_alignment")
+    found = hashlib.sha256(json.dumps([section[name] for name in names]).encode())
+    steps = [int(folder.name) for folder in own.glob("*") if folder.name.isdecimal()]
+    last = own / str(max(steps, default=0))
+    played = (own if contender.path == "." else Path(contender.path)) / str(contender.step)
+    reward = Path(section.reward_dir or workdir) / "reward" / "statistics.json"
+    for file in (played / WRITTEN, last / WRITTEN, reward):
+        found.update(file.read_bytes() if file.is_file() else b"-")
+    return found.hexdigest()
+
+
+def run(config: ConfigDict, workdir: Path) -> None:
+    """Makes `workdir/evaluate/NAME` for each."""
+    contenders = find_contenders(config, workdir)
+    for contender, flag in contenders:
+        if not is_evaluated(config, workdir, contender):
+            evaluate(config, workdir, contender, flag)
+    print_table(workdir / "evaluate", contenders[-1][0].name)
+
+
+def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str) -> None:
+    """Makes `workdir/evaluate/NAME` for the one whom `flag` names."""
+    from motif_jax.stages.evaluate.play import make_playing, play
+
+    # ---- who plays, and what was played already
+    section = config.evaluate
+    wanted = section.episodes
+    folder = workdir / "evaluate" / contender.name
+    playing = make_playing(config, workdir, contender, flag)
+    about = contender._asdict() | playing.about
+    rows: dict[int, dict[str, Any]] = {}
+    tracks: dict[int, Track] = {}
+    beyond: dict[int, dict[str, Any]] = {}  # played when more episodes were wanted; kept, and not counted
+    before = read_json(folder / "player.json")
+    if before and before["path"] != contender.path:
+        raise UserError(
+            f"{str(folder)!r} is of another policy of this name, {before['path']!r}: move it away, or use another "
+            f"--workdir ({flag})"
+        )
+    if before == about:
+        tracks = read_tracks(folder / "tracks.npz")
+        known = {row["episode"]: row for row in read_rows(folder / "episodes.jsonl") if row["episode"] in tracks}
+        rows = {number: row for number, row in known.items() if number < wanted}
+        beyond = {number: row for number, row in known.items() if number >= wanted}
+        if rows:
+            print_line(f"evaluate: {len(rows):,} of {wanted:,} episodes of {contender.name} were played before")
+    else:
+        if before:
+            print_line(
+                f"evaluate: {contender.name} is played anew, as its parameters or its learnt reward have changed"
+            )
+        for file in ("episodes.jsonl", "tracks.npz"):
+            (folder / file).unlink(missing_ok=True)
+        write_json(folder / "player.json", about)
+    (folder / "summary.json").unlink(missing_ok=True)  # of another number of episodes, or of who is no more
+    write_config(folder, config)
+
+    # ---- play
+    def keep() -> None:
+        write_tracks(folder / "tracks.npz", tracks)  # first: a line without its steps would be played again
+        write_lines(folder / "episodes.jsonl", [row for _, row in sorted((rows | beyond).items())])
+
+    start, steps_before = time.monotonic(), sum(row["steps"] for row in rows.values())
+    given_up = play(config, playing, set(range(wanted)) - set(rows), rows, tracks, keep)
+    keep()
+    seconds = time.monotonic() - start
+    steps = sum(row["steps"] for row in rows.values()) - steps_before
+
+    # ---- what came of it
+    replays = keep_replays(config, folder, rows, tracks, about)
+    write_json(folder / "summary.json", about | {
+        "stamp": stamp(config, workdir, contender),
+        "episodes": wanted,
+        "episodes_given_up": given_up,
+        "task": config.env.task,
+        "seconds": round(seconds, 1),
+        "steps_per_s": round(steps / seconds),
+        "chosen": section.replays,
+        "replays": replays,
+        **summarise([rows[number] for number in sorted(rows)], config.seed),
+    })  # fmt: skip
+    print_line(f"evaluate: {wanted:,} episodes, {steps:,} steps of them now, in {seconds:,.0f} s; {folder}")

@@ -1,0 +1,62 @@
+"""Who plays in an evaluation: scripted players and policies, found by what the config says of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from ml_collections import ConfigDict
+
+from motif_jax.actors.players import PLAYERS
+from motif_jax.policies.choice import LAST, list_steps, parse_one
+from motif_jax.structs import UserError
+
+FLAG, BESIDE_FLAG = "--config.evaluate.policy", "--config.evaluate.beside"
+
+
+class Contender(NamedTuple):
+    """Who is evaluated."""
+
+    name: str  # of its directory
+    path: str  # "" for a scripted player, "." for this workdir's policy, or the checkpoints of another, absolute
+    step: int  # which checkpoint
+    greedy: bool
+
+
+def check_policy(policy: str, flag: str) -> None:
+    """Refuses what can mean no single player."""
+    if policy not in (*PLAYERS, ""):
+        parse_one(policy, flag)
+
+
+def find_contenders(config: ConfigDict, workdir: Path) -> list[tuple[Contender, str]]:
+    """Everybody who plays, each once, the one that it is about last; and the flags that name them."""
+    section = config.evaluate
+    named = [(other, BESIDE_FLAG) for other in section.beside.split(",") if other] + [(section.policy, FLAG)]
+    found: dict[Contender, str] = {}
+    for policy, flag in named:
+        contender = find_contender(workdir, policy, section.greedy, flag)
+        found.pop(contender, None)
+        found[contender] = flag
+    by_name: dict[str, Contender] = {}
+    for contender, flag in found.items():
+        if by_name.setdefault(contender.name, contender) != contender:
+            raise UserError(f"two policies would be called {contender.name!r}: evaluate them one by one ({flag})")
+    return list(found.items())
+
+
+def find_contender(workdir: Path, policy: str, greedy: bool, flag: str) -> Contender:
+    """Who is meant by what stands in `flag`; checkpoints are looked for, but not read."""
+    if policy in PLAYERS:
+        return Contender(policy, "", 0, False)
+    choice = parse_one(policy or str(workdir), flag)
+    directory, steps = list_steps(choice.path, flag)
+    step = steps[-1] if choice.which == LAST else int(choice.which)
+    if step not in steps:
+        has = ", ".join(map(str, steps))
+        raise UserError(f"{choice.path!r} has no checkpoint {choice.which!r} ({flag}); it has {has}")
+    own = directory == (workdir / "policy" / "checkpoints").resolve()
+    home = directory.parent if directory.name == "checkpoints" else directory
+    home = home.parent if home.name == "policy" else home
+    name = f"{'policy' if own else home.name}-{step}{'-greedy' if greedy else ''}"
+    return Contender(name, "." if own else str(directory), step, greedy)

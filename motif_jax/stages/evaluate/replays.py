@@ -1,0 +1,128 @@
+"""Which of evaluation's episodes are kept to be looked at, and where one is found that somebody asks for."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from motif_jax.console import print_line
+from motif_jax.envs.vector import GameSettings
+from motif_jax.episodes.playback import Track, make_replay, read_tracks
+from motif_jax.replays.replay import load_replay, save_replay
+from motif_jax.stages.evaluate.summary import read_json, read_rows
+from motif_jax.structs import UserError
+
+FLAG = "--config.evaluate.replays"
+Row = Mapping[str, Any]
+WORDS: dict[str, Callable[[Row], tuple[float, ...]]] = {  # the episode for which this is largest, the first of them
+    "best": lambda row: (row["episode_return"], row["intrinsic_return"] or 0.0),
+    "worst": lambda row: (-row["episode_return"], -(row["intrinsic_return"] or 0.0)),
+    "liked": lambda row: (row["intrinsic_return"] or 0.0, row["episode_return"]),
+    "longest": lambda row: (row["steps"],),
+}
+
+
+def check_choice(text: str, episodes: int) -> None:
+    """Refuses what names no episode."""
+    for word in filter(None, text.split(",")):
+        if word not in WORDS and not (word.isdecimal() and int(word) < episodes):
+            raise UserError(
+                f"unknown replay {word!r} ({FLAG}): choose from {', '.join(WORDS)}, or numbers of episodes up to "
+                f"{episodes - 1}"
+            )
+
+
+def keep_replays(
+    config: ConfigDict, folder: Path, rows: Mapping[int, Row], tracks: Mapping[int, Track], about: Row
+) -> dict[str, int]:
+    """Writes the chosen episodes to `folder/replays`, and nothing else there; which word has chosen which."""
+    chosen: dict[str, int] = {}
+    for word in filter(None, config.evaluate.replays.split(",")):
+        if word in WORDS and rows:
+            chosen[word] = max(sorted(rows), key=lambda number: WORDS[word](rows[number]))
+        elif word.isdecimal() and int(word) in rows:  # it may have been given up
+            chosen[word] = int(word)
+    shutil.rmtree(folder / "replays", ignore_errors=True)
+    for number in sorted(set(chosen.values())):
+        words = [word for word, episode in chosen.items() if episode == number]
+        if not record(config, file_of(folder, number), rows[number], tracks[number], about, words):
+            print_line(f"evaluate: no replay of episode {number}: played again, it is not the same")
+            chosen = {word: episode for word, episode in chosen.items() if episode != number}
+    return chosen
+
+
+def file_of(folder: Path, episode: int) -> Path:
+    """Where a replay is kept."""
+    return folder / "replays" / f"episode-{episode:05}.npz"
+
+
+def record(config: ConfigDict, file: Path, row: Row, track: Track, about: Row, words: list[str]) -> bool:
+    """Writes a replay; whether there is one."""
+    facts = {"player": about["name"], "chosen": words}
+    facts |= {name: about[name] for name in ("parameters", "reward", "goal", "threshold", "count_exponent")}
+    facts |= {"games": games_of(config)}
+    replay = make_replay(GameSettings(**config.env), config.seed, row, track, facts)
+    if replay is not None:
+        save_replay(file, replay)
+    return replay is not None
+
+
+def games_of(config: ConfigDict) -> dict[str, Any]:
+    """What decides which games they are."""
+    return config.env.to_dict() | {"seed": config.seed}
+
+
+def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: str) -> Path:
+    """The replay of an episode: one that is kept, else one that is made now.
+
+    Args:
+      config: of the experiment.
+      workdir: of the experiment.
+      policy: as `config.evaluate.policy`.
+      episode: one of WORDS, or a number.
+      flag: the section that both stand in, `--config.visualize`.
+    """
+    from motif_jax.stages.evaluate.contenders import find_contender
+
+    contender = find_contender(workdir, policy, config.evaluate.greedy, f"{flag}.policy")
+    folder = workdir / "evaluate" / contender.name
+    recorded = read_json(folder / "config.json") or {}
+    alike = {**recorded.get("env", {}), "seed": recorded.get("seed")} == games_of(config)
+    summary = read_json(folder / "summary.json") if alike else None  # those of other games do not count
+    if not episode.isdecimal():
+        kept = (summary or {}).get("replays", {})
+        if episode in kept:
+            return file_of(folder, kept[episode])
+        which = f"of {contender.name} there is no {episode!r} episode yet"
+        ways = f"--stage=evaluate keeps {config.evaluate.replays or 'none'!r} ({FLAG}); or give a number"
+        raise UserError(f"{which} ({flag}.episode): {ways}")
+    number = int(episode)
+    if summary and file_of(folder, number).is_file():
+        return file_of(folder, number)
+    tracks = read_tracks(folder / "tracks.npz") if summary else {}
+    own = workdir / "visualize" / contender.name
+    if number in tracks:
+        row = next(row for row in read_rows(folder / "episodes.jsonl") if row["episode"] == number)
+        about, track = read_json(folder / "player.json") or {}, tracks[number]
+    else:
+        from motif_jax.stages.evaluate.play import make_playing, play
+
+        playing = make_playing(config, workdir, contender, f"{flag}.policy")
+        about = contender._asdict() | playing.about
+        if file_of(own, number).is_file():
+            before = load_replay(file_of(own, number), "--workdir").about
+            now = {"games": games_of(config), "parameters": about["parameters"], "reward": about["reward"]}
+            if {name: before.get(name) for name in now} == now:
+                return file_of(own, number)
+        rows: dict[int, dict[str, Any]] = {}
+        found: dict[int, Track] = {}
+        if play(config, playing, {number}, rows, found, lambda: None):
+            raise UserError(f"episode {number} cannot be played: its game ends its worker ({flag}.episode)")
+        row, track = rows[number], found[number]
+    if not record(config, file_of(own, number), row, track, about, []):
+        raise UserError(f"episode {number}, played again, is not the same: no replay can be made ({flag}.episode)")
+    return file_of(own, number)

@@ -1,0 +1,158 @@
+"""The report: one page that shows what was asked for, what was learnt from it, and what the agent then did.
+
+`workdir/report/index.html` is one file that needs no network and nothing beside it; with links to the pages of the
+annotations and of the reward, which lie in the workdir. It is made of what the other stages have left, of this workdir
+and of others that it is compared with; parts of stages that have not run are left out. It is cheap, so it is complete
+only as long as nothing of all that has changed; and the same artefacts make the same page, to the byte.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+import motif_jax
+from motif_jax.config_table import PATHS, Tables, Value, Whole, check_values
+from motif_jax.console import print_line
+from motif_jax.files import read_json, write_json, write_whole
+from motif_jax.pages.blocks import asset, page
+from motif_jax.pages.charts import esc
+from motif_jax.stages import EXPERIMENT
+from motif_jax.stages.report.data import of_annotations, of_pairs
+from motif_jax.stages.report.found import look
+from motif_jax.stages.report.head import head, ran_on
+from motif_jax.stages.report.parts import Found
+from motif_jax.stages.report.players import of_players
+from motif_jax.stages.report.policy import of_policy
+from motif_jax.stages.report.replays import choose, of_replays
+from motif_jax.stages.report.reward import of_reward
+from motif_jax.stages.report.runs import by_name, of_runs
+from motif_jax.structs import UserError
+
+FLAG = "--config.report.runs"
+TABLES: Tables = {
+    "report": {
+        "runs": Value(PATHS),
+        "replays": Value(Whole()),
+    }
+}
+READS: Tables = EXPERIMENT | TABLES
+IDENTITY = ()  # whatever is found is shown
+WRITES = "--config.report.replays"
+MEMORY = "--config.report.replays"
+MADE_OF = (
+    "dataset/*.json", "dataset/data/*.npy", "dataset/info/*.npy", "dataset/preference/*.npy",
+    "dataset/preference/*/merged.json", "annotations/*/merged.json", "annotations/*.html", "annotations/*.json",
+    "reward/*.json", "reward/*.html", "policy/*.json", "policy/metrics.jsonl", "evaluate/*/summary.json",
+    "evaluate/*/replays/*.npz",
+)  # fmt: skip
+ABSENT = (  # what a part is called, and who makes it
+    ("The dataset", "collect"), ("Preferences", "annotate"), ("The reward", "train_reward"),
+    ("Training the agent", "train_policy"), ("Evaluation", "evaluate"), ("Watch it play", "evaluate"),
+)  # fmt: skip
+
+
+def artefacts(workdir: Path) -> list[Path]:
+    """None that belongs to one config."""
+    return []
+
+
+def shared(config: ConfigDict) -> None:
+    """It looks, also at a workdir in training, and writes whole files of its own: no lock."""
+
+
+def loads_jax(config: ConfigDict) -> bool:
+    """No: it reads what others have left."""
+    return False
+
+
+def other_runs(config: ConfigDict) -> list[Path]:
+    """Workdirs that this one is compared with, each once."""
+    paths = [Path(name.strip()) for name in config.report.runs.split(",") if name.strip()]
+    return list({os.path.realpath(path): path for path in reversed(paths)}.values())[::-1]
+
+
+def check(config: ConfigDict) -> None:
+    """Refuses values that cannot work."""
+    check_values(config, READS)
+    for path in other_runs(config):
+        if not path.is_dir():
+            raise UserError(f"there is no workdir {str(path)!r} ({FLAG})")
+
+
+def is_complete(config: ConfigDict, workdir: Path) -> bool:
+    """Whether the page was made of all that is there now."""
+    try:
+        record = read_json(workdir / "report" / "report.json")
+    except (OSError, ValueError):
+        return False
+    page = workdir / "report" / "index.html"
+    return page.is_file() and record == about(config, workdir)
+
+
+def about(config: ConfigDict, workdir: Path) -> dict[str, str]:
+    """Changes whenever the page would."""
+    paths = [workdir, *other_runs(config)]
+    stamps = []
+    for file in (file for path in paths for pattern in MADE_OF for file in sorted(path.glob(pattern))):
+        with contextlib.suppress(FileNotFoundError):  # another job may have taken it away since
+            stamps.append((str(file), (status := file.stat()).st_size, status.st_mtime_ns))
+    facts = repr((config.report.to_dict(), stamps)).encode()
+    return {"made_of": hashlib.sha256(facts).hexdigest(), "motif_jax": motif_jax.__version__}
+
+
+def run(config: ConfigDict, workdir: Path) -> None:
+    """Makes `workdir/report`."""
+    home = workdir / "report"
+    made_of = about(config, workdir)  # before anything is read: what changes from now on makes the page stale
+    found = look(workdir, home)
+    if found.is_empty:
+        raise UserError(f"there is nothing in {str(workdir)!r} to report yet: run --stage=collect first (--workdir)")
+    others = [look(path, home) for path in other_runs(config) if path.resolve() != workdir.resolve()]
+    for other in others:
+        if other.is_empty:
+            raise UserError(f"there is nothing in {str(other.path)!r} to compare with ({FLAG})")
+    text = compose(config, found, by_name([found, *others]), home)
+    write_whole(home / "index.html", lambda file: file.write(text.encode("utf-8", "replace")))
+    write_json(home / "report.json", made_of)
+    print_line(f"report: {home / 'index.html'}")
+
+
+def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path) -> str:
+    """The page, from top to bottom; `found` is this workdir, and the first of `runs`."""
+    replays = choose(found.players, config.report.replays)
+    parts = {
+        "Watch it play": of_replays(replays) if replays else [],
+        "Runs side by side": of_runs(runs, home) if len(runs) > 1 else [],
+        "Evaluation": of_players(found.players) if found.players else [],
+        "Training the agent": of_policy(found, found.training) if found.training else [],
+        "The reward": of_reward(found.learnt, found.training) if found.learnt else [],
+        "Preferences": of_annotations(found.annotations, found.labelled) if found.annotations else [],
+        "The dataset": of_pairs(found.pairs) if found.pairs else [],
+        "What it ran on": ran_on(found),
+    }
+    shown = {title: part for title, part in parts.items() if part}
+    links = "".join(f'<a href="#{anchor(title)}">{esc(title)}</a>' for title in shown)
+    body = [*head(found), f'<nav class="pages" aria-label="parts">{links}</nav>']
+    for title, part in shown.items():
+        body += [f'<section><h2 id="{anchor(title)}">{esc(title)}</h2>', *part, "</section>"]
+    body += absent(shown)
+    style = f"<style>{asset('player.css')}</style>" if replays else ""
+    name = f"{found.name}: report"
+    return page(name, [style, "<main>", *body, "</main>"], ["player.js"] if replays else [])
+
+
+def absent(shown: Iterable[str]) -> list[str]:
+    """A line on what is not there, and which stage makes it."""
+    missing = [f"{title} (--stage={stage})" for title, stage in ABSENT if title not in set(shown)]
+    return [f'<p class="absent">Not there yet: {"; ".join(missing)}.</p>'] if missing else []
+
+
+def anchor(title: str) -> str:
+    """What a part is linked by."""
+    return title.lower().replace(" ", "-")

@@ -1,0 +1,126 @@
+"""The report's part on the dataset of pairs and on what was preferred in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from motif_jax.captions import decode
+from motif_jax.pages.blocks import quoted, share_bar, table, tiles
+from motif_jax.pages.charts import COLOURS, amount, columns, esc
+from motif_jax.stages.annotate.page import NAMES, bias_tiles
+from motif_jax.stages.report.parts import SPREADS, Annotation, Pairs
+
+COMMON = 10  # captions shown
+ASKED = 12  # questions shown
+BINS = 30
+
+
+def of_pairs(pairs: Pairs) -> list[str]:
+    """Counts, and what the moments are like."""
+    facts, dataset = pairs.facts, pairs.dataset
+    table_of_captions, ids = dataset.captions()
+    figures = [(f"{len(dataset):,}", "pairs of moments"), (f"{len(table_of_captions):,}", "different messages")]
+    if facts.get("episodes"):
+        figures.append((f"{facts['episodes']:,}", "episodes they are from"))
+    if facts.get("steps"):
+        figures.append((amount(facts["steps"]), "steps played for them"))
+    if pairs.ran.get("steps_per_s"):
+        figures.append((f"{pairs.ran['steps_per_s']:,.0f}", "steps/s while collecting"))
+    if "share_without_message" in facts:
+        figures.append((f"{facts['share_without_message']:.0%}", "of the moments show no message"))
+    same = float((ids[:, 0] == ids[:, 1]).all(-1).mean())
+    figures.append((f"{same:.0%}", "of the pairs say the same on both sides"))
+    by = facts.get("collector", "")
+    words = f'<p class="soft">Played by {esc(by)}; {esc(pairs.made)}.</p>' if by else ""
+    return [words, tiles(figures), f'<div class="pair">{"".join(_spreads(pairs))}</div>', *_common(pairs)]
+
+
+def _spreads(pairs: Pairs) -> list[str]:
+    """Histograms of what is known about the moments."""
+    found = []
+    for name, title in SPREADS.items():
+        if name not in pairs.dataset.info:
+            continue
+        values = np.asarray(pairs.dataset.info[name]).reshape(-1)
+        values = values[np.isfinite(values)]
+        if not len(values):
+            continue
+        low, high = int(values.min()), int(values.max())
+        if high - low < BINS:  # whole numbers: a column each
+            heights = np.bincount(values.astype(int) - low).tolist()
+            words: tuple[str, ...] = (amount(low), amount(high)) if high > low else (amount(low),)
+            of = [amount(low + at) for at in range(len(heights))]
+        else:
+            heights, edges = (array.tolist() for array in np.histogram(values, bins=BINS))
+            words = (amount(low), amount((low + high) / 2), amount(high))
+            of = [f"{amount(edge)} and more" for edge in edges[:-1]]
+        found.append(f"<div><h3>{title}</h3>{columns(heights, words, of=of)}</div>")
+    return found
+
+
+def _common(pairs: Pairs) -> list[str]:
+    """What the moments say most often."""
+    captions, _ = pairs.dataset.captions()
+    counts, moments = captions.counts, pairs.dataset.num_pairs * 2 * pairs.dataset.length
+    top = np.argsort(-counts, kind="stable")[:COMMON]
+    messages = captions.messages
+    rows = [[f"{counts[at] / moments:.1%}", quoted(decode(messages[at]))] for at in top.tolist()]
+    return ["<h3>Said most often</h3>", table(("moments", "message"), rows, numbers=(0,), kind="fits")]
+
+
+def of_annotations(annotations: list[Annotation], chosen: list[Annotation]) -> list[str]:
+    """Shares of every annotation; questions and bias of those that the reward was learnt from."""
+    body = []
+    for one in annotations:
+        total = max(sum(one.counts.values()), 1)
+        body.append(f"<h3>{esc(one.name)}</h3>")
+        body.append(f'<p class="soft">{_origin(one)}</p>')
+        body.append(share_bar([(name, one.counts[name] / total, name) for name in NAMES]))
+        if one in chosen:
+            body += _questions(one) + _bias(one)
+    return body
+
+
+def _origin(one: Annotation) -> str:
+    """Who has answered what, as HTML."""
+    words = [esc(one.facts["backend"])] if one.facts.get("backend") else []
+    words += sorted({esc(log["model"]) for log in one.logs if log.get("model")})
+    if one.facts.get("goal"):
+        words.append(f"goal: {esc(one.facts['goal'])}")
+    if one.told.get("questions"):
+        words.append(f"{one.told['questions']:,} different questions")
+    if seconds := sum(log.get("seconds", 0.0) for log in one.logs):
+        words.append(f"{seconds:,.1f} s")
+    if one.page:
+        words.append(f'<a href="{esc(one.page)}">all about it</a>')
+    return " · ".join(words) or "made elsewhere"
+
+
+def _questions(one: Annotation) -> list[str]:
+    """What was asked most, and what was asked most of the questions that have a better side."""
+    sided, asked = one.told.get("most_asked_with_preference"), one.told.get("most_asked")
+    if not sided and not asked:
+        return []
+    body = ['<p class="soft">One verdict serves so many pairs; the better caption is in bold.</p>']
+    for title, rows, most in (("Preferred most often", sided, ASKED), ("Asked most", asked, ASKED // 2)):
+        if rows:
+            head = ("pairs", "first", "second", "better")
+            body += [f"<h3>{title}</h3>", table(head, [_question(row) for row in rows[:most]], numbers=(0,))]
+    return body
+
+
+def _question(asked: Mapping[str, Any]) -> list[str]:
+    marks = {"first": ("better", "worse"), "second": ("worse", "better")}.get(asked["better"], ("", ""))
+    sides = zip(("first", "second"), marks, strict=True)
+    cells = [f'<span class="{mark}">{quoted(asked[side])}</span>' for side, mark in sides]
+    colour = asked["better"] if asked["better"] in NAMES else COLOURS[-1]
+    return [f"{asked['pairs']:,}", *cells, f'<b style="color:var(--{colour})">{esc(asked["better"])}</b>']
+
+
+def _bias(one: Annotation) -> list[str]:
+    """Whether the order of a question decides its answer."""
+    bias = one.told.get("bias")
+    return ["<h3>Does the order decide?</h3>", bias_tiles(bias)] if bias else []

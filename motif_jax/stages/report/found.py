@@ -1,0 +1,269 @@
+"""What the stages have left in a workdir, read and checked, for the report.
+
+What cannot be read ends the report with one sentence, here and nowhere else: whoever shows the parts may rely on their
+form.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from motif_jax.files import read_json, read_lines
+from motif_jax.pages.charts import Interval
+from motif_jax.preferences.folders import annotation_folder
+from motif_jax.preferences.merging import check_merged
+from motif_jax.preferences.store import PairDataset, Preference
+from motif_jax.stages.evaluate.replays import file_of
+from motif_jax.stages.evaluate.summary import FIGURES
+from motif_jax.stages.report.parts import SPREADS, Annotation, Facts, Found, Learnt, Pairs, Player, Training
+from motif_jax.structs import UserError
+
+
+def number(value: Any) -> float:
+    """As JSON writes one: it knows no infinities."""
+    found = float(value)
+    if not math.isfinite(found):
+        raise ValueError(f"{value!r} is no number")
+    return found
+
+
+Kinds = Mapping[str, Callable[[Any], Any]]
+DATASET: Kinds = {
+    "collector": str, "task": str, "episodes": int, "steps": int, "distinct_captions": int,
+    "share_without_message": number,
+}  # fmt: skip
+COLLECTING: Kinds = {"machine": str, "steps_per_s": number}
+MACHINE: Kinds = {
+    "processor": str, "cores": int, "memory_gib": int, "system": str, "python": str, "device": str, "devices": int,
+}  # fmt: skip
+LABELS: Kinds = {"backend": str, "goal": str}
+JOB: Kinds = {"model": str, "seconds": number}
+ASKED: Kinds = {"pairs": int, "first": str, "second": str, "better": str}
+BIAS: Kinds = {"questions": int, "turned": number, "changed": number, "shown_first": number}
+EPOCH: Kinds = {
+    "epoch": int, "loss": number, "accuracy": number, "sided": int, "unseen_accuracy": number, "unseen_sided": int,
+    "score_accuracy": number, "train_loss": number, "train_accuracy": number,
+}  # fmt: skip
+VALUED: Kinds = {"reward": number, "caption": str, "times": int}
+PAY: Kinds = {"algorithm": str, "network": str, "extrinsic_coefficient": number, "intrinsic_coefficient": number,
+             "threshold_quantile": number, "reward_dir": str}  # fmt: skip
+DONE: Kinds = {"env_steps": int, "seconds": number, "episodes": int}
+
+
+KEPT = re.compile(  # of the rows of training, which may be very many
+    r"env_steps|seconds|steps_per_s|memory_mib|reward/paid_share|train/entropy|(episode|time)/.*"
+)
+
+
+def look(path: Path, home: Path) -> Found:
+    """Reads a workdir; links to its pages lead from `home`, where the report will lie."""
+    pairs = find_pairs(path)
+    annotations = find_annotations(path, home, pairs.dataset) if pairs else []
+    learnt, training = find_learnt(path, home), find_training(path)
+    machine = next((part.machine for part in (training, learnt, pairs) if part and part.machine), {})
+    name = path.resolve().name
+    return Found(name, path, pairs, annotations, learnt, training, find_players(path), machine)
+
+
+def find_pairs(path: Path) -> Pairs | None:
+    """The dataset, if it is finished."""
+    file = path / "dataset" / "dataset.json"
+    if (facts := read_object(file)) is None:
+        return None
+    ran = read_object(path / "dataset" / "run.json") or {}
+    with sound(path / "dataset" / "run.json"):
+        ran = typed(ran, COLLECTING)
+    with sound(file):
+        machine: Facts = {"processor": ran["machine"]} if "machine" in ran else {}
+        machine["versions"] = versions_of(facts)
+        facts = typed(facts, DATASET)
+    dataset = PairDataset(path / "dataset")
+    dataset.check_whole(f"info/{name}" for name in SPREADS)
+    return Pairs(facts, ran, dataset, machine, date_of(file))
+
+
+def find_annotations(path: Path, home: Path, dataset: PairDataset) -> list[Annotation]:
+    """All labels of the dataset."""
+    found = []
+    for name in dataset.preference_names():
+        check_merged(dataset, name)
+        counts = np.bincount(np.asarray(dataset.preference(name)), minlength=len(Preference))
+        file = annotation_folder(dataset.path, name) / "merged.json"
+        record = read_object(file) or {"facts": {}, "shards": {}}
+        with sound(file):
+            facts, logs = typed(record["facts"], LABELS), [typed(log, JOB) for log in record["shards"].values()]
+        page = path / "annotations" / f"{name}.html"
+        told = read_object(page.with_suffix(".json")) or {}
+        with sound(page.with_suffix(".json")):
+            for key in ("most_asked", "most_asked_with_preference"):
+                told[key] = [whole(row, ASKED) for row in told.get(key, ())]
+            told["questions"] = int(told.get("questions", 0))
+            told["bias"] = whole(told["bias"], BIAS) if told.get("bias") else None
+        named = {kind.name.lower(): int(counts[kind]) for kind in Preference}
+        found.append(Annotation(name, named, facts, logs, told, link(page, home)))
+    return found
+
+
+def find_learnt(path: Path, home: Path) -> Learnt | None:
+    """The reward, if it is finished."""
+    file = path / "reward" / "statistics.json"
+    if (facts := read_object(file)) is None:
+        return None
+    with sound(file):
+        quantiles = (facts.get("statistics") or {}).get("quantiles") or {}
+        learnt = Learnt(
+            {str(name): float(share) for name, share in facts["annotators"].items()},
+            int(facts["epoch"]),
+            int(facts.get("parameters") or 0),
+            [{"loss": math.nan} | typed(row, EPOCH) for row in facts["history"]],
+            {number(level): number(value) for level, value in sorted(quantiles.items())},
+            find_captions(path / "reward" / "captions.json"),
+            machine_of(facts),
+            link(path / "reward" / "reward.html", home),
+            date_of(file),
+        )
+        if any("epoch" not in row for row in learnt.history):
+            raise ValueError("an epoch without its number")
+        return learnt
+
+
+def find_captions(file: Path) -> Facts | None:
+    """What the reward likes, where messages alone decide."""
+    if (told := read_object(file)) is None:
+        return None
+    with sound(file):
+        found: Facts = {key: [whole(row, VALUED) for row in told[key]] for key in ("most", "least", "common")}
+        found["captions"] = int(told["captions"])
+        found["heights"] = [int(height) for height in told["heights"]]
+        found["edges"] = [number(edge) for edge in told["edges"]]
+        found["thresholds"] = {str(number(level)): number(value) for level, value in told["thresholds"].items()}
+        if len(found["edges"]) != len(found["heights"]) + 1 or not found["edges"][0] < found["edges"][-1]:
+            raise ValueError("edges and heights do not fit")
+        return found
+
+
+def find_training(path: Path) -> Training | None:
+    """The policy's training, finished or not."""
+    file = path / "policy" / "metrics.jsonl"
+    rows = read_rows(file)
+    if not rows:
+        return None
+    with sound(file):
+        if any("env_steps" not in row or "seconds" not in row for row in rows):
+            raise ValueError("a row without env_steps or seconds")
+    config = read_object(path / "policy" / "config.json") or {}
+    with sound(path / "policy" / "config.json"):
+        pay, task = typed(config.get("policy", {}), PAY), str(config.get("env", {}).get("task", ""))
+    summary = read_object(path / "policy" / "summary.json") or {}
+    with sound(path / "policy" / "summary.json"):
+        done = whole(typed(summary, DONE), DONE) if summary else {}
+        return Training(rows, done, pay, task, config, machine_of(summary), date_of(file))
+
+
+def find_players(path: Path) -> list[Player]:
+    """All who were evaluated."""
+    found = []
+    for file in sorted((path / "evaluate").glob("*/summary.json")):
+        if (facts := read_object(file)) is None:
+            continue  # it is evaluated anew at this moment
+        with sound(file):
+            figures = {name: interval_of(facts["figures"].get(name)) for name in FIGURES}
+            chosen = list((facts.get("replays") or {}).values())
+            files = {chosen.index(episode): file_of(file.parent, episode) for episode in chosen}
+            did = {name: interval_of(value) for name, value in (facts.get("did") or {}).items()}
+            found.append(Player(
+                file.parent.name, str(facts["path"]), int(facts["step"]), bool(facts["greedy"]), int(facts["episodes"]),
+                str(facts["task"]), facts.get("reward"), figures,
+                {name: value for name, value in did.items() if value},
+                {str(end): int(times) for end, times in (facts.get("ends") or {}).items()},
+                [kept for _, kept in sorted(files.items()) if kept.is_file()],
+            ))  # fmt: skip
+    return sorted(found, key=lambda one: (one.path != ".", one.name == "random", one.path == "", -one.step, one.greedy))
+
+
+def interval_of(value: Facts | None) -> Interval | None:
+    """A mean with its interval; without one where that is not known."""
+    if value is None:
+        return None
+    low, high = (None if value.get(end) is None else number(value[end]) for end in ("low", "high"))
+    return Interval(number(value["mean"]), low, high)
+
+
+def machine_of(facts: Facts) -> Facts:
+    """The machine that something was made on; empty where that is not told."""
+    machine = facts.get("machine")
+    return typed(machine, MACHINE) | {"versions": versions_of(machine)} if machine else {}
+
+
+def versions_of(facts: Facts) -> dict[str, str]:
+    """Of libraries."""
+    return {str(name): str(version) for name, version in (facts.get("versions") or {}).items()}
+
+
+def typed(facts: Facts, kinds: Kinds) -> Facts:
+    """Those of these facts that are there and known, each of its kind."""
+    return {key: kind(facts[key]) for key, kind in kinds.items() if facts.get(key) is not None}
+
+
+def whole(facts: Facts, kinds: Kinds) -> Facts:
+    """All of these facts."""
+    return {key: kind(facts[key]) for key, kind in kinds.items()}
+
+
+@contextlib.contextmanager
+def sound(file: Path) -> Iterator[None]:
+    """What is not as its stage writes it ends the report in one sentence."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise UserError(f"{str(file)!r} is damaged ({what}): remove it, or make it anew (--workdir)") from error
+
+
+def read_object(file: Path) -> Facts | None:
+    """What a JSON file says; None where there is none."""
+    with sound(file):
+        try:
+            return read_json(file)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise UserError(f"cannot read {str(file)!r}: {error.strerror} (--workdir)") from error
+
+
+def read_rows(file: Path) -> list[dict[str, float]]:
+    """The numbers in the lines of a file, but for a torn last one: it may be written at this moment."""
+    rows: list[dict[str, float]] = []
+    with sound(file):
+        try:
+            for row in read_lines(file, appended=True):
+                known = {name: value for name, value in row.items() if value is not None}
+                rows.append({name: number(value) for name, value in known.items() if KEPT.fullmatch(name)})
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise UserError(f"cannot read {str(file)!r}: {error.strerror} (--workdir)") from error
+    return rows
+
+
+def date_of(file: Path) -> str:
+    """When it was written; the same wherever it is read. "" if another job has just taken it away."""
+    try:
+        written = int(file.stat().st_mtime)
+    except FileNotFoundError:
+        return ""
+    return f"{datetime.fromtimestamp(written, UTC):%d %B %Y, %H:%M} UTC".lstrip("0")
+
+
+def link(page: Path, home: Path) -> str:
+    """Where a page lies, seen from the report; "" if it is not there."""
+    return Path(os.path.relpath(page.resolve(), home.resolve())).as_posix() if page.is_file() else ""

@@ -1,0 +1,215 @@
+"""The report's first screen: what was asked for, what came of it, how it compares with chance; and on what it ran."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from motif_jax.annotation.prompts import GOALS
+from motif_jax.pages.blocks import folded, table
+from motif_jax.pages.charts import Interval, bars, esc, exact
+from motif_jax.stages.report.parts import Found, Player
+
+COMPARED = ("score", "intrinsic_return", "gold", "max_depth", "experience_level", "success")  # with chance, at a glance
+SHOWN = 5
+WORDS = {  # figures of evaluation, for people
+    "return": ("the game's return", ""), "score": ("score", "of NetHack"),
+    "max_depth": ("deepest level", ""), "gold": ("gold", "at the end"), "experience_level": ("experience level", ""),
+    "scout": ("squares seen", ""), "steps": ("steps", "until the end"), "success": ("success", "share of episodes"),
+    "intrinsic_return": ("learnt return", "what the preferences reward"),
+}  # fmt: skip
+
+
+def head(found: Found) -> list[str]:
+    """Title, one paragraph, and the agent beside chance."""
+    beside = _beside_chance(found)
+    sentences = " ".join([*_asked(found), *_trained(found), *_played(found)])
+    return [
+        f'<header class="hero{" wide" if beside else ""}"><div><p class="eyebrow">{esc(eyebrow(found))}</p>'
+        f'<h1>{title(found)}</h1><p class="lead">{sentences}</p></div>{beside}</header>'
+    ]
+
+
+def eyebrow(found: Found) -> str:
+    """Where this is from."""
+    dates = [part.made for part in (found.training, found.learnt, found.pairs) if part]
+    task = task_of(found)
+    return " · ".join(filter(None, ("motif_jax", task and f"task {task}", found.name, *dates[:1])))
+
+
+def task_of(found: Found) -> str:
+    """What is played."""
+    if found.training and found.training.task:
+        return found.training.task
+    if found.players:
+        return found.players[0].task
+    return found.pairs.facts.get("task", "") if found.pairs else ""
+
+
+def title(found: Found) -> str:
+    """One line, as HTML."""
+    goal = found.goal if found.goal not in ("", "zeroknowledge") else ""
+    subject = "An agent" if found.training else "A reward" if found.learnt else "Preferences" if goal else "A dataset"
+    if not goal:
+        return f"{subject} trained on learnt preferences" if found.training else f"{subject} of moments of a game"
+    if goal == "defaultgoal":
+        return f"{subject} for a high score"
+    return f"{subject} for {esc(goal)}" if goal in GOALS else f"{subject} told: “{esc(goal)}”"
+
+
+def _beside_chance(found: Found) -> str:
+    """What the agent does and what chance does, where they differ."""
+    if not (found.own and found.chance):
+        return ""
+    own, chance = found.own, found.chance
+    rows = []
+    for figure in COMPARED:
+        mine, theirs = own.figures[figure], chance.figures[figure]
+        comparable = figure != "intrinsic_return" or own.reward == chance.reward
+        if mine and theirs and comparable and mine != theirs:
+            rows.append((*WORDS[figure], (mine, theirs)))
+    return f'<div class="card">{bars(rows[:SHOWN], (label(own), "random play"))}</div>' if rows else ""
+
+
+def label(player: Player) -> str:
+    """What a player is called."""
+    if player.path == ".":
+        return f"the agent{', greedy' if player.greedy else ''}, step {player.step:,}"
+    return {"random": "random play", "explorer": "the explorer"}.get(player.name, player.name)
+
+
+def annotator(found: Found) -> str:
+    """Who has judged, as HTML."""
+    names = {
+        "lexicon": "a lexicon of rules", "score": "an oracle that knows the score", "random": "chance",
+        "return": "an oracle that knows the rewards",
+    }  # fmt: skip
+    words = []
+    for one in found.labelled:
+        models = sorted({log["model"] for log in one.logs if log.get("model")})
+        backend = one.facts.get("backend", "")
+        word = ", ".join(model.rstrip("/").rpartition("/")[2] for model in models)
+        words.append(word or names.get(backend) or f"the annotation {one.name}")
+    return " and ".join(f"<b>{esc(word)}</b>" for word in dict.fromkeys(words))
+
+
+def _asked(found: Found) -> list[str]:
+    """Who judged how much, and how well that was learnt."""
+    if not found.pairs:
+        return []
+    pairs = f"<b>{len(found.pairs.dataset):,}</b> pairs of moments"
+    if not found.labelled:
+        return [f"{pairs} with {found.pairs.facts.get('distinct_captions', 0):,} different messages were collected."]
+    who = annotator(found)
+    found_words = [f"{who[:3]}{who[3:4].upper()}{who[4:]} judged {pairs}."]
+    last = found.learnt.history[-1] if found.learnt and found.learnt.history else {}
+    if "accuracy" in last:
+        found_words.append(
+            f"The reward learnt from it agrees with <b>{last['accuracy']:.1%}</b> of the preferences "
+            "of the pairs that were set aside."
+        )
+    return found_words
+
+
+def _trained(found: Found) -> list[str]:
+    """How long, how fast, on what."""
+    training = found.training
+    if not training:
+        return []
+    seconds = max(training.seconds, 1e-9)
+    by, paid = "", training.pay
+    if "intrinsic_coefficient" in paid and "extrinsic_coefficient" in paid:
+        learnt, game = paid["intrinsic_coefficient"], paid["extrinsic_coefficient"]
+        by = (
+            ", paid by the learnt reward alone,"
+            if not game
+            else ", paid by the game alone,"
+            if not learnt
+            else ", paid by both rewards,"
+        )
+    where = machine_line(found)
+    still = "" if training.is_over else " so far"
+    return [
+        f"The agent{by} was trained for <b>{steps(training.steps)}</b> steps in <b>{duration(seconds)}</b>{still}: "
+        f"{training.steps / seconds:,.0f} steps/s{f' on {where}' if where else ''}."
+    ]
+
+
+def _played(found: Found) -> list[str]:
+    """Success, where there is a goal to reach, or else the score; against chance."""
+    own, chance = found.own, found.chance
+    if not own:
+        return []
+    both = [player.figures["success"] for player in (own, chance) if player]
+    reached = any(success and success.mean for success in both)
+    figure, does = ("success", "reaches the goal in a share of") if reached else ("score", "scores")
+    mine, theirs = own.figures[figure], chance.figures[figure] if chance else None
+    sentences = []
+    if mine:
+        beside = f", random play {spell(theirs)}" if theirs else ""
+        known = " (means with 95 % intervals)" if any(one and one.words for one in (mine, theirs)) else ""
+        games = "one game" if own.episodes == 1 else f"{own.episodes:,} games"
+        sentences.append(f"In {games} it {does} <b>{spell(mine)}</b>{beside}{known}.")
+    if not chance:
+        sentences.append('<span class="soft">--config.evaluate.policy=random plays the same games by chance.</span>')
+    return sentences
+
+
+def machine_line(found: Found) -> str:
+    """The machine in a few words, as HTML."""
+    machine = found.machine
+    if not machine.get("processor"):
+        return ""
+    words = [machine["processor"]]
+    if machine.get("device") and "cpu" not in machine["device"].lower():
+        words.insert(0, f"{machine.get('devices', 1)} × {machine['device']}")
+    if machine.get("cores"):
+        words.append(f"{machine['cores']} cores")
+    return esc(", ".join(words))
+
+
+def ran_on(found: Found) -> list[str]:
+    """The machine, versions, dates, and the whole config."""
+    machine = found.machine
+    rows: list[tuple[str, Any]] = [("processor", machine_line(found))]
+    if machine.get("memory_gib"):
+        rows.append(("memory", f"{machine['memory_gib']} GiB"))
+    if machine.get("system"):
+        rows.append(("system", esc(f"{machine['system']}, Python {machine.get('python', '')}")))
+    versions = machine.get("versions", {})
+    rows.append(("versions", esc(", ".join(f"{name} {version}" for name, version in versions.items()))))
+    rows += [
+        (f"{what} made", esc(part.made))
+        for what, part in (("dataset", found.pairs), ("reward", found.learnt), ("policy", found.training))
+        if part
+    ]
+    config = found.training.config if found.training else {}
+    if "seed" in config:
+        rows.append(("seed", esc(config["seed"])))
+    body = [table(("", ""), [[esc(name), value] for name, value in rows if value], kind="fits")]
+    if config:
+        body.append(folded("the whole config", json.dumps(config, indent=2, sort_keys=True)))
+    return body
+
+
+def spell(interval: Interval) -> str:
+    """A mean with its interval, in a sentence."""
+    return f"{exact(interval.mean)} {interval.words}".rstrip()
+
+
+def steps(count: int) -> str:
+    """How many, in words."""
+    short = float(f"{count:.3g}")  # first, so that 999,999,999 is 1 billion
+    for size, word in ((1e9, "billion"), (1e6, "million")):
+        if count >= 1e6 and short >= size:
+            return f"{short / size:,g} {word}"
+    return f"{count:,}"
+
+
+def duration(seconds: float) -> str:
+    """How long, in words."""
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.1f} hours" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"

@@ -1,0 +1,104 @@
+"""The report's part on evaluation: everybody side by side, how the episodes ended, what was done in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from motif_jax.annotation.lexicon import AIMS
+from motif_jax.pages.blocks import share_bar, table
+from motif_jax.pages.charts import COLOURS, Interval, bars, esc, exact, reach, track
+from motif_jax.stages.report.head import WORDS, label
+from motif_jax.stages.report.parts import Player
+
+ENDS = 6  # causes named; the rest is put together
+SELDOM = 0.05  # times per episode; what happens less often is left out
+NOTHING = Interval(0.0, 0.0, 0.0)
+
+
+def of_players(players: Sequence[Player]) -> list[str]:
+    """Figures, ends, behaviours."""
+    body = [
+        '<p class="soft">The same games for everybody, on seeds that nobody is trained on; means with 95 % bootstrap '
+        "intervals.</p>",
+        figures_table([(label(player), player) for player in players]),
+    ]
+    ended = [player for player in players if player.ends]
+    if ended:
+        body += ["<h3>How the episodes ended</h3>", *(_ends(player, ended) for player in ended)]
+    body += behaviours([(label(player), player) for player in players])
+    return body
+
+
+def figures_table(named: Sequence[tuple[str, Player]]) -> str:
+    """A row per figure, a column per player."""
+    rows = [["episodes", *(f"{player.episodes:,}" for _, player in named)]]
+    rewards = {player.reward for _, player in named}
+    for figure, (words, note) in WORDS.items():
+        intervals = [player.figures[figure] for _, player in named]
+        if not any(interval and interval.mean for interval in intervals):
+            continue
+        alike = figure != "intrinsic_return" or len(rewards) == 1
+        low, high = reach(intervals)
+        cells = []
+        for number, interval in enumerate(intervals):
+            if interval is None:
+                cells.append('<span class="soft">–</span>')
+                continue
+            colour = COLOURS[number % len(COLOURS)]
+            cells.append(
+                f'<b>{exact(interval.mean)}</b> <span class="soft">{interval.words}</span>'
+                f"{track(interval, low, high, colour) if alike else ''}"
+            )
+        what = esc(words) if alike else f"{esc(words)} <small class=soft>of different rewards</small>"
+        rows.append([f"{what}<br><small class=soft>{esc(note)}</small>" if note and alike else what, *cells])
+    return table(("", *(name for name, _ in named)), rows, kind="figures")
+
+
+def _ends(player: Player, others: Sequence[Player]) -> str:
+    """Shares of the ends of one player; the same end has the same colour for all."""
+    colours = dict(zip(_often(others)[:ENDS], COLOURS, strict=False))
+    total = max(sum(player.ends.values()), 1)
+    shares = [(end, times / total, colours[end]) for end, times in player.ends.items() if end in colours]
+    shares.sort(key=lambda part: -part[1])
+    rest = sum(times for end, times in player.ends.items() if end not in colours) / total
+    if rest:
+        kinds = len(player.ends.keys() - colours.keys())
+        shares.append((f"{kinds} other ends", rest, "tie"))
+    return f"<p>{esc(label(player))}</p>{share_bar(shares, thin=True)}"
+
+
+def _often(players: Iterable[Player]) -> list[str]:
+    """All ends, the most frequent first."""
+    times: dict[str, float] = {}
+    for player in players:
+        for end, count in player.ends.items():
+            times[end] = times.get(end, 0.0) + count / max(player.episodes, 1)
+    return sorted(times, key=lambda end: (-times[end], end))
+
+
+def behaviours(named: Sequence[tuple[str, Player]]) -> list[str]:
+    """What was done how often per episode; what goals ask for first, then what tells several players apart."""
+    named = [(name, player) for name, player in named if player.did]
+    if not named:
+        return []
+    trained = [at for at, (_, player) in enumerate(named) if player.path]
+    told_apart = trained if len(trained) > 1 else range(len(named))  # agents of each other, or one of those beside it
+    names = {behaviour for _, player in named for behaviour in player.did}
+
+    done = {behaviour: [player.did.get(behaviour, NOTHING) for _, player in named] for behaviour in names}
+
+    def apart(behaviour: str) -> float:
+        lows, highs = zip(*(done[behaviour][at].band for at in told_apart), strict=True)
+        return (max(lows) - min(highs)) / max(*highs, 1e-9)
+
+    often = [behaviour for behaviour in names if max(interval.mean for interval in done[behaviour]) >= SELDOM]
+    if len(named) > 1:
+        often.sort(key=lambda behaviour: (behaviour not in AIMS, -apart(behaviour), behaviour))
+    else:
+        often.sort(key=lambda behaviour: (behaviour not in AIMS, -done[behaviour][0].mean, behaviour))
+    first = "; first what goals ask for" + (", then what differs most" if len(named) > 1 else "")
+    return [
+        "<h3>What they did</h3>",
+        f'<p class="soft">Times per episode, by what the messages tell{first}. Each row has its own scale.</p>',
+        bars([(behaviour, "", done[behaviour]) for behaviour in often], [name for name, _ in named]),
+    ]

@@ -1,0 +1,101 @@
+"""The report's part on the training of the policy: what the episodes were like, how fast it went, where time went."""
+
+from __future__ import annotations
+
+from motif_jax.pages.blocks import share_bar, tiles
+from motif_jax.pages.charts import Level, amount, curves, esc
+from motif_jax.stages.report.head import duration
+from motif_jax.stages.report.parts import Found, Training
+
+CURVES = (  # of metrics.jsonl: title, a note on it, and the figure of evaluation that chance is shown for
+    ("episode/intrinsic_return", "Learnt return", "per episode", "intrinsic_return"),
+    ("episode/return", "The game's return", "per episode", "return"),
+    ("episode/score", "Score", "at the end", "score"),
+    ("episode/gold", "Gold", "at the end", "gold"),
+    ("episode/max_depth", "Deepest level", "", "max_depth"),
+    ("episode/experience_level", "Experience level", "at the end", "experience_level"),
+    ("episode/success", "Success", "share of episodes", "success"),
+    ("episode/steps", "Length", "steps per episode", "steps"),
+    ("train/entropy", "Entropy", "of the policy; less is more decided", ""),
+    ("steps_per_s", "Speed", "steps/s", ""),
+)
+THREADS = (  # who spends time on what; shares of the whole time
+    ("The thread that answers games", {
+        "policy": "choosing actions", "wait_for_workers": "waiting for games",
+        "gather": "gathering what they show", "scatter": "handing actions out",
+    }),
+    ("The thread that hands rollouts over", {
+        "place": "placing on the device", "stack": "stacking", "wait_for_rollouts": "waiting for rollouts",
+        "wait_for_learner": "waiting for the learner",
+    }),
+    ("The learner", {"wait_for_batch": "waiting for a batch", "update": "waiting for the device"}),
+    ("The workers", {"workers_wait": "waiting for actions"}),
+)  # fmt: skip
+PALETTE = ("first", "second", "good", "plum")
+
+
+def of_policy(found: Found, training: Training) -> list[str]:
+    """Figures, curves, time."""
+    rows, steps, seconds = training.rows, training.steps, training.seconds
+    figures = [
+        (amount(steps), "steps"),
+        (duration(seconds), "of training"),
+        (f"{steps / max(seconds, 1e-9):,.0f}", "steps/s, all in all"),
+        (f"{training.episodes:,}", "episodes"),
+    ]
+    paid = mean_of(rows, "reward/paid_share")
+    if paid:
+        figures.append((f"{paid:.1%}", "of the steps were paid by the learnt reward"))
+    memory = max((row["memory_mib"] for row in rows if "memory_mib" in row), default=0.0)
+    if memory:
+        figures.append((f"{memory:,.0f} MiB", "of memory at most"))
+    charts = []
+    for name, title, note, figure in CURVES:
+        points = curve(training, name)
+        if not any(value for _, value in points):
+            continue  # nothing of the kind was done, as no success where there is no goal
+        chance = found.chance.figures[figure] if figure and found.chance else None
+        if figure == "intrinsic_return" and found.chance and found.own and found.chance.reward != found.own.reward:
+            chance = None
+        levels = [Level("random play", chance)] if chance else []
+        charts.append(curves({title.lower(): points}, "steps", title=title, note=note, levels=levels))
+    body = [_paid(training), tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
+    return [*body, "<h3>Where time goes</h3>", *_time(rows)]
+
+
+def curve(training: Training, name: str) -> list[tuple[float, float]]:
+    """A figure over steps, where it is known."""
+    return [(row["env_steps"], row[name]) for row in training.rows if name in row]
+
+
+def mean_of(rows: list[dict[str, float]], name: str) -> float | None:
+    """A figure's mean over the rows that have it; the first of them is of starting up and compiling."""
+    values = [row[name] for row in rows[1:] or rows if name in row]
+    return sum(values) / len(values) if values else None
+
+
+def _paid(training: Training) -> str:
+    """The agent's reward, in a line."""
+    section = training.pay
+    if not {"algorithm", "network", "extrinsic_coefficient", "intrinsic_coefficient"} <= section.keys():
+        return ""
+    words = [f"algorithm {section['algorithm']}", f"network {section['network']}"]
+    words.append(f"paid {section['extrinsic_coefficient']:g} × the game's reward")
+    words[-1] += f" + {section['intrinsic_coefficient']:g} × the learnt one"
+    return f'<p class="soft">{esc(" · ".join(words))}</p>'
+
+
+def _time(rows: list[dict[str, float]]) -> list[str]:
+    body = ['<p class="soft">Of the whole time, after the start; what is missing is spent on something else.</p>']
+    for thread, activities in THREADS:
+        shares = []
+        for (name, words), colour in zip(activities.items(), PALETTE, strict=False):
+            waiting = words.startswith("waiting")
+            share = mean_of(rows, f"time/{name}")
+            if share is not None:
+                shares.append((words, min(max(share, 0.0), 1.0), "tie" if waiting else colour))
+        if shares:
+            over = max(sum(share for _, share, _ in shares), 1.0)
+            shares = [(words, share / over, colour) for words, share, colour in shares]
+            body.append(f"<p>{thread}</p>{share_bar(shares, thin=True)}")
+    return body

@@ -1,0 +1,141 @@
+"""The report's replay player: the episodes, packed so that a thousand steps take some ten kilobytes.
+
+A packed replay is zlib's deflate, in base64, of
+
+    chars, colors    [T + 1, 24 * 80] uint8: the first frame, then of each frame its exclusive or with the one before
+    reward, z, intrinsic, value, probability    [T] float32
+    count, message   [T + 1] int32: times that the message was seen, and its number among `messages`
+    action           [T] int32
+    cursor           [T + 1, 2] uint8
+
+one after another, little-endian. assets/player.js unpacks it in the browser.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from motif_jax.captions import decode
+from motif_jax.pages.blocks import data_script
+from motif_jax.pages.charts import esc, exact
+from motif_jax.replays.replay import Replay, load_replay
+from motif_jax.screens import PALETTE, REVERSED, SHOWN
+from motif_jax.stages.evaluate.summary import ENDS
+from motif_jax.stages.report.found import sound
+from motif_jax.stages.report.head import label
+from motif_jax.stages.report.parts import Player
+
+SPEEDS = (1, 2, 5, 10, 20, 50, 100)  # steps per second
+USUAL = 10
+FLOATS = ("reward", "z", "intrinsic", "value", "probability")
+
+
+def choose(players: Sequence[Player], most: int) -> list[tuple[Player, Path]]:
+    """Replays to be shown: the own policy's first, and then one of everybody in turn."""
+    own = [(player, file) for player in players if player.path == "." for file in player.replays]
+    others = [player.replays for player in players if player.path != "."]
+    rest = [player for player in players if player.path != "."]
+    turns = [
+        (player, files[turn])
+        for turn in range(max(map(len, others), default=0))
+        for player, files in zip(rest, others, strict=True)
+        if turn < len(files)
+    ]
+    return (own + turns)[:most]
+
+
+def of_replays(chosen: Sequence[tuple[Player, Path]]) -> list[str]:
+    """The player, and the data that it plays."""
+    options, data = [], []
+    for number, (player, file) in enumerate(chosen):
+        replay = load_replay(file, "--workdir")
+        with sound(file):
+            name = f"replay-{number}"
+            options.append(f'<option value="{name}">{esc(named(player, replay))}</option>')
+            data.append(data_script(name, pack(replay)))
+    colours = [f"rgb({red} {green} {blue})" for red, green, blue in PALETTE]
+    return [_player("".join(options)), data_script("colours", colours), *data]
+
+
+def named(player: Player, replay: Replay) -> str:
+    """Which episode of whom, why it was chosen, how it went."""
+    about = replay.about
+    words = [label(player), f"episode {about['episode']}"]
+    words += [str(word) for word in about["chosen"] if not str(word).isdigit()]
+    words.append(f"return {exact(float(replay.reward.sum()))}")
+    if not np.isnan(replay.intrinsic).all():
+        words.append(f"learnt {exact(float(np.nansum(replay.intrinsic)))}")
+    words.append(str(about["cause"] or ENDS[about["end"]]))
+    return " · ".join(words)
+
+
+def pack(replay: Replay) -> dict[str, Any]:
+    """What the page holds of a replay."""
+    numbers: dict[bytes, int] = {}
+    message = [numbers.setdefault(line.tobytes(), len(numbers)) for line in replay.message]
+    blank = (SHOWN[replay.chars] == ord(" ")) & (replay.colors < REVERSED)  # its colour is not seen
+    parts = [delta(SHOWN[replay.chars]), delta(np.where(blank, 0, replay.colors).astype(np.uint8))]
+    parts += [getattr(replay, name).astype("<f4") for name in FLOATS]
+    parts += [replay.count.astype("<i4"), np.array(message, "<i4"), replay.action.astype("<i4"), replay.cursor]
+    packed = zlib.compress(b"".join(part.tobytes() for part in parts), 9)
+    return {
+        "steps": replay.steps,
+        "actions": [str(name) for name in replay.about["action_names"]],
+        "messages": [decode(np.frombuffer(line, np.uint8)) for line in numbers],
+        "packed": base64.b64encode(packed).decode(),
+    }
+
+
+def delta(frames: np.ndarray) -> np.ndarray:
+    """Of each frame what it changes of the one before. [T + 1, 24, 80] uint8"""
+    changed = frames.copy()
+    changed[1:] ^= frames[:-1]
+    return changed
+
+
+def _player(options: str) -> str:
+    speeds = "".join(
+        f'<option value="{speed}"{" selected" if speed == USUAL else ""}>{speed} steps/s</option>' for speed in SPEEDS
+    )
+    buttons = "".join(
+        f'<button type="button" class="{name}" title="{esc(title)}" aria-label="{esc(title)}">{word}</button>'
+        for name, title, word in (
+            ("earlier", "the paid moment before", "« paid"), ("back", "one step back", "‹"),
+            ("forward", "one step on", "›"), ("later", "the next paid moment", "paid »"),
+        )
+    )  # fmt: skip
+    facts = "".join(
+        f"<div><dt>{title}</dt><dd>{value}</dd></div>"
+        for title, value in (
+            ("the action that led here", '<span class="action">–</span><small class="chance"></small>'),
+            ("learnt reward", '<span class="learnt">–</span> <small class="worth"></small>'),
+            ("learnt, so far", '<span class="learnt-sum of-learnt">0</span>'),
+            ("what the policy expects", '<span class="value">–</span>'),
+            ("the game's reward", '<span class="game">–</span>'),
+            ("the game's, so far", '<span class="game-sum of-game">0</span>'),
+        )
+    )  # fmt: skip
+    return (
+        '<div class="player" tabindex="0" role="group" aria-label="Replay player">'
+        f'<select class="choice" aria-label="episode">{options}</select>'
+        '<div class="stage"><canvas class="screen" role="img" aria-label="the game\'s screen"></canvas>'
+        '<p class="message none">…</p>'
+        '<canvas class="line" tabindex="0" role="slider" aria-label="step" aria-valuemin="0" aria-valuemax="0" '
+        'aria-valuenow="0"></canvas>'
+        f'<div class="keys"><button type="button" class="play">Play</button>{buttons}'
+        f'<select class="speed" aria-label="speed">{speeds}</select>'
+        '<button type="button" class="zoom" aria-pressed="false" title="follow the hero">Zoom</button>'
+        '<span class="where">step <b class="step">0</b> of <span class="steps">0</span></span></div>'
+        f"<dl>{facts}</dl></div>"
+        '<div class="moments" hidden><p class="paying"></p><ol></ol></div>'
+        '<p class="help">In the line under the game, the learnt reward of each step points up, the game\'s down, '
+        "what is below zero is red: click or drag. "
+        "<kbd>space</kbd> plays, <kbd>←</kbd> <kbd>→</kbd> step, <kbd>↑</kbd> <kbd>↓</kbd> change the "
+        "speed, <kbd>n</kbd> <kbd>p</kbd> go to paid moments, <kbd>z</kbd> zooms.</p></div>"
+    )

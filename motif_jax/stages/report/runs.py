@@ -1,0 +1,114 @@
+"""The report's comparison of this run with others: what each was asked for, and what its agent then did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from motif_jax.pages.blocks import table
+from motif_jax.pages.charts import amount, curves, esc
+from motif_jax.stages.report.found import link
+from motif_jax.stages.report.head import annotator, duration, task_of
+from motif_jax.stages.report.parts import Found
+from motif_jax.stages.report.players import behaviours, figures_table
+from motif_jax.stages.report.policy import CURVES, curve
+from motif_jax.stages.report.reward import liked
+from motif_jax.stages.train_reward.page import percent
+
+SHOWN = 6  # captions of each reward
+ALONE = ("train/entropy", "steps_per_s", "episode/steps")  # curves that tell nothing about what agents do
+
+
+def of_runs(runs: Mapping[str, Found], home: Path) -> list[str]:
+    """Side by side.
+
+    Args:
+      runs: by name, this one first.
+      home: where the report lies.
+    """
+    differ = differences(list(runs.values()))
+    body = [_origins(runs, home)]
+    if differ:
+        told = "; ".join(f"{name}: {', '.join(values)}" for name, values in differ.items())
+        body.append(f'<p class="soft">The runs were not made alike, so compare with care ({esc(told)}).</p>')
+    charts = []
+    for name, title, note, _ in CURVES:
+        lines = {run: curve(found.training, name) for run, found in runs.items() if found.training}
+        if name in ALONE or not any(value for points in lines.values() for _, value in points):
+            continue
+        if name == "episode/intrinsic_return":
+            note = "each by its own reward"
+        charts.append(curves(lines, "steps", title=title, note=note))
+    if charts:
+        body += ["<h3>Training</h3>", f'<div class="charts">{"".join(charts)}</div>']
+    played = [(run, found.own) for run, found in runs.items() if found.own]
+    chance = next((found.chance for found in runs.values() if found.chance), None) if not differ else None
+    named = [(run, player) for run, player in played if player] + ([("random play", chance)] if chance else [])
+    if len(named) > 1:
+        body += [
+            "<h3>Evaluation</h3>",
+            '<p class="soft">Means with 95 % bootstrap intervals.</p>',
+            figures_table(named),
+            *behaviours(named),
+        ]
+    likes = [
+        f"<div><h3>{esc(run)} likes most</h3>{liked(found.learnt.captions['most'][:SHOWN])}</div>"
+        for run, found in runs.items()
+        if found.learnt and found.learnt.captions
+    ]
+    return [*body, f'<div class="pair">{"".join(likes)}</div>'] if likes else body
+
+
+def _origins(runs: Mapping[str, Found], home: Path) -> str:
+    """What each run was made of."""
+    rows = []
+    for run, found in runs.items():
+        page = link(found.path / "report" / "index.html", home) if found.path.resolve() != home.resolve().parent else ""
+        last = found.learnt.history[-1] if found.learnt and found.learnt.history else {}
+        training = found.training
+        rows.append([
+            f'<a href="{esc(page)}">{esc(run)}</a>' if page else f"<b>{esc(run)}</b>",
+            _task(found),
+            esc(found.goal or "–"),
+            annotator(found) or "–",
+            percent(last.get("accuracy")),
+            amount(training.steps) if training else "–",
+            duration(training.seconds) if training else "–",
+        ])  # fmt: skip
+    return table(("run", "task", "asked for", "by", "accuracy of the reward", "steps", "trained for"), rows, (4, 5, 6))
+
+
+def _task(found: Found) -> str:
+    """What is played, and for how long at most."""
+    most = games(found).get("env.max_episode_steps")
+    return esc(task_of(found) or "–") + (f"<br><small class=soft>at most {esc(most)} steps</small>" if most else "")
+
+
+def games(found: Found) -> dict[str, str]:
+    """The settings of the games, and the seed, as far as they are known."""
+    config = found.training.config if found.training else {}
+    known = {f"env.{name}": str(value) for name, value in config.get("env", {}).items()}
+    if task := task_of(found):
+        known["env.task"] = task
+    return known | ({"seed": str(config["seed"])} if "seed" in config else {})
+
+
+def differences(found: Sequence[Found]) -> dict[str, list[str]]:
+    """Settings of the games, and seeds, that are not the same for all runs that tell them; with their values."""
+    told = [games(one) for one in found]
+    names = dict.fromkeys(name for known in told for name in known)
+    values = {name: list(dict.fromkeys(known[name] for known in told if name in known)) for name in names}
+    return {name: kinds for name, kinds in values.items() if len(kinds) > 1}
+
+
+def by_name(found: Sequence[Found]) -> dict[str, Found]:
+    """Runs by the names of their directories, with as much of the path as tells them apart."""
+    names: dict[str, Found] = {}
+    for one in found:
+        parts = one.path.resolve().parts
+        same = [other.path.resolve().parts for other in found if other is not one]
+        depth = 1
+        while depth < len(parts) and any(other[-depth:] == parts[-depth:] for other in same):
+            depth += 1
+        names["/".join(parts[-depth:])] = one
+    return names

@@ -1,0 +1,22 @@
+"""What the config says without JAX: where the hosts meet, and when training is finished."""
+
+from __future__ import annotations
+
+import os
+
+from ml_collections import ConfigDict
+
+
+def coordinator(config: ConfigDict) -> str:
+    """Where the hosts meet: an address, "slurm", or "" for this host alone."""
+    named = config.distributed.coordinator
+    if named != "auto":
+        return str(named)
+    tasks = os.environ.get("SLURM_STEP_NUM_TASKS", "1")  # of the srun that started this process, if one has
+    return "slurm" if tasks.isdigit() and int(tasks) > 1 else ""
+
+
+def finished(config: ConfigDict, env_steps: int, seconds: float) -> bool:
+    """Whether training may stop here."""
+    limit = config.policy.train_for_seconds
+    return env_steps >= config.policy.train_for_env_steps or bool(limit and seconds >= limit)

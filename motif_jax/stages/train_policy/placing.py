@@ -1,0 +1,58 @@
+"""Rollouts on their way from the games to the learner: rewarded, and placed on the devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from motif_jax.learner.update import Rewards, Rollouts
+from motif_jax.parallel import shard
+from motif_jax.policies.model import Model
+from motif_jax.rewards.intrinsic import Mix, extrinsic_reward, intrinsic_reward
+from motif_jax.rewards.source import Arrays, Pay
+
+
+def make_shape_rewards(mix: Mix) -> Callable[[Any, Rollouts], Rewards]:
+    """What the learner makes of the rewards of rollouts."""
+
+    def shape_rewards(_: Any, rollouts: Rollouts) -> Rewards:
+        extrinsic = mix.extrinsic * extrinsic_reward(rollouts.reward, mix)
+        intrinsic = jnp.zeros_like(extrinsic)
+        if rollouts.moments:
+            intrinsic = mix.intrinsic * intrinsic_reward(rollouts.moments["z"], rollouts.moments["counts"], mix)
+        return Rewards(extrinsic + intrinsic, extrinsic, intrinsic)
+
+    return shape_rewards
+
+
+class Placed(NamedTuple):
+    """A batch on the device, and what is told about it on the host."""
+
+    rollouts: Rollouts
+    intrinsic: np.ndarray | None  # learnt reward of each step, without coefficient. [T, B]
+    ended: np.ndarray  # [T, B] bool
+    first: np.ndarray  # whether each rollout begins with an episode. [B]
+    paid_share: float  # steps with a learnt reward
+
+
+def make_place(model: Model, pay: Pay | None, mesh: Mesh) -> Callable[[Arrays], Placed]:
+    """What the hand-off does with the arrays of rollouts."""
+
+    def place(arrays: Arrays) -> Placed:
+        moments = pay(arrays) if pay else {}
+        rows: dict[str, Any] = {key: arrays[key] for key in Rollouts._fields if key in arrays}
+        rows |= {"observations": {key: arrays[key] for key in model.reads}, "moments": moments}
+        intrinsic = intrinsic_reward(moments["z"], moments["counts"], pay.mix) if pay else None
+        return Placed(
+            rollouts=shard(Rollouts(**rows), mesh, axis=1),
+            intrinsic=intrinsic,
+            ended=arrays["terminated"] | arrays["truncated"],
+            first=arrays["first"][0],
+            paid_share=float((intrinsic != 0).mean()) if intrinsic is not None else 0.0,
+        )
+
+    return place

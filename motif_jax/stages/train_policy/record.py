@@ -1,0 +1,201 @@
+"""What a policy's training tells: episodes with their learnt returns, figures of the learner, and where time goes."""
+
+from __future__ import annotations
+
+import collections
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from motif_jax.actors.handoff import Batch
+from motif_jax.actors.pool import ActorPool
+from motif_jax.files import is_cut_off, parse_json, write_lines
+from motif_jax.metrics import Progress, Writers, resident_mib
+from motif_jax.rewards.source import Pay
+from motif_jax.stages.train_policy.acting import Source
+from motif_jax.stages.train_policy.placing import Placed
+from motif_jax.structs import EndStatus, EpisodeInfo
+
+RECENT = 100  # episodes that the progress line is about
+EXTREMES = {"min": min, "max": max}
+
+
+class Returns:
+    """The learnt reward of whole episodes, added up over the rollouts that they are spread over."""
+
+    def __init__(self) -> None:
+        # Sum and steps so far of each game, by worker and group. [2, E]
+        self._open: dict[tuple[int, int], np.ndarray] = {}
+
+    def take(self, batch: Batch) -> list[tuple[EpisodeInfo, float]]:
+        """Episodes that ended in a batch, with their learnt returns.
+
+        Those that began with random actions (`warmup_steps`) are left out: they say little about the policy.
+        """
+        placed: Placed = batch.arrays
+        steps, size = placed.ended.shape[0], len(placed.first) // len(batch.fulls)
+        found = []
+        for number, (full, episodes) in enumerate(zip(batch.fulls, batch.episodes, strict=True)):
+            columns = slice(number * size, (number + 1) * size)
+            paid = np.zeros((steps, size)) if placed.intrinsic is None else placed.intrinsic[:, columns]
+            counted = np.stack([paid, np.ones((steps, size))], 1)  # [T, 2, E]
+            sums = np.cumsum(counted, 0, dtype=np.float64)
+            carried = self._open.get((full.worker, full.group), np.zeros((2, size)))
+            carried = np.where(placed.first[columns], 0.0, carried)
+            for ended in episodes:
+                value, seen = carried[:, ended.game] + sums[ended.step, :, ended.game]
+                if seen >= ended.info.steps:
+                    found.append((ended.info, float(value)))
+                carried[:, ended.game] = -sums[ended.step, :, ended.game]
+            self._open[full.worker, full.group] = carried + sums[-1]
+        return found
+
+
+class Record:
+    """Collects between two rows of `metrics.jsonl`."""
+
+    def __init__(self, pool: ActorPool, source: Source):
+        """Nothing has happened yet."""
+        self.recent: collections.deque[tuple[EpisodeInfo, float]] = collections.deque(maxlen=RECENT)
+        self.episodes = 0
+        self._pool, self._source, self._returns = pool, source, Returns()
+        self._timers_before: dict[str, float] = {}
+        self._clear()
+
+    def _clear(self) -> None:
+        self._ended: list[tuple[EpisodeInfo, float]] = []
+        self._updates: list[dict[str, float]] = []
+        self._depths: list[int] = []
+        self._paid: list[float] = []
+
+    def batch(self, batch: Batch) -> None:
+        """A batch came."""
+        ended = self._returns.take(batch)
+        self._ended += ended
+        self.recent.extend(ended)
+        self.episodes += len(ended)
+        self._depths.append(self._source.depth)
+        self._paid.append(batch.arrays.paid_share)
+
+    @property
+    def updates(self) -> int:
+        """Told of since the last row."""
+        return len(self._updates)
+
+    def update(self, metrics: dict[str, float]) -> None:
+        """The learner told of one update."""
+        self._updates.append(metrics)
+
+    def row(self, seconds: float) -> dict[str, Any]:
+        """Everything since the last row, which was so many seconds ago."""
+        row: dict[str, Any] = {}
+        for name in self._updates[-1] if self._updates else ():
+            values = [metrics[name] for metrics in self._updates]
+            row[f"train/{name}"] = EXTREMES.get(name.rpartition("_")[2], np.mean)(values)
+        row |= {f"episode/{name}": value for name, value in summarise(self._ended).items()}
+        row["episode/all"] = self.episodes
+        row["reward/paid_share"] = np.mean(self._paid) if self._paid else None
+        row |= {f"time/{name}": value for name, value in self._time(seconds).items()}
+        row["queue/batches_waiting"] = np.mean(self._depths) if self._depths else None
+        row["workers/restarts"], row["workers/dropped_steps"] = self._pool.restarts, self._pool.dropped_steps
+        row["memory_mib"] = round(resident_mib())
+        self._clear()
+        return row
+
+    def _time(self, seconds: float) -> dict[str, float]:
+        """Share of the last seconds that each part spent on each activity; of the workers, on average."""
+        now = self._pool.timers.seconds | self._source.timers.seconds
+        now["workers_wait"] = self._pool.worker_wait_s / self._pool.layout.num_workers
+        found = {name: (spent - self._timers_before.get(name, 0.0)) / seconds for name, spent in now.items()}
+        self._timers_before = dict(now)
+        return {name: round(share, 4) for name, share in found.items()}
+
+
+class Log:
+    """The progress line, and a row of figures now and then; use as a context manager."""
+
+    def __init__(self, config: ConfigDict, folder: Path, done: dict[str, Any], record: Record, pay: Pay | None):
+        """Goes on with the rows that are there."""
+        section = config.policy
+        self._record, self._pay, self._every_s = record, pay, section.log_every_s
+        self._limits = section.train_for_env_steps, section.train_for_seconds
+        self._writers = Writers(folder, section.tensorboard, section.wandb, config.to_dict(), done["env_steps"])
+        self._bar = Progress("train_policy", section.train_for_env_steps, "steps", done["env_steps"])
+        self._written, self._steps = time.monotonic(), done["env_steps"]
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writers.close()
+        self._bar.close()
+
+    def tell(self, done: dict[str, Any]) -> None:
+        """After an update."""
+        if time.monotonic() - self._written > self._every_s and self._record.updates:
+            self._write(done)
+        notes = {}
+        if self._record.recent:
+            recent = summarise(list(self._record.recent))
+            notes = {"return": f"{recent['return']:.2f}", "depth": f"{recent['max_depth']:.1f}"}
+            notes |= {"learnt": f"{recent['intrinsic_return']:.2f}"} if self._pay else {}
+        steps, seconds = self._limits
+        if seconds and done["seconds"]:  # time is what ends it: so many will it have been at this pace
+            self._bar.expect(min(steps, round(done["env_steps"] * seconds / done["seconds"])))
+        self._bar.update(done["env_steps"], **notes)
+
+    def last(self, done: dict[str, Any]) -> None:
+        """At the end, what was not written yet."""
+        if self._record.updates and done["env_steps"] > self._steps:
+            self._write(done)
+
+    def _write(self, done: dict[str, Any]) -> None:
+        now = time.monotonic()
+        seconds = max(now - self._written, 1e-9)
+        row = {"seconds": round(done["seconds"], 2), "updates": done["updates"]}
+        row |= {"steps_per_s": round((done["env_steps"] - self._steps) / seconds, 1)}
+        if self._pay and self._pay.table:
+            row |= {"reward/messages": len(self._pay.table), "reward/new_messages": self._pay.table.misses}
+        self._writers.write(done["env_steps"], row | self._record.row(seconds))
+        self._written, self._steps = now, done["env_steps"]
+
+
+def summarise(ended: list[tuple[EpisodeInfo, float]]) -> dict[str, Any]:
+    """Means over episodes; empty means are null."""
+    infos = [info for info, _ in ended]
+
+    def mean(values: list[float]) -> float | None:
+        return float(np.mean(values)) if values else None
+
+    found: dict[str, Any] = {"count": len(infos), "return": mean([info.episode_return for info in infos])}
+    found["intrinsic_return"] = mean([value for _, value in ended])
+    for name in ("steps", "score", "turns", "depth", "max_depth", "gold", "experience_level", "scout", "success"):
+        found[name] = mean([float(getattr(info, name)) for info in infos])
+    for status in (EndStatus.DEATH, EndStatus.ABORTED):
+        found[f"share_{status.name.lower()}"] = mean([float(info.end_status == status) for info in infos])
+    return found
+
+
+def keep_rows(file: Path, env_steps: int) -> None:
+    """Takes away rows of after the checkpoint from which training goes on, and a last one that was cut off.
+
+    Training does not depend on these rows. If some are damaged, the others are kept, and the file is set aside.
+    """
+    rows, damaged = [], 0
+    for line in file.read_bytes().splitlines(keepends=True) if file.is_file() else ():
+        try:
+            row = parse_json(line)
+            if row["env_steps"] <= env_steps:
+                rows.append(row)
+        except (ValueError, KeyError, TypeError):
+            damaged += not is_cut_off(line)
+    if damaged:
+        aside = file.with_name(f"damaged-{file.name}")
+        while aside.exists():
+            aside = aside.with_name(f"damaged-{aside.name}")
+        file.rename(aside)
+        print(f"train_policy: {damaged:,} damaged lines of {str(file)!r} are left out; the file is now {str(aside)!r}")
+    write_lines(file, rows)

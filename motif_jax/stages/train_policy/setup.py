@@ -1,0 +1,121 @@
+"""What a policy is trained with, put together from the config: network, reward, learner, devices, games."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from motif_jax.actors.pool import ActorPool
+from motif_jax.console import print_line
+from motif_jax.envs.seeding import Stream
+from motif_jax.envs.vector import GameSettings
+from motif_jax.learner.update import Settings, make_update
+from motif_jax.parallel import make_mesh, map_update
+from motif_jax.policies.model import Model, make_model
+from motif_jax.policies.player import PolicyPlayer
+from motif_jax.rewards.source import Pay, make_mix
+from motif_jax.stages.train_policy.placing import make_shape_rewards
+from motif_jax.structs import UserError
+
+FAR_AHEAD = 32  # batches; the published system's settings make about 8
+
+
+class Parts(NamedTuple):
+    """Everything but the state."""
+
+    games: GameSettings
+    mesh: Mesh
+    rollouts: int  # of this host, that make its share of a batch
+    options: dict[str, Any]  # of the network
+    model: Model
+    pay: Pay | None  # the learnt reward
+    learner: Settings
+    update: Any  # compiled: (state, None, rollouts) -> (state, metrics)
+
+
+def assemble(config: ConfigDict, make_pay: Callable[[], Pay | None], hosts: int) -> Parts:
+    """Compiles no update yet; refuses what only the machine can tell, before the learnt reward is looked at."""
+    section = config.policy
+    games = GameSettings(**config.env)
+    mesh = make_mesh(section.num_devices, "--config.policy.num_devices")
+    rollouts = check_batch(config, mesh.size, hosts)
+    pay = make_pay()
+    options = {"network": section.network, "num_actions": games.num_actions, "dtype": section.dtype}
+    model = make_model(options, config.seed)
+    learner = learner_settings(config)
+    shape_rewards = make_shape_rewards(pay.mix if pay else make_mix(config, None))
+    update = make_update(model.unroll, shape_rewards, learner)
+    mapped = map_update(update, mesh, batch_axis=1, num_constants=1)
+    return Parts(games, mesh, rollouts, options, model, pay, learner, mapped)
+
+
+def learner_settings(config: ConfigDict) -> Settings:
+    """The learner's part of the config."""
+    section = config.policy
+    given = {name: section[name] for name in Settings._fields if name in section}
+    return Settings(
+        **given,
+        learning_rate_end=section.learning_rate * section.anneal_learning_rate_to,
+        exploration_end=section.exploration_coefficient * section.anneal_exploration_to,
+        total_updates=max(section.train_for_env_steps // section.batch_size, 1),
+    )
+
+
+def check_batch(config: ConfigDict, num_devices: int, hosts: int) -> int:
+    """How many rollouts of groups of this host make its share of a batch."""
+    section = config.policy
+    games = section.games_per_worker // section.groups
+    columns, rest = divmod(section.batch_size, section.rollout_length)  # games side by side in a batch
+    parts = {
+        "devices and minibatches": num_devices * section.num_minibatches,
+        f"hosts with groups of {games} games": hosts * games,
+    }
+    for what, count in parts.items():
+        if rest or columns % count:
+            raise UserError(
+                f"batch_size {section.batch_size}, in rollouts of {section.rollout_length} steps, cannot be cut "
+                f"{count} ways, among {what} (--config.policy.batch_size, .rollout_length, .games_per_worker)"
+            )
+    return columns // (hosts * games)
+
+
+def make_player(config: ConfigDict, model: Model, seed: int) -> PolicyPlayer:
+    """The policy, for all games of this host."""
+    section = config.policy
+    games = max(section.num_workers, 1) * section.games_per_worker
+    return PolicyPlayer(model, games, section.games_per_worker // section.groups, seed)
+
+
+def open_pool(config: ConfigDict, parts: Parts, player: PolicyPlayer, first_episode: int) -> ActorPool:
+    """The games of this host."""
+    section = config.policy
+    observations = {*parts.model.reads, *(parts.pay.observations if parts.pay else ())}
+    groups = max(section.num_workers, 1) * section.groups
+    slots = -(-parts.rollouts // groups) + 1  # enough for a batch, and one to write on
+    ahead = slots * groups / parts.rollouts
+    if ahead > FAR_AHEAD:
+        print_line(
+            f"train_policy: {groups} groups of games can be {ahead:.0f} batches ahead of a slow learner, whose samples "
+            "are then so many updates old: fewer games or a larger batch keep them fresh "
+            "(--config.policy.games_per_worker, .batch_size)"
+        )
+    return ActorPool(
+        parts.games,
+        tuple(sorted(observations)),
+        num_workers=section.num_workers,
+        games_per_worker=section.games_per_worker,
+        rollout_length=section.rollout_length,
+        groups=section.groups,
+        outputs=player.outputs,
+        starts=player.starts,
+        warmup_steps=section.warmup_steps,
+        slots_per_group=slots,
+        seed=config.seed,
+        stream=Stream.TRAIN,
+        first_episode=first_episode,
+        hang_timeout_s=section.hang_timeout_s,
+        flag="--config.policy",
+    )

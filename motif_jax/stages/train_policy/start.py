@@ -1,0 +1,170 @@
+"""Where a policy's training begins and how it is kept: checkpoints, the wish to stop, traces."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+import motif_jax
+from motif_jax.checkpoint import Checkpoints
+from motif_jax.config_table import record
+from motif_jax.console import print_line
+from motif_jax.learner.update import LearnerState, init_state
+from motif_jax.locks import Held, take
+from motif_jax.parallel import from_first_host, replicate
+from motif_jax.parameters import leaves_by_path, rebuild
+from motif_jax.policies.model import read_policy
+from motif_jax.rewards.source import Pay, reward_checksum
+from motif_jax.stages.train_policy.hosts import Hosts, Wish
+from motif_jax.stages.train_policy.setup import Parts
+from motif_jax.structs import Interrupted, UserError
+
+START = {"env_steps": 0, "updates": 0, "seconds": 0.0, "next_episode": 0, "episodes": 0}
+
+
+class Keeper:
+    """Checkpoints of a policy, each of which can be used alone."""
+
+    def __init__(self, config: ConfigDict, folder: Path, parts: Parts):
+        """Opens `folder/checkpoints`."""
+        section, pay = config.policy, parts.pay
+        self._reward: dict[str, Any] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+        try:  # hosts share the workdir's own lock, and so do the hosts of another run that was started by mistake
+            self._lock = take(folder / ".lock")
+        except Held as held:
+            raise UserError(f"another run ({held}) is writing to {str(folder)!r} (--workdir)") from None
+        self._checkpoints = Checkpoints(folder / "checkpoints", section.keep_checkpoints, section.milestone_every_steps)
+        self._facts: dict[str, Any] = {"model": parts.options, "config": record(config.to_dict())}
+        self._facts |= {"versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__}}
+        if pay:
+            reward = pay.reward
+            self._reward = {"params": reward.params, "captions": reward.captions, "counts": reward.counts}
+            self._facts["reward"] = {"model": reward.options, "statistics": reward.statistics._asdict()}
+            self._facts["reward"] |= {"checksum": reward_checksum(reward), "mix": pay.mix._asdict()}
+            self._facts["reward"]["facts"] = {"epoch": reward.facts.get("epoch")}
+
+    @property
+    def directory(self) -> Path:
+        """Where they are."""
+        return self._checkpoints.directory
+
+    def latest(self) -> tuple[Any, dict[str, Any]] | None:
+        """Arrays and facts of the last checkpoint that can be read."""
+        found = self._checkpoints.latest()
+        return found and found[1:]
+
+    def save(self, state: LearnerState, done: dict[str, Any]) -> None:
+        """Starts to write a checkpoint, if there is none of this moment."""
+        step = int(done["env_steps"])
+        if step in self._checkpoints.steps():
+            return
+        arrays: dict[str, Any] = {"learner": state}
+        if self._reward:
+            arrays["reward"] = self._reward
+        self._checkpoints.save(step, arrays, self._facts | {"progress": dict(done)})
+
+    def close(self) -> None:
+        """Waits for what is being written; once is enough."""
+        if not self._lock.closed:
+            self._checkpoints.close()
+            self._lock.close()
+
+
+def begin(config: ConfigDict, keeper: Keeper | None, parts: Parts, hosts: Hosts) -> tuple[LearnerState, dict[str, Any]]:
+    """The learner's state on all devices, and how far it got.
+
+    In this order: the run's own last checkpoint, the parameters of another run, chance. The first host decides.
+    """
+    state, done = init_state(parts.model.params, parts.learner), dict(START)
+    found = keeper.latest() if keeper else None
+    if keeper and found:
+        arrays, facts = found
+        check_reward(facts, parts.pay)
+        state = rebuild(state, leaves_by_path(arrays["learner"]), keeper.directory, "--workdir")
+        done = {name: type(START[name])(facts["progress"][name]) for name in START}
+    elif keeper and config.policy.init_from:
+        source, flag = Path(config.policy.init_from), "--config.policy.init_from"
+        try:
+            other, _, _ = read_policy(source)
+        except UserError as error:
+            raise UserError(f"{error} ({flag})") from None
+        state = init_state(rebuild(parts.model.params, leaves_by_path(other.params), source, flag), parts.learner)
+    hosts.ask(Wish.GO_ON)  # so far each worked alone, and one may have failed
+    state, numbers = from_first_host((state, np.array([done[name] for name in START], np.float64)))
+    if hosts.count > 1:
+        done = {name: type(START[name])(value) for name, value in zip(START, np.asarray(numbers), strict=True)}
+    return replicate(state, parts.mesh), done
+
+
+def check_reward(facts: dict[str, Any], pay: Pay | None) -> None:
+    """Refuses to go on with another learnt reward than the one that training began with."""
+    before = facts.get("reward", {}).get("checksum")
+    now = reward_checksum(pay.reward) if pay else None
+    if before != now:
+        raise UserError(
+            "the learnt reward has changed since this policy's training began: choose another --workdir, or the same "
+            "reward (--config.policy.reward_dir)"
+        )
+
+
+class StopAsked:
+    """Remembers that a signal asked to stop, so that there is time to save; a second SIGINT stops at once.
+
+    SIGTERM may come more than once: SLURM sends it before the time limit, at it, and when another job wants the place.
+    """
+
+    def __init__(self) -> None:
+        self.asked = ""  # name of the signal
+
+    def __enter__(self) -> StopAsked:
+        self._before = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        if self.asked and number == signal.SIGINT:
+            raise Interrupted(number)
+        self.asked = signal.Signals(number).name
+
+
+class Trace:
+    """Traces some updates for XProf, TensorBoard or Perfetto."""
+
+    def __init__(self, section: ConfigDict, folder: Path):
+        """Nothing is traced if `num_steps` is 0."""
+        self._left, self._start, self._folder = section.num_steps, section.start_step, folder
+        self._seen, self._open = 0, False
+
+    @contextlib.contextmanager
+    def step(self, number: int) -> Iterator[None]:
+        """Around one update."""
+        if self._left and self._seen >= self._start and not self._open:
+            jax.profiler.start_trace(str(self._folder), create_perfetto_trace=True)
+            self._open = True
+        self._seen += 1
+        with jax.profiler.StepTraceAnnotation("update", step_num=number):
+            yield
+        if self._open:
+            self._left -= 1
+            if not self._left:
+                self.close()
+
+    def close(self) -> None:
+        """Writes what was traced."""
+        if self._open:
+            jax.effects_barrier()
+            jax.profiler.stop_trace()
+            self._open = False
+            print_line(f"train_policy: a trace of the device's work is in {self._folder}")

@@ -1,0 +1,178 @@
+"""Training of the policy, from games to checkpoints.
+
+Three things go on at a time: workers play, a thread answers them with the newest policy, and this one learns. Rollouts
+come as batches; each is learnt from `num_epochs` times, and the policy that results is played from then on. Of several
+hosts, each does this with its own games; the first one writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from motif_jax.actors.handoff import Batch
+from motif_jax.console import print_line
+from motif_jax.files import write_config, write_json, write_whole
+from motif_jax.machine import describe
+from motif_jax.parallel import host, local_copy, start_hosts
+from motif_jax.parameters import name_of
+from motif_jax.rewards.source import make_pay
+from motif_jax.stages.train_policy.acting import Rounds, Source, Stream
+from motif_jax.stages.train_policy.conditions import coordinator, finished
+from motif_jax.stages.train_policy.hosts import Hosts, Wish
+from motif_jax.stages.train_policy.placing import make_place
+from motif_jax.stages.train_policy.record import Log, Record, keep_rows, summarise
+from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
+from motif_jax.stages.train_policy.start import Keeper, StopAsked, Trace, begin
+from motif_jax.structs import Stopped, UserError
+
+EPISODES_PER_HOST = 2**40  # so that no two hosts play the same games
+PATIENCE_S = 0.5  # how often a learner without batches looks around
+
+
+class Pending(NamedTuple):
+    """An update whose figures were not looked at yet, because the device is still at it."""
+
+    update: int
+    env_steps: int
+    batch: Batch
+    metrics: dict[str, jax.Array]
+
+
+def train(config: ConfigDict, workdir: Path) -> None:
+    """Makes `workdir/policy`, or goes on with it."""
+    with StopAsked() as stop:  # from the first moment to the last: what is learnt is saved, and hosts leave together
+        start_hosts(coordinator(config), config.distributed.num_processes, config.distributed.process_id)
+        with Hosts() as together, contextlib.ExitStack() as stack:
+            learn(config, workdir, together, stop, stack)
+
+
+def learn(
+    config: ConfigDict, workdir: Path, together: Hosts, stop: StopAsked, at_the_end: contextlib.ExitStack
+) -> None:
+    """The training, on each of the hosts."""
+    section, folder = config.policy, workdir / "policy"
+    me, hosts = together.me, together.count
+    parts = assemble(config, lambda: make_pay(config, workdir), hosts)
+
+    # ---- where it begins
+    keeper = Keeper(config, folder, parts) if me == 0 else None
+    if keeper:
+        at_the_end.callback(keeper.close)
+    state, done = begin(config, keeper, parts, together)
+    if me == 0:
+        if done["env_steps"]:
+            print_line(f"train_policy: going on after {done['env_steps']:,} steps")
+        write_config(folder, config)
+        keep_rows(folder / "metrics.jsonl", done["env_steps"])
+
+    # ---- games
+    player = make_player(config, parts.model, seed=config.seed + done["updates"] * hosts + me)
+    player.swap(player.prepare(local_copy(state.params), done["updates"]), wait=True)
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(open_pool(config, parts, player, me * EPISODES_PER_HOST + done["next_episode"]))
+        source = (Rounds if section.synchronous else Stream)(
+            pool, player, parts.rollouts, make_place(parts.model, parts.pay, parts.mesh)
+        )
+        stack.callback(source.close)
+        record, trace = Record(pool, source), Trace(config.profile, folder / "profile")
+        stack.callback(trace.close)
+        log = stack.enter_context(Log(config, folder, done, record, parts.pay)) if me == 0 else None
+
+        # ---- learn
+        before, start, broken = dict(done), time.monotonic(), ""
+        saved, saved_steps = start, done["env_steps"]
+        pending: Pending | None = None
+        while not broken:
+            try:
+                batch = source.get(PATIENCE_S)
+            except Exception:  # of a worker, say: what was learnt is sound
+                if keeper:
+                    keeper.save(state, done)
+                raise
+            if batch is None and not stop.asked:
+                continue
+            wish = Wish.END if finished(config, done["env_steps"], done["seconds"]) else Wish.GO_ON
+            own_games = pool.next_episode - me * EPISODES_PER_HOST
+            wish, others = together.ask(Wish.STOP if stop.asked else wish, (own_games, record.episodes))
+            if wish != Wish.GO_ON or batch is None:
+                break
+            with trace.step(done["updates"]):
+                state, metrics = parts.update(state, None, batch.arrays.rollouts)
+            done["updates"] += 1
+            played = player.prepare(local_copy(state.params), done["updates"])
+            player.swap(played, wait=section.synchronous)  # else the games would wait for the learner
+            done["env_steps"] += batch.steps * hosts
+            done["seconds"] = before["seconds"] + time.monotonic() - start
+            done["next_episode"] = int(max([pool.next_episode - me * EPISODES_PER_HOST, *others[:, 0]]))
+            record.batch(batch)
+            done["episodes"] = before["episodes"] + record.episodes + int(others[:, 1].sum())
+            if pending:
+                broken = look_at(pending, record, folder, source)
+            pending = Pending(done["updates"], done["env_steps"], batch, metrics)
+            if log:
+                log.tell(done)
+            now = time.monotonic()
+            due = done["env_steps"] - saved_steps >= section.save_every_steps or now - saved >= section.save_every_s
+            if keeper and due and not broken:
+                keeper.save(state, done)
+                saved, saved_steps = time.monotonic(), done["env_steps"]
+        if pending and not broken:
+            broken = look_at(pending, record, folder, source)
+        if log:
+            log.last(done)
+        restarts = pool.restarts
+
+    # ---- what came of it
+    if keeper:
+        keeper.save(state, done)
+        keeper.close()
+    if broken:
+        raise UserError(broken)
+    if keeper:
+        seconds, steps = done["seconds"] - before["seconds"], done["env_steps"] - before["env_steps"]
+        recent = summarise(list(record.recent))
+        write_json(folder / "summary.json", done | {
+            "checkpoint": done["env_steps"],
+            "steps_per_s": round(steps / max(seconds, 1e-9), 1),
+            "recent_episodes": recent,
+            "worker_restarts": restarts,
+            "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
+        })  # fmt: skip
+        print_line(
+            f"train_policy: {done['env_steps']:,} steps, {done['updates']:,} updates, {done['episodes']:,} episodes; "
+            f"{steps / max(seconds, 1e-9):,.0f} steps/s; checkpoints in {folder / 'checkpoints'}"
+        )
+    if wish == Wish.STOP:
+        raise Stopped(
+            f"stopped by {stop.asked or 'a signal to another host'} after {done['env_steps']:,} steps, which are "
+            "saved; give the same command again to go on"
+        )
+
+
+def look_at(pending: Pending, record: Record, folder: Path, source: Source) -> str:
+    """Takes an update's figures from the device; what to tell the user where they are no numbers."""
+    with source.timers("update"):
+        metrics = {name: float(value) for name, value in jax.device_get(pending.metrics).items()}
+    record.update(metrics)
+    if metrics["finite"]:
+        return ""
+    me, hosts = host()
+    file = folder / (f"broken-batch-{pending.update}" + (f"-host{me}" if hosts > 1 else "") + ".npz")
+    leaves, _ = jax.tree_util.tree_flatten_with_path(pending.batch.arrays.rollouts)
+    arrays: dict[str, Any] = {
+        ".".join(name_of(path)): np.concatenate([np.asarray(part.data) for part in leaf.addressable_shards], 1)
+        for path, leaf in leaves
+    }
+    write_whole(file, lambda out: np.savez(out, **arrays))
+    return (
+        f"the loss is no number any more at update {pending.update} ({pending.env_steps:,} steps); the batch is in "
+        f"{str(file)!r}, and the checkpoint holds what was learnt before: begin another --workdir from it, with "
+        f"--config.policy.init_from={str(folder.parent)!r} and a smaller --config.policy.learning_rate"
+    )

@@ -1,0 +1,29 @@
+"""What a reward is learnt from: which annotations, with which weights, and the checksums of their labels."""
+
+from __future__ import annotations
+
+import hashlib
+
+from ml_collections import ConfigDict
+
+from motif_jax.preferences.folders import annotation_folder
+from motif_jax.preferences.shards import checksum
+from motif_jax.preferences.store import PairDataset, fingerprint
+from motif_jax.rewards import labels
+from motif_jax.stages.annotate.setup import label_name
+
+
+def learnt_from(config: ConfigDict) -> dict[str, float]:
+    """Annotations and their weights."""
+    return labels.parse_annotators(config.reward.annotators) or {label_name(config.annotate): 1.0}
+
+
+def label_checksums(dataset: PairDataset, config: ConfigDict) -> dict[str, str]:
+    """Tells whether the labels, and what they are of, are those that a reward was learnt from."""
+    found = {"dataset": fingerprint(dataset)}
+    for name in learnt_from(config):
+        found[name] = checksum(dataset.preference(name))
+        prob = annotation_folder(dataset.path, name) / "prob.npy"
+        if config.reward.labels == "soft" and prob.is_file():
+            found[f"{name}.prob"] = hashlib.sha256(prob.read_bytes()).hexdigest()
+    return found

@@ -1,0 +1,169 @@
+"""What a person looks at after training the reward: curves, likes and dislikes, distribution, calibration."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from motif_jax.captions import decode
+from motif_jax.files import write_json, write_whole
+from motif_jax.pages.blocks import page, quoted, table, tiles
+from motif_jax.pages.charts import columns, curves, esc
+from motif_jax.rewards.statistics import RewardStatistics, calibration
+
+SHOWN = 25  # captions at either end
+BINS = 60  # of the histogram
+THRESHOLDS = (0.5, 0.65, 0.8)  # levels below which the agent may be given nothing
+USUAL = 0.5  # that of them which is meant where nothing is set (--config.policy.threshold_quantile)
+
+
+def write_page(
+    folder: Path,
+    facts: dict[str, Any],
+    statistics: RewardStatistics,
+    values: np.ndarray | None,
+    messages: np.ndarray,
+    counts: np.ndarray,
+    rewards: np.ndarray,
+    target: np.ndarray,
+) -> Path:
+    """Writes `folder/reward.html`, and `captions.json`: what the report shows of the captions.
+
+    Args:
+      folder: workdir/reward.
+      facts: what stands in statistics.json.
+      statistics: of the last epoch.
+      values: raw reward of every caption, where the message decides. [U]
+      messages, counts: the captions, and how often training shows each. [U, 256], [U]
+      rewards, target: of the validation pairs. [M, 2], [M]
+    """
+    last, history = facts["history"][-1], facts["history"]
+    body = [
+        "<h1>The reward</h1>",
+        f'<p class="soft">learnt from {esc(", ".join(facts["annotators"]))} · {facts["parameters"]:,} parameters · '
+        f"epoch {facts['epoch']}</p>",
+        tiles(
+            [
+                (percent(last["accuracy"]), f"accuracy on {last['sided']:,} validation pairs with a preference"),
+                (
+                    percent(last["unseen_accuracy"]),
+                    f"on the {last['unseen_sided']:,} of them with a caption that training never saw",
+                ),
+                (percent(last.get("score_accuracy")), "prefers the moment of the higher score, where scores differ"),
+                (f"{last['loss']:.3f}", "validation loss; 0.693 knows nothing"),
+            ]
+        ),
+        "<h2>Learning</h2>",
+        curves(
+            {
+                "accuracy, validation": [(row["epoch"], row["accuracy"]) for row in history],
+                "captions never seen": [(row["epoch"], row["unseen_accuracy"]) for row in history],
+                "accuracy, training": [
+                    (row["epoch"], row["train_accuracy"]) for row in history if "train_accuracy" in row
+                ],
+            },
+            "epoch",
+            0.0,
+            1.0,
+        ),
+        curves(
+            {
+                "loss, validation": [(row["epoch"], row["loss"]) for row in history],
+                "loss, training": [(row["epoch"], row["train_loss"]) for row in history if "train_loss" in row],
+            },
+            "epoch",
+            0.0,
+            float(max(0.7, *(row["loss"] for row in history))),
+        ),
+    ]
+    agreement = {name.partition(".")[2]: value for name, value in last.items() if name.startswith("accuracy.")}
+    if agreement:
+        rows = [[esc(name), f"{facts['annotators'][name]:.0%}", percent(value)] for name, value in agreement.items()]
+        body += ["<h2>Agreement with each annotation</h2>", table(("annotation", "weight", "accuracy"), rows, (1, 2))]
+    if values is not None:
+        told = of_captions(statistics, statistics.normalise(values), messages, counts)
+        write_json(folder / "captions.json", told)
+        body += _captions(told)
+    body += ["<h2>Calibration</h2>", _calibration(rewards, target)]
+    path = folder / "reward.html"
+    text = page("The reward", body)
+    write_whole(path, lambda file: file.write(text.encode("utf-8", "replace")))
+    return path
+
+
+def of_captions(
+    statistics: RewardStatistics, normalised: np.ndarray, messages: np.ndarray, counts: np.ndarray
+) -> dict[str, Any]:
+    """The distribution over distinct captions, both of its ends, and the captions that are seen most."""
+    seen = np.flatnonzero(counts > 0)
+    order = seen[np.argsort(normalised[seen], kind="stable")]
+    common = seen[np.argsort(-counts[seen], kind="stable")]
+    heights, edges = np.histogram(normalised[seen], bins=BINS)
+
+    def shown(chosen: np.ndarray) -> list[dict[str, Any]]:
+        return [
+            {"reward": float(normalised[at]), "caption": decode(messages[at]), "times": int(counts[at])}
+            for at in chosen[:SHOWN].tolist()
+        ]
+
+    return {
+        "captions": len(seen),
+        "heights": heights.tolist(),
+        "edges": edges.tolist(),
+        "thresholds": {f"{level:.2f}": statistics.quantile(level) for level in THRESHOLDS},
+        "most": shown(order[::-1]),
+        "least": shown(order),
+        "common": shown(common),
+    }
+
+
+def spread(told: dict[str, Any], mark: tuple[float, float] | None) -> str:
+    """The distribution of the reward over captions.
+
+    Args:
+      told: what `of_captions` found.
+      mark: a level, and the reward below which this share of the captions lies; None for no line there.
+    """
+    heights, edges = told["heights"], told["edges"]
+    low, high = edges[0], edges[-1]
+    marks = []
+    if mark and low <= mark[1] <= high:
+        marks.append(((mark[1] - low) / (high - low), f"{mark[0]:.0%} lie below {mark[1]:.2f}"))
+    words = [f"{edge:.1f}" for edge in (low, (low + high) / 2, high)]
+    of = [f"{start:.2f} to {stop:.2f}" for start, stop in itertools.pairwise(edges)]
+    return columns(heights, words, marks, of, root=True)
+
+
+def _captions(told: dict[str, Any]) -> list[str]:
+    """As HTML."""
+    marks = " · ".join(f"{float(level):.0%} lie below {value:.2f}" for level, value in told["thresholds"].items())
+    usual = told["thresholds"][f"{USUAL:.2f}"]
+    body = [
+        "<h2>How it is spread</h2>",
+        spread(told, (USUAL, usual)),
+        f'<p class="soft">Distinct captions by normalised reward: mean 0, variance 1 over all moments; heights are '
+        f"square roots. {marks}. By default, what lies below {usual:.2f} pays the agent nothing.</p>",
+    ]
+    for title, name in (("Likes most", "most"), ("Likes least", "least"), ("Sees most", "common")):
+        rows = [[f"{row['reward']:.2f}", quoted(row["caption"]), f"{row['times']:,}"] for row in told[name]]
+        body += [f"<h2>{title}</h2>", table(("reward", "caption", "times"), rows, numbers=(0, 2))]
+    return body
+
+
+def _calibration(rewards: np.ndarray, target: np.ndarray) -> str:
+    bins = calibration(rewards, target)
+    rows = [[f"{row['predicted']:.2f}", f"{row['stated']:.2f}", f"{row['pairs']:,}"] for row in bins]
+    lines = {
+        "what was preferred": [(row["predicted"], row["stated"]) for row in bins],
+        "perfect": [(0.0, 0.0), (1.0, 1.0)],
+    }
+    words = ("predicted P(second is better)", "stated by the annotator", "pairs")
+    return curves(lines, "predicted P(second is better)", 0.0, 1.0) + table(words, rows, numbers=(0, 1, 2))
+
+
+def percent(value: float | None) -> str:
+    """A share; a dash where it is not known."""
+    return "–" if value is None or value != value else f"{value:.1%}"

@@ -1,0 +1,204 @@
+"""Parts of the reward stage: labels and captions together, the model as a function, values, figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from motif_jax.captions import CaptionTable, decode
+from motif_jax.envs.observations import scale_blstats
+from motif_jax.files import read_array, read_json
+from motif_jax.preferences.folders import annotation_folder
+from motif_jax.preferences.shards import checksum
+from motif_jax.preferences.store import PairDataset, fingerprint
+from motif_jax.rewards import labels
+from motif_jax.rewards.batches import Batches
+from motif_jax.rewards.model import Value
+from motif_jax.rewards.preference import TrainState
+from motif_jax.rewards.statistics import RewardStatistics, compare, summarise
+from motif_jax.stages.train_reward.inputs import learnt_from
+from motif_jax.structs import UserError
+
+PAIRS = 1024  # pairs valued at a time, by models that read more than the message
+Extra = dict[str, Callable[[np.ndarray], np.ndarray]]  # what gives the arrays of some rows: [m] -> [m, 2, L, ...]
+
+
+class Data(NamedTuple):
+    """Pairs and their labels."""
+
+    dataset: PairDataset
+    table: CaptionTable
+    ids: np.ndarray  # [N, 2, L]
+    texts: np.ndarray  # [U, W]: the captions, cut where all are zero
+    target: np.ndarray  # [N]: P(second is better), NaN where unknown
+    targets: dict[str, np.ndarray]  # the same of each annotation
+    sided: np.ndarray  # [N]: the annotators have a preference, whatever their probabilities
+    weights: dict[str, float]
+    fingerprint: str
+    checksum: str
+
+
+def load_data(config: ConfigDict, workdir: Path) -> Data:
+    """The dataset of the workdir with the labels that the config names."""
+    if not (workdir / "dataset").is_dir():
+        raise UserError(f"there is no dataset in {str(workdir)!r} yet: run --stage=collect first (--workdir)")
+    dataset = PairDataset(workdir / "dataset")
+    dataset.check_whole(["info/score"])
+    weights = learnt_from(config)
+    made_of = fingerprint(dataset)
+    targets, hard = {}, {}
+    for name in weights:
+        codes = dataset.preference(name)
+        folder = annotation_folder(dataset.path, name)
+        soft = config.reward.labels == "soft" and (folder / "prob.npy").exists()
+        prob = load_prob(folder / "prob.npy", len(codes)) if soft else None
+        _check_origin(folder / "merged.json", name, made_of, {"codes": codes, "prob": prob})
+        targets[name] = labels.soft_target(codes, prob)
+        hard[name] = labels.soft_target(codes, None)
+    target = labels.mix(targets, weights)
+    labels.check_targets(target, ", ".join(weights))
+    table, ids = dataset.captions()
+    width = max(1, int((table.messages != 0).any(0).nonzero()[0].max(initial=0)) + 1)
+    texts = table.messages[:, : width + -width % 8]
+    sided = labels.mix(hard, weights) != 0.5
+    return Data(dataset, table, np.asarray(ids), texts, target, targets, sided, weights, made_of, checksum(target))
+
+
+def extra_observations(dataset: PairDataset, options: Mapping[str, Any]) -> Extra:
+    """What the model reads beside the message."""
+    extra: Extra = {}
+    needs = {"blstats": options["blstats"] or options["crop"], "glyphs": options["crop"] or options["glyphs"]}
+    for key, needed in needs.items():
+        if needed and key not in dataset.data:
+            hint = " (collect it with --config.collect.save_glyphs=True)" if key == "glyphs" else ""
+            raise UserError(
+                f"dataset {str(dataset.path)!r} has no data/{key}.npy, which this reward reads{hint} "
+                "(--config.reward.blstats, .crop, .glyphs)"
+            )
+    dataset.check_whole([f"data/{key}" for key, needed in needs.items() if needed])
+    if options["blstats"]:
+        extra["vector"] = lambda rows: scale_blstats(dataset.data["blstats"][rows])
+    if options["crop"]:
+        extra["blstats"] = lambda rows: dataset.data["blstats"][rows].astype(np.int32)
+    if options["crop"] or options["glyphs"]:
+        extra["glyphs"] = lambda rows: dataset.data["glyphs"][rows]
+    return extra
+
+
+def value_pairs(value: Value, params: Any, table: jax.Array, data: Data, extra: Extra) -> np.ndarray:
+    """The raw reward of every step of every pair, moment by moment. [N, 2, L]"""
+    count = len(data.ids)
+    chunk = min(max(1, PAIRS // data.ids.shape[2]), count)
+    found = np.empty(data.ids.shape, np.float32)
+    for start in range(0, count, chunk):
+        rows = np.arange(start, start + chunk) % count
+        more = {name: get(rows) for name, get in extra.items()}
+        flat = {name: array.reshape(-1, *array.shape[3:]) for name, array in more.items()}
+        got = np.asarray(value(params, table, data.ids[rows].reshape(-1), flat)).reshape(chunk, *data.ids.shape[1:])
+        found[start : start + chunk] = got[: count - start]
+    return found
+
+
+def make_statistics(
+    values: np.ndarray | None, counts: np.ndarray, rewards: np.ndarray, reference: bool
+) -> RewardStatistics:
+    """Of the captions where the message decides, of the moments elsewhere."""
+    decimals = 2 if reference else None
+    if values is not None:
+        return summarise(values, counts, decimals)
+    flat = rewards.reshape(-1)
+    return summarise(flat, np.ones(len(flat)), decimals)
+
+
+def measure(rewards: np.ndarray, rows: np.ndarray, data: Data, counts: np.ndarray) -> dict[str, Any]:
+    """How far the reward agrees with the annotators and with the score, on some rows.
+
+    Args:
+      rewards: mean over the steps of each moment. [M, 2]
+      rows: of the dataset. [M]
+      counts: how often training shows each caption. [U]
+    """
+    target = data.target[rows]
+    sided = data.sided[rows]
+    row: dict[str, Any] = compare(rewards, target, sided)
+    unseen = (counts[data.ids[rows]] == 0).any((1, 2))
+    row |= {f"unseen_{name}": value for name, value in compare(rewards[unseen], target[unseen], sided[unseen]).items()}
+    if "score" in data.dataset.info:
+        score = data.dataset.info["score"][rows]
+        row["score_accuracy"] = compare(rewards, np.where(score[:, 0] == score[:, 1], 0.5, score[:, 1] > score[:, 0]))[
+            "accuracy"
+        ]
+    if len(data.targets) > 1:
+        for name, labelled in data.targets.items():
+            row[f"accuracy.{name}"] = compare(rewards, labelled[rows])["accuracy"]
+    return row
+
+
+def train_figures(state: TrainState) -> dict[str, float]:
+    """What the epoch added up; empty before the first."""
+    sums = jax.device_get(state.sums)
+    if not sums.pairs:
+        return {}
+    return {
+        "train_loss": float(sums.loss / sums.pairs),
+        "train_accuracy": float(sums.right / sums.sided) if sums.sided else float("nan"),
+    }
+
+
+def load_prob(file: Path, count: int) -> np.ndarray:
+    """P(second is better) as annotators gave it, NaN where unknown. [N] float32"""
+    try:
+        prob = read_array(file)
+    except (OSError, ValueError):
+        raise UserError(f"{str(file)!r} is damaged: make the annotation anew ({labels.FLAG})") from None
+    known = prob[~np.isnan(prob)] if prob.dtype == np.float32 else prob
+    if prob.shape != (count,) or prob.dtype != np.float32 or (known < 0).any() or (known > 1).any():
+        raise UserError(f"{str(file)!r} must hold ({count},) float32 between 0 and 1 ({labels.FLAG})")
+    return prob
+
+
+def check_values(rewards: np.ndarray, folder: Path, epoch: int) -> None:
+    """Stops before anything is made of rewards that are no numbers."""
+    if not np.isfinite(rewards).all():
+        raise UserError(f"the rewards are no numbers any more after epoch {epoch}; {_remedy(folder)}")
+
+
+def _remedy(folder: Path) -> str:
+    return f"remove {str(folder)!r} or choose another --workdir, and try a smaller --config.reward.learning_rate"
+
+
+def check_finite(state: TrainState, batches: Batches, data: Data, folder: Path, before: int, epoch: int) -> None:
+    """Stops at the first step after which something was no number; the epoch had so many steps `before` these."""
+    step = int(state.sums.broken) - 1
+    if step < 0:
+        return
+    shown = batches.captions[step, 0][batches.shows[step, 0, :3].reshape(-1)]
+    captions = ", ".join(repr(decode(message)) for message in data.table.messages[shown[:6]])
+    raise UserError(
+        f"the loss is no number any more, first at step {before + step} of epoch {epoch}, on a batch whose first pairs "
+        f"show {captions}; {_remedy(folder)}"
+    )
+
+
+def _check_origin(record: Path, name: str, made_of: str, arrays: Mapping[str, np.ndarray | None]) -> None:
+    """Refuses labels of another dataset, and other ones than were merged. Those that others published say nothing."""
+    if not record.exists():
+        return
+    try:
+        known = read_json(record)
+        origin, sums = known["facts"]["dataset"], dict(known["checksums"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{str(record)!r} is damaged: {error} ({labels.FLAG})") from error
+    if origin != made_of:
+        raise UserError(f"annotation {name!r} was made of another dataset ({labels.FLAG})")
+    for kind, array in arrays.items():
+        if array is not None and sums.get(kind) != checksum(array):
+            raise UserError(
+                f"the {kind} of annotation {name!r} are not those that were merged, their checksum differs: "
+                f"--stage=annotate merges its shards anew ({labels.FLAG})"
+            )

@@ -1,0 +1,172 @@
+"""Training of the reward, from labels to a checkpoint that can be used alone.
+
+Before every epoch, and after the last, each distinct caption is valued once; from this table come the statistics that
+the agent's reward is normalised with, and the validation. A checkpoint holds these, the network, the optimiser and the
+captions, so that it can be used alone and training goes on from it to the bit.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from ml_collections import ConfigDict
+
+from motif_jax.captions import WIDTH
+from motif_jax.checkpoint import Checkpoints
+from motif_jax.config_table import record
+from motif_jax.console import print_line
+from motif_jax.files import write_config, write_json, write_lines
+from motif_jax.machine import describe
+from motif_jax.metrics import Progress
+from motif_jax.parallel import make_mesh, map_update, replicate, shard
+from motif_jax.parameters import rebuild
+from motif_jax.rewards import labels
+from motif_jax.rewards.batches import epoch_order, make_batches
+from motif_jax.rewards.model import make_model, make_value, value_captions
+from motif_jax.rewards.preference import TrainState, make_update, zero_sums
+from motif_jax.rewards.statistics import RewardStatistics
+from motif_jax.rewards.torch_format import FLAG, read_checkpoint, read_quantiles
+from motif_jax.stages.train_reward.inputs import label_checksums
+from motif_jax.stages.train_reward.page import write_page
+from motif_jax.stages.train_reward.setup import (
+    check_finite,
+    check_values,
+    extra_observations,
+    load_data,
+    make_statistics,
+    measure,
+    train_figures,
+    value_pairs,
+)
+from motif_jax.structs import UserError
+
+STEPS = 32  # placed on the device at a time, of models that read more than the message
+
+
+def train(config: ConfigDict, workdir: Path) -> None:
+    """Makes `workdir/reward`, or goes on with it."""
+    section, folder = config.reward, workdir / "reward"
+
+    # ---- what is learnt from
+    data = load_data(config, workdir)
+    split = labels.split_rows(np.flatnonzero(~np.isnan(data.target)), section.validation_share, config.seed)
+    if not len(split.train) or not len(split.validation):
+        raise UserError(
+            f"{len(split.train) + len(split.validation)} labelled pairs are too few to train and to validate "
+            "(--config.annotate.max_pairs, --config.reward.validation_share)"
+        )
+    counts = np.bincount(data.ids[split.train].reshape(-1), minlength=len(data.table))
+
+    # ---- model, optimiser, devices
+    mesh = make_mesh()
+    if section.batch_size % mesh.size:
+        raise UserError(
+            f"batch_size {section.batch_size} cannot be cut among {mesh.size} devices (--config.reward.batch_size)"
+        )
+    options = {name: section[name] for name in ("message", "blstats", "crop", "glyphs")}
+    apply, params = make_model(options, config.seed)
+    value = make_value(apply)
+    optimizer = optax.adam(section.learning_rate)
+    update = map_update(make_update(apply, optimizer), mesh, batch_axis=1, num_constants=2)
+    state = replicate(TrainState(params, optimizer.init(params), zero_sums()), mesh)
+    table = replicate(jnp.asarray(data.texts), mesh)
+    extra = extra_observations(data.dataset, options)
+
+    # ---- where an earlier run was stopped
+    checkpoints = Checkpoints(folder / "checkpoints")
+    kept = {"captions": data.table.messages, "counts": counts.astype(np.int32)}
+    epoch, items, history = 0, 0, []
+    if (found := checkpoints.latest({"train": state, **kept})) is not None:
+        epoch, whole, facts = found
+        if facts["dataset"] != data.fingerprint or facts["target"] != data.checksum:
+            checkpoints.close()
+            raise UserError(f"{str(folder)!r} was trained on other labels: choose another --workdir, or remove it")
+        state, history, items = whole["train"], facts["history"], facts["items"]
+        print_line(f"train_reward: going on after epoch {epoch}")
+    write_config(folder, config)
+
+    # ---- train
+    progress = Progress("train_reward", section.num_epochs, "epochs", epoch)
+    fresh, started = found is None, time.monotonic()
+    while True:
+        values = None if extra else value_captions(value, state.params, table)
+        rewards = value_pairs(value, state.params, table, data, extra) if values is None else values[data.ids]
+        check_values(rewards, folder, epoch)
+        if fresh:
+            statistics = make_statistics(values, counts, rewards[split.train], section.reference_quantiles)
+            row = measure(rewards[split.validation].mean(-1), split.validation, data, counts) | {"epoch": epoch}
+            row |= train_figures(state) | {"seconds": round(time.monotonic() - started, 2)}
+            history.append(row)
+            write_lines(folder / "metrics.jsonl", history)
+            facts = {"epoch": epoch, "model": options, "history": history, "statistics": statistics._asdict()}
+            facts |= {"dataset": data.fingerprint, "target": data.checksum, "annotators": data.weights, "items": items}
+            facts |= {"labels": label_checksums(data.dataset, config), "config": record(config.to_dict())}
+            checkpoints.save(epoch, {"train": state, **kept}, facts, row["loss"])
+        best = min(history, key=lambda row: row["loss"])["epoch"]
+        stop = bool(section.early_stop) and epoch - best >= section.early_stop
+        if epoch >= section.num_epochs or stop:
+            break
+        state = state._replace(sums=replicate(zero_sums(), mesh))
+        order = epoch_order(split.train, config.seed, epoch)
+        stretch = STEPS * section.batch_size if extra else len(order)  # what is beside messages is large
+        for start in range(0, len(order), stretch):
+            rows = order[start : start + stretch]
+            batches = make_batches(rows, data.ids, data.target, section.batch_size, mesh.size, extra, items, data.sided)
+            items = batches.captions.shape[-1]  # so that later ones are not compiled anew, and resumed ones add alike
+            placed = shard(batches, mesh, axis=1)
+            for step in range(len(batches.captions)):
+                state = update(state, table, np.int32(step), placed)
+            check_finite(state, batches, data, folder, start // section.batch_size, epoch)
+        epoch, fresh = epoch + 1, True
+        progress.update(epoch, loss=f"{history[-1]['loss']:.4f}", accuracy=f"{history[-1]['accuracy']:.1%}")
+    progress.close()
+    checkpoints.close()
+
+    # ---- what came of it
+    summary = facts | {
+        "stopped_early": stop,
+        "best_epoch": best,
+        "parameters": sum(array.size for array in jax.tree.leaves(params)),
+        "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
+    }
+    last, chosen = history[-1], split.validation
+    page = write_page(folder, summary, RewardStatistics(**facts["statistics"]), values, data.table.messages, counts,
+                      rewards[chosen].mean(-1), data.target[chosen])  # fmt: skip
+    write_json(folder / "statistics.json", summary)
+    unseen = f"; {last['unseen_accuracy']:.1%} on {last['unseen_sided']:,} with a caption that training never saw"
+    print_line(
+        f"train_reward: epoch {epoch}: validation loss {last['loss']:.4f}, accuracy {last['accuracy']:.1%} on "
+        f"{last['sided']:,} pairs with a preference{unseen if last['unseen_sided'] else ''}; "
+        f"{len(split.train):,} training pairs in {time.monotonic() - started:.1f} s"
+    )
+    print_line(f"train_reward: checkpoints in {folder / 'checkpoints'}, to look at: {page}")
+
+
+def import_published(config: ConfigDict, folder: Path) -> None:
+    """Makes a reward of a checkpoint that the published system has written, with the statistics that lie beside it."""
+    file = Path(config.reward.import_from)
+    arrays, known = read_checkpoint(file)
+    epoch, quantiles, doubt = read_quantiles(file, int(known["num_iter"]))
+    if doubt:
+        print_line(f"train_reward: {doubt}")
+    options = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}
+    _, like = make_model(options, 0)
+    params = rebuild(like, arrays, file, FLAG)
+    state = TrainState(params, optax.adam(config.reward.learning_rate).init(params), zero_sums())
+    statistics = RewardStatistics(known["reward_mean"], known["reward_var"], quantiles)
+    facts = {"epoch": epoch, "model": options, "history": [], "statistics": statistics._asdict()}
+    facts |= {"dataset": "", "target": "", "annotators": {}, "labels": {}, "imported_from": str(file.resolve())}
+    write_config(folder, config)
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # of an import that was killed
+    checkpoints = Checkpoints(folder / "checkpoints")
+    nothing = {"captions": np.zeros((1, WIDTH), np.uint8), "counts": np.zeros(1, np.int32)}
+    checkpoints.save(epoch, {"train": state, **nothing}, facts, 0.0)
+    checkpoints.close()
+    write_json(folder / "statistics.json", facts | {"stopped_early": False, "best_epoch": epoch})
+    print_line(f"train_reward: took {str(file)!r} as it is, with its mean, variance and quantiles")

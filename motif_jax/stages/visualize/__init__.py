@@ -1,0 +1,155 @@
+"""Visualize: an episode of a policy, played in the terminal, or exported to show it to others.
+
+  --stage=visualize                                              the best of those that were evaluated
+  --stage=visualize --config.visualize.policy=random --config.visualize.episode=17
+  --stage=visualize --config.visualize.export=best.gif           also .mp4, and .cast for asciinema
+  --stage=visualize --config.visualize.replay=FILE.npz           a file; no policy is needed
+
+Where there is no terminal, the episode is told in a few lines.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ml_collections import ConfigDict
+
+from motif_jax.actors.players import PLAYERS
+from motif_jax.config_table import PATH, Number, Tables, Text, Value, check_values
+from motif_jax.console import clean, print_line, print_lines
+from motif_jax.envs.vector import GameSettings
+from motif_jax.metrics import Progress
+from motif_jax.policies.choice import parse_one
+from motif_jax.stages.evaluate import READS as EVALUATION
+from motif_jax.stages.evaluate.replays import WORDS, obtain
+from motif_jax.structs import UserError
+
+if TYPE_CHECKING:
+    from motif_jax.replays.story import Story
+
+TABLES: Tables = {
+    "visualize": {
+        "policy": Value(PATH),
+        "episode": Value(Text(longest=9)),
+        "speed": Value(Number(0.001, 1e6)),
+        "export": Value(PATH),
+        "replay": Value(PATH),
+    }
+}
+READS: Tables = EVALUATION | TABLES
+IDENTITY: tuple[str, ...] = ()
+WRITES = "--config.visualize.export"
+MEMORY = "--config.visualize.episode"
+EXPORTS = (".cast", ".gif", ".mp4")
+LONGEST_S = 655  # that a picture of a GIF can stay
+MESSAGES = 20  # in the short account
+FLAG = "--config.visualize"
+
+
+def artefacts(workdir: Path) -> list[Path]:
+    """Nothing that a later run must agree with."""
+    return []
+
+
+def shared(config: ConfigDict) -> None:
+    """It looks, also at an agent that is being trained, and what it adds is a file of its own: no lock."""
+
+
+def loads_jax(config: ConfigDict) -> bool:
+    """Where an episode of a policy may have to be played."""
+    return not config.visualize.replay and config.visualize.policy not in PLAYERS
+
+
+def is_complete(config: ConfigDict, workdir: Path) -> bool:
+    """Never: one looks as often as one likes."""
+    return False
+
+
+def check(config: ConfigDict) -> None:
+    """Refuses what cannot be shown, before anything is played."""
+    check_values(config, READS)
+    section = config.visualize
+    if section.export:
+        _check_export(Path(section.export))
+        if section.export.lower().endswith(".gif") and 1 / section.speed > LONGEST_S:
+            raise UserError(
+                f"a .gif shows a step for {LONGEST_S} seconds at most, which a speed of {section.speed:g} steps per "
+                f"second exceeds ({FLAG}.speed, .export)"
+            )
+    if section.replay:
+        if section.policy:
+            raise UserError(f"name a policy ({FLAG}.policy) or a replay ({FLAG}.replay), not both")
+        if not Path(section.replay).is_file():
+            raise UserError(f"there is no replay {section.replay!r} ({FLAG}.replay)")
+        return
+    GameSettings(**config.env).check()
+    if section.policy not in (*PLAYERS, ""):
+        parse_one(section.policy, f"{FLAG}.policy")
+    if section.episode not in WORDS and not section.episode.isdecimal():
+        raise UserError(
+            f"unknown episode {section.episode!r} ({FLAG}.episode): choose {', '.join(WORDS)} or a number from 0 on"
+        )
+
+
+def _check_export(path: Path) -> None:
+    if path.suffix.lower() not in EXPORTS:
+        raise UserError(f"{str(path)!r} must end in one of {', '.join(EXPORTS)} ({FLAG}.export)")
+    if path.is_dir():
+        raise UserError(f"{str(path)!r} is a directory ({FLAG}.export)")
+    home = next(parent for parent in path.absolute().parents if parent.exists())  # the rest of the way is made
+    if not home.is_dir() or not os.access(home, os.W_OK):
+        raise UserError(f"cannot write {str(path)!r}: {str(home)!r} is no directory to write in ({FLAG}.export)")
+    if path.suffix.lower() == ".mp4":
+        from motif_jax.replays.movie import find_ffmpeg
+
+        find_ffmpeg(f"{FLAG}.export")
+
+
+def run(config: ConfigDict, workdir: Path) -> None:
+    """Shows the episode, or writes it to a file."""
+    from motif_jax.replays.replay import load_replay
+    from motif_jax.replays.story import summary, tell
+    from motif_jax.replays.terminal import can_watch, watch
+
+    # ---- which episode
+    section = config.visualize
+    if section.replay:
+        path, flag = Path(section.replay), f"{FLAG}.replay"
+    else:
+        path, flag = obtain(config, workdir, section.policy, section.episode, FLAG), f"{FLAG}.episode"
+    replay = load_replay(path, flag)
+
+    # ---- show it
+    if section.export:
+        _export(Path(section.export), tell(replay), section.speed)
+    elif can_watch():
+        print_lines(summary(watch(replay, section.speed), MESSAGES))
+    else:
+        print_lines(summary(tell(replay), MESSAGES) + "\n")
+        print_line(f"No terminal to play it in; to export it: {FLAG}.export=episode.gif (or {', '.join(EXPORTS)})")
+
+
+def _export(path: Path, story: Story, speed: float) -> None:
+    from motif_jax.replays.film import count_sheets
+
+    bar = Progress(path.name, count_sheets(story, speed), "pictures")
+    try:
+        if path.suffix.lower() == ".cast":
+            from motif_jax.replays.cast import write_cast
+
+            write_cast(path, story, speed, bar.update)
+        elif path.suffix.lower() == ".gif":
+            from motif_jax.replays.pictures import write_gif
+
+            write_gif(path, story, speed, bar.update)
+        else:
+            from motif_jax.replays.movie import write_mp4
+
+            write_mp4(path, story, speed, bar.update, f"{FLAG}.export")
+    finally:
+        bar.close()
+    print_line(
+        f"visualize: {clean(story.replay.title)}, written to {str(path)!r} ({path.stat().st_size / 1e6:,.1f} MB)"
+    )
