@@ -12,7 +12,7 @@ from conftest import get_config
 from report_workdir import EVENTS, make_replay, write_pairs, write_workdir
 
 from motif_jax.files import json_line, parse_json, read_json, write_json
-from motif_jax.pages.blocks import charts
+from motif_jax.pages import charts
 from motif_jax.preferences.store import PairDataset
 from motif_jax.screens import SHOWN
 from motif_jax.stages import report

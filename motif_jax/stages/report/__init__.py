@@ -25,7 +25,7 @@ from motif_jax.pages.charts import esc
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.report.data import of_annotations, of_pairs
 from motif_jax.stages.report.found import look
-from motif_jax.stages.report.head import head, ran_on
+from motif_jax.stages.report.head import first_screen, ran_on
 from motif_jax.stages.report.parts import Found
 from motif_jax.stages.report.players import of_players
 from motif_jax.stages.report.policy import of_policy
@@ -138,7 +138,7 @@ def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path
     }
     shown = {title: part for title, part in parts.items() if part}
     links = "".join(f'<a href="#{anchor(title)}">{esc(title)}</a>' for title in shown)
-    body = [*head(found), f'<nav class="pages" aria-label="parts">{links}</nav>']
+    body = [*first_screen(found), f'<nav class="pages" aria-label="parts">{links}</nav>']
     for title, part in shown.items():
         body += [f'<section><h2 id="{anchor(title)}">{esc(title)}</h2>', *part, "</section>"]
     body += absent(shown)

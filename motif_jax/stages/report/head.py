@@ -20,7 +20,7 @@ WORDS = {  # figures of evaluation, for people
 }  # fmt: skip
 
 
-def head(found: Found) -> list[str]:
+def first_screen(found: Found) -> list[str]:
     """Title, one paragraph, and the agent beside chance."""
     beside = _beside_chance(found)
     sentences = " ".join([*_asked(found), *_trained(found), *_played(found)])

@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.actors.handoff import Batch
 from motif_jax.actors.pool import ActorPool
+from motif_jax.console import print_line
 from motif_jax.files import is_cut_off, parse_json, write_lines
 from motif_jax.metrics import Progress, Writers, resident_mib
 from motif_jax.rewards.source import Pay
@@ -197,5 +198,7 @@ def keep_rows(file: Path, env_steps: int) -> None:
         while aside.exists():
             aside = aside.with_name(f"damaged-{aside.name}")
         file.rename(aside)
-        print(f"train_policy: {damaged:,} damaged lines of {str(file)!r} are left out; the file is now {str(aside)!r}")
+        print_line(
+            f"train_policy: {damaged:,} damaged lines of {str(file)!r} are left out; the file is now {str(aside)!r}"
+        )
     write_lines(file, rows)
