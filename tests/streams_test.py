@@ -104,11 +104,14 @@ def test_signals_during_the_start(tmp_path):
         time.sleep(rng.uniform(0, 1.0))
         process.send_signal(number)
         _, errors = process.communicate()
-        if process.returncode == 2:  # it was there before the signal
-            assert "there is no policy in " in errors
-            continue
-        assert process.returncode == 128 + number, errors
-        assert errors == "motif_jax: stopped; give the same command again to go on\n"
+        lines = errors.splitlines()
+        if lines and "there is no policy in " in lines[0]:  # it was there before the signal
+            assert process.returncode in (2, 128 + number, -number)
+            del lines[0]
+        else:
+            assert process.returncode == 128 + number, errors
+            assert lines
+        assert lines in ([], ["motif_jax: stopped; give the same command again to go on"])
 
 
 def listens(process: int) -> bool:
