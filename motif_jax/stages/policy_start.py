@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -28,6 +29,10 @@ from motif_jax.structs import UserError
 START = {"env_steps": 0, "updates": 0, "seconds": 0.0, "next_episode": 0, "episodes": 0}
 
 
+class InUse(UserError):
+    """Another process has the checkpoints open to write."""
+
+
 class Keeper:
     """Checkpoints of a policy, each of which can be used alone."""
 
@@ -35,12 +40,13 @@ class Keeper:
         """Opens `folder/checkpoints`."""
         section, pay = config.policy, parts.pay
         self._reward: dict[str, Any] = {}
+        self._saving = threading.Lock()  # if another host is lost, another thread saves
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = open(folder / ".lock", "a")  # noqa: SIM115  (held while this object lives)
         try:  # hosts share the workdir's own lock, and so do the hosts of another run that was started by mistake
             fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
-            raise UserError(f"another run is writing to {str(folder)!r} (--workdir)") from None
+            raise InUse(f"another run is writing to {str(folder)!r} (--workdir)") from None
         self._checkpoints = Checkpoints(folder / "checkpoints", section.keep_checkpoints, section.milestone_every_steps)
         self._facts: dict[str, Any] = {"model": parts.options, "config": json.loads(config.to_json())}
         self._facts |= {"versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__}}
@@ -64,12 +70,12 @@ class Keeper:
     def save(self, state: LearnerState, done: dict[str, Any]) -> None:
         """Starts to write a checkpoint, if there is none of this moment."""
         step = int(done["env_steps"])
-        if step in self._checkpoints.steps():
-            return
         arrays: dict[str, Any] = {"learner": state}
         if self._reward:
             arrays["reward"] = self._reward
-        self._checkpoints.save(step, arrays, self._facts | {"progress": dict(done)})
+        with self._saving:
+            if step not in self._checkpoints.steps():
+                self._checkpoints.save(step, arrays, self._facts | {"progress": dict(done)})
 
     def close(self) -> None:
         """Waits for what is being written; once is enough."""

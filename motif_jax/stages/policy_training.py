@@ -23,8 +23,9 @@ from motif_jax.machine import describe
 from motif_jax.parallel import host, local_copy, start_hosts
 from motif_jax.stages.policy_acting import Rounds, Source, Stream
 from motif_jax.stages.policy_hosts import Hosts, Wish
-from motif_jax.stages.policy_parts import assemble, make_player, open_pool
+from motif_jax.stages.policy_parts import Parts, assemble, make_player, open_pool
 from motif_jax.stages.policy_record import Log, Record, keep_rows, summarise
+from motif_jax.stages.policy_rescue import Rescue
 from motif_jax.stages.policy_setup import make_pay, make_place
 from motif_jax.stages.policy_start import Keeper, StopAsked, Trace, begin
 from motif_jax.stages.train_policy import coordinator, finished
@@ -47,7 +48,7 @@ def train(config: ConfigDict, workdir: Path) -> None:
     """Makes `workdir/policy`, or goes on with it."""
     with StopAsked() as stop:  # from the first moment to the last: what is learnt is saved, and hosts leave together
         start_hosts(coordinator(config), config.distributed.num_processes, config.distributed.process_id)
-        with Hosts() as together, contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as stack, Hosts() as together:
             learn(config, workdir, together, stop, stack)
 
 
@@ -69,6 +70,8 @@ def learn(
             print(f"train_policy: going on after {done['env_steps']:,} steps")
         write_config(folder, config)
         keep_rows(folder / "metrics.jsonl", done["env_steps"])
+    rescue = Rescue(lambda: keeper or heir_of_the_first(config, folder, parts)) if hosts > 1 else None
+    together.save = rescue.save if rescue else None
 
     # ---- games
     player = make_player(config, parts.model, seed=config.seed + done["updates"] * hosts + me)
@@ -111,6 +114,8 @@ def learn(
             done["next_episode"] = int(max([pool.next_episode - me * EPISODES_PER_HOST, *others[:, 0]]))
             record.batch(batch)
             done["episodes"] = before["episodes"] + record.episodes + int(others[:, 1].sum())
+            if rescue:
+                rescue.add(state, done)
             if pending:
                 broken = look_at(pending, record, folder, source)
             pending = Pending(done["updates"], done["env_steps"], batch, metrics)
@@ -152,6 +157,13 @@ def learn(
             f"stopped by {stop.asked or 'a signal to another host'} after {done['env_steps']:,} steps, which are "
             "saved; give the same command again to go on"
         )
+
+
+def heir_of_the_first(config: ConfigDict, folder: Path, parts: Parts) -> Keeper:
+    """The checkpoints, for a host that outlives the first one."""
+    if not (folder / "config.json").exists():
+        raise UserError(f"this host does not see what host 0 wrote to {str(folder)!r}")
+    return Keeper(config, folder, parts)
 
 
 def look_at(pending: Pending, record: Record, folder: Path, source: Source) -> str:

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jax._src.lib import _jax
 
-from motif_jax import launch, parallel
+from motif_jax import launch, liveness, parallel
 from motif_jax.stages.policy_hosts import Hosts, Wish
 from motif_jax.structs import UserError
 
@@ -56,6 +56,7 @@ def meet(address: str, me: str, seconds: str) -> None:
 
 if __name__ == "__main__":
     _jax.make_gloo_tcp_collectives = functools.partial(_jax.make_gloo_tcp_collectives, hostname="127.0.0.1")
+    liveness.BEAT_S, liveness.SILENT_BEATS = 0.25, 20
     sys.path.insert(0, str(Path(__file__).parent.parent / "learner"))
     what, *arguments = sys.argv[1:]
     if what == "launch":
