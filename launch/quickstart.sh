@@ -14,7 +14,7 @@ case ${WORKDIR:-} in
 esac
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
-known=(defaultgoal gold combat stairs zeroknowledge)
+mapfile -t known < <(sed -n 's/^\([a-z]*\) = .*/\1/p' motif_jax/annotation/goals.toml)
 goals=
 staged=
 arguments=()
@@ -24,7 +24,7 @@ for argument in "$@"; do
       if [ "$goals" ]; then fail "--goal was given twice; several goals go into one: --goal=gold,combat"; fi
       goals=${argument#--goal=}
       ;;
-    --goal | --goal=) fail "say which goal: --goal=gold, combat, stairs or defaultgoal" ;;
+    --goal | --goal=) fail "say which goal, as --goal=gold: choose from ${known[*]}" ;;
     --workdir | --workdir=* | -workdir | -workdir=*)
       fail "$argument is not for this script: WORKDIR=elsewhere bash launch/quickstart.sh chooses the place"
       ;;

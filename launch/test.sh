@@ -6,7 +6,7 @@
 #   bash launch/test.sh --with-vllm  the tests of the real vLLM alone, on the CPU, in an environment of their own (.venv-vllm)
 #   bash launch/test.sh -k pool      other arguments go to pytest
 #
-# Environment variables PYTHON and VENV choose another Python: see environment.sh.
+# Environment variables PYTHON and VENV choose another Python, and UNPINNED=1 the newest libraries: see environment.sh.
 arguments=()
 with_vllm='' quick=''
 for argument in "$@"; do
@@ -35,6 +35,9 @@ install dev
 if [ -z "$quick" ]; then
   install_peer torch "torch==2.13.0+cpu" # PyTorch's build for CPUs
   install_peer rlax "rlax==0.1.9"
+  if python -c 'import torch' 2>/dev/null; then # it would bring PyTorch's build for GPUs otherwise, which is very large
+    install_peer stable_baselines3 "stable-baselines3==2.9.2"
+  fi
   install_chromium
   say "ruff"
   ruff check .
@@ -42,5 +45,5 @@ if [ -z "$quick" ]; then
   say "mypy"
   mypy
 fi
-say "pytest, with $(python --version)"
+say "pytest, with $(python --version) and JAX $(python -c 'import jax; print(jax.__version__)')"
 python -m pytest "${arguments[@]}"

@@ -21,7 +21,7 @@ import numpy as np
 
 from motif_jax.captions import WIDTH, decode, encode
 from motif_jax.checkpoint import leaves_by_path, name_of, reading
-from motif_jax.envs.observations import observation_specs
+from motif_jax.envs.observations import observation_specs, plain_shape
 from motif_jax.rewards.statistics import RewardStatistics
 from motif_jax.structs import UserError
 
@@ -150,16 +150,19 @@ class Policy:
         """What to do now.
 
         Args:
-          observation: of one game, as the environments of `motif_jax.envs` give it; more than `reads` does no harm.
+          observation: of one game, as the environments of `motif_jax.envs` give it, or in the shapes of
+            `motif_jax.envs.observations`; more than `reads` does no harm.
           greedy: take the most probable action rather than to draw one.
         """
         missing = [name for name in self.reads if name not in observation]
         if missing:
             raise TypeError(f"this policy reads {', '.join(self.reads)}; {missing[0]!r} is not there")
-        seen = {name: np.asarray(observation[name])[None] for name in self.reads}
+        seen = {}
         for name, spec in self._specs.items():
-            if seen[name].shape[1:] != spec.shape:
-                raise TypeError(f"{name!r} of one game is of shape {spec.shape}, and not {seen[name].shape[1:]}")
+            array = np.asarray(observation[name])
+            if array.shape not in (spec.shape, plain_shape(spec.shape)):
+                raise TypeError(f"{name!r} of one game is of shape {plain_shape(spec.shape)}, and not {array.shape}")
+            seen[name] = array.reshape(1, *spec.shape)
         first = np.array([self._first])
         logits, values, self._core = self._step(self._params, seen, first, self._core, self._prepared)
         odds = np.exp(np.asarray(logits[0], np.float64) - float(logits[0].max()))

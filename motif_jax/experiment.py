@@ -14,15 +14,16 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from motif_jax.config_table import NEEDED, Tables, check_values, flatten, keys, record, same, shown
+from motif_jax.console import clean
 from motif_jax.files import write_config
-from motif_jax.stages import NAMES
+from motif_jax.stages import EXPERIMENT, NAMES
 from motif_jax.structs import UserError
-
-MISSING = "(not there)"
 
 
 def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
     """Runs the named stages, or those that the config lists."""
+    check_values(config, EXPERIMENT)
     names = names or list(config.stages)
     for name in names:
         if name not in NAMES:
@@ -41,11 +42,11 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
     with lock:
         for stage in stages:  # what cannot go together is told before the first of them has worked for hours
             for made in stage.artefacts(workdir):
-                check_same_experiment(config, workdir, made / "config.json", stage.MATERIAL)
+                check_same_experiment(config, workdir, made / "config.json", stage)
             stage.is_complete(config, workdir)
         for name, stage in zip(names, stages, strict=True):
             for made in stage.artefacts(workdir):
-                check_same_experiment(config, workdir, made / "config.json", stage.MATERIAL)
+                check_same_experiment(config, workdir, made / "config.json", stage)
             if not config.distributed.process_id:  # of several hosts, the first
                 write_config(workdir, config)
             if stage.is_complete(config, workdir):
@@ -72,31 +73,41 @@ def locked(workdir: Path, shared: bool) -> Iterator[None]:
         yield
 
 
-def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, material: tuple[str, ...]) -> None:
-    """Refuses to go on with another experiment than the one that `recorded` tells of."""
+def tables() -> Tables:
+    """Every value of a config: the experiment's own, the game's, and each stage's. No stage loads JAX for it."""
+    found = {**EXPERIMENT, "env": importlib.import_module("motif_jax.envs.vector").TABLE}
+    for name in NAMES:
+        found |= importlib.import_module(f"motif_jax.stages.{name}").TABLES
+    return found
+
+
+def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, stage: Any) -> None:
+    """Refuses to go on with another experiment than the one that `recorded` tells of, as far as it decides the result.
+
+    A value that the record lacks, because it is of an older version, is taken for what its table says.
+    """
     try:
         before = flatten(json.loads(recorded.read_text()))
     except FileNotFoundError:
         return
     except (OSError, ValueError, AttributeError, RecursionError) as error:  # AttributeError: it is no dictionary
         raise UserError(f"{str(recorded)!r} is damaged: {error} (--workdir)") from error
-    now = flatten(json.loads(config.to_json()))
-    for key in sorted(before.keys() | now.keys()):
-        if any(key == name or key.startswith(f"{name}.") for name in material):
-            old, new = before.get(key, MISSING), now.get(key, MISSING)
-            if old != new:
-                raise UserError(
-                    f"workdir {str(workdir)!r} belongs to an experiment with {key} = {old!r}, not {new!r}: "
-                    f"choose another --workdir, or --config.{key}={old}"
-                )
-
-
-def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} -> {"a.b": 1}"""
-    flat: dict[str, Any] = {}
-    for name, value in tree.items():
-        if isinstance(value, dict):
-            flat |= flatten(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = value
-    return flat
+    now = flatten(record(config.to_dict()))
+    known = keys({section: stage.READS[section] for section in stage.IDENTITY})
+    for key, value in sorted(known.items()):
+        if not value.decides:
+            continue
+        if key not in before and value.older is NEEDED:
+            raise UserError(f"{str(recorded)!r} is damaged: it lacks {key} (--workdir)")
+        old = before.get(key, record(value.older))
+        if not same(old, now[key]):
+            raise UserError(
+                f"workdir {str(workdir)!r} belongs to an experiment with {key} = {shown(old)}, not {shown(now[key])}: "
+                f"choose another --workdir, or --config.{key}={clean(old)}"
+            )
+    for key in sorted(before.keys() - known.keys()):
+        if key.partition(".")[0] in stage.IDENTITY:
+            raise UserError(
+                f"workdir {str(workdir)!r} belongs to an experiment with {clean(key)} = {shown(before[key])}, a value "
+                "that this version does not know: use the version that made it, or choose another --workdir"
+            )

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
+from motif_jax.config_table import record
 from motif_jax.structs import UserError
 
 # What NumPy raises at a head that is damaged.
@@ -81,7 +82,7 @@ def write_lines(path: Path, rows: Iterable[Any]) -> None:
 
 def write_config(directory: Path, config: Any) -> None:
     """Writes the resolved config (a `ConfigDict`) beside what it makes."""
-    write_json(directory / "config.json", json.loads(config.to_json()))
+    write_json(directory / "config.json", record(config.to_dict()))
 
 
 def write_array(path: Path, array: np.ndarray) -> None:

@@ -5,11 +5,14 @@
   python -m motif_jax.launch --config=configs/quickstart.py --workdir=runs/quickstart --stage=collect
   python -m motif_jax.launch --config=configs/motif.py:score --workdir=runs/score --stage=train_policy
   python -m motif_jax.launch --config=configs/motif.py --workdir=/tmp/speed --stage=benchmark
+  motif-jax --config=quickstart --workdir=runs/quickstart
 
-The word after the colon goes to the config: a task (score, staircase, staircase_lvl3, oracle, ...), and `,reference` to
-reproduce the published system with its defects. Any value of the config can be set with --config.SECTION.NAME=VALUE;
-the config file says what each means. Stages that are complete in the workdir are skipped, unfinished ones go on where
-they were stopped: to resume, give the same command again.
+`motif-jax` is the same program as `python -m motif_jax.launch`. A config is a file, or the name of one that comes with
+the program (motif, quickstart). The word after the colon goes to the config: a task (score, staircase, staircase_lvl3,
+oracle, ...), and `,reference` to reproduce the published system with its defects. Any value of the config can be set
+with --config.SECTION.NAME=VALUE; the config file says what each means, and --help=SECTION what it must be
+(--help=reference: what that switch changes). Stages that are complete in the workdir are skipped, unfinished ones go on
+where they were stopped: to resume, give the same command again.
 """
 
 from __future__ import annotations
@@ -19,7 +22,6 @@ import difflib
 import errno
 import os
 import re
-import runpy
 import signal
 import sys
 import threading
@@ -30,7 +32,12 @@ from typing import Any
 from absl import flags
 from ml_collections import config_flags
 
-from motif_jax.experiment import flatten, run
+from motif_jax.compiled import keep_compiled_programs
+from motif_jax.config_file import comments, find_config, load
+from motif_jax.config_help import describe
+from motif_jax.config_table import flatten, shown
+from motif_jax.console import clean
+from motif_jax.experiment import run, tables
 from motif_jax.stages import NAMES
 from motif_jax.structs import Stopped, UserError
 
@@ -47,10 +54,15 @@ FLAGGED = {  # what the system may refuse, and what to change then
 
 
 def define_flags() -> None:
-    """The command line."""
-    config_flags.DEFINE_config_file("config", None, "Config file, with its argument after a colon.", lock_config=True)
+    """The command line, without the config: which values there are, its file says."""
     flags.DEFINE_string("workdir", None, "Directory of this experiment: everything is written here.")
     flags.DEFINE_list("stage", None, f"Stages to run, of {', '.join(NAMES)}. By default those the config lists.")
+
+
+def command() -> int:
+    """The console script `motif-jax`, and `python -m motif_jax.launch`; the exit status."""
+    define_flags()
+    return main()
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -58,6 +70,7 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv if argv is None else argv
     try:
         parse(argv)
+        keep_compiled_programs(os.environ)
         with stopped_by_signals():
             run(FLAGS.config, Path(FLAGS.workdir), FLAGS.stage)
     except UserError as error:
@@ -84,43 +97,54 @@ def parse(argv: list[str]) -> None:
         print(__doc__)
         print(f"stages: {', '.join(NAMES)}\nflags: --config=FILE[:ARGUMENT] --workdir=DIR --stage=NAME[,NAME]")
         sys.exit(0)
-    file = config_file(argv)
-    if file is None:
-        raise UserError("say which experiment: --config=configs/motif.py:score (or --help)")
-    if not os.path.isfile(file):  # a `Path` would raise at a name that is too long
-        raise UserError(f"there is no config file {str(file)[:200]!r} (--config)")
+    found, argv = split_config(argv)
+    section = next((match[1] for text in argv[1:] if (match := re.fullmatch(r"--?help=(.*)", text, re.DOTALL))), None)
+    if section is not None:
+        defaults = flatten(load(*found, tables()).to_dict()) if found else {}
+        print(describe(section, tables(), defaults, comments(found[0]) if found else {}))
+        sys.exit(0)
+    if found is None:
+        raise UserError("say which experiment: --config=motif:score (or --help)")
+    config = load(*found, tables())
+    check_overrides(argv, set(flatten(config.to_dict())))
     try:
+        config_flags.DEFINE_config_dict("config", config, sys_argv=argv)
         rest = FLAGS(argv)
-    except (AttributeError, KeyError) as error:  # an override of a value that the config does not have
-        raise UserError(unknown_key(argv, str(error))) from error
+    except (RecursionError, MemoryError) as error:  # what Python raises at lists in lists in lists
+        deepest = max((word for word in argv if word.startswith("--config.")), key=len, default="--config")
+        raise UserError(f"{clean(deepest, 80)} is nested too deeply") from error
     except (flags.Error, ValueError, TypeError) as error:
-        raise UserError(" ".join(str(error).split())) from error
+        raise UserError(clean(" ".join(str(error).split()))) from error
     if len(rest) > 1:
-        raise UserError(f"unexpected argument {rest[1]!r}: flags are written --name=value")
+        raise UserError(f"unexpected argument {shown(rest[1])}: flags are written --name=value")
     if not FLAGS.workdir:
         raise UserError("say where to work: --workdir=runs/NAME (or --help)")
 
 
-def config_file(argv: list[str]) -> Path | None:
-    """The file that --config names; of several, the last."""
-    found = None
-    for argument, after in zip(argv[1:], [*argv[2:], ""], strict=False):
-        match = re.fullmatch(r"--?config(?:=(.*))?", argument, re.DOTALL)
+def split_config(argv: list[str]) -> tuple[tuple[str, str | None] | None, list[str]]:
+    """The file that --config names, with its argument (of several, the last); and the command line without it."""
+    found, rest, words = None, argv[:1], iter(argv[1:])
+    for word in words:
+        match = re.fullmatch(r"--?config(?:=(.*))?", word, re.DOTALL)
         if match:
-            found = Path((after if match[1] is None else match[1]).partition(":")[0])
-    return found
+            file, colon, argument = (next(words, "") if match[1] is None else match[1]).partition(":")
+            found = find_config(file), argument if colon else None
+        else:
+            rest.append(word)
+    return found, rest
 
 
-def unknown_key(argv: list[str], error: str) -> str:
-    """One sentence about an override that names nothing, with the nearest name."""
-    known = flatten(runpy.run_path(str(config_file(argv)))["get_config"]().to_dict())
+def check_overrides(argv: list[str], known: set[str]) -> None:
+    """Refuses --config.NAME where that is no value of the config."""
     for argument in argv[1:]:
-        match = re.match(r"--?config\.([\w.]+)", argument)
+        match = re.match(r"--?(?:no)?config\.([^=]*)", argument)
         if match and match[1] not in known:
-            near = difflib.get_close_matches(match[1], known, n=1, cutoff=0.3)
+            key = clean(match[1], 80)
+            if any(name.startswith(f"{match[1]}.") for name in known):
+                raise UserError(f"{key!r} is a section of the config: set one of its values (--config.{key})")
+            near = difflib.get_close_matches(match[1][:80], known, n=1, cutoff=0.3)
             hint = f"; did you mean --config.{near[0]}?" if near else ""
-            return f"the config has no {match[1]!r} (--config.{match[1]}){hint}"
-    return " ".join(error.split())
+            raise UserError(f"the config has no {key!r} (--config.{key}){hint}")
 
 
 @contextlib.contextmanager
@@ -156,5 +180,4 @@ def stopped_by_signals() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    define_flags()
-    sys.exit(main())
+    sys.exit(command())

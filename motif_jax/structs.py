@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterable
 from typing import NamedTuple, get_type_hints
 
@@ -35,7 +36,7 @@ class ArraySpec(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Bytes of one record."""
-        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 class EpisodeInfo(NamedTuple):

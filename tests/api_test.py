@@ -8,6 +8,7 @@ from toy_policies import TASK, policies
 import motif_jax
 import motif_jax.envs
 from motif_jax.envs.gym_game import GymGame
+from motif_jax.envs.observations import observation_specs
 from motif_jax.stages.policy_acting import PolicyPlayer
 from motif_jax.stages.policy_setup import read_policy
 from motif_jax.structs import UserError
@@ -20,15 +21,15 @@ def test_a_policy_plays_a_game_step_by_step():
     assert policy.facts["model"]["network"] == "small"
     assert policy.reward is not None
     player = PolicyPlayer(read_policy(good)[0], 1, 1, seed=0)
-    won = 0
+    specs, won = observation_specs(player.reads), 0
     for seed in range(20):
         observation, _ = env.reset(seed=seed)
         policy.begin()
         first = True
         for _ in range(20):
             act = policy(observation)
-            _, outputs = player({name: observation[name][None] for name in player.reads}, np.array([first]),
-                                np.array([0]))  # fmt: skip
+            inside = {name: observation[name].reshape(1, *specs[name].shape) for name in player.reads}
+            _, outputs = player(inside, np.array([first]), np.array([0]))
             odds = np.exp(outputs["logits"][0])
             np.testing.assert_allclose(act.probabilities, odds / odds.sum(), rtol=1e-4)
             assert act.value == pytest.approx(float(outputs["value"][0]), rel=1e-4)
@@ -40,6 +41,11 @@ def test_a_policy_plays_a_game_step_by_step():
     assert won > 15
     act = policy(observation, greedy=True)
     assert act.action == act.probabilities.argmax()
+    policy.begin()
+    outer = policy(observation)
+    policy.begin()
+    inner = policy({name: observation[name].reshape(specs[name].shape) for name in policy.reads})
+    assert np.array_equal(inner.probabilities, outer.probabilities)
     with pytest.raises(TypeError, match="this policy reads"):
         policy({"message": observation["message"]})
     name = policy.reads[0]

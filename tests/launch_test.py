@@ -9,6 +9,8 @@ import textwrap
 import pytest
 from conftest import ROOT
 
+from motif_jax.config_file import SHIPPED
+from motif_jax.launch import split_config
 from motif_jax.stages import NAMES
 
 MOTIF = "--config=configs/motif.py"
@@ -25,6 +27,8 @@ def test_help_teaches(launch):
     ((), "say which experiment: --config="),
     ((MOTIF,), "say where to work: --workdir="),
     (("--config=configs/nope.py", "--workdir=W"), "there is no config file"),
+    (("--config=mtif", "--workdir=W"), "there is no config file 'mtif' (--config); motif and quickstart come with"),
+    (("--config=motif:scor", "--workdir=W"), "unknown task 'scor'"),
     (("--config=configs/motif.py:scor", "--workdir=W"), "unknown task 'scor'"),
     (("--config=configs/motif.py:score,refrence", "--workdir=W"), "unknown switch 'refrence'"),
     ((MOTIF, "--workdir=W", "--stage=colect"), "unknown stage 'colect' (--stage): did you mean 'collect'?"),
@@ -56,6 +60,24 @@ def test_bad_input_gets_one_sentence(launch, tmp_path, arguments, message):
     assert done.stderr.startswith("motif_jax: ")
     assert done.stderr.count("\n") == 1
     assert not list(tmp_path.glob("run/dataset*"))
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("form", [("--config={}",), ("-config={}",), ("--config", "{}")])
+def test_a_name_stands_for_a_config_that_comes_with_the_program(tmp_path, monkeypatch, form):
+    def line(value: str) -> list[str]:
+        return ["motif-jax", *(part.format(value) for part in form), "--workdir=motif"]
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quickstart").mkdir()  # a directory is no config
+    for value in ("motif", "quickstart:toy,reference"):
+        name, colon, argument = value.partition(":")
+        found = f"{SHIPPED}/{name}.py", argument if colon else None
+        assert split_config(line(value)) == (found, ["motif-jax", "--workdir=motif"])
+    (tmp_path / "motif").write_text("a config of the user's own")
+    for value in ("motif", "motif.py", "configs/motif.py:toy", "other:"):
+        name, colon, argument = value.partition(":")
+        assert split_config(line(value))[0] == (name, argument if colon else None)
 
 
 def test_rollouts_larger_than_the_memory(launch, tmp_path):

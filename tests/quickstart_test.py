@@ -1,14 +1,21 @@
 """The script for one machine, with a stand-in for Python."""
 
+import contextlib
 import os
 import shlex
+import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
+from conftest import ROOT
+from emulator import Emulator
 
-ROOT = Path(__file__).parent.parent
 PYTHON = """#!/usr/bin/env bash
+if [ "$2" = pip ]; then
+  for number in $(seq 70); do echo "Collecting thing-$number"; done
+  {pip}
+  exit
+fi
 echo "$*" >> {log}
 for argument in "$@"; do
   case $argument in --workdir=*) mkdir -p "${{argument#*=}}/report"; {deed} ;; esac
@@ -18,19 +25,22 @@ REPORTS = 'touch "${argument#*=}/report/index.html"'
 STAMP = 'printf "dev $PWD $(cat setup.cfg pyproject.toml launch/constraints.txt | cksum)"'  # as environment.sh has it
 
 
-def quickstart(tmp_path, *arguments, deed=REPORTS, workdir="a b"):
-    """Runs it in `tmp_path`; gives what has run, and how `python` was called."""
+def quickstart(tmp_path, *arguments, deed=REPORTS, workdir="a b", root=ROOT, pip=None, **streams):
+    """Runs it in `tmp_path`; gives what has run, and how `python` was called. `pip`: how an installation ends."""
     venv, log = tmp_path / "venv", tmp_path / "log"
     (venv / "bin").mkdir(parents=True)
     python = venv / "bin/python"
-    python.write_text(PYTHON.format(log=shlex.quote(str(log)), deed=deed))
+    python.write_text(PYTHON.format(log=shlex.quote(str(log)), deed=deed, pip=pip))
     python.chmod(0o755)
-    (venv / ".motif_jax").write_bytes(subprocess.run(["bash", "-c", STAMP], cwd=ROOT, stdout=-1, check=True).stdout)
-    env = {name: value for name, value in os.environ.items() if name != "VENV"}
-    env |= {"VIRTUAL_ENV": str(venv), "WORKDIR": workdir, "PATH": f"{venv / 'bin'}:{env['PATH']}"}
+    if pip is None:  # all is installed
+        stamp = subprocess.run(["bash", "-c", STAMP], cwd=root, stdout=-1, check=True).stdout
+        (venv / ".motif_jax").write_bytes(stamp)
+    env = {name: value for name, value in os.environ.items() if name not in ("VENV", "PYTHON", "UNPINNED")}
+    env |= {"VIRTUAL_ENV": str(venv), "WORKDIR": workdir, "TERM": "xterm", "PATH": f"{venv / 'bin'}:{env['PATH']}"}
     command = ["env", "--default-signal=INT", "bash"]  # a shell cannot trap what was ignored when it began
-    command += [str(ROOT / "launch/quickstart.sh"), *arguments]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    command += [str(root / "launch/quickstart.sh"), *arguments]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
+    done = subprocess.run(command, cwd=tmp_path, env=env, text=True, **streams)
     return done, log.read_text().splitlines() if log.exists() else []
 
 
@@ -83,3 +93,58 @@ def test_it_refuses_what_it_cannot_do_before_anything_runs(tmp_path, arguments, 
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not calls
+
+
+@pytest.mark.quick
+def test_a_goal_is_named_in_one_place(tmp_path):
+    """One that is added to the program's list can be asked for here."""
+    root = tmp_path / "root"
+    shutil.copytree(ROOT / "launch", root / "launch")
+    (root / "motif_jax/annotation").mkdir(parents=True)
+    goals = (ROOT / "motif_jax/annotation/goals.toml").read_text()
+    (root / "motif_jax/annotation/goals.toml").write_text(f'{goals}\nfountains = "Prefer fountains."\n')
+    for name in ("setup.cfg", "pyproject.toml"):
+        shutil.copy(ROOT / name, root)
+    done, calls = quickstart(tmp_path, "--goal=fountains,combat", root=root)
+    assert done.returncode == 0, done.stderr
+    assert [call.split("goal=")[1] for call in calls] == ["fountains", "combat"]
+
+
+@pytest.mark.quick
+def test_an_installation_is_quiet(tmp_path):
+    done, calls = quickstart(tmp_path, pip="exit 0")
+    assert done.returncode == 0, done.stderr
+    assert len(calls) == 1
+    assert "Collecting" not in done.stdout + done.stderr
+    assert sum("installing" in line for line in done.stdout.splitlines()) == 1
+    assert len((tmp_path / "venv/pip.log").read_text().splitlines()) == 70
+
+
+@pytest.mark.quick
+def test_on_a_terminal_an_installation_is_one_line_that_moves(tmp_path):
+    master, slave = os.openpty()
+    done, calls = quickstart(tmp_path, pip="exit 0", stdout=slave)
+    os.close(slave)
+    sent = b""
+    with contextlib.suppress(OSError):  # how Linux says that nobody can write to it any more
+        while part := os.read(master, 65536):
+            sent += part
+    os.close(master)
+    assert done.returncode == 0
+    assert len(calls) == 1
+    assert b"s  Collecting thing-70" in sent
+    terminal = Emulator(40, 200)
+    terminal.feed(sent.decode())
+    assert "Collecting" not in "".join(terminal.lines)
+    assert sum("installing" in line for line in terminal.lines) == 1
+
+
+@pytest.mark.quick
+def test_an_installation_that_fails_shows_its_end_and_where_the_rest_is(tmp_path):
+    done, calls = quickstart(tmp_path, pip="echo 'ERROR: No space left' >&2; exit 1")
+    assert (done.returncode, calls) == (2, [])
+    *words, sentence = done.stderr.splitlines()
+    assert words[-2:] == ["Collecting thing-70", "ERROR: No space left"]
+    assert len(words) == 20
+    assert sentence.startswith("motif_jax: pip could not install motif_jax[dev]; all that it said is in ")
+    assert len((tmp_path / "venv/pip.log").read_text().splitlines()) == 71

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from motif_jax.annotation.annotator import Incomplete
+from motif_jax.console import clean
 from motif_jax.structs import UserError
 
 URL, MODEL, KEY = "--config.annotate.server.url", "--config.annotate.model", "--config.annotate.server.key_variable"
@@ -196,9 +197,13 @@ class Endpoint:
 
 def check_url(url: str) -> None:
     """Refuses what is no address, or one with a password in it."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UserError(f"{url!r} is no address such as http://127.0.0.1:8000/v1 ({URL})")
+    try:
+        parts = urlsplit(url)
+        host, _ = (parts.hostname or "").encode("idna"), parts.port  # ValueError: a name or number that none can have
+    except ValueError:
+        host = b""
+    if not host or b" " in host or parts.scheme not in ("http", "https") or not url.isprintable():
+        raise UserError(f"{clean(repr(url), 100)} is no address such as http://127.0.0.1:8000/v1 ({URL})")
     if parts.username or parts.password or parts.query:
         raise UserError(f"the address must hold no user name, password or key: keys come from the environment ({KEY})")
 

@@ -17,20 +17,23 @@ from motif_jax.annotation.annotator import Answer, Question
 from motif_jax.annotation.prompts import GOALS
 from motif_jax.structs import UserError
 
+GENERAL = ("defaultgoal", "zeroknowledge")  # goals that ask for progress of any kind
+
 
 class Rule(NamedTuple):
-    """What a message is worth to each goal."""
+    """What a message is worth: as progress, and to each particular goal by its name."""
 
     name: str
     pattern: str
-    progress: float  # defaultgoal and zeroknowledge
+    progress: float
     combat: float = 0.0
     gold: float = 0.0
     stairs: float = 0.0
 
+    def worth_to(self, goal: str) -> float:
+        """The value for one of GOALS."""
+        return float(self.progress if goal in GENERAL else getattr(self, goal))
 
-COLUMN = {"defaultgoal": 2, "zeroknowledge": 2, "combat": 3, "gold": 4, "stairs": 5}
-assert COLUMN.keys() == GOALS.keys()
 
 RULES = (
     # ---- fighting
@@ -91,6 +94,8 @@ def happenings(message: str) -> list[str]:
     return [name for name, pattern in _patterns() if pattern.search(message)]
 
 
+# Rules that some particular goal asks for.
+AIMS = {rule.name for rule in RULES if max(rule.worth_to(goal) for goal in GOALS if goal not in GENERAL) >= 2}
 VERSION = hashlib.sha256(repr(RULES).encode()).hexdigest()[:16]  # labels by other rules are other labels
 MAX_KNOWN = 100_000  # captions, so that memory stays bounded whatever the dataset
 
@@ -100,12 +105,12 @@ class Lexicon:
 
     def __init__(self, goal: str):
         """Takes one of the built-in goals."""
-        if goal not in COLUMN:
+        if goal not in GOALS:
             raise UserError(
-                f"the lexicon knows the goals {', '.join(COLUMN)}, and not {goal!r} (--config.annotate.goal): a goal "
+                f"the lexicon knows the goals {', '.join(GOALS)}, and not {goal!r} (--config.annotate.goal): a goal "
                 "in your own words needs a language model, --config.annotate.backend=vllm or server"
             )
-        self._rules = [(rule.name, re.compile(rule.pattern), float(rule[COLUMN[goal]])) for rule in RULES]
+        self._rules = [(rule.name, re.compile(rule.pattern), rule.worth_to(goal)) for rule in RULES]
         self._known: dict[str, tuple[float, str]] = {}
 
     def answers(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer]]:

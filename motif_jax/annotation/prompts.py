@@ -21,25 +21,7 @@ from motif_jax.structs import UserError
 HERE = Path(__file__).parent
 VERSIONS = ("default", "reworded")
 MODES = ("reason", "score")
-GOALS = {
-    "defaultgoal": (
-        "The player's goal is the highest possible score. Prefer what raises it: beating monsters, picking up gold, "
-        "going down to deeper levels of the dungeon."
-    ),
-    "zeroknowledge": "",
-    "combat": (
-        "The player's goal is to fight. Prefer fighting and beating monsters. Never prefer the collecting of gold, in "
-        "whatever amount, and never prefer going down to another level."
-    ),
-    "gold": (
-        "The player's goal is to own as much gold as possible. Prefer what gets gold. Never prefer other ways to a "
-        "high score, such as beating monsters, and never prefer going down to another level."
-    ),
-    "stairs": (
-        "The player's goal is to get as deep down as possible. Prefer going down to deeper levels. Never prefer score "
-        "or fighting, and never prefer gold, in whatever amount."
-    ),
-}
+GOALS: dict[str, str] = tomllib.loads((HERE / "goals.toml").read_text())  # by name, what a model is told
 
 Message = dict[str, str]
 

@@ -9,6 +9,9 @@
 Ids are `motif_jax/` and the published name, see `tasks.TASKS`; `motif_jax/Toy-v0` is the toy world. Keyword arguments
 are those of `vector.GameSettings`, and `observations`, names from `observations.OBSERVATIONS` and `EVENTS`. The game's
 own time limit is called `time_limit` here, because gymnasium keeps `max_episode_steps` for a wrapper of its own.
+
+Observations have one or two dimensions: a count is of shape (1,), and the crop is flat. `crop.reshape(2, 12, 12)` has
+the characters around the hero and their colours.
 """
 
 from __future__ import annotations
@@ -20,7 +23,17 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from motif_jax.envs.observations import POLICY_OBSERVATIONS, Frames, Observer, frame_keys, open_rows
+from motif_jax.envs.observations import (
+    COLOURS,
+    HIGH,
+    LOW,
+    POLICY_OBSERVATIONS,
+    Frames,
+    Observer,
+    frame_keys,
+    open_rows,
+    plain_shape,
+)
 from motif_jax.envs.seeding import Stream, game_seed
 from motif_jax.envs.vector import GameSettings
 from motif_jax.screens import screen_text
@@ -51,7 +64,7 @@ class GymGame(gymnasium.Env):
         self._observer = Observer(observations, self._frames, self._settings.screen)
         self._game = self._settings.make(self._frames.views(0))
         self.action_space = spaces.Discrete(self._game.num_actions)
-        self.observation_space = spaces.Dict({key: _space(spec) for key, spec in self._observer.specs.items()})
+        self.observation_space = spaces.Dict({key: _space(key, spec) for key, spec in self._observer.specs.items()})
         self._seed: int | None = None
         self._episode = 0
 
@@ -100,15 +113,20 @@ class GymGame(gymnasium.Env):
         self._observer.observe(rows, counts)
         if not first:  # nothing has led to the first moment
             self._observer.record_events(rows, counts, {0: self._game.last_frame} if self._game.end else {})
-        return {key: row.reshape(row.shape[1:]) for key, row in arrays.items()}
+        return {key: row.reshape(plain_shape(row.shape[1:])) for key, row in arrays.items()}
 
     def _info(self) -> dict[str, Any]:
-        return self._game.info()._asdict()
+        info = self._game.info()._asdict()
+        info["episode_number"] = info.pop("episode")  # other libraries keep statistics of their own at "episode"
+        return info
 
 
-def _space(spec: ArraySpec) -> spaces.Box:
+def _space(key: str, spec: ArraySpec) -> spaces.Box:
+    """What an observation can be."""
     dtype = np.dtype(spec.dtype)
-    if dtype.kind == "f":
-        return spaces.Box(-5.0, 5.0, spec.shape, dtype.type)
-    limits = np.iinfo(dtype)
-    return spaces.Box(limits.min, limits.max, spec.shape, dtype.type)
+    low, high = np.empty(spec.shape, dtype), np.empty(spec.shape, dtype)
+    low[...], high[...] = (LOW, HIGH) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    if key == "crop":
+        high[1] = COLOURS - 1
+    shape = plain_shape(spec.shape)
+    return spaces.Box(low.reshape(shape), high.reshape(shape), shape, dtype.type)

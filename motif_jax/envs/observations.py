@@ -9,6 +9,7 @@ already shows the next episode's first frame).
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,6 +19,7 @@ from numpy.lib.stride_tricks import as_strided
 from motif_jax.structs import ArraySpec, UserError
 
 CROP = 12  # cells on a side
+COLOURS = 32  # 0..15, and 16..31 the same reversed
 MESSAGE_BYTES = 256
 HERO_ROW, HERO_COLUMN = 7, 6  # where the hero stands in the crop: terminal row = map row + 1
 
@@ -37,7 +39,7 @@ BLANKS = ord(" "), 0  # character and colour outside the screen
 MARGIN = 8 * 80  # blank cells before and after each screen, so that a crop can be read where the screen has ended
 
 OBSERVATIONS = {
-    "crop": ArraySpec((2, CROP, CROP), "uint8"),  # around the hero: characters, and colours 0..15 (16..31 reversed)
+    "crop": ArraySpec((2, CROP, CROP), "uint8"),  # around the hero: characters, and COLOURS
     "vector": ArraySpec((27,), "float32"),  # blstats, scaled and clipped to [-5, 5]
     "blstats": ArraySpec((27,), "int32"),  # the bottom line as the game counts; `scale_blstats` makes it a vector
     "message": ArraySpec((256,), "uint8"),
@@ -84,6 +86,14 @@ def observation_specs(keys: Iterable[str]) -> dict[str, ArraySpec]:
             raise UserError(f"unknown observation {key!r} (observations): {hint}")
         specs[key] = known[key]
     return specs
+
+
+def plain_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of an observation for other libraries.
+
+    They want one dimension at least, and take three for a picture, which a crop of characters and colours is not.
+    """
+    return shape if 1 <= len(shape) <= 2 else (math.prod(shape),)
 
 
 def frame_keys(keys: Iterable[str], screen: str) -> tuple[str, ...]:

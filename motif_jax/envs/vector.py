@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from motif_jax.config_table import Flag, Number, Table, Text, Value, Whole
 from motif_jax.envs.observations import SCREENS, Frames, Observer, Rows, frame_keys
 from motif_jax.envs.seeding import GameSeed, Stream, game_seed
 from motif_jax.envs.tasks import PENALTY_MODES, check_character, get_task
@@ -23,6 +24,25 @@ STEP_SPECS = {
     "reward": ArraySpec((), "float32"),
     "terminated": ArraySpec((), "bool"),
     "truncated": ArraySpec((), "bool"),
+}
+
+TABLE: Table = {  # of the config's section `env`, which is `GameSettings`
+    "task": Value(Text(), decides=True),
+    "screen": Value(Text(tuple(SCREENS)), decides=True),
+    "max_episode_steps": Value(Whole(1), decides=True),
+    "penalty_mode": Value(Text(PENALTY_MODES), decides=True),
+    "penalty_step": Value(Number(-1e6, 1e6), decides=True),  # doubled a hundred times, float32 still holds it
+    "character": Value(Text(), decides=True),
+    "reference_time_limit": Value(
+        Flag(),
+        decides=True,
+        differs="an episode that the time limit cuts is no death",
+    ),
+    "reference_sober": Value(
+        Flag(),
+        decides=True,
+        differs="whoever hallucinates is not sober, also together with other conditions",
+    ),
 }
 
 
@@ -56,21 +76,13 @@ class GameSettings(NamedTuple):
 
     def check(self) -> None:
         """Refuses settings that no game can have."""
+        for name, value in TABLE.items():
+            value.kind.check(name, f"--config.env.{name}", getattr(self, name))
         if ":" in self.task:
             self._own_class()
         elif self.task != "toy":
             get_task(self.task)
         check_character(self.character)
-        for name, value, known in (
-            ("screen", self.screen, SCREENS),
-            ("penalty_mode", self.penalty_mode, PENALTY_MODES),
-        ):
-            if value not in known:
-                raise UserError(f"unknown {name} {value!r} (--config.env.{name}): choose one of {', '.join(known)}")
-        if self.max_episode_steps < 1:
-            raise UserError(
-                f"max_episode_steps must be at least 1, not {self.max_episode_steps} (--config.env.max_episode_steps)"
-            )
 
     @property
     def num_actions(self) -> int:

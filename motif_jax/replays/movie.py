@@ -19,9 +19,9 @@ from motif_jax.replays.film import film, sheets_per_second
 from motif_jax.replays.painter import Painter
 from motif_jax.replays.scene import NEEDED
 from motif_jax.replays.story import Story
+from motif_jax.replays.strokes import HEIGHT, WIDTH
 from motif_jax.structs import UserError
 
-FONT_SIZE = 15  # 9 x 18 pixels per character: an even number of pixels in all, as films want it
 SLOWEST = 10.0  # pictures per second: players do not like fewer
 
 
@@ -48,10 +48,10 @@ def write_mp4(path: Path, story: Story, speed: float, progress: Callable[[int], 
 def _write(
     file: BinaryIO, program: str, story: Story, speed: float, progress: Callable[[int], None], flag: str
 ) -> None:
-    painter = Painter(FONT_SIZE)
+    painter = Painter()
     colours = painter.colours.astype(np.uint8)
     rate = sheets_per_second(speed) * math.ceil(SLOWEST / sheets_per_second(speed))
-    size = f"{NEEDED[0] * painter.cell[1]}x{NEEDED[1] * painter.cell[0]}"
+    size = f"{NEEDED[0] * WIDTH}x{NEEDED[1] * HEIGHT}"
     command = [
         program, "-hide_banner", "-loglevel", "error", "-nostdin", "-y",
         "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", size, "-r", f"{rate:.6f}", "-i", "pipe:0",

@@ -16,8 +16,8 @@ from motif_jax.replays.film import film
 from motif_jax.replays.painter import Painter
 from motif_jax.replays.scene import NEEDED
 from motif_jax.replays.story import Story
+from motif_jax.replays.strokes import HEIGHT, WIDTH
 
-FONT_SIZE = 15  # 9 x 18 pixels per character
 TABLE_BITS = 7  # of the table of colours
 KEEP_BELOW = 1  # GIF: leave the picture before where it is
 
@@ -28,8 +28,8 @@ def write_gif(path: Path, story: Story, speed: float, progress: Callable[[int], 
 
 
 def _write(file: BinaryIO, story: Story, speed: float, progress: Callable[[int], None]) -> None:
-    painter = Painter(FONT_SIZE)
-    height, width = NEEDED[1] * painter.cell[0], NEEDED[0] * painter.cell[1]
+    painter = Painter()
+    height, width = NEEDED[1] * HEIGHT, NEEDED[0] * WIDTH
     colours = np.zeros((2**TABLE_BITS, 3), np.uint8)
     colours[: len(painter.colours)] = painter.colours
     unchanged = len(painter.colours)  # this colour is to be seen through
@@ -62,5 +62,5 @@ def _changed(
     rows, columns = (np.flatnonzero(changed.any(axis)) for axis in (1, 0))
     down, across = slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
     pixels = painter.paint(after, down, across)
-    pixels[~np.kron(changed[down, across], np.ones(painter.cell, bool))] = unchanged
-    return pixels, (int(columns[0]) * painter.cell[1], int(rows[0]) * painter.cell[0])
+    pixels[~np.kron(changed[down, across], np.ones((HEIGHT, WIDTH), bool))] = unchanged
+    return pixels, (int(columns[0]) * WIDTH, int(rows[0]) * HEIGHT)

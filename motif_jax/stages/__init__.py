@@ -1,9 +1,24 @@
 """One module per stage, each with one `run(config, workdir)` that reads from top to bottom and wires the rooms.
 
-A stage also has `check(config)`, which refuses bad values before anything is started; `is_complete(config, workdir)`;
-`artefacts(workdir)`, the directories that belong to one config, each with the config that made it; `MATERIAL`, the
-config keys that may not change once it has begun; and `shared(config)`, whether other jobs may work in the workdir
-meanwhile, or None where it needs no lock at all.
+A stage also has `TABLES`, what the values of its sections must be, and `READS`, those of all sections that it reads;
+`check(config)`, which refuses bad values before anything is started; `is_complete(config, workdir)`;
+`artefacts(workdir)`, the directories that belong to one config, each with the config that made it; `IDENTITY`, the
+sections whose decisive values may not change once it has begun; and `shared(config)`, whether other jobs may work in
+the workdir meanwhile, or None where it needs no lock at all.
 """
 
+from motif_jax.config_table import List, Tables, Text, Value, Whole
+
 NAMES = ("collect", "annotate", "train_reward", "train_policy", "evaluate", "report", "visualize", "benchmark")
+
+EXPERIMENT: Tables = {  # what every stage reads
+    "": {
+        "seed": Value(Whole(0, 2**62), decides=True),  # generators take 64 bits, and numbers are added to it
+        "stages": Value(List(Text(NAMES), "stage")),
+    },
+    "distributed": {
+        "coordinator": Value(Text(longest=300)),
+        "num_processes": Value(Whole(1, 100_000)),
+        "process_id": Value(Whole(0, 100_000)),
+    },
+}

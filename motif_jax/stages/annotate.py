@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from ml_collections import ConfigDict
 
+from motif_jax.config_table import Tables, check_values
 from motif_jax.files import write_config
 from motif_jax.preferences.merging import check_free, is_merged, merge
 from motif_jax.preferences.oracles import NEEDS as ORACLES
@@ -19,12 +20,14 @@ from motif_jax.preferences.oracles import ask_oracle, check_oracle
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.shards import Part, Shard, rows_of
 from motif_jax.preferences.store import PairDataset, Preference
+from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.annotate_job import Job, MakeAnnotator
 from motif_jax.stages.annotate_page import page_of, write_page
-from motif_jax.stages.annotate_setup import check_section, label_name, make_annotator, make_facts
+from motif_jax.stages.annotate_setup import TABLES, check_section, label_name, make_annotator, make_facts
 from motif_jax.structs import UserError
 
-MATERIAL = ()  # labels say themselves what they were made of: preferences/shards.py
+READS: Tables = EXPERIMENT | TABLES
+IDENTITY = ()  # labels say themselves what they were made of: preferences/shards.py
 
 
 def artefacts(workdir: Path) -> list[Path]:
@@ -39,6 +42,7 @@ def shared(config: ConfigDict) -> bool:
 
 def check(config: ConfigDict) -> None:
     """Refuses values that cannot work, before anything is started."""
+    check_values(config, READS)
     check_section(config.annotate)
 
 

@@ -13,8 +13,9 @@ from ml_collections import ConfigDict
 from motif_jax.annotation.annotator import Annotator, Sampling
 from motif_jax.annotation.answers import slug
 from motif_jax.annotation.lexicon import VERSION, Lexicon
-from motif_jax.annotation.prompts import GOALS, Prompt, make_prompt
+from motif_jax.annotation.prompts import GOALS, MODES, VERSIONS, Prompt, make_prompt
 from motif_jax.annotation.vllm_engine import check_vllm, identity
+from motif_jax.config_table import MANY_SECONDS, NAME, NAME_LIST, PATH, Flag, Number, Tables, Text, Value, Whole, shown
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.questions import KINDS
 from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
@@ -23,46 +24,71 @@ from motif_jax.structs import UserError
 MODELS = ("vllm", "server")  # backends that ask a language model
 ENGINE = ("dtype", "quantization", "extra")  # options of vLLM that change what a model says
 BACKENDS = (*MODELS, "lexicon", *ORACLES)
+DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")  # that vLLM knows
+TABLES: Tables = {
+    "annotate": {
+        "backend": Value(Text(BACKENDS), decides=True),
+        "model": Value(Text(longest=4000, piece=255, between="/"), decides=True),
+        "mode": Value(Text(MODES), decides=True),
+        "goal": Value(Text(longest=2000), decides=True),
+        "prompt": Value(Text(VERSIONS), decides=True),
+        "prompt_file": Value(PATH, decides=True),
+        "system_role": Value(Flag(), decides=True),
+        "captions": Value(Text(KINDS), decides=True),
+        "both_orders": Value(
+            Number(0, 1),
+            decides=True,
+            differs="5 % of the questions are asked in both orders",
+        ),
+        "tie_margin": Value(Number(0, 0.5), decides=True),
+        "custom_name": Value(NAME, decides=True),
+        "compare_with": Value(NAME_LIST),
+        "max_pairs": Value(Whole(0, 10**12)),
+        "num_shards": Value(Whole(1, 99_999), decides=True),  # files are named after five digits
+        "shard": Value(Whole(0, 99_998)),
+        "merge": Value(Text(("auto", "partial"))),
+        "ignore_existing": Value(Flag()),
+        "cache_dir": Value(PATH),
+        "batch_size": Value(Whole(1)),
+        "sampling.temperature": Value(Number(0, 1000), decides=True),
+        "sampling.top_p": Value(Number(0, 1, above=True), decides=True),
+        "sampling.top_k": Value(Whole(-1), decides=True),
+        "sampling.max_tokens": Value(
+            Whole(1, 10_000_000),
+            decides=True,
+            differs="an analysis has at most 1,024 tokens (`max_tokens`) rather than 4,096",
+        ),
+        "vllm.tensor_parallel": Value(Whole(1, 1024)),
+        "vllm.dtype": Value(Text(DTYPES), decides=True),
+        "vllm.quantization": Value(Text(longest=64), decides=True),
+        "vllm.max_model_len": Value(Whole(0, 100_000_000)),
+        "vllm.gpu_memory_utilization": Value(Number(0, 1, above=True)),
+        "vllm.extra": Value(Text(longest=4000), decides=True),
+        "server.url": Value(Text(longest=2000)),
+        "server.key_variable": Value(Text()),
+        "server.in_flight": Value(Whole(1, 10_000)),
+        "server.timeout_s": Value(Number(0.01, MANY_SECONDS)),
+        "server.patience_s": Value(Number(0.01, MANY_SECONDS)),
+        "server.start_s": Value(Number(0.01, MANY_SECONDS)),
+        "server.prefill": Value(Flag(), decides=True),
+        "server.extra": Value(Text(longest=4000), decides=True),
+    }
+}
 
 
 def check_section(section: ConfigDict) -> None:
     """Refuses values that cannot work; nothing is loaded or asked."""
-    if section.backend not in BACKENDS:
-        raise UserError(
-            f"unknown backend {section.backend!r} (--config.annotate.backend): choose from {', '.join(BACKENDS)}"
-        )
-    if section.captions not in KINDS:
-        raise UserError(
-            f"unknown captions {section.captions!r} (--config.annotate.captions): choose from {', '.join(KINDS)}"
-        )
-    for name in ("num_shards", "batch_size"):
-        if section[name] < 1:
-            raise UserError(f"{name} must be at least 1, not {section[name]} (--config.annotate.{name})")
     if not 0 <= section.shard < section.num_shards:
         raise UserError(
             f"shard must be between 0 and {section.num_shards - 1}, not {section.shard} "
             "(--config.annotate.shard, .num_shards)"
         )
-    if section.max_pairs < 0:
-        raise UserError(f"max_pairs must not be negative, not {section.max_pairs} (--config.annotate.max_pairs)")
-    for name, low, high in (("both_orders", 0.0, 1.0), ("tie_margin", 0.0, 0.5)):
-        if not low <= section[name] <= high:
-            raise UserError(
-                f"{name} must be between {low:g} and {high:g}, not {section[name]} (--config.annotate.{name})"
-            )
-    if section.merge not in ("auto", "partial"):
-        raise UserError(f"merge must be 'auto' or 'partial', not {section.merge!r} (--config.annotate.merge)")
-    for name in (section.custom_name, *section.compare_with.split(",")):
-        if name and not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-            raise UserError(
-                f"an annotation's name is made of letters, digits, - and _, not {name!r} "
-                "(--config.annotate.custom_name, .compare_with)"
-            )
     if section.backend == "lexicon":
         make_lexicon(section)
     if section.backend in MODELS:
         make_the_prompt(section)
-        check_sampling(section.sampling)
+        if not section.sampling.top_k:
+            raise UserError("top_k cannot be 0: give -1 for all (--config.annotate.sampling.top_k)")
     if section.backend == "vllm":
         check_vllm(section.model)
         read_json(section.vllm.extra, "vllm.extra")
@@ -72,24 +98,6 @@ def check_section(section: ConfigDict) -> None:
         check_url(section.server.url)
         server_key(section.server)
         read_json(section.server.extra, "server.extra")
-        for name in ("in_flight", "timeout_s", "patience_s", "start_s"):
-            if section.server[name] <= 0:
-                raise UserError(
-                    f"{name} must be positive, not {section.server[name]} (--config.annotate.server.{name})"
-                )
-
-
-def check_sampling(sampling: ConfigDict) -> None:
-    """Refuses sampling that vLLM or a server would refuse later."""
-    good = {
-        "temperature": sampling.temperature >= 0,
-        "top_p": 0 < sampling.top_p <= 1,
-        "top_k": sampling.top_k == -1 or sampling.top_k >= 1,
-        "max_tokens": sampling.max_tokens >= 1,
-    }
-    for name, fine in good.items():
-        if not fine:
-            raise UserError(f"{name} cannot be {sampling[name]} (--config.annotate.sampling.{name})")
 
 
 def label_name(section: ConfigDict) -> str:
@@ -205,10 +213,10 @@ def read_json(text: str, name: str) -> dict[str, Any]:
     """More options, written as JSON."""
     try:
         value = json.loads(text or "{}")
-    except ValueError as error:
-        raise UserError(f"{text!r} is not JSON: {error} (--config.annotate.{name})") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{shown(text)} is not JSON: {error} (--config.annotate.{name})") from error
     if not isinstance(value, dict):
-        raise UserError(f"{text!r} is no JSON object (--config.annotate.{name})")
+        raise UserError(f"{shown(text)} is no JSON object (--config.annotate.{name})")
     return value
 
 

@@ -16,16 +16,27 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
+from motif_jax.config_table import List, Number, Tables, Text, Value, Whole, check_values
 from motif_jax.files import write_json
-from motif_jax.structs import UserError
+from motif_jax.stages import collect, train_policy, train_reward
 
-MATERIAL = ()
 PARTS = {
     "env": "motif_jax.stages.measure_env",
     "annotation": "motif_jax.stages.measure_annotation",
     "reward": "motif_jax.stages.measure_reward",
     "policy": "motif_jax.stages.measure_policy",
 }
+TABLES: Tables = {
+    "benchmark": {
+        "parts": Value(List(Text(tuple(PARTS)), "part")),
+        "networks": Value(List(train_policy.TABLES["policy"]["network"].kind, "network")),
+        "pairs": Value(List(Whole(1, 10**9), "number of pairs")),
+        "seconds": Value(Number(0, 1e6, above=True)),
+        "repeats": Value(Whole(1)),
+    }
+}
+READS: Tables = collect.READS | train_reward.READS | train_policy.READS | TABLES
+IDENTITY = ()
 
 
 class Row(NamedTuple):
@@ -53,13 +64,14 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
 
 
 def check(config: ConfigDict) -> None:
-    """Refuses unknown parts."""
-    for name in ("seconds", "repeats"):
-        if config.benchmark[name] <= 0:
-            raise UserError(f"{name} must be positive, not {config.benchmark[name]} (--config.benchmark.{name})")
-    for part in config.benchmark.parts:
-        if part not in PARTS:
-            raise UserError(f"unknown part {part!r} (--config.benchmark.parts): choose from {', '.join(PARTS)}")
+    """Refuses what the stages that are measured would refuse."""
+    check_values(config, READS)
+    if set(config.benchmark.parts) != {"policy"}:
+        collect.check(config)
+    if "reward" in config.benchmark.parts:
+        train_reward.check(config)
+    if "policy" in config.benchmark.parts:
+        train_policy.check(config)
 
 
 def run(config: ConfigDict, workdir: Path) -> None:

@@ -23,29 +23,39 @@ from motif_jax.actors.inference import answer
 from motif_jax.actors.layout import Full
 from motif_jax.actors.players import parse_players
 from motif_jax.actors.pool import ActorPool
+from motif_jax.config_table import MANY_SECONDS, PATH, PATHS, Flag, Number, Tables, Text, Value, Whole, check_values
 from motif_jax.envs.seeding import Stream
+from motif_jax.envs.vector import TABLE as GAME
 from motif_jax.envs.vector import GameSettings
 from motif_jax.files import write_config, write_json
 from motif_jax.metrics import Progress
 from motif_jax.preferences.pairs import Episode
 from motif_jax.preferences.store import PairDataset
 from motif_jax.preferences.writer import PairWriter
+from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.collect_episodes import EpisodeQueue
 from motif_jax.stages.policy_choice import parse_mixture
 from motif_jax.structs import UserError
 
-MATERIAL = (
-    "seed",
-    "env",
-    "collect.dataset",
-    "collect.collector",
-    "collect.policies",
-    "collect.num_pairs",
-    "collect.segment_length",
-    "collect.keep_empty",
-    "collect.save_screen",
-    "collect.save_glyphs",
-)
+TABLES: Tables = {
+    "collect": {
+        "dataset": Value(PATH, decides=True),
+        "collector": Value(Text(), decides=True),
+        "policies": Value(PATHS, decides=True),
+        "num_pairs": Value(Whole(1, 10**12), decides=True),  # the disk tells what fits
+        "segment_length": Value(Whole(1), decides=True),
+        "keep_empty": Value(Number(0, 1), decides=True),
+        "save_screen": Value(Flag(), decides=True),
+        "save_glyphs": Value(Flag(), decides=True),
+        "num_workers": Value(Whole()),
+        "games_per_worker": Value(Whole(1)),
+        "rollout_length": Value(Whole(1)),
+        "commit_every_s": Value(Number(0.001, MANY_SECONDS)),
+        "hang_timeout_s": Value(Number(0.1, MANY_SECONDS)),
+    }
+}
+READS: Tables = EXPERIMENT | {"env": GAME} | TABLES
+IDENTITY = ("", "env", "collect")
 MAX_WAITING_BYTES = 512 * 2**20  # of finished episodes that wait for an earlier one
 STEPS_WITHOUT_A_MOMENT = 2_000_000  # after which something must be wrong
 
@@ -193,6 +203,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
 
 def check(config: ConfigDict) -> None:
     """Refuses values that cannot work, before anything is started."""
+    check_values(config, READS)
     section = config.collect
     if section.dataset:
         return
@@ -202,21 +213,11 @@ def check(config: ConfigDict) -> None:
     else:
         parse_players(section.collector)
     check_capacity(section.num_workers, section.games_per_worker)
-    for name in ("num_pairs", "segment_length", "rollout_length"):
-        if section[name] < 1:
-            raise UserError(f"{name} must be at least 1, not {section[name]} (--config.collect.{name})")
     if section.segment_length > config.env.max_episode_steps:
         raise UserError(
             f"no episode has {section.segment_length} steps, as --config.env.max_episode_steps is "
             f"{config.env.max_episode_steps} (--config.collect.segment_length)"
         )
-    if config.seed < 0:
-        raise UserError(f"seed must not be negative, not {config.seed} (--config.seed)")
-    if not 0 <= section.keep_empty <= 1:
-        raise UserError(f"keep_empty must be between 0 and 1, not {section.keep_empty} (--config.collect.keep_empty)")
-    for name in ("hang_timeout_s", "commit_every_s"):
-        if section[name] <= 0:
-            raise UserError(f"{name} must be positive, not {section[name]} (--config.collect.{name})")
 
 
 def adopt(config: ConfigDict, target: Path) -> None:

@@ -23,17 +23,34 @@ from ml_collections import ConfigDict
 
 from motif_jax.actors.capacity import check_capacity
 from motif_jax.actors.players import PLAYERS
+from motif_jax.config_table import MANY_SECONDS, PATH, PATHS, Flag, Number, Tables, Text, Value, Whole, check_values
+from motif_jax.envs.vector import TABLE as GAME
 from motif_jax.envs.vector import GameSettings
 from motif_jax.files import write_config, write_json, write_lines
+from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.evaluate_replays import check_choice, keep_replays
 from motif_jax.stages.evaluate_summary import print_table, read_json, read_rows, summarise
 from motif_jax.stages.playback import Track, read_tracks, write_tracks
 from motif_jax.stages.policy_choice import LAST, list_steps, parse_one
+from motif_jax.stages.train_policy import TABLES as TRAINING
 from motif_jax.structs import UserError
 
 FLAG, BESIDE_FLAG = "--config.evaluate.policy", "--config.evaluate.beside"
 WRITTEN = "_CHECKPOINT_METADATA"  # of a checkpoint: orbax writes into it when it was written
-MATERIAL = ("seed", "env")  # so that whatever stands side by side is of the same games
+TABLES: Tables = {
+    "evaluate": {
+        "policy": Value(PATH),
+        "beside": Value(PATHS),
+        "episodes": Value(Whole(1, 1_000_000)),
+        "replays": Value(Text(longest=1000)),
+        "greedy": Value(Flag()),
+        "num_workers": Value(Whole()),
+        "games_per_worker": Value(Whole(1)),
+        "hang_timeout_s": Value(Number(0.1, MANY_SECONDS)),
+    }
+}
+READS: Tables = EXPERIMENT | {"env": GAME} | TRAINING | TABLES
+IDENTITY = ("", "env")  # so that whatever stands side by side is of the same games
 
 
 class Contender(NamedTuple):
@@ -57,20 +74,13 @@ def shared(config: ConfigDict) -> bool:
 
 def check(config: ConfigDict) -> None:
     """Refuses values that cannot work."""
+    check_values(config, READS)
     section = config.evaluate
     GameSettings(**config.env).check()
     check_policy(section.policy, FLAG)
     for other in filter(None, section.beside.split(",")):
         check_policy(other, BESIDE_FLAG)
     check_choice(section.replays, section.episodes)
-    if section.episodes < 1:
-        raise UserError(f"episodes must be at least 1, not {section.episodes} (--config.evaluate.episodes)")
-    if section.hang_timeout_s <= 0:
-        raise UserError(
-            f"hang_timeout_s must be positive, not {section.hang_timeout_s} (--config.evaluate.hang_timeout_s)"
-        )
-    if config.seed < 0:
-        raise UserError(f"seed must not be negative, not {config.seed} (--config.seed)")
     check_capacity(section.num_workers, section.games_per_worker, flag="--config.evaluate")
 
 

@@ -22,6 +22,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Annotator, Answer, Question
 from motif_jax.annotation.parsing import read_verdict
+from motif_jax.config_file import find_config
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import annotate, collect
@@ -142,7 +143,6 @@ def peak_mib(folder: Path) -> float:
         "annotate.run(config, Path(sys.argv[1]))\n"
         "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
     )
-    config = Path(__file__).parent.parent.parent / "configs" / "motif.py"
-    command = [sys.executable, "-c", code, str(folder), str(config)]
+    command = [sys.executable, "-c", code, str(folder), find_config("motif")]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return int(done.stdout.split()[-1]) / 1024

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import signal
 import threading
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from ml_collections import ConfigDict
 import motif_jax
 from motif_jax.api import leaves_by_path, rebuild
 from motif_jax.checkpoint import Checkpoints
+from motif_jax.config_table import record
 from motif_jax.learner.update import LearnerState, init_state
 from motif_jax.parallel import from_first_host, replicate
 from motif_jax.stages.policy_hosts import Hosts, Wish
@@ -48,7 +48,7 @@ class Keeper:
         except (BlockingIOError, PermissionError):
             raise InUse(f"another run is writing to {str(folder)!r} (--workdir)") from None
         self._checkpoints = Checkpoints(folder / "checkpoints", section.keep_checkpoints, section.milestone_every_steps)
-        self._facts: dict[str, Any] = {"model": parts.options, "config": json.loads(config.to_json())}
+        self._facts: dict[str, Any] = {"model": parts.options, "config": record(config.to_dict())}
         self._facts |= {"versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__}}
         if pay:
             reward = pay.reward

@@ -18,8 +18,10 @@ from ml_collections import ConfigDict
 
 import motif_jax
 from motif_jax.charts import esc
+from motif_jax.config_table import PATHS, Tables, Value, Whole, check_values
 from motif_jax.files import write_json, write_whole
 from motif_jax.pages import asset, page
+from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.report_data import of_annotations, of_pairs
 from motif_jax.stages.report_found import look
 from motif_jax.stages.report_head import head, ran_on
@@ -32,7 +34,14 @@ from motif_jax.stages.report_runs import by_name, of_runs
 from motif_jax.structs import UserError
 
 FLAG = "--config.report.runs"
-MATERIAL = ()  # whatever is found is shown
+TABLES: Tables = {
+    "report": {
+        "runs": Value(PATHS),
+        "replays": Value(Whole()),
+    }
+}
+READS: Tables = EXPERIMENT | TABLES
+IDENTITY = ()  # whatever is found is shown
 MADE_OF = (
     "dataset/*.json", "dataset/data/*.npy", "dataset/info/*.npy", "dataset/preference/*.npy",
     "dataset/preference/*/merged.json", "annotations/*.html", "annotations/*.json", "reward/*.json", "reward/*.html",
@@ -61,11 +70,10 @@ def other_runs(config: ConfigDict) -> list[Path]:
 
 def check(config: ConfigDict) -> None:
     """Refuses values that cannot work."""
+    check_values(config, READS)
     for path in other_runs(config):
         if not path.is_dir():
             raise UserError(f"there is no workdir {str(path)!r} ({FLAG})")
-    if config.report.replays < 0:
-        raise UserError(f"replays must be zero or more, not {config.report.replays} (--config.report.replays)")
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:

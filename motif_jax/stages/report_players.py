@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from motif_jax.annotation.lexicon import RULES
+from motif_jax.annotation.lexicon import AIMS
 from motif_jax.charts import COLOURS, Interval, bars, esc, exact, reach, track
 from motif_jax.pages import share_bar, table
 from motif_jax.stages.report_head import WORDS, label
 from motif_jax.stages.report_parts import Player
 
 ENDS = 6  # causes named; the rest is put together
-AIMS = {rule.name for rule in RULES if max(rule.combat, rule.gold, rule.stairs) >= 2}  # of some goal of the lexicon
 SELDOM = 0.05  # times per episode; what happens less often is left out
 NOTHING = Interval(0.0, 0.0, 0.0)
 

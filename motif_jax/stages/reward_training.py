@@ -7,7 +7,6 @@ captions, so that it can be used alone and training goes on from it to the bit.
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from pathlib import Path
@@ -21,6 +20,7 @@ from ml_collections import ConfigDict
 from motif_jax.api import rebuild
 from motif_jax.captions import WIDTH
 from motif_jax.checkpoint import Checkpoints
+from motif_jax.config_table import record
 from motif_jax.files import write_config, write_json, write_lines
 from motif_jax.machine import describe
 from motif_jax.metrics import Progress
@@ -107,7 +107,7 @@ def train(config: ConfigDict, workdir: Path) -> None:
             write_lines(folder / "metrics.jsonl", history)
             facts = {"epoch": epoch, "model": options, "history": history, "statistics": statistics._asdict()}
             facts |= {"dataset": data.fingerprint, "target": data.checksum, "annotators": data.weights, "items": items}
-            facts |= {"labels": label_checksums(data.dataset, config), "config": json.loads(config.to_json())}
+            facts |= {"labels": label_checksums(data.dataset, config), "config": record(config.to_dict())}
             checkpoints.save(epoch, {"train": state, **kept}, facts, row["loss"])
         best = min(history, key=lambda row: row["loss"])["epoch"]
         stop = bool(section.early_stop) and epoch - best >= section.early_stop

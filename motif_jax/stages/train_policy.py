@@ -5,7 +5,6 @@ What is here is light; the training is in policy_training.py.
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from pathlib import Path
@@ -13,37 +12,96 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from motif_jax.actors.capacity import check_capacity
+from motif_jax.actors.capacity import available_mib, check_capacity
+from motif_jax.config_table import MANY_SECONDS, PATH, Flag, Number, Tables, Text, Value, Whole, check_values
+from motif_jax.envs.vector import TABLE as GAME
 from motif_jax.envs.vector import GameSettings
+from motif_jax.stages import EXPERIMENT
 from motif_jax.structs import UserError
 
-HYPERPARAMETERS = (
-    "network", "dtype", "algorithm", "rollout_length", "batch_size", "discount", "num_epochs", "num_minibatches",
-    "learning_rate", "anneal_learning_rate_to", "max_gradient_norm", "clip_ratio", "clip_value", "value_coefficient",
-    "exploration", "exploration_coefficient", "anneal_exploration_to", "clip_rho", "clip_c", "bootstrap",
-    "normalise_advantages", "normalise_over_all", "max_policy_lag", "reward_dir", "reward_checkpoint",
-    "extrinsic_coefficient", "intrinsic_coefficient", "reward_scale", "reward_clip", "threshold_quantile",
-    "count_exponent", "reference_alignment", "init_from",
-)  # fmt: skip
-MATERIAL = ("seed", "env", *(f"policy.{name}" for name in HYPERPARAMETERS))
-SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")  # what JAX needs
-CHOICES = {
-    "network": ("reference", "small"),
-    "dtype": ("float32", "bfloat16"),
-    "algorithm": ("appo", "impala"),
-    "exploration": ("entropy", "symmetric_kl"),
-    "bootstrap": ("explicit", "inferred"),
+TABLES: Tables = {
+    "policy": {
+        "network": Value(Text(("reference", "small")), decides=True),
+        "dtype": Value(Text(("float32", "bfloat16")), decides=True),
+        "algorithm": Value(Text(("appo", "impala")), decides=True),
+        "init_from": Value(PATH, decides=True),
+        # what it is paid
+        "extrinsic_coefficient": Value(Number(-1e6, 1e6), decides=True),
+        "intrinsic_coefficient": Value(Number(-1e6, 1e6), decides=True),
+        "reward_dir": Value(PATH, decides=True),
+        "reward_checkpoint": Value(Text(longest=20), decides=True),
+        "reward_scale": Value(Number(-1e6, 1e6), decides=True),
+        "reward_clip": Value(Number(0, above=True, infinite=True), decides=True),
+        "threshold_quantile": Value(Number(high=1, infinite=True), decides=True),
+        "count_exponent": Value(Number(0, infinite=True), decides=True),
+        "reference_alignment": Value(
+            Flag(),
+            decides=True,
+            differs="the learnt reward is credited to the step that caused the message, also to an episode's last",
+        ),
+        # who plays
+        "num_workers": Value(Whole()),
+        "games_per_worker": Value(Whole(1)),
+        "groups": Value(Whole(1)),
+        "rollout_length": Value(Whole(1), decides=True),
+        "warmup_steps": Value(Whole(0, 1_000_000)),
+        "hang_timeout_s": Value(Number(0.1, MANY_SECONDS)),
+        "synchronous": Value(Flag()),
+        # how it learns
+        "batch_size": Value(Whole(1), decides=True),
+        "num_epochs": Value(Whole(1, 1_000_000), decides=True),
+        "num_minibatches": Value(Whole(1), decides=True),
+        "discount": Value(Number(0, 1), decides=True),
+        "learning_rate": Value(Number(0, above=True), decides=True),
+        "anneal_learning_rate_to": Value(Number(0, 1e6), decides=True),
+        "max_gradient_norm": Value(Number(0, above=True, infinite=True), decides=True),
+        "clip_ratio": Value(Number(0, infinite=True), decides=True),
+        "clip_value": Value(
+            Number(0, infinite=True),
+            decides=True,
+            differs="in goal tasks the value loss is not clipped, as they pay 50, far from any first value",
+        ),
+        "value_coefficient": Value(Number(0, 1e6), decides=True),
+        "exploration": Value(Text(("entropy", "symmetric_kl")), decides=True),
+        "exploration_coefficient": Value(Number(0, 1e6), decides=True),
+        "anneal_exploration_to": Value(Number(0, 1e6), decides=True),
+        "clip_rho": Value(Number(0, above=True, infinite=True), decides=True),
+        "clip_c": Value(Number(0, above=True, infinite=True), decides=True),
+        "bootstrap": Value(
+            Text(("explicit", "inferred")),
+            decides=True,
+            differs="every 32nd reward, that of a rollout's last step, is not lost",
+        ),
+        "normalise_advantages": Value(Flag(), decides=True),
+        "normalise_over_all": Value(
+            Flag(),
+            decides=True,
+            differs="advantages are normalised by the samples that are learnt from, without those that are too old",
+        ),
+        "max_policy_lag": Value(Whole(1), decides=True),
+        "num_devices": Value(Whole()),
+        # how long, and what is kept
+        "train_for_env_steps": Value(Whole(1, 10**15)),
+        "train_for_seconds": Value(Number(0, MANY_SECONDS)),
+        "save_every_steps": Value(Whole(1, 10**15)),
+        "save_every_s": Value(Number(0, MANY_SECONDS, above=True)),
+        "keep_checkpoints": Value(Whole(1)),
+        "milestone_every_steps": Value(Whole(0, 10**15)),
+        "log_every_s": Value(Number(0, MANY_SECONDS, above=True)),
+        "tensorboard": Value(Flag()),
+        "wandb": Value(Text(longest=128)),
+    },
+    "profile": {
+        "start_step": Value(Whole()),
+        "num_steps": Value(Whole()),
+    },
 }
-POSITIVE = (
-    "games_per_worker", "groups", "rollout_length", "batch_size", "learning_rate", "num_epochs", "num_minibatches",
-    "max_gradient_norm", "train_for_env_steps", "save_every_steps", "save_every_s", "keep_checkpoints", "log_every_s",
-    "max_policy_lag", "hang_timeout_s", "clip_rho", "clip_c", "reward_clip",
-)  # fmt: skip
-NOT_NEGATIVE = (
-    "num_workers", "num_devices", "anneal_learning_rate_to", "clip_ratio", "clip_value", "value_coefficient",
-    "exploration_coefficient", "anneal_exploration_to", "train_for_seconds", "milestone_every_steps", "warmup_steps",
-    "count_exponent",
-)  # fmt: skip
+READS: Tables = EXPERIMENT | {"env": GAME} | TABLES
+IDENTITY = ("", "env", "policy")
+MOST_UPDATES = 2**31 - 1  # their count is an int32
+MOST_STEPS = 1_000_000  # per update; they are numbered on the device
+STEP_BYTES = 1024  # of a step in a batch, at least
+SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")  # what JAX needs
 
 
 def artefacts(workdir: Path) -> list[Path]:
@@ -90,31 +148,24 @@ def finished(config: ConfigDict, env_steps: int, seconds: float) -> bool:
 
 def check(config: ConfigDict) -> None:
     """Refuses values that cannot work."""
+    check_values(config, READS)
     section = config.policy
     GameSettings(**config.env).check()
-    for name, choices in CHOICES.items():
-        if section[name] not in choices:
-            near = difflib.get_close_matches(str(section[name]), choices, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(choices)}"
-            raise UserError(f"unknown {name} {section[name]!r} (--config.policy.{name}): {hint}")
-    for names, fits, word in ((POSITIVE, lambda value: value > 0, "positive"),
-                              (NOT_NEGATIVE, lambda value: value >= 0, "zero or more")):  # fmt: skip
-        for name in names:
-            if not fits(section[name]):
-                raise UserError(f"{name} must be {word}, not {section[name]} (--config.policy.{name})")
-    if not 0 <= section.discount <= 1:
-        raise UserError(f"discount must be between 0 and 1, not {section.discount} (--config.policy.discount)")
-    if section.threshold_quantile > 1:
-        raise UserError(
-            f"threshold_quantile must be at most 1, or negative for no threshold, not {section.threshold_quantile} "
-            "(--config.policy.threshold_quantile)"
-        )
     if not section.extrinsic_coefficient and not section.intrinsic_coefficient:
         raise UserError(
             "a policy without any reward learns nothing (--config.policy.extrinsic_coefficient, .intrinsic_coefficient)"
         )
-    if config.seed < 0:
-        raise UserError(f"seed must not be negative, not {config.seed} (--config.seed)")
+    which = section.reward_checkpoint
+    if which not in ("last", "best") and not (which.isascii() and which.isdecimal()):
+        raise UserError(
+            f"unknown checkpoint {which!r} of the reward (--config.policy.reward_checkpoint): choose last, best or the "
+            "number of an epoch"
+        )
+    if section.games_per_worker % section.groups:
+        raise UserError(
+            f"games_per_worker must be a multiple of {section.groups} groups, not {section.games_per_worker} "
+            "(--config.policy.games_per_worker, .groups)"
+        )
     check_capacity(section.num_workers, section.games_per_worker, section.groups, 0, "--config.policy")
     if section.synchronous and section.num_workers > 1:
         raise UserError(
@@ -130,14 +181,27 @@ def check(config: ConfigDict) -> None:
             f"of {section.rollout_length}, and its {columns} columns must make {section.num_minibatches} minibatches "
             "(--config.policy.batch_size, .games_per_worker, .groups, .rollout_length, .num_minibatches)"
         )
+    needed, available = section.batch_size // config.distributed.num_processes * STEP_BYTES >> 20, available_mib()
+    if needed > available:
+        raise UserError(
+            f"a batch of {section.batch_size:,} steps needs more than {needed:,} MiB, but {available:,} MiB are "
+            "available (--config.policy.batch_size)"
+        )
+    if section.train_for_env_steps // section.batch_size > MOST_UPDATES:
+        raise UserError(
+            f"{section.train_for_env_steps:,} steps in batches of {section.batch_size:,} are more than "
+            f"{MOST_UPDATES:,} updates (--config.policy.train_for_env_steps, .batch_size)"
+        )
+    if section.num_epochs * section.num_minibatches > MOST_STEPS:
+        raise UserError(
+            f"{section.num_epochs:,} epochs of {section.num_minibatches:,} minibatches are more than {MOST_STEPS:,} "
+            "steps of the optimizer per update (--config.policy.num_epochs, .num_minibatches)"
+        )
     if section.bootstrap == "inferred" and not section.discount:
         raise UserError("an inferred bootstrap divides by the discount, which is 0 (--config.policy.discount)")
     for name in ("init_from", "reward_dir"):
         if section[name] and not Path(section[name]).is_dir():
             raise UserError(f"there is no directory {section[name]!r} (--config.policy.{name})")
-    profile = config.profile
-    if profile.start_step < 0 or profile.num_steps < 0:
-        raise UserError("a profile begins at an update and takes some (--config.profile.start_step, .num_steps)")
     check_hosts(config.distributed)
 
 
@@ -155,7 +219,7 @@ def check_hosts(section: Any) -> None:
     name, _, port = section.coordinator.rpartition(":")
     if not name or not (port.isdecimal() and 0 < int(port) < 2**16):
         raise UserError(f"give host:port, not {section.coordinator!r} (--config.distributed.coordinator)")
-    if section.num_processes < 1 or not 0 <= section.process_id < section.num_processes:
+    if section.process_id >= section.num_processes:
         raise UserError(
             f"process {section.process_id} of {section.num_processes} is none "
             "(--config.distributed.num_processes, .process_id)"

@@ -11,27 +11,39 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
+from motif_jax.config_table import PATH, Flag, Number, Tables, Text, Value, Whole, check_values
 from motif_jax.preferences.shards import checksum
 from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards import labels
+from motif_jax.stages import EXPERIMENT
+from motif_jax.stages.annotate_setup import TABLES as ANNOTATION
 from motif_jax.stages.annotate_setup import label_name
 from motif_jax.structs import UserError
 
-MATERIAL = (
-    "seed",
-    "reward.annotators",
-    "reward.labels",
-    "reward.message",
-    "reward.blstats",
-    "reward.crop",
-    "reward.glyphs",
-    "reward.learning_rate",
-    "reward.batch_size",
-    "reward.validation_share",
-    "reward.import_from",
-    "reward.reference_quantiles",
-)
 MESSAGE_ENCODERS = ("lt_cnn", "lt_cnn_small")
+TABLES: Tables = {
+    "reward": {
+        "annotators": Value(Text(longest=4000, piece=200, between=",:"), decides=True),
+        "labels": Value(Text(("hard", "soft")), decides=True),
+        "message": Value(Text((*MESSAGE_ENCODERS, "none")), decides=True),
+        "blstats": Value(Flag(), decides=True),
+        "crop": Value(Flag(), decides=True),
+        "glyphs": Value(Flag(), decides=True),
+        "learning_rate": Value(
+            Number(0, above=True),
+            decides=True,
+            differs="the reward's learning rate is 1e-4 rather than 1e-5",
+        ),
+        "batch_size": Value(Whole(1, 2**20), decides=True),  # filled up to that, however few the pairs are
+        "num_epochs": Value(Whole(1)),
+        "validation_share": Value(Number(0, 1, above=True, below=True), decides=True),
+        "import_from": Value(PATH, decides=True),
+        "early_stop": Value(Whole()),
+        "reference_quantiles": Value(Flag(), decides=True, differs="thresholds are not rounded to two decimals"),
+    }
+}
+READS: Tables = EXPERIMENT | ANNOTATION | TABLES  # which annotation it is learnt from, the section of that says
+IDENTITY = ("", "reward")
 
 
 def artefacts(workdir: Path) -> list[Path]:
@@ -91,28 +103,12 @@ def learnt_from(config: ConfigDict) -> dict[str, float]:
 
 def check(config: ConfigDict) -> None:
     """Refuses values that cannot work."""
+    check_values(config, READS)
     section = config.reward
     labels.parse_annotators(section.annotators)
-    if section.labels not in ("hard", "soft"):
-        raise UserError(f"labels must be 'hard' or 'soft', not {section.labels!r} (--config.reward.labels)")
-    if section.message not in (*MESSAGE_ENCODERS, "none"):
-        known = ", ".join(MESSAGE_ENCODERS)
-        raise UserError(f"unknown encoder {section.message!r} (--config.reward.message): choose from {known}, none")
     if section.message == "none" and not (section.blstats or section.crop or section.glyphs):
         raise UserError(
             "a reward that reads nothing learns nothing (--config.reward.message, .blstats, .crop, .glyphs)"
-        )
-    for name in ("learning_rate", "batch_size", "num_epochs"):
-        if section[name] <= 0:
-            raise UserError(f"{name} must be positive, not {section[name]} (--config.reward.{name})")
-    if section.early_stop < 0:
-        raise UserError(f"early_stop must not be negative, not {section.early_stop} (--config.reward.early_stop)")
-    if config.seed < 0:
-        raise UserError(f"seed must not be negative, not {config.seed} (--config.seed)")
-    if not 0 < section.validation_share < 1:
-        raise UserError(
-            f"validation_share must be between 0 and 1, not {section.validation_share} "
-            "(--config.reward.validation_share)"
         )
 
 

@@ -10,7 +10,6 @@ Where there is no terminal, the episode is told in a few lines.
 
 from __future__ import annotations
 
-import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,9 +17,11 @@ from typing import TYPE_CHECKING
 from ml_collections import ConfigDict
 
 from motif_jax.actors.players import PLAYERS
+from motif_jax.config_table import PATH, Number, Tables, Text, Value, check_values
 from motif_jax.envs.vector import GameSettings
 from motif_jax.metrics import Progress
 from motif_jax.screens import printable
+from motif_jax.stages.evaluate import READS as EVALUATION
 from motif_jax.stages.evaluate_replays import WORDS, obtain
 from motif_jax.stages.policy_choice import parse_one
 from motif_jax.structs import UserError
@@ -28,7 +29,17 @@ from motif_jax.structs import UserError
 if TYPE_CHECKING:
     from motif_jax.replays.story import Story
 
-MATERIAL: tuple[str, ...] = ()
+TABLES: Tables = {
+    "visualize": {
+        "policy": Value(PATH),
+        "episode": Value(Text(longest=9)),
+        "speed": Value(Number(0.001, 1e6)),
+        "export": Value(PATH),
+        "replay": Value(PATH),
+    }
+}
+READS: Tables = EVALUATION | TABLES
+IDENTITY: tuple[str, ...] = ()
 EXPORTS = (".cast", ".gif", ".mp4")
 LONGEST_S = 655  # that a picture of a GIF can stay
 MESSAGES = 20  # in the short account
@@ -51,9 +62,8 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
 
 def check(config: ConfigDict) -> None:
     """Refuses what cannot be shown, before anything is played."""
+    check_values(config, READS)
     section = config.visualize
-    if not 0 < section.speed < math.inf:
-        raise UserError(f"speed must be a positive number of steps per second, not {section.speed} ({FLAG}.speed)")
     if section.export:
         _check_export(Path(section.export))
         if section.export.lower().endswith(".gif") and 1 / section.speed > LONGEST_S:

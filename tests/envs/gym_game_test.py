@@ -24,15 +24,25 @@ def test_seeded_episodes_repeat():
     for _ in range(2):
         env = gymnasium.make("motif_jax/NetHackScore-v1")
         observation, info = env.reset(seed=7)
-        moments = [observation["message"].tobytes(), info["episode"]]
+        moments = [observation["message"].tobytes(), info["episode_number"]]
         for action in [1, 2, 3, 4] * 20:
             observation, reward, _, _, info = env.step(action)
             moments.append((observation["crop"].tobytes(), observation["event_message"].tobytes(), reward))
         _, info = env.reset()  # the next episode of the same seed
-        runs.append((moments, info["episode"]))
+        runs.append((moments, info["episode_number"]))
         env.close()
     assert runs[0] == runs[1]
     assert runs[0][1] == 1
+
+
+@pytest.mark.quick
+def test_gymnasiums_own_statistics_of_episodes_have_their_place():
+    env = gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make("motif_jax/NetHackScore-v1", time_limit=5))
+    env.reset(seed=1)
+    *_, info = [env.step(19) for _ in range(5)][-1]
+    assert info["episode"]["l"] == info["steps"] == 5
+    assert info["episode_number"] == 0
+    env.close()
 
 
 @pytest.mark.quick

@@ -5,6 +5,7 @@ Flags are defined once per process, so each line is read by a fork: of this prog
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -12,7 +13,7 @@ import traceback
 from pathlib import Path
 
 from motif_jax import launch
-from motif_jax.stages import annotate, collect, evaluate, train_policy, train_reward
+from motif_jax.stages import NAMES
 from motif_jax.structs import UserError
 
 NOWHERE = "/tmp/nowhere"  # where the command lines work, if nobody says otherwise
@@ -24,8 +25,8 @@ def parse(arguments: list[str]) -> None:
     launch.define_flags()
     launch.parse(arguments)
     if Path(launch.FLAGS.workdir) == Path(NOWHERE):
-        for stage in (collect, annotate, train_reward, train_policy, evaluate):
-            stage.check(launch.FLAGS.config)
+        for name in NAMES:
+            importlib.import_module(f"motif_jax.stages.{name}").check(launch.FLAGS.config)
 
 
 def told_by_a_fork(arguments: list[str]) -> tuple[int, str]:

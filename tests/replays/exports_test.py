@@ -14,10 +14,11 @@ from motif_jax.replays.cast import write_cast
 from motif_jax.replays.film import count_sheets, film
 from motif_jax.replays.movie import find_ffmpeg, write_mp4
 from motif_jax.replays.painter import SHADES, Painter
-from motif_jax.replays.pictures import FONT_SIZE, write_gif
+from motif_jax.replays.pictures import write_gif
 from motif_jax.replays.replay import COLUMNS, ROWS
 from motif_jax.replays.scene import NEEDED
 from motif_jax.replays.story import tell
+from motif_jax.replays.strokes import HEIGHT, WIDTH
 from motif_jax.screens import BACKGROUND, PALETTE, SHOWN
 from motif_jax.structs import UserError
 
@@ -66,10 +67,10 @@ def test_a_cast_played_in_a_terminal_shows_every_frame(tmp_path):
 def test_a_gif_decodes_to_the_sheets(tmp_path):
     story = tell(play())
     write_gif(tmp_path / "a.gif", story, 30.0, ignore)
-    painter, sheets, total = Painter(FONT_SIZE), list(film(story, 30.0)), 0
+    painter, sheets, total = Painter(), list(film(story, 30.0)), 0
     with Image.open(tmp_path / "a.gif") as gif:
         assert gif.n_frames == len(sheets)
-        assert gif.size == (NEEDED[0] * painter.cell[1], NEEDED[1] * painter.cell[0])
+        assert gif.size == (NEEDED[0] * WIDTH, NEEDED[1] * HEIGHT)
         for number, sheet in enumerate(sheets):
             gif.seek(number)
             total += gif.info["duration"]
@@ -96,8 +97,8 @@ def ffmpeg() -> str:
 def test_an_mp4_decodes_to_the_sheets(tmp_path, ffmpeg):
     story = tell(made([f"message {number}" for number in range(9)], reward=[0] * 8))
     write_mp4(tmp_path / "a.mp4", story, 4.0, ignore, "")
-    painter, sheets = Painter(FONT_SIZE), list(film(story, 4.0))
-    height, width = NEEDED[1] * painter.cell[0], NEEDED[0] * painter.cell[1]
+    painter, sheets = Painter(), list(film(story, 4.0))
+    height, width = NEEDED[1] * HEIGHT, NEEDED[0] * WIDTH
     decoded = subprocess.run(
         [ffmpeg, "-loglevel", "error", "-i", tmp_path / "a.mp4", "-f", "rawvideo", "-pix_fmt", "rgb24", "pipe:1"],
         capture_output=True, check=True,
@@ -148,9 +149,9 @@ def test_characters_are_drawn_in_their_colours():
     sheet.put(0, 0, "█", 2)
     sheet.put(0, 1, " ", 16 + 4)
     sheet.put(0, 2, "@", 15)
-    painter = Painter(FONT_SIZE)
+    painter = Painter()
     pixels = painter.colours[painter.paint(sheet)]
-    width = painter.cell[1]
+    width = WIDTH
     assert (pixels[:, : width - 1] == PALETTE[2]).all()
     assert (pixels[:, width : 2 * width] == PALETTE[4]).all()  # a reversed blank is full
     assert (pixels[:, 2 * width : 3 * width] == PALETTE[15]).all(-1).any()

@@ -267,8 +267,8 @@ def test_a_host_that_does_not_come_is_told_of():
         ({"coordinator": "node1:"}, "give host:port, not 'node1:'"),
         ({"coordinator": "node1:99999"}, "give host:port"),
         ({"coordinator": "node1:80", "num_processes": 2, "process_id": 2}, "process 2 of 2 is none .*process_id"),
-        ({"coordinator": "node1:80", "num_processes": 2, "process_id": -1}, "process -1 of 2 is none"),
-        ({"coordinator": "node1:80", "num_processes": 0}, "process 0 of 0 is none"),
+        ({"coordinator": "node1:80", "num_processes": 2, "process_id": -1}, "process_id must not be negative, not -1"),
+        ({"coordinator": "node1:80", "num_processes": 0}, "num_processes must be at least 1, not 0"),
         ({"coordinator": "slurm"}, "srun did not start this: SLURM_JOB_ID is not set"),
     ],
 )

@@ -104,7 +104,7 @@ def test_what_cannot_be_reported_is_refused_in_one_sentence(whole, tmp_path, lau
         make(whole, "nowhere")
     with pytest.raises(UserError, match=r"nothing in .* to compare with \(--config.report.runs\)"):
         make(whole, str(tmp_path))
-    with pytest.raises(UserError, match=r"replays must be zero or more, not -1"):
+    with pytest.raises(UserError, match=r"replays must not be negative, not -1"):
         make(whole, replays=-1)
 
 

@@ -274,10 +274,10 @@ def test_other_bad_input_is_one_sentence(tmp_path):
     with pytest.raises(UserError, match="has no annotation 'mine'; it has lexicon_msg_defaultgoal"):
         run(tmp_path, annotators="mine")
     for values, sentence in (
-        ({"labels": "medium"}, "labels must be 'hard' or 'soft'"),
-        ({"message": "gpt"}, "unknown encoder 'gpt' .*lt_cnn, lt_cnn_small, none"),
+        ({"labels": "medium"}, "unknown labels 'medium' .*hard, soft"),
+        ({"message": "gpt"}, "unknown message 'gpt' .*lt_cnn, lt_cnn_small, none"),
         ({"message": "none"}, "reads nothing learns nothing"),
-        ({"batch_size": 0}, "batch_size must be positive"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"early_stop": -1}, "early_stop must not be negative"),
         ({"validation_share": 1.0}, "validation_share must be between 0 and 1"),
         ({"glyphs": True}, "has no data/glyphs.npy, which this reward reads"),

@@ -27,7 +27,7 @@ def replay(tmp_path):
 
 @pytest.mark.quick
 @pytest.mark.parametrize(("values", "words"), [
-    ({"speed": 0.0}, r"speed must be a positive .* not 0\.0 \(--config\.visualize\.speed\)"),
+    ({"speed": 0.0}, r"speed must be positive, not 0\.0 \(--config\.visualize\.speed\)"),
     ({"speed": -1.0}, r"not -1\.0 \(--config\.visualize\.speed\)"),
     ({"speed": float("nan")}, r"not nan \(--config\.visualize\.speed\)"),
     ({"speed": float("inf")}, r"not inf \(--config\.visualize\.speed\)"),
@@ -95,7 +95,7 @@ def test_a_damaged_file_is_told_from_a_replay(tmp_path, replay):
 def test_a_replay_is_shown_without_jax(replay, tmp_path):
     code = (
         "import sys; from motif_jax import launch; launch.define_flags(); status = launch.main(sys.argv); "
-        "print([name for name in ('jax', 'flax', 'orbax', 'matplotlib') if name in sys.modules]); sys.exit(status)"
+        "print([name for name in ('jax', 'flax', 'orbax') if name in sys.modules]); sys.exit(status)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, "--config=configs/motif.py", f"--workdir={tmp_path}", "--stage=visualize",

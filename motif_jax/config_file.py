@@ -1,0 +1,97 @@
+"""The config file: found, run, and made complete; or refused in one sentence, with the file and the line."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from ml_collections import ConfigDict
+
+from motif_jax.config_table import Tables, complete, shown
+from motif_jax.console import clean
+from motif_jax.structs import UserError
+
+SHIPPED = Path(__file__).parent / "configs"  # in a checkout, a link to the directory at its top
+MODULE = "motif_jax_config"  # what the file is called as a module
+COMMENT = re.compile(r"^ *config\.([\w.]+) = .*?  # (.*)$", re.MULTILINE)
+
+
+def shipped_names() -> list[str]:
+    """What `--config` takes without a path."""
+    return sorted(file.stem for file in SHIPPED.glob("*.py"))
+
+
+def find_config(name: str) -> str:
+    """The path that a name stands for: "motif" -> ".../configs/motif.py". A file of that name goes first."""
+    if name in shipped_names() and not os.path.isfile(name):
+        return str(SHIPPED / f"{name}.py")
+    return name
+
+
+def load(file: str, argument: str | None, tables: Tables) -> ConfigDict:
+    """What `get_config(argument)` of the file returns, with what an older file lacks.
+
+    Args:
+      file: a Python file.
+      argument: None calls `get_config()`.
+      tables: every value that a config has.
+    """
+    text = read(file)
+    module = ModuleType(MODULE)
+    module.__file__ = file
+    sys.modules[MODULE] = module  # where dataclasses look for the module that they are defined in
+    try:
+        exec(compile(text, file, "exec"), module.__dict__)
+        get_config = getattr(module, "get_config", None)
+        if not callable(get_config):
+            raise UserError(f"the config file {shown(file)} has no function get_config (--config)")
+        config = get_config() if argument is None else get_config(argument)
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:  # somebody else's program: whatever it raises is about the file
+        raise UserError(
+            f"the config file {shown(file)} does not work{_line(error, file)}: {_reason(error)} (--config)"
+        ) from error
+    if not isinstance(config, ConfigDict):
+        raise UserError(
+            f"get_config() of the config file {shown(file)} returns {shown(config)}, not a ConfigDict (--config)"
+        )
+    complete(config, tables)
+    return config
+
+
+def read(file: str) -> bytes:
+    """The file as it is; Python tells its encoding."""
+    if "\0" in file or not os.path.exists(file):  # also a name that is too long
+        own = " and ".join(shipped_names())
+        raise UserError(f"there is no config file {shown(file)} (--config); {own} come with the program")
+    if not os.path.isfile(file):
+        raise UserError(f"the config {shown(file)} is not a file (--config)")
+    try:
+        with open(file, "rb") as source:
+            return source.read()
+    except OSError as error:
+        raise UserError(f"cannot read the config file {shown(file)}: {error.strerror} (--config)") from error
+
+
+def comments(file: str) -> dict[str, str]:
+    """What stands in the file beside its values, by their names."""
+    return dict(COMMENT.findall(read(file).decode("utf-8", "replace")))
+
+
+def _line(error: BaseException, file: str) -> str:
+    """Where in the file it happened: of the calls that led there, the last one in the file."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    if isinstance(error, SyntaxError) and error.filename == file:
+        lines.append(error.lineno)
+    return f" at line {lines[-1]}" if lines and lines[-1] else ""
+
+
+def _reason(error: BaseException) -> str:
+    """Kind and words of what was raised; a SyntaxError would add the file and the line once more."""
+    words = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}{f': {clean(words)}' if words else ''}"

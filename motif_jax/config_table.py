@@ -1,0 +1,274 @@
+"""The values of a config, each declared once: what it must be, and whether it decides the result.
+
+A table has a line per value of one section of the config, and lies where the section is read:
+
+    TABLE = {
+        "num_pairs": Value(Whole(1, 10**12), decides=True),
+        "commit_every_s": Value(Number(0.001, 1e8)),
+    }
+
+Tables is a dict of them by the name of their section; "" is the section of the values that are in none. The checks of
+values are made of it, what identifies an experiment in its workdir, and what `--help=SECTION` prints.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ml_collections import ConfigDict
+
+from motif_jax.console import clean
+from motif_jax.structs import UserError
+
+LARGEST = 3e38  # what float32 holds
+MOST = 2**31 - 1  # what int32 holds
+MANY_SECONDS = 1e8  # three years; clocks, locks and sockets take no more than about 1e9
+NEEDED = object()  # an older record always has this value
+
+
+class Kind(Protocol):
+    """What a value must be; as text, what `--help` says about it."""
+
+    def check(self, name: str, flag: str, value: object) -> None:
+        """Raises UserError, with one sentence, if the value of `--flag`, called `name`, is not of this kind."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A whole number from `low` to `high`."""
+
+    low: int = 0
+    high: int = MOST
+
+    def check(self, name: str, flag: str, value: object) -> None:
+        """See `Kind`."""
+        if type(value) is not int:
+            raise UserError(f"{name} must be {self}, not {shown(value)} ({flag})")
+        if value < self.low:
+            least = "must not be negative" if self.low == 0 else f"must be at least {self.low:,}"
+            raise UserError(f"{name} {least}, not {shown(value)} ({flag})")
+        if value > self.high:
+            raise UserError(f"{name} must be at most {self.high:,}, not {shown(value)} ({flag})")
+
+    def __str__(self) -> str:
+        return f"a whole number from {self.low:,} to {self.high:,}"
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number from `low` to `high`, never NaN; with `infinite`, also infinite towards a side without a limit."""
+
+    low: float | None = None
+    high: float | None = None
+    above: bool = False  # `low` itself is not allowed
+    below: bool = False  # `high` itself is not allowed
+    infinite: bool = False
+
+    def check(self, name: str, flag: str, value: object) -> None:
+        """See `Kind`."""
+        if type(value) not in (int, float) or value != value:
+            raise UserError(f"{name} must be {self}, not {shown(value)} ({flag})")
+        assert isinstance(value, int | float)
+        low = -LARGEST if self.low is None else self.low
+        high = LARGEST if self.high is None else self.high
+        too_low = value <= low if self.above else value < low
+        too_high = value >= high if self.below else value > high
+        limited = self.low if too_low else self.high
+        if not (too_low or too_high) or (self.infinite and limited is None and abs(value) == math.inf):
+            return
+        if low == 0 and self.high is None and too_low:
+            words = "positive" if self.above else "zero or more"
+        elif low > 0 and value <= 0:
+            words = "positive"
+        elif self.low is not None and self.high is not None and self.high <= 1:
+            words = f"between {self.low:g} and {self.high:g}"
+        elif limited is None and not self.infinite and abs(value) == math.inf:
+            words = "finite"
+        else:
+            words = f"at least {low:g}" if too_low else f"at most {high:g}"
+        raise UserError(f"{name} must be {words}, not {shown(value)} ({flag})")
+
+    def __str__(self) -> str:
+        parts = []
+        if self.low is not None:
+            parts.append(f"{'above' if self.above else 'from'} {self.low:g}")
+        if self.high is not None:
+            parts.append(f"{'below' if self.below else 'to'} {self.high:g}")
+        return " ".join(["a number", *parts, *(["(or infinite)"] if self.infinite else [])])
+
+
+@dataclass(frozen=True)
+class Flag:
+    """True or False."""
+
+    def check(self, name: str, flag: str, value: object) -> None:
+        """See `Kind`."""
+        if type(value) is not bool:
+            raise UserError(f"{name} must be {self}, not {shown(value)} ({flag})")
+
+    def __str__(self) -> str:
+        return "True or False"
+
+
+@dataclass(frozen=True)
+class Text:
+    """One of `choices`, or any text that files, terminals and other programs can take."""
+
+    choices: tuple[str, ...] = ()
+    longest: int = 200  # characters
+    piece: int = 0  # bytes of the longest piece between the characters `between`; 0: as long as the text
+    between: str = ""
+    letters: str = ""  # the only characters that it may have, as in a regular expression's [...]
+
+    def check(self, name: str, flag: str, value: object) -> None:
+        """See `Kind`."""
+        if self.choices:
+            if value not in self.choices:
+                near = difflib.get_close_matches(value, self.choices, 1, 0.7) if isinstance(value, str) else []
+                hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(self.choices)}"
+                raise UserError(f"unknown {name} {shown(value)} ({flag}): {hint}")
+            return
+        if not isinstance(value, str):
+            raise UserError(f"{name} must be text, not {shown(value)} ({flag})")
+        problem = ""
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            problem = "has characters that UTF-8 cannot write"
+        if not problem and "\0" in value:
+            problem = "has a NUL character, which no text may have"
+        if not problem and len(value) > self.longest:
+            problem = f"has {len(value):,} characters, where at most {self.longest:,} are taken"
+        if not problem and self.piece and max(map(len, self._pieces(value))) > self.piece:
+            problem = f"has a part of more than {self.piece} bytes, which no name may have"
+        if not problem and self.letters and not re.fullmatch(f"[{self.letters}]*", value):
+            problem = f"may only have the characters {self.letters}"
+        if problem:
+            raise UserError(f"{name} {problem}: {shown(value)} ({flag})")
+
+    def _pieces(self, value: str) -> list[bytes]:
+        for character in self.between:
+            value = value.replace(character, "/")
+        return value.encode().split(b"/")
+
+    def __str__(self) -> str:
+        return ", ".join(self.choices) if self.choices else f"text of up to {self.longest:,} characters"
+
+
+PATH = Text(longest=4000, piece=255, between="/")
+PATHS = Text(longest=4000, piece=255, between="/,")  # separated by commas
+NAME = Text(letters="A-Za-z0-9_-")  # of an annotation, which files are named after
+NAME_LIST = Text(longest=4000, piece=200, between=",", letters="A-Za-z0-9_,-")
+
+
+@dataclass(frozen=True)
+class List:
+    """At least one value of a kind; `item` is what one of them is called."""
+
+    of: Kind
+    item: str
+
+    def check(self, name: str, flag: str, value: object) -> None:
+        """See `Kind`."""
+        if not isinstance(value, list | tuple) or not 1 <= len(value) <= 1000:
+            what = "an empty list" if isinstance(value, list | tuple) and not value else shown(value)
+            raise UserError(f"{name} must be {self}, not {what} ({flag})")
+        for item in value:
+            self.of.check(self.item, flag, item)
+
+    def __str__(self) -> str:
+        return f"a list, in brackets, of: {self.of}"
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value of the config."""
+
+    kind: Kind
+    decides: bool = False  # the result, so that a workdir is of one of it; otherwise only how the work is done
+    older: Any = NEEDED  # what a config or record of before this value existed is taken to have had
+    differs: str = ""  # what is different because `reference` sets it otherwise; a part of a sentence
+
+
+Table = dict[str, Value]  # by name, with dots where sections lie within the section
+Tables = dict[str, Table]  # by section
+
+
+def keys(tables: Tables) -> dict[str, Value]:
+    """The values of tables, by their names in the config."""
+    return {
+        f"{section}.{name}".lstrip("."): value for section, table in tables.items() for name, value in table.items()
+    }
+
+
+def check_values(config: ConfigDict, tables: Tables) -> None:
+    """Refuses values that are not what their tables say, and configs that lack some."""
+    flat = flatten(config.to_dict())
+    for key, value in keys(tables).items():
+        if key not in flat:
+            raise UserError(f"the config has no value {key!r}, which configs/motif.py has (--config.{key})")
+        value.kind.check(key.rpartition(".")[2], f"--config.{key}", flat[key])
+
+
+def complete(config: ConfigDict, tables: Tables) -> None:
+    """Makes a config of an older version one of this, in place; refuses values that nobody knows."""
+    flat, known = flatten(config.to_dict()), keys(tables)
+    for key in flat:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.3)
+            hint = f": did you mean {near[0]!r}?" if near else ""
+            raise UserError(f"the config file sets {clean(key, 80)!r}, which is no value of a config (--config){hint}")
+    for key, value in known.items():
+        *sections, name = key.split(".")
+        inner: Any = config
+        for section in sections:
+            inner = inner.get(section) if isinstance(inner, ConfigDict) else None
+        if not isinstance(inner, ConfigDict):
+            continue  # a whole section that the stages of this config may not need; if they do, they say so
+        with inner.unlocked():
+            if key not in flat and value.older is not NEEDED:
+                inner[name] = value.older
+            elif isinstance(value.kind, Number) and type(flat.get(key)) is int and abs(flat[key]) < LARGEST:
+                del inner[name]  # a ConfigDict keeps the type of what it has
+                inner[name] = float(flat[key])  # so that the command line may give it a fraction
+
+
+def record(tree: Any) -> Any:
+    """Values as JSON holds them exactly: infinite ones as "inf" and "-inf"."""
+    if isinstance(tree, Mapping):
+        return {str(name): record(item) for name, item in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [record(item) for item in tree]
+    return str(float(tree)) if isinstance(tree, float) and math.isinf(tree) else tree
+
+
+def same(before: Any, now: Any) -> bool:
+    """Whether a recorded value is the one of the config as it is recorded now.
+
+    Infinite values were once recorded as null.
+    """
+    return bool(before == now) or (before is None and now in ("inf", "-inf"))
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} -> {"a.b": 1}"""
+    flat: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+def shown(value: object) -> str:
+    """A value in a message: one short line, whatever it is."""
+    try:
+        return clean(repr(value), 80)
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        return "a number of thousands of digits"

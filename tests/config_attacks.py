@@ -1,0 +1,55 @@
+"""What is tried with values of a config: every kind of value that somebody could give."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+
+from conftest import get_config
+from ml_collections import ConfigDict
+
+from motif_jax.config_table import Kind, List, Number, Text, Whole
+from motif_jax.structs import UserError
+
+WHOLE = get_config().to_dict()
+DIGITS = 10**5000  # Python writes no number of so many
+NUMBERS = (0, 1, -1, 10**20, -(10**20), DIGITS, -DIGITS, 0.0, -0.0, 0.5, 5e-324, 1.7e308, -1.7e308, math.inf, -math.inf,
+           math.nan)  # fmt: skip
+TEXTS = ("", "x", "1", "x" * 300, "x/" * 3000, "x," * 3000, "9" * 5000, "[" * 3990, "\0", "x\0y", "\udce9", "\n", "é",
+         "x\n\x1b[31m", "\N{SUPERSCRIPT TWO}", "nan", ":", "http://[", "http://" + "x" * 300)  # fmt: skip
+OTHERS = (None, True, 3, 3.5, "3", b"3", (), [], (3,), ("x",), (None,), {"x": 1}, object())
+
+
+def attacks(kind: Kind) -> list[object]:
+    """What is tried with a value: its own limits, what lies beyond them, and what is of no use to it."""
+    found = list(OTHERS)
+    if isinstance(kind, Whole):
+        return [*found, *NUMBERS, kind.low, kind.low - 1, kind.high, kind.high + 1]
+    if isinstance(kind, Number):
+        limits = [limit for limit in (kind.low, kind.high) if limit is not None]
+        return [*found, *NUMBERS, *limits, *(math.nextafter(limit, side) for limit in limits for side in (-9e9, 9e9))]
+    if isinstance(kind, List):
+        return [*found, [3] * 2000, DIGITS, *((item,) for item in attacks(kind.of))]
+    return [*found, *NUMBERS, *TEXTS, *(kind.choices if isinstance(kind, Text) else ())]
+
+
+def config_with(key: str, value: object, **others: object) -> ConfigDict:
+    """The config with one value replaced, whatever type it has."""
+    tree = copy.deepcopy(WHOLE)
+    for name, given in {**{name.replace("__", "."): other for name, other in others.items()}, key: value}.items():
+        *sections, last = name.split(".")
+        inner = tree
+        for section in sections:
+            inner = inner[section]
+        inner[last] = given
+    return ConfigDict(tree)
+
+
+def refusal(attempt: Callable[[], object]) -> str:
+    """The sentence that refuses; "" if nothing does."""
+    try:
+        attempt()
+    except UserError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,96 @@
+"""Every value of the config, in every stage that reads it: whatever is given, it works or one sentence refuses it.
+
+Which values there are, the tables say; what is tried with each, its kind.
+"""
+
+import importlib
+import math
+
+import pytest
+from config_attacks import attacks, config_with, refusal
+from conftest import get_config
+
+from motif_jax.config_table import Flag, List, Number, Text, Whole, check_values, flatten, keys
+from motif_jax.envs.tasks import TASKS
+from motif_jax.envs.vector import TABLE, GameSettings
+from motif_jax.experiment import tables
+from motif_jax.stages import NAMES
+
+pytestmark = pytest.mark.quick
+STAGES = {name: importlib.import_module(f"motif_jax.stages.{name}") for name in NAMES}
+
+
+def assert_one_sentence(said: str, key: str) -> None:
+    section, _, name = key.rpartition(".")
+    assert len(said.splitlines()) == 1, said
+    assert said.isprintable()
+    assert len(said) < 700, said
+    assert f"--config.{key}" in said or (f"--config.{section}." in said and f".{name}" in said), f"{key}: {said}"
+
+
+@pytest.mark.parametrize("key", keys(tables()))
+def test_whatever_a_value_is_it_works_or_one_sentence_refuses_it(key, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    kind = keys(tables())[key].kind
+    others = {"annotate__backend": "server"} if key.startswith("annotate") and key != "annotate.backend" else {}
+    taken, refused = [], []
+    for value in attacks(kind):
+        said = refusal(lambda value=value: kind.check(key.rpartition(".")[2], f"--config.{key}", value))
+        (refused if said else taken).append(value)
+        if said:
+            assert_one_sentence(said, key)
+    assert taken
+    assert refused
+    for number, stage in enumerate(stage for stage in STAGES.values() if key in keys(stage.READS)):
+        wrong = refused[number % len(refused)]
+        assert refusal(lambda: stage.check(config_with(key, wrong, **others))), f"{stage.__name__} takes {wrong!r}"
+        for value in taken:
+            said = refusal(lambda: stage.check(config_with(key, value, **others)))
+            if said:  # a choice may lack another value that it needs, and then that is named
+                assert_one_sentence(said, key if value not in getattr(kind, "choices", ()) else "")
+
+
+def test_every_value_is_read_by_a_stage_that_checks_it():
+    read = {key for stage in STAGES.values() for key in keys(stage.READS)}
+    assert read == set(keys(tables()))
+    for stage in STAGES.values():
+        assert set(stage.IDENTITY) <= set(stage.READS)
+
+
+@pytest.mark.parametrize("file", ["motif.py", "quickstart.py"])
+@pytest.mark.parametrize("argument", [*TASKS, "toy", "score,reference"])
+def test_config_files_and_tables_have_the_same_values(file, argument):
+    config = get_config(file, argument)
+    assert set(flatten(config.to_dict())) == set(keys(tables()))
+    check_values(config, tables())
+
+
+def test_the_games_settings_are_the_section_of_the_config():
+    assert list(GameSettings._fields) == list(TABLE)
+
+
+@pytest.mark.parametrize(("kind", "value", "said"), [
+    (Whole(1, 9), 0, "it must be at least 1, not 0 (--it)"),
+    (Whole(0, 9), -1, "it must not be negative, not -1 (--it)"),
+    (Whole(1, 9), 10**5000, "it must be at most 9, not a number of thousands of digits (--it)"),
+    (Whole(1, 9), 1.0, "it must be a whole number from 1 to 9, not 1.0 (--it)"),
+    (Whole(0, 9), True, "it must be a whole number from 0 to 9, not True (--it)"),
+    (Number(0, 1), 2.0, "it must be between 0 and 1, not 2.0 (--it)"),
+    (Number(0, above=True), 0.0, "it must be positive, not 0.0 (--it)"),
+    (Number(0), -1.0, "it must be zero or more, not -1.0 (--it)"),
+    (Number(0), math.inf, "it must be finite, not inf (--it)"),
+    (Number(0, infinite=True), math.inf, ""),
+    (Number(0, infinite=True), -math.inf, "it must be zero or more, not -inf (--it)"),
+    (Number(high=1, infinite=True), -math.inf, ""),
+    (Number(0, infinite=True), 10**5000, "it must be at most 3e+38, not a number of thousands of digits (--it)"),
+    (Number(0, infinite=True), 1e300, "it must be at most 3e+38, not 1e+300 (--it)"),
+    (Number(), math.nan, "it must be a number, not nan (--it)"),
+    (Number(0), 3, ""),
+    (Flag(), 1, "it must be True or False, not 1 (--it)"),
+    (Text(("one", "two")), "on", "unknown it 'on' (--it): did you mean 'one'?"),
+    (Text(), "\udce9", "it has characters that UTF-8 cannot write: '\\udce9' (--it)"),
+    (List(Whole(1, 9), "item"), 3, "it must be a list, in brackets, of: a whole number from 1 to 9, not 3 (--it)"),
+    (List(Whole(1, 9), "item"), (3, 0), "item must be at least 1, not 0 (--it)"),
+], ids=lambda value: type(value).__name__)  # fmt: skip
+def test_sentences(kind, value, said):
+    assert refusal(lambda: kind.check("it", "--it", value)) == said

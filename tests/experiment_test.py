@@ -1,0 +1,137 @@
+"""Whose a workdir is: what decides the result may not change, everything else may; also where records are older."""
+
+import importlib
+import json
+import math
+from types import SimpleNamespace
+
+import pytest
+from config_attacks import WHOLE, attacks, config_with, refusal
+from conftest import ROOT, get_config
+from ml_collections import ConfigDict
+
+from motif_jax import experiment
+from motif_jax.config_table import Number, Value, Whole, complete, keys
+from motif_jax.experiment import check_same_experiment, tables
+from motif_jax.files import write_config
+from motif_jax.stages import NAMES
+from motif_jax.structs import UserError
+
+STAGES = {name: importlib.import_module(f"motif_jax.stages.{name}") for name in NAMES}
+RECORDS = sorted((ROOT / "tests/records").glob("config-*.json"))  # that released versions have written
+
+
+def others(key: str) -> list[object]:
+    """Values that this one could have instead."""
+    kind = keys(tables())[key].kind
+    good = [value for value in attacks(kind) if not refusal(lambda value=value: kind.check("it", "--it", value))]
+    *sections, name = key.split(".")
+    inner = WHOLE
+    for section in sections:
+        inner = inner[section]
+    return [value for value in good if value != inner[name]][-2:]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("stage", [name for name, stage in STAGES.items() if stage.IDENTITY])
+def test_what_decides_may_not_change_and_what_does_not_may(stage, tmp_path):
+    write_config(tmp_path, ConfigDict(WHOLE))
+    deciding = keys({section: STAGES[stage].READS[section] for section in STAGES[stage].IDENTITY})
+    for key, value in keys(tables()).items():
+        for other in others(key):
+            config = config_with(key, other)
+            said = refusal(lambda: check_same_experiment(config, tmp_path, tmp_path / "config.json", STAGES[stage]))
+            if key in deciding and value.decides:
+                assert f"belongs to an experiment with {key} = " in said
+                assert f"--config.{key}=" in said
+            else:
+                assert not said, f"{key}={other!r}"
+    check_same_experiment(ConfigDict(WHOLE), tmp_path, tmp_path / "none.json", STAGES[stage])
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("record", RECORDS, ids=lambda file: file.stem)
+@pytest.mark.parametrize("stage", [name for name, stage in STAGES.items() if stage.IDENTITY])
+def test_workdirs_of_older_versions_go_on(record, stage):
+    """Fails where a value was added that decides the result and does not say what older records had."""
+    check_same_experiment(get_config(), record.parent, record, STAGES[stage])
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("record", RECORDS, ids=lambda file: file.stem)
+def test_config_files_of_older_versions_go_on(record):
+    config = ConfigDict(json.loads(record.read_text()))
+    complete(config, tables())
+    for stage in STAGES.values():
+        stage.check(config)
+
+
+ADDED = Value(Number(0), decides=True, older=1.0)
+
+
+@pytest.mark.quick
+def test_a_value_that_is_added_locks_nobody_out(tmp_path):
+    write_config(tmp_path, ConfigDict({"seed": 1, "policy": {"discount": 0.9}}))
+    before = {"": {"seed": Value(Whole(), decides=True)}, "policy": {"discount": Value(Number(0, 1), decides=True)}}
+    now = before | {"policy": before["policy"] | {"added": ADDED}}
+    config = ConfigDict({"seed": 1, "policy": {"discount": 0.9}})
+    config.lock()
+    complete(config, now)  # a config file of before
+    assert config.policy.added == 1.0
+
+    def check(config, tables=now):
+        check_same_experiment(
+            config, tmp_path, tmp_path / "config.json", SimpleNamespace(READS=tables, IDENTITY=("", "policy"))
+        )
+
+    check(config)
+    config.policy.added = 2.0
+    with pytest.raises(UserError, match=r"with policy.added = 1.0, not 2.0: .* --config.policy.added=1.0"):
+        check(config)
+    with pytest.raises(UserError, match="lacks policy.added"):  # it does not say what older records had
+        check(config, now | {"policy": now["policy"] | {"added": Value(Number(0), decides=True)}})
+    write_config(tmp_path, config)
+    with pytest.raises(UserError, match=r"policy.added = 2.0, a value that this version does not know"):  # an older one
+        check(config, before)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("recorded", "now", "same"), [
+    (math.inf, math.inf, True), (-math.inf, -math.inf, True), (None, math.inf, True), (None, -math.inf, True),
+    (math.inf, -math.inf, False), (math.inf, 10.0, False), (10.0, math.inf, False), (None, 10.0, False),
+])  # fmt: skip
+def test_infinite_values_are_recorded_exactly(tmp_path, recorded, now, same):
+    """null is what infinite ones were once recorded as."""
+    stage = SimpleNamespace(READS={"policy": {"it": Value(Number(infinite=True), decides=True)}}, IDENTITY=("policy",))
+    write_config(tmp_path, ConfigDict({"policy": {"it": recorded}}))
+    json.loads((tmp_path / "config.json").read_text(), parse_constant=pytest.fail)  # nothing but JSON
+    config = ConfigDict({"policy": {"it": now}})
+    said = refusal(lambda: check_same_experiment(config, tmp_path, tmp_path / "config.json", stage))
+    assert bool(said) != same
+
+
+def test_a_run_with_infinite_and_other_extreme_values_is_continued(tmp_path, capsys):
+    infinite = ("reward_clip", "max_gradient_norm", "clip_ratio", "clip_value", "clip_rho", "clip_c", "count_exponent")
+    config = get_config(argument="toy")
+    config.policy.update(dict.fromkeys(infinite, math.inf) | {
+        "threshold_quantile": -math.inf, "num_workers": 0, "synchronous": True, "network": "small", "groups": 1,
+        "games_per_worker": 4, "rollout_length": 8, "batch_size": 32, "train_for_env_steps": 64, "discount": 0.0,
+        "keep_checkpoints": 2**31 - 1, "max_policy_lag": 2**31 - 1, "train_for_seconds": 1e8, "save_every_s": 1e8,
+        "log_every_s": 1e8, "save_every_steps": 10**15, "milestone_every_steps": 10**15, "hang_timeout_s": 1e8,
+        "intrinsic_coefficient": 0.0, "extrinsic_coefficient": -1.0, "warmup_steps": 0,
+    })  # fmt: skip
+    config.profile.update(start_step=2**31 - 1, num_steps=2**31 - 1)
+    experiment.run(config, tmp_path, ["train_policy"])
+    record = tmp_path / "policy/config.json"
+    before = json.loads(record.read_text())
+    assert (before["policy"]["reward_clip"], before["policy"]["threshold_quantile"]) == ("inf", "-inf")
+    older = before | {"policy": before["policy"] | dict.fromkeys((*infinite, "threshold_quantile"))}  # null, as once
+    for recorded in (before, older):
+        record.write_text(json.dumps(recorded))
+        capsys.readouterr()
+        experiment.run(config, tmp_path, ["train_policy"])
+        assert capsys.readouterr().out == f"train_policy: complete in '{tmp_path}', skipped\n"
+    record.write_text(json.dumps(before))
+    config.policy.clip_rho = 1.0
+    with pytest.raises(UserError, match=r"policy.clip_rho = 'inf', not 1.0: .* --config.policy.clip_rho=inf"):
+        experiment.run(config, tmp_path, ["train_policy"])

@@ -1,0 +1,170 @@
+"""The golden run: the same small experiments at two commits, and every array and figure that they make compared.
+
+    python tests/golden_run.py             this working tree against the commit that it is based on (HEAD)
+    python tests/golden_run.py REVISION    against any other commit
+    python tests/golden_run.py REVISION --keep=DIRECTORY    and the workdirs stay there, to look into
+
+For whoever moves code: what is only moved gives the same bits. The older commit is checked out beside (`git worktree`)
+and run with the same Python. Arrays must be equal to the bit, wherever in the workdir they lie. So must be the figures
+in JSON files that both commits write, except those that tell of time and place. Status 1 if anything differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+SMALL = {
+    "collect.num_pairs": 300, "collect.num_workers": 1, "collect.keep_empty": 0.2,
+    "reward.num_epochs": 2, "reward.batch_size": 64, "reward.message": "lt_cnn_small", "reward.learning_rate": 1e-3,
+    "policy.network": "small", "policy.num_workers": 1, "policy.synchronous": True, "policy.games_per_worker": 8,
+    "policy.groups": 2, "policy.rollout_length": 16, "policy.batch_size": 128, "policy.num_epochs": 2,
+    "policy.num_minibatches": 2, "policy.warmup_steps": 20, "policy.tensorboard": False, "policy.log_every_s": 1e-3,
+    "policy.train_for_env_steps": 1024, "policy.train_for_seconds": 0.0, "policy.save_every_steps": 512,
+    "policy.extrinsic_coefficient": 0.1, "policy.intrinsic_coefficient": 0.1,
+    "evaluate.episodes": 6, "evaluate.num_workers": 0, "evaluate.games_per_worker": 3, "evaluate.greedy": True,
+}  # fmt: skip
+EXPERIMENTS = {  # argument of configs/quickstart.py: what else is set
+    "score": {"env.max_episode_steps": 300},
+    "toy": {"env.max_episode_steps": 50, "reward.blstats": False},
+    "staircase,reference": {"env.max_episode_steps": 200, "policy.algorithm": "impala", "collect.num_pairs": 200},
+}
+STAGES = "collect,annotate,train_reward,train_policy,evaluate"
+# Figures that are not the same twice: time, place, memory, and checksums of files that hold such figures.
+VOLATILE = re.compile(
+    r"seconds|_s$|per_s|^time/|wait|machine|memory|mib|sha256|checksum|stamp|version|process|host|date|modified"
+)
+
+
+def main() -> int:
+    """Runs, compares, tells."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("revision", nargs="?", default="HEAD")
+    parser.add_argument("--keep", type=Path, help="an empty directory for the workdirs")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="golden-") as temporary:
+        place = options.keep or Path(temporary)
+        place.mkdir(parents=True, exist_ok=True)
+        with checked_out(options.revision, Path(temporary) / "tree") as tree:
+            different = 0
+            for name, values in EXPERIMENTS.items():
+                workdirs = [place / f"{when}-{name.replace(',', '-')}" for when in ("before", "after")]
+                for source, workdir in zip((tree, ROOT), workdirs, strict=True):
+                    run(source, name, SMALL | values, workdir, Path(temporary) / "compiled")
+                different += compare(name, *map(read_workdir, workdirs))
+    print("the same" if not different else f"{different} differences")
+    return 1 if different else 0
+
+
+@contextlib.contextmanager
+def checked_out(revision: str, tree: Path) -> Iterator[Path]:
+    """The files of a commit, for as long as they are needed."""
+    git = ["git", "-C", str(ROOT), "worktree"]
+    subprocess.run([*git, "add", "--quiet", "--detach", str(tree), revision], check=True)
+    try:
+        yield tree
+    finally:
+        subprocess.run([*git, "remove", "--force", str(tree)], check=True)
+
+
+def run(source: Path, argument: str, values: dict[str, Any], workdir: Path, compiled: Path) -> None:
+    """All stages, by the program that lies in `source`."""
+    flags = [f"--config.{name}={value}" for name, value in values.items()]
+    command = [sys.executable, "-m", "motif_jax.launch", f"--config=configs/quickstart.py:{argument}", *flags]
+    environment = os.environ | {"PYTHONPATH": str(source), "JAX_COMPILATION_CACHE_DIR": str(compiled)}
+    print(f"{argument}: {workdir.name}", flush=True)
+    done = subprocess.run([*command, f"--workdir={workdir}", f"--stage={STAGES}"], cwd=source, env=environment,
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    if done.returncode:
+        sys.exit(f"{source}: status {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+
+def read_workdir(workdir: Path) -> dict[str, str]:
+    """Every array by a digest, every figure as text; by file and name."""
+    from motif_jax.checkpoint import leaves_by_path, reading, sum_of_arrays
+
+    found: dict[str, str] = {}
+    for file in sorted(workdir.rglob("*")):
+        name = str(file.relative_to(workdir))
+        if file.name == "checkpoints" and file.is_dir():
+            with reading(file) as checkpoints:
+                for step in checkpoints.steps():
+                    for path, array in leaves_by_path(checkpoints.raw(step)).items():
+                        found[f"{name}/{step}:{'.'.join(path)}"] = sum_of_arrays(array)
+        elif "checkpoints" in file.parts or file.suffix not in READERS:
+            continue
+        else:
+            found |= {f"{name}:{key}": value for key, value in READERS[file.suffix](file, str(workdir)).items()}
+    return found
+
+
+def read_array(file: Path, _: str) -> dict[str, str]:
+    """An array, with its type and shape."""
+    return {"": hashlib.sha256(file.read_bytes()).hexdigest()}
+
+
+def read_archive(file: Path, _: str) -> dict[str, str]:
+    """The arrays of an `.npz` file."""
+    import numpy as np
+
+    with np.load(file) as archive:
+        return {key: hashlib.sha256(archive[key].tobytes()).hexdigest() for key in archive}
+
+
+def read_figures(file: Path, workdir: str) -> dict[str, str]:
+    """All that a JSON file, or each line of one, says."""
+    texts = file.read_text().splitlines() if file.suffix == ".jsonl" else [file.read_text()]
+    return {
+        f"{number}{key}": value.replace(workdir, "WORKDIR")
+        for number, text in enumerate(texts)
+        for key, value in flatten(json.loads(text), "")
+    }
+
+
+def flatten(tree: Any, prefix: str) -> Iterator[tuple[str, str]]:
+    """{"a": {"b": 1}} -> (".a.b", "1")"""
+    pairs = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else None
+    if pairs is None:
+        yield prefix, repr(tree)
+        return
+    for key, value in pairs:
+        if not VOLATILE.search(str(key)):
+            yield from flatten(value, f"{prefix}.{key}")
+
+
+READERS = {".npy": read_array, ".npz": read_archive, ".json": read_figures, ".jsonl": read_figures}
+
+
+def compare(name: str, before: dict[str, str], after: dict[str, str]) -> int:
+    """How many things differ, each told in a line. What only one of both has is told, and counts if it is an array."""
+    different = [key for key in before.keys() & after.keys() if before[key] != after[key]]
+    for key in sorted(different):
+        print(f"  {name}: {key} differs: {before[key][:60]} -> {after[key][:60]}")
+    gone, new = sorted(before.keys() - after.keys()), sorted(after.keys() - before.keys())
+    values = {after[key] for key in new}
+    is_array = [key for key in gone if Path(key.partition(":")[0]).suffix not in (".json", ".jsonl")]
+    lost = [key for key in is_array if before[key] not in values]
+    for key in lost:
+        print(f"  {name}: {key} is lost")
+    notes = {"arrays elsewhere now": len(is_array) - len(lost), "figures no more": len(gone) - len(is_array)}
+    notes |= {"new arrays or figures": len(new)}
+    print(
+        f"  {name}: {len(before):,} compared", *(f"{count} {what}" for what, count in notes.items() if count), sep="; "
+    )
+    return len(different) + len(lost)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""Every program that runs on a device also lowers for GPUs and TPUs, which a machine without one can check."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax import export
+
+from motif_jax.envs.observations import OBSERVATIONS
+from motif_jax.learner.update import Rollouts, Settings, init_state, make_update
+from motif_jax.parallel import make_mesh, map_update, replicate, shard
+from motif_jax.rewards import preference
+from motif_jax.rewards.batches import Batches
+from motif_jax.rewards.intrinsic import Mix
+from motif_jax.stages import policy_setup, reward_setup
+from motif_jax.stages.policy_acting import play_step
+
+T, B, A = 4, 8, 23
+PLATFORMS = ["cuda", "tpu"]
+MIX = Mix(extrinsic=0.1, intrinsic=0.1, scale=0.1, clip=10.0, threshold=0.0, count_exponent=3.0)
+
+
+@pytest.fixture(autouse=True)
+def accelerator(monkeypatch):
+    """Networks are built as they are where the default backend is not the CPU."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+
+
+def lower(program, *arguments) -> None:
+    """Compiles for both platforms as far as is possible without them; raises where an operation has no rule there."""
+    arguments = jax.tree.map(jnp.asarray, arguments)
+    for platform in PLATFORMS:
+        exported = export.export(program, platforms=[platform])(*arguments)
+        assert exported.platforms == (platform,)
+        assert exported.mlir_module_serialized
+
+
+def observations(names, *leading):
+    return {name: np.zeros((*leading, *OBSERVATIONS[name].shape), OBSERVATIONS[name].dtype) for name in names}
+
+
+def policy_model(network, dtype):
+    return policy_setup.make_model({"network": network, "num_actions": A, "dtype": dtype}, 0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("network", ["reference", "small"])
+def test_the_policy_step_lowers(network, dtype):
+    model = policy_model(network, dtype)
+    step = jax.jit(functools.partial(play_step, model.step, False), donate_argnums=1)
+    played = model.params, jax.jit(model.prepare)(model.params)
+    cores, key = np.zeros((B + 1, model.core_size), np.float32), jax.random.key(0)
+    lower(step, played, cores, key, np.int32(0), observations(model.reads, B), np.zeros(B, bool), np.zeros(B, np.int32))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("network", "algorithm"), [("reference", "appo"), ("small", "appo"), ("small", "impala")])
+def test_the_update_of_the_policy_lowers(network, algorithm, dtype):
+    model = policy_model(network, dtype)
+    settings = Settings(algorithm=algorithm, num_epochs=2, num_minibatches=2)
+    update = make_update(model.unroll, policy_setup.make_shape_rewards(MIX), settings)
+    steps = np.zeros((T, B), np.float32)
+    rollouts = Rollouts(
+        observations=observations(model.reads, T + 1, B),
+        first=np.zeros((T + 1, B), bool),
+        core=np.zeros((1, B, model.core_size), np.float32),
+        action=steps.astype(np.int32),
+        logits=np.zeros((T, B, A), np.float32),
+        value=steps,
+        version=steps.astype(np.int32),
+        reward=steps,
+        terminated=steps.astype(bool),
+        truncated=steps.astype(bool),
+        moments={"z": steps, "counts": np.ones((T, B), np.uint8)},
+    )
+    mesh = make_mesh()
+    state = replicate(init_state(model.params, settings), mesh)
+    lower(map_update(update, mesh, 1, num_constants=1), state, None, shard(rollouts, mesh, axis=1))
+
+
+@pytest.mark.parametrize("reads", [{}, {"blstats": True, "crop": True, "glyphs": True}])
+def test_the_training_of_the_reward_lowers(reads):
+    options = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False} | reads
+    apply, params = reward_setup.make_model(options, 0)
+    optimizer = optax.adam(1e-4)
+    mesh = make_mesh()
+    update = map_update(preference.make_update(apply, optimizer), mesh, batch_axis=1, num_constants=2)
+    state = replicate(preference.TrainState(params, optimizer.init(params), preference.zero_sums()), mesh)
+    texts, items = np.zeros((7, 80), np.uint8), np.zeros((2, 1, B), np.int32)
+    more = observations(["blstats", "glyphs"], 2, 1, B)
+    extra = {"vector": np.zeros((2, 1, B, 27), np.float32), **more} if reads else {}
+    weight = np.ones((2, 1, B), np.float32)
+    batches = Batches(items, extra, np.zeros((2, 1, B, 2, 1), np.int32), weight, weight, weight)
+    lower(update, state, replicate(texts, mesh), replicate(np.int32(0), mesh), shard(batches, mesh, axis=1))
+    lower(
+        reward_setup.make_value(apply), params, texts, items[0, 0], {name: array[0, 0] for name, array in extra.items()}
+    )
