@@ -75,6 +75,11 @@ class Checkpoints:
         self._known[step] = known
         self._sums.pop(step, None)
 
+    def wait(self) -> None:
+        """Waits for what is being written."""
+        with self._room_wanted():
+            self._manager.wait_until_finished()
+
     def steps(self) -> list[int]:
         """Those that are there, ascending."""
         return sorted(self._manager.all_steps())

@@ -91,7 +91,7 @@ class Hosts:
         """Ends the process, whatever its main thread is waiting for."""
         saver = min({*range(self.count)} - {*lost})
         if self.save is None:
-            saved = "nothing was learnt yet"
+            saved = "nothing was learnt since it started"
         elif self.me == saver:
             saved = in_time(self.save)
         else:
@@ -101,9 +101,10 @@ class Hosts:
         what = f"host {names} of {self.count} was lost, without a sign of life for {seconds:.0f} seconds"
         if not lost:
             what = "the connection to another host broke"
+        start = "\n" if sys.stderr.isatty() else ""  # not behind the progress
         print(
-            f"motif_jax: {what}; {saved}; end what is left of the run, and give the same command again on all hosts "
-            "to go on",
+            f"{start}motif_jax: {what}; {saved}; end what is left of the run, and give the same command again on all "
+            "hosts to go on",
             file=sys.stderr,
         )
         leave_at_once(LOST)

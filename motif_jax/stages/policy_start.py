@@ -23,14 +23,11 @@ from motif_jax.learner.update import LearnerState, init_state
 from motif_jax.parallel import from_first_host, replicate
 from motif_jax.stages.policy_hosts import Hosts, Wish
 from motif_jax.stages.policy_parts import Parts
+from motif_jax.stages.policy_rescue import RESCUED, read_rescued
 from motif_jax.stages.policy_setup import Pay, read_policy, reward_checksum
 from motif_jax.structs import UserError
 
 START = {"env_steps": 0, "updates": 0, "seconds": 0.0, "next_episode": 0, "episodes": 0}
-
-
-class InUse(UserError):
-    """Another process has the checkpoints open to write."""
 
 
 class Keeper:
@@ -46,7 +43,7 @@ class Keeper:
         try:  # hosts share the workdir's own lock, and so do the hosts of another run that was started by mistake
             fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
-            raise InUse(f"another run is writing to {str(folder)!r} (--workdir)") from None
+            raise UserError(f"another run is writing to {str(folder)!r} (--workdir)") from None
         self._checkpoints = Checkpoints(folder / "checkpoints", section.keep_checkpoints, section.milestone_every_steps)
         self._facts: dict[str, Any] = {"model": parts.options, "config": record(config.to_dict())}
         self._facts |= {"versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__}}
@@ -62,10 +59,21 @@ class Keeper:
         """Where they are."""
         return self._checkpoints.directory
 
-    def latest(self) -> tuple[Any, dict[str, Any]] | None:
-        """Arrays and facts of the last checkpoint that can be read."""
+    def latest(self, like: LearnerState) -> tuple[dict[tuple[str, ...], Any], dict[str, Any]] | None:
+        """Arrays by name and facts of the last checkpoint that can be read, or of what was rescued after it."""
         found = self._checkpoints.latest()
-        return found and found[1:]
+        rescued = read_rescued(self.directory.parent, like)
+        if rescued and (found is None or rescued[1]["progress"]["env_steps"] > found[0]):
+            return rescued
+        return found and (leaves_by_path(found[1]["learner"]), found[2])
+
+    def keep_rescued(self, state: LearnerState, done: dict[str, Any]) -> None:
+        """Makes what was rescued a checkpoint, if it is none yet."""
+        rescued = self.directory.parent / RESCUED
+        if rescued.exists():
+            self.save(state, done)
+            self._checkpoints.wait()
+            rescued.unlink()
 
     def save(self, state: LearnerState, done: dict[str, Any]) -> None:
         """Starts to write a checkpoint, if there is none of this moment."""
@@ -87,15 +95,17 @@ class Keeper:
 def begin(config: ConfigDict, keeper: Keeper | None, parts: Parts, hosts: Hosts) -> tuple[LearnerState, dict[str, Any]]:
     """The learner's state on all devices, and how far it got.
 
-    In this order: the run's own last checkpoint, the parameters of another run, chance. The first host decides.
+    In this order: the run's own last checkpoint, or what was rescued after it; the parameters of another run; chance.
+    The first host decides.
     """
     state, done = init_state(parts.model.params, parts.learner), dict(START)
-    found = keeper.latest() if keeper else None
+    found = keeper.latest(state) if keeper else None
     if keeper and found:
         arrays, facts = found
         check_reward(facts, parts.pay)
-        state = rebuild(state, leaves_by_path(arrays["learner"]), keeper.directory, "--workdir")
+        state = rebuild(state, arrays, keeper.directory, "--workdir")
         done = {name: type(START[name])(facts["progress"][name]) for name in START}
+        keeper.keep_rescued(state, done)
     elif keeper and config.policy.init_from:
         source, flag = Path(config.policy.init_from), "--config.policy.init_from"
         try:

@@ -19,14 +19,15 @@ from ml_collections import ConfigDict
 from motif_jax.actors.handoff import Batch
 from motif_jax.api import name_of
 from motif_jax.files import write_config, write_json, write_whole
+from motif_jax.learner.update import LearnerState
 from motif_jax.machine import describe
 from motif_jax.parallel import host, local_copy, start_hosts
 from motif_jax.stages.policy_acting import Rounds, Source, Stream
 from motif_jax.stages.policy_hosts import Hosts, Wish
-from motif_jax.stages.policy_parts import Parts, assemble, make_player, open_pool
+from motif_jax.stages.policy_parts import assemble, make_player, open_pool
 from motif_jax.stages.policy_record import Log, Record, keep_rows, summarise
-from motif_jax.stages.policy_rescue import Rescue
-from motif_jax.stages.policy_setup import make_pay, make_place
+from motif_jax.stages.policy_rescue import Rescue, write_rescued
+from motif_jax.stages.policy_setup import make_pay, make_place, reward_checksum
 from motif_jax.stages.policy_start import Keeper, StopAsked, Trace, begin
 from motif_jax.stages.train_policy import coordinator, finished
 from motif_jax.structs import Stopped, UserError
@@ -70,7 +71,15 @@ def learn(
             print(f"train_policy: going on after {done['env_steps']:,} steps")
         write_config(folder, config)
         keep_rows(folder / "metrics.jsonl", done["env_steps"])
-    rescue = Rescue(lambda: keeper or heir_of_the_first(config, folder, parts)) if hosts > 1 else None
+
+    def write(state: LearnerState, done: dict[str, Any]) -> None:
+        if keeper:
+            keeper.save(state, done)
+            keeper.close()
+        else:
+            write_rescued(folder, state, done, reward_checksum(parts.pay.reward) if parts.pay else None)
+
+    rescue = Rescue(write) if hosts > 1 else None
     together.save = rescue.save if rescue else None
 
     # ---- games
@@ -114,10 +123,10 @@ def learn(
             done["next_episode"] = int(max([pool.next_episode - me * EPISODES_PER_HOST, *others[:, 0]]))
             record.batch(batch)
             done["episodes"] = before["episodes"] + record.episodes + int(others[:, 1].sum())
-            if rescue:
-                rescue.add(state, done)
             if pending:
                 broken = look_at(pending, record, folder, source)
+            if rescue:
+                rescue.add(state, done)
             pending = Pending(done["updates"], done["env_steps"], batch, metrics)
             if log:
                 log.tell(done)
@@ -157,13 +166,6 @@ def learn(
             f"stopped by {stop.asked or 'a signal to another host'} after {done['env_steps']:,} steps, which are "
             "saved; give the same command again to go on"
         )
-
-
-def heir_of_the_first(config: ConfigDict, folder: Path, parts: Parts) -> Keeper:
-    """The checkpoints, for a host that outlives the first one."""
-    if not (folder / "config.json").exists():
-        raise UserError(f"this host does not see what host 0 wrote to {str(folder)!r}")
-    return Keeper(config, folder, parts)
 
 
 def look_at(pending: Pending, record: Record, folder: Path, source: Source) -> str:

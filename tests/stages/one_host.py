@@ -5,9 +5,11 @@ JAX's collectives of the CPU, which listen wherever the machine's name points to
     python one_host.py launch --config=...             as `python -m motif_jax.launch`
     python one_host.py update ADDRESS ME FILE          three updates of a linear policy, then host 1 fails
     python one_host.py meet ADDRESS ME SECONDS         waits so long for the other
+    python one_host.py lose ADDRESS ME VICTIM SIGNAL   both meet, then the victim gets the signal
 """
 
 import functools
+import os
 import sys
 from pathlib import Path
 
@@ -54,6 +56,15 @@ def meet(address: str, me: str, seconds: str) -> None:
     parallel.start_hosts(address, 2, int(me))
 
 
+def lose(address: str, me: str, victim: str, number: str) -> None:
+    """The other host waits in XLA for the victim's devices."""
+    parallel.start_hosts(address, 2, int(me))
+    with Hosts():
+        if me == victim:
+            os.kill(os.getpid(), int(number))
+        parallel.make_mesh()
+
+
 if __name__ == "__main__":
     _jax.make_gloo_tcp_collectives = functools.partial(_jax.make_gloo_tcp_collectives, hostname="127.0.0.1")
     liveness.BEAT_S, liveness.SILENT_BEATS = 0.25, 20
@@ -63,6 +74,6 @@ if __name__ == "__main__":
         launch.define_flags()
         sys.exit(launch.main(sys.argv[1:]))
     try:
-        {"update": update, "meet": meet}[what](*arguments)
+        {"update": update, "meet": meet, "lose": lose}[what](*arguments)
     except UserError as error:
         sys.exit(f"motif_jax: {error}")
