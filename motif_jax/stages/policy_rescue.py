@@ -4,8 +4,8 @@ An update is given the memory of the state before it, and fails or waits for eve
 every state is kept, on one device, until the update after it has succeeded: the memory of two states, and the time in
 which one is copied there.
 
-Host 0 writes a checkpoint of it. If host 0 is lost, another one writes `policy/rescued.npz`: orbax cannot do without host 0,
-which may only be stopped, and then holds the checkpoints. When the run goes on, a checkpoint is made of the file.
+Host 0 writes a checkpoint of it. If host 0 is lost, another one writes `policy/rescued.npz`, because orbax cannot do
+without host 0, which may be only stopped, and then holds the checkpoints. The next start makes it a checkpoint.
 """
 
 from __future__ import annotations

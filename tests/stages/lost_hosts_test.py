@@ -17,7 +17,7 @@ from motif_jax.stages.policy_hosts import LOST
 from motif_jax.stages.policy_rescue import FACTS, RESCUED
 
 SENTENCE = re.compile(
-    r"motif_jax: host (\d) of 2 was lost, without a sign of life for 5 seconds; (.+); end what is left of the run, and "
+    r"motif_jax: host (\d) of 2 was lost, without a sign of life for 4 seconds; (.+); end what is left of the run, and "
     r"give the same command again on all hosts to go on\n"
 )
 
@@ -88,7 +88,7 @@ def test_what_was_learnt_survives_any_host_and_the_same_command_goes_on(tmp_path
         hosts = train(tmp_path)
         wait_for_rows(tmp_path, len(rows_of(tmp_path)) + 2, hosts)
         if (victim, number) == (1, signal.SIGKILL):
-            stop_and_go_on(hosts, 6)  # a silence of 5 seconds is too long, but nobody was there to listen
+            stop_and_go_on(hosts, 5)  # a silence of 4 seconds is too long, but nobody was there to listen
             wait_for_rows(tmp_path, len(rows_of(tmp_path)) + 2, hosts)
         os.kill(hosts[victim].pid, number)
         saved, output = what_the_other_says(hosts, victim)

@@ -67,7 +67,7 @@ def lose(address: str, me: str, victim: str, number: str) -> None:
 
 if __name__ == "__main__":
     _jax.make_gloo_tcp_collectives = functools.partial(_jax.make_gloo_tcp_collectives, hostname="127.0.0.1")
-    liveness.BEAT_S, liveness.SILENT_BEATS = 0.25, 20
+    liveness.BEAT_S, liveness.SILENT_BEATS = 0.2, 20
     sys.path.insert(0, str(Path(__file__).parent.parent / "learner"))
     what, *arguments = sys.argv[1:]
     if what == "launch":
