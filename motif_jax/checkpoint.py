@@ -7,13 +7,20 @@ A checkpoint is written beside and renamed by orbax, so a kill leaves the one be
 same (a disk that lost something), or that reads as something else than was written (orbax itself does not notice), is
 set aside under another name, with a warning, and the one before it is taken. Of several hosts, only one opens the
 checkpoints.
+
+What is kept is decided here and not by orbax's own policies: those rank by metrics in a file of their own, which the
+checkpoints of earlier versions lack and no checksum covers; their milestones are multiples of a period, where ours are
+the first step after one; and they delete only while saving, so what a killed run has left too much would stay.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
+import logging
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -24,7 +31,10 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from motif_jax.console import clean
+from motif_jax.foreign import check_regular_tree
 from motif_jax.structs import UserError
+from motif_jax.system_errors import is_about_the_file
 
 Found = TypeVar("Found")
 LOSS, MILESTONE = "loss", "milestone"  # among the facts: what ranks a checkpoint, and whether it stays for ever
@@ -41,6 +51,11 @@ class Checkpoints:
             self.directory.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:
             raise UserError(f"{str(self.directory)!r} is a file, where checkpoints are due: move it away") from error
+        try:
+            check_regular_tree(self.directory)
+        except OSError as error:
+            raise UserError(f"cannot read {str(error.filename)!r} among checkpoints: {error.strerror}") from error
+        logging.getLogger("absl").addFilter(_is_told_once)
         options = ocp.CheckpointManagerOptions(create=False)
         if jax.process_count() > 1:
             me = jax.process_index()
@@ -67,11 +82,12 @@ class Checkpoints:
         facts = json.loads(json.dumps(facts | known))  # a copy, too: it is written while the caller goes on
         said = {FACTS: facts, SUMS: {"state": sum_of_arrays(copy), "facts": sum_of_facts(facts)}}
         items = ocp.args.Composite(state=ocp.args.StandardSave(copy), facts=ocp.args.JsonSave(said))
-        with self._room_wanted():
-            self._prune()
-            self._mine = True
-            if not self._manager.save(step, args=items):
-                raise RuntimeError(f"checkpoint {step} was not written to {str(self.directory)!r}")
+        if not self.directory.is_dir():  # orbax would make it anew, and training go on beside what is lost
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.directory))
+        self._prune()
+        self._mine = True
+        if not self._manager.save(step, args=items):
+            raise RuntimeError(f"checkpoint {step} was not written to {str(self.directory)!r}")
         self._known[step] = known
         self._sums.pop(step, None)
 
@@ -174,22 +190,8 @@ class Checkpoints:
 
     def close(self) -> None:
         """Waits for what is being written."""
-        with self._room_wanted():
-            self._prune()
-            self._manager.close()
-
-    @contextlib.contextmanager
-    def _room_wanted(self) -> Iterator[None]:
-        """Says what it means when the disk is full: orbax tells of that in its own way, and one checkpoint later."""
-        try:
-            yield
-        except Exception as error:
-            if "RESOURCE_EXHAUSTED" in str(error) or "No space left" in str(error):
-                raise UserError(
-                    f"there is no room for a checkpoint in {str(self.directory)!r}; the ones before it are sound "
-                    "(--workdir, --config.policy.keep_checkpoints)"
-                ) from error
-            raise
+        self._prune()
+        self._manager.close()
 
     def _prune(self) -> None:
         if not self._mine:
@@ -211,6 +213,8 @@ class Checkpoints:
         try:
             return read(step)
         except Exception as error:  # orbax and tensorstore raise of every kind, `Exception` itself among them
+            if not is_about_the_file(error):
+                raise
             warnings.warn(
                 f"checkpoint {step} in {str(self.directory)!r} cannot be read: {_reason(error)}", stacklevel=3
             )
@@ -227,8 +231,13 @@ def reading(directory: Path) -> Iterator[Checkpoints]:
         checkpoints.close()
 
 
+def _is_told_once(record: logging.LogRecord) -> bool:
+    """Drops the tracebacks that orbax's threads log: what they fail at, the next save or `close` raises."""
+    return not (record.exc_info and "/orbax/" in record.pathname)
+
+
 def _reason(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0][:200]
+    return clean((str(error).splitlines() or [""])[0], 200)
 
 
 def sum_of_arrays(state: Any) -> str:

@@ -1,8 +1,15 @@
-"""What a terminal is shown of texts that others wrote: servers, datasets, files, command lines."""
+"""What a terminal is shown of texts that others wrote: servers, datasets, files, command lines.
+
+Everything that the program prints goes through `print_line`, but for what draws a screen of its own, and the help.
+"""
 
 from __future__ import annotations
 
+import sys
+from typing import TextIO
+
 LIMIT = 300  # characters of one foreign text in a message
+LONGEST_LINE = 2000  # characters of a line with everything that is quoted in it
 
 
 def clean(text: object, limit: int = LIMIT) -> str:
@@ -17,3 +24,14 @@ def clean(text: object, limit: int = LIMIT) -> str:
         half = (limit - 5) // 2
         whole = f"{whole[:half]} ... {whole[-half:]}"
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in whole)
+
+
+def print_line(text: object, file: TextIO | None = None) -> None:
+    """Prints one harmless line, at once; to standard output, or to another `file`."""
+    print(clean(text, LONGEST_LINE), file=sys.stdout if file is None else file, flush=True)
+
+
+def print_lines(text: str) -> None:
+    """Prints a text of several lines, each of them harmless."""
+    for line in text.split("\n"):
+        print_line(line)

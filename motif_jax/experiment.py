@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import fcntl
 import importlib
-import json
-import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +13,13 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from motif_jax.config_table import NEEDED, Tables, check_values, flatten, keys, record, same, shown
-from motif_jax.console import clean
-from motif_jax.files import write_config
+from motif_jax.console import clean, print_line
+from motif_jax.files import read_json, write_config
+from motif_jax.jax_start import check_jax_starts
+from motif_jax.locks import Held, take
 from motif_jax.stages import EXPERIMENT, NAMES
 from motif_jax.structs import UserError
+from motif_jax.system_errors import explained
 
 
 def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
@@ -33,6 +34,9 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
     stages = [importlib.import_module(f"motif_jax.stages.{name}") for name in names]
     for stage in stages:
         stage.check(config)
+    if any(stage.loads_jax(config) for stage in stages):
+        check_name(workdir)
+        check_jax_starts()
     try:
         workdir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -45,14 +49,27 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
                 check_same_experiment(config, workdir, made / "config.json", stage)
             stage.is_complete(config, workdir)
         for name, stage in zip(names, stages, strict=True):
-            for made in stage.artefacts(workdir):
-                check_same_experiment(config, workdir, made / "config.json", stage)
-            if not config.distributed.process_id:  # of several hosts, the first
-                write_config(workdir, config)
-            if stage.is_complete(config, workdir):
-                print(f"{name}: complete in {str(workdir)!r}, skipped")
-            else:
-                stage.run(config, workdir)
+            with explained(workdir, name, stage.WRITES, stage.MEMORY):
+                for made in stage.artefacts(workdir):
+                    check_same_experiment(config, workdir, made / "config.json", stage)
+                if not config.distributed.process_id:  # of several hosts, the first
+                    write_config(workdir, config)
+                if stage.is_complete(config, workdir):
+                    print_line(f"{name}: complete in {str(workdir)!r}, skipped")
+                else:
+                    stage.run(config, workdir)
+
+
+def check_name(workdir: Path) -> None:
+    """Refuses what orbax could not write to."""
+    try:
+        str(workdir.absolute()).encode()
+    except UnicodeEncodeError:
+        encoding = sys.getfilesystemencoding()
+        hint = "" if encoding == "utf-8" else f", or the variable PYTHONUTF8=1, as names are read as {encoding} now"
+        raise UserError(
+            f"the name {str(workdir)!r} is not valid UTF-8, which checkpoints need (--workdir{hint})"
+        ) from None
 
 
 @contextlib.contextmanager
@@ -61,15 +78,11 @@ def locked(workdir: Path, shared: bool) -> Iterator[None]:
 
     The kernel takes the lock back however this process ends.
     """
-    with open(workdir / ".lock", "a+") as file:
-        try:
-            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise UserError(f"another run (process {file.read()}) is using {str(workdir)!r} (--workdir)") from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+    try:
+        lock = take(workdir / ".lock", shared)
+    except Held as held:
+        raise UserError(f"another run ({held}) is using {str(workdir)!r} (--workdir)") from None
+    with lock:
         yield
 
 
@@ -87,10 +100,10 @@ def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, sta
     A value that the record lacks, because it is of an older version, is taken for what its table says.
     """
     try:
-        before = flatten(json.loads(recorded.read_text()))
+        before = flatten(read_json(recorded))
     except FileNotFoundError:
         return
-    except (OSError, ValueError, AttributeError, RecursionError) as error:  # AttributeError: it is no dictionary
+    except (OSError, ValueError) as error:
         raise UserError(f"{str(recorded)!r} is damaged: {error} (--workdir)") from error
     now = flatten(record(config.to_dict()))
     known = keys({section: stage.READS[section] for section in stage.IDENTITY})

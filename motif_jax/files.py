@@ -1,9 +1,14 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all, and that are read as they were written or not at all.
+
+Every JSON object that is written here, be it a file or a line of one, ends with a checksum of all that stands before
+it. Whoever reads it is told when a disk, a copy or an editor has changed it. Versions before this one wrote no
+checksums; what they have written is read all the same.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import hashlib
 import io
 import json
 import os
@@ -12,15 +17,19 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
 from motif_jax.config_table import record
+from motif_jax.foreign import check_regular
+from motif_jax.locks import NoLocks, open_in_place, try_lock
 from motif_jax.structs import UserError
 
+CHECKSUM, KIND = "checksum", "sha256:"  # the last key of an object, and how its value begins
+MAX_HEAD = 2**16  # bytes; the first version of the format has no more
 # What NumPy raises at a head that is damaged.
 NO_ARRAY = (ValueError, TypeError, SyntaxError, EOFError, OverflowError, MemoryError, tokenize.TokenError)
 
@@ -28,7 +37,7 @@ NO_ARRAY = (ValueError, TypeError, SyntaxError, EOFError, OverflowError, MemoryE
 def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
     """Writes beside `path` and renames, so that nobody ever reads half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_torn(path)
+    remove_torn(path)
     temporary, file = _open_beside(path)
     try:
         with file:
@@ -38,6 +47,9 @@ def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
             os.replace(temporary, path)
     except IsADirectoryError as error:
         raise UserError(f"{str(path)!r} is a directory, where a file is due: move it away (--workdir)") from error
+    except OSError as error:
+        error.filename = error.filename or str(path)  # the system does not name a file that is open
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -47,37 +59,120 @@ def _open_beside(path: Path) -> tuple[Path, BinaryIO]:
     while True:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")  # also on a disk that machines share
         file = open(temporary, "xb")  # noqa: SIM115  (the caller closes it)
-        with contextlib.suppress(OSError):  # of disks that know no locks
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with contextlib.suppress(NoLocks):  # then nobody can tell that its writer has died, and nobody removes it
+            try_lock(file, wait=True)
         if os.fstat(file.fileno()).st_nlink:
             return temporary, file
         file.close()  # taken for torn before it was locked
 
 
-def _remove_torn(path: Path) -> None:
-    """Takes away what writers left who were killed before they could rename."""
+def torn(path: Path) -> Iterator[Path]:
+    """What writers of `path` have not renamed, be it that they are at it, or that they were killed."""
     for other in path.parent.iterdir():
         if other.name.startswith(f".{path.name}.") and other.name.endswith(".tmp"):
-            with contextlib.suppress(OSError), open(other, "r+b") as file:  # OSError: whoever writes it lives
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield other
+
+
+def remove_torn(path: Path) -> None:
+    """Takes away what writers left who were killed before they could rename."""
+    for other in torn(path):
+        # OSError: its writer has just renamed it. UserError: it is no file, and so none that was written here.
+        with contextlib.suppress(OSError, UserError, NoLocks), open_in_place(other, "r+b") as file:
+            if try_lock(file):
                 other.unlink()
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Writes `value` for people and programs alike. What is no number becomes null: JSON knows no NaN."""
-    text = json.dumps(_finite(value), indent=2, sort_keys=True, default=_plain, allow_nan=False) + "\n"
+    text = json.dumps(_sealed(value, sort_keys=True), indent=2) + "\n"
     write_whole(path, lambda file: file.write(text.encode()))
 
 
-def json_line(row: Any) -> str:
+def json_line(row: Mapping[str, Any]) -> str:
     """One line of JSON."""
-    return json.dumps(_finite(row), default=_plain, allow_nan=False) + "\n"
+    return json.dumps(_sealed(row)) + "\n"
 
 
-def write_lines(path: Path, rows: Iterable[Any]) -> None:
+def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Writes one line of JSON per row."""
     text = "".join(map(json_line, rows))
     write_whole(path, lambda file: file.write(text.encode()))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What `write_json` wrote.
+
+    What is no JSON object, or not the one that was written, raises ValueError, with one line; what the system refuses,
+    OSError.
+    """
+    check_regular(path)
+    return parse_json(path.read_bytes())
+
+
+def parse_json(text: bytes) -> dict[str, Any]:
+    """The object in the bytes of a JSON file, or of a line; otherwise as `read_json`."""
+    try:
+        found = json.loads(text.decode())
+        if not isinstance(found, dict):
+            raise ValueError("it is no JSON object")
+        last = found[next(reversed(found))] if found else None
+        if CHECKSUM not in found and not (isinstance(last, str) and last.startswith(KIND)):
+            return found  # of a version that wrote no checksums: there, nothing looks like one
+        content = {key: value for key, value in found.items() if key != CHECKSUM}
+        if found.get(CHECKSUM) != _checksum(content):
+            raise ValueError("its checksum differs: it is not what was written there")
+        return content
+    except UnicodeDecodeError as error:
+        raise ValueError("it is no text") from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def read_lines(path: Path, appended: bool = False) -> Iterator[dict[str, Any]]:
+    """The rows of a file of lines, one after another.
+
+    Args:
+      path: the file.
+      appended: its writer appends, and may be at it, or was killed: a last line that was cut off is left out.
+
+    Returns:
+      The rows; errors as of `read_json`, and with the number of the line.
+    """
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if appended and is_cut_off(line):
+                return
+            try:
+                if not line.endswith(b"\n"):
+                    raise ValueError("its end is missing")
+                row = parse_json(line)
+            except ValueError as error:
+                raise ValueError(f"line {number}: {error}") from error
+            yield row
+
+
+def is_cut_off(line: bytes) -> bool:
+    """Whether this is the beginning of a line. An object after which something else stands than an end is damaged."""
+    if line.endswith(b"\n"):
+        return False
+    text = line.decode(errors="replace")
+    try:
+        return json.JSONDecoder().raw_decode(text)[1] == len(text)
+    except (ValueError, RecursionError):
+        return True
+
+
+def _sealed(value: Mapping[str, Any], sort_keys: bool = False) -> dict[str, Any]:
+    """`value` as JSON gives it back, with its checksum as the last key."""
+    assert CHECKSUM not in value, f"{CHECKSUM!r} is the key of the checksum"
+    text = json.dumps(_finite(value), sort_keys=sort_keys, default=_plain, allow_nan=False)
+    content = json.loads(text)
+    return content | {CHECKSUM: _checksum(content)}
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    """Of what JSON has given; spaces and the order of keys make no difference."""
+    return KIND + hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def write_config(directory: Path, config: Any) -> None:
@@ -100,10 +195,15 @@ def read_array(path: Path, mapped: Literal["", "r", "r+"] = "") -> np.ndarray:
     Returns:
       The array. What is none, or cut off, raises ValueError, with one line; what the system refuses, OSError.
     """
+    check_regular(path)
     try:
+        _check_head(path)
         if mapped:
             array = np.lib.format.open_memmap(path, mode="r")  # "r+" would make up for what was cut off, with zeros
-            return array if mapped == "r" else np.lib.format.open_memmap(path, mode=mapped)
+            if mapped == "r":
+                return array
+            with open_in_place(path, "r+b"):  # refuses links: what is mapped is written to
+                return np.lib.format.open_memmap(path, mode=mapped)
         with open(path, "rb") as file:
             return np.lib.format.read_array(file, allow_pickle=False)
     except NO_ARRAY as error:
@@ -112,6 +212,7 @@ def read_array(path: Path, mapped: Literal["", "r", "r+"] = "") -> np.ndarray:
 
 def read_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
     """The same of an `.npz` file; its checksums tell whether the arrays are those that were written."""
+    check_regular(path)
     try:
         with zipfile.ZipFile(path) as archive:
             found = {}
@@ -121,6 +222,14 @@ def read_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
             return found
     except (*NO_ARRAY, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, struct.error) as error:
         raise ValueError((str(error).splitlines() or ["it is no archive"])[0]) from error
+
+
+def _check_head(path: Path) -> None:
+    """Refuses a head that says it is huge, which NumPy would read into the memory first."""
+    with open(path, "rb") as file:
+        start = file.read(12)
+    if start[:6] == b"\x93NUMPY" and start[6:7] > b"\1" and int.from_bytes(start[8:12], "little") > MAX_HEAD:
+        raise ValueError("its head is too long")
 
 
 def _finite(value: Any) -> Any:

@@ -17,9 +17,13 @@ where they were stopped: to resume, give the same command again.
 
 from __future__ import annotations
 
+from motif_jax import startup
+
+if __name__ == "__main__":
+    startup.begin()  # before the imports that take long
+
 import contextlib
 import difflib
-import errno
 import os
 import re
 import signal
@@ -27,6 +31,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from absl import flags
@@ -36,33 +41,32 @@ from motif_jax.compiled import keep_compiled_programs
 from motif_jax.config_file import comments, find_config, load
 from motif_jax.config_help import describe
 from motif_jax.config_table import flatten, shown
-from motif_jax.console import clean
+from motif_jax.console import clean, print_lines
 from motif_jax.experiment import run, tables
+from motif_jax.locks import going_without
 from motif_jax.stages import NAMES
-from motif_jax.structs import Stopped, UserError
+from motif_jax.startup import STOPPED, say
+from motif_jax.structs import Interrupted, Stopped, UserError
+from motif_jax.system_errors import explained
 
 FLAGS = flags.FLAGS
-FLAGGED = {  # what the system may refuse, and what to change then
-    errno.EACCES: "--workdir",
-    errno.EPERM: "--workdir",
-    errno.EROFS: "--workdir",
-    errno.ENOSPC: "--workdir, --config.collect.num_pairs",
-    errno.EDQUOT: "--workdir, --config.collect.num_pairs",
-    errno.ENOMEM: "--config.collect.num_workers, .games_per_worker, .rollout_length",
-    errno.EMFILE: "--config.collect.games_per_worker, or `ulimit -n`",
-}
+NOLOCKS = (
+    "work also where the file system has no locks; you then promise that no other run works in this workdir, nor in "
+    "the directories that it shares with others, at the same time"
+)
 
 
 def define_flags() -> None:
     """The command line, without the config: which values there are, its file says."""
     flags.DEFINE_string("workdir", None, "Directory of this experiment: everything is written here.")
     flags.DEFINE_list("stage", None, f"Stages to run, of {', '.join(NAMES)}. By default those the config lists.")
+    flags.DEFINE_bool("locks", True, f"--nolocks: {NOLOCKS}")
 
 
 def command() -> int:
-    """The console script `motif-jax`, and `python -m motif_jax.launch`; the exit status."""
+    """The console script `motif-jax` (program.py), and `python -m motif_jax.launch`; the exit status."""
     define_flags()
-    return main()
+    return startup.run_program(main)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -71,23 +75,17 @@ def main(argv: list[str] | None = None) -> int:
     try:
         parse(argv)
         keep_compiled_programs(os.environ)
-        with stopped_by_signals():
-            run(FLAGS.config, Path(FLAGS.workdir), FLAGS.stage)
+        workdir = Path(FLAGS.workdir)
+        with stopped_by_signals(), going_without(not FLAGS.locks), explained(workdir):
+            run(FLAGS.config, workdir, FLAGS.stage)
     except UserError as error:
-        print(f"motif_jax: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        if error.errno not in FLAGGED:
-            raise
-        where = f"{error.filename!r}" if error.filename else "this machine"
-        print(f"motif_jax: {error.strerror} for {where} ({FLAGGED[error.errno]})", file=sys.stderr)
+        say(error)
         return 2
     except Stopped as stopped:
-        print(f"motif_jax: {stopped}", file=sys.stderr)
-    except KeyboardInterrupt as stop:
-        number = stop.args[0] if stop.args else signal.SIGINT
-        print("\nmotif_jax: stopped; give the same command again to go on", file=sys.stderr)
-        return 128 + number
+        say(stopped)
+    except Interrupted as stop:
+        say(STOPPED)
+        return 128 + int(stop.args[0])
     return 0
 
 
@@ -95,13 +93,16 @@ def parse(argv: list[str]) -> None:
     """Reads the command line into FLAGS, or says in one sentence what is wrong with it."""
     if {"--help", "-h", "-help"} & set(argv[1:]):
         print(__doc__)
-        print(f"stages: {', '.join(NAMES)}\nflags: --config=FILE[:ARGUMENT] --workdir=DIR --stage=NAME[,NAME]")
+        print(
+            f"stages: {', '.join(NAMES)}\nflags: --config=FILE[:ARGUMENT] --workdir=DIR --stage=NAME[,NAME] --nolocks"
+        )
+        print(f"--nolocks: {NOLOCKS}")
         sys.exit(0)
     found, argv = split_config(argv)
     section = next((match[1] for text in argv[1:] if (match := re.fullmatch(r"--?help=(.*)", text, re.DOTALL))), None)
     if section is not None:
         defaults = flatten(load(*found, tables()).to_dict()) if found else {}
-        print(describe(section, tables(), defaults, comments(found[0]) if found else {}))
+        print_lines(describe(section, tables(), defaults, comments(found[0]) if found else {}))
         sys.exit(0)
     if found is None:
         raise UserError("say which experiment: --config=motif:score (or --help)")
@@ -151,20 +152,26 @@ def check_overrides(argv: list[str], known: set[str]) -> None:
 def stopped_by_signals() -> Iterator[None]:
     """SIGTERM and SIGINT alike unwind the program, so that workers and memory are given back."""
     numbers = (signal.SIGTERM, signal.SIGINT)
+    waiting: list[threading.Timer] = []
 
-    def stop(number: int, _: object) -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
+        if is_importing(frame):
+            return ask_again(number)
         for other in numbers:
             signal.signal(other, signal.SIG_IGN)  # once is enough: cleaning up takes two seconds at most
-        raise KeyboardInterrupt(number)
+        raise Interrupted(number)
+
+    def ask_again(number: int) -> None:
+        waiting.append(threading.Timer(0.05, os.kill, (os.getpid(), number)))
+        waiting[-1].start()
 
     def nobody_heard(ignored: Any) -> None:
         """What is raised while a finaliser happens to run is only reported by Python; then it is raised again."""
-        if not isinstance(ignored.exc_value, KeyboardInterrupt):
+        if not isinstance(ignored.exc_value, Interrupted):
             return report(ignored)
         for number in numbers:
             signal.signal(number, stop)
-        again = (os.getpid(), ignored.exc_value.args[0] if ignored.exc_value.args else signal.SIGINT)
-        return threading.Timer(0.05, os.kill, again).start()  # when the finaliser is over
+        return ask_again(ignored.exc_value.args[0])  # when the finaliser is over
 
     before = {number: signal.signal(number, stop) for number in numbers}
     report, sys.unraisablehook = sys.unraisablehook, nobody_heard
@@ -173,10 +180,28 @@ def stopped_by_signals() -> Iterator[None]:
     except Stopped:  # all is saved, and the status of this process shall say so, however often it is asked
         before = dict.fromkeys(before, signal.SIG_IGN)
         raise
+    except Interrupted:  # an import, say: what it leaves half made has finalisers that fail
+        report = be_silent
+        raise
     finally:
+        for timer in waiting:  # it has ended by itself
+            timer.cancel()
         sys.unraisablehook = report
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def is_importing(frame: FrameType | None) -> bool:
+    """Whether a module is being loaded: libraries in C++ end the process at an exception that comes up meanwhile."""
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "importlib._bootstrap":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def be_silent(ignored: Any) -> None:
+    """Reports nothing of what could not be raised."""
 
 
 if __name__ == "__main__":

@@ -12,7 +12,9 @@ from typing import Any
 
 from tqdm import tqdm
 
+from motif_jax.console import clean, print_line
 from motif_jax.files import json_line
+from motif_jax.locks import open_in_place
 from motif_jax.structs import UserError
 
 
@@ -54,12 +56,9 @@ class Writers:
           start: curves of after this are of steps that are taken again.
         """
         directory.mkdir(parents=True, exist_ok=True)
-        self._lines = open(directory / "metrics.jsonl", "a")  # noqa: SIM115  (held while this object lives)
-        self._board, self._wandb = None, None
-        if tensorboard:
-            from tensorboardX import SummaryWriter
-
-            self._board = SummaryWriter(str(directory / "tensorboard"), purge_step=start + 1 if start else None)
+        self._lines = open_in_place(directory / "metrics.jsonl", "a")
+        self._board = Board(directory / "tensorboard", start) if tensorboard else None
+        self._wandb = None
         if wandb:
             try:
                 import wandb as library
@@ -75,8 +74,7 @@ class Writers:
         self._lines.flush()
         numbers = {name: value for name, value in row.items() if isinstance(value, int | float) and value == value}
         if self._board:
-            for name, value in numbers.items():
-                self._board.add_scalar(name, value, env_steps)
+            self._board.write(env_steps, numbers)
         if self._wandb:
             self._wandb.log(numbers | {"env_steps": env_steps})
 
@@ -89,6 +87,33 @@ class Writers:
             self._wandb.finish()
 
 
+class Board:
+    """Curves for TensorBoard, written by the thread that has them: a thread of the library's own fails unheard."""
+
+    def __init__(self, directory: Path, start: int):
+        """Curves of after `start` are of steps that are taken again."""
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+        directory.mkdir(parents=True, exist_ok=True)
+        self._events = EventsWriter(str(directory / "events"))
+        if start:
+            self._events.write_event(Event(step=start + 1, session_log=SessionLog(status=SessionLog.START)))
+
+    def write(self, step: int, numbers: dict[str, float]) -> None:
+        """One point of each curve."""
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.summary import scalar
+
+        for name, value in numbers.items():
+            self._events.write_event(Event(step=step, wall_time=time.time(), summary=scalar(name, value)))
+        self._events.flush()
+
+    def close(self) -> None:
+        """Writes what is left."""
+        self._events.close()
+
+
 class Progress:
     """A bar with rate and time left on a terminal; elsewhere a line now and then, fit for a log file."""
 
@@ -99,7 +124,7 @@ class Progress:
         self._description, self._total, self._unit = description, total, unit
         self._start, self._first, self._done, self._said = time.monotonic(), done, done, 0.0
         self._bar = tqdm(
-            desc=description,
+            desc=clean(description),
             total=total,
             initial=done,
             unit=f" {unit}",
@@ -114,19 +139,19 @@ class Progress:
 
     def update(self, done: int, **notes: str) -> None:
         """Says how much is done, with a few words beside it."""
-        self._bar.set_postfix(notes, refresh=False)
+        self._bar.set_postfix({clean(name): clean(value) for name, value in notes.items()}, refresh=False)
         self._bar.update(done - self._done)
         self._done = done
         if not self._terminal and time.monotonic() - self._said > self.LINE_EVERY_S:
             self._said = time.monotonic()
             rate = (done - self._first) / max(self._said - self._start, 1e-9)
-            left = f"{(self._total - done) / rate:,.0f} s left" if rate > 0 else "starting"
+            # Updates take many steps at a time, so the last may go beyond the total.
+            left = f"{max(self._total - done, 0) / rate:,.0f} s left" if rate > 0 else "starting"
             speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
             words = "".join(f", {name} {value}" for name, value in notes.items())
-            print(
+            print_line(
                 f"{self._description}: {done:,} of {self._total:,} {self._unit}, {speed}/s, {left}{words}",
                 file=sys.stderr,
-                flush=True,
             )
 
     def close(self) -> None:

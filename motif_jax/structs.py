@@ -18,6 +18,14 @@ class Stopped(Exception):
     """A stage was asked to stop, and has saved what it had; says how to go on."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """A signal, whose number is the argument, asked to end this at once.
+
+    Not a plain KeyboardInterrupt: where that passes through an `exec`, as in many imports, Python later ends the
+    process by SIGINT, whatever status it was to have.
+    """
+
+
 class EndStatus(enum.IntEnum):
     """How a step left its episode (the reference's numbers)."""
 

@@ -1,13 +1,10 @@
 """The command line, as users meet it."""
 
-import errno
 import json
 import subprocess
 import sys
-import textwrap
 
 import pytest
-from conftest import ROOT
 
 from motif_jax.config_file import SHIPPED
 from motif_jax.launch import split_config
@@ -94,30 +91,6 @@ def test_somebody_elses_dataset_directory_is_left_alone(launch, tmp_path):
     assert done.returncode == 2
     assert "is there already and was not made by this stage" in done.stderr
     assert (tmp_path / "dataset/precious.txt").read_text() == "keep me"
-
-
-@pytest.mark.parametrize(("number", "flag"), [
-    (errno.EACCES, "--workdir"), (errno.EROFS, "--workdir"), (errno.ENOSPC, "--config.collect.num_pairs"),
-    (errno.EDQUOT, "--workdir"), (errno.ENOMEM, "--config.collect.num_workers"),
-])  # fmt: skip
-def test_what_the_system_refuses_is_one_sentence(tmp_path, number, flag):
-    """Refused in the middle of a stage, where neither root nor this test could arrange it for real."""
-    code = f"""
-        import sys
-        from motif_jax import launch
-        from motif_jax.stages import collect
-        def refuse(config, workdir):
-            raise OSError({number}, "the system's own words", "some/file")
-        collect.run = refuse
-        launch.define_flags()
-        sys.exit(launch.main(["motif_jax", "{MOTIF}", "--workdir={tmp_path}"]))
-    """
-    command = [sys.executable, "-c", textwrap.dedent(code)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
-    assert done.returncode == 2
-    assert done.stderr.startswith("motif_jax: the system's own words for 'some/file' (")
-    assert flag in done.stderr
-    assert done.stderr.count("\n") == 1
 
 
 def test_all_stages_run_one_after_another_and_nothing_is_done_twice(launch, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -37,3 +38,36 @@ def random_pairs(count: int, seed: int = 0, events: Sequence[str] = EVENTS) -> l
     """Pairs drawn from a few events, so that most questions occur often."""
     drawn = np.random.default_rng(seed).integers(len(events), size=(count, 2))
     return [(events[first], events[second]) for first, second in drawn]
+
+
+PUBLISHED_PAIRS = 12
+
+
+def write_published(path: Path, length: int = 1) -> tuple[Path, np.ndarray]:
+    """A dataset with all files of the published one: their names, shapes, types and codes.
+
+    Args:
+      path: the directory to make.
+      length: steps per moment.
+
+    Returns:
+      The directory, and the codes of `llama70b_msg_defaultgoal_default`. [N] int8
+    """
+    rng, count = np.random.default_rng(length), PUBLISHED_PAIRS
+    for folder in ("data", "info", "preference", "train_split_info"):
+        (path / folder).mkdir(parents=True)
+    texts = ["", "You kill the newt!", "You see here a dart.", "It's a wall."]
+    messages = np.stack([encode(texts[i]) for i in rng.integers(4, size=count * 2 * length)])
+    np.save(path / "data/message.npy", messages.reshape(count, 2, length, 256))
+    np.save(path / "data/blstats.npy", rng.integers(0, 50, (count, 2, length, 27)))
+    np.save(path / "data/tty_chars.npy", rng.integers(32, 127, (count, 2, length, 24, 80)).astype(np.uint8))
+    np.save(path / "data/tty_colors.npy", rng.integers(0, 16, (count, 2, length, 24, 80)).astype(np.int8))
+    np.save(path / "data/rewards.npy", rng.normal(size=(count, 2, length)))
+    for name in ("score", "turns", "experience_level"):
+        np.save(path / f"info/{name}.npy", rng.integers(0, 900, (count, 2)))
+    np.save(path / "info/character.npy", np.full((count, 2), "mon-hum-neu-mal"))
+    codes = rng.integers(0, 4, count).astype(np.int8)
+    np.save(path / "preference/llama70b_msg_defaultgoal_default.npy", codes)
+    np.save(path / "preference/llama7b_msg_defaultgoal_default.npy", np.roll(codes, 1))
+    (path / "train_split_info/sorted_messages.pkl").write_bytes(pickle.dumps([1]))
+    return path, codes

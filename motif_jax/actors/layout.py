@@ -23,7 +23,7 @@ class Op(enum.IntEnum):
     ACT = 2  # parent: your actions are in shared memory
     READY = 3  # worker: a row of observations waits for actions
     FULL = 4  # worker: this slot is complete
-    ERROR = 5  # worker: a programming error; its traceback follows
+    ERROR = 5  # worker: an error of Python; its traceback follows, and what the system refused
 
 
 class Request(NamedTuple):

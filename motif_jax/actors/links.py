@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import fcntl
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
+from motif_jax.actors.folders import WorkerFolder
 from motif_jax.actors.layout import NOTE, Layout, Op
 from motif_jax.actors.slabs import Slab
 from motif_jax.actors.worker import Worker
 from motif_jax.envs.seeding import Stream
 
 Note = tuple[int, int, int]  # Op, group, slot
-FOLDER_PREFIX, FOLDER_LOCK = "motif_jax-", ".lock"
-NO_LOCK_S = 60.0  # a folder without a lock for so long will never have one
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -41,22 +36,6 @@ def describe(layout: Layout, slab: Slab, index: int) -> Callable[[], str]:
     return who
 
 
-def remove_stale_folders() -> None:
-    """Removes what workers left in the temporary directory whose parent was killed before it could clean up.
-
-    A parent that lives holds a lock in the folder, whichever container it lives in; it may not have made it yet.
-    """
-    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}[0-9]*-*"):
-        with contextlib.suppress(OSError):
-            lock = folder / FOLDER_LOCK
-            if not lock.exists() and time.time() - folder.stat().st_mtime > NO_LOCK_S:
-                folder.rmdir()
-                continue
-            with open(lock) as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
-
-
 class ProcessWorker:
     """A worker in a process that imports no more than it needs, whatever the parent has imported."""
 
@@ -67,10 +46,8 @@ class ProcessWorker:
         worker_in, self._out = os.pipe()
         self.notes, worker_out = os.pipe()  # `notes` is what the pool polls
         # NLE keeps a folder per game in the temporary directory, which a killed worker cannot remove itself.
-        self._folder = tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{os.getpid()}-")
-        self._folder_lock = open(Path(self._folder, FOLDER_LOCK), "w")  # noqa: SIM115  (held while this object lives)
-        fcntl.flock(self._folder_lock, fcntl.LOCK_EX)
-        environment = os.environ | ONE_THREAD | {"TMPDIR": self._folder}
+        self._folder = WorkerFolder()
+        environment = os.environ | ONE_THREAD | {"TMPDIR": str(self._folder.path)}
         environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
         # Workers have no use for the parent's threads, locks or __main__, so they are neither forked nor "spawned".
         # In a process group of their own, they are not hit by the Ctrl-C that is meant for the parent.
@@ -113,7 +90,10 @@ class ProcessWorker:
             if note[0] == Op.ERROR:
                 while len(data) < note[2] and (more := os.read(self.notes, note[2])):
                     data += more
-                raise WorkerError(f"{self._who()} failed:\n{data.decode(errors='replace')}")
+                report = json.loads(data)
+                refusal = report["refusal"]  # by the system, to which another sentence belongs
+                cause = OSError(*refusal) if refusal else None
+                raise WorkerError(f"{self._who()} failed:\n{report['traceback']}") from cause
             notes.append(note)
         return notes
 
@@ -138,8 +118,7 @@ class ProcessWorker:
         self.process.kill()
         self.process.wait()
         os.close(self.notes)
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder_lock.close()
+        self._folder.remove()
 
 
 class InlineWorker:

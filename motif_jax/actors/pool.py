@@ -18,8 +18,9 @@ import time
 import numpy as np
 
 from motif_jax.actors.capacity import check_capacity
+from motif_jax.actors.folders import remove_stale_folders
 from motif_jax.actors.layout import Ended, Full, Layout, Request
-from motif_jax.actors.links import ProcessWorker, remove_stale_folders
+from motif_jax.actors.links import ProcessWorker
 from motif_jax.actors.players import parse_players
 from motif_jax.actors.seat import Seat
 from motif_jax.actors.slabs import Slab

@@ -27,6 +27,7 @@ from motif_jax.actors.slabs import Slab
 from motif_jax.envs.observations import Rows, open_rows
 from motif_jax.envs.vector import GameSettings, GameVector
 from motif_jax.structs import ArraySpec
+from motif_jax.system_errors import find_refusal
 
 PR_SET_PDEATHSIG = 1
 
@@ -216,8 +217,10 @@ def main() -> None:
         _serve(Worker(layout, slab, index, reply), slab, index, notes_in)
     except BrokenPipeError:
         return  # the parent is gone
-    except Exception:
-        text = traceback.format_exc().encode()[-60_000:]
+    except Exception as error:
+        # Short enough for the pipe to hold it whole, also when every character is written as an escape.
+        report = {"traceback": traceback.format_exc()[-10_000:], "refusal": find_refusal(error)}
+        text = json.dumps(report).encode()
         os.write(notes_out, NOTE.pack(Op.ERROR, 0, len(text)) + text)
         sys.exit(1)
 

@@ -3,13 +3,15 @@
     <cache>/<model>-<mode>-<hash>/about.json            model, prompt, sampling: what the answers depend on
     <cache>/<model>-<mode>-<hash>/<host>-<process>-<random>.jsonl     one line per answer, one file per job
 
-Every job writes to a file of its own, so that jobs on several machines need no locks; a line that was cut off is not
-read. The captions stand in the lines, so that answers serve other datasets, and people.
+Every job writes to a file of its own, so that jobs on several machines need no locks; a line that was cut off or
+changed is not read, and its question is asked again. The captions stand in the lines, so that answers serve other
+datasets, and people.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -21,8 +23,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from motif_jax.annotation.annotator import Answer, Question
-from motif_jax.files import write_json
+from motif_jax.files import json_line, parse_json, write_json
 from motif_jax.structs import UserError
+
+LONGEST_LINE = 2**22  # bytes; longer lines are not ours and are passed over, piece by piece
 
 
 class AnswerStore:
@@ -46,7 +50,7 @@ class AnswerStore:
                 entry["mass"] = round(answer.mass, 6)
             if answer.said:
                 entry["said"] = answer.said
-            lines.append(json.dumps(entry) + "\n")
+            lines.append(json_line(entry))
         if lines:
             with self._refusals():
                 self._file.write("".join(lines).encode())
@@ -85,7 +89,7 @@ def read_answers(folder: Path) -> Iterator[tuple[Question, Answer]]:
     """All that was ever answered, without a verdict too, in no particular order."""
     for file in sorted(path for path in folder.glob("*.jsonl") if path.is_file()):
         with contextlib.suppress(FileNotFoundError), open(file, "rb") as lines:  # an empty one goes with its job
-            for line in lines:
+            for line in iter(functools.partial(lines.readline, LONGEST_LINE), b""):
                 found = _parse(line)
                 if found is not None:
                     yield found
@@ -100,13 +104,13 @@ def _parse(line: bytes) -> tuple[Question, Answer] | None:
     if not line.endswith(b"\n"):
         return None  # the job was killed in the middle of it
     try:
-        entry = json.loads(line)
+        entry = parse_json(line)
         question = Question(entry["first"], entry["second"])
         better, mass, said = entry["second_better"], entry.get("mass", 1.0), entry.get("said", "")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError):
         return None
     if not all(isinstance(text, str) for text in (*question, said)):
         return None
     if better is not None and not (isinstance(better, int | float) and 0 <= better <= 1):
         return None
-    return question, Answer(better, said, mass if isinstance(mass, int | float) else 1.0)
+    return question, Answer(better, said, mass if isinstance(mass, int | float) and 0 <= mass <= 1 else 1.0)

@@ -1,9 +1,13 @@
 """One HTTP endpoint and everything that can go wrong with it.
 
-What failed is tried again after a pause that doubles, with jitter, and that is never shorter than the Retry-After of
-the reply. Three things end this: a status that will not change (a wrong key, an unknown model), six failures of one
-request while others succeed, and `patience_s` in which nothing at all has succeeded. The key is cut out of all texts
-that come from the server.
+What failed is tried again after a pause that doubles, with jitter. The pause is not shorter than the Retry-After of
+the reply, and never longer than what is left of `patience_s`. Three things end this: a status that will not change (a
+wrong key, an unknown model), six failures of one request while others succeed, and `patience_s` in which nothing at all
+has succeeded.
+
+The server is not trusted. A reply is read up to MAX_REPLY_BYTES and within `timeout_s`, headers included; it is not
+unpacked, it sets no cookies, and it cannot send us elsewhere. The key is cut out of all texts that come from the
+server, and what is quoted of them is one short line without control characters.
 """
 
 from __future__ import annotations
@@ -17,18 +21,20 @@ import random
 import time
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 
 from motif_jax.annotation.annotator import Incomplete
-from motif_jax.console import clean
+from motif_jax.console import LIMIT, clean
 from motif_jax.structs import UserError
 
 URL, MODEL, KEY = "--config.annotate.server.url", "--config.annotate.model", "--config.annotate.server.key_variable"
 FIRST_PAUSE_S, MAX_PAUSE_S, MAX_RETRY_AFTER_S = 0.5, 30.0, 600.0
 TRIES = 6
 RESTART_S = 60.0
+MAX_REPLY_BYTES = 2**22  # some hundred times what an answer takes, or a list of models
+LONGEST_NAME = 300  # of a model that the server names
 
 
 class Blame(enum.Enum):
@@ -62,6 +68,9 @@ class Endpoint:
         """See `Server`. The key is sent as bearer token, and cut out of whatever the server says."""
         check_url(url)
         self.url, self._key = url.rstrip("/"), key
+        # Also as error messages write it: in JSON, in quotes, in an address.
+        written = {key, json.dumps(key)[1:-1], repr(key)[1:-1], repr(key.encode())[2:-1], quote(key), quote(key, "")}
+        self._secrets = sorted(written - {""}, key=len, reverse=True)
         self._timeout_s, self._patience_s = timeout_s, patience_s
         self._random = random.Random()
         self._session: aiohttp.ClientSession | None = None
@@ -71,12 +80,14 @@ class Endpoint:
     async def open(self) -> None:
         """Makes connections possible."""
         local = urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         self._session = aiohttp.ClientSession(
             headers=headers,
             connector=aiohttp.TCPConnector(limit=0),  # whoever asks keeps the bound
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,  # a few bytes can be packed gigabytes
             trust_env=not local,  # proxies
         )
         self._last_success = time.monotonic()
@@ -99,7 +110,7 @@ class Endpoint:
             try:
                 left_s = max(deadline - time.monotonic(), FIRST_PAUSE_S)
                 reply = await self._attempt("GET", "/models", None, left_s)
-                names = [str(entry["id"]) for entry in reply["data"]]
+                names = [entry["id"] for entry in reply["data"]]
                 break
             except Refused as refused:
                 if refused.status == 404 and model:
@@ -113,12 +124,21 @@ class Endpoint:
                 if time.monotonic() > deadline:
                     raise UserError(f"the server at {self.url!r} does not answer: {failed} ({URL})") from None
             await asyncio.sleep(FIRST_PAUSE_S)
-        if not model and len(names) == 1:
-            return names[0]
-        if model not in names:
-            what = f"has no model {model!r}" if model else "has several models" if names else "has no model yet"
-            raise UserError(f"the server at {self.url!r} {what}: it has {', '.join(names[:8]) or 'none'} ({MODEL})")
-        return model
+        known = [name for name in names if self._is_name(name)]
+        if model in known:
+            return model
+        if not model and len(names) == len(known) == 1:
+            return known[0]
+        what = f"has no model {model!r}" if model else "has several models" if known else "has no model yet"
+        unusable = f", and {len(names) - len(known)} whose names cannot be used" if len(known) < len(names) else ""
+        listed = f"it has {clean(', '.join(known[:8])) or 'none'}{unusable}"
+        raise UserError(f"the server at {self.url!r} {what}: {listed} ({MODEL})")
+
+    def _is_name(self, name: Any) -> bool:
+        """Whether this can be shown, recorded and sent back as the name of a model."""
+        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+            return False
+        return name.isprintable() and self.without_key(name) == name
 
     async def post(self, path: str, body: dict[str, Any], text: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
         """The reply, whatever it takes. `text` picks out what it must have; where that fails the reply is garbage."""
@@ -146,8 +166,9 @@ class Endpoint:
                     f"({URL}, --config.annotate.server.patience_s)"
                 )
             backoff_s = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2**pauses)
-            await asyncio.sleep(max(pause_s, backoff_s) * self._random.uniform(1.0, 1.5))
-            pauses += 1
+            pause_s = max(pause_s, backoff_s) * self._random.uniform(1.0, 1.5)
+            await asyncio.sleep(min(pause_s, self._patience_s - silent_s))  # then it is tried once more
+            pauses = min(pauses + 1, 32)
 
     async def _attempt(
         self, method: str, path: str, body: dict[str, Any] | None, limit_s: float = float("inf")
@@ -158,12 +179,18 @@ class Endpoint:
         options["timeout"] = aiohttp.ClientTimeout(total=min(self._timeout_s, limit_s))
         try:
             async with self._session.request(method, self.url + path, **options) as response:
-                text = (await response.read()).decode("utf-8", "replace")
+                received, whole = await read_at_most(response, MAX_REPLY_BYTES)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             what = "no reply in time" if isinstance(error, asyncio.TimeoutError) else str(error)
             raise Failed(Blame.AWAY, self._clean(what or type(error).__name__)) from None
         status = response.status
+        packed = response.headers.get("Content-Encoding", "identity").lower() != "identity"
+        text = "(packed)" if packed else received.decode("utf-8", "replace")
         if status == 200:
+            if packed:
+                raise Failed(Blame.REQUEST, "its reply is compressed, which was not asked for")
+            if not whole:
+                raise Failed(Blame.REQUEST, f"its reply is longer than {MAX_REPLY_BYTES / 2**20:g} MiB")
             try:
                 reply = json.loads(text)
             except (ValueError, RecursionError):
@@ -187,35 +214,49 @@ class Endpoint:
         raise Refused(status, problem)
 
     def _clean(self, text: str) -> str:
-        """One line of moderate length, without the key."""
-        return self.without_key(" ".join(text.split()))[:300]
+        """The start of a text as one harmless line, without the key. Its end is not shown: half a key may be there."""
+        return clean(" ".join(self.without_key(text)[: 4 * LIMIT].split())[:LIMIT])
 
     def without_key(self, text: str) -> str:
-        """Text that can be shown and stored."""
-        return text.replace(self._key, "***") if self._key else text
+        """Text that can be stored."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
+
+async def read_at_most(response: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bool]:
+    """The body of a reply, and whether that is all of it; of a longer one about `limit` bytes are read."""
+    body = bytearray()
+    async for part in response.content.iter_any():
+        body += part
+        if len(body) > limit:
+            response.close()  # the rest is not waited for
+            return bytes(body), False
+    return bytes(body), True
 
 
 def check_url(url: str) -> None:
     """Refuses what is no address, or one with a password in it."""
     try:
         parts = urlsplit(url)
-        host, _ = (parts.hostname or "").encode("idna"), parts.port  # ValueError: a name or number that none can have
-    except ValueError:
-        host = b""
-    if not host or b" " in host or parts.scheme not in ("http", "https") or not url.isprintable():
+        host, port = (parts.hostname or "").encode("idna"), parts.port
+    except ValueError:  # a name or a number that none can have
+        host, port = b"", None
+    printed = url.isprintable() and " " not in url
+    if not host or b" " in host or port == 0 or parts.scheme not in ("http", "https") or not printed:
         raise UserError(f"{clean(repr(url), 100)} is no address such as http://127.0.0.1:8000/v1 ({URL})")
     if parts.username or parts.password or parts.query:
         raise UserError(f"the address must hold no user name, password or key: keys come from the environment ({KEY})")
 
 
 def retry_after_s(header: str) -> float:
-    """Seconds that a Retry-After header asks for: a number of seconds or a date."""
+    """Seconds that a Retry-After header asks for, a number of seconds or a date; 0 for what is neither."""
     try:
         seconds = float(header)
     except ValueError:
         try:
             date = email.utils.parsedate_to_datetime(header)
-        except ValueError:
+        except (ValueError, OverflowError):  # OverflowError: of a year, an hour or a zone with 20 digits
             return 0.0
         if date.tzinfo is None:
             date = date.replace(tzinfo=datetime.UTC)

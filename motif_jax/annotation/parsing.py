@@ -1,23 +1,40 @@
 """Reads the verdict in what a model wrote.
 
 The pattern accepts what the published one accepts, so that answers are read as the paper's were: the word "best", then
-"description" or "message", then at most one other word, then 1, 2, None or none. The first match counts.
+"description" or "message", then at most one other word, then 1, 2, None or none. The first match counts. A match with
+the key that the prompt asks for goes before a match with the key of the other published prompt.
 """
 
 from __future__ import annotations
 
 import re
 
-VERDICT = re.compile(
-    r"(?i:best)_*\s*(?i:description|message)"  # the key, as asked for or as people write it
-    r"\W*"  # quotes, brackets, colons, spaces
-    r"(?:\w+\s*)?"  # "is"
-    r"(1|2|None|none)"
-)
+KEYS = ("best_description", "best_message")  # of the published prompts
 SECOND_BETTER = {"1": 0.0, "2": 1.0, "None": 0.5, "none": 0.5}
+LONGEST_WORD = 32  # without a bound, reading "bestmessagebestmessage..." takes a time that grows with its square
 
 
-def read_verdict(text: str) -> float | None:
-    """How sure it is that the second is better: 0, 1, or 1/2 for neither. None where there is no verdict."""
-    match = VERDICT.search(text)
-    return SECOND_BETTER[match[1]] if match else None
+def _pattern(key: str) -> re.Pattern[str]:
+    best, noun = key.split("_")
+    return re.compile(
+        rf"(?i:{best})_*\s*(?i:{noun})"  # the key, as asked for or as people write it
+        r"\W*"  # quotes, brackets, colons, spaces
+        rf"(?:\w{{1,{LONGEST_WORD}}}\s*)?"  # "is"
+        r"(1|2|None|none)"
+    )
+
+
+PATTERNS = {key: _pattern(key) for key in KEYS}
+
+
+def read_verdict(text: str, key: str) -> float | None:
+    """How sure it is that the second is better: 0, 1, or 1/2 for neither. None where there is no verdict.
+
+    Args:
+      text: what the model wrote.
+      key: one of KEYS, the one that the prompt asks for.
+    """
+    for name in sorted(KEYS, key=lambda other: other != key):
+        if match := PATTERNS[name].search(text):
+            return SECOND_BETTER[match[1]]
+    return None

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from motif_jax.annotation.annotator import Question
+from motif_jax.foreign import read_text
 from motif_jax.structs import UserError
 
 HERE = Path(__file__).parent
@@ -52,10 +53,14 @@ class Prompt:
         return [*messages, {"role": "assistant", "content": said}, {"role": "user", "content": self.retry}]
 
     @property
+    def key(self) -> str:
+        """What stands before the verdict, in the words of this prompt: one of `parsing.KEYS`."""
+        return "best_message" if "best_message" in self.retry else "best_description"
+
+    @property
     def verdicts(self) -> list[str]:
         """The three ways to end an analysis, in the words of this prompt."""
-        key = "best_message" if "best_message" in self.retry else "best_description"
-        return [f'("{key}": {verdict})' for verdict in ("1", "2", "None")]
+        return [f'("{self.key}": {verdict})' for verdict in ("1", "2", "None")]
 
     @property
     def hash(self) -> str:
@@ -117,11 +122,11 @@ def goal_text(goal: str) -> str:
 
 def _read(path: Path) -> dict[str, str]:
     try:
-        fields = tomllib.loads(path.read_text())
+        fields = tomllib.loads(read_text(path))
     except FileNotFoundError:
         raise UserError(f"there is no prompt file {str(path)!r} (--config.annotate.prompt_file)") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        reason = " ".join(str(error).split())
+    except (OSError, ValueError) as error:  # ValueError: no text, or no TOML
+        reason = " ".join(str(error.strerror if isinstance(error, OSError) else error).split())
         raise UserError(f"cannot read prompt file {str(path)!r}: {reason} (--config.annotate.prompt_file)") from error
     known = {"system", "captions", "retry", *MODES}
     for name, value in fields.items():

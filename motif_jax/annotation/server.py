@@ -10,7 +10,7 @@ Requests live in an event loop on a thread of its own, which no signal interrupt
 from __future__ import annotations
 
 import asyncio
-import math
+import contextlib
 import queue
 import threading
 from collections.abc import Coroutine, Iterable, Iterator
@@ -25,7 +25,9 @@ from motif_jax.annotation.verdict_tokens import OPENING, shares, to_answer
 
 GIVEN_UP_IN_A_ROW = 20  # after which the fault is not the questions'
 TOP_LOGPROBS = 20  # as many as servers usually allow
+ROUNDING = 0.01  # by which a log-probability may be above 0
 SCORED_TOKENS = 4  # the verdict comes within these: "(", "1", ")"
+MAX_SAID = 2**16  # characters of an answer that are kept, its start and its end; the verdict is read in all of it
 CLOSING_S = 5.0
 PATH = "/chat/completions"
 Result = TypeVar("Result")
@@ -113,7 +115,8 @@ class Server:
         if self._loop.is_closed():
             return
         try:
-            self._start(self._endpoint.close()).result(CLOSING_S)
+            with contextlib.suppress(TimeoutError):  # on a busy machine; the connections end with the process
+                self._start(self._endpoint.close()).result(CLOSING_S)
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(CLOSING_S)
@@ -146,7 +149,7 @@ class Server:
         reply = await self._complete(messages, options)
         try:
             places = [
-                shares((str(top["token"]), _logprob(top["logprob"])) for top in place["top_logprobs"])
+                shares((_token(top["token"]), _logprob(top["logprob"])) for top in place["top_logprobs"])
                 for place in reply["choices"][0]["logprobs"]["content"]
             ]
         except (KeyError, TypeError, ValueError, OverflowError):
@@ -165,8 +168,9 @@ class Server:
         options = self._sampling._asdict()
         del options["top_k"]  # not in the standard; `extra` can add it
         reply = await self._complete(messages, options)
-        said = self._content(reply)
-        answer = Answer(read_verdict(said), said, 1.0, *_tokens(reply))
+        written = self._content(reply)
+        said = _shortened(written)
+        answer = Answer(read_verdict(written, self._prompt.key), said, 1.0, *_tokens(reply))
         if answer.second_better is not None:
             return answer
         try:
@@ -175,7 +179,8 @@ class Server:
             return answer._replace(said=f"{said}\n[asked again] the server gave no answer: {refused}")
         text = self._content(reply)
         totals = [old + new for old, new in zip(answer[-3:], _tokens(reply), strict=True)]
-        return Answer(read_verdict(text), f"{said}\n[asked again] {text}", 1.0, *totals)
+        verdict = read_verdict(text, self._prompt.key)
+        return Answer(verdict, f"{said}\n[asked again] {_shortened(text)}", 1.0, *totals)
 
     async def _ask_again(self, messages: list[Message], options: dict[str, Any]) -> dict[str, Any]:
         """Bound to the three verdicts, by an extension of vLLM's that other servers may not take."""
@@ -202,10 +207,21 @@ class Server:
         return self._endpoint.without_key(text)
 
 
+def _shortened(text: str) -> str:
+    """The start and the end of what is far longer than any answer."""
+    return text if len(text) <= MAX_SAID else f"{text[: MAX_SAID // 2]} ... {text[-MAX_SAID // 2 :]}"
+
+
+def _token(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("it is no token")
+    return value
+
+
 def _logprob(value: Any) -> float:
     number = float(value)
-    if not math.isfinite(number) and number != -math.inf:
-        raise ValueError(f"{value} is no log-probability")
+    if not number <= ROUNDING:  # also NaN
+        raise ValueError("it is no log-probability")
     return min(number, 0.0)
 
 

@@ -94,7 +94,7 @@ class VllmEngine:
 
     def _reason(self, conversations: list[list[Message]]) -> list[Answer]:
         outputs = self._chat(conversations, self._params)
-        answers = [TOO_LONG if output is None else _read(output) for output in outputs]
+        answers = [TOO_LONG if output is None else _read(output, self._prompt.key) for output in outputs]
         again = [index for index, answer in enumerate(answers) if answer.second_better is None and outputs[index]]
         retries = [self._prompt.again(conversations[index], answers[index].said) for index in again]
         for index, output in zip(again, self._chat(retries, self._retry_params), strict=True):
@@ -102,7 +102,8 @@ class VllmEngine:
                 continue
             first, text = answers[index], output.outputs[0].text
             totals = [old + new for old, new in zip(first[-3:], _tokens(output), strict=True)]
-            answers[index] = Answer(read_verdict(text), f"{first.said}\n[asked again] {text}", 1.0, *totals)
+            verdict = read_verdict(text, self._prompt.key)
+            answers[index] = Answer(verdict, f"{first.said}\n[asked again] {text}", 1.0, *totals)
         return answers
 
     def _chat(self, conversations: list[list[Message]], params: Any, **options: Any) -> list[Any]:
@@ -170,7 +171,8 @@ def identity(model: str) -> str:
     if not directory.is_dir():
         return model
     digest = hashlib.sha256()
-    for file in sorted([*directory.glob("*.json"), *directory.glob("*.jinja"), *weight_files(directory)]):
+    beside = [file for pattern in ("*.json", "*.jinja") for file in directory.glob(pattern) if file.is_file()]
+    for file in sorted([*beside, *weight_files(directory)]):
         size = file.stat().st_size
         digest.update(f"{file.name} {size}".encode())
         with open(file, "rb") as data:
@@ -182,7 +184,7 @@ def identity(model: str) -> str:
 
 def weight_files(directory: Path) -> list[Path]:
     """Files of weights in a model directory."""
-    return [file for pattern in WEIGHTS for file in directory.glob(pattern)]
+    return [file for pattern in WEIGHTS for file in directory.glob(pattern) if file.is_file()]
 
 
 def verdict_token_ids(tokenizer: Any) -> dict[str, list[int]]:
@@ -223,9 +225,9 @@ def _has_chat_template(directory: Path) -> bool:
         return False
 
 
-def _read(output: Any) -> Answer:
+def _read(output: Any, key: str) -> Answer:
     text = output.outputs[0].text
-    return Answer(read_verdict(text), text, 1.0, *_tokens(output))
+    return Answer(read_verdict(text, key), text, 1.0, *_tokens(output))
 
 
 def _tokens(output: Any) -> tuple[int, int, int]:

@@ -11,6 +11,7 @@ Around each action stands Motif's key handling (arXiv 2310.00166, appendix; NLE'
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ ACTION_NAMES = tuple(
     "far " * isinstance(action, nethack.CompassDirectionLonger) + action.name.lower() for action in ACTIONS
 )
 YES = KEYS.index(ord("y"))  # also: move north-west
-
+FIRST_OFFER = re.compile(rb"\[([A-Za-z])")  # in a question such as "What do you want to eat? [fg or ?*]"
 SPACE, ESCAPE = ord(" "), 27
 NUL = b"\0"
 EAT_PROMPT = b"What do you want to eat"
@@ -283,10 +284,10 @@ def count_seen(glyphs: np.ndarray) -> int:
 
 
 def eat_key(action: int, prompt: bytes) -> int:
-    """The key for `action` while `prompt` asks what to eat: the first letter on offer for "y", else SPACE (decline)."""
-    bracket = prompt.find(b"[")
-    if action == YES and bracket >= 0:
-        for letter in prompt[bracket + 1 :]:
-            if chr(letter).isalpha():
-                return letter
-    return SPACE
+    """The key for `action` while `prompt` asks what to eat.
+
+    For "y" that is the letter right after the bracket, as in `[fg or ?*]`. Other actions decline, with SPACE; so does
+    "y" where the first offer is not a letter, as in `[$ or ?*]` and `[$ab or ?*]`, as in the published system.
+    """
+    offered = FIRST_OFFER.search(prompt) if action == YES else None
+    return ord(offered[1]) if offered else SPACE

@@ -1,19 +1,19 @@
 """One annotation of all its shards, in the published form.
 
-preference/<name>.npy            int8 [N] codes of `Preference`
-preference/<name>/prob.npy       float32 [N] P(second is better), NaN where unknown
-preference/<name>/merged.json    what it is made of, with checksums
+dataset/preference/<name>.npy     int8 [N] codes of `Preference`
+annotations/<name>/prob.npy       float32 [N] P(second is better), NaN where unknown
+annotations/<name>/merged.json    what it is made of, with checksums
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.files import read_array, write_array, write_json
+from motif_jax.files import read_array, read_json, write_array, write_json
+from motif_jax.preferences.folders import annotation_folder, labels_file
 from motif_jax.preferences.shards import (
     Part,
     check_same,
@@ -27,11 +27,13 @@ from motif_jax.preferences.shards import (
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.structs import UserError
 
+AGAIN = "--stage=annotate merges its shards anew"
+
 
 def check_free(dataset: PairDataset, name: str) -> None:
     """Refuses to write over an annotation that somebody else made."""
-    file = dataset.path / "preference" / f"{name}.npy"
-    if file.exists() and not (dataset.path / "preference" / name / "merged.json").exists():
+    merged = annotation_folder(dataset.path, name) / "merged.json"
+    if labels_file(dataset.path, name).exists() and not merged.exists():
         raise UserError(
             f"annotation {name!r} is in the dataset already and was not made by this stage: choose another "
             "--config.annotate.custom_name"
@@ -49,21 +51,34 @@ class Merged(NamedTuple):
 
 def is_merged(dataset: PairDataset, name: str, facts: Mapping[str, Any]) -> bool:
     """Whether the merged labels are there, whole, and of all shards."""
+    folder = annotation_folder(dataset.path, name)
     try:
-        record = json.loads((dataset.path / "preference" / name / "merged.json").read_text())
-        codes = read_array(dataset.path / "preference" / f"{name}.npy")
-        prob = read_array(dataset.path / "preference" / name / "prob.npy")
+        record = read_json(folder / "merged.json")
+        codes, prob = read_array(labels_file(dataset.path, name)), read_array(folder / "prob.npy")
         written = {"codes": checksum(codes), "prob": checksum(prob)}
         return bool(record["facts"] == facts and not record["missing_shards"] and record["checksums"] == written)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         return False
+
+
+def check_merged(dataset: PairDataset, name: str) -> None:
+    """Refuses labels that are not those that were merged. Labels that others published have no record of that."""
+    record = annotation_folder(dataset.path, name) / "merged.json"
+    if not record.exists():
+        return
+    try:
+        wrote = read_json(record)["checksums"]["codes"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{str(record)!r} is damaged ({error}): {AGAIN}") from error
+    if checksum(dataset.preference(name)) != wrote:
+        raise UserError(f"the labels {name!r} are not those that were merged, their checksum differs: {AGAIN}")
 
 
 def merge(
     dataset: PairDataset, name: str, num_shards: int, of_pair: np.ndarray, facts: Mapping[str, Any], partial: bool
 ) -> Merged:
     """Puts the shards together, if all are finished or if a `partial` annotation is wished."""
-    folder = dataset.path / "preference" / name
+    folder = annotation_folder(dataset.path, name)
     if not folder.is_dir():
         raise UserError(f"annotation {name!r} has no shards to merge (--config.annotate.custom_name, .merge)")
     with folder_lock(folder):
@@ -91,5 +106,5 @@ def merge(
         whole["checksums"] = {"codes": checksum(codes), "prob": checksum(prob)}
         write_json(folder / "merged.json", whole)  # first: it says that the labels are ours
         write_array(folder / "prob.npy", prob)
-        write_array(folder.with_suffix(".npy"), codes)
+        write_array(labels_file(dataset.path, name), codes)
         return merged

@@ -21,7 +21,8 @@ from motif_jax.preferences.store import PairDataset
 
 KINDS = ("msg", "msg_minbl")  # messages alone; messages and the bottom line
 DEPTH, GOLD, HP, MAX_HP, LEVEL, HUNGER = 12, 13, 10, 11, 18, 21  # places in NLE's blstats
-HUNGER_WORDS = ("Satiated", "", "Hungry", "Weak", "Fainting", "Fainted", "Starved")
+HUNGER_WORDS = ("Satiated", "", "Hungry", "Weak", "Fainting", "Fainted ", "Starved")  # a space as published
+BOTTOM_LINE = 2  # version of the text of `status`; version 1 had no spaces at its end
 ROWS = 4096  # pairs whose captions are in memory at a time
 
 
@@ -140,11 +141,9 @@ def caption(messages: Sequence[str], blstats: Sequence[Sequence[int]] | None = N
 
 
 def status(blstats: Sequence[int]) -> str:
-    """The part of the bottom line that tells how the player is doing."""
+    """The part of the bottom line that tells how the player is doing; as published, it may end in a space."""
     hunger = HUNGER_WORDS[blstats[HUNGER]] if 0 <= blstats[HUNGER] < len(HUNGER_WORDS) else ""
-    return (
-        f"Dlvl:{blstats[DEPTH]} $:{blstats[GOLD]} HP:{blstats[HP]} ({blstats[MAX_HP]}) Xp:{blstats[LEVEL]} {hunger}"
-    ).rstrip()
+    return f"Dlvl:{blstats[DEPTH]} $:{blstats[GOLD]} HP:{blstats[HP]} ({blstats[MAX_HP]}) Xp:{blstats[LEVEL]} {hunger}"
 
 
 def _digest(text: str) -> tuple[int, int]:

@@ -1,8 +1,8 @@
 """Labels in the making: what one annotation job owns, and how the parts become one annotation.
 
-    preference/<name>/shard-00003-of-00016.npy         int8 [M] codes of `Preference`, for the rows of this shard
-    preference/<name>/shard-00003-of-00016.prob.npy    float32 [M] P(second is better), NaN where unknown
-    preference/<name>/shard-00003-of-00016.json        who made it, of what, how; counts; checksums
+    annotations/<name>/shard-00003-of-00016.npy         int8 [M] codes of `Preference`, for the rows of this shard
+    annotations/<name>/shard-00003-of-00016.prob.npy    float32 [M] P(second is better), NaN where unknown
+    annotations/<name>/shard-00003-of-00016.json        who made it, of what, how; counts; checksums
 
 A shard starts full of unknowns and every commit replaces its files: a kill costs what came after the last commit.
 `merging.py` makes one annotation of all shards.
@@ -11,18 +11,15 @@ A shard starts full of unknowns and every commit replaces its files: a kill cost
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
-import json
-import os
-import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.files import read_array, write_array, write_json
+from motif_jax.files import read_array, read_json, write_array, write_json
+from motif_jax.locks import Held, take
 from motif_jax.preferences.store import Preference
 from motif_jax.structs import UserError
 
@@ -48,18 +45,25 @@ class Shard:
     """The labels of some rows; made, or gone on with, under a lock. Use it in a `with` block."""
 
     def __init__(
-        self, folder: Path, part: Part, num_rows: int, facts: Mapping[str, Any], ignore_existing: bool = False
+        self,
+        folder: Path,
+        part: Part,
+        num_rows: int,
+        facts: Mapping[str, Any],
+        ignore_existing: bool = False,
+        labels: Path | None = None,
     ):
         """Opens the shard.
 
         Args:
-          folder: preference/<name>.
+          folder: of the annotation: `folders.annotation_folder`.
           part: which shard.
           num_rows: M.
           facts: what must be the same for labels to belong together; a flat dict.
           ignore_existing: start from nothing, whatever is there.
+          labels: what is merged of all shards; it goes, too, where what exists is ignored.
         """
-        self.folder, self.part = folder, part
+        self.folder, self.part, self._labels = folder, part, labels
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = take_lock(folder, part)
         self._blank = False
@@ -147,35 +151,26 @@ class Shard:
             number, of = (int(word) for word in stem.removeprefix("shard-").split("-of-"))
             take_lock(self.folder, Part(number, of)).close()  # refuses where a job is at work
         own = [self.folder / f"{self.part.stem}{suffix}" for suffix in (*FILES, ".json")]
-        merged = [self.folder.with_suffix(".npy"), self.folder / "prob.npy", self.folder / "merged.json"]
+        merged = [*filter(None, [self._labels]), self.folder / "prob.npy", self.folder / "merged.json"]
         for file in (*merged, *own, *sorted(others, key=lambda file: file.suffix == ".json")):
             file.unlink(missing_ok=True)
 
 
-def take_lock(folder: Path, part: Part) -> TextIO:
+def take_lock(folder: Path, part: Part) -> IO[bytes]:
     """Keeps other jobs from a shard until it is closed."""
-    lock = open(folder / f".{part.stem}.lock", "a+")  # noqa: SIM115 - until its holder closes it
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.seek(0)
-        holder = lock.read() or "another process"
-        lock.close()
+        return take(folder / f".{part.stem}.lock")
+    except Held as held:
         raise UserError(
-            f"shard {part.number} of {part.of} of annotation {folder.name!r} is being written by {holder} "
+            f"shard {part.number} of {part.of} of annotation {folder.name!r} is being written by {held} "
             "(--config.annotate.shard)"
         ) from None
-    lock.truncate(0)
-    lock.write(f"process {os.getpid()} on {socket.gethostname()}")
-    lock.flush()
-    return lock
 
 
 @contextlib.contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
     """Held for the moment in which the files of an annotation change, or are read together."""
-    with open(folder / ".lock", "a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with take(folder / ".lock", wait=True):
         yield
 
 
@@ -222,11 +217,11 @@ def checksum(array: np.ndarray) -> str:
 def read_record(file: Path) -> dict[str, Any]:
     """What a shard says about itself."""
     try:
-        record = json.loads(file.read_text())
+        record = read_json(file)
         for field, kind in (("facts", dict), ("checksums", dict), ("log", dict), ("finished", bool), ("rows", int)):
             if not isinstance(record.get(field), kind):
                 raise ValueError(f"it has no {field!r}")
-    except (OSError, ValueError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(f"{str(file)!r} is damaged ({error}): {TRY}") from error
     return record
 

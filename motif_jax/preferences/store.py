@@ -4,6 +4,8 @@ data/message.npy [N, 2, L, 256] uint8      data/blstats.npy [N, 2, L, 27] intege
 data/tty_chars.npy, tty_colors.npy [N, 2, L, 24, 80]   data/glyphs.npy [N, 2, L, 21, 79]   (those that are there)
 info/score.npy, turns.npy, experience_level.npy, character.npy, ... [N, 2]             (those that are there)
 preference/<name>.npy [N] int8: 0 first, 1 second, 2 tie, 3 unknown
+
+Files of other names are not opened. The published system leaves some, such as info/path.npy, which holds text.
 index/captions.npy [U, 256], counts.npy [U], caption_id.npy [N, 2, L] int32            (made when missing)
 """
 
@@ -11,14 +13,17 @@ from __future__ import annotations
 
 import enum
 import hashlib
-import json
+import os
+import re
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 from motif_jax.captions import CaptionTable
-from motif_jax.files import read_array, write_array, write_json
+from motif_jax.files import read_array, read_json, write_array, write_json
+from motif_jax.foreign import leads_out, written_bytes
 from motif_jax.structs import UserError
 
 FLAG = "--config.collect.dataset"
@@ -27,7 +32,7 @@ SUM = "sha256"
 CHUNK_BYTES = 64 * 2**20
 ROWS = 65_536  # read at a time
 
-# Trailing axes and allowed kinds (np.dtype.kind) of the arrays that are known by name.
+# Trailing axes and allowed kinds (np.dtype.kind) of the arrays that are read, by name.
 DATA = {
     "message": ((256,), "u"),
     "blstats": ((27,), "iu"),
@@ -36,7 +41,19 @@ DATA = {
     "tty_colors": ((24, 80), "iu"),
     "glyphs": ((21, 79), "iu"),
 }
-INFO_KINDS = {"character": "US"}  # every other info array is numeric
+INFO = {
+    "score": "iufb",
+    "turns": "iufb",
+    "experience_level": "iufb",
+    "character": "US",
+    "max_depth": "iufb",
+    "steps": "iufb",
+    "episode": "iufb",
+    "start": "iufb",
+}
+NAME = r"[A-Za-z0-9_-]+"  # of an annotation
+MAX_HOLES = 1000  # times as much as was ever written of the messages: no disk compresses captions so well
+MAY_BE_HOLES = 2**30  # bytes, which are read in a second
 
 
 class Preference(enum.IntEnum):
@@ -51,18 +68,20 @@ class Preference(enum.IntEnum):
 class PairDataset:
     """A directory of pairs; arrays are read from disk as they are used."""
 
-    def __init__(self, path: str | Path, require: Iterable[str] = ("message",)):
+    def __init__(self, path: str | Path, require: Iterable[str] = ("message",), follow_links: bool = True):
         """Opens and checks `path`.
 
         Args:
           path: the dataset's directory.
           require: data arrays that must be there.
+          follow_links: whether its arrays may be links that lead out of it. Those of a workdir do, if the dataset was
+            not collected there.
         """
-        self.path = Path(path)
+        self.path, self._follow_links = Path(path), follow_links
         if not self.path.is_dir():
             raise UserError(f"there is no dataset directory {str(self.path)!r} ({FLAG})")
-        self.data = {_key(file): _load(file) for file in sorted(self.path.glob("data/*.npy"))}  # [N, 2, L, ...]
-        self.info = {_key(file): _load(file) for file in sorted(self.path.glob("info/*.npy"))}  # [N, 2]
+        self.data = self._open_all("data", DATA)  # [N, 2, L, ...]
+        self.info = self._open_all("info", INFO)  # [N, 2]
         for key in require:
             if key not in self.data:
                 raise UserError(f"dataset {str(self.path)!r} has no data/{key}.npy ({FLAG})")
@@ -72,10 +91,10 @@ class PairDataset:
         self.num_pairs: int = first.shape[0] if first.ndim >= 3 else 0
         self.length: int = first.shape[2] if first.ndim >= 3 else 0
         for key, array in self.data.items():
-            tail, kinds = DATA.get(key, (array.shape[3:], "iufbUS"))
+            tail, kinds = DATA[key]
             self._check(f"data/{key}.npy", array, (self.num_pairs, 2, self.length, *tail), kinds)
         for key, array in self.info.items():
-            self._check(f"info/{key}.npy", array, (self.num_pairs, 2), INFO_KINDS.get(key, "iufb"))
+            self._check(f"info/{key}.npy", array, (self.num_pairs, 2), INFO[key])
         if not self.num_pairs or not self.length:
             raise UserError(f"dataset {str(self.path)!r} holds no pairs ({FLAG})")
 
@@ -84,18 +103,20 @@ class PairDataset:
 
     def preference_names(self) -> list[str]:
         """Names of the annotations that are there."""
-        return sorted(_key(file) for file in self.path.glob("preference/*.npy"))
+        return sorted(
+            file.stem for file in self.path.glob("preference/*.npy") if re.fullmatch(NAME, file.stem) and file.is_file()
+        )
 
     def preference(self, name: str) -> np.ndarray:
         """One annotation. [N] int8 of `Preference`"""
-        file = self.path / "preference" / f"{name}.npy"
-        if not file.is_file():
+        if name not in self.preference_names():
             known = ", ".join(self.preference_names()) or "none"
             raise UserError(f"dataset {str(self.path)!r} has no annotation {name!r}; it has {known} ({FLAG})")
-        array = _load(file)
+        array = self._open(f"preference/{name}.npy")
         self._check(f"preference/{name}.npy", array, (self.num_pairs,), "i")
         if array.dtype != np.int8 or (len(array) and not 0 <= array.min() <= array.max() <= Preference.UNKNOWN):
-            raise UserError(f"{str(file)!r} must hold int8 codes 0 to 3, not {array.dtype} ({FLAG})")
+            where = str(self.path / "preference" / f"{name}.npy")
+            raise UserError(f"{where!r} must hold int8 codes 0 to 3, not {array.dtype} ({FLAG})")
         return array
 
     def captions(self) -> tuple[CaptionTable, np.ndarray]:
@@ -105,11 +126,12 @@ class PairDataset:
         try:
             table, ids = CaptionTable.load(index), read_array(index / "caption_id.npy", mapped="r")
             whole = ids.shape == (self.num_pairs, 2, self.length) and ids.dtype == np.int32
-            if whole and json.loads((index / "source.json").read_text()) == stamp | {SUM: _sum(table, ids)}:
+            if whole and read_json(index / "source.json") == stamp | {SUM: _sum(table, ids)}:
                 return table, ids
         except (OSError, ValueError):
             pass  # no index, or a torn one: it is made anew
         self.check_whole(["data/message"])
+        self._check_room()
         table = CaptionTable()
         messages = self.data["message"]
         ids = np.empty(messages.shape[:-1], np.int32)
@@ -128,9 +150,9 @@ class PairDataset:
         """
         record = self.path / "dataset.json"
         try:
-            sums = json.loads(record.read_text()).get(SUM, {}) if record.exists() else {}
+            sums = read_json(record).get(SUM, {}) if record.exists() else {}
             wanted = {name: sums[name] for name in names if name in sums}
-        except (OSError, ValueError, AttributeError, TypeError) as error:
+        except (OSError, ValueError, TypeError) as error:
             raise UserError(f"{str(record)!r} is damaged ({error}): {ANEW}") from error
         for name, wrote in wanted.items():
             file = self.path / f"{name}.npy"
@@ -141,6 +163,41 @@ class PairDataset:
                 raise UserError(f"cannot read {str(file)!r} ({error.strerror}): {ANEW}") from error
             if found != wrote:
                 raise UserError(f"{str(file)!r} is not what was written there, its checksum differs: {ANEW}")
+
+    def _open_all(self, folder: str, known: Iterable[str]) -> dict[str, np.ndarray]:
+        """The arrays of a folder that are there, of those that are known."""
+        there = [key for key in known if os.path.lexists(self.path / folder / f"{key}.npy")]
+        return {key: self._open(f"{folder}/{key}.npy") for key in there}
+
+    def _open(self, name: str) -> np.ndarray:
+        """An array, mapped from its file."""
+        file = self.path / name
+        if not self._follow_links and leads_out(file, self.path):
+            raise UserError(
+                f"{name} of dataset {str(self.path)!r} is a link that leads out of it, to {os.path.realpath(file)!r}: "
+                "put the file itself there, or give --config.collect.follow_links=True if you know what it is"
+            )
+        try:
+            return read_array(file, mapped="r")
+        except (ValueError, OSError) as error:  # not an array, cut off, holding Python objects, unreadable
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise UserError(f"cannot read {str(file)!r} ({FLAG}): {reason}") from error
+
+    def _check_room(self) -> None:
+        """Refuses messages that were never written, and an index that the disk has no room for."""
+        file = self.path / "data" / "message.npy"
+        size = file.stat().st_size
+        if size > MAY_BE_HOLES and written_bytes(file) < size // MAX_HOLES:
+            raise UserError(
+                f"{str(file)!r} should have {size / 2**30:,.1f} GiB, but next to nothing of it was ever written: copy "
+                f"or unpack it again ({FLAG})"
+            )
+        needed, free = self.num_pairs * 2 * self.length * 4, shutil.disk_usage(self.path).free
+        if needed > free:
+            raise UserError(
+                f"the index of {self.num_pairs:,} pairs needs {needed / 2**20:,.0f} MiB, but {str(self.path)!r} has "
+                f"{free / 2**20:,.0f} MiB left (--workdir)"
+            )
 
     def _check(self, name: str, array: np.ndarray, shape: tuple[int, ...], kinds: str) -> None:
         if array.shape != shape:
@@ -168,10 +225,6 @@ def fingerprint(dataset: PairDataset) -> str:
     return digest.hexdigest()
 
 
-def _key(file: Path) -> str:
-    return file.name.partition(".")[0]
-
-
 def _stamp(file: Path) -> dict[str, int]:
     status = file.stat()
     return {"bytes": status.st_size, "modified_ns": status.st_mtime_ns}
@@ -182,10 +235,3 @@ def _sum(table: CaptionTable, ids: np.ndarray) -> str:
     for array in (table.counts, ids):
         found.update(np.ascontiguousarray(array).tobytes())
     return found.hexdigest()
-
-
-def _load(file: Path) -> np.ndarray:
-    try:
-        return read_array(file, mapped="r")
-    except (ValueError, OSError) as error:  # not an array, cut off, holding Python objects, unreadable
-        raise UserError(f"cannot read {str(file)!r} ({FLAG}): {error}") from error

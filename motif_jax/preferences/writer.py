@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.files import read_array, write_json
+from motif_jax.files import read_array, read_json, remove_torn, torn, write_json
+from motif_jax.locks import open_in_place
 from motif_jax.preferences.pairs import Episode, cut, places, stretch_starts
 from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import ArraySpec, UserError
@@ -30,7 +31,7 @@ DATA_SPECS = {
     "glyphs": ArraySpec((21, 79), "int16"),
 }
 INFO = ("score", "turns", "experience_level", "max_depth", "steps", "episode")
-SUM = "sha256"  # of the progress
+SUM = "sha256"  # of the progress, in files of versions whose JSON files had no checksums of their own
 SPARE_BYTES = 64 * 2**20  # to leave free on the disk
 
 
@@ -99,12 +100,19 @@ class PairWriter:
         """Makes what was added so far final: it survives even a power cut."""
         for array in self._arrays.values():
             array.flush()  # type: ignore[attr-defined]  # they are mapped
-        write_json(self.partial / "progress.json", self.progress | {SUM: _sum(self.progress)})
+        write_json(self.partial / "progress.json", self.progress)
 
-    def finish(self, facts: dict[str, Any]) -> PairDataset:
-        """Completes the dataset and gives it its name. `facts` go into `dataset.json`."""
+    def finish(self, facts: dict[str, Any], ran: dict[str, Any]) -> PairDataset:
+        """Completes the dataset and gives it its name.
+
+        Args:
+          facts: what it is; goes into `dataset.json`.
+          ran: how it was made; goes into `run.json`, if no run has come this far before and was killed.
+        """
         assert self.full
         self.commit()
+        if not (self.partial / "run.json").exists():
+            write_json(self.partial / "run.json", ran)
         table, ids = PairDataset(self.partial).captions()
         empty = table.counts[~table.messages.any(-1)].sum()
         write_json(
@@ -123,21 +131,22 @@ class PairWriter:
         )
         self._arrays = {}
         os.replace(self.partial, self.path)
-        (self.path / "progress.json").unlink()
+        tidy(self.path)
         return PairDataset(self.path)
 
     def _read_progress(self) -> dict[str, Any] | None:
         file = self.partial / "progress.json"
         try:
-            progress = json.loads(file.read_text())
-            if progress.pop(SUM) != _sum(progress):
+            progress = read_json(file)
+            if SUM in progress and progress.pop(SUM) != _sum(progress):
                 raise ValueError("its checksum differs")
             if progress["moments"]:
                 return progress
         except FileNotFoundError:
             pass
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"{str(file)!r} is damaged; remove {str(self.partial)!r} to start over") from error
+        except (OSError, ValueError, KeyError) as error:
+            remedy = f"remove {str(self.partial)!r} to start over"
+            raise UserError(f"{str(file)!r} is damaged ({error}); {remedy} (--workdir)") from error
         # Never started, or stopped before anything was final; what is there may even be of another config.
         shutil.rmtree(self.partial, ignore_errors=True)
         return None
@@ -166,9 +175,20 @@ class PairWriter:
                 raise UserError(f"{str(file)!r} does not fit this run; remove {str(self.partial)!r} to start over")
             return array
         array = np.lib.format.open_memmap(file, "w+", np.dtype(spec.dtype), spec.shape)
-        with open(file, "r+b") as handle:
+        with open_in_place(file, "r+b") as handle:
             os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)  # a full disk says so now, not in mid-write
         return array
+
+
+def is_tidy(path: Path) -> bool:
+    """Whether nothing is left in a finished dataset of how it was made."""
+    return not (path / "progress.json").exists() and not any(torn(path / "run.json"))
+
+
+def tidy(path: Path) -> None:
+    """The last act, after a dataset was given its name; a run that was killed in between leaves it to the next."""
+    (path / "progress.json").unlink(missing_ok=True)
+    remove_torn(path / "run.json")  # of a version that wrote it here
 
 
 def _sum(progress: dict[str, Any]) -> str:

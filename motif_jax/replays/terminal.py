@@ -28,6 +28,7 @@ DRAW_EVERY_S = 1 / 50  # at most
 REST_OF_KEY_S = 0.05  # how late the rest of a key may come
 KEY = re.compile(rb"\033\[[0-?]*[ -/]*[@-~]|\033O[ -~]|\033|[\x00-\x7f]|[\x80-\xff]+")
 UNFINISHED = re.compile(rb"\033(?:O|\[[0-?]*[ -/]*)?\Z")
+PLAIN = ("", "dumb", "unknown")  # kinds of terminals that have no screen to draw on
 NAMES = {
     b"\033[A": "up", b"\033[B": "down", b"\033[C": "right", b"\033[D": "left", b"\033[H": "home", b"\033[F": "end",
     b"\033OA": "up", b"\033OB": "down", b"\033OC": "right", b"\033OD": "left", b"\033OH": "home", b"\033OF": "end",
@@ -37,8 +38,8 @@ NAMES = {
 
 
 def can_watch() -> bool:
-    """Whether there is a terminal to show it on, with a keyboard."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
+    """Whether there is a terminal to show it on, with a keyboard, and one that can do more than write lines."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "") not in PLAIN
 
 
 def watch(replay: Replay, speed: float) -> Story:

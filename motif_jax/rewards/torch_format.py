@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from motif_jax.files import write_whole
+from motif_jax.foreign import read_text
 from motif_jax.structs import UserError
 
 FLAG = "--config.reward.import_from"
@@ -116,24 +118,58 @@ def write_experiment(
     checkpoint |= {name: torch.tensor(statistics[key]) for name, key in MOMENTS.items()}
     write_whole(file, lambda out: torch.save(checkpoint, out))
     levels, values = zip(*sorted(statistics["quantiles"].items()), strict=True)
-    lines = [",".join(levels), *[",".join(f"{value:.6f}" for value in values)] * (epoch + 1)]  # one row per epoch
+    row = ",".join(repr(float(value)) for value in values)
+    lines = [",".join(levels), *[row] * (epoch + 1)]  # as many rows as epochs; the last is the one that is read
     write_whole(table, lambda out: out.write(("\n".join(lines) + "\n").encode()))
     return file
 
 
-def read_quantiles(file: Path, number: int) -> dict[str, float]:
-    """The row of this iteration in `train_norm_quantiles.csv`, by level.
+class Quantiles(NamedTuple):
+    """The statistics of one epoch, from `train_norm_quantiles.csv`."""
 
-    The published system takes the last row, whichever checkpoint is meant.
+    epoch: int  # 0 before any training
+    values: dict[str, float]  # by level
+    doubt: str  # why this may be the row of another epoch than the checkpoint's; "" if it is not
+
+
+def read_quantiles(checkpoint: Path, num_iter: int) -> Quantiles:
+    """The row of `../reward_metrics/train_norm_quantiles.csv` that belongs to a checkpoint.
+
+    The published system writes a checkpoint and a row per epoch, and its `num_iter` counts optimiser steps. So the
+    row of a checkpoint is its rank among the checkpoints beside it, if there are as many as rows. Otherwise it is the
+    last one, which the published system takes whichever checkpoint is meant.
+
+    Args:
+      checkpoint: the path of a `checkpoint_N.pth`.
+      num_iter: what it says of itself, which must be N.
     """
+    table = checkpoint.absolute().parent.parent / "reward_metrics" / "train_norm_quantiles.csv"
     try:
-        with open(file, newline="") as lines:
-            levels, *rows = [[float(cell) for cell in row] for row in csv.reader(lines) if row]
-        if number >= len(rows) or len(levels) != len(rows[number]) or not np.isfinite(rows[number]).all():
-            raise ValueError(f"it has no row of values for iteration {number}")
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot read the quantiles in {str(file)!r}: {error} ({FLAG})") from error
-    return {f"{level:.2f}": value for level, value in zip(levels, rows[number], strict=True)}
+        levels, rows = _read_table(table)
+    except (OSError, ValueError, csv.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"cannot read the quantiles in {str(table)!r}: {reason} ({FLAG})") from error
+    found = (re.fullmatch(r"checkpoint_(\d+)\.pth", file.name) for file in checkpoint.parent.iterdir())
+    steps = sorted(int(match[1]) for match in found if match)
+    epoch, doubt = len(rows) - 1, ""
+    if len(steps) == len(rows) and checkpoint.name == f"checkpoint_{num_iter}.pth":
+        epoch = steps.index(num_iter)
+    elif any(row != rows[-1] for row in rows):
+        doubt = (
+            f"{str(table)!r} has {len(rows)} rows, and beside {str(checkpoint)!r}, of optimiser step {num_iter}, lie "
+            f"{len(steps)} checkpoints, so its row is not known: the last one is taken, as in the published system"
+        )
+    return Quantiles(epoch, {f"{level:.2f}": value for level, value in zip(levels, rows[epoch], strict=True)}, doubt)
+
+
+def _read_table(table: Path) -> tuple[list[float], list[list[float]]]:
+    """Levels, and the rows of the last run: every run writes the levels, and adds to what is there."""
+    levels, *rows = [[float(cell) for cell in row] for row in csv.reader(read_text(table).splitlines()) if row]
+    runs = [number for number, row in enumerate(rows, 1) if row == levels]
+    rows = rows[runs[-1] :] if runs else rows
+    if not rows or any(len(row) != len(levels) or not np.isfinite(row).all() for row in rows):
+        raise ValueError(f"after the levels, every line must be {len(levels)} finite numbers, and one must be there")
+    return levels, rows
 
 
 def _torch() -> Any:

@@ -3,8 +3,10 @@
 A stage also has `TABLES`, what the values of its sections must be, and `READS`, those of all sections that it reads;
 `check(config)`, which refuses bad values before anything is started; `is_complete(config, workdir)`;
 `artefacts(workdir)`, the directories that belong to one config, each with the config that made it; `IDENTITY`, the
-sections whose decisive values may not change once it has begun; and `shared(config)`, whether other jobs may work in
-the workdir meanwhile, or None where it needs no lock at all.
+sections whose decisive values may not change once it has begun; `shared(config)`, whether other jobs may work in the
+workdir meanwhile, or None where it needs no lock at all; and `loads_jax(config)`. `WRITES` and `MEMORY` are the flags
+that decide how much the stage writes, or where else than in the workdir, and how much memory, how many processes and
+files it takes: what to change when the system refuses (system_errors.py).
 """
 
 from motif_jax.config_table import List, Tables, Text, Value, Whole

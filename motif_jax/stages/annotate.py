@@ -13,8 +13,10 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.config_table import Tables, check_values
+from motif_jax.console import print_line
 from motif_jax.files import write_config
-from motif_jax.preferences.merging import check_free, is_merged, merge
+from motif_jax.preferences.folders import annotation_folder, labels_file, moving_hint
+from motif_jax.preferences.merging import check_free, check_merged, is_merged, merge
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.oracles import ask_oracle, check_oracle
 from motif_jax.preferences.questions import Questions
@@ -23,11 +25,20 @@ from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.annotate_job import Job, MakeAnnotator
 from motif_jax.stages.annotate_page import page_of, write_page
-from motif_jax.stages.annotate_setup import TABLES, check_section, label_name, make_annotator, make_facts
+from motif_jax.stages.annotate_setup import (
+    BOTTOM_LINE_VERSION,
+    TABLES,
+    check_section,
+    label_name,
+    make_annotator,
+    make_facts,
+)
 from motif_jax.structs import UserError
 
 READS: Tables = EXPERIMENT | TABLES
 IDENTITY = ()  # labels say themselves what they were made of: preferences/shards.py
+WRITES = "--config.annotate.cache_dir"
+MEMORY = "--config.annotate.batch_size"
 
 
 def artefacts(workdir: Path) -> list[Path]:
@@ -38,6 +49,11 @@ def artefacts(workdir: Path) -> list[Path]:
 def shared(config: ConfigDict) -> bool:
     """Several jobs may work in the workdir at the same time: each has its shard."""
     return bool(config.annotate.num_shards > 1)
+
+
+def loads_jax(config: ConfigDict) -> bool:
+    """No: a language model runs elsewhere, or in a library of its own."""
+    return False
 
 
 def check(config: ConfigDict) -> None:
@@ -53,7 +69,9 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
     if section.ignore_existing or section.compare_with or not page_of(workdir, name).exists():
         return False
     dataset = PairDataset(workdir / "dataset")
-    if not is_merged(dataset, name, make_facts(section, config.seed, dataset)):
+    facts = make_facts(section, config.seed, dataset)
+    older = {key: value for key, value in facts.items() if key != BOTTOM_LINE_VERSION}  # whole, it stays as it is
+    if not any(is_merged(dataset, name, made_of) for made_of in (facts, older)):
         return False
     return not (dataset.preference(name) == Preference.UNKNOWN).any()
 
@@ -74,6 +92,7 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
     name = label_name(section)
     check_free(dataset, name)
     for other in filter(None, section.compare_with.split(",")):
+        check_merged(dataset, other)
         dataset.preference(other)
     oracle = section.backend in ORACLES
     if oracle:
@@ -86,10 +105,10 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
     facts = make_facts(section, config.seed, dataset)
 
     # ---- ask
-    folder = dataset.path / "preference" / name
+    folder, labels = annotation_folder(dataset.path, name), labels_file(dataset.path, name)
     if section.merge == "auto":
         rows = rows_of(part, of_pair)
-        with Shard(folder, part, len(rows), facts, section.ignore_existing) as shard:
+        with Shard(folder, part, len(rows), facts, section.ignore_existing, labels) as shard:
             write_config(folder, config)
             if questions is None:
                 wanted = rows[rows < (section.max_pairs or np.inf)]
@@ -104,8 +123,10 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
     shares = ", ".join(f"{value / len(dataset):.1%} {kind}" for kind, value in merged.counts.items())
     if not merged.written:
         waiting = len(merged.missing)
-        print(f"annotate: {name}: shard {part.number} is done; {waiting} of {part.of} shards are not finished yet")
+        print_line(f"annotate: {name}: shard {part.number} is done; {waiting} of {part.of} shards are not finished yet")
         return
-    print(f"annotate: {name}: {len(dataset):,} pairs: {shares}")
+    print_line(f"annotate: {name}: {len(dataset):,} pairs: {shares}")
     page = write_page(config, workdir, dataset, name, questions, merged)
-    print(f"annotate: labels in {folder.with_suffix('.npy')}, to look at: {page}")
+    print_line(f"annotate: labels in {labels}, to look at: {page}")
+    if hint := moving_hint(dataset.path, name):
+        print_line(f"annotate: {hint}")

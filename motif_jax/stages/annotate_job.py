@@ -18,6 +18,7 @@ from ml_collections import ConfigDict
 import motif_jax
 from motif_jax.annotation.annotator import Annotator, Answer, Incomplete, Question, batched
 from motif_jax.annotation.answers import AnswerStore, read_answers
+from motif_jax.console import clean, print_line
 from motif_jax.metrics import Progress
 from motif_jax.preferences.asked import Asked, to_numbers
 from motif_jax.preferences.questions import Questions
@@ -28,6 +29,7 @@ from motif_jax.structs import UserError
 
 COMMIT_EVERY_S = 30.0  # also when the batch is not full: a slow model's answers are dear
 CACHE_LINES = 4096  # looked up at a time
+ANSWERED_AT_LEAST = 0.05  # of the questions of a job; with fewer labels it has failed
 COUNTED = ("asked", "from_cache", "no_verdict", "prompt_tokens", "cached_tokens", "output_tokens")
 MakeAnnotator = Callable[[ConfigDict, int], tuple[Annotator, dict[str, Any]]]
 
@@ -66,13 +68,14 @@ class Job:
         self._flight: dict[Question, tuple[int, bool]] = {}  # asked and not answered: number, turned
         self._answers = self._before.get("answers", "")  # the folder of the answer cache
         self._model = self._before.get("model", "")  # in full, as the answer cache has it
+        self._unusable = ""  # what was said in place of a verdict, the last time
 
     def run(self, make: MakeAnnotator) -> None:
         """Asks everything that is not known yet."""
         if not self._open():
             self._commit(bool(self._wanted.all()), [])
             return
-        print(f"annotate: {self._open():,} distinct questions for {len(self._shard.codes):,} pairs", flush=True)
+        print_line(f"annotate: {self._open():,} distinct questions for {len(self._shard.codes):,} pairs")
         annotator, about = make(self._section, self._seed)
         store = (
             AnswerStore(Path(self._section.cache_dir).expanduser(), about)
@@ -100,9 +103,7 @@ class Job:
             self._asked.take(numbers, turned, to_numbers(answer.second_better for _, answer in lines))
         self._counts["from_cache"] = unknown - self._open()
         if self._counts["from_cache"]:
-            print(
-                f"annotate: the answer cache {str(folder)!r} knows {self._counts['from_cache']:,} of them", flush=True
-            )
+            print_line(f"annotate: the answer cache {str(folder)!r} knows {self._counts['from_cache']:,} of them")
 
     def _check_model(self) -> None:
         """Refuses to mix the labels of two models; the config alone does not tell them apart."""
@@ -122,7 +123,9 @@ class Job:
                 full = len(self._pending) >= self._section.batch_size
                 if full or time.monotonic() - self._committed > COMMIT_EVERY_S:
                     progress.update(self._keep(store), **self._notes())
-            progress.update(self._keep(store, finished=bool(self._wanted.all())), **self._notes())
+            progress.update(self._keep(store), **self._notes())
+            self._check_answered()
+            self._commit(bool(self._wanted.all()), [])
         except Incomplete as stopped:
             labelled = self._keep(store)
             raise UserError(
@@ -135,6 +138,15 @@ class Job:
         finally:
             progress.close()
 
+    def _check_answered(self) -> None:
+        """Refuses to pass on labels of a model that answered next to nothing, however few the questions were."""
+        wanted, unanswered = int(self._wanted.sum()), self._open()
+        if wanted - unanswered < ANSWERED_AT_LEAST * wanted:
+            raise UserError(
+                f"{unanswered:,} of {wanted:,} questions have no verdict, the last was answered with "
+                f"{clean(repr(self._unusable))} (--config.annotate.backend, .model); the same command asks them again"
+            )
+
     def _stream(self) -> Iterator[Question]:
         """What nobody has answered: batch by batch, first in the questions' own order, then turned."""
         for block in batched(self._asked.missing(self._wanted), self._section.batch_size):
@@ -144,7 +156,7 @@ class Job:
                 self._flight[question] = (number, turned)
                 yield question
 
-    def _keep(self, store: AnswerStore | None, finished: bool = False) -> int:
+    def _keep(self, store: AnswerStore | None) -> int:
         """Makes the pending answers last, in the cache and in the shard; how many rows are labelled.
 
         Called again after it was interrupted it does the rest; at worst a line stands in the cache twice.
@@ -158,11 +170,12 @@ class Job:
             if store is not None:
                 store.add(pending)
         finally:  # where the cache cannot be written, the shard still can
-            labelled = self._commit(finished, pending)
+            labelled = self._commit(False, pending)
         del self._pending[: len(pending)]
         for question, answer in pending:
             self._flight.pop(question, None)
             self._count(self._counts, answer)
+            self._unusable = answer.said if answer.second_better is None else self._unusable
         return labelled
 
     def _commit(self, finished: bool, pending: list[tuple[Question, Answer]]) -> int:

@@ -12,9 +12,10 @@ from ml_collections import ConfigDict
 from motif_jax.annotation.annotator import Answer, Question, batched
 from motif_jax.annotation.answers import read_answers
 from motif_jax.charts import columns, esc
-from motif_jax.files import write_json, write_whole
+from motif_jax.files import read_array, write_json, write_whole
 from motif_jax.pages import folded, page, share_bar, table, tiles
 from motif_jax.preferences.asked import Asked, to_numbers
+from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.merging import Merged
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.shards import to_codes
@@ -81,7 +82,7 @@ def write_page(
 
 def _labels(dataset: PairDataset, name: str, questions: Questions) -> np.ndarray:
     """P(second is better) of each question, in its own order; NaN where unknown. [Q]"""
-    prob = np.load(dataset.path / "preference" / name / "prob.npy", mmap_mode="r")
+    prob = read_array(annotation_folder(dataset.path, name) / "prob.npy")
     label = np.full(len(questions), np.nan)
     asking = np.flatnonzero(questions.of_pair >= 0)
     label[questions.of_pair[asking]] = np.where(questions.turned[asking], 1 - prob[asking], prob[asking])

@@ -17,13 +17,14 @@ from motif_jax.annotation.prompts import GOALS, MODES, VERSIONS, Prompt, make_pr
 from motif_jax.annotation.vllm_engine import check_vllm, identity
 from motif_jax.config_table import MANY_SECONDS, NAME, NAME_LIST, PATH, Flag, Number, Tables, Text, Value, Whole, shown
 from motif_jax.preferences.oracles import NEEDS as ORACLES
-from motif_jax.preferences.questions import KINDS
+from motif_jax.preferences.questions import BOTTOM_LINE, KINDS
 from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
 from motif_jax.structs import UserError
 
 MODELS = ("vllm", "server")  # backends that ask a language model
 ENGINE = ("dtype", "quantization", "extra")  # options of vLLM that change what a model says
 BACKENDS = (*MODELS, "lexicon", *ORACLES)
+BOTTOM_LINE_VERSION = "bottom_line_version"  # a fact of captions with the bottom line; older annotations lack it
 DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")  # that vLLM knows
 TABLES: Tables = {
     "annotate": {
@@ -126,6 +127,7 @@ def make_facts(section: ConfigDict, seed: int, dataset: PairDataset) -> dict[str
         facts["seed"] = seed
     if section.backend not in ORACLES:
         facts |= {"captions": section.captions, "goal": section.goal}
+        facts |= {BOTTOM_LINE_VERSION: BOTTOM_LINE} if section.captions == "msg_minbl" else {}
     if section.backend == "lexicon":
         facts["rules"] = VERSION
     if section.backend in MODELS:

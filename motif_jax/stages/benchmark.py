@@ -17,9 +17,12 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from motif_jax.config_table import List, Number, Tables, Text, Value, Whole, check_values
+from motif_jax.console import print_line
 from motif_jax.files import write_json
 from motif_jax.stages import collect, train_policy, train_reward
 
+WRITES = "--config.benchmark.pairs"
+MEMORY = "--config.benchmark.pairs, .parts"
 PARTS = {
     "env": "motif_jax.stages.measure_env",
     "annotation": "motif_jax.stages.measure_annotation",
@@ -58,6 +61,11 @@ def shared(config: ConfigDict) -> bool:
     return False
 
 
+def loads_jax(config: ConfigDict) -> bool:
+    """For two of its parts."""
+    return bool({"reward", "policy"} & set(config.benchmark.parts))
+
+
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
     """Never: to measure again is the point."""
     return False
@@ -77,19 +85,19 @@ def check(config: ConfigDict) -> None:
 def run(config: ConfigDict, workdir: Path) -> None:
     """Measures the parts and writes `workdir/benchmark.json`."""
     machine = describe_machine()
-    print(f"benchmark: {machine}")
+    print_line(f"benchmark: {machine}")
     rows: list[Row] = []
     for part in config.benchmark.parts:
         rows += importlib.import_module(PARTS[part]).measure(config, workdir)
     write_json(workdir / "benchmark.json", {"machine": machine, "rows": [row._asdict() for row in rows]})
-    print(f"benchmark: written to {workdir / 'benchmark.json'}")
+    print_line(f"benchmark: written to {workdir / 'benchmark.json'}")
 
 
 def say(row: Row) -> Row:
     """Prints a row as soon as it is known."""
     value = f"{row.value:,.0f}" if abs(row.value) >= 100 else f"{row.value:,.2f}"
     sizes = ", ".join(f"{name} {value}" for name, value in row.sizes.items())
-    print(f"  {row.name:34} {value:>12} {row.unit:16} {sizes}", flush=True)
+    print_line(f"  {row.name:34} {value:>12} {row.unit:16} {sizes}")
     return row
 
 

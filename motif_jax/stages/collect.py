@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -24,22 +23,25 @@ from motif_jax.actors.layout import Full
 from motif_jax.actors.players import parse_players
 from motif_jax.actors.pool import ActorPool
 from motif_jax.config_table import MANY_SECONDS, PATH, PATHS, Flag, Number, Tables, Text, Value, Whole, check_values
+from motif_jax.console import clean, print_line
 from motif_jax.envs.seeding import Stream
 from motif_jax.envs.vector import TABLE as GAME
 from motif_jax.envs.vector import GameSettings
-from motif_jax.files import write_config, write_json
+from motif_jax.files import write_config
 from motif_jax.metrics import Progress
 from motif_jax.preferences.pairs import Episode
 from motif_jax.preferences.store import PairDataset
-from motif_jax.preferences.writer import PairWriter
+from motif_jax.preferences.writer import PairWriter, is_tidy, tidy
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.collect_episodes import EpisodeQueue
+from motif_jax.stages.collect_published import adopt
 from motif_jax.stages.policy_choice import parse_mixture
 from motif_jax.structs import UserError
 
 TABLES: Tables = {
     "collect": {
         "dataset": Value(PATH, decides=True),
+        "follow_links": Value(Flag(), older=False),
         "collector": Value(Text(), decides=True),
         "policies": Value(PATHS, decides=True),
         "num_pairs": Value(Whole(1, 10**12), decides=True),  # the disk tells what fits
@@ -56,6 +58,8 @@ TABLES: Tables = {
 }
 READS: Tables = EXPERIMENT | {"env": GAME} | TABLES
 IDENTITY = ("", "env", "collect")
+WRITES = "--config.collect.num_pairs, .save_screen, .save_glyphs"
+MEMORY = "--config.collect.num_workers, .games_per_worker, .rollout_length"
 MAX_WAITING_BYTES = 512 * 2**20  # of finished episodes that wait for an earlier one
 STEPS_WITHOUT_A_MOMENT = 2_000_000  # after which something must be wrong
 
@@ -70,20 +74,35 @@ def shared(config: ConfigDict) -> bool:
     return False
 
 
+def loads_jax(config: ConfigDict) -> bool:
+    """Where trained policies play."""
+    return bool(config.collect.policies) and not config.collect.dataset
+
+
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
-    """Whether the dataset has its name."""
+    """Whether the dataset has its name, and nothing was left to do after that."""
+    return is_named(workdir) and is_tidy(workdir / "dataset")
+
+
+def is_named(workdir: Path) -> bool:
+    """Whether the dataset is finished."""
     return (workdir / "dataset" / "dataset.json").is_file()
 
 
 def run(config: ConfigDict, workdir: Path) -> None:
     """Makes `workdir/dataset`."""
+    if is_named(workdir):  # and a run was killed right after that
+        tidy(workdir / "dataset")
+        return
     if (workdir / "dataset").exists():
         raise UserError(
             f"{str(workdir / 'dataset')!r} is there already and was not made by this stage: move it away, or use it "
             f"with --config.collect.dataset and another --workdir"
         )
     if config.collect.dataset:
-        adopt(config, workdir / "dataset")
+        dataset = adopt(config, workdir / "dataset")
+        names = ", ".join(dataset.preference_names()) or "no annotations"
+        print_line(f"collect: took {clean(config.collect.dataset)} as it is: {describe(dataset)}; {names}")
         return
 
     # ---- what is recorded
@@ -114,7 +133,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
     if mixture:
         writer.progress["policies"] = mixture.facts()  # a later run goes on with these checkpoints
     if writer.moments:
-        print(f"collect: going on after {writer.moments // 2:,} of {config.collect.num_pairs:,} pairs")
+        print_line(f"collect: going on after {writer.moments // 2:,} of {config.collect.num_pairs:,} pairs")
 
     # ---- play
     start, first_steps = time.monotonic(), writer.progress["steps"]
@@ -176,6 +195,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
 
     # ---- the rest
     played_s = time.monotonic() - start
+    steps = writer.progress["steps"] - first_steps
     dataset = writer.finish(
         {
             "collector": "policies" if mixture else config.collect.collector,
@@ -184,11 +204,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
             "keep_empty": config.collect.keep_empty,
             "versions": {"motif_jax": motif_jax.__version__, "numpy": np.__version__, "nle": _nle_version()},
         }
-        | ({"policies": mixture.facts()} if mixture else {})
-    )
-    steps = writer.progress["steps"] - first_steps
-    write_json(
-        dataset.path / "run.json",
+        | ({"policies": mixture.facts()} if mixture else {}),
         {
             "seconds": round(played_s, 1),
             "steps_per_s": round(steps / played_s),
@@ -198,7 +214,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
         | losses
         | ({"groups_of_policies": mixture.counts} if mixture else {}),
     )
-    print(f"collect: {describe(dataset)}; {steps:,} steps in {played_s:,.0f} s ({steps / played_s:,.0f} steps/s)")
+    print_line(f"collect: {describe(dataset)}; {steps:,} steps in {played_s:,.0f} s ({steps / played_s:,.0f} steps/s)")
 
 
 def check(config: ConfigDict) -> None:
@@ -218,30 +234,6 @@ def check(config: ConfigDict) -> None:
             f"no episode has {section.segment_length} steps, as --config.env.max_episode_steps is "
             f"{config.env.max_episode_steps} (--config.collect.segment_length)"
         )
-
-
-def adopt(config: ConfigDict, target: Path) -> None:
-    """Takes a dataset as it is: links to its arrays, copies of its annotations, an index of our own."""
-    source = Path(config.collect.dataset)
-    dataset = PairDataset(source, require=("message",))
-    for name in dataset.preference_names():
-        dataset.preference(name)
-    partial = target.with_name(target.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    for folder in ("data", "info"):
-        (partial / folder).mkdir(parents=True)
-        for file in (source / folder).glob("*.npy"):
-            (partial / folder / file.name).symlink_to(file.resolve())
-    if (source / "preference").is_dir():
-        shutil.copytree(source / "preference", partial / "preference")
-    table, _ = PairDataset(partial).captions()
-    facts: dict[str, Any] = {"source": str(source.resolve()), "num_pairs": len(dataset)}
-    facts |= {"segment_length": dataset.length, "distinct_captions": len(table)}
-    write_json(partial / "dataset.json", facts)
-    write_config(partial, config)
-    partial.replace(target)
-    names = ", ".join(dataset.preference_names()) or "no annotations"
-    print(f"collect: took {source} as it is: {describe(PairDataset(target))}; {names}")
 
 
 def describe(dataset: PairDataset) -> str:

@@ -24,6 +24,7 @@ from ml_collections import ConfigDict
 from motif_jax.actors.capacity import check_capacity
 from motif_jax.actors.players import PLAYERS
 from motif_jax.config_table import MANY_SECONDS, PATH, PATHS, Flag, Number, Tables, Text, Value, Whole, check_values
+from motif_jax.console import print_line
 from motif_jax.envs.vector import TABLE as GAME
 from motif_jax.envs.vector import GameSettings
 from motif_jax.files import write_config, write_json, write_lines
@@ -51,6 +52,8 @@ TABLES: Tables = {
 }
 READS: Tables = EXPERIMENT | {"env": GAME} | TRAINING | TABLES
 IDENTITY = ("", "env")  # so that whatever stands side by side is of the same games
+WRITES = "--config.evaluate.replays, .episodes"
+MEMORY = "--config.evaluate.num_workers, .games_per_worker"
 
 
 class Contender(NamedTuple):
@@ -70,6 +73,11 @@ def artefacts(workdir: Path) -> list[Path]:
 def shared(config: ConfigDict) -> bool:
     """No: one job at a time."""
     return False
+
+
+def loads_jax(config: ConfigDict) -> bool:
+    """Always: a learnt reward values the episodes of whoever plays."""
+    return True
 
 
 def check(config: ConfigDict) -> None:
@@ -188,10 +196,12 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
         rows = {number: row for number, row in known.items() if number < wanted}
         beyond = {number: row for number, row in known.items() if number >= wanted}
         if rows:
-            print(f"evaluate: {len(rows):,} of {wanted:,} episodes of {contender.name} were played before")
+            print_line(f"evaluate: {len(rows):,} of {wanted:,} episodes of {contender.name} were played before")
     else:
         if before:
-            print(f"evaluate: {contender.name} is played anew, as its parameters or its learnt reward have changed")
+            print_line(
+                f"evaluate: {contender.name} is played anew, as its parameters or its learnt reward have changed"
+            )
         for file in ("episodes.jsonl", "tracks.npz"):
             (folder / file).unlink(missing_ok=True)
         write_json(folder / "player.json", about)
@@ -222,4 +232,4 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
         "replays": replays,
         **summarise([rows[number] for number in sorted(rows)], config.seed),
     })  # fmt: skip
-    print(f"evaluate: {wanted:,} episodes, {steps:,} steps of them now, in {seconds:,.0f} s; {folder}")
+    print_line(f"evaluate: {wanted:,} episodes, {steps:,} steps of them now, in {seconds:,.0f} s; {folder}")

@@ -9,6 +9,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from motif_jax.console import print_line
 from motif_jax.envs.vector import GameSettings
 from motif_jax.replays.replay import load_replay, save_replay
 from motif_jax.stages.evaluate_summary import read_json, read_rows
@@ -49,7 +50,7 @@ def keep_replays(
     for number in sorted(set(chosen.values())):
         words = [word for word, episode in chosen.items() if episode == number]
         if not record(config, file_of(folder, number), rows[number], tracks[number], about, words):
-            print(f"evaluate: no replay of episode {number}: played again, it is not the same")
+            print_line(f"evaluate: no replay of episode {number}: played again, it is not the same")
             chosen = {word: episode for word, episode in chosen.items() if episode != number}
     return chosen
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import collections
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from motif_jax import files
 from motif_jax.annotation.lexicon import RULES
+from motif_jax.console import print_line
 from motif_jax.structs import UserError
 
 FIGURES = {  # of an episode: what it is called in its line
@@ -76,11 +77,11 @@ def print_table(directory: Path, name: str) -> None:
     width = {other: max(map(len, (other, *cells))) for other, cells in columns.items()}
     names = ("", *FIGURES, *often)
     left = max(map(len, names)) + 2
-    print(" " * left + "".join(f"  {other:>{width[other]}}" for other in columns))
+    print_line(" " * left + "".join(f"  {other:>{width[other]}}" for other in columns))
     for number, row in enumerate(names):
-        print(f"{row:{left}}" + "".join(f"  {cells[number]:>{width[other]}}" for other, cells in columns.items()))
+        print_line(f"{row:{left}}" + "".join(f"  {cells[number]:>{width[other]}}" for other, cells in columns.items()))
     if len(others) > BESIDE:
-        print(f"and {len(others) - BESIDE} more in {directory}")
+        print_line(f"and {len(others) - BESIDE} more in {directory}")
 
 
 def show(figure: Mapping[str, float | None] | None) -> str:
@@ -95,22 +96,19 @@ def show(figure: Mapping[str, float | None] | None) -> str:
 def read_json(file: Path) -> dict[str, Any] | None:
     """What a file says; None where there is none."""
     try:
-        found = json.loads(file.read_text())
-        if not isinstance(found, dict):
-            raise ValueError("it says nothing")
-        return found
+        return files.read_json(file)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(f"{str(file)!r} is damaged ({error}): remove it (--workdir)") from error
 
 
 def read_rows(file: Path) -> list[dict[str, Any]]:
     """The lines of a file, which is written whole or not at all."""
     try:
-        rows = [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
-        if not all(isinstance(row, dict) and {"episode", *FIGURES.values()} <= row.keys() for row in rows):
+        rows = list(files.read_lines(file)) if file.is_file() else []
+        if not all({"episode", *FIGURES.values()} <= row.keys() for row in rows):
             raise ValueError("it has lines that are of no episode")
         return rows
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(f"{str(file)!r} is damaged ({error}): remove its directory (--workdir)") from error

@@ -83,8 +83,9 @@ class Instant:
             if self._mode == "score":
                 yield question, Answer(0.8 if better else 0.2, "", 0.9, len(shown) // 4, 0, 1)
             else:
-                said = f'{ANALYSIS}\n("best_description": {1 + better})'
-                yield question, Answer(read_verdict(said), said, 1.0, len(shown) // 4, 0, len(said) // 4)
+                said = f"{ANALYSIS}\n{self._prompt.verdicts[better]}"
+                verdict = read_verdict(said, self._prompt.key)
+                yield question, Answer(verdict, said, 1.0, len(shown) // 4, 0, len(said) // 4)
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -114,8 +115,8 @@ def rate(config: ConfigDict, folder: Path, pairs: int, values: dict[str, Any]) -
     with contextlib.redirect_stdout(io.StringIO()):
         annotate.run(config, folder, **({} if values["backend"] == "lexicon" else {"make": make}))
     seconds = time.perf_counter() - start
-    shutil.rmtree(folder / "dataset" / "preference")
-    shutil.rmtree(folder / "answers", ignore_errors=True)
+    for made in ("dataset/preference", "annotations", "answers"):
+        shutil.rmtree(folder / made, ignore_errors=True)
     return pairs / seconds
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from motif_jax.actors.pool import ActorPool
+from motif_jax.console import print_line
 from motif_jax.envs.nethack import KEYS
 from motif_jax.envs.observations import POLICY_OBSERVATIONS, Frames, frame_keys
 from motif_jax.envs.seeding import game_seed
@@ -155,6 +156,6 @@ def recommend(rates: dict[str, float]) -> None:
     for kind, words in (("pool", "scripted players"), ("pool_policy", "a policy")):
         best = max((name for name in rates if name.startswith(f"env.{kind}.")), key=lambda name: rates[name])
         workers, games = sizes_of(best)
-        print(
+        print_line(
             f"benchmark: for {words}, num_workers={workers} and games_per_worker={games // workers} were fastest here"
         )

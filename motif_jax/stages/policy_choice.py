@@ -97,10 +97,10 @@ def list_steps(path: str, flag: str) -> tuple[Path, list[int]]:
 
     try:
         directory = find_checkpoints(Path(path), "policy").resolve()
+        with reading(directory) as checkpoints:
+            steps = checkpoints.steps()
     except UserError as error:
         raise UserError(f"{error} ({flag})") from error
-    with reading(directory) as checkpoints:
-        steps = checkpoints.steps()
     if not steps:
         raise UserError(f"there is no whole checkpoint in {str(directory)!r} ({flag})")
     return directory, steps

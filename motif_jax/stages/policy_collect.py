@@ -22,6 +22,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.envs.vector import GameSettings
+from motif_jax.files import read_json
 from motif_jax.stages.policy_acting import Played, PolicyPlayer
 from motif_jax.stages.policy_choice import Checkpoint, find, load, parse_mixture
 from motif_jax.structs import ArraySpec, UserError
@@ -87,7 +88,7 @@ class Mixture:
 def recorded(partial: Path) -> tuple[list[Checkpoint], int]:
     """The policies with which an unfinished dataset was begun, and its next episode; none and 0 if it was not begun."""
     try:
-        found = json.loads((partial / "progress.json").read_text())
+        found = read_json(partial / "progress.json")
         if found["moments"]:
             return [Checkpoint(**policy) for policy in found["policies"]], found["next_episode"]
     except (FileNotFoundError, ValueError, KeyError, TypeError):

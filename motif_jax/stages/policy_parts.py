@@ -9,6 +9,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from motif_jax.actors.pool import ActorPool
+from motif_jax.console import print_line
 from motif_jax.envs.seeding import Stream
 from motif_jax.envs.vector import GameSettings
 from motif_jax.learner.update import Settings, make_update
@@ -94,7 +95,7 @@ def open_pool(config: ConfigDict, parts: Parts, player: PolicyPlayer, first_epis
     slots = -(-parts.rollouts // groups) + 1  # enough for a batch, and one to write on
     ahead = slots * groups / parts.rollouts
     if ahead > FAR_AHEAD:
-        print(
+        print_line(
             f"train_policy: {groups} groups of games can be {ahead:.0f} batches ahead of a slow learner, whose samples "
             "are then so many updates old: fewer games or a larger batch keep them fresh "
             "(--config.policy.games_per_worker, .batch_size)"

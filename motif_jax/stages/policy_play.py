@@ -18,6 +18,7 @@ from motif_jax.actors.handoff import Arrays, make_batch
 from motif_jax.actors.inference import answer
 from motif_jax.actors.pool import ActorPool
 from motif_jax.api import Reward, find_checkpoints, load_reward
+from motif_jax.console import print_line
 from motif_jax.envs.seeding import Stream
 from motif_jax.envs.vector import GameSettings
 from motif_jax.metrics import Progress, Timers
@@ -69,7 +70,7 @@ def tell_of_other_games(name: str, trained: dict[str, Any], config: ConfigDict) 
     keys = [key for key in sorted(now) if trained.get(key, now[key]) != now[key]]
     other = [f"{key} = {trained[key]!r}, not {now[key]!r}" for key in keys]
     if other:
-        print(f"evaluate: {name} was trained with {'; '.join(other)} (--config.env)")
+        print_line(f"evaluate: {name} was trained with {'; '.join(other)} (--config.env)")
 
 
 def pay_of_policy(facts: dict[str, Any], reward: Reward | None) -> Pay | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.actors.handoff import Batch
 from motif_jax.actors.pool import ActorPool
-from motif_jax.files import write_lines
+from motif_jax.files import is_cut_off, parse_json, write_lines
 from motif_jax.metrics import Progress, Writers, resident_mib
 from motif_jax.stages.policy_acting import Source
 from motif_jax.stages.policy_setup import Pay, Placed
@@ -180,13 +179,22 @@ def summarise(ended: list[tuple[EpisodeInfo, float]]) -> dict[str, Any]:
 
 
 def keep_rows(file: Path, env_steps: int) -> None:
-    """Takes away rows of after the checkpoint from which training goes on, and a torn last one."""
-    rows = []
-    for line in file.read_bytes().splitlines() if file.is_file() else ():
+    """Takes away rows of after the checkpoint from which training goes on, and a last one that was cut off.
+
+    Training does not depend on these rows. If some are damaged, the others are kept, and the file is set aside.
+    """
+    rows, damaged = [], 0
+    for line in file.read_bytes().splitlines(keepends=True) if file.is_file() else ():
         try:
-            row = json.loads(line)
+            row = parse_json(line)
             if row["env_steps"] <= env_steps:
                 rows.append(row)
         except (ValueError, KeyError, TypeError):
-            continue
+            damaged += not is_cut_off(line)
+    if damaged:
+        aside = file.with_name(f"damaged-{file.name}")
+        while aside.exists():
+            aside = aside.with_name(f"damaged-{aside.name}")
+        file.rename(aside)
+        print(f"train_policy: {damaged:,} damaged lines of {str(file)!r} are left out; the file is now {str(aside)!r}")
     write_lines(file, rows)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import signal
 import threading
 from collections.abc import Iterator
@@ -19,13 +18,15 @@ import motif_jax
 from motif_jax.api import leaves_by_path, rebuild
 from motif_jax.checkpoint import Checkpoints
 from motif_jax.config_table import record
+from motif_jax.console import print_line
 from motif_jax.learner.update import LearnerState, init_state
+from motif_jax.locks import Held, take
 from motif_jax.parallel import from_first_host, replicate
 from motif_jax.stages.policy_hosts import Hosts, Wish
 from motif_jax.stages.policy_parts import Parts
 from motif_jax.stages.policy_rescue import RESCUED, read_rescued
 from motif_jax.stages.policy_setup import Pay, read_policy, reward_checksum
-from motif_jax.structs import UserError
+from motif_jax.structs import Interrupted, UserError
 
 START = {"env_steps": 0, "updates": 0, "seconds": 0.0, "next_episode": 0, "episodes": 0}
 
@@ -39,11 +40,10 @@ class Keeper:
         self._reward: dict[str, Any] = {}
         self._saving = threading.Lock()  # if another host is lost, another thread saves
         folder.mkdir(parents=True, exist_ok=True)
-        self._lock = open(folder / ".lock", "a")  # noqa: SIM115  (held while this object lives)
         try:  # hosts share the workdir's own lock, and so do the hosts of another run that was started by mistake
-            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            raise UserError(f"another run is writing to {str(folder)!r} (--workdir)") from None
+            self._lock = take(folder / ".lock")
+        except Held as held:
+            raise UserError(f"another run ({held}) is writing to {str(folder)!r} (--workdir)") from None
         self._checkpoints = Checkpoints(folder / "checkpoints", section.keep_checkpoints, section.milestone_every_steps)
         self._facts: dict[str, Any] = {"model": parts.options, "config": record(config.to_dict())}
         self._facts |= {"versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__}}
@@ -150,7 +150,7 @@ class StopAsked:
 
     def _note(self, number: int, _: FrameType | None) -> None:
         if self.asked and number == signal.SIGINT:
-            raise KeyboardInterrupt(number)
+            raise Interrupted(number)
         self.asked = signal.Signals(number).name
 
 
@@ -182,4 +182,4 @@ class Trace:
             jax.effects_barrier()
             jax.profiler.stop_trace()
             self._open = False
-            print(f"train_policy: a trace of the device's work is in {self._folder}")
+            print_line(f"train_policy: a trace of the device's work is in {self._folder}")

@@ -18,6 +18,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.actors.handoff import Batch
 from motif_jax.api import name_of
+from motif_jax.console import print_line
 from motif_jax.files import write_config, write_json, write_whole
 from motif_jax.learner.update import LearnerState
 from motif_jax.machine import describe
@@ -68,7 +69,7 @@ def learn(
     state, done = begin(config, keeper, parts, together)
     if me == 0:
         if done["env_steps"]:
-            print(f"train_policy: going on after {done['env_steps']:,} steps")
+            print_line(f"train_policy: going on after {done['env_steps']:,} steps")
         write_config(folder, config)
         keep_rows(folder / "metrics.jsonl", done["env_steps"])
 
@@ -157,7 +158,7 @@ def learn(
             "worker_restarts": restarts,
             "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
         })  # fmt: skip
-        print(
+        print_line(
             f"train_policy: {done['env_steps']:,} steps, {done['updates']:,} updates, {done['episodes']:,} episodes; "
             f"{steps / max(seconds, 1e-9):,.0f} steps/s; checkpoints in {folder / 'checkpoints'}"
         )

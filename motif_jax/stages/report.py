@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -19,7 +19,8 @@ from ml_collections import ConfigDict
 import motif_jax
 from motif_jax.charts import esc
 from motif_jax.config_table import PATHS, Tables, Value, Whole, check_values
-from motif_jax.files import write_json, write_whole
+from motif_jax.console import print_line
+from motif_jax.files import read_json, write_json, write_whole
 from motif_jax.pages import asset, page
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.report_data import of_annotations, of_pairs
@@ -42,10 +43,13 @@ TABLES: Tables = {
 }
 READS: Tables = EXPERIMENT | TABLES
 IDENTITY = ()  # whatever is found is shown
+WRITES = "--config.report.replays"
+MEMORY = "--config.report.replays"
 MADE_OF = (
     "dataset/*.json", "dataset/data/*.npy", "dataset/info/*.npy", "dataset/preference/*.npy",
-    "dataset/preference/*/merged.json", "annotations/*.html", "annotations/*.json", "reward/*.json", "reward/*.html",
-    "policy/*.json", "policy/metrics.jsonl", "evaluate/*/summary.json", "evaluate/*/replays/*.npz",
+    "dataset/preference/*/merged.json", "annotations/*/merged.json", "annotations/*.html", "annotations/*.json",
+    "reward/*.json", "reward/*.html", "policy/*.json", "policy/metrics.jsonl", "evaluate/*/summary.json",
+    "evaluate/*/replays/*.npz",
 )  # fmt: skip
 ABSENT = (  # what a part is called, and who makes it
     ("The dataset", "collect"), ("Preferences", "annotate"), ("The reward", "train_reward"),
@@ -62,10 +66,15 @@ def shared(config: ConfigDict) -> None:
     """It looks, also at a workdir in training, and writes whole files of its own: no lock."""
 
 
+def loads_jax(config: ConfigDict) -> bool:
+    """No: it reads what others have left."""
+    return False
+
+
 def other_runs(config: ConfigDict) -> list[Path]:
     """Workdirs that this one is compared with, each once."""
     paths = [Path(name.strip()) for name in config.report.runs.split(",") if name.strip()]
-    return list({path.resolve(): path for path in reversed(paths)}.values())[::-1]
+    return list({os.path.realpath(path): path for path in reversed(paths)}.values())[::-1]
 
 
 def check(config: ConfigDict) -> None:
@@ -79,7 +88,7 @@ def check(config: ConfigDict) -> None:
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
     """Whether the page was made of all that is there now."""
     try:
-        record = json.loads((workdir / "report" / "report.json").read_text())
+        record = read_json(workdir / "report" / "report.json")
     except (OSError, ValueError):
         return False
     page = workdir / "report" / "index.html"
@@ -111,7 +120,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
     text = compose(config, found, by_name([found, *others]), home)
     write_whole(home / "index.html", lambda file: file.write(text.encode("utf-8", "replace")))
     write_json(home / "report.json", made_of)
-    print(f"report: {home / 'index.html'}")
+    print_line(f"report: {home / 'index.html'}")
 
 
 def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path) -> str:

@@ -11,7 +11,7 @@ from motif_jax.captions import decode
 from motif_jax.charts import COLOURS, amount, columns, esc
 from motif_jax.pages import quoted, share_bar, table, tiles
 from motif_jax.stages.annotate_page import NAMES, bias_tiles
-from motif_jax.stages.report_parts import Annotation, Pairs
+from motif_jax.stages.report_parts import SPREADS, Annotation, Pairs
 
 COMMON = 10  # captions shown
 ASKED = 12  # questions shown
@@ -41,7 +41,7 @@ def of_pairs(pairs: Pairs) -> list[str]:
 def _spreads(pairs: Pairs) -> list[str]:
     """Histograms of what is known about the moments."""
     found = []
-    for name, title in (("score", "Score so far"), ("max_depth", "Deepest level so far")):
+    for name, title in SPREADS.items():
         if name not in pairs.dataset.info:
             continue
         values = np.asarray(pairs.dataset.info[name]).reshape(-1)

@@ -7,7 +7,6 @@ form.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import re
@@ -19,10 +18,13 @@ from typing import Any
 import numpy as np
 
 from motif_jax.charts import Interval
+from motif_jax.files import read_json, read_lines
+from motif_jax.preferences.folders import annotation_folder
+from motif_jax.preferences.merging import check_merged
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.stages.evaluate_replays import file_of
 from motif_jax.stages.evaluate_summary import FIGURES
-from motif_jax.stages.report_parts import Annotation, Facts, Found, Learnt, Pairs, Player, Training
+from motif_jax.stages.report_parts import SPREADS, Annotation, Facts, Found, Learnt, Pairs, Player, Training
 from motif_jax.structs import UserError
 
 
@@ -84,15 +86,18 @@ def find_pairs(path: Path) -> Pairs | None:
         machine: Facts = {"processor": ran["machine"]} if "machine" in ran else {}
         machine["versions"] = versions_of(facts)
         facts = typed(facts, DATASET)
-    return Pairs(facts, ran, PairDataset(path / "dataset"), machine, date_of(file))
+    dataset = PairDataset(path / "dataset")
+    dataset.check_whole(f"info/{name}" for name in SPREADS)
+    return Pairs(facts, ran, dataset, machine, date_of(file))
 
 
 def find_annotations(path: Path, home: Path, dataset: PairDataset) -> list[Annotation]:
     """All labels of the dataset."""
     found = []
     for name in dataset.preference_names():
+        check_merged(dataset, name)
         counts = np.bincount(np.asarray(dataset.preference(name)), minlength=len(Preference))
-        file = path / "dataset" / "preference" / name / "merged.json"
+        file = annotation_folder(dataset.path, name) / "merged.json"
         record = read_object(file) or {"facts": {}, "shards": {}}
         with sound(file):
             facts, logs = typed(record["facts"], LABELS), [typed(log, JOB) for log in record["shards"].values()]
@@ -228,14 +233,11 @@ def read_object(file: Path) -> Facts | None:
     """What a JSON file says; None where there is none."""
     with sound(file):
         try:
-            found = json.loads(file.read_text())
+            return read_json(file)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise UserError(f"cannot read {str(file)!r}: {error.strerror} (--workdir)") from error
-        if not isinstance(found, dict):
-            raise ValueError("no object")
-        return found
 
 
 def read_rows(file: Path) -> list[dict[str, float]]:
@@ -243,11 +245,9 @@ def read_rows(file: Path) -> list[dict[str, float]]:
     rows: list[dict[str, float]] = []
     with sound(file):
         try:
-            with open(file) as lines:
-                for line in lines:
-                    if line.endswith("\n"):
-                        known = {name: value for name, value in json.loads(line).items() if value is not None}
-                        rows.append({name: number(value) for name, value in known.items() if KEPT.fullmatch(name)})
+            for row in read_lines(file, appended=True):
+                known = {name: value for name, value in row.items() if value is not None}
+                rows.append({name: number(value) for name, value in known.items() if KEPT.fullmatch(name)})
         except FileNotFoundError:
             return []
         except OSError as error:

@@ -9,6 +9,7 @@ from motif_jax.charts import Interval
 from motif_jax.preferences.store import PairDataset
 
 Facts = dict[str, Any]
+SPREADS = {"score": "Score so far", "max_depth": "Deepest level so far"}  # shown of the moments, by array of info/
 
 
 class Pairs(NamedTuple):

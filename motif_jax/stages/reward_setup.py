@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,8 +13,9 @@ from ml_collections import ConfigDict
 
 from motif_jax.captions import CaptionTable, decode
 from motif_jax.envs.observations import scale_blstats
-from motif_jax.files import read_array
+from motif_jax.files import read_array, read_json
 from motif_jax.networks.reward import RewardModel
+from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.shards import checksum
 from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards import labels
@@ -57,7 +57,7 @@ def load_data(config: ConfigDict, workdir: Path) -> Data:
     targets, hard = {}, {}
     for name in weights:
         codes = dataset.preference(name)
-        folder = dataset.path / "preference" / name
+        folder = annotation_folder(dataset.path, name)
         soft = config.reward.labels == "soft" and (folder / "prob.npy").exists()
         prob = load_prob(folder / "prob.npy", len(codes)) if soft else None
         _check_origin(folder / "merged.json", name, made_of, {"codes": codes, "prob": prob})
@@ -216,7 +216,7 @@ def _check_origin(record: Path, name: str, made_of: str, arrays: Mapping[str, np
     if not record.exists():
         return
     try:
-        known = json.loads(record.read_text())
+        known = read_json(record)
         origin, sums = known["facts"]["dataset"], dict(known["checksums"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{str(record)!r} is damaged: {error} ({labels.FLAG})") from error

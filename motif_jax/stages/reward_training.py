@@ -21,6 +21,7 @@ from motif_jax.api import rebuild
 from motif_jax.captions import WIDTH
 from motif_jax.checkpoint import Checkpoints
 from motif_jax.config_table import record
+from motif_jax.console import print_line
 from motif_jax.files import write_config, write_json, write_lines
 from motif_jax.machine import describe
 from motif_jax.metrics import Progress
@@ -89,7 +90,7 @@ def train(config: ConfigDict, workdir: Path) -> None:
             checkpoints.close()
             raise UserError(f"{str(folder)!r} was trained on other labels: choose another --workdir, or remove it")
         state, history, items = whole["train"], facts["history"], facts["items"]
-        print(f"train_reward: going on after epoch {epoch}")
+        print_line(f"train_reward: going on after epoch {epoch}")
     write_config(folder, config)
 
     # ---- train
@@ -141,20 +142,21 @@ def train(config: ConfigDict, workdir: Path) -> None:
                       rewards[chosen].mean(-1), data.target[chosen])  # fmt: skip
     write_json(folder / "statistics.json", summary)
     unseen = f"; {last['unseen_accuracy']:.1%} on {last['unseen_sided']:,} with a caption that training never saw"
-    print(
+    print_line(
         f"train_reward: epoch {epoch}: validation loss {last['loss']:.4f}, accuracy {last['accuracy']:.1%} on "
         f"{last['sided']:,} pairs with a preference{unseen if last['unseen_sided'] else ''}; "
         f"{len(split.train):,} training pairs in {time.monotonic() - started:.1f} s"
     )
-    print(f"train_reward: checkpoints in {folder / 'checkpoints'}, to look at: {page}")
+    print_line(f"train_reward: checkpoints in {folder / 'checkpoints'}, to look at: {page}")
 
 
 def import_published(config: ConfigDict, folder: Path) -> None:
     """Makes a reward of a checkpoint that the published system has written, with the statistics that lie beside it."""
     file = Path(config.reward.import_from)
     arrays, known = read_checkpoint(file)
-    epoch = int(known["num_iter"])
-    quantiles = read_quantiles(file.parent.parent / "reward_metrics" / "train_norm_quantiles.csv", epoch)
+    epoch, quantiles, doubt = read_quantiles(file, int(known["num_iter"]))
+    if doubt:
+        print_line(f"train_reward: {doubt}")
     options = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}
     _, like = make_model(options, 0)
     params = rebuild(like, arrays, file, FLAG)
@@ -169,4 +171,4 @@ def import_published(config: ConfigDict, folder: Path) -> None:
     checkpoints.save(epoch, {"train": state, **nothing}, facts, 0.0)
     checkpoints.close()
     write_json(folder / "statistics.json", facts | {"stopped_early": False, "best_epoch": epoch})
-    print(f"train_reward: took {str(file)!r} as it is, with its mean, variance and quantiles")
+    print_line(f"train_reward: took {str(file)!r} as it is, with its mean, variance and quantiles")

@@ -5,7 +5,6 @@ What is here is light; the training is in policy_training.py.
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from motif_jax.actors.capacity import available_mib, check_capacity
 from motif_jax.config_table import MANY_SECONDS, PATH, Flag, Number, Tables, Text, Value, Whole, check_values
 from motif_jax.envs.vector import TABLE as GAME
 from motif_jax.envs.vector import GameSettings
+from motif_jax.files import read_json
 from motif_jax.stages import EXPERIMENT
 from motif_jax.structs import UserError
 
@@ -98,6 +98,8 @@ TABLES: Tables = {
 }
 READS: Tables = EXPERIMENT | {"env": GAME} | TABLES
 IDENTITY = ("", "env", "policy")
+WRITES = "--config.policy.keep_checkpoints, .milestone_every_steps"
+MEMORY = "--config.policy.num_workers, .games_per_worker, .batch_size, .network"
 MOST_UPDATES = 2**31 - 1  # their count is an int32
 MOST_STEPS = 1_000_000  # per update; they are numbered on the device
 STEP_BYTES = 1024  # of a step in a batch, at least
@@ -112,6 +114,11 @@ def artefacts(workdir: Path) -> list[Path]:
 def shared(config: ConfigDict) -> bool:
     """Several hosts work in one directory."""
     return is_distributed(config)
+
+
+def loads_jax(config: ConfigDict) -> bool:
+    """Always."""
+    return True
 
 
 def is_distributed(config: ConfigDict) -> bool:
@@ -131,7 +138,7 @@ def coordinator(config: ConfigDict) -> str:
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
     """Whether it was trained for as long as is wanted."""
     try:
-        done = json.loads((workdir / "policy" / "summary.json").read_text())
+        done = read_json(workdir / "policy" / "summary.json")
         steps, seconds, checkpoint = int(done["env_steps"]), float(done["seconds"]), str(done["checkpoint"])
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -6,12 +6,13 @@ What is here is light, so that a workdir that has its reward is skipped at once;
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 
 from ml_collections import ConfigDict
 
 from motif_jax.config_table import PATH, Flag, Number, Tables, Text, Value, Whole, check_values
+from motif_jax.files import read_json
+from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.shards import checksum
 from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards import labels
@@ -20,6 +21,8 @@ from motif_jax.stages.annotate_setup import TABLES as ANNOTATION
 from motif_jax.stages.annotate_setup import label_name
 from motif_jax.structs import UserError
 
+WRITES = "--config.reward.message"
+MEMORY = "--config.reward.batch_size, .message"
 MESSAGE_ENCODERS = ("lt_cnn", "lt_cnn_small")
 TABLES: Tables = {
     "reward": {
@@ -56,11 +59,16 @@ def shared(config: ConfigDict) -> bool:
     return False
 
 
+def loads_jax(config: ConfigDict) -> bool:
+    """Always."""
+    return True
+
+
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
     """Whether the last epoch was written."""
     section, folder = config.reward, workdir / "reward"
     try:
-        done = json.loads((folder / "statistics.json").read_text())
+        done = read_json(folder / "statistics.json")
         epoch, best, learnt, made_of = (done[key] for key in ("epoch", "best_epoch", "annotators", "labels"))
         learnt, made_of = dict(learnt), dict(made_of)
     except (OSError, ValueError, KeyError, TypeError):
@@ -90,8 +98,8 @@ def label_checksums(dataset: PairDataset, config: ConfigDict) -> dict[str, str]:
     found = {"dataset": fingerprint(dataset)}
     for name in learnt_from(config):
         found[name] = checksum(dataset.preference(name))
-        prob = dataset.path / "preference" / name / "prob.npy"
-        if config.reward.labels == "soft" and prob.exists():
+        prob = annotation_folder(dataset.path, name) / "prob.npy"
+        if config.reward.labels == "soft" and prob.is_file():
             found[f"{name}.prob"] = hashlib.sha256(prob.read_bytes()).hexdigest()
     return found
 

@@ -18,9 +18,9 @@ from ml_collections import ConfigDict
 
 from motif_jax.actors.players import PLAYERS
 from motif_jax.config_table import PATH, Number, Tables, Text, Value, check_values
+from motif_jax.console import clean, print_line, print_lines
 from motif_jax.envs.vector import GameSettings
 from motif_jax.metrics import Progress
-from motif_jax.screens import printable
 from motif_jax.stages.evaluate import READS as EVALUATION
 from motif_jax.stages.evaluate_replays import WORDS, obtain
 from motif_jax.stages.policy_choice import parse_one
@@ -40,6 +40,8 @@ TABLES: Tables = {
 }
 READS: Tables = EVALUATION | TABLES
 IDENTITY: tuple[str, ...] = ()
+WRITES = "--config.visualize.export"
+MEMORY = "--config.visualize.episode"
 EXPORTS = (".cast", ".gif", ".mp4")
 LONGEST_S = 655  # that a picture of a GIF can stay
 MESSAGES = 20  # in the short account
@@ -53,6 +55,11 @@ def artefacts(workdir: Path) -> list[Path]:
 
 def shared(config: ConfigDict) -> None:
     """It looks, also at an agent that is being trained, and what it adds is a file of its own: no lock."""
+
+
+def loads_jax(config: ConfigDict) -> bool:
+    """Where an episode of a policy may have to be played."""
+    return not config.visualize.replay and config.visualize.policy not in PLAYERS
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
@@ -118,10 +125,10 @@ def run(config: ConfigDict, workdir: Path) -> None:
     if section.export:
         _export(Path(section.export), tell(replay), section.speed)
     elif can_watch():
-        print(summary(watch(replay, section.speed), MESSAGES))
+        print_lines(summary(watch(replay, section.speed), MESSAGES))
     else:
-        print(summary(tell(replay), MESSAGES))
-        print(f"\nNo terminal to play it in; to export it: {FLAG}.export=episode.gif (or {', '.join(EXPORTS)})")
+        print_lines(summary(tell(replay), MESSAGES) + "\n")
+        print_line(f"No terminal to play it in; to export it: {FLAG}.export=episode.gif (or {', '.join(EXPORTS)})")
 
 
 def _export(path: Path, story: Story, speed: float) -> None:
@@ -143,4 +150,6 @@ def _export(path: Path, story: Story, speed: float) -> None:
             write_mp4(path, story, speed, bar.update, f"{FLAG}.export")
     finally:
         bar.close()
-    print(f"visualize: {printable(story.replay.title)}, written to {str(path)!r} ({path.stat().st_size / 1e6:,.1f} MB)")
+    print_line(
+        f"visualize: {clean(story.replay.title)}, written to {str(path)!r} ({path.stat().st_size / 1e6:,.1f} MB)"
+    )

@@ -1,6 +1,7 @@
 """Toy games that misbehave, for the pool to cope with. Named to it as `faulty_games:Raising` and so on."""
 
 import ctypes
+import errno
 import os
 import time
 
@@ -14,6 +15,13 @@ class Raising(ToyGame):
         if self.steps == 7:
             raise KeyError("a bug in the game")
         return super().step(action)
+
+
+class Refused(ToyGame):
+    """Needs room on a disk that has none."""
+
+    def step(self, action):
+        raise OSError(errno.ENOSPC, "No space left on device", "/some/file")
 
 
 class Crashing(ToyGame):

@@ -1,6 +1,6 @@
 """The answer cache."""
 
-import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from motif_jax.annotation.annotator import Answer, Question
 from motif_jax.annotation.answers import AnswerStore, read_answers, slug
+from motif_jax.files import read_json
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -27,7 +28,7 @@ def test_what_is_added_is_read_by_later_jobs(tmp_path):
     store.add(SOME[1:])
     store.close()
     assert sorted(read_answers(AnswerStore(tmp_path, ABOUT).folder)) == sorted(SOME)
-    assert json.loads((store.folder / "about.json").read_text()) == ABOUT
+    assert read_json(store.folder / "about.json") == ABOUT
 
 
 def test_jobs_write_beside_each_other(tmp_path):
@@ -62,6 +63,29 @@ def test_lines_that_are_torn_or_garbage_are_not_read(tmp_path):
                b'{"first": "a", "second": "b", "second_better": NaN}\n']  # fmt: skip
     file.write_bytes(b"".join(garbage) + whole)
     assert list(read_answers(store.folder)) == SOME
+
+
+def test_a_line_without_end_is_passed_over(tmp_path):
+    store = AnswerStore(tmp_path, ABOUT)
+    store.open()
+    store.add(SOME)
+    (file,) = store.folder.glob("*.jsonl")
+    whole = file.read_bytes()
+    with open(file, "wb") as lines:
+        lines.truncate(2**28)  # zeros, without a newline
+        lines.seek(2**28)
+        lines.write(b"\n" + whole)
+    tracemalloc.start()
+    assert list(read_answers(store.folder)) == SOME
+    assert tracemalloc.get_traced_memory()[1] < 2**26
+    tracemalloc.stop()
+
+
+def test_masses_that_are_none_are_not_believed(tmp_path):
+    text = '{"first": "a", "second": "b", "second_better": 1.0, "mass": %s}\n'
+    values = ["NaN", "Infinity", "-1", "2", "1" + "0" * 400, '"1"', "null", "0.25"]
+    (tmp_path / "x.jsonl").write_text("".join(text % value for value in values))
+    assert [answer.mass for _, answer in read_answers(tmp_path)] == [1.0] * 7 + [0.25]
 
 
 @given(st.binary(max_size=200))

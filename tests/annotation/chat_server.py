@@ -8,7 +8,7 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -16,15 +16,16 @@ from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
 
 PAIR = re.compile(r'"(?:description|message)_1": "(.*)"\n\}\n\n\{\n"(?:description|message)_2": "(.*)"', re.DOTALL)
-Fault = Callable[[int, dict[str, Any]], str]
+Fault = Callable[[int, dict[str, Any]], str | Iterable[bytes]]
 
 
 class ChatServer:
     """Serves until the end of its `with` block; `stop` and `start` in between are a restart on the same port."""
 
     def __init__(self, fault: Fault = lambda number, body: "", key: str = "", models: tuple[str, ...] = ("judge",)):
-        """`fault` names what goes wrong with a request ("" nothing), by its number and body."""
+        """`fault` names what goes wrong with a request ("" nothing), by its number and body, or gives its reply."""
         self.fault, self.key, self.models = fault, key, models
+        self.greeting: Callable[[str], Iterable[bytes]] | None = None  # the whole reply to who asks for the models
         self.asked: list[dict[str, Any]] = []  # bodies of all chat requests
         self.verdicts = 0  # that went out whole
         self.in_flight = self.most_in_flight = 0
@@ -107,7 +108,9 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        if self.allowed():
+        if self.chat.greeting:
+            self.send(self.chat.greeting(self.path))
+        elif self.allowed():
             self.reply(200, {"data": [{"id": model} for model in self.chat.models]})
 
     def do_POST(self) -> None:
@@ -121,7 +124,10 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(self.chat.delay_s)
             self.misbehave(self.chat.fault(number, body), body)
 
-    def misbehave(self, fault: str, body: dict[str, Any]) -> None:
+    def misbehave(self, fault: str | Iterable[bytes], body: dict[str, Any]) -> None:
+        if not isinstance(fault, str):
+            self.send(fault)
+            return
         match fault.split():
             case []:
                 self.reply(200, self.chat.complete(body))
@@ -138,10 +144,6 @@ class Handler(BaseHTTPRequestHandler):
                 self.reply(200, "<html>all is well</html>")
             case ["nonsense"]:
                 self.reply(200, {"choices": []})
-            case ["raw", *words] if words[0].startswith("charset="):
-                self.reply(200, "{}", {"Content-Type": f"application/json; {words[0]}"})
-            case ["raw", *words]:
-                self.reply(200, " ".join(words))
             case ["mumble"]:
                 reply = self.chat.complete(body)
                 reply["choices"][0]["message"]["content"] = "Hard to say."
@@ -153,6 +155,13 @@ class Handler(BaseHTTPRequestHandler):
             case [status, *rest]:
                 key = self.headers.get("Authorization", "")
                 self.reply(int(status), {"error": f"no ({key})"}, dict(part.split("=") for part in rest))
+
+    def send(self, parts: Iterable[bytes]) -> None:
+        """Bytes as they are, for as long as somebody reads them; then the connection is closed."""
+        self.close_connection = True
+        with contextlib.suppress(OSError):
+            for part in parts:
+                self.wfile.write(part)
 
     def allowed(self) -> bool:
         fine = not self.chat.key or self.headers.get("Authorization") == f"Bearer {self.chat.key}"

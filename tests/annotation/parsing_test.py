@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motif_jax.annotation.parsing import read_verdict
+from motif_jax.annotation.parsing import KEYS, read_verdict
 from motif_jax.annotation.prompts import VERSIONS, make_prompt
 
 pytestmark = pytest.mark.quick
@@ -37,23 +37,33 @@ pytestmark = pytest.mark.quick
     ],
 )
 def test_verdicts(text, verdict):
-    assert read_verdict(text) == verdict
+    assert [read_verdict(text, key) for key in KEYS] == [verdict, verdict]
+
+
+def test_the_key_that_the_prompt_asks_for_goes_before_the_other():
+    text = '("best_description": 1) vs ("best_message": 2)'
+    asked = {version: make_prompt("reason", "defaultgoal", version).key for version in VERSIONS}
+    assert {version: read_verdict(text, key) for version, key in asked.items()} == {"default": 0.0, "reworded": 1.0}
+    assert read_verdict('("best_message": 2) ("best_description": 1)', asked["default"]) == 0.0
+    unreadable = '("best_message": unsure) so ("best_description": 2)'
+    assert read_verdict(unreadable, asked["reworded"]) == 1.0  # the other one counts where its own has no verdict
 
 
 @given(st.text(), st.sampled_from([("1", 0.0), ("2", 1.0), ("None", 0.5)]), st.text())
 def test_a_verdict_is_found_wherever_it_stands(before, verdict, after):
     word, expected = verdict
-    if read_verdict(before) is None and read_verdict(f"{before} ") is None and "best" not in before.lower():
-        assert read_verdict(f'{before} ("best_description": {word}) {after}') == expected
+    silent = read_verdict(before, KEYS[0]) is None and read_verdict(f"{before} ", KEYS[0]) is None
+    if silent and "best" not in before.lower():
+        assert read_verdict(f'{before} ("best_description": {word}) {after}', KEYS[0]) == expected
 
 
 @given(st.text(alphabet=st.sampled_from(list('best_description message"(): 12None\n'))))
 def test_anything_may_be_written(text):
-    assert read_verdict(text) in (None, 0.0, 0.5, 1.0)
+    assert {read_verdict(text, key) for key in KEYS} <= {None, 0.0, 0.5, 1.0}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_the_prompt_asks_for_can_be_read(version):
     prompt = make_prompt("reason", "gold", version)
-    assert [read_verdict(verdict) for verdict in prompt.verdicts] == [0.0, 1.0, 0.5]
+    assert [read_verdict(verdict, prompt.key) for verdict in prompt.verdicts] == [0.0, 1.0, 0.5]
     assert all(verdict in prompt.retry and verdict in prompt.request for verdict in prompt.verdicts)

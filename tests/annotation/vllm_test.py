@@ -21,6 +21,7 @@ from small_dataset import random_pairs, write_dataset
 
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.prompts import make_prompt
+from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.stages import annotate
@@ -109,7 +110,7 @@ def run(tmp_path: Path, **values) -> tuple[PairDataset, str]:
 
 
 def probabilities(dataset: PairDataset, name: str) -> np.ndarray:
-    return np.load(dataset.path / "preference" / name / "prob.npy")
+    return np.load(annotation_folder(dataset.path, name) / "prob.npy")
 
 
 def by_transformers(model: Path, dataset: PairDataset) -> np.ndarray:
@@ -144,7 +145,7 @@ def test_scores_are_those_of_transformers_in_process_and_behind_a_server(model, 
     np.testing.assert_allclose(probabilities(dataset, name), expected, atol=1e-4)
     codes = dataset.preference(name)
     assert set(np.unique(codes)) == {0, 1, 2}
-    record = json.loads((dataset.path / "preference" / name / "merged.json").read_text())
+    record = json.loads((annotation_folder(dataset.path, name) / "merged.json").read_text())
     log = record["shards"]["shard-00000-of-00001"]
     assert log["asked"] == 2 * len(Questions(dataset, "msg"))
     assert log["output_tokens"] == log["asked"]  # one token each

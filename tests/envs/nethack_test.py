@@ -140,8 +140,15 @@ def test_training_and_evaluation_never_play_the_same_game():
 def test_the_eat_prompt_is_answered_with_its_first_letter():
     prompt = b"What do you want to eat? [fghi or ?*] "
     assert eat_key(8, prompt) == ord("f")  # y
+    assert eat_key(8, b"What do you want to eat? [Z or ?*] ") == ord("Z")
     assert eat_key(3, prompt) == ord(" ")
-    assert eat_key(8, b"What do you want to eat? [*] ") == ord(" ")
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("offers", ["*", "$ or ?*", "$ab or ?*", "- ab or ?*", "#", "", " a", "\xe9a or ?*", "1a"])
+def test_an_eat_prompt_whose_first_offer_is_no_letter_is_declined(offers):
+    assert eat_key(8, f"What do you want to eat? [{offers}] ".encode("latin-1")) == ord(" ")
+    assert eat_key(8, b"What do you want to eat? ") == ord(" ")
 
 
 def test_eating_works_in_the_real_game():

@@ -1,7 +1,6 @@
 """Checkpoints, figures, evaluations and replays, damaged in every way: see corruption_test.py."""
 
 import functools
-import json
 import shutil
 
 import jax
@@ -30,6 +29,7 @@ from damages import (
 
 from motif_jax import load_reward
 from motif_jax.checkpoint import leaves_by_path, reading
+from motif_jax.files import read_lines
 from motif_jax.replays.replay import load_replay
 from motif_jax.rewards.torch_format import read_checkpoint, write_experiment
 from motif_jax.stages.policy_setup import read_policy
@@ -115,7 +115,7 @@ def test_a_torn_reward_is_learnt_again_from_the_epoch_before(whole, workdir):
 def test_the_policy_goes_on_whatever_lies_beside_its_checkpoints(workdir, tmp_path, name, damage):
     refused_or(workdir, name, damage, tmp_path, lambda: run(workdir, "train_policy", policy__train_for_env_steps=256))
     if (workdir / "policy/checkpoints/256").exists():
-        rows = [json.loads(line) for line in (workdir / "policy/metrics.jsonl").read_text().splitlines()]
+        rows = list(read_lines(workdir / "policy/metrics.jsonl"))
         assert rows[-1]["env_steps"] == 256
 
 

@@ -52,13 +52,14 @@ def workdir(whole, tmp_path):
 # ---- the dataset
 
 CODES = f"dataset/preference/{ANNOTATION}.npy"
-PROB = f"dataset/preference/{ANNOTATION}/prob.npy"
+PROB, MERGED = f"annotations/{ANNOTATION}/prob.npy", f"annotations/{ANNOTATION}/merged.json"
 
 
 @every("dataset/data/message.npy", "dataset/dataset.json", "dataset/index/captions.npy", "dataset/index/counts.npy",
        "dataset/index/caption_id.npy", "dataset/index/source.json", "dataset/config.json")  # fmt: skip
 def test_a_dataset_is_annotated_as_it_was_collected_or_not_at_all(whole, workdir, tmp_path, name, damage):
-    shutil.rmtree(workdir / "dataset/preference")
+    for folder in ("dataset/preference", f"annotations/{ANNOTATION}"):
+        shutil.rmtree(workdir / folder)
     refused_or(workdir, name, damage, tmp_path, lambda: run(workdir, "annotate"),
                lambda: digest(workdir / CODES, workdir / PROB) == digest(whole / CODES, whole / PROB))  # fmt: skip
 
@@ -95,24 +96,24 @@ def test_a_dataset_in_the_making_goes_on_to_the_same_end_or_not_at_all(whole, tm
 
 # ---- labels
 
-SHARD = f"dataset/preference/{ANNOTATION}/shard-00000-of-00001"
+SHARD = f"annotations/{ANNOTATION}/shard-00000-of-00001"
 
 
 @every(f"{SHARD}.json", f"{SHARD}.npy", f"{SHARD}.prob.npy")
 def test_shards_are_gone_on_with_as_they_were_or_not_at_all(whole, workdir, tmp_path, name, damage):
-    for file in (CODES, PROB, f"dataset/preference/{ANNOTATION}/merged.json"):
+    for file in (CODES, PROB, MERGED):
         (workdir / file).unlink()
     refused_or(workdir, name, damage, tmp_path, lambda: run(workdir, "annotate"),
                lambda: digest(workdir / CODES, workdir / PROB) == digest(whole / CODES, whole / PROB))  # fmt: skip
 
 
-@every(CODES, PROB, f"dataset/preference/{ANNOTATION}/merged.json")
+@every(CODES, PROB, MERGED)
 def test_merged_labels_are_merged_anew(whole, workdir, tmp_path, name, damage):
     refused_or(workdir, name, damage, tmp_path, lambda: run(workdir, "annotate"),
                lambda: digest(workdir / CODES, workdir / PROB) == digest(whole / CODES, whole / PROB))  # fmt: skip
 
 
-@every(CODES, PROB, f"dataset/preference/{ANNOTATION}/merged.json")
+@every(CODES, PROB, MERGED)
 def test_a_reward_is_learnt_from_the_labels_that_were_merged(workdir, tmp_path, name, damage):
     config = get_config("quickstart.py", "toy")
     config.reward.labels = "soft"

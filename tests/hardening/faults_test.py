@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from trials import KILLS, LANES, Same, Trial
 from victims import Victims
 
 from motif_jax.checkpoint import reading
+from motif_jax.files import read_json, read_lines
 from motif_jax.preferences.store import PairDataset
 from motif_jax.replays.replay import load_replay
 from motif_jax.stages import annotate, train_policy
@@ -57,7 +57,7 @@ def test_collect(victims, tmp_path):
         assert len(dataset) == 1000
         of_this_run = ("run.json", "index/source.json", "config.json")
         found = {name: data for name, data in files(dataset.path).items() if name not in of_this_run}
-        sums = json.loads((dataset.path / "dataset.json").read_text())["sha256"]
+        sums = read_json(dataset.path / "dataset.json")["sha256"]
         assert sums == {name: found[f"{name}.npy"] for name in sums}
         return found
 
@@ -73,13 +73,15 @@ def pairs(workdir: Path) -> None:
 
 def labels(name: str) -> Callable[[Path], object]:
     def describe(workdir):
-        folder = workdir / "dataset/preference"
-        merged = json.loads((folder / name / "merged.json").read_text())
+        folder = workdir / "annotations"
+        merged = read_json(folder / name / "merged.json")
         assert not merged["missing_shards"]
         assert merged["counts"]["unknown"] == 0
         assert (workdir / "annotations" / f"{name}.html").read_text().endswith("</html>\n")
         found = {name: data for name, data in files(folder).items() if name.endswith(".npy")}
         assert f"{name}/prob.npy" in found
+        assert [file.name for file in (workdir / "dataset/preference").iterdir()] == [f"{name}.npy"]
+        found["labels"] = digest(workdir / f"dataset/preference/{name}.npy")
         return merged["counts"], found
 
     return describe
@@ -116,8 +118,8 @@ def labelled(workdir: Path) -> None:
 def reward(workdir: Path) -> object:
     """All arrays of all checkpoints, and what is said beside them, but for the seconds."""
     folder = workdir / "reward"
-    facts = json.loads((folder / "statistics.json").read_text())
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    facts = read_json(folder / "statistics.json")
+    rows = list(read_lines(folder / "metrics.jsonl"))
     assert rows == facts["history"]
     for row in rows:
         row.pop("seconds")
@@ -155,7 +157,7 @@ def trained(workdir: Path) -> None:
     config = get_config(argument="toy")
     config.policy.update(TRAINING)
     assert train_policy.is_complete(config, workdir)
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rows = list(read_lines(folder / "metrics.jsonl"))
     steps = [row["env_steps"] for row in rows]
     assert steps == sorted(set(steps))
     assert steps[-1] == total
@@ -192,9 +194,9 @@ OFTEN = {"stages__policy_play__KEEP_EVERY_S": 0.02}
 def evaluated(name: str) -> Callable[[Path], object]:
     def describe(workdir):
         folder = workdir / "evaluate" / name
-        rows = [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
+        rows = list(read_lines(folder / "episodes.jsonl"))
         assert [row["episode"] for row in rows] == list(range(60))
-        summary = json.loads((folder / "summary.json").read_text())
+        summary = read_json(folder / "summary.json")
         assert (summary.pop("seconds"), summary.pop("steps_per_s")) >= (0, 0)
         kept = {f"episode-{number:05}.npz" for number in summary["replays"].values()}
         assert {file.name for file in (folder / "replays").iterdir()} == kept

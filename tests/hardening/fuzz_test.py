@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from small_dataset import random_pairs, write_dataset
 
 from motif_jax.annotation.answers import read_answers
-from motif_jax.annotation.parsing import read_verdict
+from motif_jax.annotation.parsing import KEYS, read_verdict
 from motif_jax.annotation.verdict_tokens import shares, to_answer
 from motif_jax.captions import CaptionTable, decode, encode
 from motif_jax.files import read_array
@@ -33,10 +33,11 @@ pytestmark = pytest.mark.quick
     ["best", "BEST", "_", "description", "message", " ", "\n", '"', ":", "(", "1", "2", "None", "none", "is", "é", "\0"]
 )).map("".join)))  # fmt: skip
 def test_a_verdict_is_one_of_three_or_none(text):
-    verdict = read_verdict(text)
-    assert verdict in (None, 0.0, 0.5, 1.0)
-    if verdict is not None:  # what comes later changes nothing
-        assert read_verdict(text + ' ("best_description": 1)') == verdict
+    for key, other in (KEYS, KEYS[::-1]):
+        verdict = read_verdict(text, key)
+        assert verdict in (None, 0.0, 0.5, 1.0)
+        if verdict is not None:  # what comes later under the other key changes nothing
+            assert read_verdict(f'{text} ("{other}": 1)', key) == verdict
 
 
 def test_long_answers_are_read_in_no_time():
@@ -48,8 +49,11 @@ def test_long_answers_are_read_in_no_time():
         " ",
         "\n",
         "best description is ",
+        "bestdescription",
+        "best_message_" * 2,
     ):
-        read_verdict(part * 20_000)
+        for key in KEYS:
+            read_verdict(part * 20_000, key)
 
 
 @SETTINGS
@@ -130,7 +134,7 @@ def labelled(tmp_path_factory):
     """A dataset of which one of two shards is labelled."""
     path = write_dataset(tmp_path_factory.mktemp("shards") / "dataset", random_pairs(40))
     of_pair, facts = np.arange(40), {"dataset": "d", "num_shards": 1}
-    with Shard(path / "preference/mine", Part(0, 1), 40, facts) as shard:
+    with Shard(path.parent / "annotations/mine", Part(0, 1), 40, facts) as shard:
         for _ in range(2):
             shard.set(np.arange(30), np.linspace(0, 1, 30), 0.1)
             shard.commit(False, {})
@@ -142,12 +146,13 @@ def labelled(tmp_path_factory):
 def test_a_shard_is_what_was_written_or_refused(labelled, seed, truncated, suffix):
     whole, of_pair, facts = labelled
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "dataset")
+        path, mine = Path(folder, "dataset"), Path(folder, "annotations/mine")
         shutil.copytree(whole, path)
-        damage(random.Random(seed), path / f"preference/mine/{Part(0, 1).stem}{suffix}", truncated)
+        shutil.copytree(whole.parent / "annotations/mine", mine)
+        damage(random.Random(seed), mine / f"{Part(0, 1).stem}{suffix}", truncated)
         dataset, found = PairDataset(path), []
-        if not refused(lambda: found.append(Shard(path / "preference/mine", Part(0, 1), 40, facts))):
-            with found[0] as shard, Shard(whole / "preference/mine", Part(0, 1), 40, facts) as good:
+        if not refused(lambda: found.append(Shard(mine, Part(0, 1), 40, facts))):
+            with found[0] as shard, Shard(whole.parent / "annotations/mine", Part(0, 1), 40, facts) as good:
                 np.testing.assert_array_equal(shard.codes, good.codes)
                 np.testing.assert_array_equal(shard.prob, good.prob)
         refused(lambda: merge(dataset, "mine", 1, of_pair, facts, partial=True))
@@ -162,7 +167,7 @@ def test_any_record_of_a_shard_is_read_or_refused(labelled, content):
         file = Path(folder, "record.json")
         file.write_bytes(content)
         assert refused(lambda: read_record(file))
-    folder = dataset.path / "preference/other"
+    folder = dataset.path.parent / "annotations/other"
     folder.mkdir(exist_ok=True)
     (folder / "merged.json").write_bytes(content)
     assert not is_merged(dataset, "other", {})

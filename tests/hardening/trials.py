@@ -14,7 +14,7 @@ from typing import Any
 from conftest import worker_processes
 from victims import Outcome, Victims
 
-from motif_jax.actors.links import remove_stale_folders
+from motif_jax.actors.folders import remove_stale_folders
 
 KILLS = 20
 LANES = 2  # that kill at a time

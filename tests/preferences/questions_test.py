@@ -39,12 +39,20 @@ def test_captions_with_the_bottom_line():
         stats(depth=2, hunger=2),
         stats(depth=3, hunger=6),
     ]
-    assert status(lines[0]) == "Dlvl:1 $:5 HP:9 (12) Xp:2"
-    assert caption(["a", "a", "b"], lines) == "a (x2) Dlvl:1 $:5 HP:9 (12) Xp:2\nb Dlvl:3 $:0 HP:0 (0) Xp:0 Starved"
+    assert status(lines[0]) == "Dlvl:1 $:5 HP:9 (12) Xp:2 "
+    assert caption(["a", "a", "b"], lines) == "a (x2) Dlvl:1 $:5 HP:9 (12) Xp:2 \nb Dlvl:3 $:0 HP:0 (0) Xp:0 Starved"
     assert caption(["", "b", ""], lines) == "b Dlvl:2 $:0 HP:0 (0) Xp:0 Hungry"
-    assert caption(["", ""], lines) == "Dlvl:1 $:5 HP:9 (12) Xp:2"  # nothing was said: the first step's status
-    assert status(stats(hunger=0)).endswith("Satiated")
-    assert status(stats(hunger=9)) == "Dlvl:0 $:0 HP:0 (0) Xp:0"
+    assert caption(["", ""], lines) == "Dlvl:1 $:5 HP:9 (12) Xp:2 "  # nothing was said: the first step's status
+    assert status(stats(hunger=9)) == "Dlvl:0 $:0 HP:0 (0) Xp:0 "
+
+
+@pytest.mark.parametrize(
+    ("hunger", "end"),
+    list(enumerate(["Satiated", "", "Hungry", "Weak", "Fainting", "Fainted ", "Starved"])),
+)
+def test_the_bottom_line_ends_as_published(hunger, end):
+    """Its six fields are joined by single spaces; the second hunger word is empty, the sixth ends in a space."""
+    assert status(stats(hunger=hunger)) == f"Dlvl:0 $:0 HP:0 (0) Xp:0 {end}"
 
 
 def long_pairs(count: int, length: int) -> list:

@@ -13,6 +13,7 @@ from small_dataset import random_pairs, write_dataset
 
 from motif_jax.preferences import merging as merging_module
 from motif_jax.preferences import shards as shards_module
+from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.merging import check_free, is_merged, merge
 from motif_jax.preferences.shards import Part, Shard, count, question_range, rows_of, to_codes
 from motif_jax.preferences.store import PairDataset, Preference
@@ -189,7 +190,7 @@ def test_a_second_job_on_the_same_shard_is_refused(tmp_path):
 def label(dataset, name, number, of, of_pair, finished=True, facts=FACTS):
     part = Part(number, of)
     rows = rows_of(part, of_pair)
-    with Shard(dataset.path / "preference" / name, part, len(rows), facts) as shard:
+    with Shard(annotation_folder(dataset.path, name), part, len(rows), facts) as shard:
         shard.set(np.arange(len(rows)), np.where(of_pair[rows] % 2, 0.9, 0.0), 0.1)
         shard.commit(finished, {"asked": number})
 
@@ -216,7 +217,7 @@ def test_shards_become_one_annotation_when_all_are_finished(tmp_path):
     assert dataset.preference_names() == ["mine"]
     assert dataset.preference("mine").tolist() == (of_pair % 2).tolist()
     np.testing.assert_allclose(
-        np.load(dataset.path / "preference/mine/prob.npy"), np.where(of_pair % 2, 0.9, 0), rtol=1e-6
+        np.load(tmp_path / "annotations/mine/prob.npy"), np.where(of_pair % 2, 0.9, 0), rtol=1e-6
     )
     assert is_merged(dataset, "mine", FACTS)
     assert not is_merged(dataset, "mine", FACTS | {"backend": "other"})
@@ -262,7 +263,7 @@ def test_a_merge_while_another_job_commits_reads_whole_shards(tmp_path):
     label(dataset, "mine", 1, 2, of_pair)
     context = multiprocessing.get_context("spawn")
     ready, done = context.Event(), context.Event()
-    folder = dataset.path / "preference" / "mine"
+    folder = annotation_folder(dataset.path, "mine")
     process = context.Process(target=commit_for_ever, args=(str(folder), of_pair, ready, done))
     process.start()
     try:
@@ -289,7 +290,7 @@ def test_merged_labels_are_ours_from_the_first_file_on(tmp_path, monkeypatch):
     assert not is_merged(dataset, "mine", FACTS)
     merge(dataset, "mine", 1, np.arange(20), FACTS, partial=False)
     for garbage in ("", "{}", "[]", '{"facts": 3}'):
-        (dataset.path / "preference/mine/merged.json").write_text(garbage)
+        (tmp_path / "annotations/mine/merged.json").write_text(garbage)
         assert not is_merged(dataset, "mine", FACTS)
 
 
@@ -307,7 +308,7 @@ def test_a_shard_is_not_finished_before_its_labels_are_there(tmp_path, monkeypat
 
         return maybe
 
-    with Shard(dataset.path / "preference/mine", ONLY, 20, FACTS) as shard, monkeypatch.context() as patch:
+    with Shard(annotation_folder(dataset.path, "mine"), ONLY, 20, FACTS) as shard, monkeypatch.context() as patch:
         for name in ("write_json", "write_array"):
             patch.setattr(shards_module, name, dying(getattr(shards_module, name)))
         shard.set(np.arange(20), np.zeros(20), 0.0)

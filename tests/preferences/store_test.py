@@ -1,45 +1,23 @@
 """Opening datasets: one in the published layout, made here, and everything that can be wrong with one."""
 
 import json
-import pickle
 
 import numpy as np
 import pytest
+from small_dataset import PUBLISHED_PAIRS, write_published
 
 from motif_jax.captions import encode
+from motif_jax.files import read_json
 from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
-N = 12
-
-
-def published(path, length: int, blstats_dtype="int64"):
-    """The original's file names, dtypes and codes."""
-    rng = np.random.default_rng(length)
-    for folder in ("data", "info", "preference"):
-        (path / folder).mkdir(parents=True)
-    texts = ["", "You kill the newt!", "You see here a dart.", "It's a wall."]
-    messages = np.stack([encode(texts[i]) for i in rng.integers(4, size=N * 2 * length)])
-    np.save(path / "data/message.npy", messages.reshape(N, 2, length, 256))
-    np.save(path / "data/blstats.npy", rng.integers(0, 50, (N, 2, length, 27)).astype(blstats_dtype))
-    np.save(path / "data/tty_chars.npy", rng.integers(32, 127, (N, 2, length, 24, 80)).astype(np.uint8))
-    np.save(path / "data/tty_colors.npy", rng.integers(0, 16, (N, 2, length, 24, 80)).astype(np.int8))
-    np.save(path / "data/rewards.npy", rng.normal(size=(N, 2, length)))
-    for name in ("score", "turns", "experience_level"):
-        np.save(path / f"info/{name}.npy", rng.integers(0, 900, (N, 2)))
-    np.save(path / "info/character.npy", np.full((N, 2), "mon-hum-neu-mal"))
-    codes = rng.integers(0, 4, N).astype(np.int8)
-    np.save(path / "preference/llama70b_msg_defaultgoal_default.npy", codes)
-    np.save(path / "preference/llama7b_msg_defaultgoal_default.npy", np.roll(codes, 1))
-    (path / "train_split_info").mkdir()
-    (path / "train_split_info/sorted_messages.pkl").write_bytes(pickle.dumps([1]))
-    return path, codes
+N = PUBLISHED_PAIRS
 
 
 @pytest.mark.parametrize("length", [1, 3])
 def test_the_published_layout_opens_as_it_is(tmp_path, length):
-    path, codes = published(tmp_path / "motif_dataset", length)
+    path, codes = write_published(tmp_path / "motif_dataset", length)
     dataset = PairDataset(path, require=("message", "blstats", "tty_chars"))
     assert (len(dataset), dataset.length) == (N, length)
     assert dataset.info["character"][0, 0] == "mon-hum-neu-mal"
@@ -52,7 +30,7 @@ def test_the_published_layout_opens_as_it_is(tmp_path, length):
 
 
 def test_the_index_is_made_once_and_again_when_stale(tmp_path):
-    path, _ = published(tmp_path, 1)
+    path, _ = write_published(tmp_path, 1)
     PairDataset(path).captions()
     stamp = (path / "index/caption_id.npy").stat().st_mtime_ns
     PairDataset(path).captions()
@@ -122,7 +100,7 @@ def no_data(path):
     (wide_codes, "must hold int8 codes 0 to 3"),
 ])  # fmt: skip
 def test_a_damaged_dataset_is_refused_in_one_sentence(tmp_path, damage, message):
-    path, _ = published(tmp_path, 1)
+    path, _ = write_published(tmp_path, 1)
     damage(path)
     with pytest.raises(UserError, match=message) as caught:
         PairDataset(path).preference("llama70b_msg_defaultgoal_default")
@@ -131,7 +109,7 @@ def test_a_damaged_dataset_is_refused_in_one_sentence(tmp_path, damage, message)
 
 
 def test_what_collect_wrote_and_is_no_more_is_refused_in_one_sentence(tmp_path):
-    path, _ = published(tmp_path, 1)
+    path, _ = write_published(tmp_path, 1)
     (path / "dataset.json").write_text(json.dumps({"sha256": {"info/score": "0" * 64}}))
     (path / "info/score.npy").unlink()
     with pytest.raises(UserError, match=r"cannot read .*score.npy' \(No such file or directory\): remove"):
@@ -139,7 +117,7 @@ def test_what_collect_wrote_and_is_no_more_is_refused_in_one_sentence(tmp_path):
 
 
 def test_unknown_annotations_name_the_known(tmp_path):
-    path, _ = published(tmp_path, 1)
+    path, _ = write_published(tmp_path, 1)
     with pytest.raises(UserError, match="no annotation 'gpt'; it has llama70b"):
         PairDataset(path).preference("gpt")
     with pytest.raises(UserError, match="no dataset directory"):
@@ -147,7 +125,7 @@ def test_unknown_annotations_name_the_known(tmp_path):
 
 
 def test_adopting_changes_nothing_in_the_source(launch, tmp_path):
-    path, codes = published(tmp_path / "motif_dataset", 2)
+    path, codes = write_published(tmp_path / "motif_dataset", 2)
     before = {file: (file.stat().st_mtime_ns, file.stat().st_size) for file in path.rglob("*")}
     arguments = ("--config=configs/motif.py", f"--workdir={tmp_path / 'run'}", "--stage=collect")
     done = launch(*arguments, f"--config.collect.dataset={path}")
@@ -155,7 +133,7 @@ def test_adopting_changes_nothing_in_the_source(launch, tmp_path):
     assert "llama70b_msg_defaultgoal_default" in done.stdout
     dataset = PairDataset(tmp_path / "run/dataset")
     assert np.array_equal(dataset.preference("llama70b_msg_defaultgoal_default"), codes)
-    assert json.loads((tmp_path / "run/dataset/dataset.json").read_text())["num_pairs"] == N
+    assert read_json(tmp_path / "run/dataset/dataset.json")["num_pairs"] == N
     assert {file: (file.stat().st_mtime_ns, file.stat().st_size) for file in path.rglob("*")} == before
     tear(path)
     done = launch(*arguments[:1], f"--workdir={tmp_path / 'other'}", f"--config.collect.dataset={path}")

@@ -1,14 +1,17 @@
 """From episodes to pairs, interrupted at will."""
 
+import hashlib
 import json
 import shutil
 
 import numpy as np
 import pytest
 
+from motif_jax.files import read_json
 from motif_jax.preferences.pairs import Episode, cut, places, stretch_starts
 from motif_jax.preferences.store import PairDataset
 from motif_jax.preferences.writer import PairWriter
+from motif_jax.stages import collect
 from motif_jax.structs import EpisodeInfo, UserError
 
 pytestmark = pytest.mark.quick
@@ -63,7 +66,7 @@ def test_pairs_hold_what_was_played(tmp_path):
     writer = PairWriter(tmp_path / "dataset", **SIZES)
     write(writer, EPISODES)
     assert writer.full
-    dataset = writer.finish({"collector": "test"})
+    dataset = writer.finish({"collector": "test"}, {"seconds": 1.0})
     assert (len(dataset), dataset.length) == (40, 2)
     seen = set()
     for pair in range(40):
@@ -76,7 +79,7 @@ def test_pairs_hold_what_was_played(tmp_path):
             seen.add((int(number), int(start)))
     assert len(seen) == 80  # nothing twice
     assert [n for n, _ in sorted(seen)].count(0) == 12  # 25 // 2
-    facts = json.loads((dataset.path / "dataset.json").read_text())
+    facts = read_json(dataset.path / "dataset.json")
     assert facts["num_pairs"] == 40
     assert facts["collector"] == "test"
     assert not (tmp_path / "dataset.partial").exists()
@@ -86,7 +89,7 @@ def test_pairs_hold_what_was_played(tmp_path):
 def test_an_interrupted_writer_ends_with_the_same_dataset(tmp_path, killed_after):
     plain = PairWriter(tmp_path / "plain", **SIZES)
     write(plain, EPISODES)
-    plain = plain.finish({})
+    plain = plain.finish({}, {})
     first = PairWriter(tmp_path / "resumed", **SIZES)
     write(first, EPISODES[:2])
     first.commit()
@@ -95,10 +98,37 @@ def test_an_interrupted_writer_ends_with_the_same_dataset(tmp_path, killed_after
     second = PairWriter(tmp_path / "resumed", **SIZES)
     assert second.progress["next_episode"] == 2
     write(second, EPISODES)
-    resumed = second.finish({})
+    resumed = second.finish({}, {})
     for key in SIZES["keys"]:
         assert np.array_equal(plain.data[key], resumed.data[key])
     assert (plain.path / "dataset.json").read_text() == (resumed.path / "dataset.json").read_text()
+
+
+def test_progress_of_versions_with_another_checksum_goes_on(tmp_path):
+    writer = PairWriter(tmp_path / "dataset", **SIZES)
+    write(writer, EPISODES[:2])
+    writer.commit()
+    file = tmp_path / "dataset.partial/progress.json"
+    old = read_json(file)
+    wrote = {"sha256": hashlib.sha256(json.dumps(old, sort_keys=True).encode()).hexdigest()}
+    file.write_text(json.dumps(old | wrote, sort_keys=True))
+    assert PairWriter(tmp_path / "dataset", **SIZES).progress == old
+    file.write_text(json.dumps(old | wrote | {"steps": 1}, sort_keys=True))
+    with pytest.raises(UserError, match="its checksum differs"):
+        PairWriter(tmp_path / "dataset", **SIZES)
+
+
+def test_what_a_killed_run_of_an_older_version_left_in_a_named_dataset_is_removed(tmp_path):
+    writer = PairWriter(tmp_path / "dataset", **SIZES)
+    write(writer, EPISODES)
+    writer.finish({}, {})
+    whole = sorted((tmp_path / "dataset").rglob("*"))
+    for name in ("progress.json", ".run.json.0123456789ab.tmp"):
+        (tmp_path / "dataset" / name).touch()
+        assert not collect.is_complete(None, tmp_path)
+        collect.run(None, tmp_path)
+        assert collect.is_complete(None, tmp_path)
+        assert sorted((tmp_path / "dataset").rglob("*")) == whole
 
 
 def test_killed_in_the_last_act(tmp_path):
@@ -107,7 +137,7 @@ def test_killed_in_the_last_act(tmp_path):
     writer.commit()
     (tmp_path / "dataset.partial/index").mkdir()
     (tmp_path / "dataset.partial/index/captions.npy").write_bytes(b"half")
-    assert len(PairWriter(tmp_path / "dataset", **SIZES).finish({})) == 40
+    assert len(PairWriter(tmp_path / "dataset", **SIZES).finish({}, {})) == 40
 
 
 def test_killed_before_the_first_progress(tmp_path):
@@ -116,7 +146,7 @@ def test_killed_before_the_first_progress(tmp_path):
     (partial / "message.npy").write_bytes(b"half")
     writer = PairWriter(tmp_path / "dataset", **SIZES)
     write(writer, EPISODES)
-    assert len(writer.finish({})) == 40
+    assert len(writer.finish({}, {})) == 40
 
 
 def test_an_episode_given_up_is_noted(tmp_path):
@@ -144,12 +174,12 @@ def test_a_start_without_progress_leaves_no_trace(tmp_path):
     PairWriter(tmp_path / "dataset", **SIZES | {"num_pairs": 7, "keys": ("message", "tty_chars")}).commit()
     writer = PairWriter(tmp_path / "dataset", **SIZES)
     write(writer, EPISODES)
-    assert set(writer.finish({}).data) == set(SIZES["keys"])
+    assert set(writer.finish({}, {}).data) == set(SIZES["keys"])
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", ""])
 def test_damaged_progress_is_refused(tmp_path, text):
     PairWriter(tmp_path / "dataset", **SIZES)
     (tmp_path / "dataset.partial/progress.json").write_text(text)
-    with pytest.raises(UserError, match=r"progress.json' is damaged; remove"):
+    with pytest.raises(UserError, match=r"progress.json' is damaged .*; remove"):
         PairWriter(tmp_path / "dataset", **SIZES)

@@ -36,7 +36,7 @@ sys.exit(launch.main(sys.argv))
 class Session:
     """The viewer in a process of its own, and the terminal that it runs in."""
 
-    def __init__(self, *arguments: str, rows: int = 30, columns: int = 80):
+    def __init__(self, *arguments: str, rows: int = 30, columns: int = 80, term: str = "xterm"):
         self.master, self.slave = os.openpty()
         self.emulator = Emulator(rows, columns)
         self.resize(rows, columns)
@@ -46,6 +46,7 @@ class Session:
         self.process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, "--config=configs/motif.py", *arguments],
             cwd=ROOT, stdin=self.slave, stdout=self.slave, stderr=self.slave, start_new_session=True,
+            env=os.environ | {"TERM": term},
         )  # fmt: skip
 
     def resize(self, rows: int, columns: int) -> None:
@@ -94,15 +95,23 @@ def start(tmp_path) -> Iterator[Callable[..., Session]]:
     save_replay(tmp_path / "replay.npz", play())
     with contextlib.ExitStack() as stack:
 
-        def run(speed: float, **size: int) -> Session:
+        def run(speed: float, **options: int | str) -> Session:
             session = Session(
                 f"--workdir={tmp_path / 'run'}", "--stage=visualize", f"--config.visualize.speed={speed}",
-                f"--config.visualize.replay={tmp_path / 'replay.npz'}", **size,
+                f"--config.visualize.replay={tmp_path / 'replay.npz'}", **options,
             )  # fmt: skip
             stack.callback(session.close)
             return session
 
         yield run
+
+
+@pytest.mark.parametrize("term", ["dumb", ""])
+def test_a_terminal_without_a_screen_is_told_the_episode_in_lines(start, term):
+    session = start(1.0, term=term)
+    assert session.end() == 0
+    assert b"killed by a jackal after 60 steps" in session.output
+    assert b"\x1b" not in session.output
 
 
 def test_keys_move_through_the_episode_and_the_terminal_is_given_back(start):

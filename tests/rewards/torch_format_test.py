@@ -1,6 +1,7 @@
 """Published checkpoints in and out, with PyTorch's own layers as judge."""
 
 import csv
+import os
 import pickle
 
 import numpy as np
@@ -18,67 +19,130 @@ from motif_jax.rewards.torch_format import read_checkpoint, read_quantiles
 from motif_jax.stages import train_reward
 from motif_jax.structs import UserError
 
+UPDATES = 391  # optimiser steps per epoch of the published runs: 400,000 pairs in batches of 1,024
+EPOCHS = 10
+
 
 @pytest.fixture
 def published(tmp_path):
-    """An experiment as the published system leaves it."""
+    """An experiment as the published system leaves it: checkpoint_0, 391, ..., 3910, and a row for each."""
     torch.manual_seed(3)
     model = TorchReward()
     folder = tmp_path / "theirs"
     (folder / "checkpoint_p0").mkdir(parents=True)
-    (folder / "reward_metrics").mkdir()
     optimizer = torch.optim.Adam(model.parameters())
-    whole = {"num_iter": 10, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
-    file = folder / "checkpoint_p0" / "checkpoint_10.pth"
-    torch.save(whole | {"reward_mean": torch.tensor(0.5), "reward_var": torch.tensor(4.0)}, file)
-    with open(folder / "reward_metrics" / "train_norm_quantiles.csv", "w", newline="") as lines:
-        writer = csv.writer(lines)
-        writer.writerow([f"{level:.2f}" for level in LEVELS])
-        for number in range(10):
-            writer.writerow([number] * 19)
-        writer.writerow([f"{number / 10:.2f}" for number in range(-9, 10)])  # of iteration 10
-        writer.writerow([77.0] * 19)  # of one that came later
-    return model, file
+    for epoch in range(EPOCHS + 1):
+        whole = {"num_iter": UPDATES * epoch, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        whole |= {"reward_mean": torch.tensor(0.5 + epoch), "reward_var": torch.tensor(4.0)}
+        torch.save(whole, folder / f"checkpoint_p0/checkpoint_{UPDATES * epoch}.pth")
+    write_table(folder, [row_of(epoch) for epoch in range(EPOCHS + 1)])
+    return model, folder
 
 
-def test_a_published_reward_gives_the_same_values_here(published, tmp_path):
-    model, file = published
+def row_of(epoch):
+    """Quantiles of an epoch; that of level 0.5 is the epoch / 100."""
+    return [f"{(number + epoch / 10) / 10:.2f}" for number in range(-9, 10)]
+
+
+def write_table(folder, rows):
+    (folder / "reward_metrics").mkdir(exist_ok=True)
+    with open(folder / "reward_metrics/train_norm_quantiles.csv", "w", newline="") as lines:
+        csv.writer(lines).writerows([[f"{level:.2f}" for level in LEVELS], *rows])
+
+
+def read_as_published(folder):
+    """What the published agent takes from an experiment: the latest checkpoint, and the first and last line."""
+    steps = [int(file.stem.removeprefix("checkpoint_")) for file in (folder / "checkpoint_p0").glob("checkpoint_*")]
+    with open(folder / "reward_metrics/train_norm_quantiles.csv", newline="") as lines:
+        levels, *_, last = csv.reader(lines)
+    whole = torch.load(folder / f"checkpoint_p0/checkpoint_{max(steps)}.pth", weights_only=True)
+    return whole, dict(zip(levels, map(float, last), strict=True))
+
+
+def take(workdir, checkpoint):
+    """Imports a checkpoint, and loads what came of it."""
     config = get_config()
-    config.reward.import_from = str(file)
-    workdir = tmp_path / "ours"
+    config.reward.import_from = str(checkpoint)
     train_reward.check(config)
     train_reward.run(config, workdir)
     assert train_reward.is_complete(config, workdir)
+    return load_reward(workdir)
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 7, EPOCHS])
+def test_a_published_reward_is_taken_with_the_row_of_its_own_epoch(published, tmp_path, capsys, epoch):
+    _, folder = published
+    reward = take(tmp_path / "ours", folder / f"checkpoint_p0/checkpoint_{UPDATES * epoch}.pth")
+    assert reward.facts["epoch"] == epoch
+    assert reward.statistics.mean == 0.5 + epoch
+    assert reward.statistics.quantile(0.5) == epoch / 100
+    assert "not known" not in capsys.readouterr().out
+    if epoch == EPOCHS:
+        whole, quantiles = read_as_published(folder)
+        assert reward.statistics.quantiles == quantiles
+        assert reward.statistics.mean == float(whole["reward_mean"])
+
+
+def test_a_second_run_of_the_same_experiment_is_read_from_its_own_rows(published, tmp_path):
+    _, folder = published
+    levels = [f"{level:.2f}" for level in LEVELS]
+    write_table(folder, [[77.0] * 19] * 5 + [levels] + [row_of(epoch) for epoch in range(EPOCHS + 1)])
+    reward = take(tmp_path / "ours", folder / f"checkpoint_p0/checkpoint_{UPDATES * 3}.pth")
+    assert reward.facts["epoch"] == 3
+    assert reward.statistics.quantile(0.5) == 0.03
+
+
+@pytest.mark.parametrize("change", ["fewer checkpoints", "more rows", "another name"])
+def test_where_the_row_is_not_known_the_last_one_is_taken_and_this_is_said(published, tmp_path, capsys, change):
+    _, folder = published
+    file = folder / f"checkpoint_p0/checkpoint_{UPDATES * EPOCHS}.pth"
+    last = EPOCHS
+    if change == "fewer checkpoints":
+        (folder / "checkpoint_p0/checkpoint_0.pth").unlink()
+    elif change == "more rows":
+        write_table(folder, [row_of(epoch) for epoch in range(EPOCHS + 2)])
+        last = EPOCHS + 1
+    else:
+        file = file.rename(file.with_name("checkpoint_1.pth"))
+    reward = take(tmp_path / "ours", file)
+    assert reward.statistics.quantile(0.5) == last / 100
+    assert reward.facts["epoch"] == last
+    assert "its row is not known: the last one is taken" in capsys.readouterr().out
+
+
+def test_a_published_reward_gives_the_same_values_here_and_back(published, tmp_path, capsys):
+    model, folder = published
+    workdir, file = tmp_path / "ours", folder / f"checkpoint_p0/checkpoint_{UPDATES * EPOCHS}.pth"
+    take(workdir, file)
     (workdir / "reward/statistics.json").unlink()  # as if killed before the last file
-    assert not train_reward.is_complete(config, workdir)
-    train_reward.run(config, workdir)
-    assert train_reward.is_complete(config, workdir)
-    reward = load_reward(workdir)
+    reward = take(workdir, file)
     text = messages(40)
     with torch.no_grad():
         expected = model(torch.from_numpy(text)).numpy()
     raw, normalised = reward(text)
     np.testing.assert_allclose(raw, expected, atol=1e-5)
-    np.testing.assert_allclose(normalised, (expected - 0.5) / 2, atol=1e-5)
-    assert reward.statistics.quantile(0.5) == 0.0
-    assert reward.statistics.quantile(0.95) == pytest.approx(0.9)
+    np.testing.assert_allclose(normalised, (expected - 10.5) / 2, atol=1e-5)
+    assert reward.statistics.quantile(0.5) == 0.1
+    assert reward.statistics.quantile(0.95) == pytest.approx(1.0)
 
     # ... and back, to an experiment that the published code, and we, can read.
     back = export_reward(reward, tmp_path / "back")
     assert back == tmp_path / "back/checkpoint_p0/checkpoint_10.pth"
     again = TorchReward()
-    whole = torch.load(back, weights_only=True)
+    whole, quantiles = read_as_published(tmp_path / "back")
     again.load_state_dict(whole["model"])
     with torch.no_grad():
         np.testing.assert_allclose(again(torch.from_numpy(text)).numpy(), expected, atol=1e-5)
     for name, tensor in model.state_dict().items():
         unused = name.startswith(("critic", "action"))
         assert unused or torch.equal(tensor, whole["model"][name]), name
-    assert (float(whole["reward_mean"]), float(whole["reward_var"])) == (0.5, 4.0)
+    assert (float(whole["reward_mean"]), float(whole["reward_var"])) == (10.5, 4.0)
     assert whole["num_iter"] == 10
-    config.reward.import_from = str(back)
-    train_reward.run(config, tmp_path / "again")
-    assert load_reward(tmp_path / "again").statistics == reward.statistics
+    assert quantiles == reward.statistics.quantiles
+    imported = take(tmp_path / "again", back)
+    assert imported.statistics == reward.statistics
+    assert imported.facts["epoch"] == 10
+    assert "not known" not in capsys.readouterr().out
     with pytest.raises(UserError, match="is there already"):
         export_reward(reward, tmp_path / "back")
 
@@ -89,7 +153,8 @@ class Evil:
 
 
 def test_files_that_are_no_such_checkpoint_are_refused(published, tmp_path, capsys):
-    model, file = published
+    model, folder = published
+    file = folder / "checkpoint_p0/checkpoint_0.pth"
     state = model.state_dict()
     facts = {"num_iter": 1, "reward_mean": torch.tensor(0.0), "reward_var": torch.tensor(1.0), "optimizer": {}}
     bad = tmp_path / "bad.pth"
@@ -114,12 +179,6 @@ def test_files_that_are_no_such_checkpoint_are_refused(published, tmp_path, caps
     with pytest.raises(UserError, match="reads more than messages: it also has 'encoder.blstats.weight'"):
         read_checkpoint(bad)
     assert "stranger" not in capsys.readouterr().out
-    with pytest.raises(UserError, match="cannot read the quantiles"):
-        read_quantiles(tmp_path / "nothing.csv", 0)
-    table = file.parent.parent / "reward_metrics/train_norm_quantiles.csv"
-    assert set(read_quantiles(table, 3).values()) == {3.0}
-    with pytest.raises(UserError, match="it has no row of values for iteration 12"):
-        read_quantiles(table, 12)
     for change in ({"reward_var": torch.tensor(-1.0)}, {"num_iter": -1}, {"reward_mean": torch.tensor(float("nan"))}):
         torch.save(facts | {"model": state} | change, bad)
         with pytest.raises(UserError, match="cannot read .*(negative|no number)"):
@@ -127,3 +186,28 @@ def test_files_that_are_no_such_checkpoint_are_refused(published, tmp_path, caps
     torch.save(facts | {"model": state | {"encoder.conv1.weight": torch.zeros(3, 3)}}, bad)
     with pytest.raises(UserError, match="cannot read .*--config.reward.import_from"):
         read_checkpoint(bad)
+
+
+@pytest.mark.parametrize(("table", "sentence"), [
+    (None, "No such file"),
+    ("pipe", "it is a named pipe, not a file"),
+    ("", "not enough values"),
+    ("0.05,0.10\n", "must be 2 finite numbers"),
+    ("0.05,0.10\n1.0\n", "must be 2 finite numbers"),
+    ("0.05,0.10\n1.0,nan\n", "must be 2 finite numbers"),
+    ("0.05,0.10\nx,1\n", "could not convert"),
+    ("0.05,0.10\n" + "1.00,2.00\n" * 2_000_000, "more than 16,777,216 bytes"),
+])  # fmt: skip
+def test_quantiles_that_cannot_be_read_are_refused_in_one_sentence(tmp_path, table, sentence):
+    file = tmp_path / "reward_metrics/train_norm_quantiles.csv"
+    for folder in ("reward_metrics", "checkpoint_p0"):
+        (tmp_path / folder).mkdir()
+    if table == "pipe":
+        os.mkfifo(file)
+    elif table is not None:
+        file.write_text(table)
+    with pytest.raises(
+        UserError, match=rf"cannot read the quantiles in .*{sentence}.*--config.reward.import_from"
+    ) as caught:
+        read_quantiles(tmp_path / "checkpoint_p0/checkpoint_0.pth", 0)
+    assert "\n" not in str(caught.value)

@@ -64,7 +64,7 @@ def labels(workdir, name: str) -> list[int]:
 
 
 def log_of(workdir, name: str) -> dict:
-    shards = json.loads((workdir / "dataset/preference" / name / "merged.json").read_text())["shards"]
+    shards = json.loads((workdir / "annotations" / name / "merged.json").read_text())["shards"]
     return {key: sum(log[key] for log in shards.values()) for key in ("asked", "from_cache", "no_verdict")}
 
 
@@ -193,7 +193,7 @@ def test_scores_become_soft_labels(workdir):
         assert len(chat.asked) == 2 * len(
             {frozenset(pair) for pair in random_pairs(600, events=MANY) if pair[0] != pair[1]}
         )
-    codes, prob = np.array(labels(workdir, name)), np.load(workdir / "dataset/preference" / name / "prob.npy")
+    codes, prob = np.array(labels(workdir, name)), np.load(workdir / "annotations" / name / "prob.npy")
     assert codes.tolist() == expected(workdir)
     # The server gives the verdict 0.80 and the others 0.10 and 0.06: see ChatServer.complete. Verdict 2 in one order is
     # verdict 1 in the other: ((0.80 + 0.03) / 0.96 + 1 - (0.10 + 0.03) / 0.96) / 2
@@ -221,6 +221,33 @@ def test_what_had_no_verdict_is_unknown_and_asked_again_by_the_next_run(workdir)
         assert len(chat.asked) == unread  # only those
         assert labels(workdir, name) == expected(workdir)
         assert log_of(workdir, name) == {"asked": questions + unread, "from_cache": 0, "no_verdict": unread}
+
+
+@pytest.mark.parametrize("fault", ["400", "404", "422", "mumble", "silence"])
+@pytest.mark.parametrize("questions", [1, 3, 19, 40])
+def test_a_job_with_next_to_no_answers_fails_however_few_its_questions_are(tmp_path, fault, questions):
+    write_dataset(tmp_path / "dataset", [(f"You kill the newt! #{number}", "") for number in range(questions)])
+    answered = "#7" if questions == 40 else "nobody"
+    values = {"backend": "server", "both_orders": 0.0}
+    with ChatServer(lambda number, body: "" if answered in str(body["messages"]) else fault) as chat:
+        for _ in range(2):  # the same when it is repeated
+            said = {"mumble": "Hard to say", "silence": r"asked again"}.get(fault, f"it answers {fault}")
+            with pytest.raises(UserError, match=rf"{said}.*\(--config\.annotate\."):
+                run(tmp_path, server__url=chat.url, server__patience_s=0.5, **values)
+            assert not list(tmp_path.rglob("merged.json"))
+        chat.fault = lambda number, body: ""
+        name = run(tmp_path, server__url=chat.url, **values)
+        assert labels(tmp_path, name) == expected(tmp_path)
+
+
+def test_a_few_questions_that_are_always_refused_do_not_fail_a_job_that_has_labels(tmp_path):
+    write_dataset(tmp_path / "dataset", [(f"You kill the newt! #{number}", "") for number in range(30)])
+    values = {"backend": "server", "both_orders": 0.0}
+    with ChatServer(lambda number, body: "400" if "#7" in str(body["messages"]) else "") as chat:
+        for _ in range(2):  # the second run asks nothing but that one
+            name = run(tmp_path, server__url=chat.url, **values)
+            assert labels(tmp_path, name).count(3) == 1
+        assert log_of(tmp_path, name)["asked"] == 31
 
 
 def test_a_server_that_dies_leaves_what_it_answered(workdir, capsys):
@@ -323,6 +350,23 @@ def test_slow_answers_are_kept_before_the_batch_is_full(workdir, monkeypatch):
         chat.delay_s = 0.01
         run(workdir, backend="server", server__url=chat.url)
     assert len(commits) > 3
+
+
+def test_older_captions_with_the_bottom_line_do_not_mix_with_those_of_today(workdir):
+    """Their texts differ by spaces; what tells them apart is a fact that older records lack."""
+    name = run(workdir, captions="msg_minbl")
+    (merged,) = workdir.rglob("merged.json")
+    for file in (*workdir.rglob("shard-*.json"), merged):
+        record = json.loads(file.read_text())
+        assert record["facts"].pop("bottom_line_version") == 2
+        file.write_text(json.dumps(record))
+    before = merged.read_text()
+    run(workdir, captions="msg_minbl")  # complete: it stays as it is
+    assert merged.read_text() == before
+    merged.unlink()
+    (workdir / "dataset/preference" / f"{name}.npy").unlink()
+    with pytest.raises(UserError, match=r"has bottom_line_version = None, not 2: .*ignore_existing=True"):
+        run(workdir, captions="msg_minbl")
 
 
 def test_made_anew_on_request(workdir):
@@ -547,7 +591,8 @@ def test_labels_of_another_dataset_are_refused(workdir):
     run(workdir)
     (workdir / "other").mkdir()
     write_dataset(workdir / "other/dataset", random_pairs(600, seed=1, events=MANY))
-    (workdir / "dataset/preference").rename(workdir / "other/dataset/preference")
+    for folder in ("dataset/preference", "annotations"):
+        (workdir / folder).rename(workdir / "other" / folder)
     with pytest.raises(UserError, match="was made of another dataset"):
         run(workdir / "other")
 

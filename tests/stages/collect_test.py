@@ -4,6 +4,7 @@ import json
 import os
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -123,7 +124,7 @@ def test_two_runs_do_not_share_a_workdir(launch, tmp_path):
     wait_for(lambda: (tmp_path / "dataset.partial").exists())
     done = launch(*SMALL, f"--workdir={tmp_path}")
     assert done.returncode == 2
-    assert f"another run (process {process.pid}) is using" in done.stderr
+    assert f"another run (process {process.pid} on {socket.gethostname()}) is using" in done.stderr
     process.terminate()
     process.wait(10)
 

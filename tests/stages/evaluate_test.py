@@ -1,6 +1,5 @@
 """Evaluation: the same games for everybody, all of them to their end, and figures that can be checked."""
 
-import json
 import shutil
 
 import numpy as np
@@ -8,6 +7,7 @@ import pytest
 from conftest import get_config
 from toy_policies import TASK, policies
 
+from motif_jax.files import read_json
 from motif_jax.stages import evaluate, evaluate_summary, policy_play
 from motif_jax.structs import UserError
 
@@ -40,7 +40,7 @@ def run(workdir, policy: str = "", name: str = "", **values):
         evaluate.run(config, workdir)
     contender = evaluate.find_contender(workdir, policy, config.evaluate.greedy, evaluate.FLAG)
     folder = workdir / "evaluate" / (name or contender.name)
-    return evaluate_summary.read_rows(folder / "episodes.jsonl"), json.loads((folder / "summary.json").read_text())
+    return evaluate_summary.read_rows(folder / "episodes.jsonl"), read_json(folder / "summary.json")
 
 
 def test_a_trained_policy_stands_beside_chance(workdir, toys, capsys):

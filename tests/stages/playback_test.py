@@ -1,6 +1,5 @@
 """Episodes that are played again: what they tell, and the replays that are made of them."""
 
-import json
 import re
 
 import numpy as np
@@ -11,6 +10,7 @@ from motif_jax.captions import decode
 from motif_jax.envs.observations import Frames, frame_keys
 from motif_jax.envs.seeding import Stream, game_seed
 from motif_jax.envs.vector import GameSettings
+from motif_jax.files import read_json
 from motif_jax.replays.replay import load_replay, top_messages
 from motif_jax.stages import evaluate, evaluate_replays, evaluate_summary, playback
 from motif_jax.structs import UserError
@@ -37,7 +37,7 @@ def dungeon(tmp_path_factory):
 def test_the_chosen_episodes_are_kept_frame_by_frame(dungeon):
     _, workdir, rows = dungeon
     folder = workdir / "evaluate/random"
-    summary = json.loads((folder / "summary.json").read_text())
+    summary = read_json(folder / "summary.json")
     returns = [row["episode_return"] for row in rows]
     assert summary["replays"]["best"] == int(np.argmax(returns))
     assert summary["replays"]["worst"] == int(np.argmin(returns))
@@ -70,7 +70,7 @@ def test_an_episode_with_another_figure_is_not_the_same(dungeon):
 
 def test_what_happened_is_counted_as_the_messages_say(dungeon):
     _, workdir, rows = dungeon
-    summary = json.loads((workdir / "evaluate/random/summary.json").read_text())
+    summary = read_json(workdir / "evaluate/random/summary.json")
     assert sum(summary["ends"].values()) == len(rows)
     for number in summary["replays"].values():
         replay = load_replay(evaluate_replays.file_of(workdir / "evaluate/random", number), "flag")
@@ -120,7 +120,7 @@ def test_causes_of_death_are_those_on_nethacks_own_list():
 def test_an_episode_that_was_not_kept_is_found_again(dungeon):
     config, workdir, rows = dungeon
     folder = workdir / "evaluate/random"
-    kept = json.loads((folder / "summary.json").read_text())["replays"]
+    kept = read_json(folder / "summary.json")["replays"]
     assert evaluate_replays.obtain(config, workdir, "random", "best", FLAG) == evaluate_replays.file_of(
         folder, kept["best"]
     )
@@ -170,7 +170,7 @@ def test_a_game_that_is_never_the_same_is_evaluated_without_replays(tmp_path, ca
     config = settings("restless_game:Restless", replays=",".join(map(str, range(12))))  # one may be the same by chance
     evaluate.run(config, tmp_path)
     rows = evaluate_summary.read_rows(tmp_path / "evaluate/random/episodes.jsonl")
-    summary = json.loads((tmp_path / "evaluate/random/summary.json").read_text())
+    summary = read_json(tmp_path / "evaluate/random/summary.json")
     assert len(rows) == 12
     assert {row["did"] is None for row in rows} >= {True}
     assert "played again, it is not the same" in capsys.readouterr().out

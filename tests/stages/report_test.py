@@ -12,7 +12,7 @@ from conftest import get_config
 from report_workdir import EVENTS, make_replay, write_pairs, write_workdir
 
 from motif_jax import charts
-from motif_jax.files import write_json
+from motif_jax.files import json_line, parse_json, read_json, write_json
 from motif_jax.preferences.store import PairDataset
 from motif_jax.screens import SHOWN
 from motif_jax.stages import report, report_head
@@ -73,7 +73,7 @@ def test_all_parts_tell_what_the_stages_have_left(whole):
         "watch-it-play", "evaluation", "training-the-agent", "the-reward", "preferences", "the-dataset",
         "what-it-ran-on",
     ]  # fmt: skip
-    summary = json.loads((whole / "evaluate/policy-2000/summary.json").read_text())
+    summary = read_json(whole / "evaluate/policy-2000/summary.json")
     score = summary["figures"]["score"]
     assert score["mean"] == 34.5  # 30, 31, ..., 39
     for words in (
@@ -115,7 +115,7 @@ def test_the_same_artefacts_make_the_same_page_and_others_another(copy):
     assert report.is_complete(settings(), copy)
     assert make(copy) == first
     assert not report.is_complete(settings(replays=1), copy)
-    (copy / "policy/summary.json").write_text((copy / "policy/summary.json").read_text().replace("30000", "30001"))
+    write_json(copy / "policy/summary.json", read_json(copy / "policy/summary.json") | {"env_steps": 30001})
     assert not report.is_complete(settings(), copy)
     assert make(copy) != first
     (copy / "report/index.html").unlink()
@@ -124,7 +124,7 @@ def test_the_same_artefacts_make_the_same_page_and_others_another(copy):
 
 @pytest.mark.quick
 @pytest.mark.parametrize("file", [
-    "dataset/dataset.json", "dataset/run.json", "dataset/preference/lexicon_msg_gold/merged.json",
+    "dataset/dataset.json", "dataset/run.json", "annotations/lexicon_msg_gold/merged.json",
     "annotations/lexicon_msg_gold.json", "reward/statistics.json", "reward/captions.json", "policy/summary.json",
     "policy/config.json", "policy/metrics.jsonl", "evaluate/random/summary.json",
     "evaluate/policy-2000/replays/episode-00001.npz", "dataset/info/score.npy",
@@ -133,8 +133,8 @@ def test_a_damaged_artefact_is_named(copy, file):
     whole = (copy / file).read_bytes() if (copy / file).exists() else b""
     wrong = [b"", b"\xff\xfe\n", b"[1, 2]\n", b"3\n", whole[: len(whole) // 2]]
     if file.endswith("json"):
-        facts = json.loads(whole or b"{}")
-        wrong += [json.dumps(dict.fromkeys(facts or ("machine",), 'x"<')).encode()]
+        facts = parse_json(whole or b"{}")
+        wrong += [json_line(dict.fromkeys(facts or ("machine",), 'x"<')).encode()]
     for number, text in enumerate(wrong):
         (copy / file).write_bytes(text)
         if file == "policy/metrics.jsonl" and number in (0, 4):
@@ -255,7 +255,7 @@ def test_long_lines_are_thinned_to_their_means():
 
 @pytest.mark.quick
 def test_training_that_goes_on_after_a_stop_is_told_by_its_last_row(copy):
-    done = json.loads((copy / "policy/summary.json").read_text())
+    done = read_json(copy / "policy/summary.json")
     write_json(copy / "policy/summary.json", done | {"env_steps": 10000, "seconds": 20.0, "episodes": 10})
     text = Seen(make(copy)).text
     assert "was trained for 30,000 steps in 60 seconds so far: 500 steps/s" in text.replace(" so far :", " so far:")
@@ -267,7 +267,7 @@ def test_training_that_goes_on_after_a_stop_is_told_by_its_last_row(copy):
 def test_runs_of_other_games_are_not_compared_without_a_word(copy, tmp_path):
     other = shutil.copytree(copy, tmp_path / "other")
     assert "random play" in side_by_side(make(copy, str(other)))
-    config = json.loads((other / "policy/config.json").read_text())
+    config = read_json(other / "policy/config.json")
     config["env"] |= {"task": "gold", "max_episode_steps": 77}
     write_json(other / "policy/config.json", config | {"seed": 12345})
     told = side_by_side(make(copy, f"{other}/,{other.parent}/./other,{other}"))
@@ -285,8 +285,8 @@ def side_by_side(text: str) -> str:
 
 @pytest.mark.quick
 def test_the_threshold_is_the_one_that_the_policy_was_trained_with(copy):
-    config = json.loads((copy / "policy/config.json").read_text())
-    known = json.loads((copy / "reward/captions.json").read_text())["thresholds"]
+    config = read_json(copy / "policy/config.json")
+    known = read_json(copy / "reward/captions.json")["thresholds"]
     for level, words in ((0.8, "What lies below {:.2f} (80% of them)"), (0.5, "What lies below {:.2f} (50% of them)")):
         config["policy"]["threshold_quantile"] = level
         write_json(copy / "policy/config.json", config)
@@ -316,7 +316,7 @@ def test_what_vanishes_while_it_is_looked_at_is_left_out(copy, monkeypatch):
 def test_a_mean_of_one_episode_stands_without_an_interval(copy):
     for name in ("policy-2000", "random"):
         file = copy / "evaluate" / name / "summary.json"
-        facts = json.loads(file.read_text()) | {"episodes": 1}
+        facts = read_json(file) | {"episodes": 1}
         for values in (facts["figures"], facts["did"]):
             for value in filter(None, values.values()):
                 value |= {"low": None, "high": None}

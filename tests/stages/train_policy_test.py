@@ -1,6 +1,5 @@
 """Training of a policy: it learns, it can be stopped and killed, and what it is paid is what the reward says."""
 
-import json
 import os
 import shutil
 import signal
@@ -17,6 +16,7 @@ from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax import load_reward
 from motif_jax.checkpoint import reading
+from motif_jax.files import read_json, read_lines
 from motif_jax.stages import annotate, train_policy, train_reward
 from motif_jax.stages.policy_setup import read_policy
 from motif_jax.structs import Stopped, UserError
@@ -44,7 +44,7 @@ def run(workdir, **values):
 
 
 def rows_of(workdir):
-    return [json.loads(line) for line in (workdir / "policy/metrics.jsonl").read_text().splitlines()]
+    return list(read_lines(workdir / "policy/metrics.jsonl"))
 
 
 def arrays(workdir, which="last"):
@@ -88,7 +88,7 @@ LEARNING = {
 def test_both_algorithms_solve_the_toy_world(tmp_path, algorithm, steps):
     before = children()
     rows = run(tmp_path, algorithm=algorithm, **LEARNING | {"train_for_env_steps": steps})
-    summary = json.loads((tmp_path / "policy/summary.json").read_text())
+    summary = read_json(tmp_path / "policy/summary.json")
     # Perfect play ends with 0.975 on average, random play with about -0.1.
     assert summary["recent_episodes"]["return"] > 0.93
     assert summary["recent_episodes"]["success"] > 0.98
@@ -124,7 +124,7 @@ def test_rows_and_summary_say_what_happened(whole):
                  "episode/return", "episode/success", "time/policy", "time/update", "queue/batches_waiting",
                  "memory_mib"):  # fmt: skip
         assert row[name] is not None, name
-    summary = json.loads((whole / "policy/summary.json").read_text())
+    summary = read_json(whole / "policy/summary.json")
     assert summary["env_steps"] == 640
     assert train_policy.is_complete(settings(), whole)
     assert not train_policy.is_complete(settings(train_for_env_steps=1280), whole)
@@ -219,7 +219,7 @@ def test_a_signal_saves_and_ends_with_0_and_a_kill_loses_little(tmp_path):
     assert "give the same command again to go on" in told
     wait_for(lambda: not worker_processes(process.pid), 10)
     last = saved()[-1]
-    assert json.loads((tmp_path / "policy/summary.json").read_text())["env_steps"] == last
+    assert read_json(tmp_path / "policy/summary.json")["env_steps"] == last
 
     # Killed, it goes on from its last whole checkpoint; one that lost its arrays is set aside.
     process = subprocess.Popen(command(tmp_path, **values), cwd=ROOT, stderr=subprocess.DEVNULL)

@@ -1,6 +1,5 @@
 """The reward stage as users run it: killed, resumed, on several devices, with labels that teach nothing."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -16,6 +15,7 @@ from motif_jax.api import leaves_by_path
 from motif_jax.captions import encode
 from motif_jax.checkpoint import Checkpoints
 from motif_jax.envs.observations import scale_blstats
+from motif_jax.files import read_json
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.stages import annotate, train_reward
@@ -45,7 +45,7 @@ def run(workdir, **values):
     train_reward.check(config)
     if not train_reward.is_complete(config, workdir):
         train_reward.run(config, workdir)
-    return json.loads((workdir / "reward/statistics.json").read_text())
+    return read_json(workdir / "reward/statistics.json")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def trained(tmp_path_factory):
 
 
 def test_it_learns_what_the_annotator_prefers(trained):
-    facts = json.loads((trained / "reward/statistics.json").read_text())
+    facts = read_json(trained / "reward/statistics.json")
     first, last = facts["history"][0], facts["history"][-1]
     assert first["loss"] == pytest.approx(np.log(2), abs=0.01)
     assert last["accuracy"] > 0.95
@@ -70,7 +70,7 @@ def test_it_learns_what_the_annotator_prefers(trained):
 def test_the_reward_reloads_alone_and_says_what_was_written(trained, tmp_path):
     reward = load_reward(trained)
     assert reward.facts["epoch"] == 8
-    facts = json.loads((trained / "reward/statistics.json").read_text())
+    facts = read_json(trained / "reward/statistics.json")
     assert reward.statistics._asdict() == facts["statistics"]
     # Texts, messages as NLE gives them, and the table agree.
     texts = [*EVENTS, "never seen before", "x" * 300]
@@ -291,7 +291,8 @@ def test_other_bad_input_is_one_sentence(tmp_path):
 def test_labels_of_another_dataset_are_refused(tmp_path):
     make_workdir(tmp_path / "one", 300)
     write_dataset(tmp_path / "two/dataset", random_pairs(300, seed=5))
-    (tmp_path / "one/dataset/preference").rename(tmp_path / "two/dataset/preference")
+    for folder in ("dataset/preference", "annotations"):
+        (tmp_path / "one" / folder).rename(tmp_path / "two" / folder)
     with pytest.raises(UserError, match="was made of another dataset"):
         run(tmp_path / "two")
 
@@ -333,15 +334,15 @@ def test_ties_are_no_preferences_whatever_their_probability(tmp_path):
     write_dataset(tmp_path / "dataset", random_pairs(300))
     codes = np.random.default_rng(0).integers(3, size=300)
     label(tmp_path, "mine", codes)
-    (tmp_path / "dataset/preference/mine").mkdir()
+    (tmp_path / "annotations/mine").mkdir(parents=True)
     prob = np.select([codes == 0, codes == 1], [0.1, 0.9], 0.55).astype(np.float32)
-    np.save(tmp_path / "dataset/preference/mine/prob.npy", prob)
+    np.save(tmp_path / "annotations/mine/prob.npy", prob)
     facts = run(tmp_path, annotators="mine", labels="soft", num_epochs=1)
     rows = labels.split_rows(np.arange(300), 0.2, 777).validation
     assert facts["history"][-1]["sided"] == (codes[rows] < 2).sum()
     (tmp_path / "reward/statistics.json").unlink()
     for wrong in (prob[:-1], prob.astype(np.float64), prob + 7, np.array([{}] * 300)):
-        np.save(tmp_path / "dataset/preference/mine/prob.npy", wrong, allow_pickle=True)
+        np.save(tmp_path / "annotations/mine/prob.npy", wrong, allow_pickle=True)
         with pytest.raises(UserError, match="prob.npy' (is damaged|must hold)"):
             run(tmp_path, annotators="mine", labels="soft", num_epochs=2)
 

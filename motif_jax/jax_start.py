@@ -1,0 +1,60 @@
+"""Whether JAX starts here, told in one sentence before a stage that needs it is reached.
+
+XLA ends the whole process at a flag that it does not know, and libraries do when they cannot have their threads; so it
+is tried in another process, but only where the environment has something that could be wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import subprocess
+import sys
+
+from motif_jax.console import clean
+from motif_jax.machine import usable_cores
+from motif_jax.structs import UserError
+
+ADDRESSES_MIB = 2560  # what JAX's libraries, its compiler and a training take
+ADDRESSES_PER_CORE_MIB = 128  # stacks and heaps of its threads
+PATIENCE_S = 120.0  # then the stage itself has to see
+XLA = "from jaxlib import xla_client; xla_client.make_cpu_client()"  # reads XLA_FLAGS, without the rest of JAX
+JAX = "import jax; jax.devices()"
+HARMLESS = re.compile(r"JAX_(COMPILATION_CACHE|PERSISTENT_CACHE)_\w+=.*|JAX_PLATFORMS=(cpu)?", re.DOTALL)
+FATAL = re.compile(r"^[EF]\d{4} .*?\] (.*)", re.MULTILINE)  # how XLA's last words begin
+
+
+def check_jax_starts() -> None:
+    """Raises UserError where JAX cannot start with the environment and the limits that this process has."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    needed = ADDRESSES_MIB + ADDRESSES_PER_CORE_MIB * usable_cores()
+    if limit != resource.RLIM_INFINITY and limit < needed * 2**20:
+        raise UserError(
+            f"JAX takes about {needed:,} MiB of addresses on this machine, and this process may have "
+            f"{limit // 2**20:,} (`ulimit -v unlimited`)"
+        )
+    if flags := os.environ.get("XLA_FLAGS"):
+        output = _failed(XLA)
+        found = FATAL.search(output)
+        if found:  # else it is not XLA that complains
+            raise UserError(f"XLA refuses the variable XLA_FLAGS={flags!r}: {clean(found[1])}")
+    settings = [f"{name}={value}" for name, value in os.environ.items() if name.startswith("JAX_")]
+    settings = sorted(setting for setting in settings if not HARMLESS.fullmatch(setting))
+    if settings and (output := _failed(JAX)):
+        kind, _, reason = output.strip().splitlines()[-1].partition(": ")
+        reason = clean(reason or ("there is no such device" if kind == "AssertionError" else kind))
+        raise UserError(f"JAX does not start with {clean(' '.join(settings))} in the environment: {reason}")
+
+
+def _failed(code: str) -> str:
+    """What it has written, if it failed."""
+    environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return ""
+    return done.stderr.decode(errors="replace") or "it ended without a word" if done.returncode else ""

@@ -1,0 +1,147 @@
+"""Files that are opened where they lie rather than replaced: locks, and files that grow.
+
+Whoever unpacks or shares a workdir may find a symbolic link, a pipe or a device in the place of such a file. None of
+these is opened: a file outside of the workdir is never written to, and nothing waits for the other end of a pipe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from motif_jax.console import clean
+from motif_jax.foreign import KINDS
+from motif_jax.structs import UserError
+
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # what file systems without locks say
+HOLDER = re.compile(rb"process \d+ on |\d*\0*\Z")  # how every lock file begins; those of older versions held a number
+HOLDER_BYTES = 300  # more than any host's name needs
+_required = True  # of the whole process, whose threads and stages all lock: the command line's --nolocks
+
+
+class Held(Exception):
+    """Another process holds a lock; the message says which."""
+
+
+class NoLocks(Exception):
+    """The file system has no locks; the message says so, in the system's words."""
+
+
+def open_in_place(path: Path, mode: Literal["r+b", "a"], create: bool = False) -> IO[Any]:
+    """Opens a file of this program's own to change it, or to append to it.
+
+    Args:
+      path: the file. A symbolic link in its place, or anything else that is no regular file, raises UserError.
+      mode: as for `open`, but none that truncates before anybody has looked at the file.
+      create: make it if it does not exist; "a" always does.
+    """
+    more = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+
+    def open_checked(name: str, flags: int) -> int:
+        try:
+            file = os.open(name, flags | more, 0o666)
+        except OSError as error:
+            with contextlib.suppress(FileNotFoundError):
+                _check_regular(path, os.lstat(name).st_mode, error)
+            raise
+        try:
+            _check_regular(path, os.fstat(file).st_mode)
+        except UserError:
+            os.close(file)
+            raise
+        return file
+
+    return open(path, mode, opener=open_checked)
+
+
+def _check_regular(path: Path, mode: int, error: OSError | None = None) -> None:
+    if not stat.S_ISREG(mode):
+        kind = "a symbolic link" if stat.S_ISLNK(mode) else KINDS.get(stat.S_IFMT(mode), "something else")
+        raise UserError(
+            f"{str(path)!r} is {kind}, where this program keeps a file of its own: move it away (--workdir)"
+        ) from error
+
+
+def try_lock(file: IO[Any], shared: bool = False, wait: bool = False) -> bool:
+    """Locks an open file until it is closed, however its process ends.
+
+    Args:
+      file: of the lock.
+      shared: let others hold it, too, who share it.
+      wait: until they give it back.
+
+    Returns:
+      False if another process holds it. Raises NoLocks where the file system knows no locks.
+    """
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno in NO_LOCKS:
+            raise NoLocks(error.strerror) from error
+        raise
+    return True
+
+
+def take(path: Path, shared: bool = False, wait: bool = False) -> IO[bytes]:
+    """Opens and locks a lock file, and writes down whose it is now; closing the file gives the lock back.
+
+    Args:
+      path: the lock file, made if it does not exist.
+      shared, wait: see `try_lock`.
+
+    Returns:
+      The open file. Raises Held if another process holds the lock.
+    """
+    lock = open_in_place(path, "r+b", create=True)
+    try:
+        file = lock.fileno()
+        try:
+            taken = try_lock(lock, shared, wait)
+        except NoLocks as error:
+            if _required:
+                raise UserError(
+                    f"the file system of {str(path.parent)!r} has no locks ({error}), so that two runs cannot be kept "
+                    "apart: choose another --workdir, or give --nolocks and see to it yourself that no second run "
+                    "works there"
+                ) from error
+            taken = True
+        before = os.pread(file, HOLDER_BYTES, 0)
+        if not HOLDER.match(before):  # somebody's notes by this name, or a second name of somebody's file
+            raise UserError(f"{str(path)!r} is no lock file of this program: move it away (--workdir)")
+        if not taken:
+            raise Held(_describe(before))
+        if os.fstat(file).st_nlink == 1:  # under a second name, a backup say, it stays as it is
+            # Those who share a lock write at the same time: the file is overwritten, and never empty in between.
+            os.ftruncate(file, os.pwrite(file, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0))
+    except BaseException:
+        lock.close()
+        raise
+    return lock
+
+
+def _describe(holder: bytes) -> str:
+    words = clean(holder.rstrip(b"\0").decode(errors="replace"), 80)
+    if words.isdigit():
+        return f"process {words}"
+    return words or "another process"
+
+
+@contextlib.contextmanager
+def going_without(allowed: bool) -> Iterator[None]:
+    """While this is entered, file systems without locks are worked on without them, if the user has asked for it."""
+    global _required
+    before, _required = _required, not allowed
+    try:
+        yield
+    finally:
+        _required = before

@@ -1,0 +1,38 @@
+"""Where an annotation lies: labels where everybody looks for them, and all that belongs to them elsewhere.
+
+    <workdir>/dataset/preference/<name>.npy    int8 [N] codes of `Preference`, as published
+    <workdir>/annotations/<name>/              shards, probabilities and records: `shards.py`, `merging.py`
+
+The published loader takes everything in `preference/` for an array, and fails at a directory. Earlier versions of this
+program had such directories, `dataset/preference/<name>/`: what lies there is read, and gone on with, where it is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def labels_file(dataset: Path, name: str) -> Path:
+    """The labels of an annotation of the dataset in this directory."""
+    return dataset / "preference" / f"{name}.npy"
+
+
+def annotation_folder(dataset: Path, name: str) -> Path:
+    """What else belongs to them: in the old place if it is there and not in the new one."""
+    old, new = _places(dataset, name)
+    return old if old.is_dir() and not new.is_dir() else new
+
+
+def moving_hint(dataset: Path, name: str) -> str:
+    """How to move an annotation that is in the old place; "" for all others."""
+    old, new = _places(dataset, name)
+    if annotation_folder(dataset, name) == new:
+        return ""
+    return (
+        f"the shards of {name} are in {str(old)!r}, where earlier versions put them and the published loader fails at "
+        f"them; to move them: mv {str(old)!r} {str(new)!r}"
+    )
+
+
+def _places(dataset: Path, name: str) -> tuple[Path, Path]:
+    return dataset / "preference" / name, dataset.parent / "annotations" / name

@@ -1,0 +1,13 @@
+"""The console script `motif-jax`: the same as `python -m motif_jax.launch`."""
+
+from __future__ import annotations
+
+from motif_jax import startup
+
+
+def command() -> int:
+    """Runs the program; the exit status."""
+    startup.begin()
+    from motif_jax import launch  # after streams and signals are in order
+
+    return launch.command()

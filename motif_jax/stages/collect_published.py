@@ -1,0 +1,126 @@
+"""A dataset that somebody else made, taken into the workdir: links to its arrays, copies of its annotations, an index.
+
+Nothing of it is believed. Only files of the names that are read here are opened; links that lead out of its directory
+are followed only if the user asks for it; nothing is copied but checked arrays and small records.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from motif_jax.console import clean, print_line
+from motif_jax.files import write_array, write_config, write_json, write_whole
+from motif_jax.foreign import LIMIT, leads_out, read_bytes
+from motif_jax.preferences.folders import annotation_folder, labels_file
+from motif_jax.preferences.store import DATA, FLAG, INFO, PairDataset
+from motif_jax.structs import UserError
+
+NAMED = 5  # files in the line that says what was left out
+RECORDS = re.compile(r"merged\.json|prob\.npy|config\.json|shard-\d+-of-\d+(\.npy|\.prob\.npy|\.json)")
+HEAD_BYTES = 4096  # of a .npy file, at most
+
+
+def adopt(config: ConfigDict, target: Path) -> PairDataset:
+    """Makes the dataset of a workdir of the one that `config.collect.dataset` names.
+
+    Args:
+      config: the whole.
+      target: the directory to make, `workdir/dataset`.
+
+    Returns:
+      The dataset there.
+    """
+    source = Path(config.collect.dataset)
+    # Configs that users have written for earlier versions do not have `follow_links`.
+    dataset = PairDataset(source, follow_links=bool(config.collect.get("follow_links", False)))
+    labels = {name: dataset.preference(name) for name in dataset.preference_names()}
+    records = {name: annotation_folder(source, name) for name in labels if _is_ours(source, name)}
+    for name in labels:
+        _check_free(annotation_folder(target, name), records.get(name))
+
+    partial = target.with_name(target.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    for kind, arrays in (("data", dataset.data), ("info", dataset.info)):
+        (partial / kind).mkdir(parents=True)
+        for key in arrays:
+            (partial / kind / f"{key}.npy").symlink_to((source / kind / f"{key}.npy").resolve())
+    table, _ = PairDataset(partial).captions()
+    for name, codes in labels.items():
+        write_array(labels_file(partial, name), codes)
+    for name, folder in records.items():
+        _copy_records(folder, annotation_folder(target, name), len(dataset))
+    facts: dict[str, Any] = {"source": str(source.resolve()), "num_pairs": len(dataset)}
+    facts |= {"segment_length": dataset.length, "distinct_captions": len(table)}
+    write_json(partial / "dataset.json", facts)
+    write_config(partial, config)
+    partial.replace(target)
+    if left := sorted(_not_read(source, dataset)):
+        more = f" and {len(left) - NAMED:,} more" if len(left) > NAMED else ""
+        print_line(f"collect: not read in {clean(source)}: {', '.join(clean(name, 80) for name in left[:NAMED])}{more}")
+    return PairDataset(target)
+
+
+def _not_read(source: Path, dataset: PairDataset) -> Iterator[str]:
+    """What else lies where the arrays are."""
+    known = {"data": set(DATA), "info": set(INFO), "preference": set(dataset.preference_names())}
+    for folder, keys in known.items():
+        try:
+            names = os.listdir(source / folder)
+        except FileNotFoundError:
+            continue
+        except OSError:  # not a directory, or not for us to read
+            yield folder
+            continue
+        for name in names:
+            ours = folder == "preference" and name in keys and _is_ours(source, name)
+            if not ours and (not name.endswith(".npy") or name.removesuffix(".npy") not in keys):
+                yield f"{folder}/{name}"
+
+
+def _is_ours(source: Path, name: str) -> bool:
+    """Whether this program made the annotation, so that there is more of it than its labels."""
+    folder = annotation_folder(source, name)
+    outside = leads_out(folder, source if folder.is_relative_to(source) else source.parent)
+    return not outside and (source / "dataset.json").is_file() and (folder / "merged.json").is_file()
+
+
+def _check_free(target: Path, folder: Path | None) -> None:
+    """Refuses to mix an annotation with another of the same name, which an earlier dataset has left in the workdir.
+
+    Args:
+      target: the folder of the annotation in the workdir.
+      folder: that in the source, if there is one.
+    """
+    if not target.is_dir():
+        return
+    record = target / "merged.json"
+    if folder and record.is_file() and _read(record, LIMIT) == _read(folder / "merged.json", LIMIT):
+        return  # this very adoption was killed
+    raise UserError(
+        f"{str(target)!r} belongs to an annotation of another dataset, and the one to be used has an annotation of the "
+        f"same name: move it away, or choose another --workdir ({FLAG})"
+    )
+
+
+def _copy_records(folder: Path, target: Path, num_pairs: int) -> None:
+    """Copies what belongs to an annotation: the record first, which says whose the rest is."""
+    limits = {".json": LIMIT, ".npy": HEAD_BYTES + 4 * num_pairs}
+    for file in sorted(folder.iterdir(), key=lambda file: file.name != "merged.json"):
+        if RECORDS.fullmatch(file.name) and not leads_out(file, folder):
+            data = _read(file, limits[file.suffix])
+            write_whole(target / file.name, lambda out, data=data: out.write(data))  # type: ignore[misc]
+
+
+def _read(file: Path, limit: int) -> bytes:
+    try:
+        return read_bytes(file, limit)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"cannot read {str(file)!r}: {reason} ({FLAG})") from error

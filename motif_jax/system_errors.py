@@ -1,0 +1,200 @@
+"""What the system refuses (a full disk, a missing right, too little memory, ...), as one sentence with what to change.
+
+Whatever raises such an error in whichever thread or process, it ends here: `explained` stands around each stage, and
+knows the flags that decide what the stage writes and how much memory it takes. What is no refusal of the system is an
+error in the program, and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import resource
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from motif_jax.console import clean
+from motif_jax.startup import OUTPUTS
+from motif_jax.structs import Stopped, UserError
+
+PLACE, WRITES, MEMORY = range(3)  # kinds of things to change; `_remedy` knows their names
+REMEDIES = {  # by number: what to change, whichever file it was about
+    errno.ENOSPC: (PLACE, WRITES),
+    errno.EDQUOT: (PLACE, WRITES),
+    errno.EFBIG: (WRITES,),
+    errno.EACCES: (PLACE,),
+    errno.EPERM: (PLACE,),
+    errno.EROFS: (PLACE,),
+    errno.EIO: (PLACE,),
+    errno.ESTALE: (PLACE,),
+    errno.ENAMETOOLONG: (PLACE,),
+    errno.ELOOP: (PLACE,),
+    errno.ENOMEM: (MEMORY,),
+    errno.EAGAIN: (MEMORY,),  # no more processes or threads
+    errno.EMFILE: (MEMORY,),
+    errno.ENFILE: (MEMORY,),
+}
+LIMITS = {  # of this process, which are mentioned where there are any
+    errno.EFBIG: (resource.RLIMIT_FSIZE, "`ulimit -f`"),
+    errno.ENOMEM: (resource.RLIMIT_AS, "`ulimit -v`"),
+    errno.EAGAIN: (resource.RLIMIT_NPROC, "`ulimit -u`"),
+    errno.EMFILE: (resource.RLIMIT_NOFILE, "`ulimit -n`"),
+}
+FULL = {errno.ENOSPC, errno.EDQUOT}
+LACKING = {errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE}  # says nothing about the file that was opened
+FORBIDDEN = {errno.EACCES, errno.EPERM, errno.ESTALE}
+UNEXPECTED = {errno.EFBIG, errno.EIO, errno.ESTALE, errno.EROFS} | FULL | LACKING  # nobody handles such as usual
+OF_LIBRARY = re.compile(r"os_error_code='(\d+)'")  # in the messages of tensorstore, with which orbax writes
+FILE_OF_LIBRARY = re.compile(r"local file \"([^\"]+)\"")
+NO_TEMPORARY = "No usable temporary directory"  # how Python's own words about that begin
+OF_TEMPFILE = re.compile(r"/(tmp|motif_jax-)\w+")  # names that are made up, not a user's
+OF_MEMORY = re.compile(r"cannot allocate memory|failed to map segment|out of memory", re.IGNORECASE)
+
+
+class Refusal(NamedTuple):
+    """What the system said."""
+
+    number: int  # as in `errno`
+    words: str
+    file: str  # "" where it named none
+
+
+def find_refusal(error: BaseException) -> Refusal | None:
+    """What the system refused, where that is what led to an error; None where it is an error in the program."""
+    for link, is_cause in _chain(error):
+        found = _read(link)
+        # An error that came up while another was handled is its own, unless nobody handles such as the other was.
+        if found and (is_cause or found.number in UNEXPECTED):
+            return found
+    return None
+
+
+def is_about_the_file(error: BaseException) -> bool:
+    """Whether a file that could not be read is to blame itself, rather than a lack of memory or rights."""
+    found = find_refusal(error)
+    return found is None or found.number not in LACKING | FORBIDDEN
+
+
+def _chain(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
+    seen: set[int] = set()
+    links = [(error, True)]
+    while links:
+        link, is_cause = links.pop(0)
+        if id(link) in seen:
+            continue
+        seen.add(id(link))
+        yield link, is_cause
+        if isinstance(link, BaseExceptionGroup):
+            links += [(inner, is_cause) for inner in link.exceptions]
+        if link.__cause__ is not None:
+            links.append((link.__cause__, is_cause))
+        elif link.__context__ is not None and not link.__suppress_context__:
+            links.append((link.__context__, False))
+
+
+def _read(error: BaseException) -> Refusal | None:
+    if isinstance(error, OSError) and error.errno is not None and type(error).__module__ == "builtins":
+        file = error.filename if error.filename is not None else error.filename2
+        return Refusal(error.errno, error.strerror or os.strerror(error.errno), "" if file is None else _name(file))
+    text = str(error)
+    first = text.partition("\n")[0]
+    if isinstance(error, MemoryError):
+        return Refusal(errno.ENOMEM, f"not enough memory{': ' * bool(first)}{first}", "")
+    if isinstance(error, RuntimeError) and text.startswith("can't start new thread"):
+        return Refusal(errno.EAGAIN, text, "")
+    if isinstance(error, ValueError | RuntimeError) and (code := OF_LIBRARY.search(text)):
+        file = FILE_OF_LIBRARY.search(text)
+        return Refusal(int(code[1]), os.strerror(int(code[1])), file[1].rstrip("/") if file else "")
+    if isinstance(error, ImportError | RuntimeError) and OF_MEMORY.search(first):  # of a device, too
+        return Refusal(errno.ENOMEM, clean(first), "")
+    return None
+
+
+def _name(file: object) -> str:
+    return os.fsdecode(file) if isinstance(file, str | bytes | os.PathLike) else str(file)
+
+
+@contextlib.contextmanager
+def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = "") -> Iterator[None]:
+    """Makes a UserError of what the system refuses inside.
+
+    Args:
+      workdir: where the stage works.
+      stage: its name.
+      writes: flags that decide how much it writes, or where else.
+      memory: flags that decide how much memory, how many processes and files it takes.
+    """
+    before = _identity(workdir)
+    try:
+        yield
+        if before is not None and _identity(workdir) != before:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(workdir))
+    except Exception as error:
+        if isinstance(error, Stopped) or getattr(error, "filename", None) in OUTPUTS:  # startup.py explains those
+            raise
+        who = f"{stage} cannot go on: " if stage else ""
+        if before is not None and _identity(workdir) != before:  # whatever went wrong then, this is why
+            message = f"{who}the directory {str(workdir)!r} was removed or replaced meanwhile (--workdir)"
+            raise UserError(message) from error
+        if isinstance(error, UserError):
+            raise
+        refusal = find_refusal(error)
+        if refusal and refusal.number in FULL and not refusal.file:  # a file that was open does not tell its name
+            refusal = refusal._replace(file=str(_fuller(workdir)))
+        hint = refusal and _remedy(refusal, workdir, writes, memory)
+        if refusal is None or hint is None:
+            raise
+        words = f"{refusal.words} for {refusal.file!r}" if refusal.file else refusal.words
+        raise UserError(who + words + (f" ({hint})" if hint else "")) from error
+
+
+def _identity(workdir: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(workdir)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _remedy(refusal: Refusal, workdir: Path, writes: str, memory: str) -> str | None:
+    """What to change; None where it is not for the user to change anything."""
+    number, file = refusal.number, refusal.file
+    if refusal.words.startswith(NO_TEMPORARY):
+        return "the variable TMPDIR"
+    if not file or _is_below(file, workdir):
+        place = "--workdir"
+    elif (temporary := _temporary()) and _is_below(file, temporary) and OF_TEMPFILE.search(file):
+        place = "the variable TMPDIR"
+    else:
+        place = ""
+    if number not in REMEDIES and not (file and place):
+        return None
+    names = {PLACE: place or writes, WRITES: writes, MEMORY: memory}
+    words = [names[kind] for kind in REMEDIES.get(number, (PLACE,)) if names[kind]]
+    limit = LIMITS.get(number)
+    if limit and resource.getrlimit(limit[0])[0] != resource.RLIM_INFINITY:
+        words.append(limit[1])
+    return ", ".join(dict.fromkeys(words))
+
+
+def _fuller(workdir: Path) -> Path:
+    """Which of the places that stages write to has less room."""
+    places = [place for place in (workdir, _temporary()) if place and place.exists()]
+    return min(places, key=lambda place: shutil.disk_usage(place).free, default=workdir)
+
+
+def _temporary() -> Path | None:
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError:
+        return None
+
+
+def _is_below(file: str, folder: Path) -> bool:
+    roots = {os.path.abspath(folder), os.path.realpath(folder)}
+    return any(os.path.commonpath([os.path.abspath(file), root]) == root for root in roots)

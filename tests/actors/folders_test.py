@@ -1,0 +1,140 @@
+"""Workers' folders in the temporary directory: those of the dead are removed, and nothing else ever is."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from motif_jax import experiment
+from motif_jax.actors.folders import MARKER, WorkerFolder, remove_stale_folders
+
+pytestmark = pytest.mark.quick
+NAME = "motif_jax-7-worker-abcd1234"
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path, monkeypatch) -> Path:
+    """The temporary directory of this test."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory) -> Path:
+    """What the worker of a parent that was killed has left."""
+    code = """
+import os, signal
+from motif_jax.actors.folders import WorkerFolder
+made = WorkerFolder()
+(made.path / "game").mkdir()
+(made.path / "game/nle.ttyrec").touch()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    home = tmp_path_factory.mktemp("killed")
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(home)}, check=False)
+    assert done.returncode == -signal.SIGKILL
+    (found,) = home.iterdir()
+    return found
+
+
+@pytest.fixture
+def stale(killed, temporary) -> Path:
+    """The same, in the temporary directory of this test."""
+    return shutil.copytree(killed, temporary / killed.name)
+
+
+def test_the_folder_of_a_killed_parent_is_removed_and_that_of_a_living_one_is_not(temporary, stale):
+    living = WorkerFolder()
+    assert (stale / "game/nle.ttyrec").exists()
+    remove_stale_folders()
+    assert list(temporary.iterdir()) == [living.path]
+    living.remove()
+    assert not list(temporary.iterdir())
+
+
+# Everything that is called like a worker's folder, or looks like one, and is none.
+
+
+def workdir(folder: Path, stale: Path) -> None:
+    folder.mkdir()
+    with experiment.locked(folder, shared=False):
+        pass
+
+
+def empty(folder: Path, stale: Path) -> None:
+    folder.mkdir()
+    os.utime(folder, (0, 0))
+
+
+def renamed(folder: Path, stale: Path) -> None:
+    stale.rename(folder)
+
+
+def marked_otherwise(folder: Path, stale: Path) -> None:
+    folder.mkdir()
+    (folder / MARKER).write_text("notes")
+
+
+def marked_and_more(folder: Path, stale: Path) -> None:
+    folder.mkdir()
+    (folder / MARKER).write_text((stale / MARKER).read_text().replace(stale.name, folder.name) + "and more\n")
+
+
+def marked_by_a_link(folder: Path, stale: Path) -> None:
+    folder.mkdir()
+    marker = folder.parent.parent / "marker"
+    marker.write_text((stale / MARKER).read_text().replace(stale.name, folder.name))
+    (folder / MARKER).symlink_to(marker)
+
+
+def marked_by_a_pipe(folder: Path, stale: Path) -> None:
+    folder.mkdir()
+    os.mkfifo(folder / MARKER)
+
+
+def marked_by_a_directory(folder: Path, stale: Path) -> None:
+    (folder / MARKER).mkdir(parents=True)
+
+
+def link_to_such_a_folder(folder: Path, stale: Path) -> None:
+    target = folder.parent.parent / "target"
+    shutil.copytree(stale, target)
+    (target / MARKER).write_text((stale / MARKER).read_text().replace(stale.name, folder.name))
+    folder.symlink_to(target)
+
+
+def pipe(folder: Path, stale: Path) -> None:
+    os.mkfifo(folder)
+
+
+def file(folder: Path, stale: Path) -> None:
+    folder.write_text("notes")
+
+
+def of_somebody_else(folder: Path, stale: Path) -> None:
+    if os.geteuid():
+        pytest.skip("only root can give a folder to somebody else")
+    folder.mkdir()
+    (folder / MARKER).write_text((stale / MARKER).read_text().replace(stale.name, folder.name))
+    os.chown(folder, 12345, 12345)
+
+
+KINDS = (workdir, empty, renamed, marked_otherwise, marked_and_more, marked_by_a_link, marked_by_a_pipe,
+         marked_by_a_directory, link_to_such_a_folder, pipe, file, of_somebody_else)  # fmt: skip
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", [NAME, "motif_jax-7-gold", "motif_jax-7-worker-abcd1234-mine"])
+@pytest.mark.parametrize("make", KINDS)
+def test_what_this_program_did_not_make_stays(temporary, stale, make, name):
+    make(temporary / name, stale)
+    everything = set(temporary.parent.rglob("*"))
+    made_by_a_worker = {path for path in everything if stale in (path, *path.parents)}
+    remove_stale_folders()
+    assert {path for path in everything if not os.path.lexists(path)} == made_by_a_worker

@@ -1,0 +1,218 @@
+"""The server backend against every lie of lies.py: bounded in time and memory, and nothing harmful is passed on."""
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from chat_server import ChatServer
+from hypothesis import given
+from hypothesis import strategies as st
+from lies import BUSY, ENDLESS, ESCAPE, FINITE, LIES, reply, say
+
+from motif_jax.annotation import endpoint
+from motif_jax.annotation.annotator import Incomplete, Question, Sampling
+from motif_jax.annotation.endpoint import check_url, retry_after_s
+from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.prompts import make_prompt
+from motif_jax.annotation.server import MAX_SAID, Server
+from motif_jax.structs import UserError
+
+SAMPLING = Sampling(0.1, 0.95, 50, 200)
+LEXICON = Lexicon("defaultgoal")
+KEY = "ses\\ame/1'2+3"
+MEMORY_MIB = 80  # for 32 replies at a time; one endless body takes ten times as much within a second
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(endpoint, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(endpoint, "MAX_PAUSE_S", 0.05)
+    monkeypatch.setattr(endpoint, "TRIES", 2)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_printed(capfd):
+    yield
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.fixture(autouse=True)
+def memory_stays_bounded():
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = peak_mib()
+    yield
+    assert peak_mib() - before < MEMORY_MIB
+
+
+def peak_mib() -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def connect(url: str, mode: str = "reason", version: str = "default", **options) -> Server:
+    options = {"in_flight": 32, "timeout_s": 1.0, "patience_s": 30.0, "start_s": 0.2} | options
+    sampling = SAMPLING if mode == "reason" else None
+    return Server(url, options.pop("model", ""), make_prompt(mode, "defaultgoal", version), sampling, **options)
+
+
+def harmless(text: str, limit: int) -> bool:
+    return text.isprintable() and len(text) <= limit
+
+
+@pytest.mark.parametrize("lies", [ENDLESS, FINITE], ids=["endless", "finite"])
+@pytest.mark.parametrize("mode", ["reason", "score"])
+def test_a_question_that_is_lied_about_stays_unknown_and_the_others_are_answered(mode, lies):
+    asked = {f"You kill the newt! #{number}": name for number, name in enumerate(lies)}
+    answers = {}
+
+    def questions() -> Iterator[Question]:
+        """Honest ones between the others, for as long as a lie is being listened to."""
+        for first in asked:
+            yield Question(first, "")
+            yield Question(f"{first} Honestly.", "")
+        number = 0
+        while len(asked.keys() & answers) < len(asked):
+            yield Question(f"You die... #{number}", "")
+            number += 1
+
+    def fault(number, body):
+        time.sleep(0.005)
+        shown = next((line for line in str(body["messages"]).split('"') if line in asked), None)
+        return lies[asked[shown]]() if shown else ""
+
+    with ChatServer(fault) as chat:
+        server = connect(chat.url, mode)
+        try:
+            for question, answer in server.answers(questions()):
+                answers[question.first] = answer
+                if question.first not in asked and answer.second_better is not None:
+                    assert (answer.second_better > 0.5) == (LEXICON.answer(question).second_better > 0.5), question
+        finally:
+            server.close()
+    believed = {asked[first]: answer for first, answer in answers.items() if first in asked}
+    assert len(believed) == len(lies)
+    refused = "the server gave no answer: "
+    for name, answer in believed.items():
+        assert answer.second_better is None, name
+        assert len(answer.said) <= 2 * MAX_SAID + 100, name
+        assert not answer.said.startswith(refused) or harmless(answer.said, 1500), name
+        assert 0 <= min(answer[-3:]) <= max(answer[-3:]) < 2**32, name
+        answer.said.encode()  # can be written down
+    honest = [answer.second_better for first, answer in answers.items() if first not in asked]
+    assert honest.count(None) < len(honest) / 10  # with more load than patience some are given up
+
+
+@pytest.mark.parametrize("name", [name for name in ENDLESS if "body" in name or "chunks" in name])
+def test_a_body_without_end_takes_little_memory(name):
+    with ChatServer(lambda number, body: ENDLESS[name]()) as chat:
+        server = connect(chat.url, patience_s=0.5)
+        with pytest.raises(Incomplete, match="has answered nothing"):
+            list(server.answers([Question("a", "b")]))
+        server.close()
+
+
+@pytest.mark.parametrize("header", BUSY)
+def test_no_retry_after_outlasts_our_patience(header):
+    with ChatServer(lambda number, body: BUSY[header]()) as chat:
+        server = connect(chat.url, patience_s=0.1)
+        with pytest.raises(Incomplete, match="has answered nothing for 0 s, last: it answers 429"):
+            list(server.answers([Question("a", "b")]))
+        server.close()
+
+
+def test_who_lies_from_the_start_is_refused_in_one_harmless_line():
+    def meet(name: str) -> str:
+        try:
+            connect(f"{chat.url}/{names.index(name)}").close()
+        except UserError as error:
+            return str(error)
+        return "it was believed"
+
+    names = list(LIES)
+    with ChatServer() as chat, ThreadPoolExecutor(16) as pool:
+        chat.greeting = lambda path: LIES[names[int(path.split("/")[2])]]()
+        said = dict(zip(names, pool.map(meet, names), strict=True))
+    for name, sentence in said.items():
+        assert harmless(sentence, 2000), name
+        assert "--config.annotate.server.url" in sentence, (name, sentence)
+
+
+PATIENT = {"timeout_s": 60.0, "start_s": 30.0}  # a busy machine takes seconds for a megabyte of names
+MODELS = {
+    "escape sequences": [ESCAPE, f"a{ESCAPE}"],
+    "megabytes": ["x" * 500_000, "y" * 500_000],
+    "many": [f"model-{number}" for number in range(50_000)],
+    "the key": [KEY, f"gpt {KEY}"],
+    "other types": [None, 7, ["a"], {"a": 1}, True, ""],
+    "halves of characters": ["\ud800", "a\udfff"],
+    "lines": ["a\nb", "a\rb", "a\u2028b"],
+}
+
+
+@pytest.mark.parametrize("wished", ["", "judge"])
+@pytest.mark.parametrize("kind", MODELS)
+def test_names_of_models_are_shown_harmlessly_and_only_used_where_they_are_names(kind, wished):
+    for names in (MODELS[kind], MODELS[kind][:1]):
+        with ChatServer() as chat:
+            chat.models = names
+            if names == ["model-0"] and not wished:
+                connect(chat.url, key=KEY, **PATIENT).close()  # a name like others
+                continue
+            with pytest.raises(UserError, match="--config.annotate.model") as caught:
+                connect(chat.url, key=KEY, model=wished, **PATIENT)
+        assert harmless(str(caught.value), 1000)
+        assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize("write", [str, repr, json.dumps, quote, lambda key: f"{'no ' * 90}{key}"])
+@pytest.mark.parametrize("status", ["400", "500", "503", "200"])
+def test_the_key_is_cut_out_however_it_is_written(status, write):
+    text = write(KEY)
+    head, told = f"HTTP/1.1 {status} Well\r\n".encode(), say(text) if status == "200" else text
+    with ChatServer(lambda number, body: reply(told, head)) as chat:
+        server = connect(chat.url, key=KEY, patience_s=0.1)
+        try:
+            words = str(list(server.answers([Question("a", "b")])))
+        except Incomplete as stopped:
+            words = str(stopped)
+        server.close()
+    for form in (str, repr, json.dumps, quote):
+        assert form(KEY).strip("'\"") not in words
+    assert "***" in words or "no no" in words
+
+
+def test_verdicts_are_read_at_the_end_of_what_is_too_long_to_be_kept():
+    for version, better in (("default", 0.0), ("reworded", 1.0)):
+        verdicts = '("best_description": 1) vs ("best_message": 2)'
+        with ChatServer(lambda number, body: reply(say("hm " * 1_000_000 + verdicts))) as chat:
+            server = connect(chat.url, version=version)
+            ((_, answer),) = server.answers([Question("a", "b")])
+            server.close()
+        assert answer.second_better == better
+        assert answer.said.endswith(verdicts)
+        assert len(answer.said) <= MAX_SAID + 10
+
+
+@pytest.mark.parametrize("header", ["3", " 3 ", "3.0"])
+def test_seconds_to_wait_are_read(header):
+    assert retry_after_s(header) == 3
+
+
+@given(st.text(alphabet="0123456789+-:, .()eGMTWedOctFri\0é１", max_size=60))
+def test_any_retry_after_may_be_sent(header):
+    assert 0 <= retry_after_s(header) <= endpoint.MAX_RETRY_AFTER_S
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://[", "http://h:99999/v1", "http://h:port/v1", "http://h:0", "http://a b/v1", "http://h/\x1b[2J", "http://h/\n",
+     "http://" + "h" * 10_000 + ":x", "file:///etc/passwd", "http:///v1", "//h/v1"],
+)  # fmt: skip
+def test_addresses_that_cannot_be_are_refused(url):
+    with pytest.raises(UserError, match=r"is no address such as .*--config.annotate.server") as caught:
+        check_url(url)
+    assert harmless(str(caught.value), 500)

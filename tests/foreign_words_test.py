@@ -1,0 +1,102 @@
+"""Texts that others wrote never command the terminal: all that stages print goes through one place."""
+
+import ast
+import fcntl
+import os
+import pty
+import struct
+import sys
+import termios
+from pathlib import Path
+
+import numpy as np
+import pytest
+from chat_server import ChatServer
+from conftest import get_config
+from lies import ESCAPE, reply, say
+from report_workdir import make_replay, write_player
+from small_dataset import EVENTS, random_pairs, write_dataset
+from toy_policies import TASK
+
+from motif_jax import experiment
+from motif_jax.console import LONGEST_LINE
+from motif_jax.metrics import Progress
+from motif_jax.replays.replay import save_replay
+from motif_jax.structs import UserError
+
+PACKAGE = Path(__file__).parent.parent / "motif_jax"
+OWN_SCREENS = {"console.py", "startup.py", "launch.py", "envs/gym_game.py", "replays/terminal.py"}
+HOSTILE = tuple(f"{event}{ESCAPE}" for event in EVENTS)
+
+
+def harmless(text: str, allowed: str = "\n") -> bool:
+    lines = text.splitlines()
+    return all(mark.isprintable() or mark in allowed for mark in text) and all(len(x) < 3 * LONGEST_LINE for x in lines)
+
+
+@pytest.mark.quick
+def test_everything_is_printed_in_one_place():
+    found = []
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and str(file.relative_to(PACKAGE)) not in OWN_SCREENS:
+                call = ast.unparse(node.func)
+                if call in ("print", "sys.stdout.write", "sys.stderr.write", "tqdm.write", "os.write(1", "os.write(2"):
+                    found.append(f"{file}:{node.lineno}")
+    assert not found, "print_line of console.py cleans what it prints"
+
+
+def answer(number: int, body: dict) -> object:
+    """A verdict among escape sequences, or, to questions about jackals, an error full of them."""
+    if "jackal" in str(body["messages"]):
+        return reply(ESCAPE * 9, f"HTTP/1.1 400 {ESCAPE}\r\n".encode())
+    return reply(say(f'{ESCAPE} ("best_description": {1 + number % 2}) {ESCAPE}'))
+
+
+def test_no_stage_passes_on_what_others_wrote(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(Progress, "LINE_EVERY_S", 0.0)
+    base = tmp_path / f"a{ESCAPE}b"
+    source, workdir = write_dataset(base / "theirs", random_pairs(60, events=HOSTILE)), base / "run"
+    np.save(source / f"info/{ESCAPE}.npy", np.full((60, 2), ESCAPE))
+    (source / f"read{ESCAPE}me.txt").write_text(ESCAPE)
+    write_player(workdir, f"other{ESCAPE}", 0, 10.0, HOSTILE, ESCAPE)
+    save_replay(workdir / "film.npz", make_replay(ESCAPE, HOSTILE, {"end_status": ESCAPE, "cause": ESCAPE}, [ESCAPE]))
+    config = get_config(argument=TASK)
+    config.collect.dataset = str(source)
+    config.annotate.update(backend="server", cache_dir=str(base / "answers"), goal=f"please {ESCAPE}", both_orders=0.0)
+    config.reward.update(num_epochs=1, message="lt_cnn_small")
+    config.evaluate.update(policy="random", beside="", episodes=2, num_workers=0, games_per_worker=2)
+    config.visualize.replay = str(workdir / "film.npz")
+    stages = ["collect", "annotate", "train_reward", "evaluate", "report", "visualize"]
+    refused = []
+    with ChatServer(answer) as chat:
+        config.annotate.server.update(url=chat.url, in_flight=1)
+        for _ in range(2):  # the second time much is complete, and the rest is read again
+            for stage in stages:
+                try:
+                    experiment.run(config, workdir, [stage])
+                except UserError as error:
+                    refused.append(f"{stage}: {error}")
+    said = capfd.readouterr()
+    assert not refused
+    assert harmless(said.out), said.out
+    assert harmless(said.err), said.err
+    for stage in stages[:-1]:
+        assert f"{stage}: " in said.out + said.err
+    assert "\\x1b]0;owned\\x07" in said.out
+
+
+@pytest.mark.quick
+def test_a_bar_shows_foreign_words_harmlessly(monkeypatch):
+    screen, ours = pty.openpty()
+    fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 300, 0, 0))
+    with open(ours, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        bar = Progress(f"film{ESCAPE}.gif", 10, "pairs")
+        bar.update(3, **{f"policy{ESCAPE}": ESCAPE})
+        bar.close()
+        terminal.flush()
+        shown = os.read(screen, 2**16).decode()
+    os.close(screen)
+    assert "film\\x1b]0;owned\\x07" in shown
+    assert harmless(shown, allowed="\r\n"), shown

@@ -1,0 +1,215 @@
+"""Datasets that strangers have made to harm: nothing hangs, nothing from elsewhere is copied, no disk is filled.
+
+Whatever is not needed is left out, with a line; whatever is needed is refused in one sentence.
+"""
+
+import os
+import resource
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from attacks import ATTACKS, SECRET, at_once, make_outside
+from conftest import get_config
+from small_dataset import PUBLISHED_PAIRS, write_published
+
+from motif_jax.preferences.store import PairDataset
+from motif_jax.stages import collect
+from motif_jax.structs import UserError
+
+pytestmark = pytest.mark.quick
+LLAMA = "llama70b_msg_defaultgoal_default"
+NEEDED = ("data/message.npy", "data/tty_chars.npy", "info/score.npy", "info/character.npy", f"preference/{LLAMA}.npy")
+BESIDE = (
+    "data/extra.npy", "data/message.old.npy", "data/readme.txt", "info/path.npy", "info/.hidden.npy",
+    "preference/readme.txt", "preference/no name.npy", "preference/a.b.npy", "preference/mine", "index",
+    "preference/\x1b[2J\x1b]0;title\a.npy", "preference/\udcff\udcfe.npy", "info/" + 120 * "\udcff", "dataset.json",
+    "annotations", "train_split_info/sorted_messages.pkl", "run.json",
+)  # fmt: skip
+# Left out of these, because they are no arrays that anybody could want; a link to one elsewhere is told of.
+NO_LABELS = ("directory", "pipe", "socket", "link to nothing", "itself", "/dev/")
+
+
+@pytest.fixture
+def source(tmp_path):
+    return write_published(tmp_path / "motif_dataset")[0]
+
+
+@pytest.fixture
+def outside(tmp_path):
+    return make_outside(tmp_path / "elsewhere", (PUBLISHED_PAIRS, 2, 1, 256))
+
+
+def adopt(source, workdir, follow_links=False):
+    config = get_config()
+    config.collect.update({"dataset": str(source), "follow_links": follow_links})
+    workdir.mkdir()
+    with at_once():
+        collect.check(config)
+        collect.run(config, workdir)
+
+
+def put(attack, place, outside):
+    if place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place)
+    place.unlink(missing_ok=True)
+    ATTACKS[attack](place, outside)
+
+
+def check_harmless(workdir, source, outside):
+    """Nothing from elsewhere is in the workdir, nor a link to it; nothing but small files and links to arrays."""
+    for path in workdir.rglob("*"):
+        if path.is_symlink():
+            assert path.resolve().is_relative_to(source.resolve())
+            assert path.resolve().is_file()
+        elif not path.is_dir():
+            assert path.stat().st_size < 100_000
+            assert SECRET not in path.read_bytes()
+    assert (outside / "secret.txt").read_bytes() == SECRET
+
+
+@pytest.mark.parametrize("name", NEEDED)
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_what_is_needed_is_refused_in_one_sentence(source, outside, tmp_path, capsys, name, attack):
+    put(attack, source / name, outside)
+    if name.startswith("preference") and any(kind in attack for kind in NO_LABELS):
+        adopt(source, tmp_path / "run")
+        assert f"collect: not read in {source}: {name}" in capsys.readouterr().out
+    else:
+        with pytest.raises(UserError, match="--config.collect.dataset|--config.collect.follow_links=True") as caught:
+            adopt(source, tmp_path / "run")
+        assert "\n" not in str(caught.value)
+        assert str(caught.value).isprintable()
+        assert name in str(caught.value)
+    check_harmless(tmp_path / "run", source, outside)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_what_is_not_needed_is_left_out_with_a_line(source, outside, tmp_path, capsys, attack):
+    for number, name in enumerate(BESIDE):
+        put(attack, source / name, outside)
+        adopt(source, tmp_path / f"run{number}")
+        printed = capsys.readouterr().out
+        listed = name.startswith(("data/", "info/", "preference/"))
+        assert (f"not read in {source}: {name.split('/')[0]}/" in printed) == listed, name
+        assert printed.replace("\n", "").isprintable()
+        assert PairDataset(tmp_path / f"run{number}/dataset").preference_names() == [
+            LLAMA, "llama7b_msg_defaultgoal_default",
+        ]  # fmt: skip
+        check_harmless(tmp_path / f"run{number}", source, outside)
+        put("empty", source / name, outside)
+        (source / name).unlink()
+
+
+@pytest.mark.parametrize("folder", ["data", "info", "preference"])
+@pytest.mark.parametrize("attack", [attack for attack in ATTACKS if attack != "Python objects"])
+def test_folders_that_are_none_or_lead_out(source, outside, tmp_path, capsys, folder, attack):
+    for name in ("message", "score", "mine"):  # what would be wanted of it
+        shutil.copy(outside / "secret.npy", outside / f"{name}.npy")
+    put(attack, source / folder, outside)
+    if folder == "data" or attack == "link to a directory elsewhere":
+        sentence = "leads out" if "directory elsewhere" in attack else "has no data/message.npy"
+        with pytest.raises(UserError, match=sentence) as caught:
+            adopt(source, tmp_path / "run")
+        assert "\n" not in str(caught.value)
+    else:
+        adopt(source, tmp_path / "run")
+    check_harmless(tmp_path / "run", source, outside)
+
+
+def test_many_files_that_are_not_read_make_one_short_line(source, tmp_path, capsys):
+    for number in range(3000):
+        (source / "info" / f"{number:05}{200 * 'x'}.npy").touch()
+    adopt(source, tmp_path / "run")
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "not read" in line)
+    assert line.endswith("and 2,995 more")
+    assert len(line) < 1000
+
+
+def test_links_within_a_dataset_and_to_the_dataset_are_followed(source, tmp_path):
+    (source / "arrays").mkdir()
+    for name in ("data/message.npy", "info/score.npy", f"preference/{LLAMA}.npy"):
+        moved = source / "arrays" / name.replace("/", "-")
+        (source / name).rename(moved)
+        (source / name).symlink_to(moved)
+    (tmp_path / "link").symlink_to(source)
+    adopt(tmp_path / "link", tmp_path / "run")
+    assert np.array_equal(
+        PairDataset(tmp_path / "run/dataset").data["message"], np.load(source / "arrays/data-message.npy")
+    )
+
+
+def test_links_that_lead_out_are_followed_when_the_user_asks_for_it(source, outside, tmp_path):
+    """As in caches that keep one copy of each file under its checksum."""
+    codes = np.load(source / f"preference/{LLAMA}.npy")
+    for name in ("data/message.npy", "info/score.npy", f"preference/{LLAMA}.npy"):
+        blob = outside / name.replace("/", "-")
+        (source / name).rename(blob)
+        (source / name).symlink_to(blob)
+    with pytest.raises(UserError, match=r"data/message.npy .*is a link that leads out of it, to .*follow_links=True"):
+        adopt(source, tmp_path / "refused")
+    adopt(source, tmp_path / "run", follow_links=True)
+    dataset = PairDataset(tmp_path / "run/dataset")
+    assert np.array_equal(dataset.data["message"], np.load(outside / "data-message.npy"))
+    assert np.array_equal(dataset.preference(LLAMA), codes)
+    assert not (tmp_path / f"run/dataset/preference/{LLAMA}.npy").is_symlink()
+
+
+@pytest.mark.parametrize("attack", ["link to /dev/zero", "link to a pipe elsewhere", "link to itself", "pipe"])
+def test_but_to_files_alone(source, outside, tmp_path, attack):
+    put(attack, source / "data/message.npy", outside)
+    with pytest.raises(UserError, match="cannot read"):
+        adopt(source, tmp_path / "run", follow_links=True)
+
+
+def test_messages_that_were_never_written_fill_no_disk(source, tmp_path):
+    """Two billion pairs, of which nothing but the head takes room on the stranger's disk."""
+    for name in ("data", "info", "preference"):
+        shutil.rmtree(source / name)
+    (source / "data").mkdir()
+    pairs, file = 2**31, source / "data/message.npy"
+    with open(file, "wb") as out:
+        np.lib.format.write_array_header_1_0(out, {"descr": "|u1", "fortran_order": False, "shape": (pairs, 2, 1, 256)})
+        head = out.tell()
+    os.truncate(file, head + pairs * 512)
+    with pytest.raises(UserError, match=r"should have 1,024.0 GiB, but next to nothing of it was ever written"):
+        adopt(source, tmp_path / "run")
+    assert sum(path.stat().st_size for path in (tmp_path / "run").rglob("*") if not path.is_symlink()) < 100_000
+
+
+def test_an_attack_takes_no_memory(source, outside, tmp_path):
+    """A head of four gigabytes would be read before anything is known of the array."""
+    put("head of four gigabytes", source / "data/message.npy", outside)
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**30, hard))
+    try:
+        with pytest.raises(UserError, match="its head is too long"):
+            adopt(source, tmp_path / "run")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def test_what_may_not_be_read_is_refused_or_left_out(source, tmp_path, capsys):
+    (source / "info/path.npy").touch(0o000)
+    if os.access(source / "info/path.npy", os.R_OK):
+        pytest.skip("this user may read everything")
+    adopt(source, tmp_path / "run")
+    assert "info/path.npy" in capsys.readouterr().out
+    (source / "data/message.npy").chmod(0o000)
+    with pytest.raises(UserError, match="cannot read .*message.npy.*Permission denied"):
+        adopt(source, tmp_path / "other")
+
+
+def test_names_that_are_no_text_reach_no_terminal(launch, source, tmp_path):
+    (source / "preference/\x1b[2J\udcff.npy").touch()
+    (source / "info/path.npy").symlink_to("/dev/zero")
+    done = launch(
+        "--config=configs/motif.py", f"--workdir={tmp_path / 'run'}", "--stage=collect",
+        f"--config.collect.dataset={source}",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert r"not read in" in done.stdout
+    assert r"info/path.npy, preference/\x1b[2J\udcff.npy" in done.stdout
+    assert "\x1b" not in done.stdout

@@ -1,0 +1,167 @@
+"""Datasets and annotations go both ways: what the published code has written is read here, and what is here, there."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import get_config
+from published_loader import load_published
+from small_dataset import random_pairs, write_dataset, write_published
+
+from motif_jax.preferences.store import PairDataset
+from motif_jax.stages import annotate, collect
+from motif_jax.stages.reward_setup import load_data
+from motif_jax.structs import UserError
+
+pytestmark = pytest.mark.quick
+NAME = "lexicon_msg_defaultgoal"
+LLAMA = "llama70b_msg_defaultgoal_default"
+
+
+def settings(**annotating):
+    config = get_config()
+    config.annotate.update(annotating)
+    config.reward.update({"annotators": NAME, "labels": "soft"})
+    return config
+
+
+def label(workdir, **annotating):
+    annotate.run(settings(**annotating), workdir)
+
+
+def adopt(source, workdir):
+    config = get_config()
+    config.collect.dataset = str(source)
+    workdir.mkdir(exist_ok=True)
+    collect.check(config)
+    collect.run(config, workdir)
+
+
+def contents(directory):
+    return {path: path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
+
+
+def in_the_old_place(workdir, name=NAME):
+    """An annotation as earlier versions have left it."""
+    old = workdir / "dataset/preference" / name
+    (workdir / "annotations" / name).rename(old)
+    return old
+
+
+@pytest.fixture
+def workdir(tmp_path):
+    write_dataset(tmp_path / "run/dataset", random_pairs(80))
+    return tmp_path / "run"
+
+
+def test_the_published_loader_reads_what_is_annotated_here(workdir):
+    for shard in range(3):
+        label(workdir, num_shards=3, shard=shard)
+        load_published(workdir / "dataset")  # also between the jobs
+    label(workdir, goal="gold", max_pairs=40)
+    assert {path.name for path in (workdir / "dataset/preference").iterdir()} == {
+        f"{NAME}.npy", "lexicon_msg_gold.npy",
+    }  # fmt: skip
+    ours = PairDataset(workdir / "dataset")
+    theirs = load_published(workdir / "dataset", info=["score"], preference=[NAME, "lexicon_msg_gold"])
+    known = np.asarray(ours.preference("lexicon_msg_gold")) != 3
+    assert 40 <= known.sum() < 80
+    for name in (NAME, "lexicon_msg_gold"):
+        assert theirs[name].dtype == np.int8
+        assert np.array_equal(theirs[name], ours.preference(name)[known])
+    assert np.array_equal(theirs["message"], ours.data["message"][known])
+
+
+def test_a_published_dataset_is_used_annotated_and_stays_as_it_was(tmp_path, capsys):
+    source, codes = write_published(tmp_path / "motif_dataset")
+    np.save(source / "info/path.npy", np.array([["a/7.npz", None]] * len(codes), object), allow_pickle=True)
+    np.save(source / "info/level_num.npy", np.full((len(codes), 2), "text"))
+    np.save(source / "data/glance.backup.npy", np.zeros(3))
+    before = contents(source)
+    workdir = tmp_path / "run"
+    adopt(source, workdir)
+    said = [line for line in capsys.readouterr().out.splitlines() if "not read" in line]
+    assert said == [f"collect: not read in {source}: data/glance.backup.npy, info/level_num.npy, info/path.npy"]
+    label(workdir, compare_with=LLAMA)
+    assert contents(source) == before
+    theirs = load_published(workdir / "dataset", info=["score"], preference=[LLAMA])
+    golden = load_published(source, info=["score"], preference=[LLAMA])
+    assert theirs.keys() == golden.keys()
+    assert all(np.array_equal(theirs[key], golden[key]) for key in golden)
+    ours = PairDataset(workdir / "dataset")
+    assert np.array_equal(ours.preference(LLAMA)[codes != 3], golden[LLAMA])
+    assert np.array_equal(load_published(workdir / "dataset", preference=[NAME])[NAME], ours.preference(NAME))
+    assert sorted(path.name for path in (workdir / "annotations").iterdir()) == [NAME, f"{NAME}.html", f"{NAME}.json"]
+
+
+def test_labels_in_the_old_place_are_read_and_stay_there_until_they_are_moved(workdir, capsys):
+    label(workdir)
+    expected, checksum = load_data(settings(), workdir).target, contents(workdir / "dataset/preference")
+    old = in_the_old_place(workdir)
+    with pytest.raises(IsADirectoryError):
+        load_published(workdir / "dataset")
+    before = contents(workdir)
+    assert annotate.is_complete(settings(), workdir)
+    np.testing.assert_array_equal(load_data(settings(), workdir).target, expected)
+    assert contents(workdir) == before
+
+    capsys.readouterr()
+    label(workdir)  # merges again
+    assert not (workdir / "annotations" / NAME).exists()
+    new = workdir / "annotations" / NAME
+    assert f"to move them: mv {str(old)!r} {str(new)!r}" in capsys.readouterr().out
+    shutil.move(old, new)
+    assert annotate.is_complete(settings(), workdir)
+    np.testing.assert_array_equal(load_data(settings(), workdir).target, expected)
+    load_published(workdir / "dataset")
+    label(workdir)
+    assert "mv" not in capsys.readouterr().out
+    assert contents(workdir / "dataset/preference") == checksum
+
+
+def test_shards_in_the_old_place_go_on_where_they_are(workdir, capsys):
+    label(workdir, num_shards=2, shard=0)
+    old = in_the_old_place_without_labels(workdir)
+    label(workdir, num_shards=2, shard=1)
+    assert not (workdir / "annotations" / NAME).exists()
+    assert {"merged.json", "prob.npy", "shard-00000-of-00002.npy", "shard-00001-of-00002.npy"} <= {
+        path.name for path in old.iterdir()
+    }
+    split = np.array(PairDataset(workdir / "dataset").preference(NAME))
+    label(workdir, ignore_existing=True)
+    assert np.array_equal(PairDataset(workdir / "dataset").preference(NAME), split)
+
+
+def in_the_old_place_without_labels(workdir):
+    (workdir / "dataset/preference").mkdir()
+    return in_the_old_place(workdir)
+
+
+@pytest.mark.parametrize("place", ["new", "old"])
+def test_a_dataset_of_another_workdir_comes_with_its_soft_labels(workdir, tmp_path, place):
+    label(workdir)
+    if place == "old":
+        in_the_old_place(workdir)
+    (workdir / "dataset/dataset.json").write_text("{}")
+    before = contents(workdir)
+    other = tmp_path / "other"
+    adopt(workdir / "dataset", other)
+    assert contents(workdir) == before
+    np.testing.assert_array_equal(load_data(settings(), other).target, load_data(settings(), workdir).target)
+    load_published(other / "dataset", preference=[NAME])
+    printed = annotate.is_complete(settings(), other)
+    assert not printed  # its page is still to be made
+    label(other)
+    assert annotate.is_complete(settings(), other)
+
+
+def test_an_annotation_that_an_earlier_dataset_has_left_is_not_mixed_with_an_adopted_one(workdir, tmp_path):
+    label(workdir, custom_name=LLAMA)
+    (workdir / "dataset").rename(tmp_path / "taken away")
+    source, _ = write_published(tmp_path / "motif_dataset")
+    before = contents(workdir)
+    with pytest.raises(UserError, match="belongs to an annotation of another dataset.*--config.collect.dataset"):
+        adopt(source, workdir)
+    assert contents(workdir) == before
+    assert not Path(workdir / "dataset").exists()
