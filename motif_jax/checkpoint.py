@@ -93,8 +93,7 @@ class Checkpoints:
 
     def wait(self) -> None:
         """Waits for what is being written."""
-        with self._room_wanted():
-            self._manager.wait_until_finished()
+        self._manager.wait_until_finished()
 
     def steps(self) -> list[int]:
         """Those that are there, ascending."""

@@ -23,6 +23,7 @@ import numpy as np
 
 from motif_jax import liveness
 from motif_jax.parallel import from_every_host, host, leave_hosts, watch_hosts
+from motif_jax.startup import say
 from motif_jax.structs import UserError
 
 LOST = os.EX_TEMPFAIL  # exit status when another host was lost, 75: the same command may well succeed
@@ -101,12 +102,7 @@ class Hosts:
         what = f"host {names} of {self.count} was lost, without a sign of life for {seconds:.0f} seconds"
         if not lost:
             what = "the connection to another host broke"
-        start = "\n" if sys.stderr.isatty() else ""  # not behind the progress
-        print(
-            f"{start}motif_jax: {what}; {saved}; end what is left of the run, and give the same command again on all "
-            "hosts to go on",
-            file=sys.stderr,
-        )
+        say(f"{what}; {saved}; end what is left of the run, and give the same command again on all hosts to go on")
         leave_at_once(LOST)
 
 
