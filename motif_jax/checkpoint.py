@@ -92,6 +92,10 @@ class Checkpoints:
         self._known[step] = known
         self._sums.pop(step, None)
 
+    def wait(self) -> None:
+        """Waits for what is being written."""
+        self._manager.wait_until_finished()
+
     def steps(self) -> list[int]:
         """Those that are there, ascending."""
         return sorted(self._manager.all_steps())

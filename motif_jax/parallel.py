@@ -7,21 +7,25 @@ same program; each cuts its own share of the batch among its own devices, and wh
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
+from jax._src import distributed  # the only way to the key-value store
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from motif_jax.liveness import Relay, Watch
 from motif_jax.structs import UserError
 
 AXIS = "data"
 _copy = jax.jit(lambda leaf: leaf.copy())
 START_TIMEOUT_S = 300.0  # for all hosts to be there
+NEVER_S = 10**7  # JAX ends a process by an abort when its own patience with other hosts ends; `liveness` comes before
 Tree = TypeVar("Tree")
 
 
@@ -35,14 +39,19 @@ def start_hosts(coordinator: str, num_processes: int, process_id: int) -> None:
     if not coordinator or jax.distributed.is_initialized():
         return
     jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM away from us
-    given: dict[str, Any] = {"cluster_detection_method": "slurm"}
-    if coordinator != "slurm":
-        given = {"coordinator_address": coordinator, "num_processes": num_processes, "process_id": process_id}
+    given: dict[str, Any] = {"heartbeat_timeout_seconds": NEVER_S, "shutdown_timeout_seconds": NEVER_S}
+    if coordinator == "slurm":
+        process_id, address = int(os.environ["SLURM_PROCID"]), slurm_coordinator()
+        given["cluster_detection_method"] = "slurm"
+        if os.environ.get("SLURM_STEP_NUM_TASKS") == os.environ.get("SLURM_STEP_NUM_NODES"):
+            given["local_device_ids"] = []  # the only task here has all devices; JAX would take the first
+    else:
+        address = coordinator
+        given |= {"num_processes": num_processes, "process_id": process_id}
         given["cluster_detection_method"] = "deactivate"  # who names the hosts has not asked SLURM for devices
         if is_loopback(coordinator):
             given["coordinator_bind_address"] = coordinator  # by default it listens on all addresses of its machine
-    elif os.environ.get("SLURM_STEP_NUM_TASKS") == os.environ.get("SLURM_STEP_NUM_NODES"):
-        given["local_device_ids"] = []  # the only task here has all devices; JAX would take the first
+    given["coordinator_address"] = Relay(address).address if process_id else address
     failed: list[Exception] = []
 
     def join() -> None:
@@ -67,6 +76,25 @@ def start_hosts(coordinator: str, num_processes: int, process_id: int) -> None:
         raise UserError(f"the hosts cannot meet at {coordinator!r}: {reason} (--config.distributed.coordinator)")
 
 
+def slurm_coordinator() -> str:
+    """Where the tasks of a job step meet: on its first node, at a port which JAX derives from the job, too."""
+    nodes = os.environ["SLURM_STEP_NODELIST"]  # node1,node2 or node[01-04,07],other
+    first = re.match(r"([^,\[]*)(?:\[([^,\]-]*))?", nodes)
+    assert first is not None  # it matches everything
+    port = os.environ.get("JAX_COORDINATOR_PORT") or 2**16 - 2**12 + int(os.environ["SLURM_JOB_ID"]) % 2**12
+    return os.environ.get("JAX_COORDINATOR_ADDRESS") or f"{first[1]}{first[2] or ''}:{port}"
+
+
+def watch_hosts(on_lost: Callable[[list[int]], None]) -> Watch:
+    """Calls `on_lost`, in a thread of its own, when other hosts have died."""
+    return Watch(distributed.global_state.client, *host(), on_lost)
+
+
+def leave_hosts() -> None:
+    """Waits until all hosts are here; after that none needs the others."""
+    jax.distributed.shutdown()
+
+
 def is_loopback(address: str) -> bool:
     """Whether `host:port` is for this machine alone."""
     name = address.rpartition(":")[0]
@@ -74,8 +102,8 @@ def is_loopback(address: str) -> bool:
 
 
 def host() -> tuple[int, int]:
-    """Which host this is, and of how many."""
-    return jax.process_index(), jax.process_count()
+    """Which host this is, and of how many. Asks no device, which would wait for those of the other hosts."""
+    return distributed.global_state.process_id, distributed.global_state.num_processes
 
 
 def from_first_host(tree: Tree) -> Tree:

@@ -4,59 +4,21 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import linear_policy
 import numpy as np
 import pytest
 from conftest import ROOT, get_config, worker_processes
+from host_processes import ONE_HOST, QUICKLY, TINY, address, ended, flags, rows_of, start, wait_for_rows
 from one_host import LARGE
 
 from motif_jax.checkpoint import reading
 from motif_jax.stages import train_policy
 from motif_jax.stages.train_policy.setup import check_batch
 from motif_jax.structs import UserError
-
-ONE_HOST = Path(__file__).with_name("one_host.py")
-TINY = {
-    "network": "small", "intrinsic_coefficient": 0.0, "num_workers": 1, "games_per_worker": 4, "rollout_length": 8,
-    "batch_size": 64, "warmup_steps": 0, "tensorboard": False, "log_every_s": 0.2,
-}  # fmt: skip
-
-QUICKLY = {"XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"}  # to compile
-
-
-def address() -> str:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{found.getsockname()[1]}"
-
-
-def start(*arguments) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, str(ONE_HOST), *map(str, arguments)], cwd=ROOT, text=True,
-        env=os.environ | QUICKLY, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-
-
-def flags(workdir, **values) -> list[str]:
-    policy = [f"--config.policy.{name}={value}" for name, value in (TINY | values).items()]
-    return ["--config=configs/motif.py:toy", f"--workdir={workdir}", *policy]
-
-
-def ended(processes: list[subprocess.Popen], timeout: float = 100) -> list[tuple[int, str, str]]:
-    """Status, output and errors of each."""
-    deadline = time.monotonic() + timeout
-    try:
-        told = [process.communicate(timeout=max(deadline - time.monotonic(), 1)) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    return [(process.returncode, *words) for process, words in zip(processes, told, strict=True)]
 
 
 def listening(process: int) -> set[str]:
@@ -67,21 +29,6 @@ def listening(process: int) -> set[str]:
         inodes |= {found[1]} if found else set()
     lines = [line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()]
     return {line[1].partition(":")[0] for line in lines if line[3] == "0A" and line[9] in inodes}
-
-
-def rows_of(workdir) -> list[dict]:
-    file = workdir / "policy/metrics.jsonl"
-    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("\n")]
-
-
-def wait_for_rows(workdir, count: int, processes=()) -> None:
-    deadline = time.monotonic() + 90
-    while len(rows_of(workdir)) < count:
-        assert time.monotonic() < deadline, "no figures come"
-        for process in processes:
-            assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
 
 
 # ---- the same as one
@@ -188,9 +135,9 @@ class FakeSlurm:
 
     SRUN = """
         for me in 0 1; do
-          SLURM_PROCID=$me SLURM_LOCALID=$me python {one_host} launch "${{@:5}}" & echo $! > {folder}/task$me
+          SLURM_PROCID=$me SLURM_LOCALID=$me python {one_host} launch "${{@:6}}" & echo $! > {folder}/task$me
         done
-        [ "$1 $2 $3" = "--kill-on-bad-exit=1 python -m" ] || exit 99
+        [ "$1 $2 $3 $4" = "--kill-on-bad-exit=0 --wait=120 python -m" ] || exit 99
         wait $(cat {folder}/task0) && wait $(cat {folder}/task1)
     """
 
@@ -245,6 +192,18 @@ def test_a_job_that_was_cancelled_is_not_requeued_and_one_that_failed_says_so(tm
     assert "not finished; the job is COMPLETING" in output
     assert status_failed == 3
     assert slurm.requeued == []
+
+
+def test_a_job_that_lost_a_task_is_requeued_but_not_for_ever(tmp_path):
+    slurm = FakeSlurm(tmp_path / "fakes")
+    (tmp_path / "fakes/srun").write_text("#!/usr/bin/env bash\nexit $FAKE_STATUS\n")
+    for status in ("75", "137"):  # what the other tasks end with, and what srun tells of one that was killed
+        ((requeued, output, errors),) = ended([slurm.submit(flags(tmp_path), FAKE_STATUS=status)])
+        assert requeued == 0, errors
+        assert "a task was lost, requeued" in output
+        ((failed, _, _),) = ended([slurm.submit(flags(tmp_path), FAKE_STATUS=status, SLURM_RESTART_COUNT="5")])
+        assert failed == int(status)
+    assert slurm.requeued == ["requeue 4711"] * 2
 
 
 # ---- what cannot be

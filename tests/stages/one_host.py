@@ -5,9 +5,11 @@ JAX's collectives of the CPU, which listen wherever the machine's name points to
     python one_host.py launch --config=...             as `python -m motif_jax.launch`
     python one_host.py update ADDRESS ME FILE          three updates of a linear policy, then host 1 fails
     python one_host.py meet ADDRESS ME SECONDS         waits so long for the other
+    python one_host.py lose ADDRESS ME VICTIM SIGNAL   both meet, then the victim gets the signal
 """
 
 import functools
+import os
 import sys
 from pathlib import Path
 
@@ -15,7 +17,7 @@ import jax
 import numpy as np
 from jax._src.lib import _jax
 
-from motif_jax import launch, parallel
+from motif_jax import launch, liveness, parallel
 from motif_jax.stages.train_policy.hosts import Hosts, Wish
 from motif_jax.structs import UserError
 
@@ -54,14 +56,24 @@ def meet(address: str, me: str, seconds: str) -> None:
     parallel.start_hosts(address, 2, int(me))
 
 
+def lose(address: str, me: str, victim: str, number: str) -> None:
+    """The other host waits in XLA for the victim's devices."""
+    parallel.start_hosts(address, 2, int(me))
+    with Hosts():
+        if me == victim:
+            os.kill(os.getpid(), int(number))
+        parallel.make_mesh()
+
+
 if __name__ == "__main__":
     _jax.make_gloo_tcp_collectives = functools.partial(_jax.make_gloo_tcp_collectives, hostname="127.0.0.1")
+    liveness.BEAT_S, liveness.SILENT_BEATS = 0.2, 20
     sys.path.insert(0, str(Path(__file__).parent.parent / "learner"))
     what, *arguments = sys.argv[1:]
     if what == "launch":
         launch.define_flags()
         sys.exit(launch.main(sys.argv[1:]))
     try:
-        {"update": update, "meet": meet}[what](*arguments)
+        {"update": update, "meet": meet, "lose": lose}[what](*arguments)
     except UserError as error:
         sys.exit(f"motif_jax: {error}")

@@ -2,18 +2,32 @@
 
 Whatever hosts do together they must do in the same order, or all wait for ever. So a host that fails says so where the
 others ask next; an error inside of an update, which is all hosts' work, needs no telling: it fails on all of them.
+
+A host that dies says nothing, and the others' main threads may wait for it for ever, inside of XLA. A thread of theirs
+notices (see liveness.py), saves what was learnt, says so in one sentence, and ends the process with status LOST.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import enum
-from collections.abc import Iterable
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable
 from types import TracebackType
 
 import numpy as np
 
-from motif_jax.parallel import from_every_host, host
+from motif_jax import liveness
+from motif_jax.parallel import from_every_host, host, leave_hosts, watch_hosts
+from motif_jax.startup import say
 from motif_jax.structs import UserError
+
+LOST = os.EX_TEMPFAIL  # exit status when another host was lost, 75: the same command may well succeed
+SAVE_TIMEOUT_S = 20.0
 
 
 class Wish(enum.IntEnum):
@@ -26,19 +40,34 @@ class Wish(enum.IntEnum):
 
 
 class Hosts:
-    """The hosts of a run, in step; use as a context manager around all that one of them could fail at."""
+    """The hosts of a run, in step; use as a context manager around all that needs the others, as soon as they met."""
 
     def __init__(self) -> None:
-        """Only a look at who is there."""
+        """Watches the others from now on."""
         self.me, self.count = host()
+        self.save: Callable[[], str] | None = None  # saves what this host has learnt, and says what it saved
         self._over = False  # nobody listens any more
+        self._watch = watch_hosts(self._end_without) if self.count > 1 else None
 
     def __enter__(self) -> Hosts:
         return self
 
     def __exit__(self, _: type | None, error: BaseException | None, __: TracebackType | None) -> None:
-        if self.count > 1 and isinstance(error, Exception) and not self._over:
-            self._gather(Wish.FAILED, (0, 0))
+        if self._watch is None:
+            return
+        if error is not None and not isinstance(error, Exception):  # by the user's wish: the others will notice
+            number = error.args[0] if error.args else signal.SIGINT
+            atexit.register(leave_at_once, 128 + number)  # before JAX waits for the others
+            self._watch.stop()
+            return
+        if error is not None and not self._over:
+            try:
+                self._gather(Wish.FAILED, (0, 0))
+            except (RuntimeError, ValueError):  # of the collective: a host is gone, or the way to it
+                self._watch.wait_for_verdict()
+                self._end_without([])
+        leave_hosts()
+        self._watch.stop()
 
     def ask(self, wish: Wish, numbers: Iterable[int] = (0, 0)) -> tuple[Wish, np.ndarray]:
         """The strongest wish of all hosts, and the numbers of the others. [hosts - 1, 2]
@@ -58,3 +87,45 @@ class Hosts:
     def _gather(self, wish: Wish, numbers: Iterable[int]) -> tuple[np.ndarray, np.ndarray]:
         found = from_every_host(np.array([wish, *numbers], np.int32))
         return found[:, 0], found[:, 1:]
+
+    def _end_without(self, lost: list[int]) -> None:
+        """Ends the process, whatever its main thread is waiting for."""
+        saver = min({*range(self.count)} - {*lost})
+        if self.save is None:
+            saved = "nothing was learnt since it started"
+        elif self.me == saver:
+            saved = in_time(self.save)
+        else:
+            saved = f"host {saver} saves what was learnt"
+        seconds = liveness.BEAT_S * liveness.SILENT_BEATS
+        names = ", ".join(map(str, lost))
+        what = f"host {names} of {self.count} was lost, without a sign of life for {seconds:.0f} seconds"
+        if not lost:
+            what = "the connection to another host broke"
+        say(f"{what}; {saved}; end what is left of the run, and give the same command again on all hosts to go on")
+        leave_at_once(LOST)
+
+
+def in_time(save: Callable[[], str]) -> str:
+    """What `save` returns, or why it did not."""
+    failed = "what was learnt since the last checkpoint could not be saved"
+    told = [f"{failed} within {SAVE_TIMEOUT_S:.0f} seconds"]
+
+    def run() -> None:
+        try:
+            told[0] = save()
+        except Exception as error:  # whatever it is, the process ends with it
+            told[0] = f"{failed}: {(str(error).splitlines() or [''])[0]}"
+
+    saving = threading.Thread(target=run, name="saving", daemon=True)
+    saving.start()
+    saving.join(SAVE_TIMEOUT_S)
+    return told[0]
+
+
+def leave_at_once(status: int) -> None:
+    """Ends the process without JAX's own end, which waits for the other hosts."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # it is closed
+            stream.flush()
+    os._exit(status)

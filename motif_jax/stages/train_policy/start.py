@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -24,6 +25,7 @@ from motif_jax.parameters import leaves_by_path, rebuild
 from motif_jax.policies.model import read_policy
 from motif_jax.rewards.source import Pay, reward_checksum
 from motif_jax.stages.train_policy.hosts import Hosts, Wish
+from motif_jax.stages.train_policy.rescue import RESCUED, read_rescued
 from motif_jax.stages.train_policy.setup import Parts
 from motif_jax.structs import Interrupted, UserError
 
@@ -37,6 +39,7 @@ class Keeper:
         """Opens `folder/checkpoints`."""
         section, pay = config.policy, parts.pay
         self._reward: dict[str, Any] = {}
+        self._saving = threading.Lock()  # if another host is lost, another thread saves
         folder.mkdir(parents=True, exist_ok=True)
         try:  # hosts share the workdir's own lock, and so do the hosts of another run that was started by mistake
             self._lock = take(folder / ".lock")
@@ -57,20 +60,31 @@ class Keeper:
         """Where they are."""
         return self._checkpoints.directory
 
-    def latest(self) -> tuple[Any, dict[str, Any]] | None:
-        """Arrays and facts of the last checkpoint that can be read."""
+    def latest(self, like: LearnerState) -> tuple[dict[tuple[str, ...], Any], dict[str, Any]] | None:
+        """Arrays by name and facts of the last checkpoint that can be read, or of what was rescued after it."""
         found = self._checkpoints.latest()
-        return found and found[1:]
+        rescued = read_rescued(self.directory.parent, like)
+        if rescued and (found is None or rescued[1]["progress"]["env_steps"] > found[0]):
+            return rescued
+        return found and (leaves_by_path(found[1]["learner"]), found[2])
+
+    def keep_rescued(self, state: LearnerState, done: dict[str, Any]) -> None:
+        """Makes what was rescued a checkpoint, if it is none yet."""
+        rescued = self.directory.parent / RESCUED
+        if rescued.exists():
+            self.save(state, done)
+            self._checkpoints.wait()
+            rescued.unlink()
 
     def save(self, state: LearnerState, done: dict[str, Any]) -> None:
         """Starts to write a checkpoint, if there is none of this moment."""
         step = int(done["env_steps"])
-        if step in self._checkpoints.steps():
-            return
         arrays: dict[str, Any] = {"learner": state}
         if self._reward:
             arrays["reward"] = self._reward
-        self._checkpoints.save(step, arrays, self._facts | {"progress": dict(done)})
+        with self._saving:
+            if step not in self._checkpoints.steps():
+                self._checkpoints.save(step, arrays, self._facts | {"progress": dict(done)})
 
     def close(self) -> None:
         """Waits for what is being written; once is enough."""
@@ -82,15 +96,17 @@ class Keeper:
 def begin(config: ConfigDict, keeper: Keeper | None, parts: Parts, hosts: Hosts) -> tuple[LearnerState, dict[str, Any]]:
     """The learner's state on all devices, and how far it got.
 
-    In this order: the run's own last checkpoint, the parameters of another run, chance. The first host decides.
+    In this order: the run's own last checkpoint, or what was rescued after it; the parameters of another run; chance.
+    The first host decides.
     """
     state, done = init_state(parts.model.params, parts.learner), dict(START)
-    found = keeper.latest() if keeper else None
+    found = keeper.latest(state) if keeper else None
     if keeper and found:
         arrays, facts = found
         check_reward(facts, parts.pay)
-        state = rebuild(state, leaves_by_path(arrays["learner"]), keeper.directory, "--workdir")
+        state = rebuild(state, arrays, keeper.directory, "--workdir")
         done = {name: type(START[name])(facts["progress"][name]) for name in START}
+        keeper.keep_rescued(state, done)
     elif keeper and config.policy.init_from:
         source, flag = Path(config.policy.init_from), "--config.policy.init_from"
         try:

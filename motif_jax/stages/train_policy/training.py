@@ -19,15 +19,17 @@ from ml_collections import ConfigDict
 from motif_jax.actors.handoff import Batch
 from motif_jax.console import print_line
 from motif_jax.files import write_config, write_json, write_whole
+from motif_jax.learner.update import LearnerState
 from motif_jax.machine import describe
 from motif_jax.parallel import host, local_copy, start_hosts
 from motif_jax.parameters import name_of
-from motif_jax.rewards.source import make_pay
+from motif_jax.rewards.source import make_pay, reward_checksum
 from motif_jax.stages.train_policy.acting import Rounds, Source, Stream
 from motif_jax.stages.train_policy.conditions import coordinator, finished
 from motif_jax.stages.train_policy.hosts import Hosts, Wish
 from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.record import Log, Record, keep_rows, summarise
+from motif_jax.stages.train_policy.rescue import Rescue, write_rescued
 from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
 from motif_jax.stages.train_policy.start import Keeper, StopAsked, Trace, begin
 from motif_jax.structs import Stopped, UserError
@@ -49,7 +51,7 @@ def train(config: ConfigDict, workdir: Path) -> None:
     """Makes `workdir/policy`, or goes on with it."""
     with StopAsked() as stop:  # from the first moment to the last: what is learnt is saved, and hosts leave together
         start_hosts(coordinator(config), config.distributed.num_processes, config.distributed.process_id)
-        with Hosts() as together, contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as stack, Hosts() as together:
             learn(config, workdir, together, stop, stack)
 
 
@@ -71,6 +73,16 @@ def learn(
             print_line(f"train_policy: going on after {done['env_steps']:,} steps")
         write_config(folder, config)
         keep_rows(folder / "metrics.jsonl", done["env_steps"])
+
+    def write(state: LearnerState, done: dict[str, Any]) -> None:
+        if keeper:
+            keeper.save(state, done)
+            keeper.close()
+        else:
+            write_rescued(folder, state, done, reward_checksum(parts.pay.reward) if parts.pay else None)
+
+    rescue = Rescue(write) if hosts > 1 else None
+    together.save = rescue.save if rescue else None
 
     # ---- games
     player = make_player(config, parts.model, seed=config.seed + done["updates"] * hosts + me)
@@ -115,6 +127,8 @@ def learn(
             done["episodes"] = before["episodes"] + record.episodes + int(others[:, 1].sum())
             if pending:
                 broken = look_at(pending, record, folder, source)
+            if rescue:
+                rescue.add(state, done)
             pending = Pending(done["updates"], done["env_steps"], batch, metrics)
             if log:
                 log.tell(done)

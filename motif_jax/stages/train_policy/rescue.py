@@ -1,0 +1,83 @@
+"""Saves what was learnt when another host is lost, although the update that is then in work never ends.
+
+An update is given the memory of the state before it, and fails or waits for ever if a host dies during it. So a copy of
+every state is kept, on one device, until the update after it has succeeded: the memory of two states, and the time in
+which one is copied there.
+
+Host 0 writes a checkpoint of it. If host 0 is lost, another one writes `policy/rescued.npz`, because orbax cannot do
+without host 0, which may be only stopped, and then holds the checkpoints. The next start makes it a checkpoint.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from motif_jax.files import read_arrays, write_whole
+from motif_jax.learner.update import LearnerState
+from motif_jax.parallel import local_copy
+from motif_jax.parameters import leaves_by_path
+from motif_jax.structs import UserError
+
+RESCUED, FACTS = "rescued.npz", "facts"
+
+
+class Rescue:
+    """The learner's states after the last two updates. Each host has one, since any may be lost."""
+
+    def __init__(self, write: Callable[[LearnerState, dict[str, Any]], None]):
+        """`write` gets a state, and how far it got."""
+        self._write = write
+        self._copies: collections.deque[tuple[LearnerState, dict[str, Any]]] = collections.deque(maxlen=2)
+
+    def add(self, state: LearnerState, done: dict[str, Any]) -> None:
+        """Keeps the state after an update, and how far it got.
+
+        The update may still be in work, but the figures of the one before it must have been seen: it has succeeded.
+        """
+        self._copies.append((local_copy(state), dict(done)))
+
+    def save(self) -> str:
+        """Writes the newest state that was computed, from any thread; what to tell of it."""
+        for state, done in reversed(list(self._copies)):
+            if not all(leaf.is_ready() for leaf in jax.tree.leaves(state)):
+                continue
+            try:
+                arrays = jax.tree.map(np.asarray, state)
+            except (RuntimeError, ValueError):  # the update failed, as its collectives do when a host is gone
+                continue
+            self._write(arrays, done)
+            return f"all {done['env_steps']:,} steps are saved"
+        return "nothing was learnt since it started"
+
+
+def write_rescued(folder: Path, state: LearnerState, done: dict[str, Any], reward: str | None) -> None:
+    """Writes what `read_rescued` reads: a state, how far it got, and the learnt reward's checksum if there is one."""
+    if not (folder / "config.json").exists():
+        raise UserError(f"this host does not see what host 0 has written to {str(folder)!r}")
+    arrays: dict[str, Any] = {"/".join(path): np.asarray(leaf) for path, leaf in leaves_by_path(state).items()}
+    facts = {"progress": done, "reward": {"checksum": reward}}
+    arrays[FACTS] = np.frombuffer(json.dumps(facts).encode(), np.uint8)
+    write_whole(folder / RESCUED, lambda file: np.savez(file, **arrays))
+
+
+def read_rescued(folder: Path, like: LearnerState) -> tuple[dict[tuple[str, ...], np.ndarray], dict[str, Any]] | None:
+    """Arrays by the names on the way to them, and facts as in a checkpoint; None if there is nothing."""
+    file = folder / RESCUED
+    if not file.exists():
+        return None
+    names = {"/".join(path): path for path in leaves_by_path(like)}
+    try:
+        arrays = read_arrays(file, [*names, FACTS])
+        facts = json.loads(arrays[FACTS].tobytes())
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{str(file)!r} is damaged ({error}): move it away to go on from the last checkpoint (--workdir)"
+        ) from error
+    return {path: arrays[name] for name, path in names.items()}, facts

@@ -1,0 +1,65 @@
+"""Processes that are the hosts of one run, on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from conftest import ROOT
+
+ONE_HOST = Path(__file__).with_name("one_host.py")
+TINY = {
+    "network": "small", "intrinsic_coefficient": 0.0, "num_workers": 1, "games_per_worker": 4, "rollout_length": 8,
+    "batch_size": 64, "warmup_steps": 0, "tensorboard": False, "log_every_s": 0.2,
+}  # fmt: skip
+
+QUICKLY = {"XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"}  # to compile
+
+
+def address() -> str:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{found.getsockname()[1]}"
+
+
+def start(*arguments) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, str(ONE_HOST), *map(str, arguments)], cwd=ROOT, text=True,
+        env=os.environ | QUICKLY, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def flags(workdir, **values) -> list[str]:
+    policy = [f"--config.policy.{name}={value}" for name, value in (TINY | values).items()]
+    return ["--config=configs/motif.py:toy", f"--workdir={workdir}", *policy]
+
+
+def ended(processes: list[subprocess.Popen], timeout: float = 100) -> list[tuple[int, str, str]]:
+    """Status, output and errors of each."""
+    deadline = time.monotonic() + timeout
+    try:
+        told = [process.communicate(timeout=max(deadline - time.monotonic(), 1)) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    return [(process.returncode, *words) for process, words in zip(processes, told, strict=True)]
+
+
+def rows_of(workdir) -> list[dict]:
+    file = workdir / "policy/metrics.jsonl"
+    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def wait_for_rows(workdir, count: int, processes=()) -> None:
+    deadline = time.monotonic() + 90
+    while len(rows_of(workdir)) < count:
+        assert time.monotonic() < deadline, "no figures come"
+        for process in processes:
+            assert process.poll() is None, process.communicate()
+        time.sleep(0.05)

@@ -1,0 +1,115 @@
+"""A host dies or hangs: the others end with one sentence, a checkpoint and a status of their own. Real processes."""
+
+import json
+import os
+import re
+import signal
+import time
+
+import pytest
+from host_processes import address, ended, flags, rows_of, start, wait_for_rows
+from jax._src.clusters.slurm_cluster import SlurmCluster
+
+from motif_jax import parallel
+from motif_jax.checkpoint import reading
+from motif_jax.files import read_arrays
+from motif_jax.stages.train_policy.hosts import LOST
+from motif_jax.stages.train_policy.rescue import FACTS, RESCUED
+
+SENTENCE = re.compile(
+    r"motif_jax: host (\d) of 2 was lost, without a sign of life for 4 seconds; (.+); end what is left of the run, and "
+    r"give the same command again on all hosts to go on\n"
+)
+
+
+def train(workdir) -> list:
+    distributed = [f"--config.distributed.coordinator={address()}", "--config.distributed.num_processes=2"]
+    return [
+        start("launch", "--stage=train_policy", *flags(workdir), *distributed, f"--config.distributed.process_id={me}")
+        for me in range(2)
+    ]
+
+
+def what_the_other_says(hosts: list, victim: int) -> tuple[str, str]:
+    """What became of what was learnt, and the output; the other host has ended as it must."""
+    ((status, output, errors),) = ended([hosts[1 - victim]])
+    hosts[victim].kill()
+    progress = re.compile(r"train_policy: [\d,]+ of .* steps, .*\n")
+    found = SENTENCE.fullmatch(progress.sub("", errors))  # nothing but one line
+    assert found, errors
+    assert status == LOST == 75
+    assert int(found[1]) == victim
+    return found[2], output
+
+
+def steps_saved(workdir) -> int:
+    """By host 0, or by the one that outlived it, until the next start makes a checkpoint of it."""
+    rescued = workdir / "policy" / RESCUED
+    if rescued.exists():
+        arrays = read_arrays(rescued, ["version", FACTS])
+        version, facts = arrays["version"], json.loads(arrays[FACTS].tobytes())
+    else:
+        with reading(workdir / "policy/checkpoints") as checkpoints:
+            _, state, facts = checkpoints.latest()
+        version = state["learner"]["version"]
+    steps = facts["progress"]["env_steps"]
+    assert int(version) == facts["progress"]["updates"] == steps // 64
+    return steps
+
+
+def stop_and_go_on(hosts: list, seconds: float) -> None:
+    """As when a whole machine sleeps."""
+    for number, pause_s in ((signal.SIGSTOP, seconds), (signal.SIGCONT, 0)):
+        for host in hosts:
+            os.kill(host.pid, number)
+        time.sleep(pause_s)
+
+
+def test_a_host_that_dies_or_hangs_before_training_is_told_of():
+    """While the other waits in XLA for its devices."""
+    cases = [(victim, number) for victim in range(2) for number in (signal.SIGKILL, signal.SIGSTOP)]
+    cases += [(0, signal.SIGINT)]
+    runs = []
+    for victim, number in cases:
+        where = address()
+        runs.append([start("lose", where, me, victim, int(number)) for me in range(2)])
+    for (victim, number), hosts in zip(cases, runs, strict=True):
+        if number == signal.SIGINT:  # whoever is interrupted does not wait for the others
+            ((status, _, _),) = ended([hosts[victim]])
+            assert status == 128 + signal.SIGINT
+        assert what_the_other_says(hosts, victim)[0] == "nothing was learnt since it started"
+
+
+@pytest.mark.slow
+def test_what_was_learnt_survives_any_host_and_the_same_command_goes_on(tmp_path):
+    """No checkpoint is due before the end, so all that is found later was saved when a host was lost."""
+    before = 0
+    for victim, number in ((0, signal.SIGKILL), (0, signal.SIGSTOP), (1, signal.SIGKILL), (1, signal.SIGSTOP)):
+        hosts = train(tmp_path)
+        wait_for_rows(tmp_path, len(rows_of(tmp_path)) + 2, hosts)
+        if (victim, number) == (1, signal.SIGKILL):
+            stop_and_go_on(hosts, 5)  # a silence of 4 seconds is too long, but nobody was there to listen
+            wait_for_rows(tmp_path, len(rows_of(tmp_path)) + 2, hosts)
+        os.kill(hosts[victim].pid, number)
+        saved, output = what_the_other_says(hosts, victim)
+        if victim == 1:
+            assert f"train_policy: going on after {before:,} steps" in output
+        assert (tmp_path / "policy" / RESCUED).exists() == (victim == 0)
+        after = steps_saved(tmp_path)
+        assert saved == f"all {after:,} steps are saved"
+        assert after > before
+        assert after >= rows_of(tmp_path)[-1]["env_steps"] - 128  # not the update in work; one more if its end was cut
+        before = after
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("nodes", ["node001", "node001,b2", "n[001-015],b2", "gpu-[7,9-12]", "a-b[03]", "10.0.0.1"])
+def test_slurm_tasks_meet_where_jax_itself_would(nodes, monkeypatch):
+    monkeypatch.setenv("SLURM_STEP_NODELIST", nodes)
+    monkeypatch.setenv("SLURM_JOB_ID", "987654")
+    for name in ("JAX_COORDINATOR_PORT", "JAX_COORDINATOR_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
+    expected = SlurmCluster.get_coordinator_address(timeout_secs=1, override_coordinator_port=None)
+    if nodes == "a-b[03]":  # which JAX does not take apart
+        expected = expected.replace("03]", "03")
+    assert parallel.slurm_coordinator() == expected
