@@ -46,4 +46,6 @@ if [ -z "$quick" ]; then
   mypy
 fi
 say "pytest, with $(python --version) and JAX $(python -c 'import jax; print(jax.__version__)')"
-python -m pytest "${arguments[@]}"
+# Half of a test's time is waiting for other processes, so two of them run at a time, and more on larger machines. A file's
+# tests stay together: they share what is slow to make.
+python -m pytest -n auto --maxprocesses=4 --dist loadfile "${arguments[@]}"

@@ -25,8 +25,9 @@ sys.path.insert(0, str(Path(__file__).parent / "replays"))
 
 # What XLA compiles for one test serves the others, those in processes of their own included. JAX reads this when it is
 # imported, so it must be there before any test module is.
-COMPILED = tempfile.TemporaryDirectory(prefix="motif_jax-compiled-")
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", COMPILED.name)
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # the processes of pytest-xdist inherit that of the first
+    COMPILED = tempfile.TemporaryDirectory(prefix="motif_jax-compiled-")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED.name
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
 
