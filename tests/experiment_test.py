@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from motif_jax import experiment
 from motif_jax.config_table import Number, Value, Whole, complete, keys
 from motif_jax.experiment import check_same_experiment, tables
-from motif_jax.files import write_config
+from motif_jax.files import read_json, write_config, write_json
 from motif_jax.stages import NAMES
 from motif_jax.structs import UserError
 
@@ -123,15 +123,15 @@ def test_a_run_with_infinite_and_other_extreme_values_is_continued(tmp_path, cap
     config.profile.update(start_step=2**31 - 1, num_steps=2**31 - 1)
     experiment.run(config, tmp_path, ["train_policy"])
     record = tmp_path / "policy/config.json"
-    before = json.loads(record.read_text())
+    before = read_json(record)
     assert (before["policy"]["reward_clip"], before["policy"]["threshold_quantile"]) == ("inf", "-inf")
     older = before | {"policy": before["policy"] | dict.fromkeys((*infinite, "threshold_quantile"))}  # null, as once
     for recorded in (before, older):
-        record.write_text(json.dumps(recorded))
+        write_json(record, recorded)
         capsys.readouterr()
         experiment.run(config, tmp_path, ["train_policy"])
         assert capsys.readouterr().out == f"train_policy: complete in '{tmp_path}', skipped\n"
-    record.write_text(json.dumps(before))
+    write_json(record, before)
     config.policy.clip_rho = 1.0
     with pytest.raises(UserError, match=r"policy.clip_rho = 'inf', not 1.0: .* --config.policy.clip_rho=inf"):
         experiment.run(config, tmp_path, ["train_policy"])

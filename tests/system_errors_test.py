@@ -247,7 +247,14 @@ def test_files_that_may_not_be_so_large(tmp_path, stage):
 )
 def test_the_workdir_goes_while_a_stage_works(tmp_path, stage, begun):
     workdir = tmp_path / "run"
-    command = [*PROGRAM, *TOY, f"--stage={stage}", f"--workdir={workdir}", "--config.collect.num_pairs=1000000"]
+    command = [
+        *PROGRAM,
+        *TOY,
+        f"--stage={stage}",
+        f"--workdir={workdir}",
+        "--config.collect.num_pairs=1000000",
+        "--config.collect.commit_every_s=0.5",
+    ]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         while process.poll() is None and not list(workdir.glob(begun)):
             time.sleep(0.01)

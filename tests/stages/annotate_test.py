@@ -17,6 +17,7 @@ from small_dataset import EVENTS, random_pairs, write_dataset
 from motif_jax.annotation import endpoint
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.files import read_json, write_json
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import annotate
 from motif_jax.stages.annotate import job as annotate_job
@@ -358,9 +359,9 @@ def test_older_captions_with_the_bottom_line_do_not_mix_with_those_of_today(work
     name = run(workdir, captions="msg_minbl")
     (merged,) = workdir.rglob("merged.json")
     for file in (*workdir.rglob("shard-*.json"), merged):
-        record = json.loads(file.read_text())
+        record = read_json(file)
         assert record["facts"].pop("bottom_line_version") == 2
-        file.write_text(json.dumps(record))
+        write_json(file, record)
     before = merged.read_text()
     run(workdir, captions="msg_minbl")  # complete: it stays as it is
     assert merged.read_text() == before
