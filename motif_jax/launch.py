@@ -165,7 +165,7 @@ def stopped_by_signals() -> Iterator[None]:
         waiting.append(threading.Timer(0.05, os.kill, (os.getpid(), number)))
         waiting[-1].start()
 
-    def nobody_heard(ignored: Any) -> None:
+    def reraise_ignored(ignored: Any) -> None:
         """What is raised while a finaliser happens to run is only reported by Python; then it is raised again."""
         if not isinstance(ignored.exc_value, Interrupted):
             return report(ignored)
@@ -174,7 +174,7 @@ def stopped_by_signals() -> Iterator[None]:
         return ask_again(ignored.exc_value.args[0])  # when the finaliser is over
 
     before = {number: signal.signal(number, stop) for number in numbers}
-    report, sys.unraisablehook = sys.unraisablehook, nobody_heard
+    report, sys.unraisablehook = sys.unraisablehook, reraise_ignored
     try:
         yield
     except Stopped:  # all is saved, and the status of this process shall say so, however often it is asked

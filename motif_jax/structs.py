@@ -11,7 +11,7 @@ import numpy as np
 
 
 class UserError(Exception):
-    """Something the user can mend: one sentence naming the value and the flag. Shown without a traceback."""
+    """Something the user can correct: one sentence naming the value and the flag. Shown without a traceback."""
 
 
 class Stopped(Exception):

@@ -85,7 +85,7 @@ def test_a_second_name_of_a_file_is_not_written_to(tmp_path, content):
 @pytest.mark.quick
 def test_one_module_locks_and_opens_files_to_change_them():
     package = Path(locks.__file__).parent
-    others = {package / "locks.py", package / "actors/slabs.py"}  # slabs: memory that workers share, without a name
+    others = {package / "locks.py", package / "actors/shared_arrays.py"}  # memory that workers share, without a name
     for file in set(package.rglob("*.py")) - others:
         text = file.read_text().replace("'", '"')
         assert not re.search(r"\bfcntl\b", text), file

@@ -274,7 +274,7 @@ def test_the_workdir_goes_while_a_stage_works(tmp_path, stage, begun):
     ({"XLA_FLAGS": "--xla_gpu_autotune_level=x"}, "Couldn't interpret value x for flag xla_gpu_autotune_level"),
 ])  # fmt: skip
 def test_jax_does_not_start(tmp_path, variables, text):
-    """Told before the first stage, which needs no JAX and would take long."""
+    """EpisodeEvents before the first stage, which needs no JAX and would take long."""
     done = run("collect,train_reward", tmp_path, **variables)
     assert text in said(done)
     assert not (tmp_path / "dataset").exists()

@@ -6,6 +6,6 @@
     actions in shared memory ── ACT g ──────────────> steps its games, writes step t and observation t + 1
     full slots <── FULL g s ───────────────────────── after T steps; the parent uses the slot and frees it
 
-Two pipes per worker carry these eight-byte notes; arrays never pass through them. The parent alone keeps account of the
-slots, so nothing that a killed worker held can be lost or locked. With a scripted player the worker needs no ACT.
+Two pipes per worker carry these eight-byte messages; arrays never pass through them. The parent alone keeps account of
+the slots, so nothing that a killed worker held can be lost or locked. With a scripted player the worker needs no ACT.
 """

@@ -1,4 +1,4 @@
-"""What parent and workers agree on: the sizes of a pool, its arrays, and the notes that go through the pipes.
+"""What parent and workers agree on: the sizes of a pool, its arrays, and the messages that go through the pipes.
 
 A slot is one rollout of one group of E games: T steps and the T + 1 observations around them.
 """
@@ -13,11 +13,11 @@ from motif_jax.envs.observations import observation_specs
 from motif_jax.envs.vector import STEP_SPECS, GameSettings
 from motif_jax.structs import ArraySpec, EpisodeInfo
 
-NOTE = struct.Struct("<BxHi")  # operation, group, slot (or length of the text that follows an ERROR)
+MESSAGE_FORMAT = struct.Struct("<BxHi")  # operation, group, slot (or length of the text that follows an ERROR)
 
 
 class Op(enum.IntEnum):
-    """Notes between parent and worker."""
+    """Messages between parent and worker."""
 
     SLOT = 1  # parent: write your next rollout here
     ACT = 2  # parent: your actions are in shared memory
@@ -33,7 +33,7 @@ class Request(NamedTuple):
     group: int
     slot: int
     step: int
-    generation: int  # of the worker in its seat
+    generation: int  # of the worker in its handle
 
 
 class Full(NamedTuple):
@@ -94,7 +94,7 @@ class Layout(NamedTuple):
             "played": ArraySpec(games[:2], "int64"),  # steps in the slot being written, which are lost if it dies now
             "waited_s": ArraySpec((self.num_workers,), "float64"),  # that the worker had nothing to do
             "beat": ArraySpec((self.num_workers,), "int64"),  # grows with every sign of life
-            "handled": ArraySpec((self.num_workers,), "int64"),  # notes of the parent that were seen to
+            "handled": ArraySpec((self.num_workers,), "int64"),  # messages of the parent that were seen to
         }
 
     def row_specs(self) -> dict[str, tuple[int, ArraySpec]]:

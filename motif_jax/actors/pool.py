@@ -20,12 +20,12 @@ import numpy as np
 from motif_jax.actors.capacity import check_capacity
 from motif_jax.actors.folders import remove_stale_folders
 from motif_jax.actors.layout import Ended, Full, Layout, Request
-from motif_jax.actors.links import ProcessWorker
 from motif_jax.actors.players import parse_players
-from motif_jax.actors.seat import Seat
-from motif_jax.actors.slabs import Slab
+from motif_jax.actors.shared_arrays import SharedArrays
+from motif_jax.actors.transport import ProcessWorker
+from motif_jax.actors.worker_handle import WorkerHandle
 from motif_jax.envs.observations import observation_specs
-from motif_jax.envs.seeding import Stream
+from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.vector import GameSettings
 from motif_jax.metrics import Timers
 from motif_jax.structs import ArraySpec, EpisodeInfo
@@ -52,7 +52,7 @@ class ActorPool:
         warmup_steps: int = 0,
         slots_per_group: int = SLOTS_PER_GROUP,
         seed: int = 0,
-        stream: int = Stream.TRAIN,
+        stream: int = SeedStream.TRAIN,
         first_episode: int = 0,
         hang_timeout_s: float = 10.0,
         flag: str = "--config.collect",
@@ -101,9 +101,9 @@ class ActorPool:
         check_capacity(num_workers, games_per_worker, groups, self.layout.nbytes, flag)
         self._inline = num_workers == 0
         remove_stale_folders()
-        self._slab = Slab(self.layout.specs())
-        self._slab["next_episode"][0] = first_episode
-        self.rollouts = {key: self._slab[key] for key in self.layout.row_specs()}  # [S, T or T + 1, E, ...]
+        self._shared = SharedArrays(self.layout.specs())
+        self._shared["next_episode"][0] = first_episode
+        self.rollouts = {key: self._shared[key] for key in self.layout.row_specs()}  # [S, T or T + 1, E, ...]
         self._released: collections.deque[Full] = collections.deque()
         self._blame: collections.Counter[int] = collections.Counter()
         self._next_check = time.monotonic() + 0.5
@@ -113,10 +113,10 @@ class ActorPool:
         os.set_blocking(self._wake_write, False)
         self._poll.register(self._wake_read, select.POLLIN)
         self._by_file: dict[int, int] = {}
-        self._seats: list[Seat] = []
+        self._handles: list[WorkerHandle] = []
         try:
             for index in range(self.layout.num_workers):
-                self._seats.append(Seat(self.layout, self._slab, index, self._inline, hang_timeout_s, flag))
+                self._handles.append(WorkerHandle(self.layout, self._shared, index, self._inline, hang_timeout_s, flag))
                 self._listen(index)
         except BaseException:
             self.close()
@@ -136,26 +136,26 @@ class ActorPool:
     @property
     def processes(self) -> list[int]:
         """Process ids of the workers."""
-        return [seat.link.process.pid for seat in self._seats if isinstance(seat.link, ProcessWorker)]
+        return [handle.link.process.pid for handle in self._handles if isinstance(handle.link, ProcessWorker)]
 
     @property
     def next_episode(self) -> int:
         """The first episode that was not begun yet."""
-        return int(self._slab["next_episode"][0])
+        return int(self._shared["next_episode"][0])
 
     @property
     def worker_wait_s(self) -> float:
         """Seconds that workers have spent waiting for actions or slots, all together."""
-        return float(self._slab["waited_s"].sum())
+        return float(self._shared["waited_s"].sum())
 
     def poll(self, timeout_s: float = 1.0) -> tuple[list[Request], list[Full]]:
         """Waits for news: groups that want actions, and slots that are full (the caller's, until released)."""
         self._take_back()
         if self._inline:
-            notes = self._seats[0].link.receive()
-            if not notes:
+            messages = self._handles[0].link.receive()
+            if not messages:
                 time.sleep(INLINE_TICK_S)  # who has the slots may work meanwhile
-            return self._seats[0].read(notes or [])
+            return self._handles[0].read(messages or [])
         requests: list[Request] = []
         fulls: list[Full] = []
         with self.timers("wait_for_workers"):
@@ -164,21 +164,21 @@ class ActorPool:
             if file == self._wake_read:
                 os.read(self._wake_read, 4096)
                 continue
-            seat = self._seats[self._by_file[file]]
-            notes = seat.link.receive()
-            if notes is None:
-                fulls += self._replace(seat, hung=False)
+            handle = self._handles[self._by_file[file]]
+            messages = handle.link.receive()
+            if messages is None:
+                fulls += self._replace(handle, hung=False)
             else:
-                more_requests, more_fulls = seat.read(notes)
+                more_requests, more_fulls = handle.read(messages)
                 requests += more_requests
                 fulls += more_fulls
         self._take_back()
         now = time.monotonic()
         if now > self._next_check:
             self._next_check = now + 0.5
-            for seat in self._seats:
-                if seat.hangs(now):
-                    fulls += self._replace(seat, hung=True)
+            for handle in self._handles:
+                if handle.hangs(now):
+                    fulls += self._replace(handle, hung=True)
         return requests, fulls
 
     def act(self, requests: list[Request], actions: np.ndarray, outputs: dict[str, np.ndarray] | None = None) -> None:
@@ -188,17 +188,17 @@ class ActorPool:
         for key, _ in self.layout.starts:  # these may still be on the device, from where they are only taken if needed
             values = outputs.pop(key)
             for number, request in enumerate(requests):
-                if request.step == 0 and request.generation == self._seats[request.worker].generation:
+                if request.step == 0 and request.generation == self._handles[request.worker].generation:
                     self.rollouts[key][request.slot, 0] = np.asarray(values)[number * size : (number + 1) * size]
         for number, request in enumerate(requests):
-            seat = self._seats[request.worker]
-            if request.generation != seat.generation:
+            handle = self._handles[request.worker]
+            if request.generation != handle.generation:
                 continue  # who asked is dead
             rows = slice(number * size, (number + 1) * size)
-            self._slab["actions"][request.worker, request.group] = actions[rows]
+            self._shared["actions"][request.worker, request.group] = actions[rows]
             for key, values in outputs.items():
                 self.rollouts[key][request.slot, request.step] = values[rows]
-            seat.act(request.group)
+            handle.act(request.group)
 
     def release(self, full: Full) -> None:
         """Gives a slot back. Any thread may."""
@@ -207,48 +207,48 @@ class ActorPool:
             with contextlib.suppress(BlockingIOError):  # it is awake by now
                 os.write(self._wake_write, b"\0")
 
-    def owes(self, full: Full, episode: int) -> bool:
+    def is_responsible_for(self, full: Full, episode: int) -> bool:
         """Whether the group that this rollout is from is the one to deliver that episode."""
-        return self._seats[full.worker].owes(full.group, episode)
+        return self._handles[full.worker].is_responsible_for(full.group, episode)
 
     def ended(self, full: Full) -> list[Ended]:
         """The episodes that ended in a rollout, in order."""
         slot, found = full.slot, []
-        for number in range(int(self._slab["num_episodes"][slot])):
-            step, game = self._slab["ended_at"][slot, number]
-            found.append(Ended(int(step), int(game), EpisodeInfo.from_row(self._slab["episodes"][slot, number])))
+        for number in range(int(self._shared["num_episodes"][slot])):
+            step, game = self._shared["ended_at"][slot, number]
+            found.append(Ended(int(step), int(game), EpisodeInfo.from_row(self._shared["episodes"][slot, number])))
         return found
 
     def close(self) -> None:
         """Ends all workers and gives everything back."""
         deadline = time.monotonic() + 2.0
-        for seat in self._seats:
-            seat.link.close(deadline)
-        self._seats = []
+        for handle in self._handles:
+            handle.link.close(deadline)
+        self._handles = []
         if self._wake_write >= 0:
             os.close(self._wake_read)
             os.close(self._wake_write)
             self._wake_write = -1
             self.rollouts = {}
-            self._slab.close()
+            self._shared.close()
 
     def _listen(self, index: int) -> None:
-        link = self._seats[index].link
+        link = self._handles[index].link
         if isinstance(link, ProcessWorker):
-            self._by_file[link.notes] = index
-            self._poll.register(link.notes, select.POLLIN)
+            self._by_file[link.messages] = index
+            self._poll.register(link.messages, select.POLLIN)
 
     def _take_back(self) -> None:
         while self._released:
             full = self._released.popleft()
-            self._seats[full.worker].give_back(full)
+            self._handles[full.worker].give_back(full)
 
-    def _replace(self, seat: Seat, hung: bool) -> list[Full]:
-        assert isinstance(seat.link, ProcessWorker)
-        self._poll.unregister(seat.link.notes)
-        del self._by_file[seat.link.notes]
-        fulls, lost, given_up = seat.replace(hung, self._blame)
-        self._listen(seat.index)
+    def _replace(self, handle: WorkerHandle, hung: bool) -> list[Full]:
+        assert isinstance(handle.link, ProcessWorker)
+        self._poll.unregister(handle.link.messages)
+        del self._by_file[handle.link.messages]
+        fulls, lost, given_up = handle.replace(hung, self._blame)
+        self._listen(handle.index)
         self.restarts += 1
         self.dropped_steps += lost
         self.given_up += given_up

@@ -1,7 +1,7 @@
-"""A worker: plays its groups of games as the parent's notes say. Runs as a process of its own and never loads jax.
+"""A worker: plays its groups of games as the parent's messages say. Runs as a process of its own and never loads jax.
 
-`Worker` holds the games and answers notes; it does not know whether it sits in a process (`main`) or in the parent
-(`links.InlineWorker`, for debugging).
+`Worker` holds the games and answers messages; it does not know whether it sits in a process (`main`) or in the parent
+(`transport.InlineWorker`, for debugging).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from motif_jax.actors.layout import NOTE, Layout, Op
+from motif_jax.actors.layout import MESSAGE_FORMAT, Layout, Op
 from motif_jax.actors.players import make_player
-from motif_jax.actors.slabs import Slab
+from motif_jax.actors.shared_arrays import SharedArrays
 from motif_jax.envs.observations import Rows, open_rows
 from motif_jax.envs.vector import GameSettings, GameVector
 from motif_jax.structs import ArraySpec
@@ -35,16 +35,18 @@ PR_SET_PDEATHSIG = 1
 class Group:
     """Games that step together, and the slot they are writing."""
 
-    def __init__(self, layout: Layout, slab: Slab, worker: int, group: int, rows_of: Callable[[int], list[Rows]]):
-        self._slab, self._layout = slab, layout
-        self._playing = memoryview(slab["playing"][worker, group])
-        self._undelivered = memoryview(slab["undelivered"][worker, group])
-        self._redo = memoryview(slab["redo"][worker, group])
+    def __init__(
+        self, layout: Layout, shared: SharedArrays, worker: int, group: int, rows_of: Callable[[int], list[Rows]]
+    ):
+        self._shared, self._layout = shared, layout
+        self._playing = memoryview(shared["playing"][worker, group])
+        self._undelivered = memoryview(shared["undelivered"][worker, group])
+        self._redo = memoryview(shared["redo"][worker, group])
         self._ended = 0  # of them in the slot being written
         self._warming = False
-        self._stepping = memoryview(slab["stepping"][worker, group : group + 1])
-        self._played = memoryview(slab["played"][worker, group : group + 1])
-        self._actions = slab["actions"][worker, group]
+        self._stepping = memoryview(shared["stepping"][worker, group : group + 1])
+        self._played = memoryview(shared["played"][worker, group : group + 1])
+        self._actions = shared["actions"][worker, group]
         self.player = make_player(layout.player, layout.group_size) if layout.player else None
         self.vector = GameVector(
             layout.group_size,
@@ -79,10 +81,10 @@ class Group:
         place = next((place for place, number in enumerate(self._redo) if number), None)
         if place is None:
 
-            def note(number: int) -> None:
+            def message(number: int) -> None:
                 self._playing[game] = number + 1
 
-            episode = self._slab.claim("next_episode", note)
+            episode = self._shared.claim("next_episode", message)
         else:
             episode = self._redo[place] - 1
             self._playing[game] = self._redo[place]
@@ -104,8 +106,8 @@ class Group:
         self.step_in_slot = 0
         self._rows = self._rows_of(self.slot)
         for key in ("terminated", "truncated", "first"):  # from here on only written where they are true
-            self._slab[key][self.slot] = False
-        self._slab["num_episodes"][self.slot] = 0
+            self._shared[key][self.slot] = False
+        self._shared["num_episodes"][self.slot] = 0
         self.vector.observe(self._rows[0])
         self._rows[0]["first"][:] = self.vector.first
 
@@ -128,26 +130,26 @@ class Group:
         return full
 
     def _record_episodes(self, step: int) -> None:
-        count = self._slab["num_episodes"]
+        count = self._shared["num_episodes"]
         for game, info in self.vector.finished:
             number = count[self.slot]
-            self._slab["ended_at"][self.slot, number] = step, game
-            self._slab["episodes"][self.slot, number] = info
+            self._shared["ended_at"][self.slot, number] = step, game
+            self._shared["episodes"][self.slot, number] = info
             count[self.slot] += 1
 
 
 class Worker:
-    """All groups of one worker. Notes in through `handle`, notes out through `reply`."""
+    """All groups of one worker. Messages in through `handle`, messages out through `reply`."""
 
-    def __init__(self, layout: Layout, slab: Slab, index: int, reply: Callable[[Op, int, int], None]):
+    def __init__(self, layout: Layout, shared: SharedArrays, index: int, reply: Callable[[Op, int, int], None]):
         self._reply = reply
-        self._beat = memoryview(slab["beat"][index : index + 1])
-        self._layout, self._slab = layout, slab
+        self._beat = memoryview(shared["beat"][index : index + 1])
+        self._layout, self._shared = layout, shared
         # Looking a row up costs more than writing to it, so every row is looked up once and kept.
         rows_of = functools.cache(self._rows_of)
         self.groups = []
         for group in range(layout.groups):
-            self.groups.append(Group(layout, slab, index, group, rows_of))
+            self.groups.append(Group(layout, shared, index, group, rows_of))
             self._beat[0] += 1
             for game in range(layout.group_size if layout.warmup_steps else 0):
                 self.groups[-1].warm_up(game, layout.warmup_steps)
@@ -157,12 +159,12 @@ class Worker:
         """The rows of a slot: step t and observation t stand in row t; the last has an observation only."""
         rows: list[dict[str, np.ndarray]] = [{} for _ in range(self._layout.rollout_length + 1)]
         for key in self._layout.row_specs():
-            for row, array in zip(rows, self._slab[key][slot], strict=False):
+            for row, array in zip(rows, self._shared[key][slot], strict=False):
                 row[key] = array
         return [open_rows(row) for row in rows]
 
     def handle(self, op: int, number: int, slot: int) -> None:
-        """Does what one note asks."""
+        """Does what one message asks."""
         group = self.groups[number]
         if op == Op.SLOT:
             group.granted.append(slot)
@@ -197,7 +199,7 @@ class Worker:
 
 
 def main() -> None:
-    """Entry point of the process: `python -m motif_jax.actors.worker`, started by `links.ProcessWorker` only."""
+    """Entry point of the process: `python -m motif_jax.actors.worker`, started by `transport.ProcessWorker` only."""
     start = json.load(sys.stdin)
     for number in (signal.SIGINT, signal.SIGTERM):  # are for the parent, which then stops us
         signal.signal(number, signal.SIG_IGN)
@@ -205,37 +207,39 @@ def main() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != start["parent"]:
             return
-    index, notes_in, notes_out = start["index"], start["notes_in"], start["notes_out"]
+    index, messages_in, messages_out = start["index"], start["messages_in"], start["messages_out"]
 
     def reply(op: Op, group: int, slot: int) -> None:
-        os.write(notes_out, NOTE.pack(op, group, slot))
+        os.write(messages_out, MESSAGE_FORMAT.pack(op, group, slot))
 
     try:
         layout = layout_from_json(start["layout"])
-        slab = Slab(layout.specs(), start["slab"])
+        shared = SharedArrays(layout.specs(), start["slab"])
         gc.set_threshold(100_000)  # steps make no cycles; looking for them takes 1 % of the time
-        _serve(Worker(layout, slab, index, reply), slab, index, notes_in)
+        _serve(Worker(layout, shared, index, reply), shared, index, messages_in)
     except BrokenPipeError:
         return  # the parent is gone
     except Exception as error:
         # Short enough for the pipe to hold it whole, also when every character is written as an escape.
         report = {"traceback": traceback.format_exc()[-10_000:], "refusal": find_refusal(error)}
         text = json.dumps(report).encode()
-        os.write(notes_out, NOTE.pack(Op.ERROR, 0, len(text)) + text)
+        os.write(messages_out, MESSAGE_FORMAT.pack(Op.ERROR, 0, len(text)) + text)
         sys.exit(1)
 
 
-def _serve(worker: Worker, slab: Slab, index: int, notes_in: int) -> None:
-    handled = memoryview(slab["handled"][index : index + 1])
-    waited_s = slab["waited_s"]
+def _serve(worker: Worker, shared: SharedArrays, index: int, messages_in: int) -> None:
+    handled = memoryview(shared["handled"][index : index + 1])
+    waited_s = shared["waited_s"]
     while True:
         begin = time.perf_counter()
-        data = os.read(notes_in, 512 * NOTE.size)  # notes are written whole, so only whole ones are read
+        data = os.read(
+            messages_in, 512 * MESSAGE_FORMAT.size
+        )  # messages are written whole, so only whole ones are read
         waited_s[index] += time.perf_counter() - begin
         if not data:  # the parent closed the pool, or is gone
             worker.close()
             return
-        for op, group, slot in NOTE.iter_unpack(data):
+        for op, group, slot in MESSAGE_FORMAT.iter_unpack(data):
             worker.handle(op, group, slot)
             handled[0] += 1
 

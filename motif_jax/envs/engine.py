@@ -2,9 +2,9 @@
 
 NLE loads one private copy of libnethack.so per game, because NetHack keeps its state in global variables. Two things
 follow. (1) The clock: shopkeepers are named after the moment at which the program was started, so the same seed would
-be another game five minutes later; `mend` sets that moment. (2) The code: sixteen games are sixteen copies of the same
+be another game five minutes later; `patch` sets that moment. (2) The code: sixteen games are sixteen copies of the same
 machine code, which push each other out of the processor's caches (a step takes twice as long with 32 games in a
-process as with one). `mend` maps the code of every copy to the pages of the one file on disk: same bytes, one memory.
+process as with one). `patch` maps the code of every copy to the pages of the one file on disk: same bytes, one memory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Code(NamedTuple):
     size: int
 
 
-def mend(engine: Nethack, birthday: int) -> None:
+def patch(engine: Nethack, birthday: int) -> None:
     """To be called after each reset of `engine`, which loads a fresh copy. Does nothing where it is not Linux.
 
     Args:

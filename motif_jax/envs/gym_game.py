@@ -34,7 +34,7 @@ from motif_jax.envs.observations import (
     open_rows,
     plain_shape,
 )
-from motif_jax.envs.seeding import Stream, game_seed
+from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.vector import GameSettings
 from motif_jax.screens import screen_text
 from motif_jax.structs import ArraySpec, EndStatus
@@ -76,7 +76,7 @@ class GymGame(gymnasium.Env):
             self._episode = 0
         else:
             self._episode += 1
-        self._game.reset(game_seed(self._seed, Stream.TRAIN, self._episode), self._episode)
+        self._game.reset(game_seed(self._seed, SeedStream.TRAIN, self._episode), self._episode)
         if self.render_mode == "human":
             self.render()
         return self._result(first=True), self._info()

@@ -118,7 +118,7 @@ class NetHackGame:
         self._send = raw.step
         raw.set_initial_seeds(seed.core, seed.disp, False, None)
         raw.reset()
-        engine.mend(self._engine, birthday=seed.core)
+        engine.patch(self._engine, birthday=seed.core)
         for _ in range(1000):  # news of the moon, or a name asked for on the first square
             if self._program_state[IN_MOVELOOP]:
                 break

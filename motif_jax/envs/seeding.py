@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Stream(enum.IntEnum):
+class SeedStream(enum.IntEnum):
     """What a game is played for."""
 
     COLLECT = 0
@@ -32,4 +32,4 @@ def game_seed(run_seed: int, stream: int, episode: int) -> GameSeed:
     """The seeds of one episode; the same on every machine, in every process."""
     words = np.random.SeedSequence((run_seed, stream, episode)).generate_state(3, np.uint64)
     core, disp, player = (int(word) >> 1 for word in words)  # NetHack takes signed 64-bit seeds
-    return GameSeed(core & ~1 | (stream == Stream.EVALUATE), disp, player)
+    return GameSeed(core & ~1 | (stream == SeedStream.EVALUATE), disp, player)

@@ -14,7 +14,7 @@ import numpy as np
 
 from motif_jax.config_table import Flag, Number, Table, Text, Value, Whole
 from motif_jax.envs.observations import SCREENS, Frames, Observer, Rows, frame_keys
-from motif_jax.envs.seeding import GameSeed, Stream, game_seed
+from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
 from motif_jax.envs.tasks import PENALTY_MODES, check_character, get_task
 from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo, UserError
 
@@ -129,7 +129,7 @@ class GameVector:
         observations: Iterable[str],
         *,
         seed: int = 0,
-        stream: int = Stream.TRAIN,
+        stream: int = SeedStream.TRAIN,
         next_episode: Callable[[int], int] | None = None,
         extra_frames: Iterable[str] = (),
         stepping: Any = None,

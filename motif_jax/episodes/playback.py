@@ -15,7 +15,7 @@ from motif_jax.annotation.lexicon import happenings
 from motif_jax.captions import WIDTH, decode
 from motif_jax.envs.nethack import ACTION_NAMES
 from motif_jax.envs.observations import FRAME, Frames, frame_keys
-from motif_jax.envs.seeding import Stream, game_seed
+from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.vector import Game, GameSettings
 from motif_jax.files import read_arrays, write_whole
 from motif_jax.replays.replay import Replay
@@ -34,14 +34,14 @@ class Track(NamedTuple):
     intrinsic: np.ndarray  # what is paid of it, before its coefficient
 
 
-class Told(NamedTuple):
+class EpisodeEvents(NamedTuple):
     """What an episode tells, beside its figures."""
 
     cause: str  # of death; "" if nobody died
     did: dict[str, int] | None  # how often what happened; None where nobody knows
 
 
-class Teller:
+class EventCounter:
     """Plays episodes again, to tell what happened in them; use as a context manager."""
 
     def __init__(self, settings: GameSettings, seed: int):
@@ -50,14 +50,14 @@ class Teller:
         self._game: Game | None = None
         self._known: dict[bytes, list[str]] = {}  # what messages tell
 
-    def __enter__(self) -> Teller:
+    def __enter__(self) -> EventCounter:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._game is not None:
             self._game.close()
 
-    def tell(self, info: EpisodeInfo, actions: np.ndarray) -> Told | None:
+    def describe(self, info: EpisodeInfo, actions: np.ndarray) -> EpisodeEvents | None:
         """What happened; None for a game of somebody's own that is not the same twice."""
         if self._game is None:
             self._game = make_game(self._settings)
@@ -74,7 +74,7 @@ class Teller:
                 did[name] = did.get(name, 0) + 1
         if self._game.info() != info:
             return None
-        return Told(getattr(self._game, "cause", ""), did)
+        return EpisodeEvents(getattr(self._game, "cause", ""), did)
 
 
 def make_game(settings: GameSettings, more: Iterable[str] = ()) -> Game:
@@ -85,7 +85,7 @@ def make_game(settings: GameSettings, more: Iterable[str] = ()) -> Game:
 
 def begin(game: Game, seed: int, episode: int) -> None:
     """Starts an episode of evaluation."""
-    game.reset(game_seed(seed, Stream.EVALUATE, episode), episode)
+    game.reset(game_seed(seed, SeedStream.EVALUATE, episode), episode)
 
 
 def figures_of(info: EpisodeInfo) -> dict[str, Any]:

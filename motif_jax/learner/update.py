@@ -51,7 +51,7 @@ class Rewards(NamedTuple):
     intrinsic: jax.Array
 
 
-class Data(NamedTuple):
+class Samples(NamedTuple):
     """What a minibatch is cut from. Batch on axis 1."""
 
     rollouts: Rollouts
@@ -119,7 +119,7 @@ def annealed(start: float, end: float, version: jax.Array, total_updates: int) -
     return jnp.float32(start) + (end - start) * progress
 
 
-def make_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Settings) -> Callable[..., Any]:
+def make_policy_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Settings) -> Callable[..., Any]:
     """The learner's step, for `parallel.map_update(update, mesh, batch_axis=1, num_constants=1)`.
 
     Returns:
@@ -134,7 +134,7 @@ def make_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Settings)
     num_steps = settings.num_epochs * settings.num_minibatches
     is_appo = settings.algorithm == "appo"
 
-    def loss_of(params: Any, data: Data, coefficient: jax.Array) -> tuple[jax.Array, tuple[Metrics, Metrics]]:
+    def loss_of(params: Any, data: Samples, coefficient: jax.Array) -> tuple[jax.Array, tuple[Metrics, Metrics]]:
         """This device's part of the loss; its part of what is averaged; how the samples of all devices lie."""
         batch, reward, valid = data
         logits, values = unroll(params, batch.observations, batch.first, batch.core[0])
@@ -174,7 +174,7 @@ def make_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Settings)
         means["fraction_clipped"] = losses.part_of_mean(outside, weight)
         return loss, (means, losses.spread(ratio, value, targets, advantages, valid))
 
-    def step(state: LearnerState, data: Data) -> tuple[LearnerState, Metrics]:
+    def step(state: LearnerState, data: Samples) -> tuple[LearnerState, Metrics]:
         """One step of the optimizer; the version stays."""
         anneal = partial(annealed, version=state.version, total_updates=settings.total_updates)
         rate = anneal(settings.learning_rate, settings.learning_rate_end)
@@ -198,7 +198,7 @@ def make_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Settings)
             rewards = shape_rewards(constants, rollouts)
             chex.assert_equal_shape([*rewards, rollouts.reward])
         lag = state.version - rollouts.version
-        data = Data(rollouts, rewards.total, lag < settings.max_policy_lag)
+        data = Samples(rollouts, rewards.total, lag < settings.max_policy_lag)
         if num_steps == 1:
             new, metrics = step(state, data)
         else:
@@ -228,7 +228,7 @@ def check(rollouts: Rollouts, num_minibatches: int) -> None:
         raise ValueError(f"num_minibatches={num_minibatches} does not divide the {batch} rollouts of each device")
 
 
-def minibatch(data: Data, index: jax.Array, count: int) -> Data:
+def minibatch(data: Samples, index: jax.Array, count: int) -> Samples:
     """Every count-th rollout, along axis 1: the same ones on however many devices."""
 
     def take(array: jax.Array) -> jax.Array:

@@ -14,7 +14,7 @@ from motif_jax.checkpoint import find_checkpoints, reading
 from motif_jax.networks.policy import PolicyNetwork
 from motif_jax.parameters import leaves_by_path, rebuild
 from motif_jax.rewards.learnt import Reward
-from motif_jax.rewards.model import make_model as make_reward_model
+from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.statistics import RewardStatistics
 from motif_jax.structs import UserError
 
@@ -31,7 +31,7 @@ class Model(NamedTuple):
     num_actions: int
 
 
-def make_model(options: Mapping[str, Any], seed: int | None) -> Model:
+def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
     """The network that `options` (network, num_actions, dtype) describe; without a seed, its parameters are shapes."""
 
     def make() -> PolicyNetwork:
@@ -65,7 +65,7 @@ def read_policy(path: str | Path, which: str = "last") -> tuple[Model, dict[str,
         _, whole, facts = checkpoints.readable(which)
     if "learner" not in whole:
         raise UserError(f"the checkpoints in {str(directory)!r} are not of a policy")
-    model = make_model(facts["model"], None)
+    model = make_policy_model(facts["model"], None)
     params = rebuild(model.params, leaves_by_path(whole["learner"]["params"]), directory)
     reward = None
     if "reward" in whole:

@@ -12,7 +12,7 @@ from motif_jax.captions import decode
 from motif_jax.replays.replay import Replay, TopMessage, top_messages
 from motif_jax.screens import printable
 
-ENDS = {"death": "died", "aborted": "stopped by the time limit", "task_successful": "reached the goal"}
+END_WORDS = {"death": "died", "aborted": "stopped by the time limit", "task_successful": "reached the goal"}
 BARS = "▁▂▃▄▅▆▇█"
 LEAST = 0.01  # share of the most that a step of the episode is paid; what is less is not pointed out
 PENALTY = 0.1  # nor is what the game takes for steps without game time, which is less than this
@@ -31,7 +31,7 @@ class Story(NamedTuple):
     top: list[TopMessage]
 
 
-def tell(replay: Replay) -> Story:
+def describe(replay: Replay) -> Story:
     """Works it out."""
     paid = np.concatenate([[0.0], np.nan_to_num(replay.intrinsic.astype(np.float64))])
     reward = np.concatenate([[0.0], np.nan_to_num(replay.reward.astype(np.float64))])
@@ -44,7 +44,7 @@ def tell(replay: Replay) -> Story:
 
 def ending(about: Mapping[str, Any]) -> str:
     """How the episode ended, in a few words."""
-    return str(about.get("cause") or ENDS.get(about.get("end", ""), about.get("end") or "not over"))
+    return str(about.get("cause") or END_WORDS.get(about.get("end", ""), about.get("end") or "not over"))
 
 
 def chosen(about: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from motif_jax.replays.canvas import Canvas, changes
 from motif_jax.replays.controls import arrive, press
 from motif_jax.replays.replay import Replay
 from motif_jax.replays.scene import View, compose, list_rows
-from motif_jax.replays.story import Story, tell
+from motif_jax.replays.story import Story, describe
 
 ENTER = "\033[?1049h\033[?25l\033[?7l"  # another screen, no cursor, no line wrapping
 LEAVE = "\033[0m\033[?7h\033[?25h\033[?1049l"
@@ -44,7 +44,7 @@ def can_watch() -> bool:
 
 def watch(replay: Replay, speed: float) -> Story:
     """Plays an episode until the user has enough of it; its story."""
-    story = tell(replay)
+    story = describe(replay)
     view: View | None = View(playing=replay.steps > 0, speed=speed)
     sys.stdout.flush()
     with open_terminal(sys.stdin.fileno(), sys.stdout.fileno()) as terminal:

@@ -16,7 +16,7 @@ import numpy as np
 from motif_jax.captions import WIDTH, decode, encode
 from motif_jax.checkpoint import find_checkpoints, reading
 from motif_jax.parameters import leaves_by_path, rebuild
-from motif_jax.rewards.model import make_model, make_value
+from motif_jax.rewards.model import make_reward_model, make_value
 from motif_jax.rewards.statistics import RewardStatistics
 from motif_jax.rewards.torch_format import write_experiment
 from motif_jax.structs import UserError
@@ -47,7 +47,7 @@ class Reward:
         """What `load_reward` has found."""
         self.options, self.params, self.statistics, self.facts = dict(options), params, statistics, dict(facts)
         self.captions, self.counts = captions, counts  # of the training data. [U, 256] uint8, [U] int32
-        self._value = make_value(make_model(options, 0)[0])
+        self._value = make_value(make_reward_model(options, 0)[0])
 
     @property
     def reads_only_messages(self) -> bool:
@@ -118,7 +118,7 @@ def load_checkpoint(directory: Path, which: str = "last") -> Reward:
         _, whole, facts = checkpoints.readable(which)
     if "train" not in whole or "statistics" not in facts:
         raise UserError(f"the checkpoints in {str(directory)!r} are not of a reward")
-    _, like = make_model(facts["model"], 0)
+    _, like = make_reward_model(facts["model"], 0)
     params = rebuild(like, leaves_by_path(whole["train"]["params"]), directory)
     statistics = RewardStatistics(**facts["statistics"])
     return Reward(facts["model"], params, statistics, whole["captions"], whole["counts"], facts)

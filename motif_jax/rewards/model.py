@@ -16,7 +16,7 @@ CHUNK = 1024  # captions valued at a time
 Value = Callable[..., jax.Array]
 
 
-def make_model(options: Mapping[str, Any], seed: int) -> tuple[Apply, Any]:
+def make_reward_model(options: Mapping[str, Any], seed: int) -> tuple[Apply, Any]:
     """The model as a function of its parameters and moments; and the parameters it starts with."""
     graph, params = nnx.split(RewardModel(**options, rngs=nnx.Rngs(seed)), nnx.Param)
 

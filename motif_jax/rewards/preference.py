@@ -59,7 +59,7 @@ def pair_loss(rewards: jax.Array, target: jax.Array) -> jax.Array:
     return -(1 - target) * log_p[:, 0] - target * log_p[:, 1]
 
 
-def make_update(apply: Apply, optimizer: optax.GradientTransformation) -> Callable[..., TrainState]:
+def make_reward_update(apply: Apply, optimizer: optax.GradientTransformation) -> Callable[..., TrainState]:
     """The training step, for `parallel.map_update`.
 
     Returns:

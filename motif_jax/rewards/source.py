@@ -19,7 +19,7 @@ from motif_jax.structs import UserError
 Arrays = dict[str, np.ndarray]
 
 
-class Pay:
+class RewardSource:
     """The learnt reward as the agent gets it: which observations it needs, and what the steps of rollouts are worth."""
 
     def __init__(self, reward: Reward, mix: Mix, one_step_late: bool):
@@ -62,7 +62,7 @@ class Pay:
         return {"z": z.reshape(counts.shape), "counts": counts}
 
 
-def make_pay(config: ConfigDict, workdir: Path) -> Pay | None:
+def make_reward_source(config: ConfigDict, workdir: Path) -> RewardSource | None:
     """The learnt reward that the config names; None where it counts nothing."""
     section = config.policy
     if not section.intrinsic_coefficient:
@@ -77,7 +77,7 @@ def make_pay(config: ConfigDict, workdir: Path) -> Pay | None:
             f"the last checkpoint of the reward in {str(source)!r}, {newest}, is damaged; one before it can be used: "
             f"--config.policy.reward_checkpoint={reward.facts['epoch']}"
         )
-    return Pay(reward, make_mix(config, reward), section.reference_alignment)
+    return RewardSource(reward, make_mix(config, reward), section.reference_alignment)
 
 
 def newest_checkpoint(path: Path) -> int:

@@ -29,7 +29,7 @@ class RewardStatistics(NamedTuple):
         return float(np.interp(level, levels, [self.quantiles[f"{known:.2f}"] for known in levels]))
 
 
-def summarise(values: np.ndarray, counts: np.ndarray, decimals: int | None = None) -> RewardStatistics:
+def summarise_values(values: np.ndarray, counts: np.ndarray, decimals: int | None = None) -> RewardStatistics:
     """Statistics of a table of rewards.
 
     Args:

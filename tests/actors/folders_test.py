@@ -78,7 +78,7 @@ def renamed(folder: Path, stale: Path) -> None:
 
 def marked_otherwise(folder: Path, stale: Path) -> None:
     folder.mkdir()
-    (folder / MARKER).write_text("notes")
+    (folder / MARKER).write_text("messages")
 
 
 def marked_and_more(folder: Path, stale: Path) -> None:
@@ -114,7 +114,7 @@ def pipe(folder: Path, stale: Path) -> None:
 
 
 def file(folder: Path, stale: Path) -> None:
-    folder.write_text("notes")
+    folder.write_text("messages")
 
 
 def of_somebody_else(folder: Path, stale: Path) -> None:

@@ -13,8 +13,8 @@ import pytest
 from conftest import ROOT, children
 
 from motif_jax.actors.inference import RandomPolicy, answer
-from motif_jax.actors.links import WorkerError
 from motif_jax.actors.pool import ActorPool
+from motif_jax.actors.transport import WorkerError
 from motif_jax.envs.observations import POLICY_OBSERVATIONS, open_rows
 from motif_jax.envs.vector import STEP_SPECS, GameSettings, GameVector
 from motif_jax.structs import ArraySpec, UserError
@@ -148,7 +148,7 @@ def test_a_killed_worker_is_replaced_and_the_others_go_on():
 def test_steps_that_a_scripted_player_loses_are_counted(monkeypatch):
     monkeypatch.setenv("SLOW_EPISODE", "0")
     with make_pool("slow_game:SlowOnce", num_workers=1, games=1, player="random", rollout_length=64) as pool:
-        while pool._slab["beat"][0] < 8:  # one for the start, one as each step begins
+        while pool._shared["beat"][0] < 8:  # one for the start, one as each step begins
             pool.poll(0.1)
         os.kill(pool.processes[0], signal.SIGKILL)
         while not pool.restarts:
@@ -229,7 +229,7 @@ def test_an_error_in_a_worker_arrives_with_its_traceback(num_workers):
         list(play(pool, RandomPolicy(23), 10))
     assert "a bug in the game" in str(caught.value)
     if not num_workers:
-        assert any("actor worker 0 (seed 5" in note for note in caught.value.__notes__)
+        assert any("actor worker 0 (seed 5" in message for message in caught.value.__notes__)
     else:
         assert "actor worker 0 (seed 5, stream train, episodes 0, 1, 2, 3)" in str(caught.value)
         assert "faulty_games.py" in str(caught.value)

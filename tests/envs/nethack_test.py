@@ -26,7 +26,7 @@ from motif_jax.envs.nethack import (
     eat_key,
 )
 from motif_jax.envs.observations import FRAME, Frames
-from motif_jax.envs.seeding import GameSeed, Stream, game_seed
+from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
 from motif_jax.envs.tasks import TASKS, step_penalty
 from motif_jax.metrics import resident_mib
 from motif_jax.structs import EndStatus
@@ -128,7 +128,7 @@ def test_the_game_does_not_know_what_time_it_is():
 
 @pytest.mark.quick
 def test_training_and_evaluation_never_play_the_same_game():
-    evaluation = {game_seed(seed, Stream.EVALUATE, episode).core for seed in range(3) for episode in range(200)}
+    evaluation = {game_seed(seed, SeedStream.EVALUATE, episode).core for seed in range(3) for episode in range(200)}
     others = {game_seed(seed, stream, episode).core for seed in range(3) for stream in (0, 1) for episode in range(200)}
     assert len(evaluation) == 600
     assert len(others) == 1200
@@ -167,7 +167,7 @@ def test_eating_works_in_the_real_game():
 def descend(game: NetHackGame, episode: int, steps: int = 3000):
     """Lets the explorer play; the reward of each step."""
     player = make_player("explorer", 1)
-    seed = game_seed(5, Stream.TRAIN, episode)
+    seed = game_seed(5, SeedStream.TRAIN, episode)
     player.begin(0, seed)
     game.reset(seed, episode)
     for _ in range(steps):
@@ -296,7 +296,7 @@ def test_death_keeps_its_message_and_its_frame():
     game = make_game()
     deaths = 0
     for episode in range(12):
-        game.reset(game_seed(9, Stream.TRAIN, episode), episode)
+        game.reset(game_seed(9, SeedStream.TRAIN, episode), episode)
         list(play(game, 3000, seed=episode))
         if game.end == EndStatus.DEATH:
             deaths += 1
@@ -329,7 +329,7 @@ def test_memory_is_flat_over_two_thousand_resets():
     for number in range(2200):
         if number == 200:
             before = resident_mib()
-        game.reset(game_seed(3, Stream.TRAIN, number), number)
+        game.reset(game_seed(3, SeedStream.TRAIN, number), number)
         list(play(game, 12))
     grown = resident_mib() - before
     assert before > 10

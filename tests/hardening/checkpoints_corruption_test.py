@@ -33,7 +33,7 @@ from motif_jax.files import read_lines
 from motif_jax.parameters import leaves_by_path
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
-from motif_jax.rewards.model import make_model
+from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.torch_format import read_checkpoint, write_experiment
 from motif_jax.structs import UserError
 
@@ -143,7 +143,7 @@ def test_one_kind_of_checkpoint_is_not_taken_for_another(workdir):
 def test_a_published_reward_is_read_as_it_was_or_not_at_all(whole, tmp_path):
     pytest.importorskip("torch", reason="needs PyTorch's build for CPUs: bash launch/test.sh installs it")
     config = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}
-    arrays = {key: np.asarray(leaf) for key, leaf in leaves_by_path(make_model(config, 0)[1]).items()}
+    arrays = {key: np.asarray(leaf) for key, leaf in leaves_by_path(make_reward_model(config, 0)[1]).items()}
     facts = {"mean": 0.0, "variance": 1.0, "quantiles": {"0.50": 0.0}}
     file = write_experiment(tmp_path / "theirs", arrays, 1, facts)
     good, data = read_checkpoint(file)[0], file.read_bytes()

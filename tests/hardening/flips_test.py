@@ -39,7 +39,7 @@ from motif_jax.stages import annotate, collect, evaluate, report, train_policy, 
 from motif_jax.stages.evaluate.summary import read_json, read_rows
 from motif_jax.stages.report.data import of_pairs
 from motif_jax.stages.report.found import look
-from motif_jax.stages.train_policy.record import keep_rows
+from motif_jax.stages.train_policy.record import drop_rows_after
 from motif_jax.stages.train_reward.setup import load_data
 from motif_jax.structs import UserError
 
@@ -128,7 +128,7 @@ def shard(workdir: Path) -> object:
 def kept_rows(workdir: Path) -> object:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(shutil.copy(workdir / "policy/metrics.jsonl", folder))
-        keep_rows(copy, 10**9)
+        drop_rows_after(copy, 10**9)
         if len(list(copy.parent.iterdir())) > 1:
             raise SetAside("the damaged file lies beside it")
         rows = [json.loads(line) for line in copy.read_text().splitlines()]

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from motif_jax.learner.update import LearnerState, Rewards, Rollouts, Settings, init_state, make_update
+from motif_jax.learner.update import LearnerState, Rewards, Rollouts, Settings, init_state, make_policy_update
 from motif_jax.parallel import make_mesh, map_update, replicate, shard
 
 T, B, A, D, H = 5, 16, 3, 4, 2
@@ -69,7 +69,7 @@ def make_rollouts(seed: int = 1, **changes) -> Rollouts:
 @functools.cache
 def compiled(settings: Settings, devices: int):
     mesh = make_mesh(devices)
-    return mesh, map_update(make_update(unroll, shape_rewards, settings), mesh, batch_axis=1, num_constants=1)
+    return mesh, map_update(make_policy_update(unroll, shape_rewards, settings), mesh, batch_axis=1, num_constants=1)
 
 
 def initial(settings: Settings = BASE, version: int = VERSION) -> LearnerState:

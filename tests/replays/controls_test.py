@@ -5,10 +5,10 @@ from real_replay import made
 
 from motif_jax.replays.controls import arrive, press
 from motif_jax.replays.scene import HELP, MESSAGES, View
-from motif_jax.replays.story import tell
+from motif_jax.replays.story import describe
 
 ROWS = 7  # of the list: three messages
-STORY = tell(made([f"message {number}" for number in range(11)], [0] * 10, [0, 0, 5, 0, 0, 3, 0, 0, 0, 0]))
+STORY = describe(made([f"message {number}" for number in range(11)], [0] * 10, [0, 0, 5, 0, 0, 3, 0, 0, 0, 0]))
 
 
 def after(view: View, *keys: str) -> View:

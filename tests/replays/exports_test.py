@@ -17,7 +17,7 @@ from motif_jax.replays.painter import SHADES, Painter
 from motif_jax.replays.pictures import write_gif
 from motif_jax.replays.replay import COLUMNS, ROWS
 from motif_jax.replays.scene import NEEDED
-from motif_jax.replays.story import tell
+from motif_jax.replays.story import describe
 from motif_jax.replays.strokes import HEIGHT, WIDTH
 from motif_jax.screens import BACKGROUND, PALETTE, SHOWN
 from motif_jax.structs import UserError
@@ -34,7 +34,7 @@ def ignore(_: int) -> None:
     (100.0, [0, 2, 4, 5], [0.02, 0.02, 0.01, 2, 6]),  # 50 sheets per second are enough
 ])  # fmt: skip
 def test_a_film_is_as_long_as_its_speed_says(speed, frames, seconds):
-    story = tell(made([str(number) for number in range(6)], reward=[0] * 5))
+    story = describe(made([str(number) for number in range(6)], reward=[0] * 5))
     sheets = list(film(story, speed))
     assert len(sheets) == count_sheets(story, speed) == len(seconds)
     assert [sheet.seconds for sheet in sheets] == pytest.approx(seconds)
@@ -45,7 +45,7 @@ def test_a_film_is_as_long_as_its_speed_says(speed, frames, seconds):
 
 
 def test_a_cast_played_in_a_terminal_shows_every_frame(tmp_path):
-    story, done = tell(play()), []
+    story, done = describe(play()), []
     write_cast(tmp_path / "a.cast", story, 10.0, done.append)
     header, *events = [json.loads(line) for line in (tmp_path / "a.cast").read_text().splitlines()]
     assert (header["version"], header["width"], header["height"]) == (2, *NEEDED)
@@ -65,7 +65,7 @@ def test_a_cast_played_in_a_terminal_shows_every_frame(tmp_path):
 
 
 def test_a_gif_decodes_to_the_sheets(tmp_path):
-    story = tell(play())
+    story = describe(play())
     write_gif(tmp_path / "a.gif", story, 30.0, ignore)
     painter, sheets, total = Painter(), list(film(story, 30.0)), 0
     with Image.open(tmp_path / "a.gif") as gif:
@@ -81,7 +81,7 @@ def test_a_gif_decodes_to_the_sheets(tmp_path):
 
 
 def test_a_thousand_steps_do_not_make_a_thousand_pictures_worth_of_bytes(tmp_path):
-    story = tell(made([""] * 301, reward=[0] * 300))
+    story = describe(made([""] * 301, reward=[0] * 300))
     write_gif(tmp_path / "still.gif", story, 10.0, ignore)
     assert (tmp_path / "still.gif").stat().st_size < 300 * 1000
 
@@ -95,7 +95,7 @@ def ffmpeg() -> str:
 
 
 def test_an_mp4_decodes_to_the_sheets(tmp_path, ffmpeg):
-    story = tell(made([f"message {number}" for number in range(9)], reward=[0] * 8))
+    story = describe(made([f"message {number}" for number in range(9)], reward=[0] * 8))
     write_mp4(tmp_path / "a.mp4", story, 4.0, ignore, "")
     painter, sheets = Painter(), list(film(story, 4.0))
     height, width = NEEDED[1] * HEIGHT, NEEDED[0] * WIDTH
@@ -117,7 +117,7 @@ def test_a_film_that_fails_leaves_nothing_and_says_why(tmp_path, monkeypatch):
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     with pytest.raises(UserError, match="no such codec \\(--the.flag\\)"):
-        write_mp4(tmp_path / "films" / "a.mp4", tell(play()), 10.0, ignore, "--the.flag")
+        write_mp4(tmp_path / "films" / "a.mp4", describe(play()), 10.0, ignore, "--the.flag")
     assert list((tmp_path / "films").iterdir()) == []
 
 
@@ -138,7 +138,7 @@ def test_an_export_that_is_interrupted_leaves_what_was_there(tmp_path, write):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write(tmp_path / "a", tell(play()), 10.0, stop)
+        write(tmp_path / "a", describe(play()), 10.0, stop)
     assert [file.name for file in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a").read_text() == "before"
 

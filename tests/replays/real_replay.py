@@ -10,7 +10,7 @@ import numpy as np
 from motif_jax.captions import encode
 from motif_jax.envs.nethack import ACTION_NAMES
 from motif_jax.envs.observations import FRAME, Frames, frame_keys
-from motif_jax.envs.seeding import Stream, game_seed
+from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.vector import GameSettings
 from motif_jax.replays.replay import COLUMNS, DTYPES, ROWS, Replay
 
@@ -28,7 +28,7 @@ def play(steps: int = 60) -> Replay:
     game = GameSettings(max_episode_steps=steps).make(
         Frames(1, dict.fromkeys((*frame_keys((), "terminal"), *SCREEN))).views(0)
     )
-    game.reset(game_seed(3, Stream.EVALUATE, 0), 0)
+    game.reset(game_seed(3, SeedStream.EVALUATE, 0), 0)
     columns: dict[str, list[Any]] = {name: [] for name in DTYPES}
 
     def show() -> None:

@@ -7,7 +7,7 @@ from real_replay import made, play
 from motif_jax.replays.canvas import Canvas
 from motif_jax.replays.replay import COLUMNS, ROWS
 from motif_jax.replays.scene import BESIDE, HELP, MESSAGES, NEEDED, View, compose, list_rows
-from motif_jax.replays.story import Story, tell
+from motif_jax.replays.story import Story, describe
 from motif_jax.screens import SHOWN
 
 WORDS = ["Hello Agent!", "You see here a gold piece.", "You see here a gold piece.", "You die..."]
@@ -17,7 +17,7 @@ WORDS = ["Hello Agent!", "You see here a gold piece.", "You see here a gold piec
 def story() -> Story:
     replay = made(WORDS, reward=[-0.01, 20, 0], intrinsic=[0.5, 0.25, 0], action_names=["north", "far ne", "kick"])
     replay.probability[1], replay.value[1] = 0.42, 3.25
-    return tell(replay)
+    return describe(replay)
 
 
 def text(story: Story, view: View, rows: int, columns: int) -> list[str]:
@@ -62,7 +62,7 @@ def test_a_wide_sheet_has_it_beside_the_game(story):
 
 @pytest.mark.quick
 def test_without_a_learnt_reward_nothing_is_made_up():
-    lines = text(tell(made(WORDS, reward=[0, 20, 0])), View(2), NEEDED[1] + 1, 80)[ROWS:]
+    lines = text(describe(made(WORDS, reward=[0, 20, 0])), View(2), NEEDED[1] + 1, 80)[ROWS:]
     assert words(lines[3]) == "game +20.00 sum +20.00 learnt -"
     assert "█" in lines[4]
 
@@ -92,7 +92,7 @@ def test_small_sheets_show_the_game_and_say_that_there_is_more(story):
 @pytest.mark.quick
 def test_the_usual_24_lines_show_all_but_the_first_line_of_the_game():
     replay = play()
-    sheet = compose(tell(replay), View(9), 24, 80, keys=True)
+    sheet = compose(describe(replay), View(9), 24, 80, keys=True)
     shown = SHOWN[replay.chars[9, 1:]]
     assert (sheet.chars[:23] == shown).all()
     row, column = replay.cursor[9].tolist()
@@ -100,7 +100,7 @@ def test_the_usual_24_lines_show_all_but_the_first_line_of_the_game():
 
 
 def test_no_size_is_too_small_for_any_of_it():
-    real, short = tell(play()), tell(made([""], reward=[]))
+    real, short = describe(play()), describe(made([""], reward=[]))
     for rows in (1, 2, 3, 5, 9, 23, 24, 25, 28, 29, 30, 60):
         for columns in (1, 2, 3, 7, 30, 79, 80, 123, 124, 200):
             for over in ("", HELP, MESSAGES):
@@ -126,6 +126,6 @@ def test_what_somebody_elses_file_says_is_only_text():
     replay = made([evil] * 3, reward=[0, 1], player=evil, cause=evil, chosen=[evil], action_names=[evil] * 2)
     for view in (View(1), View(2, over=MESSAGES)):
         for size in ((30, 80), (40, 140)):
-            sheet: Canvas = compose(tell(replay), view, *size, keys=True)
+            sheet: Canvas = compose(describe(replay), view, *size, keys=True)
             codes = set(sheet.chars.ravel().tolist())
             assert not codes & {*range(32), *range(127, 160)}

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from real_replay import made, play
 
-from motif_jax.replays.story import action_name, bar_of, bars, ending, number, summary, tell
+from motif_jax.replays.story import action_name, bar_of, bars, describe, ending, number, summary
 
 MESSAGES = ["Hello Agent!", "", "You see here a gold piece.", "", "$ - 7 gold pieces."]
 
 
 @pytest.mark.quick
 def test_sums_are_those_of_all_steps_so_far():
-    story = tell(made(MESSAGES, reward=[-1, 2, 0, 7], intrinsic=[0, 1.5, 0, 2]))
+    story = describe(made(MESSAGES, reward=[-1, 2, 0, 7], intrinsic=[0, 1.5, 0, 2]))
     assert story.earned.tolist() == [0, -1, 1, 1, 8]
     assert story.gained.tolist() == [0, 0, 1.5, 1.5, 3.5]
     assert story.learnt
@@ -20,11 +20,11 @@ def test_sums_are_those_of_all_steps_so_far():
 
 @pytest.mark.quick
 def test_without_a_learnt_reward_the_games_is_what_pays():
-    story = tell(made(MESSAGES, reward=[-0.01, 2, 0, -7]))
+    story = describe(made(MESSAGES, reward=[-0.01, 2, 0, -7]))
     assert not story.learnt
     assert story.paying.tolist() == [2, 4]  # the penalty is less than a hundredth of 7
     assert story.pay.tolist() == [0, 0, 2, 0, -7]
-    assert tell(made(MESSAGES, reward=[-0.01, 0, -0.01, 0])).paying.tolist() == []  # and nothing worth a look alone
+    assert describe(made(MESSAGES, reward=[-0.01, 0, -0.01, 0])).paying.tolist() == []  # and nothing worth a look alone
 
 
 @pytest.mark.quick
@@ -40,7 +40,7 @@ def test_bars_show_the_most_of_every_part():
 @pytest.mark.parametrize("width", [1, 3, 7, 8, 60])
 def test_every_frame_is_part_of_the_bar_that_shows_it(width):
     for frame in range(8):
-        story = tell(made([""] * 8, reward=[0] * 7, intrinsic=[float(at == frame) for at in range(1, 8)]))
+        story = describe(made([""] * 8, reward=[0] * 7, intrinsic=[float(at == frame) for at in range(1, 8)]))
         if frame:
             assert bars(story.pay, width)[bar_of(story, frame, width)] == ("█", 1)
     assert 0 <= bar_of(story, 0, width) <= bar_of(story, 7, width) < width
@@ -69,7 +69,7 @@ def test_numbers_are_short():
 
 @pytest.mark.quick
 def test_the_summary_lists_messages_by_frequency():
-    story = tell(made(MESSAGES, reward=[-1, 2, 0, 7], intrinsic=[0, 1.5, 0, 2]))
+    story = describe(made(MESSAGES, reward=[-1, 2, 0, 7], intrinsic=[0, 1.5, 0, 2]))
     lines = summary(story, 2).splitlines()
     assert lines[0] == "policy-7680, episode 17: killed by a jackal after 4 steps"
     assert lines[1] == "return of the game +8.00, learnt +3.50, score 12, max depth 1"
@@ -81,7 +81,7 @@ def test_the_summary_lists_messages_by_frequency():
 
 def test_a_real_game_has_a_story():
     replay = play()
-    story = tell(replay)
+    story = describe(replay)
     assert story.earned[-1] == pytest.approx(replay.reward.sum(), rel=1e-5)
     assert sum(top.times for top in story.top) == replay.steps
     assert "policy-7680, episode 17" in summary(story, 20)
@@ -91,6 +91,6 @@ def test_a_real_game_has_a_story():
 def test_nothing_that_is_told_moves_the_cursor():
     replay = made(["Hello Agent!", "\x1b[31mred\x1b[2J", "", "", ""], reward=[0, 0, 0, 0])
     replay.about["player"] = "\x1b]0;title\x07"
-    told = summary(tell(replay), 10)
+    told = summary(describe(replay), 10)
     assert "red" in told
     assert all(character.isprintable() or character == "\n" for character in told)

@@ -20,7 +20,7 @@ from real_replay import play
 
 from motif_jax.replays.replay import save_replay
 from motif_jax.replays.scene import View, compose
-from motif_jax.replays.story import tell
+from motif_jax.replays.story import describe
 from motif_jax.replays.terminal import ENTER, LEAVE, Terminal, open_terminal
 
 PATIENCE_S = 60.0
@@ -115,7 +115,7 @@ def test_a_terminal_without_a_screen_is_told_the_episode_in_lines(start, term):
 
 
 def test_keys_move_through_the_episode_and_the_terminal_is_given_back(start):
-    session, story = start(0.5), tell(play())
+    session, story = start(0.5), describe(play())
     session.wait_for(lambda screen: "step 0 of 60" in screen)
     assert ENTER.encode() in session.output
     session.press(" ")
@@ -159,7 +159,7 @@ def test_a_window_of_another_size_is_drawn_anew(start):
     session.press(" g")
     session.resize(32, 130)
     session.wait_for(lambda screen: "last paid" in screen or "nothing was paid yet" in screen)
-    session.emulator.assert_shows(compose(tell(play()), View(0, False, 0.5), 32, 130, keys=True))
+    session.emulator.assert_shows(compose(describe(play()), View(0, False, 0.5), 32, 130, keys=True))
     session.press("\x03")  # Ctrl-C
     assert session.end() == 130
     assert termios.tcgetattr(session.slave) == session.before

@@ -14,8 +14,8 @@ from reward_test import messages
 
 from motif_jax.parallel import make_mesh, map_update, replicate, shard
 from motif_jax.rewards.batches import Batches, epoch_order, make_batches
-from motif_jax.rewards.model import make_model
-from motif_jax.rewards.preference import TrainState, make_update, pair_loss, zero_sums
+from motif_jax.rewards.model import make_reward_model
+from motif_jax.rewards.preference import TrainState, make_reward_update, pair_loss, zero_sums
 
 RATE = 0.3
 OPTIONS = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}
@@ -43,10 +43,10 @@ def data(pairs: int = 300, captions: int = 40, length: int = 1, seed: int = 0):
 
 def train(batches: Batches, table, num_devices: int = 1):
     """Plain gradient steps: Adam would blow up the rounding of the smallest gradients."""
-    apply, params = make_model(OPTIONS, 0)
+    apply, params = make_reward_model(OPTIONS, 0)
     optimizer = optax.sgd(RATE)
     mesh = make_mesh(num_devices)
-    update = map_update(make_update(apply, optimizer), mesh, batch_axis=1, num_constants=2)
+    update = map_update(make_reward_update(apply, optimizer), mesh, batch_axis=1, num_constants=2)
     state = replicate(TrainState(params, optimizer.init(params), zero_sums()), mesh)
     placed, table = shard(batches, mesh, axis=1), replicate(jnp.asarray(table), mesh)
     for step in range(len(batches.captions)):
@@ -109,7 +109,7 @@ def test_training_is_that_of_plain_pytorch():
     from motif_jax.rewards.torch_format import to_torch
 
     table, ids, target = data()
-    _, params = make_model(OPTIONS, 0)
+    _, params = make_reward_model(OPTIONS, 0)
     start = {key: np.asarray(array) for key, array in leaves_by_path(params).items()}
     model = torch_reward.TorchReward(unused_heads=False)
     model.load_state_dict({name: torch.from_numpy(array) for name, array in to_torch(start).items()})

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from motif_jax.rewards.statistics import LEVELS, RewardStatistics, calibration, compare, summarise
+from motif_jax.rewards.statistics import LEVELS, RewardStatistics, calibration, compare, summarise_values
 
 pytestmark = pytest.mark.quick
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.quick
 def test_moments_weigh_captions_by_frequency_and_quantiles_count_each_once():
     rng = np.random.default_rng(0)
     values, counts = rng.normal(3, 2, 50), rng.integers(0, 9, 50)
-    statistics = summarise(values, counts)
+    statistics = summarise_values(values, counts)
     written_out = np.repeat(values, counts)
     assert statistics.mean == pytest.approx(written_out.mean())
     assert statistics.variance == pytest.approx(written_out.var())
@@ -24,7 +24,7 @@ def test_moments_weigh_captions_by_frequency_and_quantiles_count_each_once():
 
 
 def test_the_published_system_prints_two_decimals():
-    quantiles = summarise(np.array([0.0, 1.0, 5.0]), np.array([1, 1, 1]), decimals=2).quantiles
+    quantiles = summarise_values(np.array([0.0, 1.0, 5.0]), np.array([1, 1, 1]), decimals=2).quantiles
     assert all(round(value, 2) == value for value in quantiles.values())
 
 

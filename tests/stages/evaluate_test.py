@@ -152,7 +152,7 @@ def test_an_interval_holds_the_mean_and_narrows():
 
     def interval(count):
         rows = [same | {"score": score} for score in rng.normal(5, 2, count)]
-        return evaluate_summary.summarise(rows, seed=0)["figures"]["score"]
+        return evaluate_summary.summarise_episodes(rows, seed=0)["figures"]["score"]
 
     few, many = interval(25), interval(2500)
     for found, count in ((few, 25), (many, 2500)):
@@ -161,7 +161,7 @@ def test_an_interval_holds_the_mean_and_narrows():
         assert found["low"] < found["mean"] < found["high"]
     assert interval(1)["low"] is None  # of one episode nothing can be said
     nothing = {"figures": dict.fromkeys(evaluate_summary.FIGURES), "did": {}, "ends": {}}
-    assert evaluate_summary.summarise([], seed=0) == nothing
+    assert evaluate_summary.summarise_episodes([], seed=0) == nothing
 
 
 @pytest.mark.quick

@@ -10,9 +10,9 @@ import pytest
 from jax import export
 
 from motif_jax.envs.observations import OBSERVATIONS
-from motif_jax.learner.update import Rollouts, Settings, init_state, make_update
+from motif_jax.learner.update import Rollouts, Settings, init_state, make_policy_update
 from motif_jax.parallel import make_mesh, map_update, replicate, shard
-from motif_jax.policies.model import make_model
+from motif_jax.policies.model import make_policy_model
 from motif_jax.policies.player import play_step
 from motif_jax.rewards import model as reward_model
 from motif_jax.rewards import preference
@@ -45,7 +45,7 @@ def observations(names, *leading):
 
 
 def policy_model(network, dtype):
-    return make_model({"network": network, "num_actions": A, "dtype": dtype}, 0)
+    return make_policy_model({"network": network, "num_actions": A, "dtype": dtype}, 0)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -63,7 +63,7 @@ def test_the_policy_step_lowers(network, dtype):
 def test_the_update_of_the_policy_lowers(network, algorithm, dtype):
     model = policy_model(network, dtype)
     settings = Settings(algorithm=algorithm, num_epochs=2, num_minibatches=2)
-    update = make_update(model.unroll, make_shape_rewards(MIX), settings)
+    update = make_policy_update(model.unroll, make_shape_rewards(MIX), settings)
     steps = np.zeros((T, B), np.float32)
     rollouts = Rollouts(
         observations=observations(model.reads, T + 1, B),
@@ -86,10 +86,10 @@ def test_the_update_of_the_policy_lowers(network, algorithm, dtype):
 @pytest.mark.parametrize("reads", [{}, {"blstats": True, "crop": True, "glyphs": True}])
 def test_the_training_of_the_reward_lowers(reads):
     options = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False} | reads
-    apply, params = reward_model.make_model(options, 0)
+    apply, params = reward_model.make_policy_model(options, 0)
     optimizer = optax.adam(1e-4)
     mesh = make_mesh()
-    update = map_update(preference.make_update(apply, optimizer), mesh, batch_axis=1, num_constants=2)
+    update = map_update(preference.make_policy_update(apply, optimizer), mesh, batch_axis=1, num_constants=2)
     state = replicate(preference.TrainState(params, optimizer.init(params), preference.zero_sums()), mesh)
     texts, items = np.zeros((7, 80), np.uint8), np.zeros((2, 1, B), np.int32)
     more = observations(["blstats", "glyphs"], 2, 1, B)

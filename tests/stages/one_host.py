@@ -18,7 +18,7 @@ import numpy as np
 from jax._src.lib import _jax
 
 from motif_jax import launch, liveness, parallel
-from motif_jax.stages.train_policy.hosts import Hosts, Wish
+from motif_jax.stages.train_policy.hosts import Hosts, Vote
 from motif_jax.structs import UserError
 
 LARGE = np.array([2_000_000_001.25, 2.0**40 + 1])  # 32 bits are too few for either
@@ -41,13 +41,13 @@ def update(address: str, me: str, file: str) -> None:
     told = ""
     try:
         with Hosts() as hosts:
-            wish, others = hosts.ask(Wish.STOP if me == "9" else Wish.GO_ON, (10 + int(me), 20))
+            vote, others = hosts.agree(Vote.STOP if me == "9" else Vote.GO_ON, (10 + int(me), 20))
             if me == "1":
                 raise FileNotFoundError("the disk of host 1")
-            hosts.ask(Wish.GO_ON)
+            hosts.agree(Vote.GO_ON)
     except (UserError, FileNotFoundError) as error:
         told = str(error)
-    np.savez(file, **state.params, loss=metrics["loss"], told=told, wish=wish, others=others, **sent)
+    np.savez(file, **state.params, loss=metrics["loss"], told=told, vote=vote, others=others, **sent)
 
 
 def meet(address: str, me: str, seconds: str) -> None:

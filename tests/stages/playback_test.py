@@ -8,7 +8,7 @@ from conftest import get_config
 
 from motif_jax.captions import decode
 from motif_jax.envs.observations import Frames, frame_keys
-from motif_jax.envs.seeding import Stream, game_seed
+from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.vector import GameSettings
 from motif_jax.episodes import playback
 from motif_jax.files import read_json
@@ -108,7 +108,7 @@ def test_causes_of_death_are_those_on_nethacks_own_list():
     rng, causes = np.random.default_rng(0), set()
     for episode in range(8):
         assert not causes or game.cause
-        game.reset(game_seed(1, Stream.EVALUATE, episode), episode)
+        game.reset(game_seed(1, SeedStream.EVALUATE, episode), episode)
         assert game.cause == ""
         pages.clear()
         while not game.end:

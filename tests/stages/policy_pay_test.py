@@ -15,8 +15,8 @@ from motif_jax.envs.observations import scale_blstats
 from motif_jax.envs.vector import GameSettings
 from motif_jax.rewards.intrinsic import Mix, intrinsic_reward
 from motif_jax.rewards.learnt import Reward
-from motif_jax.rewards.model import make_model
-from motif_jax.rewards.source import Pay, make_mix
+from motif_jax.rewards.model import make_reward_model
+from motif_jax.rewards.source import RewardSource, make_mix
 from motif_jax.rewards.statistics import LEVELS, RewardStatistics
 from motif_jax.stages.train_policy.placing import make_shape_rewards
 from motif_jax.stages.train_policy.record import Returns
@@ -29,12 +29,12 @@ QUANTILES = {f"{level:.2f}": level for level in LEVELS}
 
 def make_reward(**options) -> Reward:
     options = MESSAGES | options
-    params = make_model(options, 3)[1]
+    params = make_reward_model(options, 3)[1]
     statistics = RewardStatistics(-0.1, 0.25, QUANTILES)
     return Reward(options, params, statistics, np.array([encode("You die...")], np.uint8), np.ones(1, np.int32), {})
 
 
-def record(pay: Pay, more: tuple[str, ...] = ()) -> list[dict]:
+def record(pay: RewardSource, more: tuple[str, ...] = ()) -> list[dict]:
     """Rollouts of random play on the toy world."""
     policy, found = RandomPolicy(23), []
     keys = tuple(sorted({*pay.observations, *more}))
@@ -51,7 +51,7 @@ def record(pay: Pay, more: tuple[str, ...] = ()) -> list[dict]:
 @pytest.mark.parametrize("late", [False, True])
 def test_steps_are_paid_for_the_messages_that_they_caused(late):
     reward = make_reward()
-    pay = Pay(reward, Mix(threshold=0.1), late)
+    pay = RewardSource(reward, Mix(threshold=0.1), late)
     events = ("event_message", "event_message_count", "message", "message_count")
     ends = 0
     for arrays in record(pay, events):
@@ -76,7 +76,7 @@ def test_steps_are_paid_for_the_messages_that_they_caused(late):
 
 def test_a_reward_that_reads_the_bottom_line_is_asked_for_every_step():
     reward = make_reward(blstats=True)
-    pay = Pay(reward, Mix(), False)
+    pay = RewardSource(reward, Mix(), False)
     assert pay.table is None
     arrays = record(pay)[0]
     found = pay(arrays)["z"]

@@ -13,9 +13,9 @@ from motif_jax.captions import encode
 from motif_jax.files import write_json, write_lines
 from motif_jax.preferences.store import PairDataset
 from motif_jax.replays.replay import COLUMNS, ROWS, Replay, save_replay
-from motif_jax.rewards.statistics import summarise as moments
+from motif_jax.rewards.statistics import summarise_values as moments
 from motif_jax.stages import annotate
-from motif_jax.stages.evaluate.summary import summarise
+from motif_jax.stages.evaluate.summary import summarise_episodes
 from motif_jax.stages.train_reward.page import write_page
 
 STEPS = 120
@@ -88,7 +88,8 @@ def write_player(path: Path, name: str, step: int, score: float, events: tuple[s
     ]  # fmt: skip
     about = {"name": name, "path": "." if step else "", "step": step, "greedy": False, "reward": "abc", "goal": "gold"}
     write_json(
-        folder / "summary.json", about | {"episodes": 10, "task": "score", "replays": {"best": 1}} | summarise(rows, 0)
+        folder / "summary.json",
+        about | {"episodes": 10, "task": "score", "replays": {"best": 1}} | summarise_episodes(rows, 0),
     )
     replay = make_replay(name, events, rows[1], ["best"])
     save_replay(folder / "replays/episode-00001.npz", replay)

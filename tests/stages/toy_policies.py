@@ -15,8 +15,8 @@ from motif_jax.captions import encode
 from motif_jax.checkpoint import Checkpoints
 from motif_jax.envs.toy import STAIRS, WALL
 from motif_jax.policies import model as policy_setup
-from motif_jax.rewards.model import make_model, make_value
-from motif_jax.rewards.statistics import summarise
+from motif_jax.rewards.model import make_reward_model, make_value
+from motif_jax.rewards.statistics import summarise_values
 from motif_jax.stages import train_policy
 
 FOLDER = tempfile.TemporaryDirectory(prefix="toy-policies-")  # until this process ends
@@ -50,7 +50,7 @@ def policies() -> Policies:
     options = {"network": "small", "num_actions": 23, "dtype": "float32"}
     checkpoints = Checkpoints(weak / "policy/checkpoints")
     for seed, step in enumerate((64, 128)):
-        params = policy_setup.make_model(options, seed).params
+        params = policy_setup.make_reward_model(options, seed).params
         facts = {"model": options, "config": json.loads(config.to_json())}
         checkpoints.save(step, {"learner": {"params": params}}, facts)
     checkpoints.close()
@@ -63,11 +63,11 @@ def write_reward(directory: Path) -> float:
     captions = np.array([encode(text.decode()) for text in (STAIRS, WALL, b"")], np.uint8)
     counts = np.ones(3, np.int32)
     for seed in range(100):
-        apply, params = make_model(options, seed)
+        apply, params = make_reward_model(options, seed)
         raw = np.asarray(make_value(apply)(params, captions, np.arange(3), {}))
         if raw.argmax() == 0:
             break
-    statistics = summarise(raw, counts)
+    statistics = summarise_values(raw, counts)
     facts = {"epoch": 1, "model": options, "statistics": statistics._asdict()}
     checkpoints = Checkpoints(directory)
     checkpoints.save(1, {"train": {"params": params}, "captions": captions, "counts": counts}, facts, 0.0)

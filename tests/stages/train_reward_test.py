@@ -349,10 +349,10 @@ def test_ties_are_no_preferences_whatever_their_probability(tmp_path):
 
 def test_a_checkpoint_of_another_architecture_is_refused(trained, tmp_path):
     from motif_jax.parameters import rebuild
-    from motif_jax.rewards.model import make_model
+    from motif_jax.rewards.model import make_reward_model
 
     small = leaves_by_path(load_reward(trained).params)
-    _, like = make_model({"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}, 0)
+    _, like = make_reward_model({"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}, 0)
     with pytest.raises(UserError, match="is of another architecture: .* where .* is due"):
         rebuild(like, small, tmp_path)
     with pytest.raises(UserError, match="another architecture: it also has more"):

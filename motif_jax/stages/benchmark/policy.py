@@ -24,12 +24,12 @@ from motif_jax.captions import WIDTH
 from motif_jax.learner.update import init_state
 from motif_jax.parallel import local_copy, replicate
 from motif_jax.rewards.learnt import Reward
-from motif_jax.rewards.model import make_model as make_reward_model
-from motif_jax.rewards.source import Pay, make_mix
+from motif_jax.rewards.model import make_reward_model
+from motif_jax.rewards.source import RewardSource, make_mix
 from motif_jax.rewards.statistics import LEVELS, RewardStatistics
 from motif_jax.stages.benchmark.reward import OPTIONS, matrix_product
 from motif_jax.stages.benchmark.rows import Row, say, take_turns
-from motif_jax.stages.train_policy.acting import Stream
+from motif_jax.stages.train_policy.acting import FreeRunning
 from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
 
@@ -98,7 +98,7 @@ class Training:
         section = config.policy
         section.network, section.warmup_steps = network, 0
         reward = untaught_reward()
-        pay = Pay(reward, make_mix(config, reward), False) if paid else None
+        pay = RewardSource(reward, make_mix(config, reward), False) if paid else None
         parts = assemble(config, lambda: pay, hosts=1)
         self._parts, self._model, self._pay, self._mesh = parts, parts.model, parts.pay, parts.mesh
         # A copy, because updates give their state away, and the parameters here are played meanwhile.
@@ -113,7 +113,7 @@ class Training:
         parts, player = self._parts, self._player
         with open_pool(self._config, parts, player, first_episode=0) as pool:
             self.bytes_per_step = pool.layout.bytes_per_step
-            source = Stream(pool, player, parts.rollouts, make_place(self._model, self._pay, self._mesh))
+            source = FreeRunning(pool, player, parts.rollouts, make_place(self._model, self._pay, self._mesh))
             try:
                 number, steps, start = 0, 0, 0.0
                 while number < WARMUP_BATCHES or time.perf_counter() - start < seconds:

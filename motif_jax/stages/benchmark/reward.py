@@ -25,12 +25,12 @@ from ml_collections import ConfigDict
 from motif_jax.parallel import make_mesh, map_update, replicate, shard
 from motif_jax.rewards import labels
 from motif_jax.rewards.batches import Batches, epoch_order, make_batches
-from motif_jax.rewards.model import make_model, make_value, value_captions
-from motif_jax.rewards.preference import TrainState, make_update, zero_sums
-from motif_jax.rewards.statistics import compare, summarise
+from motif_jax.rewards.model import make_reward_model, make_value, value_captions
+from motif_jax.rewards.preference import TrainState, make_reward_update, zero_sums
+from motif_jax.rewards.statistics import compare, summarise_values
 from motif_jax.stages import annotate, collect
 from motif_jax.stages.benchmark.rows import Row, say, take_turns
-from motif_jax.stages.train_reward.setup import Data, load_data
+from motif_jax.stages.train_reward.setup import LabelledPairs, load_data
 
 OPTIONS = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}
 DATASETS = {"random": {"collector": "random"}, "explorer": {}}  # what is learnt from: 20,000 pairs each
@@ -92,15 +92,15 @@ def prepared(config: ConfigDict, workdir: Path, values: dict[str, str]) -> tuple
 class Learner:
     """Training of the default network on one dataset."""
 
-    def __init__(self, data: Data, batch_size: int):
+    def __init__(self, data: LabelledPairs, batch_size: int):
         """Compiles everything once."""
         self.data, self._batch_size = data, batch_size
         self.split = labels.split_rows(np.flatnonzero(~np.isnan(data.target)), 0.2, 0)
         self._counts = np.bincount(data.ids[self.split.train].reshape(-1), minlength=len(data.table))
-        apply, params = make_model(OPTIONS, 0)
+        apply, params = make_reward_model(OPTIONS, 0)
         optimizer = optax.adam(1e-4)
         self._mesh, self._value = make_mesh(), make_value(apply)
-        self._update = map_update(make_update(apply, optimizer), self._mesh, batch_axis=1, num_constants=2)
+        self._update = map_update(make_reward_update(apply, optimizer), self._mesh, batch_axis=1, num_constants=2)
         self._state = replicate(TrainState(params, optimizer.init(params), zero_sums()), self._mesh)
         self._table = replicate(jnp.asarray(data.texts), self._mesh)
         self._number, self.items = 0, 0
@@ -130,7 +130,7 @@ class Learner:
         jax.block_until_ready(self._state)
         self.flops.append(self._flops_per_step * len(batches.captions) / (time.perf_counter() - stepping) / 1e9)
         values = value_captions(self._value, self._state.params, self._table)
-        summarise(values, self._counts)
+        summarise_values(values, self._counts)
         chosen = self.split.validation
         compare(values[self.data.ids[chosen]].mean(-1), self.data.target[chosen])
         self._number += 1

@@ -24,7 +24,7 @@ from motif_jax.actors.players import parse_players
 from motif_jax.actors.pool import ActorPool
 from motif_jax.config_table import MANY_SECONDS, PATH, PATHS, Flag, Number, Tables, Text, Value, Whole, check_values
 from motif_jax.console import clean, print_line
-from motif_jax.envs.seeding import Stream
+from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.vector import TABLE as GAME
 from motif_jax.envs.vector import GameSettings
 from motif_jax.files import write_config
@@ -149,7 +149,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
             player="" if mixture else config.collect.collector,
             groups=mixture.groups if mixture else 1,
             seed=config.seed,
-            stream=Stream.COLLECT,
+            stream=SeedStream.COLLECT,
             first_episode=writer.progress["next_episode"],
             hang_timeout_s=config.collect.hang_timeout_s,
         ) as pool:
@@ -166,7 +166,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
                 # Memory stays bounded when one game keeps all others waiting: only its group gets its slots back.
                 kept, held = held, []
                 for full in kept:
-                    if episodes.waiting_bytes < MAX_WAITING_BYTES or pool.owes(full, episodes.number):
+                    if episodes.waiting_bytes < MAX_WAITING_BYTES or pool.is_responsible_for(full, episodes.number):
                         pool.release(full)
                     else:
                         held.append(full)

@@ -31,7 +31,7 @@ from motif_jax.files import write_config, write_json, write_lines
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.evaluate.contenders import BESIDE_FLAG, FLAG, Contender, check_policy, find_contenders
 from motif_jax.stages.evaluate.replays import check_choice, keep_replays
-from motif_jax.stages.evaluate.summary import print_table, read_json, read_rows, summarise
+from motif_jax.stages.evaluate.summary import print_table, read_json, read_rows, summarise_episodes
 from motif_jax.stages.train_policy import TABLES as TRAINING
 from motif_jax.structs import UserError
 
@@ -180,6 +180,6 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
         "steps_per_s": round(steps / seconds),
         "chosen": section.replays,
         "replays": replays,
-        **summarise([rows[number] for number in sorted(rows)], config.seed),
+        **summarise_episodes([rows[number] for number in sorted(rows)], config.seed),
     })  # fmt: skip
     print_line(f"evaluate: {wanted:,} episodes, {steps:,} steps of them now, in {seconds:,.0f} s; {folder}")

@@ -19,17 +19,17 @@ from motif_jax.actors.inference import answer
 from motif_jax.actors.pool import ActorPool
 from motif_jax.checkpoint import find_checkpoints
 from motif_jax.console import print_line
-from motif_jax.envs.seeding import Stream
+from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.vector import GameSettings
 from motif_jax.episodes.pieces import Pieces, Steps
-from motif_jax.episodes.playback import Teller, Told, Track, figures_of
+from motif_jax.episodes.playback import EpisodeEvents, EventCounter, Track, figures_of
 from motif_jax.metrics import Progress, Timers
 from motif_jax.policies.choice import list_steps, load
 from motif_jax.policies.model import Model, read_policy
 from motif_jax.policies.player import PolicyPlayer
 from motif_jax.rewards.intrinsic import Mix, intrinsic_reward
 from motif_jax.rewards.learnt import Reward, load_reward
-from motif_jax.rewards.source import Pay, make_mix, reward_checksum
+from motif_jax.rewards.source import RewardSource, make_mix, reward_checksum
 from motif_jax.stages.evaluate.contenders import FLAG, Contender
 from motif_jax.structs import EpisodeInfo, UserError
 
@@ -47,7 +47,7 @@ class Playing(NamedTuple):
     player: str  # scripted, or "" for the model's
     model: Model | None
     greedy: bool
-    pay: Pay | None
+    pay: RewardSource | None
     about: dict[str, Any]  # checksums of parameters, and of the learnt reward with all that decides its pay; its goal
 
 
@@ -75,14 +75,14 @@ def tell_of_other_games(name: str, trained: dict[str, Any], config: ConfigDict) 
         print_line(f"evaluate: {name} was trained with {'; '.join(other)} (--config.env)")
 
 
-def pay_of_policy(facts: dict[str, Any], reward: Reward | None) -> Pay | None:
+def pay_of_policy(facts: dict[str, Any], reward: Reward | None) -> RewardSource | None:
     """The learnt reward as a policy got it while it was trained."""
     if reward is None:
         return None
-    return Pay(reward, Mix(**facts["reward"]["mix"]), facts["config"]["policy"]["reference_alignment"])
+    return RewardSource(reward, Mix(**facts["reward"]["mix"]), facts["config"]["policy"]["reference_alignment"])
 
 
-def pay_of_workdir(config: ConfigDict, workdir: Path) -> Pay | None:
+def pay_of_workdir(config: ConfigDict, workdir: Path) -> RewardSource | None:
     """As its policy got it, else as a policy that was trained with this config would; None where there is no reward."""
     try:
         directory, steps = list_steps(str(workdir / "policy"), FLAG)
@@ -99,10 +99,10 @@ def pay_of_workdir(config: ConfigDict, workdir: Path) -> Pay | None:
         except UserError:
             return None
     reward = load_reward(section.reward_dir or workdir, section.reward_checkpoint)
-    return Pay(reward, make_mix(config, reward), section.reference_alignment)
+    return RewardSource(reward, make_mix(config, reward), section.reference_alignment)
 
 
-def about_pay(pay: Pay | None) -> dict[str, Any]:
+def about_pay(pay: RewardSource | None) -> dict[str, Any]:
     """The learnt reward in a few words; those of equal checksums pay alike."""
     if pay is None:
         return dict.fromkeys(("reward", "goal", "threshold", "count_exponent"))
@@ -151,7 +151,7 @@ def play(
     observations = {*(policy.reads if policy else ()), *(playing.pay.observations if playing.pay else ())}
     settings, pieces, timers = GameSettings(**config.env), Pieces(), Timers()
     with (
-        Teller(settings, config.seed) as teller,
+        EventCounter(settings, config.seed) as counter,
         ActorPool(
             settings,
             tuple(sorted(observations)),
@@ -163,7 +163,7 @@ def play(
             outputs=policy.outputs if policy else None,
             starts=policy.starts if policy else None,
             seed=config.seed,
-            stream=Stream.EVALUATE,
+            stream=SeedStream.EVALUATE,
             first_episode=min(missing),
             hang_timeout_s=section.hang_timeout_s,
             flag="--config.evaluate",
@@ -186,7 +186,7 @@ def play(
                         if info.episode in missing:
                             missing.remove(info.episode)
                             tracks[info.episode] = Track(**steps)
-                            rows[info.episode] = as_row(info, tracks[info.episode], teller, playing.pay is not None)
+                            rows[info.episode] = as_row(info, tracks[info.episode], counter, playing.pay is not None)
             progress.update(len(rows))
             if time.monotonic() - kept > KEEP_EVERY_S:
                 keep()
@@ -195,7 +195,7 @@ def play(
     return sorted(missing)
 
 
-def as_steps(arrays: Arrays, pay: Pay | None) -> Steps:
+def as_steps(arrays: Arrays, pay: RewardSource | None) -> Steps:
     """What is kept of rollouts' steps. [T, B] each"""
     action = arrays["action"]
     nothing = np.full(action.shape, np.nan, np.float32)
@@ -211,8 +211,8 @@ def as_steps(arrays: Arrays, pay: Pay | None) -> Steps:
     return steps
 
 
-def as_row(info: EpisodeInfo, track: Track, teller: Teller, paid: bool) -> Row:
+def as_row(info: EpisodeInfo, track: Track, counter: EventCounter, paid: bool) -> Row:
     """A line of `episodes.jsonl`."""
-    told = teller.tell(info, track.action)
+    events = counter.describe(info, track.action)
     row = figures_of(info) | {"intrinsic_return": float(track.intrinsic.sum(dtype=np.float64)) if paid else None}
-    return row | (told or Told("", None))._asdict()
+    return row | (events or EpisodeEvents("", None))._asdict()

@@ -19,7 +19,7 @@ FIGURES = {  # of an episode: what it is called in its line
     "experience_level": "experience_level", "scout": "scout", "steps": "steps", "success": "success",
     "intrinsic_return": "intrinsic_return",
 }  # fmt: skip
-ENDS = {"aborted": "time limit", "task_successful": "goal reached", "death": "death"}  # without a cause
+END_NAMES = {"aborted": "time limit", "task_successful": "goal reached", "death": "death"}  # without a cause
 RESAMPLES = 2000
 BESIDE = 4  # others in the table
 HAPPENINGS = 8  # in the table
@@ -27,7 +27,7 @@ HAPPENINGS = 8  # in the table
 Interval = dict[str, float | None]
 
 
-def summarise(rows: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
+def summarise_episodes(rows: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
     """Figures (null where the episodes do not have one), what happened per episode, and how many ended how."""
     columns = {name: [row[key] for row in rows] for name, key in FIGURES.items()}
     known = {name: column for name, column in columns.items() if rows and None not in column}
@@ -36,7 +36,7 @@ def summarise(rows: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
     return {
         "figures": dict.fromkeys(FIGURES) | intervals(known, seed),
         "did": intervals({name: column for name, column in did.items() if any(column)}, seed),
-        "ends": dict(collections.Counter(row["cause"] or ENDS[row["end_status"]] for row in rows).most_common()),
+        "ends": dict(collections.Counter(row["cause"] or END_NAMES[row["end_status"]] for row in rows).most_common()),
     }
 
 

@@ -80,9 +80,9 @@ def find_pairs(path: Path) -> Pairs | None:
     if (facts := read_object(file)) is None:
         return None
     ran = read_object(path / "dataset" / "run.json") or {}
-    with sound(path / "dataset" / "run.json"):
+    with checked(path / "dataset" / "run.json"):
         ran = typed(ran, COLLECTING)
-    with sound(file):
+    with checked(file):
         machine: Facts = {"processor": ran["machine"]} if "machine" in ran else {}
         machine["versions"] = versions_of(facts)
         facts = typed(facts, DATASET)
@@ -99,11 +99,11 @@ def find_annotations(path: Path, home: Path, dataset: PairDataset) -> list[Annot
         counts = np.bincount(np.asarray(dataset.preference(name)), minlength=len(Preference))
         file = annotation_folder(dataset.path, name) / "merged.json"
         record = read_object(file) or {"facts": {}, "shards": {}}
-        with sound(file):
+        with checked(file):
             facts, logs = typed(record["facts"], LABELS), [typed(log, JOB) for log in record["shards"].values()]
         page = path / "annotations" / f"{name}.html"
         told = read_object(page.with_suffix(".json")) or {}
-        with sound(page.with_suffix(".json")):
+        with checked(page.with_suffix(".json")):
             for key in ("most_asked", "most_asked_with_preference"):
                 told[key] = [whole(row, ASKED) for row in told.get(key, ())]
             told["questions"] = int(told.get("questions", 0))
@@ -118,7 +118,7 @@ def find_learnt(path: Path, home: Path) -> Learnt | None:
     file = path / "reward" / "statistics.json"
     if (facts := read_object(file)) is None:
         return None
-    with sound(file):
+    with checked(file):
         quantiles = (facts.get("statistics") or {}).get("quantiles") or {}
         learnt = Learnt(
             {str(name): float(share) for name, share in facts["annotators"].items()},
@@ -140,7 +140,7 @@ def find_captions(file: Path) -> Facts | None:
     """What the reward likes, where messages alone decide."""
     if (told := read_object(file)) is None:
         return None
-    with sound(file):
+    with checked(file):
         found: Facts = {key: [whole(row, VALUED) for row in told[key]] for key in ("most", "least", "common")}
         found["captions"] = int(told["captions"])
         found["heights"] = [int(height) for height in told["heights"]]
@@ -157,14 +157,14 @@ def find_training(path: Path) -> Training | None:
     rows = read_rows(file)
     if not rows:
         return None
-    with sound(file):
+    with checked(file):
         if any("env_steps" not in row or "seconds" not in row for row in rows):
             raise ValueError("a row without env_steps or seconds")
     config = read_object(path / "policy" / "config.json") or {}
-    with sound(path / "policy" / "config.json"):
+    with checked(path / "policy" / "config.json"):
         pay, task = typed(config.get("policy", {}), PAY), str(config.get("env", {}).get("task", ""))
     summary = read_object(path / "policy" / "summary.json") or {}
-    with sound(path / "policy" / "summary.json"):
+    with checked(path / "policy" / "summary.json"):
         done = whole(typed(summary, DONE), DONE) if summary else {}
         return Training(rows, done, pay, task, config, machine_of(summary), date_of(file))
 
@@ -175,7 +175,7 @@ def find_players(path: Path) -> list[Player]:
     for file in sorted((path / "evaluate").glob("*/summary.json")):
         if (facts := read_object(file)) is None:
             continue  # it is evaluated anew at this moment
-        with sound(file):
+        with checked(file):
             figures = {name: interval_of(facts["figures"].get(name)) for name in FIGURES}
             chosen = list((facts.get("replays") or {}).values())
             files = {chosen.index(episode): file_of(file.parent, episode) for episode in chosen}
@@ -220,7 +220,7 @@ def whole(facts: Facts, kinds: Kinds) -> Facts:
 
 
 @contextlib.contextmanager
-def sound(file: Path) -> Iterator[None]:
+def checked(file: Path) -> Iterator[None]:
     """What is not as its stage writes it ends the report in one sentence."""
     try:
         yield
@@ -231,7 +231,7 @@ def sound(file: Path) -> Iterator[None]:
 
 def read_object(file: Path) -> Facts | None:
     """What a JSON file says; None where there is none."""
-    with sound(file):
+    with checked(file):
         try:
             return read_json(file)
         except FileNotFoundError:
@@ -243,7 +243,7 @@ def read_object(file: Path) -> Facts | None:
 def read_rows(file: Path) -> list[dict[str, float]]:
     """The numbers in the lines of a file, but for a torn last one: it may be written at this moment."""
     rows: list[dict[str, float]] = []
-    with sound(file):
+    with checked(file):
         try:
             for row in read_lines(file, appended=True):
                 known = {name: value for name, value in row.items() if value is not None}

@@ -10,7 +10,7 @@ from motif_jax.pages.charts import COLOURS, Interval, bars, esc, exact, reach, t
 from motif_jax.stages.report.head import WORDS, label
 from motif_jax.stages.report.parts import Player
 
-ENDS = 6  # causes named; the rest is put together
+CAUSES_SHOWN = 6  # causes named; the rest is put together
 SELDOM = 0.05  # times per episode; what happens less often is left out
 NOTHING = Interval(0.0, 0.0, 0.0)
 
@@ -56,7 +56,7 @@ def figures_table(named: Sequence[tuple[str, Player]]) -> str:
 
 def _ends(player: Player, others: Sequence[Player]) -> str:
     """Shares of the ends of one player; the same end has the same colour for all."""
-    colours = dict(zip(_often(others)[:ENDS], COLOURS, strict=False))
+    colours = dict(zip(_often(others)[:CAUSES_SHOWN], COLOURS, strict=False))
     total = max(sum(player.ends.values()), 1)
     shares = [(end, times / total, colours[end]) for end, times in player.ends.items() if end in colours]
     shares.sort(key=lambda part: -part[1])

@@ -26,8 +26,8 @@ from motif_jax.pages.blocks import data_script
 from motif_jax.pages.charts import esc, exact
 from motif_jax.replays.replay import Replay, load_replay
 from motif_jax.screens import PALETTE, REVERSED, SHOWN
-from motif_jax.stages.evaluate.summary import ENDS
-from motif_jax.stages.report.found import sound
+from motif_jax.stages.evaluate.summary import END_NAMES
+from motif_jax.stages.report.found import checked
 from motif_jax.stages.report.head import label
 from motif_jax.stages.report.parts import Player
 
@@ -55,7 +55,7 @@ def of_replays(chosen: Sequence[tuple[Player, Path]]) -> list[str]:
     options, data = [], []
     for number, (player, file) in enumerate(chosen):
         replay = load_replay(file, "--workdir")
-        with sound(file):
+        with checked(file):
             name = f"replay-{number}"
             options.append(f'<option value="{name}">{esc(named(player, replay))}</option>')
             data.append(data_script(name, pack(replay)))
@@ -71,7 +71,7 @@ def named(player: Player, replay: Replay) -> str:
     words.append(f"return {exact(float(replay.reward.sum()))}")
     if not np.isnan(replay.intrinsic).all():
         words.append(f"learnt {exact(float(np.nansum(replay.intrinsic)))}")
-    words.append(str(about["cause"] or ENDS[about["end"]]))
+    words.append(str(about["cause"] or END_NAMES[about["end"]]))
     return " · ".join(words)
 
 

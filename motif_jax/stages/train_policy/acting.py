@@ -1,7 +1,7 @@
 """Two ways to get batches of rollouts from games and a policy.
 
-`Stream` lets games, policy and learner work at the same time. In `Rounds` each waits for the others, so that the same
-run can be made twice.
+In `FreeRunning`, games, policy and learner work at the same time. In `Rounds` each waits for the others, so that the
+same run can be made twice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Source(Protocol):
     def depth(self) -> int: ...
 
 
-class Stream:
+class FreeRunning:
     """A thread that drives the games, and one that puts rollouts together, beside the learner."""
 
     def __init__(self, pool: ActorPool, policy: PolicyPlayer, rollouts: int, place: Callable[[Arrays], Any]):
@@ -78,7 +78,7 @@ class Rounds:
     depth = 0
 
     def __init__(self, pool: ActorPool, policy: PolicyPlayer, rollouts: int, place: Callable[[Arrays], Any]):
-        """See `Stream`."""
+        """See `FreeRunning`."""
         self._pool, self._policy, self._rollouts, self._place = pool, policy, rollouts, place
         self._requests: dict[tuple[int, int], Request] = {}  # by group: that of a worker which died is replaced
         self._round: list[Full] = []  # of this round

@@ -30,7 +30,7 @@ LOST = os.EX_TEMPFAIL  # exit status when another host was lost, 75: the same co
 SAVE_TIMEOUT_S = 20.0
 
 
-class Wish(enum.IntEnum):
+class Vote(enum.IntEnum):
     """What a host wants."""
 
     GO_ON = 0
@@ -55,37 +55,37 @@ class Hosts:
     def __exit__(self, _: type | None, error: BaseException | None, __: TracebackType | None) -> None:
         if self._watch is None:
             return
-        if error is not None and not isinstance(error, Exception):  # by the user's wish: the others will notice
+        if error is not None and not isinstance(error, Exception):  # by the user's vote: the others will notice
             number = error.args[0] if error.args else signal.SIGINT
             atexit.register(leave_at_once, 128 + number)  # before JAX waits for the others
             self._watch.stop()
             return
         if error is not None and not self._over:
             try:
-                self._gather(Wish.FAILED, (0, 0))
+                self._gather(Vote.FAILED, (0, 0))
             except (RuntimeError, ValueError):  # of the collective: a host is gone, or the way to it
                 self._watch.wait_for_verdict()
                 self._end_without([])
         leave_hosts()
         self._watch.stop()
 
-    def ask(self, wish: Wish, numbers: Iterable[int] = (0, 0)) -> tuple[Wish, np.ndarray]:
-        """The strongest wish of all hosts, and the numbers of the others. [hosts - 1, 2]
+    def agree(self, vote: Vote, numbers: Iterable[int] = (0, 0)) -> tuple[Vote, np.ndarray]:
+        """The strongest vote of all hosts, and the numbers of the others. [hosts - 1, 2]
 
         Where it is not to go on, this was the last question. Raises UserError if another host has failed.
         """
-        wishes, all_numbers = self._gather(wish, numbers)
-        strongest = Wish(wishes.max())
-        self._over = strongest != Wish.GO_ON
-        if strongest == Wish.FAILED:
+        votes, all_numbers = self._gather(vote, numbers)
+        strongest = Vote(votes.max())
+        self._over = strongest != Vote.GO_ON
+        if strongest == Vote.FAILED:
             raise UserError(
-                f"host {wishes.argmax()} of {self.count} has failed; what it wrote itself says why "
+                f"host {votes.argmax()} of {self.count} has failed; what it wrote itself says why "
                 "(--config.distributed)"
             )
         return strongest, np.delete(all_numbers, self.me, 0)
 
-    def _gather(self, wish: Wish, numbers: Iterable[int]) -> tuple[np.ndarray, np.ndarray]:
-        found = from_every_host(np.array([wish, *numbers], np.int32))
+    def _gather(self, vote: Vote, numbers: Iterable[int]) -> tuple[np.ndarray, np.ndarray]:
+        found = from_every_host(np.array([vote, *numbers], np.int32))
         return found[:, 0], found[:, 1:]
 
     def _end_without(self, lost: list[int]) -> None:

@@ -13,7 +13,7 @@ from motif_jax.learner.update import Rewards, Rollouts
 from motif_jax.parallel import shard
 from motif_jax.policies.model import Model
 from motif_jax.rewards.intrinsic import Mix, extrinsic_reward, intrinsic_reward
-from motif_jax.rewards.source import Arrays, Pay
+from motif_jax.rewards.source import Arrays, RewardSource
 
 
 def make_shape_rewards(mix: Mix) -> Callable[[Any, Rollouts], Rewards]:
@@ -39,7 +39,7 @@ class Placed(NamedTuple):
     paid_share: float  # steps with a learnt reward
 
 
-def make_place(model: Model, pay: Pay | None, mesh: Mesh) -> Callable[[Arrays], Placed]:
+def make_place(model: Model, pay: RewardSource | None, mesh: Mesh) -> Callable[[Arrays], Placed]:
     """What the hand-off does with the arrays of rollouts."""
 
     def place(arrays: Arrays) -> Placed:

@@ -15,7 +15,7 @@ from motif_jax.actors.pool import ActorPool
 from motif_jax.console import print_line
 from motif_jax.files import is_cut_off, parse_json, write_lines
 from motif_jax.metrics import Progress, Writers, resident_mib
-from motif_jax.rewards.source import Pay
+from motif_jax.rewards.source import RewardSource
 from motif_jax.stages.train_policy.acting import Source
 from motif_jax.stages.train_policy.placing import Placed
 from motif_jax.structs import EndStatus, EpisodeInfo
@@ -83,7 +83,7 @@ class Record:
 
     @property
     def updates(self) -> int:
-        """Told of since the last row."""
+        """EpisodeEvents of since the last row."""
         return len(self._updates)
 
     def update(self, metrics: dict[str, float]) -> None:
@@ -96,7 +96,7 @@ class Record:
         for name in self._updates[-1] if self._updates else ():
             values = [metrics[name] for metrics in self._updates]
             row[f"train/{name}"] = EXTREMES.get(name.rpartition("_")[2], np.mean)(values)
-        row |= {f"episode/{name}": value for name, value in summarise(self._ended).items()}
+        row |= {f"episode/{name}": value for name, value in summarise_recent(self._ended).items()}
         row["episode/all"] = self.episodes
         row["reward/paid_share"] = np.mean(self._paid) if self._paid else None
         row |= {f"time/{name}": value for name, value in self._time(seconds).items()}
@@ -118,7 +118,9 @@ class Record:
 class Log:
     """The progress line, and a row of figures now and then; use as a context manager."""
 
-    def __init__(self, config: ConfigDict, folder: Path, done: dict[str, Any], record: Record, pay: Pay | None):
+    def __init__(
+        self, config: ConfigDict, folder: Path, done: dict[str, Any], record: Record, pay: RewardSource | None
+    ):
         """Goes on with the rows that are there."""
         section = config.policy
         self._record, self._pay, self._every_s = record, pay, section.log_every_s
@@ -134,13 +136,13 @@ class Log:
         self._writers.close()
         self._bar.close()
 
-    def tell(self, done: dict[str, Any]) -> None:
+    def after_update(self, done: dict[str, Any]) -> None:
         """After an update."""
         if time.monotonic() - self._written > self._every_s and self._record.updates:
             self._write(done)
         notes = {}
         if self._record.recent:
-            recent = summarise(list(self._record.recent))
+            recent = summarise_recent(list(self._record.recent))
             notes = {"return": f"{recent['return']:.2f}", "depth": f"{recent['max_depth']:.1f}"}
             notes |= {"learnt": f"{recent['intrinsic_return']:.2f}"} if self._pay else {}
         steps, seconds = self._limits
@@ -164,7 +166,7 @@ class Log:
         self._written, self._steps = now, done["env_steps"]
 
 
-def summarise(ended: list[tuple[EpisodeInfo, float]]) -> dict[str, Any]:
+def summarise_recent(ended: list[tuple[EpisodeInfo, float]]) -> dict[str, Any]:
     """Means over episodes; empty means are null."""
     infos = [info for info, _ in ended]
 
@@ -180,7 +182,7 @@ def summarise(ended: list[tuple[EpisodeInfo, float]]) -> dict[str, Any]:
     return found
 
 
-def keep_rows(file: Path, env_steps: int) -> None:
+def drop_rows_after(file: Path, env_steps: int) -> None:
     """Takes away rows of after the checkpoint from which training goes on, and a last one that was cut off.
 
     Training does not depend on these rows. If some are damaged, the others are kept, and the file is set aside.

@@ -10,13 +10,13 @@ from ml_collections import ConfigDict
 
 from motif_jax.actors.pool import ActorPool
 from motif_jax.console import print_line
-from motif_jax.envs.seeding import Stream
+from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.vector import GameSettings
-from motif_jax.learner.update import Settings, make_update
+from motif_jax.learner.update import Settings, make_policy_update
 from motif_jax.parallel import make_mesh, map_update
-from motif_jax.policies.model import Model, make_model
+from motif_jax.policies.model import Model, make_policy_model
 from motif_jax.policies.player import PolicyPlayer
-from motif_jax.rewards.source import Pay, make_mix
+from motif_jax.rewards.source import RewardSource, make_mix
 from motif_jax.stages.train_policy.placing import make_shape_rewards
 from motif_jax.structs import UserError
 
@@ -31,23 +31,23 @@ class Parts(NamedTuple):
     rollouts: int  # of this host, that make its share of a batch
     options: dict[str, Any]  # of the network
     model: Model
-    pay: Pay | None  # the learnt reward
+    pay: RewardSource | None  # the learnt reward
     learner: Settings
     update: Any  # compiled: (state, None, rollouts) -> (state, metrics)
 
 
-def assemble(config: ConfigDict, make_pay: Callable[[], Pay | None], hosts: int) -> Parts:
+def assemble(config: ConfigDict, make_reward_source: Callable[[], RewardSource | None], hosts: int) -> Parts:
     """Compiles no update yet; refuses what only the machine can tell, before the learnt reward is looked at."""
     section = config.policy
     games = GameSettings(**config.env)
     mesh = make_mesh(section.num_devices, "--config.policy.num_devices")
     rollouts = check_batch(config, mesh.size, hosts)
-    pay = make_pay()
+    pay = make_reward_source()
     options = {"network": section.network, "num_actions": games.num_actions, "dtype": section.dtype}
-    model = make_model(options, config.seed)
+    model = make_policy_model(options, config.seed)
     learner = learner_settings(config)
     shape_rewards = make_shape_rewards(pay.mix if pay else make_mix(config, None))
-    update = make_update(model.unroll, shape_rewards, learner)
+    update = make_policy_update(model.unroll, shape_rewards, learner)
     mapped = map_update(update, mesh, batch_axis=1, num_constants=1)
     return Parts(games, mesh, rollouts, options, model, pay, learner, mapped)
 
@@ -114,7 +114,7 @@ def open_pool(config: ConfigDict, parts: Parts, player: PolicyPlayer, first_epis
         warmup_steps=section.warmup_steps,
         slots_per_group=slots,
         seed=config.seed,
-        stream=Stream.TRAIN,
+        stream=SeedStream.TRAIN,
         first_episode=first_episode,
         hang_timeout_s=section.hang_timeout_s,
         flag="--config.policy",

@@ -1,4 +1,4 @@
-"""Where a policy's training begins and how it is kept: checkpoints, the wish to stop, traces."""
+"""Where a policy's training begins and how it is kept: checkpoints, the vote to stop, traces."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from motif_jax.locks import Held, take
 from motif_jax.parallel import from_first_host, replicate
 from motif_jax.parameters import leaves_by_path, rebuild
 from motif_jax.policies.model import read_policy
-from motif_jax.rewards.source import Pay, reward_checksum
-from motif_jax.stages.train_policy.hosts import Hosts, Wish
+from motif_jax.rewards.source import RewardSource, reward_checksum
+from motif_jax.stages.train_policy.hosts import Hosts, Vote
 from motif_jax.stages.train_policy.rescue import RESCUED, read_rescued
 from motif_jax.stages.train_policy.setup import Parts
 from motif_jax.structs import Interrupted, UserError
@@ -114,14 +114,14 @@ def begin(config: ConfigDict, keeper: Keeper | None, parts: Parts, hosts: Hosts)
         except UserError as error:
             raise UserError(f"{error} ({flag})") from None
         state = init_state(rebuild(parts.model.params, leaves_by_path(other.params), source, flag), parts.learner)
-    hosts.ask(Wish.GO_ON)  # so far each worked alone, and one may have failed
+    hosts.agree(Vote.GO_ON)  # so far each worked alone, and one may have failed
     state, numbers = from_first_host((state, np.array([done[name] for name in START], np.float64)))
     if hosts.count > 1:
         done = {name: type(START[name])(value) for name, value in zip(START, np.asarray(numbers), strict=True)}
     return replicate(state, parts.mesh), done
 
 
-def check_reward(facts: dict[str, Any], pay: Pay | None) -> None:
+def check_reward(facts: dict[str, Any], pay: RewardSource | None) -> None:
     """Refuses to go on with another learnt reward than the one that training began with."""
     before = facts.get("reward", {}).get("checksum")
     now = reward_checksum(pay.reward) if pay else None

@@ -23,12 +23,12 @@ from motif_jax.learner.update import LearnerState
 from motif_jax.machine import describe
 from motif_jax.parallel import host, local_copy, start_hosts
 from motif_jax.parameters import name_of
-from motif_jax.rewards.source import make_pay, reward_checksum
-from motif_jax.stages.train_policy.acting import Rounds, Source, Stream
+from motif_jax.rewards.source import make_reward_source, reward_checksum
+from motif_jax.stages.train_policy.acting import FreeRunning, Rounds, Source
 from motif_jax.stages.train_policy.conditions import coordinator, finished
-from motif_jax.stages.train_policy.hosts import Hosts, Wish
+from motif_jax.stages.train_policy.hosts import Hosts, Vote
 from motif_jax.stages.train_policy.placing import make_place
-from motif_jax.stages.train_policy.record import Log, Record, keep_rows, summarise
+from motif_jax.stages.train_policy.record import Log, Record, drop_rows_after, summarise_recent
 from motif_jax.stages.train_policy.rescue import Rescue, write_rescued
 from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
 from motif_jax.stages.train_policy.start import Keeper, StopAsked, Trace, begin
@@ -61,7 +61,7 @@ def learn(
     """The training, on each of the hosts."""
     section, folder = config.policy, workdir / "policy"
     me, hosts = together.me, together.count
-    parts = assemble(config, lambda: make_pay(config, workdir), hosts)
+    parts = assemble(config, lambda: make_reward_source(config, workdir), hosts)
 
     # ---- where it begins
     keeper = Keeper(config, folder, parts) if me == 0 else None
@@ -72,7 +72,7 @@ def learn(
         if done["env_steps"]:
             print_line(f"train_policy: going on after {done['env_steps']:,} steps")
         write_config(folder, config)
-        keep_rows(folder / "metrics.jsonl", done["env_steps"])
+        drop_rows_after(folder / "metrics.jsonl", done["env_steps"])
 
     def write(state: LearnerState, done: dict[str, Any]) -> None:
         if keeper:
@@ -89,7 +89,7 @@ def learn(
     player.swap(player.prepare(local_copy(state.params), done["updates"]), wait=True)
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(open_pool(config, parts, player, me * EPISODES_PER_HOST + done["next_episode"]))
-        source = (Rounds if section.synchronous else Stream)(
+        source = (Rounds if section.synchronous else FreeRunning)(
             pool, player, parts.rollouts, make_place(parts.model, parts.pay, parts.mesh)
         )
         stack.callback(source.close)
@@ -110,10 +110,10 @@ def learn(
                 raise
             if batch is None and not stop.asked:
                 continue
-            wish = Wish.END if finished(config, done["env_steps"], done["seconds"]) else Wish.GO_ON
+            vote = Vote.END if finished(config, done["env_steps"], done["seconds"]) else Vote.GO_ON
             own_games = pool.next_episode - me * EPISODES_PER_HOST
-            wish, others = together.ask(Wish.STOP if stop.asked else wish, (own_games, record.episodes))
-            if wish != Wish.GO_ON or batch is None:
+            vote, others = together.agree(Vote.STOP if stop.asked else vote, (own_games, record.episodes))
+            if vote != Vote.GO_ON or batch is None:
                 break
             with trace.step(done["updates"]):
                 state, metrics = parts.update(state, None, batch.arrays.rollouts)
@@ -126,19 +126,19 @@ def learn(
             record.batch(batch)
             done["episodes"] = before["episodes"] + record.episodes + int(others[:, 1].sum())
             if pending:
-                broken = look_at(pending, record, folder, source)
+                broken = check_metrics(pending, record, folder, source)
             if rescue:
                 rescue.add(state, done)
             pending = Pending(done["updates"], done["env_steps"], batch, metrics)
             if log:
-                log.tell(done)
+                log.after_update(done)
             now = time.monotonic()
             due = done["env_steps"] - saved_steps >= section.save_every_steps or now - saved >= section.save_every_s
             if keeper and due and not broken:
                 keeper.save(state, done)
                 saved, saved_steps = time.monotonic(), done["env_steps"]
         if pending and not broken:
-            broken = look_at(pending, record, folder, source)
+            broken = check_metrics(pending, record, folder, source)
         if log:
             log.last(done)
         restarts = pool.restarts
@@ -151,7 +151,7 @@ def learn(
         raise UserError(broken)
     if keeper:
         seconds, steps = done["seconds"] - before["seconds"], done["env_steps"] - before["env_steps"]
-        recent = summarise(list(record.recent))
+        recent = summarise_recent(list(record.recent))
         write_json(folder / "summary.json", done | {
             "checkpoint": done["env_steps"],
             "steps_per_s": round(steps / max(seconds, 1e-9), 1),
@@ -163,14 +163,14 @@ def learn(
             f"train_policy: {done['env_steps']:,} steps, {done['updates']:,} updates, {done['episodes']:,} episodes; "
             f"{steps / max(seconds, 1e-9):,.0f} steps/s; checkpoints in {folder / 'checkpoints'}"
         )
-    if wish == Wish.STOP:
+    if vote == Vote.STOP:
         raise Stopped(
             f"stopped by {stop.asked or 'a signal to another host'} after {done['env_steps']:,} steps, which are "
             "saved; give the same command again to go on"
         )
 
 
-def look_at(pending: Pending, record: Record, folder: Path, source: Source) -> str:
+def check_metrics(pending: Pending, record: Record, folder: Path, source: Source) -> str:
     """Takes an update's figures from the device; what to tell the user where they are no numbers."""
     with source.timers("update"):
         metrics = {name: float(value) for name, value in jax.device_get(pending.metrics).items()}

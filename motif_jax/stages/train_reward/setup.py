@@ -20,7 +20,7 @@ from motif_jax.rewards import labels
 from motif_jax.rewards.batches import Batches
 from motif_jax.rewards.model import Value
 from motif_jax.rewards.preference import TrainState
-from motif_jax.rewards.statistics import RewardStatistics, compare, summarise
+from motif_jax.rewards.statistics import RewardStatistics, compare, summarise_values
 from motif_jax.stages.train_reward.inputs import learnt_from
 from motif_jax.structs import UserError
 
@@ -28,7 +28,7 @@ PAIRS = 1024  # pairs valued at a time, by models that read more than the messag
 Extra = dict[str, Callable[[np.ndarray], np.ndarray]]  # what gives the arrays of some rows: [m] -> [m, 2, L, ...]
 
 
-class Data(NamedTuple):
+class LabelledPairs(NamedTuple):
     """Pairs and their labels."""
 
     dataset: PairDataset
@@ -43,7 +43,7 @@ class Data(NamedTuple):
     checksum: str
 
 
-def load_data(config: ConfigDict, workdir: Path) -> Data:
+def load_data(config: ConfigDict, workdir: Path) -> LabelledPairs:
     """The dataset of the workdir with the labels that the config names."""
     if not (workdir / "dataset").is_dir():
         raise UserError(f"there is no dataset in {str(workdir)!r} yet: run --stage=collect first (--workdir)")
@@ -66,7 +66,9 @@ def load_data(config: ConfigDict, workdir: Path) -> Data:
     width = max(1, int((table.messages != 0).any(0).nonzero()[0].max(initial=0)) + 1)
     texts = table.messages[:, : width + -width % 8]
     sided = labels.mix(hard, weights) != 0.5
-    return Data(dataset, table, np.asarray(ids), texts, target, targets, sided, weights, made_of, checksum(target))
+    return LabelledPairs(
+        dataset, table, np.asarray(ids), texts, target, targets, sided, weights, made_of, checksum(target)
+    )
 
 
 def extra_observations(dataset: PairDataset, options: Mapping[str, Any]) -> Extra:
@@ -90,7 +92,7 @@ def extra_observations(dataset: PairDataset, options: Mapping[str, Any]) -> Extr
     return extra
 
 
-def value_pairs(value: Value, params: Any, table: jax.Array, data: Data, extra: Extra) -> np.ndarray:
+def value_pairs(value: Value, params: Any, table: jax.Array, data: LabelledPairs, extra: Extra) -> np.ndarray:
     """The raw reward of every step of every pair, moment by moment. [N, 2, L]"""
     count = len(data.ids)
     chunk = min(max(1, PAIRS // data.ids.shape[2]), count)
@@ -110,12 +112,12 @@ def make_statistics(
     """Of the captions where the message decides, of the moments elsewhere."""
     decimals = 2 if reference else None
     if values is not None:
-        return summarise(values, counts, decimals)
+        return summarise_values(values, counts, decimals)
     flat = rewards.reshape(-1)
-    return summarise(flat, np.ones(len(flat)), decimals)
+    return summarise_values(flat, np.ones(len(flat)), decimals)
 
 
-def measure(rewards: np.ndarray, rows: np.ndarray, data: Data, counts: np.ndarray) -> dict[str, Any]:
+def measure(rewards: np.ndarray, rows: np.ndarray, data: LabelledPairs, counts: np.ndarray) -> dict[str, Any]:
     """How far the reward agrees with the annotators and with the score, on some rows.
 
     Args:
@@ -172,7 +174,9 @@ def _remedy(folder: Path) -> str:
     return f"remove {str(folder)!r} or choose another --workdir, and try a smaller --config.reward.learning_rate"
 
 
-def check_finite(state: TrainState, batches: Batches, data: Data, folder: Path, before: int, epoch: int) -> None:
+def check_finite(
+    state: TrainState, batches: Batches, data: LabelledPairs, folder: Path, before: int, epoch: int
+) -> None:
     """Stops at the first step after which something was no number; the epoch had so many steps `before` these."""
     step = int(state.sums.broken) - 1
     if step < 0:

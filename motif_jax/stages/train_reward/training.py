@@ -28,8 +28,8 @@ from motif_jax.parallel import make_mesh, map_update, replicate, shard
 from motif_jax.parameters import rebuild
 from motif_jax.rewards import labels
 from motif_jax.rewards.batches import epoch_order, make_batches
-from motif_jax.rewards.model import make_model, make_value, value_captions
-from motif_jax.rewards.preference import TrainState, make_update, zero_sums
+from motif_jax.rewards.model import make_reward_model, make_value, value_captions
+from motif_jax.rewards.preference import TrainState, make_reward_update, zero_sums
 from motif_jax.rewards.statistics import RewardStatistics
 from motif_jax.rewards.torch_format import FLAG, read_checkpoint, read_quantiles
 from motif_jax.stages.train_reward.inputs import label_checksums
@@ -70,10 +70,10 @@ def train(config: ConfigDict, workdir: Path) -> None:
             f"batch_size {section.batch_size} cannot be cut among {mesh.size} devices (--config.reward.batch_size)"
         )
     options = {name: section[name] for name in ("message", "blstats", "crop", "glyphs")}
-    apply, params = make_model(options, config.seed)
+    apply, params = make_reward_model(options, config.seed)
     value = make_value(apply)
     optimizer = optax.adam(section.learning_rate)
-    update = map_update(make_update(apply, optimizer), mesh, batch_axis=1, num_constants=2)
+    update = map_update(make_reward_update(apply, optimizer), mesh, batch_axis=1, num_constants=2)
     state = replicate(TrainState(params, optimizer.init(params), zero_sums()), mesh)
     table = replicate(jnp.asarray(data.texts), mesh)
     extra = extra_observations(data.dataset, options)
@@ -156,7 +156,7 @@ def import_published(config: ConfigDict, folder: Path) -> None:
     if doubt:
         print_line(f"train_reward: {doubt}")
     options = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}
-    _, like = make_model(options, 0)
+    _, like = make_reward_model(options, 0)
     params = rebuild(like, arrays, file, FLAG)
     state = TrainState(params, optax.adam(config.reward.learning_rate).init(params), zero_sums())
     statistics = RewardStatistics(known["reward_mean"], known["reward_var"], quantiles)

@@ -110,7 +110,7 @@ def _check_export(path: Path) -> None:
 def run(config: ConfigDict, workdir: Path) -> None:
     """Shows the episode, or writes it to a file."""
     from motif_jax.replays.replay import load_replay
-    from motif_jax.replays.story import summary, tell
+    from motif_jax.replays.story import describe, summary
     from motif_jax.replays.terminal import can_watch, watch
 
     # ---- which episode
@@ -123,11 +123,11 @@ def run(config: ConfigDict, workdir: Path) -> None:
 
     # ---- show it
     if section.export:
-        _export(Path(section.export), tell(replay), section.speed)
+        _export(Path(section.export), describe(replay), section.speed)
     elif can_watch():
         print_lines(summary(watch(replay, section.speed), MESSAGES))
     else:
-        print_lines(summary(tell(replay), MESSAGES) + "\n")
+        print_lines(summary(describe(replay), MESSAGES) + "\n")
         print_line(f"No terminal to play it in; to export it: {FLAG}.export=episode.gif (or {', '.join(EXPORTS)})")
 
 

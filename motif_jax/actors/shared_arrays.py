@@ -15,7 +15,7 @@ from motif_jax.structs import ArraySpec
 ALIGNMENT = 64  # a cache line, so that no two arrays share one
 
 
-class Slab:
+class SharedArrays:
     """Named arrays in one shared mapping. Every process that maps the same file with the same specs sees the same."""
 
     def __init__(self, specs: Mapping[str, ArraySpec], file: int | None = None):
@@ -34,17 +34,17 @@ class Slab:
     def __getitem__(self, name: str) -> np.ndarray:
         return self.arrays[name]
 
-    def claim(self, name: str, note: Callable[[int], None]) -> int:
+    def claim(self, name: str, message: Callable[[int], None]) -> int:
         """Takes the next number of the counter `name` (one int64); no two living processes get the same.
 
-        `note` is called with the number before it is gone from the counter: a process killed in between leaves a
+        `message` is called with the number before it is gone from the counter: a process killed in between leaves a
         number that is noted and will be given out once more, but never one that nobody has. The kernel drops the lock
         when its holder dies, so a worker killed here holds up nobody.
         """
         fcntl.lockf(self.file, fcntl.LOCK_EX)
         try:
             number = int(self.arrays[name][0])
-            note(number)
+            message(number)
             self.arrays[name][0] = number + 1
             return number
         finally:

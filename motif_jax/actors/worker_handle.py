@@ -1,4 +1,4 @@
-"""A worker's seat in the pool: who sits there now, what it was given to do, and what must be done again when it dies.
+"""A worker as the pool sees it: its process, what it was given to do, and what must be done again when it dies.
 
 The slots of a group are its own: a slot goes back to the group that it came from. So a worker touches few of them, a
 group always gets on when its slots are returned, and nothing that a dead worker held has to be searched for.
@@ -11,23 +11,25 @@ import signal
 import time
 
 from motif_jax.actors.layout import Full, Layout, Op, Request
-from motif_jax.actors.links import InlineWorker, Note, ProcessWorker
-from motif_jax.actors.slabs import Slab
+from motif_jax.actors.shared_arrays import SharedArrays
+from motif_jax.actors.transport import InlineWorker, Message, ProcessWorker
 from motif_jax.structs import UserError
 
 START_TIMEOUT_S = 120.0  # for imports and the first games, on a machine that is busy starting many
 GIVE_UP_AFTER = 3  # deaths of workers inside the same episode
-FAILURES_IN_A_ROW = 8  # deaths in one seat without a single finished slot
+FAILURES_IN_A_ROW = 8  # deaths in one place without a single finished slot
 
 
-class Seat:
+class WorkerHandle:
     """One worker after another, in the same place."""
 
-    def __init__(self, layout: Layout, slab: Slab, index: int, inline: bool, hang_timeout_s: float, flag: str):
+    def __init__(
+        self, layout: Layout, shared: SharedArrays, index: int, inline: bool, hang_timeout_s: float, flag: str
+    ):
         """Starts the first worker, in this process if `inline`."""
         self.index = index
         self.generation = 0  # which worker this is
-        self._layout, self._slab, self._inline, self._hang_timeout_s = layout, slab, inline, hang_timeout_s
+        self._layout, self._shared, self._inline, self._hang_timeout_s = layout, shared, inline, hang_timeout_s
         self._flag = flag
         self._failures = 0
         self._held: list[collections.deque[int]] = []  # slots that the worker has, by group, the current one first
@@ -38,9 +40,9 @@ class Seat:
         """Puts a new worker here and gives it all slots that are at home."""
         groups, per_group = self._layout.groups, self._layout.slots_per_group
         self.link: ProcessWorker | InlineWorker = (InlineWorker if self._inline else ProcessWorker)(
-            self._layout, self._slab, self.index
+            self._layout, self._shared, self.index
         )
-        self._sent = 0  # notes to it
+        self._sent = 0  # messages to it
         self._last_beat, self._alive_at = -1, time.monotonic()
         self._held = [collections.deque() for _ in range(groups)]
         self._step = [0] * groups
@@ -67,10 +69,10 @@ class Seat:
         self._away.discard(full.slot)
         self._grant(full.group, full.slot)
 
-    def read(self, notes: list[Note]) -> tuple[list[Request], list[Full]]:
-        """What the worker's notes mean to whoever polls."""
+    def read(self, messages: list[Message]) -> tuple[list[Request], list[Full]]:
+        """What the worker's messages mean to whoever polls."""
         requests, fulls = [], []
-        for op, group, slot in notes:
+        for op, group, slot in messages:
             if op == Op.READY:
                 requests.append(Request(self.index, group, slot, self._step[group], self.generation))
                 self._step[group] += 1
@@ -84,8 +86,8 @@ class Seat:
 
     def hangs(self, now: float) -> bool:
         """Whether the worker has something to do and has shown no sign of life for too long."""
-        beat = int(self._slab["beat"][self.index])
-        idle = self._slab["handled"][self.index] == self._sent
+        beat = int(self._shared["beat"][self.index])
+        idle = self._shared["handled"][self.index] == self._sent
         if beat != self._last_beat or (beat and idle):
             self._last_beat, self._alive_at = beat, now
         return now - self._alive_at > (self._hang_timeout_s if beat else START_TIMEOUT_S)
@@ -101,9 +103,9 @@ class Seat:
           Slots that the worker had still finished, steps that are lost, episodes that are given up.
         """
         assert isinstance(self.link, ProcessWorker)
-        status, notes = self.link.kill()
-        fulls = self.read([note for note in notes if note[0] == Op.FULL])[1]
-        lost = int(self._slab["played"][self.index].sum()) * self._layout.group_size
+        status, messages = self.link.kill()
+        fulls = self.read([message for message in messages if message[0] == Op.FULL])[1]
+        lost = int(self._shared["played"][self.index].sum()) * self._layout.group_size
         self._failures += 1
         if self._failures >= FAILURES_IN_A_ROW:
             raise UserError(
@@ -116,17 +118,17 @@ class Seat:
             episode for group in range(self._layout.groups) for episode in self._play_again(group, own_fault, blame)
         ]
         for name in ("stepping", "played", "beat", "handled"):
-            self._slab[name][self.index] = 0
+            self._shared[name][self.index] = 0
         self.generation += 1
         self.start()
         return fulls, lost, given_up
 
     def _play_again(self, group: int, own_fault: bool, blame: collections.Counter[int]) -> list[int]:
         """Leaves word for the group's next worker, which episodes were lost with this one."""
-        playing, redo = self._slab["playing"][self.index, group], self._slab["redo"][self.index, group]
-        undelivered = self._slab["undelivered"][self.index, group]
+        playing, redo = self._shared["playing"][self.index, group], self._shared["redo"][self.index, group]
+        undelivered = self._shared["undelivered"][self.index, group]
         owed = set(playing.tolist()) | set(undelivered.tolist()) | set(redo.tolist())
-        stepping = int(self._slab["stepping"][self.index, group])
+        stepping = int(self._shared["stepping"][self.index, group])
         given_up = []
         if stepping and own_fault:
             number = int(playing[stepping - 1])
@@ -139,7 +141,7 @@ class Seat:
         redo[: len(owed)] = sorted(owed)
         return given_up
 
-    def owes(self, group: int, episode: int) -> bool:
-        """Whether a group of this seat is the one to play this episode, or has it in a slot that is not delivered."""
-        lists = (self._slab[name][self.index, group] for name in ("playing", "undelivered", "redo"))
+    def is_responsible_for(self, group: int, episode: int) -> bool:
+        """Whether a group of this handle is the one to play this episode, or has it in a slot that is not delivered."""
+        lists = (self._shared[name][self.index, group] for name in ("playing", "undelivered", "redo"))
         return any((numbers == episode + 1).any() for numbers in lists)

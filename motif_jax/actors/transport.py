@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable
 
 from motif_jax.actors.folders import WorkerFolder
-from motif_jax.actors.layout import NOTE, Layout, Op
-from motif_jax.actors.slabs import Slab
+from motif_jax.actors.layout import MESSAGE_FORMAT, Layout, Op
+from motif_jax.actors.shared_arrays import SharedArrays
 from motif_jax.actors.worker import Worker
-from motif_jax.envs.seeding import Stream
+from motif_jax.envs.seeding import SeedStream
 
-Note = tuple[int, int, int]  # Op, group, slot
+Message = tuple[int, int, int]  # Op, group, slot
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -25,12 +25,12 @@ class WorkerError(RuntimeError):
     """A programming error inside a worker, with the worker's own traceback."""
 
 
-def describe(layout: Layout, slab: Slab, index: int) -> Callable[[], str]:
+def describe(layout: Layout, shared: SharedArrays, index: int) -> Callable[[], str]:
     """Names a worker, with what is needed to play again what it is playing."""
 
     def who() -> str:
-        episodes = [str(number - 1) for number in slab["playing"][index].ravel().tolist() if number]
-        stream = Stream(layout.stream).name.lower()
+        episodes = [str(number - 1) for number in shared["playing"][index].ravel().tolist() if number]
+        stream = SeedStream(layout.stream).name.lower()
         return f"actor worker {index} (seed {layout.seed}, stream {stream}, episodes {', '.join(episodes) or 'none'})"
 
     return who
@@ -39,12 +39,12 @@ def describe(layout: Layout, slab: Slab, index: int) -> Callable[[], str]:
 class ProcessWorker:
     """A worker in a process that imports no more than it needs, whatever the parent has imported."""
 
-    def __init__(self, layout: Layout, slab: Slab, index: int):
+    def __init__(self, layout: Layout, shared: SharedArrays, index: int):
         self.index = index
-        self._who = describe(layout, slab, index)
+        self._who = describe(layout, shared, index)
         self._closed = False
         worker_in, self._out = os.pipe()
-        self.notes, worker_out = os.pipe()  # `notes` is what the pool polls
+        self.messages, worker_out = os.pipe()  # `messages` is what the pool polls
         # NLE keeps a folder per game in the temporary directory, which a killed worker cannot remove itself.
         self._folder = WorkerFolder()
         environment = os.environ | ONE_THREAD | {"TMPDIR": str(self._folder.path)}
@@ -54,7 +54,7 @@ class ProcessWorker:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "motif_jax.actors.worker"],
             stdin=subprocess.PIPE,
-            pass_fds=(worker_in, worker_out, slab.file),
+            pass_fds=(worker_in, worker_out, shared.file),
             env=environment,
             process_group=0,
         )
@@ -63,9 +63,9 @@ class ProcessWorker:
         start = {
             "index": index,
             "parent": os.getpid(),
-            "notes_in": worker_in,
-            "notes_out": worker_out,
-            "slab": slab.file,
+            "messages_in": worker_in,
+            "messages_out": worker_out,
+            "slab": shared.file,
             "layout": layout._replace(settings=layout.settings._asdict())._asdict(),  # type: ignore[arg-type]
         }
         assert self.process.stdin is not None
@@ -74,36 +74,36 @@ class ProcessWorker:
             self.process.stdin.close()
 
     def send(self, op: Op, group: int, slot: int) -> None:
-        """Writes one note."""
+        """Writes one message."""
         with contextlib.suppress(BrokenPipeError):  # likewise
-            os.write(self._out, NOTE.pack(op, group, slot))
+            os.write(self._out, MESSAGE_FORMAT.pack(op, group, slot))
 
-    def receive(self) -> list[Note] | None:
-        """The notes that wait, or None if the worker is gone. Call when `notes` is readable."""
-        data = os.read(self.notes, 512 * NOTE.size)
+    def receive(self) -> list[Message] | None:
+        """The messages that wait, or None if the worker is gone. Call when `messages` is readable."""
+        data = os.read(self.messages, 512 * MESSAGE_FORMAT.size)
         if not data:
             return None
-        notes: list[Note] = []
+        messages: list[Message] = []
         while data:
-            note = NOTE.unpack_from(data)
-            data = data[NOTE.size :]
-            if note[0] == Op.ERROR:
-                while len(data) < note[2] and (more := os.read(self.notes, note[2])):
+            message = MESSAGE_FORMAT.unpack_from(data)
+            data = data[MESSAGE_FORMAT.size :]
+            if message[0] == Op.ERROR:
+                while len(data) < message[2] and (more := os.read(self.messages, message[2])):
                     data += more
                 report = json.loads(data)
                 refusal = report["refusal"]  # by the system, to which another sentence belongs
                 cause = OSError(*refusal) if refusal else None
                 raise WorkerError(f"{self._who()} failed:\n{report['traceback']}") from cause
-            notes.append(note)
-        return notes
+            messages.append(message)
+        return messages
 
-    def kill(self) -> tuple[int, list[Note]]:
-        """Ends the process at once: how it ended (negative: by that signal), and the notes it had left to be read."""
+    def kill(self) -> tuple[int, list[Message]]:
+        """Ends the process at once: how it ended (negative: by that signal), and its last messages."""
         self.process.kill()
         status = self.process.wait()
-        last: list[Note] = []
-        while (notes := self.receive()) is not None:
-            last += notes
+        last: list[Message] = []
+        while (messages := self.receive()) is not None:
+            last += messages
         self.close(time.monotonic())
         return status, last
 
@@ -117,34 +117,34 @@ class ProcessWorker:
             self.process.wait(max(0.0, deadline - time.monotonic()))
         self.process.kill()
         self.process.wait()
-        os.close(self.notes)
+        os.close(self.messages)
         self._folder.remove()
 
 
 class InlineWorker:
     """The same worker without a process: for a debugger, for determinism, for reading tracebacks."""
 
-    def __init__(self, layout: Layout, slab: Slab, index: int):
+    def __init__(self, layout: Layout, shared: SharedArrays, index: int):
         self.index = index
-        self._inbox: collections.deque[Note] = collections.deque()
-        self._outbox: list[Note] = []
-        self._who = describe(layout, slab, index)
-        self._worker = Worker(layout, slab, index, lambda op, group, slot: self._outbox.append((op, group, slot)))
+        self._inbox: collections.deque[Message] = collections.deque()
+        self._outbox: list[Message] = []
+        self._who = describe(layout, shared, index)
+        self._worker = Worker(layout, shared, index, lambda op, group, slot: self._outbox.append((op, group, slot)))
 
     def send(self, op: Op, group: int, slot: int) -> None:
-        """Notes wait until the pool polls."""
+        """Messages wait until the pool polls."""
         self._inbox.append((op, group, slot))
 
-    def receive(self) -> list[Note]:
-        """Handles one waiting note and returns what it led to."""
+    def receive(self) -> list[Message]:
+        """Handles one waiting message and returns what it led to."""
         if self._inbox and not self._outbox:
             try:
                 self._worker.handle(*self._inbox.popleft())
             except Exception as error:
                 error.add_note(f"(in {self._who()})")
                 raise
-        notes, self._outbox = self._outbox, []
-        return notes
+        messages, self._outbox = self._outbox, []
+        return messages
 
     def close(self, deadline: float) -> None:
         """Closes the games."""
