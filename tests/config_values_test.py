@@ -94,3 +94,16 @@ def test_the_games_settings_are_the_section_of_the_config():
 ], ids=lambda value: type(value).__name__)  # fmt: skip
 def test_sentences(kind, value, said):
     assert refusal(lambda: kind.check("it", "--it", value)) == said
+
+
+def test_the_choices_of_the_tables_are_those_of_the_code():
+    """The tables are read without JAX, so they cannot take them from where they mean something."""
+    from motif_jax.learner.update import CHOICES
+    from motif_jax.networks.policy import PRESETS
+    from motif_jax.networks.reward import MESSAGE_ENCODERS
+
+    table = tables()
+    found = {name: value.kind.choices for name, value in table["policy"].items() if isinstance(value.kind, Text)}
+    assert {name: found[name] for name in CHOICES} == CHOICES
+    assert set(found["network"]) == PRESETS.keys()
+    assert set(table["reward"]["message"].kind.choices) == {*MESSAGE_ENCODERS, "none"}

@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from motif_jax.captions import WIDTH
 from motif_jax.structs import ArraySpec, UserError
 
 CROP = 12  # cells on a side
 COLOURS = 32  # 0..15, and 16..31 the same reversed
-MESSAGE_BYTES = 256
+MESSAGE_BYTES = WIDTH
 HERO_ROW, HERO_COLUMN = 7, 6  # where the hero stands in the crop: terminal row = map row + 1
 
 # What a game writes, as NLE lays it out.
@@ -32,7 +33,7 @@ FRAME = {
     "chars": ArraySpec((21, 79), "uint8"),
     "colors": ArraySpec((21, 79), "uint8"),
     "blstats": ArraySpec((27,), "int64"),
-    "message": ArraySpec((256,), "uint8"),
+    "message": ArraySpec((MESSAGE_BYTES,), "uint8"),
 }
 SCREENS = {"terminal": ("tty_chars", "tty_colors"), "map": ("chars", "colors")}  # what a crop can be taken from
 BLANKS = ord(" "), 0  # character and colour outside the screen
@@ -42,7 +43,7 @@ OBSERVATIONS = {
     "crop": ArraySpec((2, CROP, CROP), "uint8"),  # around the hero: characters, and COLOURS
     "vector": ArraySpec((27,), "float32"),  # blstats, scaled and clipped to [-5, 5]
     "blstats": ArraySpec((27,), "int32"),  # the bottom line as the game counts; `scale_blstats` makes it a vector
-    "message": ArraySpec((256,), "uint8"),
+    "message": ArraySpec((MESSAGE_BYTES,), "uint8"),
     "message_count": ArraySpec((), "int32"),  # times this message was seen in this episode, now included
     "tty_chars": ArraySpec((24, 80), "uint8"),
     "tty_colors": ArraySpec((24, 80), "int8"),

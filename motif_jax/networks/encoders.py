@@ -13,17 +13,18 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from motif_jax.envs.observations import OBSERVATIONS
 from motif_jax.networks.layers import Conv, Line, Linear, pool, relu
 
 CHARACTERS = 256
 GLYPHS = 5976
-MAP = (21, 79)
+MAP = OBSERVATIONS["glyphs"].shape
 
 
 class MessageEncoder(nnx.Module):
     """Characters to features by convolutions (the published `lt_cnn`)."""
 
-    LENGTH = 256  # characters that are read
+    LENGTH = OBSERVATIONS["message"].shape[0]  # characters that are read
     FEATURES = 128
     EMBEDDING = 32
     CONVOLUTIONS: Sequence[tuple[int, int, bool]] = (
@@ -90,7 +91,8 @@ class BlstatsEncoder(nnx.Module):
 
     def __init__(self, *, rngs: nnx.Rngs):
         """27 -> 128 -> 128."""
-        self.first, self.second = Linear(27, 128, rngs=rngs), Linear(128, 128, rngs=rngs)
+        numbers = OBSERVATIONS["vector"].shape[0]
+        self.first, self.second = Linear(numbers, 128, rngs=rngs), Linear(128, 128, rngs=rngs)
 
     def __call__(self, vector: jax.Array) -> jax.Array:
         """[B, 27] scaled (envs/observations.py) -> [B, 128]"""

@@ -10,26 +10,20 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
+from motif_jax.envs.observations import BLSTATS_SCALE, HIGH, LOW, OBSERVATIONS
 from motif_jax.networks.images import ImageEncoder, elu, in_pieces
 from motif_jax.networks.tiles import CHARACTERS
 
-MESSAGE = 256  # bytes
+MESSAGE = OBSERVATIONS["message"].shape[0]  # bytes
 BYTE = 255
 COLORS = 32  # from 16 on reversed
-BLSTATS = 27
-LIMIT = 5.0  # of a scaled number of the bottom line
+BLSTATS = OBSERVATIONS["blstats"].shape[0]
 MOST_TEXT = 80  # characters of a message that the small network reads: a line of the terminal
 
 
-# The published factors, as in envs/observations.py, which this room does not import. What has none is hidden.
-COLUMN_ROW, ATTRIBUTES = (1 / 79, 1 / 21), (0.1,) * 6
-POINTS = (0, 0.1, 0.1, 0, 0.001, 0.1, 0.1, 0.1, 0)  # score to level, with gold in thousands
-SCALES = (*COLUMN_ROW, 0, *ATTRIBUTES, *POINTS, 0.1, 0.01, 0.001, 1, 0.1, 0, 0, 0, 0)
-
-
 def scale(blstats: jax.Array) -> jax.Array:
-    """The bottom line in numbers of ordinary size. [..., 27] integers -> [..., 27] float32"""
-    return jnp.clip(blstats.astype(jnp.float32) * jnp.asarray(SCALES, jnp.float32), -LIMIT, LIMIT)
+    """`envs.observations.scale_blstats` on the device. [..., 27] integers -> [..., 27] float32"""
+    return jnp.clip(blstats.astype(jnp.float32) * jnp.asarray(BLSTATS_SCALE), LOW, HIGH)
 
 
 class Layers(nnx.Module):

@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from motif_jax.preferences.store import Preference
 from motif_jax.structs import UserError
 
 FLAG = "--config.reward.annotators"
-FIRST, SECOND, TIE, UNKNOWN = range(4)  # as in preferences/store.py
+MEANING = {Preference.FIRST: 0.0, Preference.SECOND: 1.0, Preference.TIE: 0.5, Preference.UNKNOWN: np.nan}
+TARGETS = np.array([MEANING[code] for code in sorted(Preference)], np.float32)
 
 
 class Split(NamedTuple):
@@ -39,7 +41,7 @@ def parse_annotators(text: str) -> dict[str, float]:
 
 def soft_target(codes: np.ndarray, prob: np.ndarray | None) -> np.ndarray:
     """P(second is better): 0, 1 or 1/2 by the codes, or the annotator's own where it is known; NaN for unknown. [N]"""
-    target = np.array([0.0, 1.0, 0.5, np.nan], np.float32)[codes]
+    target = TARGETS[codes]
     if prob is not None:
         target = np.where(np.isnan(prob) | np.isnan(target), target, prob)
     return target

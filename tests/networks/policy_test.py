@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from motif_jax.envs.observations import BLSTATS_SCALE, OBSERVATIONS, scale_blstats
+from motif_jax.envs.observations import OBSERVATIONS, scale_blstats
 from motif_jax.networks import images, tables
 from motif_jax.networks.core import Core
 from motif_jax.networks.images import convolve, convolve_looked_up
 from motif_jax.networks.policy import PRESETS, PolicyNetwork
-from motif_jax.networks.presets import SCALES, scale, trigrams
+from motif_jax.networks.presets import scale, trigrams
 from motif_jax.networks.tiles import render
 from motif_jax.structs import UserError
 
@@ -75,7 +75,6 @@ def test_an_unknown_preset_names_the_flag_and_the_known_ones():
 
 @pytest.mark.quick
 def test_the_bottom_line_is_scaled_as_the_environment_does_it():
-    np.testing.assert_array_equal(np.float32(SCALES), BLSTATS_SCALE)
     blstats = observations(50)["blstats"] * 7
     np.testing.assert_array_equal(scale(blstats), scale_blstats(blstats))
 

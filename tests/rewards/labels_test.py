@@ -3,16 +3,11 @@
 import numpy as np
 import pytest
 
-from motif_jax.preferences.store import Preference
 from motif_jax.rewards import labels
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
 NAN = float("nan")
-
-
-def test_codes_are_those_of_the_store():
-    assert tuple(Preference) == (labels.FIRST, labels.SECOND, labels.TIE, labels.UNKNOWN)
 
 
 def test_targets():
