@@ -11,6 +11,7 @@ from motif_jax.files import read_json
 from motif_jax.stages import evaluate
 from motif_jax.stages.evaluate import play as policy_play
 from motif_jax.stages.evaluate import summary as evaluate_summary
+from motif_jax.stages.evaluate.contenders import find_contender
 from motif_jax.structs import UserError
 
 
@@ -40,7 +41,7 @@ def run(workdir, policy: str = "", name: str = "", **values):
     evaluate.check(config)
     if not evaluate.is_complete(config, workdir):
         evaluate.run(config, workdir)
-    contender = evaluate.find_contender(workdir, policy, config.evaluate.greedy, evaluate.FLAG)
+    contender = find_contender(workdir, policy, config.evaluate.greedy, evaluate.FLAG)
     folder = workdir / "evaluate" / (name or contender.name)
     return evaluate_summary.read_rows(folder / "episodes.jsonl"), read_json(folder / "summary.json")
 
@@ -182,9 +183,9 @@ def test_values_that_cannot_work_are_refused_in_one_sentence(values, sentence):
 def test_a_workdir_may_have_any_name(toys, tmp_path):
     for name in ("policy", "checkpoints"):
         shutil.copytree(toys.weak, tmp_path / name)
-        found = evaluate.find_contender(tmp_path / name, "", False, evaluate.FLAG)
+        found = find_contender(tmp_path / name, "", False, evaluate.FLAG)
         assert (found.name, found.path) == ("policy-128", ".")
-        other = evaluate.find_contender(tmp_path, str(tmp_path / name), False, evaluate.FLAG)
+        other = find_contender(tmp_path, str(tmp_path / name), False, evaluate.FLAG)
         assert other.name == f"{name}-128"
     both = settings(str(toys.weak), beside=f"{tmp_path / 'weak'}")
     shutil.copytree(toys.weak, tmp_path / "weak")
