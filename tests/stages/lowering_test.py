@@ -86,7 +86,7 @@ def test_the_update_of_the_policy_lowers(network, algorithm, dtype):
 @pytest.mark.parametrize("reads", [{}, {"blstats": True, "crop": True, "glyphs": True}])
 def test_the_training_of_the_reward_lowers(reads):
     options = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False} | reads
-    apply, params = reward_model.make_policy_model(options, 0)
+    apply, params = reward_model.make_reward_model(options, 0)
     optimizer = optax.adam(1e-4)
     mesh = make_mesh()
     update = map_update(preference.make_policy_update(apply, optimizer), mesh, batch_axis=1, num_constants=2)

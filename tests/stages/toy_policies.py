@@ -50,7 +50,7 @@ def policies() -> Policies:
     options = {"network": "small", "num_actions": 23, "dtype": "float32"}
     checkpoints = Checkpoints(weak / "policy/checkpoints")
     for seed, step in enumerate((64, 128)):
-        params = policy_setup.make_reward_model(options, seed).params
+        params = policy_setup.make_policy_model(options, seed).params
         facts = {"model": options, "config": json.loads(config.to_json())}
         checkpoints.save(step, {"learner": {"params": params}}, facts)
     checkpoints.close()
