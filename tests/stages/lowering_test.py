@@ -89,7 +89,7 @@ def test_the_training_of_the_reward_lowers(reads):
     apply, params = reward_model.make_reward_model(options, 0)
     optimizer = optax.adam(1e-4)
     mesh = make_mesh()
-    update = map_update(preference.make_policy_update(apply, optimizer), mesh, batch_axis=1, num_constants=2)
+    update = map_update(preference.make_reward_update(apply, optimizer), mesh, batch_axis=1, num_constants=2)
     state = replicate(preference.TrainState(params, optimizer.init(params), preference.zero_sums()), mesh)
     texts, items = np.zeros((7, 80), np.uint8), np.zeros((2, 1, B), np.int32)
     more = observations(["blstats", "glyphs"], 2, 1, B)
