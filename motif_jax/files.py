@@ -83,7 +83,7 @@ def remove_torn(path: Path) -> None:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Writes `value` for people and programs alike. What is no number becomes null: JSON knows no NaN."""
+    """Writes `value` for people and programs alike. A value that is not finite becomes null: JSON knows no NaN."""
     text = json.dumps(_sealed(value, sort_keys=True), indent=2) + "\n"
     write_whole(path, lambda file: file.write(text.encode()))
 

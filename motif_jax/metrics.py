@@ -69,7 +69,7 @@ class Writers:
                                        name=name, resume="allow", config=config)  # fmt: skip
 
     def write(self, env_steps: int, row: dict[str, Any]) -> None:
-        """One row; what is no number is left out of the curves."""
+        """One row; what is not finite is left out of the curves."""
         self._lines.write(json_line({"env_steps": env_steps} | row))
         self._lines.flush()
         numbers = {name: value for name, value in row.items() if isinstance(value, int | float) and value == value}

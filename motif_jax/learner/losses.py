@@ -35,7 +35,7 @@ def weigh(valid: jax.Array) -> jax.Array:
 def part_of_mean(samples: jax.Array, weight: jax.Array) -> jax.Array:
     """This device's part of a mean."""
     chex.assert_equal_shape([samples, weight])
-    # 0 * inf would be no number: what is not valid is not looked at
+    # 0 * inf would be NaN: what is not valid is not looked at
     return (jnp.where(weight > 0, samples, 0.0) * weight).sum()
 
 

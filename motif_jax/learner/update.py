@@ -124,7 +124,7 @@ def make_policy_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Se
 
     Returns:
       `update(state, constants, rollouts) -> (state, metrics)`: one pass over the rollouts per epoch, in minibatches of
-      every M-th rollout. If any loss, gradient or parameter was no number, or no sample was valid, parameters and
+      every M-th rollout. If any loss, gradient or parameter was not finite, or no sample was valid, parameters and
       optimizer stay what they were; `metrics["finite"]` tells of the former. The version counts every call.
     """
     for name, choices in CHOICES.items():

@@ -104,7 +104,7 @@ def curves(
     """Lines over a common axis.
 
     Args:
-      lines: points by name; those that are no numbers are left out.
+      lines: points by name; those that are not finite are left out.
       x_name: what the axis counts.
       low, high: what the chart must show; by default what the lines need.
       title, note: above it.

@@ -28,7 +28,7 @@ class Sums(NamedTuple):
     loss: jax.Array
     sided: jax.Array  # pairs with a preference
     right: jax.Array  # of these, those on whose better side the reward agrees
-    broken: jax.Array  # 1 + the first step after which loss or parameters were no numbers; 0: none
+    broken: jax.Array  # 1 + the first step after which loss or parameters were not finite; 0: none
 
 
 class TrainState(NamedTuple):

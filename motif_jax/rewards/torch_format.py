@@ -84,7 +84,7 @@ def read_checkpoint(file: Path) -> tuple[Arrays, dict[str, float]]:
         arrays = from_torch(state)
         numbers = [np.array(list(facts.values())), *arrays.values()]
         if not all(np.isfinite(array).all() for array in numbers):
-            raise ValueError("it holds what is no number")
+            raise ValueError("it holds a value that is not finite")
         if facts["reward_var"] <= 0 or facts["num_iter"] < 0:
             raise ValueError("its variance or its number is negative")
     except UserError:

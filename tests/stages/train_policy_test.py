@@ -308,7 +308,7 @@ def test_checkpoints_are_kept_as_told(tmp_path):
 
 
 def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_batch(tmp_path):
-    with pytest.raises(UserError, match=r"no number any more at update \d+ .* --config.policy.init_from") as caught:
+    with pytest.raises(UserError, match=r"not finite at update \d+ .* --config.policy.init_from") as caught:
         run(tmp_path, learning_rate=1e36, max_gradient_norm=1e30, train_for_env_steps=6400)
     file = next((tmp_path / "policy").glob("broken-batch-*.npz"))
     assert file.name in str(caught.value)

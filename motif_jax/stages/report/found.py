@@ -32,7 +32,7 @@ def number(value: Any) -> float:
     """As JSON writes one: it knows no infinities."""
     found = float(value)
     if not math.isfinite(found):
-        raise ValueError(f"{value!r} is no number")
+        raise ValueError(f"{value!r} is not a number")
     return found
 
 

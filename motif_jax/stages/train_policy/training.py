@@ -171,7 +171,7 @@ def learn(
 
 
 def check_metrics(pending: Pending, record: Record, folder: Path, source: Source) -> str:
-    """Takes an update's figures from the device; what to tell the user where they are no numbers."""
+    """Takes an update's figures from the device; what to tell the user where they are not finite."""
     with source.timers("update"):
         metrics = {name: float(value) for name, value in jax.device_get(pending.metrics).items()}
     record.update(metrics)
@@ -186,7 +186,7 @@ def check_metrics(pending: Pending, record: Record, folder: Path, source: Source
     }
     write_whole(file, lambda out: np.savez(out, **arrays))
     return (
-        f"the loss is no number any more at update {pending.update} ({pending.env_steps:,} steps); the batch is in "
+        f"the loss is not finite at update {pending.update} ({pending.env_steps:,} steps); the batch is in "
         f"{str(file)!r}, and the checkpoint holds what was learnt before: begin another --workdir from it, with "
         f"--config.policy.init_from={str(folder.parent)!r} and a smaller --config.policy.learning_rate"
     )

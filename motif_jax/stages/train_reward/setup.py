@@ -165,9 +165,9 @@ def load_prob(file: Path, count: int) -> np.ndarray:
 
 
 def check_values(rewards: np.ndarray, folder: Path, epoch: int) -> None:
-    """Stops before anything is made of rewards that are no numbers."""
+    """Stops before anything is made of rewards that are not finite."""
     if not np.isfinite(rewards).all():
-        raise UserError(f"the rewards are no numbers any more after epoch {epoch}; {_remedy(folder)}")
+        raise UserError(f"the rewards are not finite after epoch {epoch}; {_remedy(folder)}")
 
 
 def _remedy(folder: Path) -> str:
@@ -177,14 +177,14 @@ def _remedy(folder: Path) -> str:
 def check_finite(
     state: TrainState, batches: Batches, data: LabelledPairs, folder: Path, before: int, epoch: int
 ) -> None:
-    """Stops at the first step after which something was no number; the epoch had so many steps `before` these."""
+    """Stops at the first step after which something was not finite; the epoch had so many steps `before` these."""
     step = int(state.sums.broken) - 1
     if step < 0:
         return
     shown = batches.captions[step, 0][batches.shows[step, 0, :3].reshape(-1)]
     captions = ", ".join(repr(decode(message)) for message in data.table.messages[shown[:6]])
     raise UserError(
-        f"the loss is no number any more, first at step {before + step} of epoch {epoch}, on a batch whose first pairs "
+        f"the loss is not finite, first at step {before + step} of epoch {epoch}, on a batch whose first pairs "
         f"show {captions}; {_remedy(folder)}"
     )
 
