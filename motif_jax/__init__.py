@@ -3,7 +3,7 @@
     from motif_jax import export_reward, load_policy, load_reward
 
     reward = load_reward("runs/quickstart")
-    reward(["You kill the newt!"]).normalised     # what the agent is paid for a message
+    reward(["You kill the newt!"]).normalised     # the agent's reward for this message
     export_reward(reward, "experiment")           # for the published system
     policy = load_policy("runs/quickstart")       # policy.begin(), then policy(observation).action
 
@@ -17,7 +17,7 @@ __all__ = ["__version__", "export_reward", "load_policy", "load_reward"]
 
 
 def __getattr__(name: str) -> Any:
-    """`from motif_jax import load_reward` loads what it needs, and only then."""
+    """Imports a public name, such as `load_reward`, when it is first used."""
     if name in __all__:
         from motif_jax import api
 
@@ -26,5 +26,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """With what is loaded when it is asked for."""
+    """Lists the public names, too, although they are only imported when they are used."""
     return sorted({*globals(), *__all__})

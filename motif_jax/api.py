@@ -1,4 +1,4 @@
-"""What people use in notebooks. Nothing inside the package imports this file."""
+"""The public names of the package, for notebooks and scripts. Nothing inside the package imports this file."""
 
 from motif_jax.policies.playing import Act, Policy, load_policy
 from motif_jax.rewards.learnt import Liked, Reward, Values, export_reward, load_reward

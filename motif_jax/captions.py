@@ -1,7 +1,7 @@
-"""A caption is an integer: each distinct message of 256 bytes is kept once and called by its number ever after.
+"""Caption numbers: each distinct message of 256 bytes is stored once, and its number stands for it everywhere else.
 
 Messages repeat heavily (random play shows some 600 distinct ones in 34,000 steps), and this is what makes the rest
-cheap: a question to the language model, a pass of the reward network or a look at the statistics happens once per
+cheap: a question to the language model, a pass of the reward network or a statistic happens once per
 distinct caption instead of once per moment.
 """
 
@@ -37,7 +37,7 @@ class CaptionTable:
         return np.frombuffer(b"".join(self._numbers), np.uint8).reshape(-1, WIDTH)
 
     def intern(self, messages: np.ndarray) -> np.ndarray:
-        """Numbers of these messages, new ones where they were never seen. [..., 256] uint8 -> [...] int32"""
+        """Numbers of these messages; a new message gets the next number. [..., 256] uint8 -> [...] int32"""
         if messages.dtype != np.uint8 or messages.shape[-1] != WIDTH:
             raise ValueError(f"messages must be [..., {WIDTH}] uint8, not {messages.shape} {messages.dtype}")
         data = np.ascontiguousarray(messages).tobytes()
@@ -54,7 +54,7 @@ class CaptionTable:
         return ids.reshape(messages.shape[:-1])
 
     def text(self, number: int) -> str:
-        """A caption as people read it."""
+        """The text of a caption."""
         return decode(self.messages[number])
 
     def save(self, directory: Path) -> None:

@@ -1,16 +1,15 @@
-"""Checkpoints by orbax: a tree of arrays, and facts about it that people can read; whole or not there.
+"""Checkpoints by orbax: a tree of arrays with facts in JSON; each checkpoint is complete or does not exist.
 
     <directory>/<step>/state/    arrays
     <directory>/<step>/facts/    JSON: whatever is needed to use the arrays alone
 
-A checkpoint is written beside and renamed by orbax, so a kill leaves the one before. One that cannot be read all the
-same (a disk that lost something), or that reads as something else than was written (orbax itself does not notice), is
-set aside under another name, with a warning, and the one before it is taken. Of several hosts, only one opens the
-checkpoints.
+Orbax writes a checkpoint under a temporary name and renames it, so a killed run still has the previous one. If one
+cannot be read all the same (the disk lost something), or differs from what was written (orbax itself does not notice),
+it is renamed, with a warning, and the previous one is used. Of several hosts, only one opens the checkpoints.
 
 What is kept is decided here and not by orbax's own policies: those rank by metrics in a file of their own, which the
 checkpoints of earlier versions lack and no checksum covers; their milestones are multiples of a period, where ours are
-the first step after one; and they delete only while saving, so what a killed run has left too much would stay.
+the first step after one; and they delete only while saving, so surplus ones of a killed run would stay.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from motif_jax.structs import UserError
 from motif_jax.system_errors import is_about_the_file
 
 Found = TypeVar("Found")
-LOSS, MILESTONE = "loss", "milestone"  # among the facts: what ranks a checkpoint, and whether it stays for ever
+LOSS, MILESTONE = "loss", "milestone"  # keys of the facts: what ranks a checkpoint, and whether it is never deleted
 FACTS, SUMS = "facts", "sha256"  # on disk: the facts, and checksums of the arrays and of the facts
 
 
@@ -46,7 +45,7 @@ class Checkpoints:
     """The checkpoints of one training run: the last `keep`, the one with the least loss, and milestones."""
 
     def __init__(self, directory: Path, keep: int = 2, milestone_every: int = 0):
-        """Opens or makes the directory; the first checkpoint after every so many steps is a milestone."""
+        """Opens or creates the directory; the first checkpoint after every `milestone_every` steps is never deleted."""
         self.directory, self._keep, self._milestone_every = directory.absolute(), keep, milestone_every
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -63,16 +62,16 @@ class Checkpoints:
             options.multiprocessing_options = ocp.options.MultiprocessingOptions(me, {me}, f"host{me}")
         try:
             self._manager = ocp.CheckpointManager(self.directory, options=options)
-        except Exception as error:  # orbax looks into the metadata of all of them, and raises of every kind
+        except Exception as error:  # orbax reads the metadata of all of them, and may raise anything
             raise UserError(
                 f"the checkpoints in {str(self.directory)!r} cannot be opened ({_reason(error)}): move it away"
             ) from error
-        self._known: dict[int, dict[str, Any]] = {}  # what ranks them
-        self._sums: dict[int, str | None] = {}  # of the arrays
-        self._mine = False  # whether to take away what is not kept
+        self._known: dict[int, dict[str, Any]] = {}  # loss and milestone, by step
+        self._sums: dict[int, str | None] = {}  # checksums of the arrays, by step
+        self._mine = False  # whether this process may delete what is not kept
 
     def save(self, step: int, state: Any, facts: dict[str, Any], loss: float | None = None) -> None:
-        """Starts to write; the next save, or `close`, waits for it and takes away what is not kept."""
+        """Starts to write a checkpoint; the next save, or `close`, waits for it and deletes those that are not kept."""
         # Copies on the host, because the next step may be given the memory of `state`, and because a checkpoint of four
         # devices must be readable on one. All that is saved is the same on every device.
         copy = jax.tree.map(np.array, state)
@@ -83,7 +82,7 @@ class Checkpoints:
         facts = json.loads(json.dumps(facts | known))  # a copy, too: it is written while the caller goes on
         said = {FACTS: facts, SUMS: {"state": sum_of_arrays(copy), "facts": sum_of_facts(facts)}}
         items = ocp.args.Composite(state=ocp.args.StandardSave(copy), facts=ocp.args.JsonSave(said))
-        if not self.directory.is_dir():  # orbax would make it anew, and training go on beside what is lost
+        if not self.directory.is_dir():  # orbax would create it again, and training would go on without the lost ones
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.directory))
         self._prune()
         self._mine = True
@@ -93,20 +92,20 @@ class Checkpoints:
         self._sums.pop(step, None)
 
     def wait(self) -> None:
-        """Waits for what is being written."""
+        """Waits until the checkpoint that is being written is complete."""
         self._manager.wait_until_finished()
 
     def steps(self) -> list[int]:
-        """Those that are there, ascending."""
+        """Steps of the existing checkpoints, ascending."""
         return sorted(self._manager.all_steps())
 
     def best(self) -> int | None:
-        """The one with the least loss, of equal ones the first; None if none has a loss."""
+        """The step with the least loss, of equal ones the first; None if no checkpoint has a loss."""
         ranked = [step for step in self.steps() if LOSS in self._ranks(step)]
         return min(ranked, key=lambda step: (self._ranks(step)[LOSS], step), default=None)
 
     def facts(self, step: int) -> dict[str, Any]:
-        """What was said beside the arrays."""
+        """The facts that were saved with the arrays; raises ValueError if they are not what was written."""
         items = ocp.args.Composite(facts=ocp.args.JsonRestore())
         said = dict(self._manager.restore(step, args=items)["facts"])
         if said and not said.keys() & {FACTS, SUMS}:  # of a version that wrote no checksums
@@ -118,7 +117,7 @@ class Checkpoints:
         return said[FACTS]
 
     def state(self, step: int, like: Any) -> Any:
-        """The arrays, as `like` has them: shapes, types and devices."""
+        """The arrays of a checkpoint, with the shapes, types and devices of `like`."""
         abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
         items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
         return self._checked(step, self._manager.restore(step, args=items)["state"])
@@ -137,11 +136,11 @@ class Checkpoints:
         return state
 
     def latest(self, like: Any = None) -> tuple[int, Any, dict[str, Any]] | None:
-        """Step, state and facts of the last checkpoint that can be read; None where there is none.
+        """Step, state and facts of the last checkpoint that can be read; None if no checkpoint exists.
 
-        The state is as `like` has it, or as `raw` gives it. Later checkpoints, which cannot be read, are set aside:
-        they would be in the way of the steps that are taken again. If none can be read, none is touched: whatever the
-        cause is, to begin anew is not for this program to decide.
+        The state has the form of `like`, or that of `raw` without it. Later checkpoints, which cannot be read, are
+        renamed: they would be in the way when those steps are taken again. If none can be read, none is renamed, and
+        UserError is raised: the user decides whether to start again.
         """
         unreadable: list[int] = []
         for step in reversed(self.steps()):
@@ -189,13 +188,13 @@ class Checkpoints:
         raise UserError(f"checkpoint {which} in {where!r} cannot be read, see the warnings; it has {has}")
 
     def close(self) -> None:
-        """Waits for what is being written."""
+        """Waits for the checkpoint that is being written, and deletes those that are not kept."""
         self._prune()
         self._manager.close()
 
     def _prune(self) -> None:
         if not self._mine:
-            return  # who only reads takes nothing away
+            return  # a process that only reads deletes nothing
         self._manager.wait_until_finished()
         steps = self.steps()
         kept = {*steps[-self._keep :], self.best()} | {step for step in steps if self._ranks(step).get(MILESTONE)}
@@ -212,7 +211,7 @@ class Checkpoints:
     def _try(self, step: int, read: Callable[[int], Found]) -> Found | None:
         try:
             return read(step)
-        except Exception as error:  # orbax and tensorstore raise of every kind, `Exception` itself among them
+        except Exception as error:  # orbax and tensorstore may raise anything, even `Exception` itself
             if not is_about_the_file(error):
                 raise
             warnings.warn(
@@ -223,7 +222,7 @@ class Checkpoints:
 
 @contextlib.contextmanager
 def reading(directory: Path) -> Iterator[Checkpoints]:
-    """Opens checkpoints to look at them."""
+    """Opens checkpoints for reading, and closes them at the end."""
     checkpoints = Checkpoints(directory)
     try:
         yield checkpoints
@@ -232,7 +231,7 @@ def reading(directory: Path) -> Iterator[Checkpoints]:
 
 
 def _is_told_once(record: logging.LogRecord) -> bool:
-    """Drops the tracebacks that orbax's threads log: what they fail at, the next save or `close` raises."""
+    """A logging filter: drops tracebacks of orbax's threads, as the next save or `close` raises their errors."""
     return not (record.exc_info and "/orbax/" in record.pathname)
 
 
@@ -241,12 +240,12 @@ def _reason(error: Exception) -> str:
 
 
 def sum_of_facts(facts: dict[str, Any]) -> str:
-    """The same of what JSON has given."""
+    """SHA-256 checksum of facts, which must be as JSON returns them."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def find_checkpoints(path: Path, kind: str = "reward") -> Path:
-    """The directory of checkpoints of a "reward" or a "policy" that is meant."""
+    """The directory with checkpoints of a "reward" or a "policy": `path`, or the usual place below it."""
     for directory in (path / kind / "checkpoints", path / "checkpoints", path):
         if directory.is_dir() and any(name.name.isdecimal() for name in directory.iterdir()):
             return directory

@@ -1,8 +1,8 @@
 """Where JAX keeps the programs that it has compiled, so that the next run on this machine does not compile them again.
 
-They lie in `$XDG_CACHE_HOME/motif_jax/compiled-<kind of machine>` (by default below `~/.cache`), one gigabyte at most:
+They are in `$XDG_CACHE_HOME/motif_jax/compiled-<kind of machine>` (by default below `~/.cache`), one gigabyte at most:
 what was not used for longest is removed first. JAX's own environment variables overrule this: with
-`JAX_COMPILATION_CACHE_DIR` they lie elsewhere, `JAX_COMPILATION_CACHE_MAX_SIZE` changes the limit in bytes, and
+`JAX_COMPILATION_CACHE_DIR` they are stored elsewhere, `JAX_COMPILATION_CACHE_MAX_SIZE` changes the limit in bytes, and
 `JAX_ENABLE_COMPILATION_CACHE=false` turns all of it off.
 """
 
@@ -19,9 +19,9 @@ LEAST_SECONDS = 0.5  # what is compiled in less time is not kept
 
 
 def keep_compiled_programs(environment: MutableMapping[str, str]) -> None:
-    """Sets JAX's environment variables, where the user has not; call before JAX is imported.
+    """Sets the variables of JAX's compilation cache, unless the user has; call it before JAX is imported.
 
-    A home directory that cannot be written to is left alone.
+    Changes nothing if the default directory cannot be written to.
     """
     if "JAX_COMPILATION_CACHE_DIR" in environment or (directory := default_directory(environment)) is None:
         return

@@ -1,4 +1,4 @@
-"""The config file: found, run, and made complete; or refused in one sentence, with the file and the line."""
+"""Finds and runs a config file, and adds values that it lacks; an error is one sentence with the file and the line."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from motif_jax.console import clean
 from motif_jax.structs import UserError
 
 SHIPPED = Path(__file__).parent / "configs"  # in a checkout, a link to the directory at its top
-MODULE = "motif_jax_config"  # what the file is called as a module
+MODULE = "motif_jax_config"  # the name of the file as a module
 COMMENT = re.compile(r"^ *config\.([\w.]+) = .*?  # (.*)$", re.MULTILINE)
 
 
 def shipped_names() -> list[str]:
-    """What `--config` takes without a path."""
+    """Names of the configs that come with the program, which `--config` takes without a path."""
     return sorted(file.stem for file in SHIPPED.glob("*.py"))
 
 
 def find_config(name: str) -> str:
-    """The path that a name stands for: "motif" -> ".../configs/motif.py". A file of that name goes first."""
+    """The path that a name stands for: "motif" -> ".../configs/motif.py". An existing file is preferred."""
     if name in shipped_names() and not os.path.isfile(name):
         return str(SHIPPED / f"{name}.py")
     return name
 
 
 def load(file: str, argument: str | None, tables: Tables) -> ConfigDict:
-    """What `get_config(argument)` of the file returns, with what an older file lacks.
+    """The config that `get_config(argument)` of a file returns, with added values where the file is older.
 
     Args:
       file: a Python file.
@@ -52,7 +52,7 @@ def load(file: str, argument: str | None, tables: Tables) -> ConfigDict:
         config = get_config() if argument is None else get_config(argument)
     except UserError:
         raise
-    except (Exception, SystemExit) as error:  # somebody else's program: whatever it raises is about the file
+    except (Exception, SystemExit) as error:  # code of the user: whatever it raises is an error in the file
         raise UserError(
             f"the config file {shown(file)} does not work{_line(error, file)}: {_reason(error)} (--config)"
         ) from error
@@ -65,7 +65,7 @@ def load(file: str, argument: str | None, tables: Tables) -> ConfigDict:
 
 
 def read(file: str) -> bytes:
-    """The file as it is; Python tells its encoding."""
+    """The bytes of a config file; Python's compiler finds out their encoding."""
     if "\0" in file or not os.path.exists(file):  # also a name that is too long
         own = " and ".join(shipped_names())
         raise UserError(f"there is no config file {shown(file)} (--config); {own} come with the program")
@@ -79,12 +79,12 @@ def read(file: str) -> bytes:
 
 
 def comments(file: str) -> dict[str, str]:
-    """What stands in the file beside its values, by their names."""
+    """The comments at the ends of the lines that set values, by the names of the values."""
     return dict(COMMENT.findall(read(file).decode("utf-8", "replace")))
 
 
 def _line(error: BaseException, file: str) -> str:
-    """Where in the file it happened: of the calls that led there, the last one in the file."""
+    """Words such as `at line N`, for the last line of the file in the traceback; empty if it has none."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     if isinstance(error, SyntaxError) and error.filename == file:
         lines.append(error.lineno)
@@ -92,6 +92,6 @@ def _line(error: BaseException, file: str) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """Kind and words of what was raised; a SyntaxError would add the file and the line once more."""
+    """Type and message of an exception; the text of a SyntaxError would repeat the file and the line."""
     words = error.msg if isinstance(error, SyntaxError) else str(error)
     return f"{type(error).__name__}{f': {clean(words)}' if words else ''}"

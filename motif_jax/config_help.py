@@ -1,4 +1,4 @@
-"""What `--help=SECTION` and `--help=reference` print, made of the tables of the config's values."""
+"""The texts of `--help=SECTION` and `--help=reference`, made from the tables of the config's values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from motif_jax.config_table import Tables, keys
 from motif_jax.structs import UserError
 
 REFERENCE = "reference"
-ALWAYS = (  # what no value of the config makes as it was published
+ALWAYS = (  # differences from the published system that no value of the config removes
     "a success at the very last permitted step counts",
     "the state of an episode (visited levels, steps without game time) does not leak into the next",
     "the message of a death is kept",
@@ -25,18 +25,18 @@ ALWAYS = (  # what no value of the config makes as it was published
 
 
 def differences(tables: Tables) -> list[str]:
-    """What differs from the published system where `reference` is not given."""
+    """Differences from the published system that exist unless `reference` is given."""
     return [value.differs for value in keys(tables).values() if value.differs]
 
 
 def describe(section: str, tables: Tables, defaults: Mapping[str, Any], comments: Mapping[str, str]) -> str:
-    """The values of a section, with what they must be.
+    """The help text of a section: its values, what they must be, their defaults and comments.
 
     Args:
-      section: of the config, or "reference" for what that switch changes.
-      tables: of all sections.
+      section: its name in the config, or "reference" for what that switch changes.
+      tables: the values of all sections.
       defaults: the values that a config file gives, by name; may be empty.
-      comments: what the file says beside them.
+      comments: the comments of the config file, by name.
     """
     if section == REFERENCE:
         parts = {"Different unless `reference` is given": differences(tables), "Different in any case": ALWAYS}

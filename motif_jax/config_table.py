@@ -1,14 +1,14 @@
 """The values of a config, each declared once: what it must be, and whether it decides the result.
 
-A table has a line per value of one section of the config, and lies where the section is read:
+A table has a line per value of one section of the config, and is defined where the section is read:
 
     TABLE = {
         "num_pairs": Value(Whole(1, 10**12), decides=True),
         "commit_every_s": Value(Number(0.001, 1e8)),
     }
 
-Tables is a dict of them by the name of their section; "" is the section of the values that are in none. The checks of
-values are made of it, what identifies an experiment in its workdir, and what `--help=SECTION` prints.
+`Tables` is a dict of them by the name of the section; "" is for values outside of any section. The checks of values,
+the identity of an experiment in its workdir, and the text of `--help=SECTION` are all derived from it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NEEDED = object()  # an older record always has this value
 
 
 class Kind(Protocol):
-    """What a value must be; as text, what `--help` says about it."""
+    """What a value must be: `check` refuses other values, and `str` describes it in `--help`."""
 
     def check(self, name: str, flag: str, value: object) -> None:
         """Raises UserError, with one sentence, if the value of `--flag`, called `name`, is not of this kind."""
@@ -121,7 +121,7 @@ class Text:
 
     choices: tuple[str, ...] = ()
     longest: int = 200  # characters
-    piece: int = 0  # bytes of the longest piece between the characters `between`; 0: as long as the text
+    piece: int = 0  # most bytes of each piece between separators (`between`); 0: no limit
     between: str = ""
     letters: str = ""  # the only characters that it may have, as in a regular expression's [...]
 
@@ -190,8 +190,8 @@ class Value:
     """One value of the config."""
 
     kind: Kind
-    decides: bool = False  # the result, so that a workdir is of one of it; otherwise only how the work is done
-    older: Any = NEEDED  # what a config or record of before this value existed is taken to have had
+    decides: bool = False  # the result, so a workdir has one value of it; False: only how work is done
+    older: Any = NEEDED  # what is assumed for a config or record that is older than this value
     differs: str = ""  # what is different because `reference` sets it otherwise; a part of a sentence
 
 
@@ -207,7 +207,7 @@ def keys(tables: Tables) -> dict[str, Value]:
 
 
 def check_values(config: ConfigDict, tables: Tables) -> None:
-    """Refuses values that are not what their tables say, and configs that lack some."""
+    """Raises UserError if the config lacks a value, or has one that is not what its table says."""
     flat = flatten(config.to_dict())
     for key, value in keys(tables).items():
         if key not in flat:
@@ -216,7 +216,7 @@ def check_values(config: ConfigDict, tables: Tables) -> None:
 
 
 def complete(config: ConfigDict, tables: Tables) -> None:
-    """Makes a config of an older version one of this, in place; refuses values that nobody knows."""
+    """Adds the values that an older config lacks, in place; raises UserError for unknown values."""
     flat, known = flatten(config.to_dict()), keys(tables)
     for key in flat:
         if key not in known:
@@ -248,7 +248,7 @@ def record(tree: Any) -> Any:
 
 
 def same(before: Any, now: Any) -> bool:
-    """Whether a recorded value is the one of the config as it is recorded now.
+    """Whether a recorded value equals the config's value now, as `record` gives it.
 
     Infinite values were once recorded as null.
     """
@@ -267,7 +267,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def shown(value: object) -> str:
-    """A value in a message: one short line, whatever it is."""
+    """The `repr` of any value as one short line, for messages."""
     try:
         return clean(repr(value), 80)
     except ValueError:  # Python writes no whole number of more than 4,300 digits

@@ -1,6 +1,6 @@
-"""What a terminal is shown of texts that others wrote: servers, datasets, files, command lines.
+"""Safe printing of texts from outside: servers, datasets, files, command lines.
 
-Everything that the program prints goes through `print_line`, but for what draws a screen of its own, and the help.
+Everything that the program prints goes through `print_line`, except the help and what draws a whole screen.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ LONGEST_LINE = 2000  # characters of a line with everything that is quoted in it
 
 
 def clean(text: object, limit: int = LIMIT) -> str:
-    """One harmless line: control characters and what is no valid text are written as escapes, the middle is left out.
+    """One safe line: control characters and invalid text are written as escapes, the middle of a long text is left out.
 
     Args:
       text: anything that comes from outside, or a message that quotes such things.
-      limit: how many characters the line may have at most.
+      limit: the most characters that the line may have, before escapes.
     """
     whole = str(text)
     if len(whole) > limit:
@@ -27,11 +27,11 @@ def clean(text: object, limit: int = LIMIT) -> str:
 
 
 def print_line(text: object, file: TextIO | None = None) -> None:
-    """Prints one harmless line, at once; to standard output, or to another `file`."""
+    """Prints one safe line (see `clean`) and flushes; to standard output, or to another `file`."""
     print(clean(text, LONGEST_LINE), file=sys.stdout if file is None else file, flush=True)
 
 
 def print_lines(text: str) -> None:
-    """Prints a text of several lines, each of them harmless."""
+    """Prints a text of several lines, each made safe by `clean`."""
     for line in text.split("\n"):
         print_line(line)

@@ -1,4 +1,4 @@
-"""An experiment in its workdir: the lock that keeps others out, the record of whose it is, the order of its stages."""
+"""Runs the stages of an experiment in its workdir, which is locked and keeps a record of the config."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
     sharing = {stage.shared(config) for stage in stages}
     lock = locked(workdir, shared=False not in sharing) if sharing != {None} else contextlib.nullcontext()
     with lock:
-        for stage in stages:  # what cannot go together is told before the first of them has worked for hours
+        for stage in stages:  # conflicts are reported before the first stage has worked for hours
             for made in stage.artefacts(workdir):
                 check_same_experiment(config, workdir, made / "config.json", stage)
             stage.is_complete(config, workdir)
@@ -61,7 +61,7 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
 
 
 def check_name(workdir: Path) -> None:
-    """Refuses what orbax could not write to."""
+    """Raises UserError if the path is not valid UTF-8, as orbax could not write there."""
     try:
         str(workdir.absolute()).encode()
     except UnicodeEncodeError:
@@ -74,9 +74,9 @@ def check_name(workdir: Path) -> None:
 
 @contextlib.contextmanager
 def locked(workdir: Path, shared: bool) -> Iterator[None]:
-    """Keeps a second run out of the workdir, or out of a `shared` one a run that is not.
+    """Locks the workdir against other runs; with `shared`, only against those that do not share it.
 
-    The kernel takes the lock back however this process ends.
+    The kernel releases the lock however this process ends.
     """
     try:
         lock = take(workdir / ".lock", shared)
@@ -95,9 +95,9 @@ def tables() -> Tables:
 
 
 def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, stage: Any) -> None:
-    """Refuses to go on with another experiment than the one that `recorded` tells of, as far as it decides the result.
+    """Raises UserError if a value that decides the result differs from the one in `recorded`, an earlier config.json.
 
-    A value that the record lacks, because it is of an older version, is taken for what its table says.
+    If the record lacks a value because it is older, `Value.older` is assumed.
     """
     try:
         before = flatten(read_json(recorded))

@@ -1,8 +1,8 @@
-"""Files that are there whole or not at all, and that are read as they were written or not at all.
+"""Reads and writes files so that they are complete or absent; JSON that was changed since is refused.
 
-Every JSON object that is written here, be it a file or a line of one, ends with a checksum of all that stands before
-it. Whoever reads it is told when a disk, a copy or an editor has changed it. Versions before this one wrote no
-checksums; what they have written is read all the same.
+Every JSON object that is written here, a file or a line of one, ends with a checksum of all that precedes it. Reading
+raises ValueError when a disk, a copy or an editor has changed it. Older versions wrote no checksums; their files are
+read without this check.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from motif_jax.structs import UserError
 
 CHECKSUM, KIND = "checksum", "sha256:"  # the last key of an object, and how its value begins
 MAX_HEAD = 2**16  # bytes; the first version of the format has no more
-# What NumPy raises at a head that is damaged.
+# What NumPy raises for a damaged header.
 NO_ARRAY = (ValueError, TypeError, SyntaxError, EOFError, OverflowError, MemoryError, tokenize.TokenError)
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Writes beside `path` and renames, so that nobody ever reads half a file."""
+    """Calls `write` with a temporary file beside `path` and renames it, so that nobody ever reads half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_torn(path)
     temporary, file = _open_beside(path)
@@ -55,7 +55,7 @@ def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
 
 
 def _open_beside(path: Path) -> tuple[Path, BinaryIO]:
-    """A new file beside `path`, with a lock that tells others that its writer lives."""
+    """A new temporary file beside `path`, with a lock that shows others that its writer is running."""
     while True:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")  # also on a disk that machines share
         file = open(temporary, "xb")  # noqa: SIM115  (the caller closes it)
@@ -63,18 +63,18 @@ def _open_beside(path: Path) -> tuple[Path, BinaryIO]:
             try_lock(file, wait=True)
         if os.fstat(file.fileno()).st_nlink:
             return temporary, file
-        file.close()  # taken for torn before it was locked
+        file.close()  # another process removed it before it was locked
 
 
 def torn(path: Path) -> Iterator[Path]:
-    """What writers of `path` have not renamed, be it that they are at it, or that they were killed."""
+    """Temporary files of `path`, whose writers are still writing or were killed before they could rename."""
     for other in path.parent.iterdir():
         if other.name.startswith(f".{path.name}.") and other.name.endswith(".tmp"):
             yield other
 
 
 def remove_torn(path: Path) -> None:
-    """Takes away what writers left who were killed before they could rename."""
+    """Deletes the temporary files of `path` whose writers were killed before they could rename."""
     for other in torn(path):
         # OSError: its writer has just renamed it. UserError: it is no file, and so none that was written here.
         with contextlib.suppress(OSError, UserError, NoLocks), open_in_place(other, "r+b") as file:
@@ -83,7 +83,7 @@ def remove_torn(path: Path) -> None:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Writes `value` for people and programs alike. A value that is not finite becomes null: JSON knows no NaN."""
+    """Writes `value` as indented JSON with a checksum. A number that is not finite becomes null: JSON knows no NaN."""
     text = json.dumps(_sealed(value, sort_keys=True), indent=2) + "\n"
     write_whole(path, lambda file: file.write(text.encode()))
 
@@ -100,17 +100,17 @@ def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """What `write_json` wrote.
+    """The object that `write_json` wrote, without its checksum.
 
-    What is no JSON object, or not the one that was written, raises ValueError, with one line; what the system refuses,
-    OSError.
+    Raises ValueError, with one line, if the file is not a JSON object or its checksum differs, and OSError if the
+    system cannot read it.
     """
     check_regular(path)
     return parse_json(path.read_bytes())
 
 
 def parse_json(text: bytes) -> dict[str, Any]:
-    """The object in the bytes of a JSON file, or of a line; otherwise as `read_json`."""
+    """The object in the bytes of a JSON file or of one line; raises ValueError as `read_json` does."""
     try:
         found = json.loads(text.decode())
         if not isinstance(found, dict):
@@ -129,14 +129,14 @@ def parse_json(text: bytes) -> dict[str, Any]:
 
 
 def read_lines(path: Path, appended: bool = False) -> Iterator[dict[str, Any]]:
-    """The rows of a file of lines, one after another.
+    """The rows of a file with one JSON object per line, one after another.
 
     Args:
       path: the file.
-      appended: its writer appends, and may be at it, or was killed: a last line that was cut off is left out.
+      appended: its writer appends, and may be running or was killed: a last line that was cut off is left out.
 
     Returns:
-      The rows; errors as of `read_json`, and with the number of the line.
+      The rows. Raises what `read_json` raises; a ValueError has the number of the line.
     """
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
@@ -152,7 +152,7 @@ def read_lines(path: Path, appended: bool = False) -> Iterator[dict[str, Any]]:
 
 
 def is_cut_off(line: bytes) -> bool:
-    """Whether this is the beginning of a line. An object after which something else stands than an end is damaged."""
+    """Whether a line was cut off. A whole object that is followed by anything but a line end is damaged instead."""
     if line.endswith(b"\n"):
         return False
     text = line.decode(errors="replace")
@@ -171,12 +171,12 @@ def _sealed(value: Mapping[str, Any], sort_keys: bool = False) -> dict[str, Any]
 
 
 def _checksum(content: dict[str, Any]) -> str:
-    """Of what JSON has given; spaces and the order of keys make no difference."""
+    """Checksum of an object as JSON returns it; spaces and the order of keys make no difference."""
     return KIND + hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def write_config(directory: Path, config: Any) -> None:
-    """Writes the resolved config (a `ConfigDict`) beside what it makes."""
+    """Writes the resolved config (a `ConfigDict`) to `config.json` in the directory."""
     write_json(directory / "config.json", record(config.to_dict()))
 
 
@@ -190,10 +190,11 @@ def read_array(path: Path, mapped: Literal["", "r", "r+"] = "") -> np.ndarray:
 
     Args:
       path: the file.
-      mapped: leave it on the disk, to be read (and, with "r+", written) where it is used.
+      mapped: "r" maps the file into memory for reading, "r+" also for writing; "" reads all of it.
 
     Returns:
-      The array. What is none, or cut off, raises ValueError, with one line; what the system refuses, OSError.
+      The array. Raises ValueError, with one line, if the file is no array or was cut off, and OSError if the system
+      cannot read it.
     """
     check_regular(path)
     try:
@@ -211,7 +212,7 @@ def read_array(path: Path, mapped: Literal["", "r", "r+"] = "") -> np.ndarray:
 
 
 def read_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """The same of an `.npz` file; its checksums tell whether the arrays are those that were written."""
+    """Reads the named arrays of an `.npz` file; raises ValueError if one is missing or its checksum differs."""
     check_regular(path)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -225,7 +226,7 @@ def read_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
 
 
 def _check_head(path: Path) -> None:
-    """Refuses a head that says it is huge, which NumPy would read into the memory first."""
+    """Raises ValueError if the header claims to be huge, as NumPy would first read all of it into memory."""
     with open(path, "rb") as file:
         start = file.read(12)
     if start[:6] == b"\x93NUMPY" and start[6:7] > b"\1" and int.from_bytes(start[8:12], "little") > MAX_HEAD:

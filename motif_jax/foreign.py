@@ -1,7 +1,7 @@
-"""Opening files that others wrote: regular files alone, and no more of them than is due.
+"""Safe reading of files that others wrote: only regular files, and only up to a size limit.
 
 Opening a named pipe waits for a writer, reading a device may never end, and a link may lead anywhere. So a file that a
-user names, or that lies in a directory of somebody else's, is looked at before it is opened.
+user names, or that is in a directory of somebody else's, is checked before it is opened.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ def check_regular(path: Path) -> None:
 
 
 def check_regular_tree(directory: Path) -> None:
-    """The same for whatever lies in a directory; directories are entered, links to directories are not."""
+    """Calls `check_regular` for every file below a directory; links to directories are not followed."""
     for folder, _, names in os.walk(directory):
         for name in names:
-            with contextlib.suppress(FileNotFoundError):  # a link to nothing, or a file that was just taken away
+            with contextlib.suppress(FileNotFoundError):  # a dangling link, or a file that was just removed
                 check_regular(Path(folder, name))
 
 
 def read_text(path: Path) -> str:
-    """Text of a file in UTF-8. What the system refuses raises OSError, what is too long or no text ValueError."""
+    """Text of a file in UTF-8. Raises OSError if it cannot be read, ValueError if it is too long or not text."""
     return read_bytes(path, LIMIT).decode()
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """What a file holds; ValueError if that is more than the limit."""
+    """The bytes of a file; raises ValueError if there are more than `limit`."""
     check_regular(path)
     with open(path, "rb") as file:
         data = file.read(limit + 1)

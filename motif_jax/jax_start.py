@@ -1,7 +1,7 @@
-"""Whether JAX starts here, told in one sentence before a stage that needs it is reached.
+"""Checks that JAX can start on this machine, before a stage that needs it runs.
 
-XLA ends the whole process at a flag that it does not know, and libraries do when they cannot have their threads; so it
-is tried in another process, but only where the environment has something that could be wrong.
+XLA ends the whole process if it does not know a flag, and libraries do so if they cannot start their threads. JAX is
+therefore tried in another process, but only if the environment has a setting that could be wrong.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from motif_jax.console import clean
 from motif_jax.machine import usable_cores
 from motif_jax.structs import UserError
 
-ADDRESSES_MIB = 2560  # what JAX's libraries, its compiler and a training take
+ADDRESSES_MIB = 2560  # address space of JAX's libraries, its compiler and a training
 ADDRESSES_PER_CORE_MIB = 128  # stacks and heaps of its threads
-PATIENCE_S = 120.0  # then the stage itself has to see
+PATIENCE_S = 120.0  # after that the stage itself has to find out
 XLA = "from jaxlib import xla_client; xla_client.make_cpu_client()"  # reads XLA_FLAGS, without the rest of JAX
 JAX = "import jax; jax.devices()"
 HARMLESS = re.compile(r"JAX_(COMPILATION_CACHE|PERSISTENT_CACHE)_\w+=.*|JAX_PLATFORMS=(cpu)?", re.DOTALL)
@@ -48,7 +48,7 @@ def check_jax_starts() -> None:
 
 
 def _failed(code: str) -> str:
-    """What it has written, if it failed."""
+    """Runs Python code in another process; what it wrote to standard error if it failed, otherwise nothing."""
     environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     try:
         done = subprocess.run(

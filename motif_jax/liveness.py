@@ -1,4 +1,4 @@
-"""Whether the other hosts of a run are still alive, known before JAX knows and without the end that JAX would make.
+"""Detects dead hosts of a run before JAX does, because JAX would end this process.
 
 JAX's client of host 0 ends its own process with a stack trace as soon as its connection to host 0 closes, and Python
 cannot change that. So it is given a `Relay`, whose connection stays open. JAX's own heartbeats only allow an end of
@@ -23,7 +23,7 @@ _KEY = "motif_jax/beats/"
 
 
 class Watch:
-    """Beats for this host, and calls `on_lost` once, in a thread of its own, when other hosts are silent."""
+    """Sends heartbeats for this host, and calls `on_lost` once, in a separate thread, when other hosts are silent."""
 
     def __init__(self, client: Any, me: int, count: int, on_lost: Callable[[list[int]], None]):
         """Starts.

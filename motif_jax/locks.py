@@ -1,4 +1,4 @@
-"""Files that are opened where they lie rather than replaced: locks, and files that grow.
+"""Lock files, and files that are changed in place rather than replaced.
 
 Whoever unpacks or shares a workdir may find a symbolic link, a pipe or a device in the place of such a file. None of
 these is opened: a file outside of the workdir is never written to, and nothing waits for the other end of a pipe.
@@ -93,7 +93,7 @@ def try_lock(file: IO[Any], shared: bool = False, wait: bool = False) -> bool:
 
 
 def take(path: Path, shared: bool = False, wait: bool = False) -> IO[bytes]:
-    """Opens and locks a lock file, and writes down whose it is now; closing the file gives the lock back.
+    """Opens and locks a lock file, and writes process and host into it; closing the file releases the lock.
 
     Args:
       path: the lock file, made if it does not exist.
@@ -138,7 +138,7 @@ def _describe(holder: bytes) -> str:
 
 @contextlib.contextmanager
 def going_without(allowed: bool) -> Iterator[None]:
-    """While this is entered, file systems without locks are worked on without them, if the user has asked for it."""
+    """Inside this context, if `allowed`, work goes on without locks where the file system has none."""
     global _required
     before, _required = _required, not allowed
     try:

@@ -12,7 +12,7 @@ LIBRARIES = ("motif_jax", "numpy", "nle", "jax", "flax", "optax")
 
 
 def describe(device: str = "", devices: int = 0) -> dict[str, Any]:
-    """Processor, memory, versions; and the devices that JAX computes on, as whoever has loaded it tells."""
+    """Processor, memory and versions; also JAX's `device` and their number, if the caller gives them."""
     found: dict[str, Any] = {
         "processor": processor(),
         "cores": usable_cores(),

@@ -1,4 +1,4 @@
-"""What a run says about itself: timers for every wait, and a line of progress. No JAX."""
+"""Timers, metrics files and progress output of a run. Does not import JAX."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Writers:
                                        name=name, resume="allow", config=config)  # fmt: skip
 
     def write(self, env_steps: int, row: dict[str, Any]) -> None:
-        """One row; what is not finite is left out of the curves."""
+        """One row; NaN is left out of the curves."""
         self._lines.write(json_line({"env_steps": env_steps} | row))
         self._lines.flush()
         numbers = {name: value for name, value in row.items() if isinstance(value, int | float) and value == value}
@@ -134,7 +134,7 @@ class Progress:
         )
 
     def expect(self, total: int) -> None:
-        """It turns out to be more or less in all."""
+        """Changes the total."""
         self._total = self._bar.total = total
 
     def update(self, done: int, **notes: str) -> None:

@@ -107,7 +107,7 @@ def host() -> tuple[int, int]:
 
 
 def from_first_host(tree: Tree) -> Tree:
-    """What the first host gives, on all of them."""
+    """Returns the first host's `tree` on every host."""
     if jax.process_count() == 1:
         return tree
     arrays = jax.tree.map(np.asarray, tree)
@@ -134,7 +134,7 @@ def from_every_host(numbers: np.ndarray) -> np.ndarray:
 
 
 def local_copy(tree: Tree) -> Tree:
-    """A copy on one device of this host, of what is the same on all."""
+    """Copies a tree that is the same on all devices to one device of this host."""
     return jax.tree.map(lambda leaf: _copy(leaf.addressable_data(0)), tree)
 
 

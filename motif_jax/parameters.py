@@ -25,7 +25,7 @@ def name_of(path: Sequence[Any]) -> tuple[str, ...]:
 
 
 def rebuild(like: Any, by_path: dict[tuple[str, ...], Any], source: Path, flag: str = "path") -> Any:
-    """Parameters in the form of the model, checked one by one."""
+    """Puts arrays into the tree structure of `like`; raises UserError if a name, shape or dtype differs."""
     wanted, form = jax.tree_util.tree_flatten_with_path(like)
     by_path = dict(by_path)
     leaves: list[Any] = []
@@ -46,7 +46,7 @@ def rebuild(like: Any, by_path: dict[tuple[str, ...], Any], source: Path, flag: 
 
 
 def sum_of_arrays(state: Any) -> str:
-    """Tells whether arrays are those that were written, in whichever kinds of containers they are."""
+    """SHA-256 checksum of the arrays of a tree and their names; the kinds of containers make no difference."""
     found = hashlib.sha256()
     for name, leaf in sorted(leaves_by_path(state).items()):
         array = np.asarray(leaf)

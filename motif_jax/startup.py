@@ -111,7 +111,7 @@ def run_program(main: Callable[[], int]) -> int:
 
 
 def discard_output() -> None:
-    """Sends to nowhere what Python would try to write once more at its end."""
+    """Redirects broken outputs to /dev/null, because Python would write to them again at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:

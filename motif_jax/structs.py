@@ -1,4 +1,4 @@
-"""What crosses rooms and processes: plain NumPy-safe types, no behaviour."""
+"""Types that are passed between rooms and processes: plain, NumPy-safe, without behaviour."""
 
 from __future__ import annotations
 

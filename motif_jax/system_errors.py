@@ -57,7 +57,7 @@ OF_MEMORY = re.compile(r"cannot allocate memory|failed to map segment|out of mem
 
 
 class Refusal(NamedTuple):
-    """What the system said."""
+    """An error that the operating system reported."""
 
     number: int  # as in `errno`
     words: str
@@ -121,7 +121,7 @@ def _name(file: object) -> str:
 
 @contextlib.contextmanager
 def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = "") -> Iterator[None]:
-    """Makes a UserError of what the system refuses inside.
+    """Turns errors of the operating system inside the context into a UserError that says what to change.
 
     Args:
       workdir: where the stage works.

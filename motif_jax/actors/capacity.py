@@ -1,4 +1,4 @@
-"""Whether this machine can hold the games that were asked for; said before anything is started."""
+"""Checks that this machine has the cores, memory and open files for the requested games, before anything starts."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def check_capacity(
     shared_bytes: int = 0,
     flag: str = "--config.collect",
 ) -> None:
-    """Refuses numbers of workers and games that cannot work here.
+    """Raises `UserError` if this machine cannot run so many workers and games.
 
     Args:
-      num_workers, games_per_worker, groups: as the pool takes them.
-      shared_bytes: memory of their rollouts.
-      flag: section of the config that they are from.
+      num_workers, games_per_worker, groups: as in `ActorPool`.
+      shared_bytes: shared memory of their rollouts.
+      flag: section of the config that error messages name.
     """
     if num_workers < 0:
         raise UserError(f"num_workers must not be negative, not {num_workers} ({flag}.num_workers)")
@@ -73,5 +73,5 @@ def available_mib() -> int:
                     used -= int(line.split()[1])
             limits.append((int(limit) - used) // 2**20)
     except (OSError, ValueError):
-        pass  # not Linux, or no control groups: whatever was found must do
+        pass  # not Linux, or no control groups: what was found is used
     return min(limits, default=2**30)

@@ -1,8 +1,9 @@
-"""The explorer: a scripted player that sees a good deal of NetHack without learning anything.
+"""The explorer: a scripted player that reaches many parts of NetHack without learning.
 
-In order: it answers the game's questions; fights what stands beside it; eats when hungry; rests when badly hurt; takes
+In order: it answers the game's questions; fights monsters beside it; eats when hungry; rests when badly hurt; takes
 known stairs down, at once on some levels and on others when nothing is left to see; walks to the nearest thing or place
-it has not seen; searches for hidden doors; and tries its luck. What it knows of a level is kept for its return.
+it has not seen; searches for hidden doors; and walks to a random visited square. It remembers each level for its
+return.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ WALKED_ON = (12, *range(19, 24), 25, *range(27, 32), 33, 35, 36)  # doorways, fl
 
 
 def _kinds() -> np.ndarray:
-    """What each glyph is to the explorer. [MAX_GLYPH] of the flags above"""
+    """Flags (FLOOR, DOOR, ...) of every glyph, as defined above. [MAX_GLYPH] uint16"""
     kinds = np.zeros(nethack.MAX_GLYPH, np.uint16)
     kinds[nethack.GLYPH_MON_OFF : nethack.GLYPH_PET_OFF] = HOSTILE
     kinds[nethack.GLYPH_INVIS_OFF] = HOSTILE
@@ -69,7 +70,7 @@ KINDS = _kinds()
 
 
 class _Level:
-    """What is remembered of one level. Sets of squares are bits, see `paths`."""
+    """What the explorer remembers of one level. Sets of squares are the bits of integers, see `paths`."""
 
     def __init__(self, eager: bool):
         self.eager = eager  # goes down as soon as it can
@@ -87,7 +88,7 @@ class ExplorerPlayer:
         self._descend_probability = descend_probability
 
     def begin(self, rng: random.Random) -> None:
-        """A new episode, with all the chance that it may use."""
+        """Starts a new episode; `rng` is its only source of randomness."""
         self._rng = rng
         self._levels: dict[tuple[int, int], _Level] = {}
         self._path: list[int] = []
@@ -98,7 +99,7 @@ class ExplorerPlayer:
         self._waits = 0
 
     def choose(self, game: Any) -> int:
-        """The next action."""
+        """Returns the number of the next action."""
         answer = self._answer(game.message)
         if answer is not None:
             return answer
@@ -144,7 +145,7 @@ class ExplorerPlayer:
         if EAT_PROMPT in message:
             return YES
         if b"eat it?" in message or b"eat one?" in message:
-            return NO  # who knows how long it has lain there
+            return NO  # food on the floor may be rotten
         if b"Really attack" in message and message.endswith(b"(n) "):  # else it is answered already
             self._level.avoided |= self._expected
             return NO

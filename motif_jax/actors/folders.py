@@ -1,8 +1,8 @@
-"""Folders in the temporary directory, one per worker, and what becomes of those whose parent was killed.
+"""Temporary folders, one per worker, and the removal of folders whose parent process was killed.
 
-The temporary directory belongs to everybody, and workdirs may lie in it. A folder is removed only if this program made
-it: its name, its owner and the content of the marker file in it must all be right. The parent holds a lock on the
-marker as long as it lives, whichever container it lives in.
+The temporary directory is shared by all users, and workdirs may lie in it. A folder is removed only if this program
+made it: its name, its owner and the content of the marker file in it must all be right. The parent holds a lock on the
+marker as long as it runs, in whichever container.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from motif_jax.locks import NoLocks, open_in_place, try_lock
 from motif_jax.structs import UserError
 
-NAME = re.compile(r"motif_jax-\d+-worker-[a-z0-9_]{8}")  # the parent's process, then what mkdtemp draws
+NAME = re.compile(r"motif_jax-\d+-worker-[a-z0-9_]{8}")  # the parent's process, then the random part that mkdtemp adds
 MARKER = ".motif_jax-worker-folder"
 PURPOSE = "is a temporary folder of an actor worker of motif_jax, and is removed when its parent process has ended\n"
 
@@ -35,7 +35,7 @@ class WorkerFolder:
         self._marker.flush()
 
     def remove(self) -> None:
-        """Removes the folder with all that the worker has left in it."""
+        """Removes the folder with all files that the worker left in it."""
         shutil.rmtree(self.path, ignore_errors=True)
         self._marker.close()
 
@@ -43,7 +43,7 @@ class WorkerFolder:
 def remove_stale_folders() -> None:
     """Removes the folders of workers whose parent was killed before it could clean up."""
     for folder in Path(tempfile.gettempdir()).glob("motif_jax-*-worker-*"):
-        # OSError: another process has removed it. UserError: what is called like the marker is something else.
+        # OSError: another process has removed it. UserError: something else has the marker's name.
         if NAME.fullmatch(folder.name):
             with contextlib.suppress(OSError, UserError, NoLocks):
                 _remove_if_stale(folder)

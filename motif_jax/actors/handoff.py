@@ -18,11 +18,11 @@ from motif_jax.actors.pool import ActorPool
 from motif_jax.metrics import Timers
 
 Arrays = dict[str, np.ndarray]
-TICK_S = 0.2  # how often a blocked thread looks whether it shall stop
+TICK_S = 0.2  # how often a blocked thread checks whether it must stop
 
 
 class Batch(NamedTuple):
-    """Rollouts side by side."""
+    """Rollouts stacked along the batch axis, B games in all."""
 
     arrays: Any  # what `place` made of {key: [T, T + 1 or 1, B, ...]}
     fulls: list[Full]  # where they came from, in order; E of the B columns each
@@ -56,9 +56,9 @@ class Handoff:
         """Starts the thread.
 
         Args:
-          pool: where the slots belong.
+          pool: the pool that owns the slots.
           rollouts_per_batch: slots that make a batch; each is one group's rollout.
-          depth: batches that may wait.
+          depth: batches that may wait for the learner.
           place: puts the arrays where the learner wants them, in the hand-off's own thread.
         """
         self.timers = Timers()
@@ -78,7 +78,7 @@ class Handoff:
 
     @property
     def depth(self) -> int:
-        """Batches that wait now."""
+        """Number of batches that wait for the learner now."""
         return self._ready.qsize()
 
     def offer(self, full: Full) -> None:
@@ -86,7 +86,7 @@ class Handoff:
         self._incoming.put(full)
 
     def get(self, timeout_s: float) -> Batch | None:
-        """The next batch, or None if there is none in time. An error of the thread is raised here."""
+        """The next batch, or None if there is none within `timeout_s`. An error of the thread is raised here."""
         with self.timers("wait_for_batch"):
             try:
                 return self._ready.get(timeout=timeout_s)

@@ -1,4 +1,4 @@
-"""Between games and policy: gathers what groups wait on, asks the policy once for all of them, hands actions back."""
+"""Connects games and policy: gathers waiting groups' observations, calls the policy once, sends the actions back."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from motif_jax.structs import ArraySpec
 class Policy(Protocol):
     """A function from observations to actions, for any number of games at a time."""
 
-    reads: tuple[str, ...]  # observations that it wants to see
+    reads: tuple[str, ...]  # names of the observations that it needs
     outputs: dict[str, ArraySpec]  # what it stores beside each action
     starts: dict[str, ArraySpec]  # what it stores at the beginning of a rollout
 
     def __call__(
         self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Actions, outputs and starts for `games` ([B] numbers of games), of which `first` ([B]) begin an episode."""
+        """Actions, outputs and starts for `games` ([B] indices of games), of which `first` ([B]) begin an episode."""
 
 
 class RandomPolicy:
-    """Every action equally likely; the policy with which the pool itself is measured."""
+    """Chooses all actions with equal probability; used to measure the speed of the pool itself."""
 
     reads: tuple[str, ...] = ()
 

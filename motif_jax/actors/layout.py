@@ -23,7 +23,7 @@ class Op(enum.IntEnum):
     ACT = 2  # parent: your actions are in shared memory
     READY = 3  # worker: a row of observations waits for actions
     FULL = 4  # worker: this slot is complete
-    ERROR = 5  # worker: an error of Python; its traceback follows, and what the system refused
+    ERROR = 5  # worker: a Python exception; its traceback follows, and the refusal by the system, if any
 
 
 class Request(NamedTuple):
@@ -33,11 +33,11 @@ class Request(NamedTuple):
     group: int
     slot: int
     step: int
-    generation: int  # of the worker in its handle
+    generation: int  # which of the handle's successive workers asked
 
 
 class Full(NamedTuple):
-    """A finished rollout of a group; the caller's until it is released."""
+    """A finished rollout of a group; it belongs to the caller until it is released."""
 
     worker: int
     group: int
@@ -53,7 +53,7 @@ class Ended(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Everything a worker must know to play its part. Plain values: it is sent as JSON."""
+    """Configuration of a pool, sent to every worker as JSON; so all values are plain."""
 
     settings: GameSettings
     observations: tuple[str, ...]
@@ -71,30 +71,30 @@ class Layout(NamedTuple):
 
     @property
     def num_slots(self) -> int:
-        """S"""
+        """Number of slots in the pool (S)."""
         return self.num_workers * self.groups * self.slots_per_group
 
     @property
     def nbytes(self) -> int:
-        """Shared memory of a pool."""
+        """Shared memory of a pool, in bytes."""
         return sum(spec.nbytes for spec in self.specs().values())
 
     def control_specs(self) -> dict[str, ArraySpec]:
-        """Small arrays through which parent and workers steer each other."""
+        """Small arrays through which parent and workers coordinate."""
         games = (self.num_workers, self.groups, self.group_size)
         owed = (*games[:2], (self.rollout_length + 1) * self.group_size)
         return {
             "next_episode": ArraySpec((1,), "int64"),
             "actions": ArraySpec(games, "int32"),
-            # Episodes, plus 1 so that 0 is none. Together they are what is lost if the worker dies now.
+            # Numbers of episodes, plus 1 so that 0 means none. Together they are what is lost if the worker dies now.
             "playing": ArraySpec(games, "int64"),  # by each game
             "undelivered": ArraySpec(owed, "int64"),  # that ended in the slot being written
-            "redo": ArraySpec(owed, "int64"),  # to be played before new ones, because a worker died over them
+            "redo": ArraySpec(owed, "int64"),  # to be played before new ones: a worker died before it delivered them
             "stepping": ArraySpec(games[:2], "int64"),  # game inside the engine now + 1
             "played": ArraySpec(games[:2], "int64"),  # steps in the slot being written, which are lost if it dies now
-            "waited_s": ArraySpec((self.num_workers,), "float64"),  # that the worker had nothing to do
+            "waited_s": ArraySpec((self.num_workers,), "float64"),  # time in which the worker had nothing to do
             "beat": ArraySpec((self.num_workers,), "int64"),  # grows with every sign of life
-            "handled": ArraySpec((self.num_workers,), "int64"),  # messages of the parent that were seen to
+            "handled": ArraySpec((self.num_workers,), "int64"),  # messages of the parent that were handled
         }
 
     def row_specs(self) -> dict[str, tuple[int, ArraySpec]]:
@@ -120,6 +120,6 @@ class Layout(NamedTuple):
 
     @property
     def bytes_per_step(self) -> int:
-        """Bytes shipped per game and step."""
+        """Bytes of a rollout per game and step."""
         once = sum(spec.nbytes for _, spec in self.starts) // self.rollout_length
         return sum(spec.nbytes for rows, spec in self.row_specs().values() if rows > 1) + once

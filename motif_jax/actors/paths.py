@@ -27,7 +27,7 @@ def shift(bits: int, by: int) -> int:
 
 
 def beside(bits: int) -> int:
-    """All squares next to one of these, diagonally too, and these."""
+    """The given squares and all squares next to them, also diagonally."""
     row = bits | bits << 1 | bits >> 1
     return row | row << STRIDE | row >> STRIDE
 

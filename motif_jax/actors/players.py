@@ -1,4 +1,4 @@
-"""Scripted players, which sit beside their games in a worker: `random`, `explorer`, or a mixture of them.
+"""Scripted players, which run in the workers beside their games: `random`, `explorer`, or a mixture of them.
 
 A mixture is written `explorer:0.8,random:0.2`; which of them plays an episode is drawn from the episode's own seed, so
 an episode is the same wherever and whenever it is played.
@@ -25,14 +25,14 @@ class Player(Protocol):
 
 
 class RandomPlayer:
-    """Every action equally likely."""
+    """Chooses all actions with equal probability."""
 
     def begin(self, rng: random.Random) -> None:
-        """A new episode, with all the chance that it may use."""
+        """Starts a new episode; `rng` is its only source of randomness."""
         self._random = rng.random
 
     def choose(self, game: Any) -> int:
-        """The next action."""
+        """Returns the number of the next action."""
         return int(self._random() * game.num_actions)
 
 
@@ -58,7 +58,7 @@ class Players:
 
 
 def make_player(text: str, num_games: int) -> Players:
-    """Players for a group, from their description."""
+    """Creates the players of a group from a description such as `explorer:0.8,random:0.2`."""
     return Players(parse_players(text), num_games)
 
 

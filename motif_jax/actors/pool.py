@@ -1,10 +1,10 @@
-"""The pool: many games in worker processes, of which some may crash or hang without anyone else noticing.
+"""The pool: many games in worker processes, any of which may crash or hang without disturbing the others.
 
 One thread drives it with `poll`; others may `release` slots. A worker that dies or hangs is replaced at once: its games
 start their episodes again from the same seeds, its unfinished slots are dropped and counted. An episode during which
-workers die again and again is given up. A Python error in a worker is our fault, not the game's, and is raised here.
+workers die again and again is given up. A Python error in a worker is not the game's fault, and is raised here.
 
-Start a pool from a thread that outlives it: on Linux, workers are told to go when the thread that started them ends.
+Start a pool from a thread that outlives it: on Linux, workers are killed when the thread that started them ends.
 """
 
 from __future__ import annotations
@@ -61,22 +61,22 @@ class ActorPool:
 
         Args:
           settings, observations: what games, and what is recorded of them (`observations.OBSERVATIONS`, `EVENTS`).
-          num_workers: processes; 0 plays everything in this one.
+          num_workers: processes; 0 plays all games in this process.
           games_per_worker: games in each.
           rollout_length: steps per slot (T).
           player: scripted player in the workers (`players`); if empty, `poll` returns requests to be answered.
           groups: groups per worker, when requests are to be answered.
           outputs, starts: what is stored by `act` beside each action, and beside the first of each rollout.
           warmup_steps: a game begins with up to so many random actions, which are not recorded.
-          slots_per_group: rollouts of a group that can be in work or in somebody's hands at a time.
+          slots_per_group: rollouts of a group that workers and the caller can hold at the same time.
           seed, stream, first_episode: which games are played.
-          hang_timeout_s: a worker that shows no life for so long is replaced.
-          flag: section of the config that all this is from.
+          hang_timeout_s: a worker that gives no sign of life for so many seconds is replaced.
+          flag: section of the config that error messages name.
         """
         settings.check()
         if player:
             parse_players(player)
-            # Nobody waits for actions, so each game is stepped for a whole slot, in a warm cache.
+            # No group waits for actions, so each game is stepped for a whole slot, in a warm cache.
             groups = max(games_per_worker, 1)
         observation_specs(observations)
         self.layout = Layout(
@@ -97,7 +97,7 @@ class ActorPool:
         self.timers = Timers()
         self.restarts = 0  # workers replaced
         self.dropped_steps = 0  # steps lost with them
-        self.given_up: list[int] = []  # episodes
+        self.given_up: list[int] = []  # episodes that are not tried again
         check_capacity(num_workers, games_per_worker, groups, self.layout.nbytes, flag)
         self._inline = num_workers == 0
         remove_stale_folders()
@@ -149,12 +149,12 @@ class ActorPool:
         return float(self._shared["waited_s"].sum())
 
     def poll(self, timeout_s: float = 1.0) -> tuple[list[Request], list[Full]]:
-        """Waits for news: groups that want actions, and slots that are full (the caller's, until released)."""
+        """Waits for events: groups that need actions, and full slots, which belong to the caller until released."""
         self._take_back()
         if self._inline:
             messages = self._handles[0].link.receive()
             if not messages:
-                time.sleep(INLINE_TICK_S)  # who has the slots may work meanwhile
+                time.sleep(INLINE_TICK_S)  # lets the threads that hold slots work
             return self._handles[0].read(messages or [])
         requests: list[Request] = []
         fulls: list[Full] = []
@@ -185,7 +185,7 @@ class ActorPool:
         """Answers requests: `actions` is [sum of E], in the order of the requests, and so is every output."""
         size = self.layout.group_size
         outputs = dict(outputs or {})
-        for key, _ in self.layout.starts:  # these may still be on the device, from where they are only taken if needed
+        for key, _ in self.layout.starts:  # these may be on the device, and are copied from it only if needed
             values = outputs.pop(key)
             for number, request in enumerate(requests):
                 if request.step == 0 and request.generation == self._handles[request.worker].generation:
@@ -193,7 +193,7 @@ class ActorPool:
         for number, request in enumerate(requests):
             handle = self._handles[request.worker]
             if request.generation != handle.generation:
-                continue  # who asked is dead
+                continue  # the worker that asked was replaced
             rows = slice(number * size, (number + 1) * size)
             self._shared["actions"][request.worker, request.group] = actions[rows]
             for key, values in outputs.items():
@@ -201,14 +201,14 @@ class ActorPool:
             handle.act(request.group)
 
     def release(self, full: Full) -> None:
-        """Gives a slot back. Any thread may."""
+        """Gives a slot back to its group; may be called from any thread."""
         self._released.append(full)
         if not self._inline:
-            with contextlib.suppress(BlockingIOError):  # it is awake by now
+            with contextlib.suppress(BlockingIOError):  # the pipe is full, so `poll` wakes up anyway
                 os.write(self._wake_write, b"\0")
 
     def is_responsible_for(self, full: Full, episode: int) -> bool:
-        """Whether the group that this rollout is from is the one to deliver that episode."""
+        """Whether the group that wrote this rollout is the one that must deliver that episode."""
         return self._handles[full.worker].is_responsible_for(full.group, episode)
 
     def ended(self, full: Full) -> list[Ended]:
@@ -220,7 +220,7 @@ class ActorPool:
         return found
 
     def close(self) -> None:
-        """Ends all workers and gives everything back."""
+        """Ends all workers, closes the pipes and frees the shared memory."""
         deadline = time.monotonic() + 2.0
         for handle in self._handles:
             handle.link.close(deadline)

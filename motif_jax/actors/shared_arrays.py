@@ -1,4 +1,4 @@
-"""Arrays in memory that processes share. It has no name in any file system and goes with the last process using it."""
+"""Arrays in memory shared by processes, without a name in any file system; freed with the last process using it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ALIGNMENT = 64  # a cache line, so that no two arrays share one
 
 
 class SharedArrays:
-    """Named arrays in one shared mapping. Every process that maps the same file with the same specs sees the same."""
+    """Named arrays in one shared mapping. Processes that map the same file with the same specs share the values."""
 
     def __init__(self, specs: Mapping[str, ArraySpec], file: int | None = None):
-        """Maps `file`, or makes a new one filled with zeros."""
+        """Maps the file descriptor `file`, or, if it is None, a new file of zeros."""
         offsets, size = {}, 0
         for name, spec in specs.items():
             offsets[name] = size
@@ -28,7 +28,7 @@ class SharedArrays:
         self.file = _anonymous_file() if file is None else file
         if file is None:
             os.ftruncate(self.file, self.size)
-        mapping = mmap.mmap(self.file, self.size)  # kept alive by the arrays that look into it
+        mapping = mmap.mmap(self.file, self.size)  # kept alive by the arrays that refer to it
         self.arrays = {name: np.ndarray(spec.shape, spec.dtype, mapping, offsets[name]) for name, spec in specs.items()}
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -37,9 +37,9 @@ class SharedArrays:
     def claim(self, name: str, message: Callable[[int], None]) -> int:
         """Takes the next number of the counter `name` (one int64); no two living processes get the same.
 
-        `message` is called with the number before it is gone from the counter: a process killed in between leaves a
-        number that is noted and will be given out once more, but never one that nobody has. The kernel drops the lock
-        when its holder dies, so a worker killed here holds up nobody.
+        Calls `message` with the number, so that the caller can record it, before the counter is increased. If the
+        process is killed in between, the number is recorded and will be given out once more; no number is ever
+        skipped. The kernel releases the lock when its holder dies, so a worker killed here blocks no other.
         """
         fcntl.lockf(self.file, fcntl.LOCK_EX)
         try:
@@ -51,7 +51,7 @@ class SharedArrays:
             fcntl.lockf(self.file, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Forgets the file; the memory itself goes with the last array that looks into it."""
+        """Closes the file; the memory itself is freed with the last array that refers to it."""
         self.arrays = {}
         os.close(self.file)
 

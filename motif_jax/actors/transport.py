@@ -1,4 +1,4 @@
-"""How the pool reaches one worker: a process of its own, or, for debugging, an object in this very process."""
+"""How the pool reaches one worker: a process of its own, or, for debugging, an object in this process."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_
 
 
 class WorkerError(RuntimeError):
-    """A programming error inside a worker, with the worker's own traceback."""
+    """A Python exception inside a worker, with the worker's own traceback."""
 
 
 def describe(layout: Layout, shared: SharedArrays, index: int) -> Callable[[], str]:
-    """Names a worker, with what is needed to play again what it is playing."""
+    """Returns a function that names a worker, with the seed and episodes needed to replay its games."""
 
     def who() -> str:
         episodes = [str(number - 1) for number in shared["playing"][index].ravel().tolist() if number]
@@ -74,12 +74,12 @@ class ProcessWorker:
             self.process.stdin.close()
 
     def send(self, op: Op, group: int, slot: int) -> None:
-        """Writes one message."""
-        with contextlib.suppress(BrokenPipeError):  # likewise
+        """Sends one message to the worker."""
+        with contextlib.suppress(BrokenPipeError):  # it died: the pool will see that
             os.write(self._out, MESSAGE_FORMAT.pack(op, group, slot))
 
     def receive(self) -> list[Message] | None:
-        """The messages that wait, or None if the worker is gone. Call when `messages` is readable."""
+        """Returns the messages that wait, or None if the worker has ended. Call when `messages` is readable."""
         data = os.read(self.messages, 512 * MESSAGE_FORMAT.size)
         if not data:
             return None
@@ -91,14 +91,14 @@ class ProcessWorker:
                 while len(data) < message[2] and (more := os.read(self.messages, message[2])):
                     data += more
                 report = json.loads(data)
-                refusal = report["refusal"]  # by the system, to which another sentence belongs
+                refusal = report["refusal"]  # of the system, if any; `system_errors` explains it to the user
                 cause = OSError(*refusal) if refusal else None
                 raise WorkerError(f"{self._who()} failed:\n{report['traceback']}") from cause
             messages.append(message)
         return messages
 
     def kill(self) -> tuple[int, list[Message]]:
-        """Ends the process at once: how it ended (negative: by that signal), and its last messages."""
+        """Kills the process; returns its exit status (negative: by that signal) and its last messages."""
         self.process.kill()
         status = self.process.wait()
         last: list[Message] = []
@@ -112,7 +112,7 @@ class ProcessWorker:
         if self._closed:
             return
         self._closed = True
-        os.close(self._out)  # which it takes as the end
+        os.close(self._out)  # the worker ends when its input is closed
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(max(0.0, deadline - time.monotonic()))
         self.process.kill()
@@ -122,7 +122,7 @@ class ProcessWorker:
 
 
 class InlineWorker:
-    """The same worker without a process: for a debugger, for determinism, for reading tracebacks."""
+    """The same worker without a process: for debuggers, determinism and simpler tracebacks."""
 
     def __init__(self, layout: Layout, shared: SharedArrays, index: int):
         self.index = index
@@ -132,7 +132,7 @@ class InlineWorker:
         self._worker = Worker(layout, shared, index, lambda op, group, slot: self._outbox.append((op, group, slot)))
 
     def send(self, op: Op, group: int, slot: int) -> None:
-        """Messages wait until the pool polls."""
+        """Queues one message until the pool polls."""
         self._inbox.append((op, group, slot))
 
     def receive(self) -> list[Message]:

@@ -1,7 +1,7 @@
 """A worker: plays its groups of games as the parent's messages say. Runs as a process of its own and never loads jax.
 
-`Worker` holds the games and answers messages; it does not know whether it sits in a process (`main`) or in the parent
-(`transport.InlineWorker`, for debugging).
+`Worker` holds the games and answers messages; it does not know whether it runs in its own process (`main`) or in the
+parent (`transport.InlineWorker`, for debugging).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Group:
         self._playing = memoryview(shared["playing"][worker, group])
         self._undelivered = memoryview(shared["undelivered"][worker, group])
         self._redo = memoryview(shared["redo"][worker, group])
-        self._ended = 0  # of them in the slot being written
+        self._ended = 0  # episodes that ended in the slot being written
         self._warming = False
         self._stepping = memoryview(shared["stepping"][worker, group : group + 1])
         self._played = memoryview(shared["played"][worker, group : group + 1])
@@ -66,7 +66,7 @@ class Group:
         self._stepping[0] = 0
 
     def warm_up(self, game: int, limit: int) -> None:
-        """Lets a game begin somewhere else than the others do."""
+        """Plays up to `limit` random actions, so that not all games begin at the same point."""
         chance = random.Random(self._playing[game])
         self._warming = True
         self.vector.play_on(game, [chance.random() for _ in range(chance.randint(0, limit))])
@@ -74,8 +74,8 @@ class Group:
         self._stepping[0] = 0
 
     def _next_episode(self, game: int) -> int:
-        """What this game plays next. At every instant the shared lists tell what would be lost with this process."""
-        if self._playing[game] and not self._warming:  # what ends in a warm-up, nobody waits for
+        """Number of the game's next episode. The shared lists always hold what would be lost with this process."""
+        if self._playing[game] and not self._warming:  # an episode that ends in a warm-up is not delivered
             self._undelivered[self._ended] = self._playing[game]
             self._ended += 1
         place = next((place for place, number in enumerate(self._redo) if number), None)
@@ -94,14 +94,14 @@ class Group:
         return episode
 
     def delivered(self) -> None:
-        """The slot is in the parent's hands, and with it the episodes that ended in it."""
+        """Marks the slot, and the episodes that ended in it, as delivered to the parent."""
         self.slot = None
         for place in range(self._ended):
             self._undelivered[place] = 0
         self._ended = 0
 
     def open(self) -> None:
-        """Begins the next granted slot with the observation of now."""
+        """Begins the next granted slot with the current observation."""
         self.slot = self.granted.popleft()
         self.step_in_slot = 0
         self._rows = self._rows_of(self.slot)
@@ -112,7 +112,7 @@ class Group:
         self._rows[0]["first"][:] = self.vector.first
 
     def step(self) -> bool:
-        """Plays one step into the slot; whether that filled it."""
+        """Plays one step and writes it to the slot; returns whether the slot is full."""
         vector, step = self.vector, self.step_in_slot
         actions = self.player.act(vector) if self.player else self._actions.tolist()
         rows, after = self._rows[step], self._rows[step + 1]
@@ -139,7 +139,7 @@ class Group:
 
 
 class Worker:
-    """All groups of one worker. Messages in through `handle`, messages out through `reply`."""
+    """All groups of one worker. Messages come in through `handle` and go out through `reply`."""
 
     def __init__(self, layout: Layout, shared: SharedArrays, index: int, reply: Callable[[Op, int, int], None]):
         self._reply = reply
@@ -164,7 +164,7 @@ class Worker:
         return [open_rows(row) for row in rows]
 
     def handle(self, op: int, number: int, slot: int) -> None:
-        """Does what one message asks."""
+        """Handles one message for group `number`: a new slot, or actions to step with."""
         group = self.groups[number]
         if op == Op.SLOT:
             group.granted.append(slot)
@@ -215,7 +215,7 @@ def main() -> None:
     try:
         layout = layout_from_json(start["layout"])
         shared = SharedArrays(layout.specs(), start["slab"])
-        gc.set_threshold(100_000)  # steps make no cycles; looking for them takes 1 % of the time
+        gc.set_threshold(100_000)  # steps create no reference cycles; looking for them takes 1 % of the time
         _serve(Worker(layout, shared, index, reply), shared, index, messages_in)
     except BrokenPipeError:
         return  # the parent is gone
@@ -245,7 +245,7 @@ def _serve(worker: Worker, shared: SharedArrays, index: int, messages_in: int) -
 
 
 def layout_from_json(fields: dict) -> Layout:
-    """The layout that `Layout._asdict` was sent as."""
+    """Rebuilds the layout that was sent as JSON of `Layout._asdict`."""
     fields["settings"] = GameSettings(**fields["settings"])
     fields["observations"] = tuple(fields["observations"])
     for name in ("outputs", "starts"):

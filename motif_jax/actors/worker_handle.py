@@ -1,4 +1,4 @@
-"""A worker as the pool sees it: its process, what it was given to do, and what must be done again when it dies.
+"""A worker as the pool sees it: its process, the slots it holds, and the episodes to play again when it dies.
 
 The slots of a group are its own: a slot goes back to the group that it came from. So a worker touches few of them, a
 group always gets on when its slots are returned, and nothing that a dead worker held has to be searched for.
@@ -21,7 +21,7 @@ FAILURES_IN_A_ROW = 8  # deaths in one place without a single finished slot
 
 
 class WorkerHandle:
-    """One worker after another, in the same place."""
+    """One place of the pool: the worker with number `index`, and its successors when it dies."""
 
     def __init__(
         self, layout: Layout, shared: SharedArrays, index: int, inline: bool, hang_timeout_s: float, flag: str
@@ -33,16 +33,16 @@ class WorkerHandle:
         self._flag = flag
         self._failures = 0
         self._held: list[collections.deque[int]] = []  # slots that the worker has, by group, the current one first
-        self._away: set[int] = set()  # slots in the hands of whoever polls
+        self._away: set[int] = set()  # slots that the caller of `poll` holds
         self.start()
 
     def start(self) -> None:
-        """Puts a new worker here and gives it all slots that are at home."""
+        """Starts a new worker and grants it all slots that the caller of `poll` does not hold."""
         groups, per_group = self._layout.groups, self._layout.slots_per_group
         self.link: ProcessWorker | InlineWorker = (InlineWorker if self._inline else ProcessWorker)(
             self._layout, self._shared, self.index
         )
-        self._sent = 0  # messages to it
+        self._sent = 0  # messages sent to this worker
         self._last_beat, self._alive_at = -1, time.monotonic()
         self._held = [collections.deque() for _ in range(groups)]
         self._step = [0] * groups
@@ -61,16 +61,16 @@ class WorkerHandle:
         self._sent += 1
 
     def act(self, group: int) -> None:
-        """Tells the worker that the actions of a group are there."""
+        """Sends the worker the message that the actions of a group are in shared memory."""
         self._send(Op.ACT, group, 0)
 
     def give_back(self, full: Full) -> None:
-        """A slot that was away is at home again."""
+        """Takes back a slot from the caller of `poll` and grants it to the worker again."""
         self._away.discard(full.slot)
         self._grant(full.group, full.slot)
 
     def read(self, messages: list[Message]) -> tuple[list[Request], list[Full]]:
-        """What the worker's messages mean to whoever polls."""
+        """Translates the worker's messages into requests for actions and full slots."""
         requests, fulls = [], []
         for op, group, slot in messages:
             if op == Op.READY:
@@ -93,14 +93,14 @@ class WorkerHandle:
         return now - self._alive_at > (self._hang_timeout_s if beat else START_TIMEOUT_S)
 
     def replace(self, hung: bool, blame: collections.Counter[int]) -> tuple[list[Full], int, list[int]]:
-        """Puts another worker here.
+        """Kills the worker and starts another one in its place.
 
         Args:
-          hung: whether the worker is still there, but hangs.
-          blame: deaths of workers by episode, to be counted on.
+          hung: whether the worker still runs, but hangs.
+          blame: deaths of workers by episode (plus 1); this death is added.
 
         Returns:
-          Slots that the worker had still finished, steps that are lost, episodes that are given up.
+          Full slots that were not read yet, number of steps that are lost, episodes that are given up.
         """
         assert isinstance(self.link, ProcessWorker)
         status, messages = self.link.kill()
@@ -124,7 +124,7 @@ class WorkerHandle:
         return fulls, lost, given_up
 
     def _play_again(self, group: int, own_fault: bool, blame: collections.Counter[int]) -> list[int]:
-        """Leaves word for the group's next worker, which episodes were lost with this one."""
+        """Lists the lost episodes for the group's next worker to play; returns those that are given up."""
         playing, redo = self._shared["playing"][self.index, group], self._shared["redo"][self.index, group]
         undelivered = self._shared["undelivered"][self.index, group]
         owed = set(playing.tolist()) | set(undelivered.tolist()) | set(redo.tolist())

@@ -1,7 +1,8 @@
 """What all annotators share: a stream of questions goes in, a stream of answers comes out, in any order.
 
 An answer is the annotator's probability that the second caption is the better one, which is 0, 1/2 or 1 where it says
-a verdict in words. Asked in both orders, it is averaged, so that a liking for one place cancels out.
+a verdict in words. The two answers to a question asked in both orders are averaged, so that a bias to one position
+cancels out.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ Item = TypeVar("Item")
 
 
 class Question(NamedTuple):
-    """Which caption is better? In the order in which they are shown."""
+    """Two captions to compare, in the order in which they are shown."""
 
     first: str
     second: str
@@ -26,7 +27,7 @@ class Question(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What came back."""
+    """The answer to one question, and the tokens that it took."""
 
     second_better: float | None  # None: no verdict could be read, or the question was refused
     said: str = ""  # in words: the analysis, the rules that matched, or why there is no verdict
@@ -46,7 +47,7 @@ class Sampling(NamedTuple):
 
 
 class Annotator(Protocol):
-    """Answers questions."""
+    """The interface of all annotators."""
 
     def answers(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer]]:
         """Takes questions as it can use them and gives every one back with its answer."""
@@ -56,7 +57,7 @@ class Annotator(Protocol):
 
 
 class Incomplete(Exception):
-    """The annotator cannot go on; what it answered before stands. The sentence says why, and which flag to change."""
+    """The annotator cannot go on; earlier answers are kept. The message says why, and which flag to change."""
 
 
 def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

@@ -1,11 +1,11 @@
-"""Answers that were paid for are kept: a folder of lines, shared by all runs that ask the same model the same way.
+"""Keeps answers on disk: a folder of JSON lines, shared by all runs that ask the same model the same way.
 
     <cache>/<model>-<mode>-<hash>/about.json            model, prompt, sampling: what the answers depend on
     <cache>/<model>-<mode>-<hash>/<host>-<process>-<random>.jsonl     one line per answer, one file per job
 
 Every job writes to a file of its own, so that jobs on several machines need no locks; a line that was cut off or
-changed is not read, and its question is asked again. The captions stand in the lines, so that answers serve other
-datasets, and people.
+changed is not read, and its question is asked again. The lines hold the captions, so that answers can be used
+for other datasets, and read by people.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from motif_jax.annotation.annotator import Answer, Question
 from motif_jax.files import json_line, parse_json, write_json
 from motif_jax.structs import UserError
 
-LONGEST_LINE = 2**22  # bytes; longer lines are not ours and are passed over, piece by piece
+LONGEST_LINE = 2**22  # bytes; longer lines were not written by this store and are skipped, piece by piece
 
 
 class AnswerStore:
     """The answers of one model to one prompt."""
 
     def __init__(self, cache: Path, about: Mapping[str, Any]):
-        """The folder for what `about` tells; `open` it before there is anything to lose."""
+        """Derives the folder from `about`; `open` it before the first answer is added."""
         key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
         self.folder = cache / f"{slug(str(about['model']))}-{about['mode']}-{key}"
         self._about = dict(about)
         self._file: BinaryIO | None = None
 
     def add(self, answered: Iterable[tuple[Question, Answer]]) -> None:
-        """Writes these down for good."""
+        """Appends answers to this job's file and waits until they are on disk."""
         assert self._file is not None, "it is not open"
         lines = []
         for question, answer in answered:
@@ -66,7 +66,7 @@ class AnswerStore:
             self._file = open(self.folder / name, "xb")  # noqa: SIM115 - until close
 
     def close(self) -> None:
-        """Closes the file, and takes it away if nothing was answered."""
+        """Closes the file, and removes it if nothing was answered."""
         if self._file is not None:
             with self._refusals():
                 empty = self._file.tell() == 0
@@ -76,7 +76,7 @@ class AnswerStore:
 
     @contextlib.contextmanager
     def _refusals(self) -> Iterator[None]:
-        """What the system refuses becomes one sentence."""
+        """Turns errors of the file system into a UserError."""
         try:
             yield
         except OSError as error:
@@ -86,9 +86,9 @@ class AnswerStore:
 
 
 def read_answers(folder: Path) -> Iterator[tuple[Question, Answer]]:
-    """All that was ever answered, without a verdict too, in no particular order."""
+    """Reads the answers of all jobs, also those without a verdict, in no particular order."""
     for file in sorted(path for path in folder.glob("*.jsonl") if path.is_file()):
-        with contextlib.suppress(FileNotFoundError), open(file, "rb") as lines:  # an empty one goes with its job
+        with contextlib.suppress(FileNotFoundError), open(file, "rb") as lines:  # a job may delete its empty file
             for line in iter(functools.partial(lines.readline, LONGEST_LINE), b""):
                 found = _parse(line)
                 if found is not None:
@@ -96,7 +96,7 @@ def read_answers(folder: Path) -> Iterator[tuple[Question, Answer]]:
 
 
 def slug(text: str) -> str:
-    """A file name, without dots, that reminds of `text`."""
+    """A file name made of the letters and digits of `text`, with hyphens and without dots."""
     return re.sub(r"[^a-z0-9]+", "-", Path(text).name.lower()).strip("-")[:48] or "unnamed"
 
 

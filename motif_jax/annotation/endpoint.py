@@ -1,13 +1,13 @@
-"""One HTTP endpoint and everything that can go wrong with it.
+"""A client of one HTTP endpoint, with retries, timeouts and checks of every reply.
 
-What failed is tried again after a pause that doubles, with jitter. The pause is not shorter than the Retry-After of
+A failed request is repeated after a pause that doubles, with jitter. The pause is not shorter than the Retry-After of
 the reply, and never longer than what is left of `patience_s`. Three things end this: a status that will not change (a
 wrong key, an unknown model), six failures of one request while others succeed, and `patience_s` in which nothing at all
 has succeeded.
 
 The server is not trusted. A reply is read up to MAX_REPLY_BYTES and within `timeout_s`, headers included; it is not
-unpacked, it sets no cookies, and it cannot send us elsewhere. The key is cut out of all texts that come from the
-server, and what is quoted of them is one short line without control characters.
+decompressed, its cookies are ignored, and its redirects are not followed. The key is cut out of all texts that come
+from the server, and what is quoted of them is one short line without control characters.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ URL, MODEL, KEY = "--config.annotate.server.url", "--config.annotate.model", "--
 FIRST_PAUSE_S, MAX_PAUSE_S, MAX_RETRY_AFTER_S = 0.5, 30.0, 600.0
 TRIES = 6
 RESTART_S = 60.0
-MAX_REPLY_BYTES = 2**22  # some hundred times what an answer takes, or a list of models
-LONGEST_NAME = 300  # of a model that the server names
+MAX_REPLY_BYTES = 2**22  # some hundred times the size of an answer or of a list of models
+LONGEST_NAME = 300  # characters; longer names of models are not used
 
 
 class Blame(enum.Enum):
@@ -46,7 +46,7 @@ class Blame(enum.Enum):
 
 
 class Failed(Exception):
-    """One attempt came to nothing."""
+    """One attempt failed; another may succeed."""
 
     def __init__(self, blame: Blame, problem: str, pause_s: float = 0.0):
         super().__init__(problem)
@@ -65,7 +65,7 @@ class Endpoint:
     """Posts requests until they are answered, between `open` and `close`."""
 
     def __init__(self, url: str, key: str, timeout_s: float, patience_s: float):
-        """See `Server`. The key is sent as bearer token, and cut out of whatever the server says."""
+        """Arguments as for `Server`. The key is sent as bearer token, and removed from all texts of the server."""
         check_url(url)
         self.url, self._key = url.rstrip("/"), key
         # Also as error messages write it: in JSON, in quotes, in an address.
@@ -78,14 +78,14 @@ class Endpoint:
         self._last_success = time.monotonic()
 
     async def open(self) -> None:
-        """Makes connections possible."""
+        """Creates the HTTP session."""
         local = urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         self._session = aiohttp.ClientSession(
             headers=headers,
-            connector=aiohttp.TCPConnector(limit=0),  # whoever asks keeps the bound
+            connector=aiohttp.TCPConnector(limit=0),  # the caller bounds the requests in flight
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,  # a few bytes can be packed gigabytes
             trust_env=not local,  # proxies
@@ -93,7 +93,7 @@ class Endpoint:
         self._last_success = time.monotonic()
 
     async def close(self) -> None:
-        """Ends what is under way and closes the connections."""
+        """Cancels all other tasks of the event loop and closes the connections."""
         mine = asyncio.current_task()
         others = [task for task in asyncio.all_tasks() if task is not mine]
         for task in others:
@@ -104,7 +104,7 @@ class Endpoint:
             self._session = None
 
     async def find_model(self, model: str, start_s: float) -> str:
-        """Looks whether the server is there, lets us in, and has the model ("" for the only one that it has)."""
+        """Checks that the server answers, accepts the key and has `model` ("": its only one); returns the name."""
         deadline = time.monotonic() + start_s
         while True:
             try:
@@ -141,7 +141,7 @@ class Endpoint:
         return name.isprintable() and self.without_key(name) == name
 
     async def post(self, path: str, body: dict[str, Any], text: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
-        """The reply, whatever it takes. `text` picks out what it must have; where that fails the reply is garbage."""
+        """Posts until a reply is good, and returns it. An attempt fails if `text` cannot read its reply."""
         tries, pauses, seen = 0, 0, self.successes
         while True:
             try:
@@ -156,7 +156,7 @@ class Endpoint:
                 problem, blame, pause_s = "its reply is not what was asked for", Blame.REQUEST, 0.0
             served, seen = self.successes > seen, self.successes
             silent_s = time.monotonic() - self._last_success
-            # A server that is being restarted may fail at everything for a while: that is nobody's fault.
+            # A server that is being restarted may fail at everything for a while: that does not count.
             tries += blame is not Blame.BUSY and (served or (blame is Blame.REQUEST and silent_s > RESTART_S))
             if tries >= TRIES:
                 raise Refused(0, f"{problem} ({tries} times)")
@@ -175,7 +175,7 @@ class Endpoint:
     ) -> dict[str, Any]:
         assert self._session is not None, "it is not open"
         data = None if body is None else json.dumps(body).encode()
-        options: dict[str, Any] = {"data": data, "allow_redirects": False}  # the key goes where it was sent
+        options: dict[str, Any] = {"data": data, "allow_redirects": False}  # no other server gets the key
         options["timeout"] = aiohttp.ClientTimeout(total=min(self._timeout_s, limit_s))
         try:
             async with self._session.request(method, self.url + path, **options) as response:
@@ -218,7 +218,7 @@ class Endpoint:
         return clean(" ".join(self.without_key(text)[: 4 * LIMIT].split())[:LIMIT])
 
     def without_key(self, text: str) -> str:
-        """Text that can be stored."""
+        """The text with the key replaced, so that it can be stored."""
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return text
@@ -230,17 +230,17 @@ async def read_at_most(response: aiohttp.ClientResponse, limit: int) -> tuple[by
     async for part in response.content.iter_any():
         body += part
         if len(body) > limit:
-            response.close()  # the rest is not waited for
+            response.close()  # without waiting for the rest
             return bytes(body), False
     return bytes(body), True
 
 
 def check_url(url: str) -> None:
-    """Refuses what is no address, or one with a password in it."""
+    """Raises UserError if `url` is not an http(s) address, or holds a password or a query."""
     try:
         parts = urlsplit(url)
         host, port = (parts.hostname or "").encode("idna"), parts.port
-    except ValueError:  # a name or a number that none can have
+    except ValueError:  # an impossible host name or port number
         host, port = b"", None
     printed = url.isprintable() and " " not in url
     if not host or b" " in host or port == 0 or parts.scheme not in ("http", "https") or not printed:

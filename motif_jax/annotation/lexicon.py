@@ -114,7 +114,7 @@ class Lexicon:
         self._known: dict[str, tuple[float, str]] = {}
 
     def answers(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer]]:
-        """Each in its turn."""
+        """Answers the questions one by one, in order."""
         for question in questions:
             yield question, self.answer(question)
 
@@ -142,4 +142,4 @@ class Lexicon:
         return found
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Does nothing: there is nothing to release."""

@@ -28,7 +28,7 @@ PATTERNS = {key: _pattern(key) for key in KEYS}
 
 
 def read_verdict(text: str, key: str) -> float | None:
-    """How sure it is that the second is better: 0, 1, or 1/2 for neither. None where there is no verdict.
+    """P(second is better) by the verdict in a text: 0, 1, or 1/2 for neither. None where there is no verdict.
 
     Args:
       text: what the model wrote.

@@ -1,7 +1,7 @@
 """The question that is put to a language model: built-in versions, goals, and the user's own.
 
 A prompt is a TOML file with the fields `system`, `reason` or `score` (the request in that mode), `captions` and
-`retry`; the built-in ones lie beside this file. All that is the same for every pair comes before the captions: it is
+`retry`; the built-in ones are beside this file. All that is the same for every pair comes before the captions: it is
 computed once by an engine that caches prefixes.
 """
 
@@ -34,7 +34,7 @@ class Prompt:
     system: str
     request: str  # with the goal in it
     captions: str  # with {first} and {second}
-    retry: str  # "" where nothing is written that could be unreadable
+    retry: str  # "" in mode score, where no answer is read from text
     system_role: bool = True  # False: for chat templates without this role, the system text opens the user's message
 
     def messages(self, question: Question) -> list[Message]:
@@ -54,7 +54,7 @@ class Prompt:
 
     @property
     def key(self) -> str:
-        """What stands before the verdict, in the words of this prompt: one of `parsing.KEYS`."""
+        """The key before the verdict that this prompt asks for: one of `parsing.KEYS`."""
         return "best_message" if "best_message" in self.retry else "best_description"
 
     @property
@@ -64,7 +64,7 @@ class Prompt:
 
     @property
     def hash(self) -> str:
-        """Tells prompts apart."""
+        """A hash of all fields, which identifies the prompt."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -125,7 +125,7 @@ def _read(path: Path) -> dict[str, str]:
         fields = tomllib.loads(read_text(path))
     except FileNotFoundError:
         raise UserError(f"there is no prompt file {str(path)!r} (--config.annotate.prompt_file)") from None
-    except (OSError, ValueError) as error:  # ValueError: no text, or no TOML
+    except (OSError, ValueError) as error:  # ValueError: not text, or not TOML
         reason = " ".join(str(error.strerror if isinstance(error, OSError) else error).split())
         raise UserError(f"cannot read prompt file {str(path)!r}: {reason} (--config.annotate.prompt_file)") from error
     known = {"system", "captions", "retry", *MODES}

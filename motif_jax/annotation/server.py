@@ -1,10 +1,10 @@
 """Backend `server`: any endpoint that speaks OpenAI's chat completions, vLLM's own server among them.
 
-Many questions are in flight at once, never more than was said. `endpoint.py` sees each through refusals, cut
-connections and restarts. A question that the server fails at while it answers others is given up and stays unknown;
-when the server fails for good, the job stops, and what was answered stands.
+Many questions are in flight at once, never more than `in_flight`. `endpoint.py` repeats each one after failures,
+cut connections and restarts. A question that the server fails at while it answers others is given up and stays
+unknown; when the server fails for good, the job stops, and its answers are kept.
 
-Requests live in an event loop on a thread of its own, which no signal interrupts; who asks waits for a queue.
+Requests run in an event loop on a thread of its own, which no signal interrupts; the caller waits on a queue.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from motif_jax.annotation.parsing import read_verdict
 from motif_jax.annotation.prompts import Message, Prompt
 from motif_jax.annotation.verdict_tokens import OPENING, shares, to_answer
 
-GIVEN_UP_IN_A_ROW = 20  # after which the fault is not the questions'
+GIVEN_UP_IN_A_ROW = 20  # questions, after which the job stops: the server is at fault
 TOP_LOGPROBS = 20  # as many as servers usually allow
 ROUNDING = 0.01  # by which a log-probability may be above 0
 SCORED_TOKENS = 4  # the verdict comes within these: "(", "1", ")"
@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 
 
 class Server:
-    """A model behind HTTP."""
+    """An annotator that asks a model over HTTP."""
 
     def __init__(
         self,
@@ -63,13 +63,13 @@ class Server:
           timeout_s: for one reply.
           patience_s: how long to go on while nothing succeeds.
           start_s: the same, for the first contact.
-          prefill: mode score: put "(" into the model's mouth, as vLLM's server allows.
-          extra: more fields of the request; None takes one away.
+          prefill: mode score: begin the model's answer with "(", as vLLM's server allows.
+          extra: more fields of the request; None removes one.
         """
         self._endpoint = Endpoint(url, key, timeout_s, patience_s)
         self._prompt, self._sampling = prompt, sampling
         self._in_flight, self._prefill, self._extra = in_flight, prefill, extra or {}
-        self._constrain = True  # the second try, until the server refuses that
+        self._constrain = True  # structured outputs in the second try, until the server refuses them
         self._given_up_in_a_row = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="requests", daemon=True)
@@ -82,7 +82,7 @@ class Server:
             raise
 
     def answers(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer]]:
-        """As they come back. A question is taken when a place in flight is free."""
+        """Yields answers as they come back. Takes a question when fewer than `in_flight` are under way."""
         source = iter(questions)
         waiting: set[Future[tuple[Question, Answer]]] = set()
         done: queue.SimpleQueue[Future[tuple[Question, Answer]]] = queue.SimpleQueue()
@@ -183,7 +183,7 @@ class Server:
         return Answer(verdict, f"{said}\n[asked again] {_shortened(text)}", 1.0, *totals)
 
     async def _ask_again(self, messages: list[Message], options: dict[str, Any]) -> dict[str, Any]:
-        """Bound to the three verdicts, by an extension of vLLM's that other servers may not take."""
+        """Asks for one of the three verdicts only, by an extension of vLLM's that other servers may refuse."""
         if self._constrain:
             try:
                 choice = {"structured_outputs": {"choice": self._prompt.verdicts}}
@@ -192,7 +192,7 @@ class Server:
                 if refused.status not in (400, 422):
                     raise
         reply = await self._complete(messages, options)
-        self._constrain = False  # it was this that the server did not take
+        self._constrain = False  # the server answers without structured outputs
         return reply
 
     async def _complete(self, messages: list[Message], options: dict[str, Any]) -> dict[str, Any]:
@@ -202,7 +202,7 @@ class Server:
 
     def _content(self, reply: dict[str, Any]) -> str:
         content = reply["choices"][0]["message"]["content"]
-        # None where a model has only thought. Halves of characters cannot be written to a page.
+        # None where a model wrote only its reasoning. Lone surrogates cannot be written to a file.
         text = content.encode("utf-8", "replace").decode() if isinstance(content, str) else ""
         return self._endpoint.without_key(text)
 

@@ -1,4 +1,4 @@
-"""Mode `score`: nothing is written but the verdict, and what counts is how probable each verdict was.
+"""Mode `score`: the model writes only the verdict, and the answer is computed from each verdict's probability.
 
 P(second is better) = (p2 + p0 / 2) / (p1 + p2 + p0), where p1, p2 and p0 are the probabilities of the tokens
 that begin these answers. Their sum is kept as the answer's mass: where it is small the model wanted to say something
@@ -14,7 +14,7 @@ from motif_jax.annotation.annotator import Answer
 
 VERDICTS = ("1", "2", "0")  # first, second, neither
 MIN_MASS = 1e-3  # below this the probabilities tell nothing about the question
-OPENING = "("  # put in the model's mouth where the engine allows it, so that the next token is the verdict
+OPENING = "("  # begins the model's answer where the engine allows it, so that the next token is the verdict
 
 
 def verdict_of_token(token: str) -> str | None:
@@ -34,9 +34,9 @@ def shares(logprobs: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 
 def to_answer(found: Mapping[str, float], prompt_tokens: int, cached_tokens: int, output_tokens: int) -> Answer:
-    """The answer that the probabilities of the three verdicts amount to."""
+    """Computes an answer from the probabilities of the three verdicts, by the equation above."""
     mass = sum(found.values())
-    if not mass >= MIN_MASS:  # also where it is not a number
+    if not mass >= MIN_MASS:  # also NaN
         said = f"no verdict: the model gives (1), (2) and (0) a probability of {mass:.2g} together"
         return Answer(None, said, mass, prompt_tokens, cached_tokens, output_tokens)
     better = (found["2"] + found["0"] / 2) / mass

@@ -1,8 +1,8 @@
 """Backend `vllm`: the model runs in this process, on its GPUs.
 
-Questions go to `LLM.chat` thousands at a time: the engine fills its own batches from them, and computes what all
-prompts begin with only once (prefix caching). Tensor parallelism is an option of the engine; data parallelism is one
-process per GPU, each with a shard of its own.
+Questions go to `LLM.chat` thousands at a time: the engine fills its own batches from them, and computes the
+common start of all prompts only once (prefix caching). Tensor parallelism is an option of the engine; data parallelism
+is one process per GPU, each with a shard of its own.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ class VllmEngine:
             self._retry_params = SamplingParams(temperature=0, max_tokens=64, structured_outputs=choice)
 
     def answers(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer]]:
-        """In batches, in order."""
+        """Answers the questions in batches, in order."""
         ask = self._score if self._sampling is None else self._reason
         for batch in batched(questions, self._batch):
             yield from zip(batch, ask([self._prompt.messages(question) for question in batch]), strict=True)
 
     def close(self) -> None:
-        """Nothing to give back: the engine goes with the process."""
+        """Does nothing: the engine ends with the process."""
 
     def _score(self, conversations: list[list[Message]]) -> list[Answer]:
         opened = [[*messages, {"role": "assistant", "content": OPENING}] for messages in conversations]
@@ -117,7 +117,7 @@ class VllmEngine:
         return outputs
 
     def _try(self, conversations: list[list[Message]], params: Any, options: dict[str, Any]) -> list[Any]:
-        """What is refused is cut in halves until the culprits are alone."""
+        """One output per conversation. A refused batch is halved until the refused conversations are alone (None)."""
         template = {"enable_thinking": False}  # for models that would think before a verdict; others have no use for it
         try:
             return self._llm.chat(conversations, params, use_tqdm=False, chat_template_kwargs=template, **options)
@@ -136,7 +136,7 @@ class VllmEngine:
             messages = self._prompt.again(messages, "I do not know.")
         try:
             self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        except Exception as error:  # whatever a template may raise
+        except Exception as error:  # a template may raise anything
             raise UserError(
                 f"the chat template of the model refuses the conversation: {_sentence(error)} ({FLAG}; "
                 "--config.annotate.system_role=False helps where it has no system role)"
@@ -166,7 +166,7 @@ def check_vllm(model: str) -> None:
 
 
 def identity(model: str) -> str:
-    """Tells models apart: the name, and for a directory also what is in it, wherever it lies."""
+    """Identifies a model: its name, and for a directory also a hash of its files; its location does not count."""
     directory = Path(model).expanduser()
     if not directory.is_dir():
         return model

@@ -1,4 +1,4 @@
-"""What NLE leaves to be mended in each copy of the engine: its clock, and the memory of its code.
+"""Corrections to each copy of NLE's engine: its clock, and the memory of its code.
 
 NLE loads one private copy of libnethack.so per game, because NetHack keeps its state in global variables. Two things
 follow. (1) The clock: shopkeepers are named after the moment at which the program was started, so the same seed would

@@ -122,7 +122,7 @@ class GymGame(gymnasium.Env):
 
 
 def _space(key: str, spec: ArraySpec) -> spaces.Box:
-    """What an observation can be."""
+    """The gymnasium space of one observation."""
     dtype = np.dtype(spec.dtype)
     low, high = np.empty(spec.shape, dtype), np.empty(spec.shape, dtype)
     low[...], high[...] = (LOW, HIGH) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)

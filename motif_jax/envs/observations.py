@@ -68,7 +68,7 @@ LOW, HIGH = np.float32(-5), np.float32(5)
 
 
 def scale_blstats(blstats: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """What the policy reads of the bottom line. [..., 27] integers -> [..., 27] float32."""
+    """Bottom-line numbers, scaled and clipped to [-5, 5] for the policy. [..., 27] integers -> [..., 27] float32."""
     out = np.empty(blstats.shape, np.float32) if out is None else out
     out[...] = blstats  # plain calls on equal types: one mixed-type call, or np.clip, takes 10x as long on one game
     np.multiply(out, BLSTATS_SCALE, out=out)

@@ -1,6 +1,6 @@
 """A tiny text world with NetHack's frames and actions: find the stairs in a small room. Solvable in seconds.
 
-The hero starts somewhere in a room of 5 x 5 squares and is paid 1 for walking onto `>`, less 0.01 for every step. An
+The hero starts somewhere in a room of 5 x 5 squares and is rewarded 1 for walking onto `>`, less 0.01 per step. An
 episode is cut after 50 steps. The best return is 1 - 0.01 * (king's distance to the stairs), 0.975 on average or so.
 """
 

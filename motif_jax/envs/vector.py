@@ -75,7 +75,7 @@ class GameSettings(NamedTuple):
     reference_sober: bool = False  # `NetHackGame`
 
     def check(self) -> None:
-        """Refuses settings that no game can have."""
+        """Raises UserError for invalid settings."""
         for name, value in TABLE.items():
             value.kind.check(name, f"--config.env.{name}", getattr(self, name))
         if ":" in self.task:

@@ -1,1 +1,1 @@
-"""What happened in an episode: its pieces put together, and its playback from seed and actions."""
+"""Episodes: assembling their steps from rollouts, and playing them back from seed and actions."""

@@ -1,4 +1,4 @@
-"""Episodes are spread over rollouts: their steps are put together here, whoever looks at them."""
+"""Assembles whole episodes from the rollouts over which their steps are spread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from motif_jax.actors.layout import Ended, Full
 from motif_jax.structs import EpisodeInfo
 
-Steps = dict[str, np.ndarray]  # what stands beside each step of an episode. [T, ...]
+Steps = dict[str, np.ndarray]  # arrays with a row per step of an episode. [T, ...]
 
 
 class Pieces:
@@ -21,20 +21,20 @@ class Pieces:
     def take(
         self, full: Full, rows: Mapping[str, np.ndarray], first: np.ndarray, ended: Iterable[Ended]
     ) -> list[tuple[EpisodeInfo, Steps]]:
-        """Copies a rollout's steps to the episodes that they belong to.
+        """Appends a rollout's steps to their episodes, and returns the episodes that ended.
 
         Args:
-          full: whose rollout it is.
-          rows: of each step. [T, E, ...]
-          first: whether the rollout begins with an episode. [E]
+          full: worker, group and slot of the rollout.
+          rows: arrays of the rollout, by name. [T, E, ...]
+          first: whether the rollout's first step begins an episode. [E]
           ended: episodes that ended in it.
 
         Returns:
-          Those episodes, whole.
+          Information and all steps of each episode that ended.
         """
         start = [0] * len(first)
         for game, begins in enumerate(first):
-            if begins:  # what was there is of an episode that is played again, because its worker died
+            if begins:  # drops steps of an episode that is played again because its worker died
                 self._open[full.worker, full.group, game] = {key: [] for key in rows}
         found = []
         for step, game, info in ended:

@@ -1,6 +1,6 @@
-"""An episode is its seed and its actions: played again, it tells what happened in it, and shows every frame.
+"""Plays episodes again from their seed and actions, to count what happened in them and to record every frame.
 
-So evaluation ships no screens, keeps a few bytes per step (`Track`), and decides afterwards what is worth a look.
+So evaluation transfers no screens, keeps a few bytes per step (`Track`), and chooses afterwards which episodes to show.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ SCREEN = ("tty_chars", "tty_colors", "tty_cursor")
 
 
 class Track(NamedTuple):
-    """What is kept of an episode's steps. [T] each"""
+    """Data kept for each step of an episode. [T] each"""
 
     action: np.ndarray  # int32
     value: np.ndarray  # what the policy expected; NaN for scripted players, as below. float32
     probability: np.ndarray  # of the action
     z: np.ndarray  # normalised learnt reward; NaN without one
-    intrinsic: np.ndarray  # what is paid of it, before its coefficient
+    intrinsic: np.ndarray  # learnt reward that the agent receives, before its coefficient
 
 
 class EpisodeEvents(NamedTuple):
-    """What an episode tells, beside its figures."""
+    """What happened in an episode, in addition to the figures in `EpisodeInfo`."""
 
-    cause: str  # of death; "" if nobody died
-    did: dict[str, int] | None  # how often what happened; None where nobody knows
+    cause: str  # of death; "" if the agent did not die
+    did: dict[str, int] | None  # how often each kind of event happened; None if unknown
 
 
 class EventCounter:
-    """Plays episodes again, to tell what happened in them; use as a context manager."""
+    """Plays episodes again and counts the events in them; use it as a context manager."""
 
     def __init__(self, settings: GameSettings, seed: int):
-        """As the episodes were played: settings, and seed of the run."""
+        """Takes the settings and the seed with which the episodes were played."""
         self._settings, self._seed = settings, seed
         self._game: Game | None = None
-        self._known: dict[bytes, list[str]] = {}  # what messages tell
+        self._known: dict[bytes, list[str]] = {}  # the events that a message reports
 
     def __enter__(self) -> EventCounter:
         return self
@@ -58,13 +58,13 @@ class EventCounter:
             self._game.close()
 
     def describe(self, info: EpisodeInfo, actions: np.ndarray) -> EpisodeEvents | None:
-        """What happened; None for a game of somebody's own that is not the same twice."""
+        """Counts the events of an episode; None if it comes out differently, as a non-deterministic custom game may."""
         if self._game is None:
             self._game = make_game(self._settings)
         did: dict[str, int] = {}
         begin(self._game, self._seed, info.episode)
         for action in actions.tolist():
-            if self._game.end:  # it has come to an end that it did not have before
+            if self._game.end:  # it ended earlier than the first time
                 return None
             self._game.step(action)
             message = self._game.message
@@ -78,7 +78,7 @@ class EventCounter:
 
 
 def make_game(settings: GameSettings, more: Iterable[str] = ()) -> Game:
-    """A game, with the frames that it needs itself and `more`."""
+    """Makes a game whose frames have the arrays that it needs itself, and `more`."""
     keys = dict.fromkeys((*frame_keys((), settings.screen), *more))
     return settings.make(Frames(1, keys).views(0))
 
@@ -89,20 +89,20 @@ def begin(game: Game, seed: int, episode: int) -> None:
 
 
 def figures_of(info: EpisodeInfo) -> dict[str, Any]:
-    """What a line of `episodes.jsonl` says of an episode, whoever looks at it."""
+    """The figures of an episode, as in its line of `episodes.jsonl`."""
     return info._asdict() | {"end_status": EndStatus(info.end_status).name.lower()}
 
 
 def make_replay(
     settings: GameSettings, seed: int, row: Mapping[str, Any], track: Track, about: Mapping[str, Any]
 ) -> Replay | None:
-    """Every frame of an episode; None if it is not the same twice.
+    """Plays an episode again and records every frame; None if it comes out differently.
 
     Args:
-      settings, seed: as it was played.
+      settings, seed: those with which it was played.
       row: its line of `episodes.jsonl`.
       track: its steps.
-      about: who played; `replay.Replay`.
+      about: further entries of `Replay.about`, such as the player.
     """
     game = make_game(settings, SCREEN)
     steps = len(track.action)
@@ -139,7 +139,7 @@ def make_replay(
 
 
 def write_tracks(file: Path, tracks: Mapping[int, Track]) -> None:
-    """Keeps the steps of episodes, in one file."""
+    """Writes the steps of episodes, by episode number, to one file."""
     numbers = sorted(tracks)
     arrays: dict[str, Any] = {"episode": np.array(numbers, np.int64)}
     arrays |= {"steps": np.array([len(tracks[number].action) for number in numbers], np.int64)}
@@ -150,7 +150,7 @@ def write_tracks(file: Path, tracks: Mapping[int, Track]) -> None:
 
 
 def read_tracks(file: Path) -> dict[int, Track]:
-    """What `write_tracks` has kept; nothing where there is no file."""
+    """Reads a file of `write_tracks`; an empty dictionary if the file does not exist."""
     if not file.is_file():
         return {}
     try:

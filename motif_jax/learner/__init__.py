@@ -1,5 +1,5 @@
 """From rollouts to better parameters: V-trace, losses, one update. Network and reward come as arguments.
 
 In: rollouts, cut along the batch among the devices. Out: `update(state, constants, rollouts) -> (state, metrics)`, a
-pure function for `parallel.map_update`; who compiles it, owns the state and writes it down is a stage.
+pure function for `parallel.map_update`; a stage compiles it, owns the state and saves it.
 """

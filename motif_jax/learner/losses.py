@@ -21,21 +21,21 @@ RATIO_RANGE = (0.05, 20.0)  # beyond it a sample says nothing about the policy (
 
 
 class Statistics(NamedTuple):
-    """Of the counted samples of all devices."""
+    """Mean and standard deviation of the counted samples of all devices."""
 
     mean: jax.Array
     std: jax.Array  # unbiased
 
 
 def weigh(valid: jax.Array) -> jax.Array:
-    """What each sample counts in a mean over the valid ones of all devices."""
+    """Weight of each sample in a mean over the valid samples of all devices. [T, B] bool -> [T, B] float32"""
     return valid / jnp.maximum(total(valid.sum()), 1).astype(jnp.float32)
 
 
 def part_of_mean(samples: jax.Array, weight: jax.Array) -> jax.Array:
-    """This device's part of a mean."""
+    """This device's part of a mean, with the weights of `weigh`. [T, B] each -> scalar"""
     chex.assert_equal_shape([samples, weight])
-    # 0 * inf would be NaN: what is not valid is not looked at
+    # 0 * inf would be NaN: samples that are not valid are masked first
     return (jnp.where(weight > 0, samples, 0.0) * weight).sum()
 
 
@@ -56,7 +56,7 @@ def statistics(samples: jax.Array, counted: jax.Array) -> Statistics:
 
 
 def normalise(advantages: jax.Array, counted: jax.Array, floor: float = 1e-3) -> jax.Array:
-    """Mean 0 and deviation 1; deviations below the floor are left small.
+    """Advantages with mean 0 and deviation 1; deviations below the floor are left small.
 
     Args:
       advantages: [T, B]
@@ -97,14 +97,14 @@ def impala(log_pi: jax.Array, advantages: jax.Array, weight: jax.Array) -> jax.A
 def value_loss(
     values: jax.Array, old_values: jax.Array, targets: jax.Array, weight: jax.Array, clip_value: float
 ) -> jax.Array:
-    """Squared error; moving away from the value at the time of acting, beyond the clip, earns nothing.
+    """Squared error, clipped as in PPO: moves beyond the clip from the actor's value do not lower it.
 
     Args:
       values: [T, B]
       old_values: the actor's. [T, B]
       targets: constants. [T, B]
       weight: [T, B]
-      clip_value: 0: plain squared error.
+      clip_value: the clip; 0 for the plain squared error.
     """
     chex.assert_rank([values, old_values, targets, weight], 2)
     error = (values - targets) ** 2
@@ -115,7 +115,7 @@ def value_loss(
 
 
 def entropy(log_probabilities: jax.Array, weight: jax.Array) -> jax.Array:
-    """Of the policy, in nats. [T, B, A], [T, B]"""
+    """Entropy of the policy, in nats. [T, B, A], [T, B]"""
     chex.assert_rank([log_probabilities, weight], [3, 2])
     return -part_of_mean((jnp.exp(log_probabilities) * log_probabilities).sum(-1), weight)
 
@@ -143,7 +143,7 @@ def extremes(samples: jax.Array, counted: jax.Array) -> tuple[jax.Array, jax.Arr
 def spread(
     ratio: jax.Array, values: jax.Array, targets: jax.Array, advantages: jax.Array, valid: jax.Array
 ) -> dict[str, jax.Array]:
-    """How the valid samples lie; nothing of it is differentiated. [T, B] each"""
+    """Metrics of the valid samples: extremes, means, deviations; not differentiated. [T, B] each"""
     ratio, values = jax.lax.stop_gradient((ratio, values))
     means, stds = statistics(jnp.stack([values, targets, advantages, targets - values]), valid)
     lowest, highest = extremes(ratio, valid)

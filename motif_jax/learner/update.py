@@ -44,7 +44,7 @@ class Rollouts(NamedTuple):
 
 
 class Rewards(NamedTuple):
-    """What is learned from, and what it is made of. [T, B] each"""
+    """The reward that is learned from (`total`), and its two sources. [T, B] each"""
 
     total: jax.Array
     extrinsic: jax.Array
@@ -52,7 +52,7 @@ class Rewards(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """What a minibatch is cut from. Batch on axis 1."""
+    """Rollouts with shaped rewards, from which minibatches are cut. Batch on axis 1."""
 
     rollouts: Rollouts
     reward: jax.Array  # [T, B]
@@ -63,7 +63,7 @@ ShapeRewards = Callable[[Any, Rollouts], Rewards]  # (constants, rollouts)
 
 
 class LearnerState(NamedTuple):
-    """All that training changes."""
+    """Everything that an update changes."""
 
     params: Any
     optimizer: Any
@@ -71,7 +71,7 @@ class LearnerState(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """The published system's values; `bootstrap` and `normalise_over_all` are ours."""
+    """Settings of the learner. Defaults are the published system's; `bootstrap` and `normalise_over_all` are ours."""
 
     algorithm: str = "appo"  # or "impala"
     discount: float = 0.99
@@ -103,18 +103,18 @@ CHOICES = {"algorithm": ("appo", "impala"), "exploration": ("entropy", "symmetri
 
 
 def make_optimizer(settings: Settings) -> optax.GradientTransformation:
-    """Clipping and Adam's directions; the learning rate comes later, as it depends on the version."""
+    """Gradient clipping and Adam's directions; `step` applies the learning rate, as it depends on the version."""
     adam = optax.scale_by_adam(settings.adam_b1, settings.adam_b2, settings.adam_eps)
     return optax.chain(optax.clip_by_global_norm(settings.max_gradient_norm), adam)
 
 
 def init_state(params: Any, settings: Settings) -> LearnerState:
-    """Before the first update."""
+    """The learner's state before the first update."""
     return LearnerState(params, make_optimizer(settings).init(params), jnp.zeros((), jnp.int32))
 
 
 def annealed(start: float, end: float, version: jax.Array, total_updates: int) -> jax.Array:
-    """From start to end in a straight line over `total_updates`; start where that is 0."""
+    """Interpolates linearly from start to end over `total_updates`; start if that is 0."""
     progress = jnp.minimum(version / total_updates, 1.0) if total_updates else 0.0
     return jnp.float32(start) + (end - start) * progress
 
@@ -125,7 +125,7 @@ def make_policy_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Se
     Returns:
       `update(state, constants, rollouts) -> (state, metrics)`: one pass over the rollouts per epoch, in minibatches of
       every M-th rollout. If any loss, gradient or parameter was not finite, or no sample was valid, parameters and
-      optimizer stay what they were; `metrics["finite"]` tells of the former. The version counts every call.
+      optimizer stay what they were; `metrics["finite"]` reports the former. The version counts every call.
     """
     for name, choices in CHOICES.items():
         if getattr(settings, name) not in choices:
@@ -135,7 +135,7 @@ def make_policy_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Se
     is_appo = settings.algorithm == "appo"
 
     def loss_of(params: Any, data: Samples, coefficient: jax.Array) -> tuple[jax.Array, tuple[Metrics, Metrics]]:
-        """This device's part of the loss; its part of what is averaged; how the samples of all devices lie."""
+        """This device's part of the loss; its part of the averaged metrics; metrics of all devices' samples."""
         batch, reward, valid = data
         logits, values = unroll(params, batch.observations, batch.first, batch.core[0])
         chex.assert_equal_shape([values, batch.first])
@@ -218,7 +218,7 @@ def make_policy_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Se
 
 
 def check(rollouts: Rollouts, num_minibatches: int) -> None:
-    """Shapes, when it is compiled."""
+    """Checks the shapes of the rollouts, while the update is compiled."""
     num_steps, batch = rollouts.reward.shape
     chex.assert_tree_shape_prefix(rollouts.observations, (num_steps + 1, batch))
     chex.assert_shape(rollouts.first, (num_steps + 1, batch))
@@ -239,7 +239,7 @@ def minibatch(data: Samples, index: jax.Array, count: int) -> Samples:
 
 
 def over_all(valid: jax.Array, lag: jax.Array, rewards: Rewards) -> Metrics:
-    """What is measured over all samples, those that are too old included."""
+    """Metrics over all samples, including those that are too old."""
     samples = {"valid_fraction": valid, "lag_mean": lag, "extrinsic_reward": rewards.extrinsic,
                "intrinsic_reward": rewards.intrinsic}  # fmt: skip
     means = jax.tree.map(lambda mean: mean / total(1.0), total(jax.tree.map(jnp.mean, samples)))

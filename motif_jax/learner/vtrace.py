@@ -24,14 +24,14 @@ BOOTSTRAPS = ("explicit", "inferred")
 
 
 class VTrace(NamedTuple):
-    """Both are constants to the gradient. [T] or [T, B]"""
+    """Targets of values and advantages of actions; no gradient flows through them. [T] or [T, B] each"""
 
     targets: jax.Array
     advantages: jax.Array
 
 
 class Next(NamedTuple):
-    """What follows each step. [T, B]"""
+    """What `vtrace` needs about the future of each step. [T, B] each"""
 
     v_t: jax.Array
     discount_t: jax.Array
@@ -55,10 +55,10 @@ def vtrace(
       v_t: value that stands for the future after each step.
       r_t: reward of each step.
       discount_t: 0 where the episode ended.
-      rho_tm1: probability of the action now over that when it was taken.
+      rho_tm1: probability of the action now, divided by that when it was taken.
       trace_t: 0 where the next step belongs to another episode, else 1.
       clip_rho: decides which policy's value is learned.
-      clip_c: limits how far surprises travel back.
+      clip_c: limits how far errors of later values propagate back.
     """
     streams = [v_tm1, v_t, r_t, discount_t, rho_tm1, trace_t]
     chex.assert_rank(streams, {1, 2})
@@ -90,10 +90,10 @@ def next_values(
 ) -> Next:
     """The values that stand for the future, the discounts and the cuts that `vtrace` asks for.
 
-    An episode that was cut (`truncated`) goes on in truth, but the observation after the cut is the first of another
-    one. The value of the last state before the cut stands in for the one that was never seen.
+    An episode that was cut (`truncated`) would have gone on, but the observation after the cut is the first of
+    another one. The value of the last state before the cut stands in for the one that was never seen.
 
-    A system that counts the time limit as an end of the game, as the published one, says `terminated` there.
+    A system that treats the time limit as an end of the game, like the published one, sets `terminated` there.
 
     Args:
       values: [T + 1, B]
@@ -103,7 +103,7 @@ def next_values(
       discount: gamma
       bootstrap: "explicit": the value after the last step is the last of `values`. "inferred", the published system: it
         keeps none, and infers V_T = (V_{T-1} - r_{T-1}) / gamma. The last step then has no advantage, its target is
-        its value, and its reward counts nothing, unless the episode ends there.
+        its value, and its reward has no effect, unless the episode ends there.
     """
     if bootstrap not in BOOTSTRAPS:
         raise ValueError(f"bootstrap={bootstrap!r}: give one of {', '.join(BOOTSTRAPS)}")

@@ -1,1 +1,1 @@
-"""Flax NNX modules, and nothing else: what goes in and comes out is in each class."""
+"""The networks, as Flax NNX modules. Each class documents its inputs and outputs."""

@@ -1,7 +1,7 @@
 """Encoders: one kind of observation in, one feature vector out.
 
-The message encoders are those of the published system, layer by layer; the others are its options, with what was wrong
-there put right, as noted in each.
+The message encoders are those of the published system, layer by layer; the others are its options, with the
+published errors corrected, as noted in each.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class MessageEncoder(nnx.Module):
     LINEARS: Sequence[int] = (128,)
 
     def __init__(self, *, rngs: nnx.Rngs):
-        """At the published initialisation."""
+        """Initialises the parameters as published."""
         self.embedding = nnx.Param(jax.random.normal(rngs.params(), (CHARACTERS, self.EMBEDDING)).at[0].set(0))
         convolutions, inputs, length = [], self.EMBEDDING, self.LENGTH
         for outputs, width, pooled in self.CONVOLUTIONS:
@@ -52,14 +52,14 @@ class MessageEncoder(nnx.Module):
         """Encodes messages.
 
         Args:
-          message: codes of characters, zero after the text; the rest, up to 256, may be cut off where all are zero.
+          message: codes of characters, zero after the text. Columns that are all zero may be left out at the end.
             [B, W] integers
 
         Returns:
           [B, FEATURES]
         """
         message = message[:, : self.LENGTH].astype(jnp.int32)
-        # Code 0 stands for nothing: its vector is zero and stays so.
+        # Code 0 is padding: its vector is zero and stays so.
         embedding = jnp.where(jnp.arange(CHARACTERS)[:, None] == 0, 0, self.embedding[...])
         line = Line(embedding[message], jnp.zeros(self.EMBEDDING), self.LENGTH)
         for convolution, (_, _, pooled) in zip(self.convolutions, self.CONVOLUTIONS, strict=True):
@@ -82,9 +82,9 @@ class SmallMessageEncoder(MessageEncoder):
 
 
 class BlstatsEncoder(nnx.Module):
-    """The bottom line, scaled, to features.
+    """Encodes the bottom line (blstats), scaled.
 
-    The published one reads NLE's 26 numbers or fails; NLE has had 27 for years.
+    The published encoder accepts 26 numbers only; NLE has had 27 for years.
     """
 
     FEATURES = 128
@@ -100,7 +100,7 @@ class BlstatsEncoder(nnx.Module):
 
 
 class GlyphEncoder(nnx.Module):
-    """The whole map of glyphs to features."""
+    """Encodes the whole map of glyphs."""
 
     FEATURES = 960  # 6 x 20 x 8
 
@@ -115,10 +115,10 @@ class GlyphEncoder(nnx.Module):
 
 
 class CropEncoder(nnx.Module):
-    """The glyphs around the hero to features.
+    """Encodes the glyphs around the hero.
 
-    The published one takes the hero's place from the scaled bottom line, where it is less than one, and so always crops
-    the same corner of the map; and it interpolates between numbers of glyphs. This one cuts out what is there.
+    The published encoder takes the hero's place from the scaled bottom line, where it is less than one, and so always
+    crops the same corner of the map; and it interpolates between numbers of glyphs. This one crops them unchanged.
     """
 
     SIDE = 16

@@ -1,9 +1,9 @@
-"""The picture around the hero to features: three convolutions and a layer, as published.
+"""Encodes the picture around the hero: three convolutions and a linear layer, as published.
 
 Where there is an accelerator, the picture is drawn and goes through plain convolutions. A CPU has two ways to be faster
 with the same result: the first convolution is looked up (tables.py) and no picture is drawn; and frames go through the
-convolutions a few at a time, so that what lies between two layers stays in the cache. Its way back looks the first
-layer up again instead of keeping it.
+convolutions a few at a time, so that what lies between two layers stays in the cache. The backward pass looks the
+first layer up again instead of storing it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def elu(x: jax.Array) -> jax.Array:
 
 
 class ImageEncoder(nnx.Module):
-    """72 x 72 x 3 -> 17 x 17 x 32 -> 7 x 7 x 64 -> 3 x 3 x 128 -> 512."""
+    """Picture to features: 72 x 72 x 3 -> 17 x 17 x 32 -> 7 x 7 x 64 -> 3 x 3 x 128 -> 512."""
 
     FEATURES = 512
     SIZES = ((3, 32, 8), (32, 64, 4), (64, 128, 3))  # inputs, outputs, side; strides as in STRIDES
     FLAT = 3 * 3 * 128
 
     def __init__(self, *, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
-        """Computes in `dtype`; `for_cpu` chooses the way for CPUs."""
+        """Computes in `dtype`; `for_cpu` chooses the computation that is fast on CPUs."""
         self.kernels: nnx.List[nnx.Param] = nnx.List()
         self.biases: nnx.List[nnx.Param] = nnx.List()
         for inputs, outputs, side in self.SIZES:
@@ -50,7 +50,7 @@ class ImageEncoder(nnx.Module):
         self.for_cpu, self.dtype = for_cpu, dtype
 
     def table(self) -> jax.Array | None:
-        """What the CPU's way looks up; it depends on nothing but the parameters."""
+        """Table of the first convolution for CPUs, else None; it depends on the parameters only."""
         return tables.tile_table(self.kernels[0][...].astype(self.dtype)) if self.for_cpu else None
 
     def __call__(self, crop: jax.Array, table: jax.Array | None = None) -> jax.Array:
@@ -58,7 +58,7 @@ class ImageEncoder(nnx.Module):
 
         Args:
           crop: characters and colours. [N, 2, 12, 12] uint8
-          table: where it is at hand, it is not made again; for what is not differentiated.
+          table: result of `table`, if already computed; only for calls that are not differentiated.
 
         Returns:
           [N, 512]
@@ -89,7 +89,7 @@ def convolve(weights: Weights, crop: jax.Array) -> jax.Array:
 
 @jax.custom_vjp
 def convolve_looked_up(weights: Weights, crop: jax.Array) -> jax.Array:
-    """What `convolve` gives, for CPUs."""
+    """The same result as `convolve`, computed by looking up; faster on CPUs."""
     return _forward(weights, crop)[0]
 
 
@@ -121,7 +121,7 @@ def _backward(saved: Any, gradient: jax.Array) -> tuple[Weights, None]:
         _, pull = jax.vjp(functools.partial(_product, stride=1), y1, *second)
         g1, *of_second = pull(g2 * _slope(y2))
         g1 = (g1 * _slope(y1)).astype(jnp.float32).reshape(*rows.shape[1:], -1)
-        # In one go: of two in a row XLA would do the second on a copy of the whole table.
+        # In one addition: XLA would do the second of two on a copy of the whole table.
         of_table = sums[0].at[rows].add(jnp.broadcast_to(g1, (len(rows), *g1.shape)))
         gradients = g1.reshape(-1, g1.shape[-1]).sum(0), *of_second, *of_third
         return (of_table, *(a + b for a, b in zip(sums[1:], gradients, strict=True))), None
@@ -151,7 +151,7 @@ def _in_blocks(weights: Weights) -> Weights:
 
 
 def _product(x: jax.Array, kernel: jax.Array, bias: jax.Array, stride: int) -> jax.Array:
-    """A convolution as a matrix product, for which XLA has all cores at work on a CPU. -> [N, S', S', outputs]"""
+    """A convolution as a matrix product, for which XLA uses all cores of a CPU. -> [N, S', S', outputs]"""
     side, _, inputs, outputs = kernel.shape
     reach = x.shape[1] - side + 1
     x = jax.lax.optimization_barrier(x)  # or XLA would compute what x is made of again for each of its slices
@@ -160,12 +160,12 @@ def _product(x: jax.Array, kernel: jax.Array, bias: jax.Array, stride: int) -> j
 
 
 def _slope(y: jax.Array) -> jax.Array:
-    """Of ELU where its value is y."""
+    """Derivative of ELU where its value is y."""
     return jnp.where(y > 0, 1, y + 1)
 
 
 def in_pieces(x: jax.Array) -> jax.Array:
-    """[N, ...] -> [K, M, ...], M at most FRAMES, with zeros for what is missing."""
+    """Splits a batch into pieces, the last padded with zeros. [N, ...] -> [K, M, ...], M at most FRAMES"""
     count = max(1, -(-len(x) // FRAMES))
     size = -(-len(x) // count)
     padding = [(0, count * size - len(x))] + [(0, 0)] * (x.ndim - 1)

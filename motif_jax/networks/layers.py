@@ -30,7 +30,7 @@ class Linear(nnx.Linear):
 
 
 class Line(NamedTuple):
-    """A batch of sequences of `length`, of which only the beginning differs."""
+    """A batch of sequences of `length` vectors, which are all the same vector from place W on."""
 
     x: jax.Array  # [B, W, C]: the beginning
     tail: jax.Array  # [C]: what stands at every place from W on
@@ -65,12 +65,12 @@ class Conv(nnx.Module):
 
 
 def relu(line: Line) -> Line:
-    """Of every place."""
+    """ReLU at every place."""
     return Line(jax.nn.relu(line.x), jax.nn.relu(line.tail), line.length)
 
 
 def pool(line: Line) -> Line:
-    """The largest of each three places in a row; what is left over at the end is dropped."""
+    """Maximum over every three places in a row; one or two places left over at the end are dropped."""
     length = line.length // 3
     width = min(-(-line.x.shape[1] // 3), length)
     x = line.reach(3 * width)

@@ -20,7 +20,7 @@ from motif_jax.structs import UserError
 
 
 class Preset(NamedTuple):
-    """A network by name."""
+    """Encoder and size of the recurrent core of a network."""
 
     encoder: type[ReferenceEncoder] | type[SmallEncoder]
     core_size: int
@@ -30,7 +30,7 @@ PRESETS = {"reference": Preset(ReferenceEncoder, 512), "small": Preset(SmallEnco
 
 
 class PolicyNetwork(nnx.Module):
-    """What to do now, and what is to be expected from here."""
+    """The policy network: observations and memory in, logits of actions and a value out."""
 
     reads: tuple[str, ...]  # names of the observations
     core_size: int  # numbers of memory per game
@@ -44,14 +44,14 @@ class PolicyNetwork(nnx.Module):
         for_cpu: bool | None = None,
         rngs: nnx.Rngs,
     ):
-        """At the published initialisation.
+        """Initialises the parameters as published.
 
         Args:
           preset: one of PRESETS.
           num_actions: number of logits.
           dtype: what the products are computed in; parameters and results are float32.
-          for_cpu: whether to compute in the way that is fast on CPUs and gives the same (images.py); if not given, as
-            the default backend wants it.
+          for_cpu: whether to compute in the way that is fast on CPUs and gives the same (images.py); if None,
+            whether the default backend is a CPU.
           rngs: of the initialisation.
         """
         for_cpu = jax.default_backend() == "cpu" if for_cpu is None else for_cpu
@@ -67,7 +67,7 @@ class PolicyNetwork(nnx.Module):
         self.policy = nnx.Linear(self.core_size, num_actions, kernel_init=nnx.initializers.orthogonal(), rngs=rngs)
 
     def prepare(self) -> Any:
-        """What `step` can be given, so that it need not compute it again as long as the parameters are the same."""
+        """Computes the part of `step` that depends on the parameters only, so that steps can share it."""
         with jax.named_scope("encoder"):
             return self.encoder.prepare()
 
@@ -78,9 +78,9 @@ class PolicyNetwork(nnx.Module):
 
         Args:
           observations: those of `reads`. [B, ...]
-          first: whether an episode begins here, with nothing to remember. [B] bool
+          first: whether an episode begins here, where the memory is zero. [B] bool
           core: memory of the moment before. [B, core_size] float32
-          prepared: what `prepare` gave, if it was asked.
+          prepared: result of `prepare`; if None, it is computed here.
 
         Returns:
           Logits [B, A], values [B] and memory [B, core_size], float32.

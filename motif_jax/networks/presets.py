@@ -1,4 +1,4 @@
-"""What a policy makes of one moment: its observations in, one vector of features out."""
+"""Encoders of the policies: the observations of one moment in, one vector of features out."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Layers(nnx.Module):
 
 
 class ReferenceEncoder(nnx.Module):
-    """As published: the crop as a picture, the bottom line encoded and as it is, the message's bytes as numbers."""
+    """As published: crop as a picture, the bottom line encoded and as it is, the message's bytes as numbers."""
 
     READS = ("crop", "blstats", "message")
     FEATURES = ImageEncoder.FEATURES + 128 + BLSTATS + 128
@@ -57,7 +57,7 @@ class ReferenceEncoder(nnx.Module):
         self.dtype = dtype
 
     def prepare(self) -> jax.Array | None:
-        """What can be computed before any observation is there."""
+        """Computes what depends on the parameters only, for `__call__`."""
         return self.image.table()
 
     def __call__(self, observations: Mapping[str, jax.Array], prepared: jax.Array | None = None) -> jax.Array:
@@ -78,7 +78,7 @@ class SmallEncoder(nnx.Module):
     PLACES = 256  # in which pieces of the message are counted
 
     def __init__(self, *, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
-        """Computes in `dtype`; `for_cpu` takes a few frames at a time."""
+        """Computes in `dtype`; `for_cpu` encodes a few frames at a time."""
         size = self.EMBEDDING
         self.characters = nnx.Param(jax.random.normal(rngs.params(), (CHARACTERS, size)))
         self.colors = nnx.Param(jax.random.normal(rngs.params(), (COLORS, size)))
@@ -114,10 +114,10 @@ class SmallEncoder(nnx.Module):
 
 
 def trigrams(message: jax.Array, size: int) -> jax.Array:
-    """What stands in a message, wherever it stands: every three characters in a row counted, in few places.
+    """Counts every three characters in a row of a message, wherever they stand, in `size` places.
 
-    A hash of the three says which place counts them, and with which sign, so that what falls together by chance cancels
-    on average. A layer on top of it learns what the pieces mean.
+    A hash of the three says which place counts them, and with which sign, so that collisions cancel on average. A layer
+    on top of it learns what the pieces mean.
 
     Args:
       message: [N, 256] uint8, zero after the text.

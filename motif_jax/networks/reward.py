@@ -1,4 +1,4 @@
-"""The reward model: what a moment is worth, from its message and, if wished, from more."""
+"""The reward model: the value of a moment, from its message and, optionally, other observations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RewardModel(nnx.Module):
         *,
         rngs: nnx.Rngs,
     ):
-        """Which observations are read.
+        """Creates the encoders of the observations that are read.
 
         Args:
           message: one of MESSAGE_ENCODERS, or "none".

@@ -26,22 +26,22 @@ SIDE, STRIDE = 8, 4
 PLACES = 16  # along an axis. There is a 17th, which no place of the second convolution reads.
 PHASES = 3
 PARTS = (PHASES * 2) ** 2  # (phase, first or second tile) down, then across
-WHITE = 255  # of a pixel
+WHITE = 255  # value of a white pixel
 RGB = 3
 
 
 class Inks(NamedTuple):
-    """What the atlas is made of: no more than 189 glyphs, the first blank, in 3 brightnesses."""
+    """Components of the tile atlas: no more than 189 glyphs, the first blank, in 3 brightnesses."""
 
     glyph: np.ndarray  # [256]: which glyph a character is
-    brightness: np.ndarray  # [16, 3]: of a colour's red, green and blue; where there is none, anything
+    brightness: np.ndarray  # [16, 3]: of a colour's red, green and blue; arbitrary where not `present`
     present: np.ndarray  # [16, 3] bool
     planes: np.ndarray  # [glyphs, 3, 36] float32: pixels of a glyph in a brightness, 0..1
 
 
 @functools.cache
 def inks() -> Inks:
-    """The atlas taken apart."""
+    """Splits the tile atlas into its components."""
     palette = np.array([list(bytes.fromhex(color)) for color in PALETTE])  # [16, 3]
     values = np.unique(palette)[1:]  # the first is black
     greys = [int(np.flatnonzero((palette == value).all(1))[0]) for value in values]  # colours with R = G = B = value
@@ -53,7 +53,7 @@ def inks() -> Inks:
 
 
 def plane_table(kernel: jax.Array) -> jax.Array:
-    """What planes contribute. [8, 8, 3, outputs] -> [glyphs * 3 brightnesses * RGB * PARTS, outputs] float32"""
+    """Contributions of planes. [8, 8, 3, outputs] -> [glyphs * 3 brightnesses * RGB * PARTS, outputs] float32"""
     planes = jnp.asarray(inks().planes.reshape(-1, TILE * TILE))
     outputs = kernel.shape[-1]
     # The kernel as a tile sees it: zero where the tile is not covered.
@@ -67,7 +67,7 @@ def plane_table(kernel: jax.Array) -> jax.Array:
 
 
 def tile_table(kernel: jax.Array) -> jax.Array:
-    """What tiles contribute. [8, 8, 3, outputs] -> [glyphs * COLORS * PARTS, outputs] float32"""
+    """Contributions of tiles to the convolution. [8, 8, 3, outputs] -> [glyphs * COLORS * PARTS, outputs] float32"""
     made = inks()
     outputs = kernel.shape[-1]
     planes = plane_table(kernel).reshape(*made.planes.shape[:2], RGB, PARTS * outputs)

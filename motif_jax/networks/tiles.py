@@ -1,11 +1,11 @@
-"""The crop as the picture that the published agent looks at, drawn where the network runs.
+"""Draws the crop as the picture that the published agent sees, on the device where the network runs.
 
 Each terminal cell is a tile of 6 x 6 pixels: a glyph of 6 x 11 in one of 16 colours on black, shrunk by averaging.
 The published tiles come from Pillow's bitmap font (Courier Bold 8 of the X Window System) and OpenCV. Both are only
 arithmetic on black and white glyphs, so those are kept here and the tiles computed from them: the same bytes
-(tests/networks/tiles_test.py) without either library. Whose the glyphs are: third_party/README.md.
+(tests/networks/tiles_test.py) without either library. Licence of the glyphs: third_party/README.md.
 
-Colours from 16 on (in reverse on the terminal; the published agent knows none) are drawn as the colour 16 below.
+Colours from 16 on (in reverse on the terminal; the published agent lacks them) are drawn as the colour 16 below.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""HTML pages that work offline, in one file each: building blocks, charts, the assets that they carry."""
+"""HTML pages that work offline, in one file each: building blocks, charts, and the style and scripts they include."""

@@ -1,7 +1,7 @@
 """Building blocks of the HTML pages that stages write: one file each, offline, dark and light, readable on a phone.
 
-Everything that comes from a game or a model goes through `esc`. Should that ever be forgotten, the page's own policy
-still lets the browser run no other script than ours and load nothing from anywhere.
+Everything that comes from a game or a model goes through `esc`. If that is ever forgotten, the page's content security
+policy still keeps the browser from running other scripts than ours and from loading anything.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ ASSETS = Path(__file__).parent / "assets"
 
 
 def asset(name: str) -> str:
-    """A style or script that lies beside this file."""
+    """The text of a style or script in `pages/assets`."""
     return (ASSETS / name).read_text()
 
 
 def page(title: str, body: Iterable[str], scripts: Sequence[str] = ()) -> str:
-    """A whole file, with these scripts of ours at its end."""
+    """A whole HTML file: a title, a body of HTML, and the named scripts of `pages/assets` at its end."""
     texts = [asset(name) for name in ("charts.js", *scripts)]
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts)
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {hashes}"
@@ -41,7 +41,7 @@ def page(title: str, body: Iterable[str], scripts: Sequence[str] = ()) -> str:
 
 
 def data_script(name: str, value: Any) -> str:
-    """Data for scripts, which no text in it can break out of."""
+    """A script element with a value as JSON, escaped so that no text in it can close the element."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     for mark in "<>&\u2028\u2029":
         text = text.replace(mark, f"\\u{ord(mark):04x}")
@@ -49,13 +49,13 @@ def data_script(name: str, value: Any) -> str:
 
 
 def tiles(values: Iterable[tuple[str, str]]) -> str:
-    """Figures at a glance: (value, what it is)."""
+    """A row of tiles with key figures, from pairs (value, what it is)."""
     inner = "".join(f'<div class="tile"><b>{esc(value)}</b><span>{esc(what)}</span></div>' for value, what in values)
     return f'<div class="tiles">{inner}</div>'
 
 
 def share_bar(shares: Sequence[tuple[str, float, str]], thin: bool = False) -> str:
-    """One bar cut in parts: (name, share, colour variable)."""
+    """One bar cut into parts, with a legend, from (name, share, colour variable)."""
     parts = "".join(
         f'<div style="width:{share:.3%};background:var(--{colour})" title="{esc(name)} {share:.1%}"></div>'
         for name, share, colour in shares
@@ -72,10 +72,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[
     """A table; cells are HTML already.
 
     Args:
-      head: what stands over the columns.
-      rows: cells.
-      numbers: columns set to the right.
-      kind: a class of assets/page.css; `fits` for one that has no need to be wide.
+      head: names of the columns.
+      rows: cells of each row.
+      numbers: indices of the columns that are aligned to the right.
+      kind: a class of assets/page.css; `fits` for a table that need not be wide.
     """
     right = set(numbers)
     mark = [' class="number"' if index in right else "" for index in range(len(head))]

@@ -1,6 +1,6 @@
 """Curves, histograms, and means with their intervals, as HTML that needs no script and no library.
 
-Lines are SVG that is stretched to the place there is; words stand beside it as HTML, so that a phone shows them as
+Lines are SVG that is stretched to the available space; words stand beside it as HTML, so that a phone shows them as
 large as a wide screen does. Whatever comes from a game or a model goes through `esc`.
 """
 
@@ -23,7 +23,7 @@ Point = tuple[float, float]
 
 
 class Interval(NamedTuple):
-    """A mean, and where it lies with 95 %; None where that is not known, as of a single episode."""
+    """A mean and its 95 % confidence interval; None where that is not known, as for a single episode."""
 
     mean: float
     low: float | None = None
@@ -31,12 +31,12 @@ class Interval(NamedTuple):
 
     @property
     def band(self) -> tuple[float, float]:
-        """From where to where; the mean alone where that is not known."""
+        """The interval's ends; (mean, mean) if they are not known."""
         return (self.mean, self.mean) if self.low is None or self.high is None else (self.low, self.high)
 
     @property
     def words(self) -> str:
-        """From where to where, in brackets; "" where that is not known."""
+        """The interval's ends as text, in brackets; "" if they are not known."""
         return "" if self.low is None or self.high is None else f"[{exact(self.low)}, {exact(self.high)}]"
 
 
@@ -48,12 +48,12 @@ class Level(NamedTuple):
 
 
 def esc(text: Any) -> str:
-    """As text, whatever it contains; bytes that are no characters are shown as such."""
+    """Escapes any value as HTML text; control characters are shown as U+FFFD."""
     return html.escape(str(text).translate(CONTROLS), quote=True)
 
 
 def amount(value: float) -> str:
-    """A number as short as a label needs it: 0.25, 1,200, 35k, 2.5M."""
+    """Formats a number as short as a label needs it: 0.25, 1,200, 35k, 2.5M."""
     short = float(f"{value:.3g}")  # first, so that 999,999 is 1M
     size = abs(short)
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -65,12 +65,12 @@ def amount(value: float) -> str:
 
 
 def exact(value: float) -> str:
-    """A number for a table."""
+    """Formats a number for a table: more digits than `amount`."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 100 else f"{value:.2f}"
 
 
 def labels(marks: Sequence[float]) -> list[str]:
-    """Ticks as short as tells them apart."""
+    """Formats ticks, with just enough digits to distinguish them."""
     step = min((after - before for before, after in itertools.pairwise(marks)), default=1.0)
     short = [amount(mark) for mark in marks]
     if step >= 1 and len(set(short)) == len(marks):
@@ -101,13 +101,13 @@ def curves(
     levels: Sequence[Level] = (),
     colours: Mapping[str, str] | None = None,
 ) -> str:
-    """Lines over a common axis.
+    """A chart of lines over a common horizontal axis, as HTML.
 
     Args:
       lines: points by name; those that are not finite are left out.
-      x_name: what the axis counts.
-      low, high: what the chart must show; by default what the lines need.
-      title, note: above it.
+      x_name: what the horizontal axis counts.
+      low, high: values that the vertical axis must include; by default what the lines need.
+      title, note: shown above the chart.
       levels: bands behind the lines.
       colours: of lines, by name; by default one after another.
     """
@@ -180,12 +180,12 @@ def curves(
 
 
 def caption(title: str, note: str) -> str:
-    """What stands above a chart."""
+    """The title and the note above a chart; "" without a title."""
     return f"<figcaption>{esc(title)}<span>{esc(note)}</span></figcaption>" if title else ""
 
 
 def along(marks: Sequence[float], across: Any, x_name: str) -> str:
-    """Words under a chart; the last says what is counted."""
+    """The labels under a chart; the last one includes the name of the axis."""
     found = []
     for number, mark in enumerate(marks):
         share = across(mark)
@@ -197,7 +197,7 @@ def along(marks: Sequence[float], across: Any, x_name: str) -> str:
 
 
 def thin(points: Sequence[Point], most: int = POINTS) -> list[Point]:
-    """At most so many points: means over stretches of equally many."""
+    """Reduces a line to at most `most` points, which are means over stretches of equally many."""
     if len(points) <= most:
         return list(points)
     cuts = [round(number * len(points) / most) for number in range(most + 1)]
@@ -206,13 +206,13 @@ def thin(points: Sequence[Point], most: int = POINTS) -> list[Point]:
 
 
 def smooth(points: list[Point]) -> list[Point]:
-    """Means over the neighbours of each point; short lines stay as they are."""
+    """Replaces each value by the mean over its neighbours; short lines stay as they are."""
     if len(points) < SMOOTHED:
         return points
     reach = max(1, len(points) // 20)
     found = []
     for at, (x, _) in enumerate(points):
-        span = min(reach, at, len(points) - 1 - at)  # as far on either side, so that ends are not drawn inwards
+        span = min(reach, at, len(points) - 1 - at)  # equally far on both sides, so that the ends are not biased
         near = points[at - span : at + span + 1]
         found.append((x, sum(y for _, y in near) / len(near)))
     return found
@@ -228,11 +228,11 @@ def columns(
     """A histogram.
 
     Args:
-      counts: heights.
-      words: below it, from left to right.
-      marks: lines across it: how far from the left as a share, and what is there.
-      of: what each column stands for, shown under the pointer.
-      root: heights are square roots, so that few are seen beside many.
+      counts: heights of the columns.
+      words: labels below it, from left to right.
+      marks: vertical lines: the distance from the left as a share of the width, and a label.
+      of: what each column stands for, shown in a tooltip.
+      root: draw square roots, so that small counts are visible beside large ones.
     """
     power = 0.5 if root else 1.0
     top = max([*counts, 1e-12]) ** power
@@ -250,7 +250,7 @@ def columns(
 
 
 def track(interval: Interval, low: float, high: float, colour: str) -> str:
-    """A mean as a bar from zero, with its interval upon it; between `low` and `high`."""
+    """A mean as a bar from zero, with its interval drawn on it, on a scale from `low` to `high`."""
     span = high - low or 1.0
 
     def part(start: float, stop: float) -> str:
@@ -263,7 +263,7 @@ def track(interval: Interval, low: float, high: float, colour: str) -> str:
 
 
 def reach(intervals: Iterable[Interval | None]) -> tuple[float, float]:
-    """What a common scale must cover, zero included."""
+    """The lowest and highest value that a common scale must cover, zero included."""
     ends = [0.0, *(end for interval in intervals if interval for end in (interval.mean, *interval.band))]
     return min(ends), max(ends)
 

@@ -1,3 +1,3 @@
-"""A policy as actors, learner, evaluation and notebooks see it: the network as functions, the player, and the choice
-and mixture of checkpoints.
+"""Trained policies: the network as functions, the player that acts in games, and the choice and mixture of
+checkpoints.
 """

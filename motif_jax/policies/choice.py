@@ -1,8 +1,8 @@
-"""Which policies are meant: `runs/score`, `runs/score@40000000:0.3`, `runs/score@all:2,runs/oracle`.
+"""Parses flags that name policies: `runs/score`, `runs/score@40000000:0.3`, `runs/score@all:2,runs/oracle`.
 
-A path is a workdir, its policy directory, or a directory of checkpoints. After `@` stands `last` (as without it), the
-number of a checkpoint, or `all` that were kept, who share equally. After `:` stands the share. No JAX until a path is
-looked at.
+A path is a workdir, its policy directory, or a directory of checkpoints. After `@` stands `last` (the default), the
+number of a checkpoint, or `all` for all that were kept, with equal shares. After `:` stands the share. JAX is imported
+only when a directory is read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LAST, ALL = "last", "all"
 
 
 class Choice(NamedTuple):
-    """What somebody wrote."""
+    """One entry of such a flag, as the user wrote it."""
 
     path: str
     which: str  # LAST, ALL, or a number
@@ -29,20 +29,20 @@ class Choice(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """What it comes to: one policy."""
+    """One checkpoint of a policy, and its share of the games."""
 
-    path: str  # absolute, of the directory of checkpoints
+    path: str  # absolute path of the directory of checkpoints
     step: int
     share: float  # all shares sum to 1
 
 
 def parse_mixture(text: str, flag: str) -> list[Choice]:
-    """`PATH[@WHICH][:SHARE],...` -> choices, whose shares are as written."""
+    """Parses `PATH[@WHICH][:SHARE],...` into choices; the shares are not normalised."""
     return [_parse(part.strip(), flag) for part in text.split(",")]
 
 
 def parse_one(text: str, flag: str) -> Choice:
-    """`PATH[@WHICH]`, where only one policy can be meant."""
+    """Parses `PATH[@WHICH]`, which must name exactly one policy."""
     choice = Choice(*_split_checkpoint(text.strip(), flag), 1.0)
     if choice.which == ALL or "," in text:
         raise UserError(f"name one policy, not {text!r} ({flag})")
@@ -74,7 +74,7 @@ def _split_checkpoint(text: str, flag: str) -> tuple[str, str]:
 
 
 def find(choices: list[Choice], flag: str) -> list[Checkpoint]:
-    """The checkpoints that are meant; looks into the directories, but reads none."""
+    """Finds the checkpoints that the choices name; lists the directories, but reads no checkpoint."""
     total = sum(choice.share for choice in choices)
     found = []
     for choice in choices:
@@ -91,7 +91,7 @@ def find(choices: list[Choice], flag: str) -> list[Checkpoint]:
 
 
 def list_steps(path: str, flag: str) -> tuple[Path, list[int]]:
-    """The directory of checkpoints that is meant, and their numbers, ascending."""
+    """Finds the directory of checkpoints for a path, and the numbers of its checkpoints, ascending."""
     from motif_jax.checkpoint import find_checkpoints, reading
 
     try:
@@ -106,7 +106,7 @@ def list_steps(path: str, flag: str) -> tuple[Path, list[int]]:
 
 
 def load(path: str, step: int, settings: GameSettings, flag: str) -> tuple[Model, dict[str, Any], Reward | None]:
-    """A policy, its facts and its reward, as `model.read_policy` gives them, if it can play this game."""
+    """Reads a policy with `model.read_policy`; raises a UserError if it cannot play this game."""
     import jax
 
     from motif_jax.policies.model import read_policy

@@ -1,12 +1,12 @@
-"""Collect by trained policies: several of them play at a time, each its own groups of games.
+"""Collects data with several trained policies at a time, each of which plays its own groups of games.
 
-Who plays is settled per group, not per step or per episode: a group asks for all of its games at once, so its answer is
+Who plays is decided per group, not per step or per episode: a group asks for all of its games at once, so its answer is
 one call of one network; what a policy remembers of a game stays where it is; and no episode changes hands. A policy per
-episode would cut every question into as many small ones as there are policies. So shares are shares of groups, and as
+episode would cut every request into as many small ones as there are policies. So shares are shares of groups, and as
 all groups play equally long, of steps.
 
-What can be had twice: the games. Episode n of a seed is the same dungeon with the same dice, whoever plays it, and
-episodes are taken in order. What cannot: which group begins episode n depends on who was ready first, actions are
+Two runs have the same games. Episode n of a seed is the same dungeon with the same dice, whoever plays it, and
+episodes are taken in order. The rest differs: which group begins episode n depends on timing, actions are
 sampled with a key that counts the network's calls, and a network rounds differently in calls of another size. So two
 runs give two samples of the same kind. Only with `--config.collect.num_workers=0`, on one machine and not stopped
 between, are they the same to the bit.

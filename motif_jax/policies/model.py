@@ -22,8 +22,8 @@ from motif_jax.structs import UserError
 class Model(NamedTuple):
     """A policy network as functions of its parameters."""
 
-    params: Any  # at the start
-    prepare: Callable[[Any], Any]  # params -> what is computed of them once
+    params: Any  # initial, or from a checkpoint
+    prepare: Callable[[Any], Any]  # params -> what is computed from them once
     step: Callable[..., tuple[jax.Array, jax.Array, jax.Array]]  # params, observations, first, core, prepared
     unroll: Callable[..., tuple[jax.Array, jax.Array]]
     reads: tuple[str, ...]
@@ -32,7 +32,7 @@ class Model(NamedTuple):
 
 
 def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
-    """The network that `options` (network, num_actions, dtype) describe; without a seed, its parameters are shapes."""
+    """Makes the network from `options` (network, num_actions, dtype); without a seed, `params` has shapes only."""
 
     def make() -> PolicyNetwork:
         dtype, rngs = jnp.dtype(options["dtype"]), nnx.Rngs(seed or 0)
@@ -54,7 +54,7 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
 
 
 def read_policy(path: str | Path, which: str = "last") -> tuple[Model, dict[str, Any], Reward | None]:
-    """A trained policy, what its checkpoint says, and the learnt reward it was paid; nothing else is needed.
+    """Reads a policy, its facts, and the learnt reward it was trained with, if any; only the checkpoint is needed.
 
     Args:
       path: a workdir, its `policy` directory, or a directory of checkpoints.

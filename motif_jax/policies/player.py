@@ -1,4 +1,4 @@
-"""The policy on the device: it acts for any number of games at a time, and keeps the memory of each on the device."""
+"""Runs a policy on the device for any number of games at a time, and keeps their recurrent states there."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ import numpy as np
 from motif_jax.policies.model import Model
 from motif_jax.structs import ArraySpec
 
-EXACT = 8  # so many groups may ask together in any number; more are filled up to a power of two
+EXACT = 8  # calls for up to so many groups are not padded; larger ones are padded to a power of two
 
 
 class Played(NamedTuple):
-    """A policy that is played."""
+    """Parameters that `PolicyPlayer` acts with."""
 
     params: Any
-    prepared: Any  # what is computed of them once
-    version: int  # updates it has seen
+    prepared: Any  # what is computed from them once
+    version: int  # number of training updates that made it
 
 
 class PolicyPlayer:
-    """An `inference.Policy`: one compiled step for all that ask."""
+    """An `inference.Policy` that acts for all requesting games in one compiled step."""
 
     def __init__(self, model: Model, num_games: int, group_size: int, seed: int, greedy: bool = False):
-        """Nothing is remembered of any game yet.
+        """Compiles the step, and starts every game with an empty recurrent state.
 
         Args:
-          model: its parameters are played until `swap` brings others.
-          num_games, group_size: of the pool.
-          seed: of the sampling.
-          greedy: take the most probable action rather than to sample.
+          model: the network; its parameters are used until `swap` replaces them.
+          num_games, group_size: numbers of games in the pool, and in each of its groups.
+          seed: for sampling the actions.
+          greedy: take the most probable action instead of sampling.
         """
         self.reads = model.reads
         self.outputs = {
@@ -48,18 +48,18 @@ class PolicyPlayer:
         self._played = self.prepare(model.params, 0)
         self._coming: collections.deque[Played] = collections.deque()
         self._num_games, self._group_size = num_games, group_size
-        self._cores = jnp.zeros((num_games + 1, model.core_size))  # the last row is for those who only fill up
+        self._cores = jnp.zeros((num_games + 1, model.core_size))  # the last row is for padding
         self._key, self._calls = jax.random.key(seed), 0
         self._step = jax.jit(partial(play_step, model.step, greedy), donate_argnums=1)
 
     def prepare(self, params: Any, version: int) -> Played:
-        """Parameters as `swap` wants them."""
+        """Computes what `swap` needs from parameters."""
         return Played(params, self._prepare(params), version)
 
     def swap(self, played: Played, wait: bool) -> None:
-        """This is played as soon as the device has it, or, having waited for that, from the next call on.
+        """Replaces the parameters once they are on the device; with `wait`, waits for that.
 
-        Any one thread may; what is read together is replaced together.
+        Any one thread may call this; a call of the player never mixes old and new parameters.
         """
         if wait:
             jax.block_until_ready((played.params, played.prepared))
@@ -69,7 +69,7 @@ class PolicyPlayer:
         self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """See `inference.Policy`."""
-        while self._coming and _is_there(self._coming[0]):  # in their order, so that a busy learner holds up none
+        while self._coming and _is_there(self._coming[0]):  # in order, so that a busy learner delays no call
             self._played = self._coming.popleft()
         params, prepared, version = self._played
         count = len(games)
@@ -99,7 +99,7 @@ def play_step(
     first: jax.Array,
     games: jax.Array,
 ) -> tuple[jax.Array, ...]:
-    """One moment of some games: all memories, those of these games before, actions, logits, values."""
+    """Acts once in some games; returns all recurrent states, these games' previous ones, actions, logits, values."""
     before = cores[games]
     params, prepared = played
     logits, values, after = step(params, observations, first, before, prepared)
@@ -111,7 +111,7 @@ def play_step(
 
 
 def _is_there(played: Played) -> bool:
-    """Whether all of it is computed."""
+    """Whether all its arrays are computed."""
     return all(
         leaf.is_ready() for leaf in jax.tree.leaves((played.params, played.prepared)) if hasattr(leaf, "is_ready")
     )

@@ -22,18 +22,18 @@ from motif_jax.rewards.learnt import Reward
 
 
 class Act(NamedTuple):
-    """What a policy does at a moment."""
+    """The policy's answer to one observation."""
 
     action: int
     probabilities: np.ndarray  # of all actions. [A]
-    value: float  # discounted rewards that it expects
+    value: float  # sum of discounted rewards that the policy expects
 
 
 class Policy:
-    """A trained policy that plays one game. Call it with each observation; `facts` tell how it was trained."""
+    """A trained policy that plays one game. Call it with each observation; `facts` says how it was trained."""
 
     def __init__(self, model: Any, facts: Mapping[str, Any], reward: Reward | None, seed: int = 0):
-        """What `load_policy` has found."""
+        """Called by `load_policy`, with what the checkpoint contains."""
         self.facts, self.reward = dict(facts), reward
         self.reads: tuple[str, ...] = model.reads  # names of the observations
         self._specs = observation_specs(self.reads)
@@ -44,16 +44,16 @@ class Policy:
         self.begin()
 
     def begin(self) -> None:
-        """Forgets the episode so far."""
+        """Starts a new episode: resets the recurrent state."""
         self._core, self._first = np.zeros((1, self._core_size), np.float32), True
 
     def __call__(self, observation: Mapping[str, np.ndarray], greedy: bool = False) -> Act:
-        """What to do now.
+        """Chooses an action for an observation.
 
         Args:
           observation: of one game, as the environments of `motif_jax.envs` give it, or in the shapes of
             `motif_jax.envs.observations`; more than `reads` does no harm.
-          greedy: take the most probable action rather than to draw one.
+          greedy: take the most probable action instead of sampling one.
         """
         missing = [name for name in self.reads if name not in observation]
         if missing:
@@ -74,14 +74,14 @@ class Policy:
 
 
 def load_policy(path: str | Path, which: str | int = "last", seed: int = 0) -> Policy:
-    """A policy that `--stage=train_policy` has made; nothing else is needed.
+    """Loads a policy of `--stage=train_policy`; only the checkpoint is needed.
 
-    It plays one game: `policy.begin()` starts an episode, of which it then remembers what it has seen;
+    It plays one game: `policy.begin()` starts an episode, during which it remembers what it has seen;
     `policy(observation)` gives an `Act`: the action to take, the probabilities of all actions, and the value expected.
 
     Args:
       path: a workdir, its `policy` directory, or a directory of checkpoints.
-      which: "last", or the number of a checkpoint, which are steps of training.
-      seed: of the actions that are drawn.
+      which: "last", or the number of a checkpoint, which is its number of training steps.
+      seed: for sampling the actions.
     """
     return Policy(*read_policy(path, str(which)), seed)

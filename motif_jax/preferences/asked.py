@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Asked:
-    """The questions low to high - 1 of a dataset, K of them.
+    """The answers to K consecutive questions of a dataset, the first of which has the number `low`.
 
     An answer is P(the second caption is better), in the question's own order. A question is settled when it is answered
     in every order in which it is to be asked; its label is the mean.
@@ -25,10 +25,10 @@ class Asked:
         self._known[numbers - self._low] = prob
 
     def take(self, numbers: np.ndarray, turned: np.ndarray, prob: np.ndarray) -> int:
-        """Takes answers; those to questions of other shards are left aside.
+        """Stores answers; those to questions of other shards or without a verdict are ignored.
 
         Args:
-          numbers: of the questions, -1 for none of this dataset. [M]
+          numbers: of the questions, -1 where the dataset does not ask it. [M]
           turned: whether the question was shown in the other order. [M] bool
           prob: P(the caption shown second is better), NaN for no verdict. [M]
 

@@ -1,10 +1,10 @@
-"""Where an annotation lies: labels where everybody looks for them, and all that belongs to them elsewhere.
+"""Where the files of an annotation are: the labels in the published place, all others in a folder of their own.
 
     <workdir>/dataset/preference/<name>.npy    int8 [N] codes of `Preference`, as published
     <workdir>/annotations/<name>/              shards, probabilities and records: `shards.py`, `merging.py`
 
 The published loader takes everything in `preference/` for an array, and fails at a directory. Earlier versions of this
-program had such directories, `dataset/preference/<name>/`: what lies there is read, and gone on with, where it is.
+program had such directories, `dataset/preference/<name>/`: they are read, and continued, in place.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def labels_file(dataset: Path, name: str) -> Path:
 
 
 def annotation_folder(dataset: Path, name: str) -> Path:
-    """What else belongs to them: in the old place if it is there and not in the new one."""
+    """The folder of shards, probabilities and records: the old place if only that exists, else the new one."""
     old, new = _places(dataset, name)
     return old if old.is_dir() and not new.is_dir() else new
 

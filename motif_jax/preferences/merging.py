@@ -1,4 +1,4 @@
-"""One annotation of all its shards, in the published form.
+"""Merges the shards of an annotation into one, in the published form.
 
 dataset/preference/<name>.npy     int8 [N] codes of `Preference`
 annotations/<name>/prob.npy       float32 [N] P(second is better), NaN where unknown
@@ -41,16 +41,16 @@ def check_free(dataset: PairDataset, name: str) -> None:
 
 
 class Merged(NamedTuple):
-    """What a merge came to."""
+    """The result of a merge."""
 
-    counts: dict[str, int]  # of labels, where written
-    missing: list[int]  # shards that are not there, or not finished
+    counts: dict[str, int]  # labels of each kind; empty if nothing was written
+    missing: list[int]  # shards that do not exist or are not finished
     written: bool
     logs: dict[str, Any]  # of the shards
 
 
 def is_merged(dataset: PairDataset, name: str, facts: Mapping[str, Any]) -> bool:
-    """Whether the merged labels are there, whole, and of all shards."""
+    """Whether the merged labels exist, match their checksums and `facts`, and come from all shards."""
     folder = annotation_folder(dataset.path, name)
     try:
         record = read_json(folder / "merged.json")
@@ -62,7 +62,7 @@ def is_merged(dataset: PairDataset, name: str, facts: Mapping[str, Any]) -> bool
 
 
 def check_merged(dataset: PairDataset, name: str) -> None:
-    """Refuses labels that are not those that were merged. Labels that others published have no record of that."""
+    """Raises UserError if the labels changed since they were merged. Labels published by others are not checked."""
     record = annotation_folder(dataset.path, name) / "merged.json"
     if not record.exists():
         return
@@ -77,7 +77,7 @@ def check_merged(dataset: PairDataset, name: str) -> None:
 def merge(
     dataset: PairDataset, name: str, num_shards: int, of_pair: np.ndarray, facts: Mapping[str, Any], partial: bool
 ) -> Merged:
-    """Puts the shards together, if all are finished or if a `partial` annotation is wished."""
+    """Merges the shards if all are finished; with `partial`, merges what exists."""
     folder = annotation_folder(dataset.path, name)
     if not folder.is_dir():
         raise UserError(f"annotation {name!r} has no shards to merge (--config.annotate.custom_name, .merge)")
@@ -90,7 +90,7 @@ def merge(
                 raise UserError(f"annotation {name!r} has no shards to merge (--config.annotate.custom_name, .merge)")
         parts = [Part(number, num_shards) for number in range(num_shards)]
         found = {part: records[f"{part.stem}.json"] for part in parts if f"{part.stem}.json" in records}
-        found = {part: record for part, record in found.items() if record["facts"] == facts}  # others wait to be remade
+        found = {part: record for part, record in found.items() if record["facts"] == facts}  # others must be remade
         missing = [part.number for part in parts if part not in found or not found[part]["finished"]]
         logs = {part.stem: record["log"] for part, record in found.items()}
         if missing and not partial:

@@ -19,7 +19,7 @@ PLACES_STREAM, STARTS_STREAM = 0, 1
 
 
 class Episode(NamedTuple):
-    """What is kept of one episode: its steps as their actions left them."""
+    """One finished episode: its summary, and the data of each step after its action."""
 
     info: EpisodeInfo
     steps: dict[str, np.ndarray]  # [n, ...] each; "message" among them

@@ -2,10 +2,10 @@
 
 A caption is the text of a moment: its messages, equal ones in a row written once as `text (xN)`, empty ones left out,
 one per line; on request with the bottom line of the screen beside each. Pairs whose two captions are equal are ties
-and ask nothing. All other pairs that show the same two captions, in whichever order, are one question.
+and ask nothing. All other pairs that show the same two captions, in either order, are one question.
 
-What is kept is a number per pair and per question, and each distinct message once; captions are made of these when they
-are asked for.
+Memory holds a number per pair and per question, and each distinct message once; captions are built from these on
+request.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Questions:
         return self._caption(self._moments[first]), self._caption(self._moments[second])
 
     def find(self, texts: Sequence[tuple[str, str]]) -> tuple[np.ndarray, np.ndarray]:
-        """Questions that show these two captions.
+        """Finds the questions that show given pairs of captions.
 
         Args:
           texts: pairs of captions, in either order.
@@ -118,11 +118,11 @@ class Questions:
 
 
 def caption(messages: Sequence[str], blstats: Sequence[Sequence[int]] | None = None) -> str:
-    """A moment in words.
+    """The caption of a moment.
 
     Args:
       messages: one per step.
-      blstats: bottom-line statistics, one row per step; with them each line ends with what the player's status was.
+      blstats: bottom-line statistics, one row per step; with them each line ends with the player's status.
 
     Returns:
       Lines joined by newlines; "" where there was no message and no status is asked for.

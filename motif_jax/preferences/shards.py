@@ -1,10 +1,10 @@
-"""Labels in the making: what one annotation job owns, and how the parts become one annotation.
+"""A shard of an annotation: the labels that one job makes, and their files.
 
     annotations/<name>/shard-00003-of-00016.npy         int8 [M] codes of `Preference`, for the rows of this shard
     annotations/<name>/shard-00003-of-00016.prob.npy    float32 [M] P(second is better), NaN where unknown
     annotations/<name>/shard-00003-of-00016.json        who made it, of what, how; counts; checksums
 
-A shard starts full of unknowns and every commit replaces its files: a kill costs what came after the last commit.
+At first all labels are unknown. Every commit replaces the files: a killed job loses what came after the last commit.
 `merging.py` makes one annotation of all shards.
 """
 
@@ -30,19 +30,19 @@ TRY = "choose another --config.annotate.custom_name, or --config.annotate.ignore
 
 
 class Part(NamedTuple):
-    """One shard of how many."""
+    """The number of a shard, and the number of shards."""
 
     number: int
     of: int
 
     @property
     def stem(self) -> str:
-        """Of its files."""
+        """The common start of the names of the shard's files."""
         return f"shard-{self.number:05d}-of-{self.of:05d}"
 
 
 class Shard:
-    """The labels of some rows; made, or gone on with, under a lock. Use it in a `with` block."""
+    """The labels of some rows, new or from an earlier run, locked against other jobs. Use it in a `with` block."""
 
     def __init__(
         self,
@@ -60,8 +60,8 @@ class Shard:
           part: which shard.
           num_rows: M.
           facts: what must be the same for labels to belong together; a flat dict.
-          ignore_existing: start from nothing, whatever is there.
-          labels: what is merged of all shards; it goes, too, where what exists is ignored.
+          ignore_existing: start anew, and delete existing shards and merged labels.
+          labels: the file of merged labels, which `ignore_existing` deletes.
         """
         self.folder, self.part, self._labels = folder, part, labels
         folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ class Shard:
         self.codes[rows] = to_codes(prob, tie_margin)
 
     def commit(self, finished: bool, log: Mapping[str, Any]) -> None:
-        """Makes what was set so far last.
+        """Writes the labels that were set so far to disk.
 
         The record is written first and names, of each array, the checksum before and after: a kill between two files
         leaves each in one of these states. That the shard is finished is written last: others may then merge it.
@@ -130,7 +130,7 @@ class Shard:
                 write_json(file, self.record)
 
     def close(self) -> None:
-        """Gives the lock back. A shard that was never labelled leaves nothing that binds later ones."""
+        """Releases the lock. Removes the record if nothing was labelled, so that later jobs are free to differ."""
         if self._blank:
             (self.folder / f"{self.part.stem}.json").unlink(missing_ok=True)
         self._lock.close()
@@ -149,7 +149,7 @@ class Shard:
         others = [file for file in self.folder.glob("shard-*") if f"-of-{self.part.of:05d}." not in file.name]
         for stem in {file.name.partition(".")[0] for file in others}:
             number, of = (int(word) for word in stem.removeprefix("shard-").split("-of-"))
-            take_lock(self.folder, Part(number, of)).close()  # refuses where a job is at work
+            take_lock(self.folder, Part(number, of)).close()  # raises if a job is writing it
         own = [self.folder / f"{self.part.stem}{suffix}" for suffix in (*FILES, ".json")]
         merged = [*filter(None, [self._labels]), self.folder / "prob.npy", self.folder / "merged.json"]
         for file in (*merged, *own, *sorted(others, key=lambda file: file.suffix == ".json")):
@@ -169,13 +169,13 @@ def take_lock(folder: Path, part: Part) -> IO[bytes]:
 
 @contextlib.contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Held for the moment in which the files of an annotation change, or are read together."""
+    """Holds the annotation's lock while its files change or are read together."""
     with take(folder / ".lock", wait=True):
         yield
 
 
 def question_range(part: Part, num_questions: int) -> tuple[int, int]:
-    """The questions of a shard: from the first of these numbers to before the second."""
+    """The questions of a shard: the first number, and the number after the last."""
     return num_questions * part.number // part.of, num_questions * (part.number + 1) // part.of
 
 
@@ -210,12 +210,12 @@ def count(codes: np.ndarray) -> dict[str, int]:
 
 
 def checksum(array: np.ndarray) -> str:
-    """Tells whether an array is the one that was written."""
+    """The SHA-256 of an array's bytes, in hexadecimal."""
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
 def read_record(file: Path) -> dict[str, Any]:
-    """What a shard says about itself."""
+    """Reads and checks the record of a shard, its JSON file."""
     try:
         record = read_json(file)
         for field, kind in (("facts", dict), ("checksums", dict), ("log", dict), ("finished", bool), ("rows", int)):
@@ -253,7 +253,7 @@ def read_labels(folder: Path, part: Part, num_rows: int, record: dict[str, Any])
 
 
 def check_same(folder: Path, record: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
-    """Refuses labels made of something else, or in another way."""
+    """Raises UserError if a shard's labels come from another dataset or other settings."""
     before = record.get("facts", {})
     for key in facts:
         if before.get(key) != facts[key]:

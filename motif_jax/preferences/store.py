@@ -1,4 +1,4 @@
-"""Opening a dataset of pairs: ours or the published one, checked before anything is made of it.
+"""Opening a dataset of pairs: ours or the published one, checked before use.
 
 data/message.npy [N, 2, L, 256] uint8      data/blstats.npy [N, 2, L, 27] integers     data/rewards.npy [N, 2, L]
 data/tty_chars.npy, tty_colors.npy [N, 2, L, 24, 80]   data/glyphs.npy [N, 2, L, 21, 79]   (those that are there)
@@ -50,8 +50,8 @@ INFO = {
     "start": "iufb",
 }
 NAME = r"[A-Za-z0-9_-]+"  # of an annotation
-MAX_HOLES = 1000  # times as much as was ever written of the messages: no disk compresses captions so well
-MAY_BE_HOLES = 2**30  # bytes, which are read in a second
+MAX_HOLES = 1000  # size of messages / bytes on disk, above which most was never written: no disk compresses so well
+MAY_BE_HOLES = 2**30  # bytes; smaller files are not checked for holes, they are read in a second
 
 
 class Preference(enum.IntEnum):
@@ -142,9 +142,9 @@ class PairDataset:
         return table, ids
 
     def check_whole(self, names: Iterable[str]) -> None:
-        """Refuses arrays ("data/message", ...) that are not what `collect` wrote. The published dataset says nothing.
+        """Raises UserError if arrays ("data/message", ...) do not match the checksums that `collect` wrote.
 
-        It takes reading them once; a dataset is opened without.
+        This reads each of them once, so opening a dataset does not do it. The published dataset has no checksums.
         """
         record = self.path / "dataset.json"
         try:
@@ -163,7 +163,7 @@ class PairDataset:
                 raise UserError(f"{str(file)!r} is not what was written there, its checksum differs: {ANEW}")
 
     def _open_all(self, folder: str, known: Iterable[str]) -> dict[str, np.ndarray]:
-        """The arrays of a folder that are there, of those that are known."""
+        """Opens those of the `known` arrays that exist in a folder, by name."""
         there = [key for key in known if os.path.lexists(self.path / folder / f"{key}.npy")]
         return {key: self._open(f"{folder}/{key}.npy") for key in there}
 
@@ -207,7 +207,7 @@ class PairDataset:
 
 
 def digest_of(arrays: Iterable[np.ndarray]) -> str:
-    """Tells apart what annotators read beside the messages."""
+    """A hash of arrays, which identifies what annotators read beside the messages."""
     digest = hashlib.sha256()
     for array in arrays:
         for start in range(0, len(array), ROWS):
@@ -216,7 +216,7 @@ def digest_of(arrays: Iterable[np.ndarray]) -> str:
 
 
 def fingerprint(dataset: PairDataset) -> str:
-    """Tells datasets apart by the messages that they show."""
+    """A hash that identifies a dataset by the messages that it shows."""
     table, ids = dataset.captions()
     digest = hashlib.sha256(table.messages.tobytes())
     digest.update(np.ascontiguousarray(ids).tobytes())

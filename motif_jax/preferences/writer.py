@@ -2,7 +2,7 @@
 
 Arrays grow in `<dataset>.partial/`, beside `progress.json`, which says how many places are final. What was written
 after the last progress is written again, to the same places and with the same content, when the run goes on. When all
-places are filled the directory gets its index and `dataset.json` and, as the last act, its name.
+places are filled the directory gets its index and `dataset.json` and, last, its final name.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SPARE_BYTES = 64 * 2**20  # to leave free on the disk
 
 
 class PairWriter:
-    """A dataset in the making; give it episodes in order until it is `full`, then `finish` it."""
+    """Writes a dataset: give it episodes in order until it is `full`, then `finish` it."""
 
     def __init__(self, path: Path, *, num_pairs: int, length: int, keys: tuple[str, ...], seed: int, keep_empty: float):
         """Makes the files, or goes on with those of an earlier run.
@@ -92,12 +92,12 @@ class PairWriter:
         self.progress["next_episode"] = episode.info.episode + 1
 
     def skip(self, episode: int) -> None:
-        """Notes that this episode gives nothing, because no worker survived it."""
+        """Records that this episode adds nothing, because no worker survived it."""
         self.progress["given_up"].append(episode)
         self.progress["next_episode"] = episode + 1
 
     def commit(self) -> None:
-        """Makes what was added so far final: it survives even a power cut."""
+        """Writes what was added so far to disk, where it survives even a power cut."""
         for array in self._arrays.values():
             array.flush()  # type: ignore[attr-defined]  # they are mapped
         write_json(self.partial / "progress.json", self.progress)
@@ -106,8 +106,8 @@ class PairWriter:
         """Completes the dataset and gives it its name.
 
         Args:
-          facts: what it is; goes into `dataset.json`.
-          ran: how it was made; goes into `run.json`, if no run has come this far before and was killed.
+          facts: what the dataset is; goes into `dataset.json`.
+          ran: how it was made; goes into `run.json`, unless an earlier run that was killed has written that file.
         """
         assert self.full
         self.commit()
@@ -181,12 +181,12 @@ class PairWriter:
 
 
 def is_tidy(path: Path) -> bool:
-    """Whether nothing is left in a finished dataset of how it was made."""
+    """Whether a finished dataset is free of leftovers: the progress file and temporary files."""
     return not (path / "progress.json").exists() and not any(torn(path / "run.json"))
 
 
 def tidy(path: Path) -> None:
-    """The last act, after a dataset was given its name; a run that was killed in between leaves it to the next."""
+    """Removes leftovers from a finished dataset; a run that was killed before this leaves it to the next run."""
     (path / "progress.json").unlink(missing_ok=True)
     remove_torn(path / "run.json")  # of a version that wrote it here
 

@@ -1,1 +1,1 @@
-"""Episodes to look at: every frame of the terminal with what the agent did and was paid; drawn, played, exported."""
+"""Replays of episodes: every frame of the terminal with actions and rewards; drawn, played and exported."""

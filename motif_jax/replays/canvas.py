@@ -1,4 +1,4 @@
-"""A sheet of coloured characters: what the terminal, the cast and the pictures all show."""
+"""A grid of coloured characters, which terminal, cast and pictures show; called a sheet below."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from motif_jax.screens import REVERSED, SHOWN, printable
 
-TEXT, WHITE, SOFT, GOOD, BAD, WARM, COOL = 7, 15, 8, 10, 9, 11, 14  # colours of what is not the game
+TEXT, WHITE, SOFT, GOOD, BAD, WARM, COOL = 7, 15, 8, 10, 9, 11, 14  # colours of everything except the game
 SAME_RUN = 4  # so few unchanged characters are cheaper to send again than to be stepped over
 
 Span = tuple[str, int]  # a piece of text and its style
@@ -18,22 +18,22 @@ class Canvas:
     """Characters and their styles: 0..15 a colour of the game, plus 16 for reversed."""
 
     def __init__(self, rows: int, columns: int):
-        """An empty one."""
+        """Makes an empty sheet."""
         self.chars = np.full((rows, columns), ord(" "), np.uint32)
         self.styles = np.full((rows, columns), TEXT, np.uint8)
 
     @property
     def rows(self) -> int:
-        """How many lines."""
+        """The number of lines."""
         return self.chars.shape[0]
 
     @property
     def columns(self) -> int:
-        """How many characters in each."""
+        """The number of characters in a line."""
         return self.chars.shape[1]
 
     def put(self, row: int, column: int, text: str, style: int = TEXT, width: int | None = None) -> int:
-        """Writes text that may come from anywhere, cut at `width` and at the edge; the column after it."""
+        """Writes text from any source, cut at `width` and at the edge; returns the column after it."""
         room = self.columns - column if width is None else min(width, self.columns - column)
         if not 0 <= row < self.rows or room <= 0:
             return column
@@ -45,7 +45,7 @@ class Canvas:
         return column + len(shown)
 
     def put_spans(self, row: int, column: int, spans: Iterable[Span], width: int | None = None) -> int:
-        """Writes pieces of different styles one after another."""
+        """Writes pieces of different styles one after another; returns the column after them."""
         end = self.columns if width is None else column + width
         for text, style in spans:
             column = self.put(row, column, text, style, end - column)
@@ -79,7 +79,7 @@ class Canvas:
 
 
 def changes(before: Canvas | None, after: Canvas) -> str:
-    """What a terminal that shows `before` must be sent to show `after`; None: it may show anything."""
+    """Escape sequences that make a terminal that shows `before` show `after`; None: its contents are unknown."""
     if before is None:
         changed = np.ones(after.chars.shape, bool)
         parts = ["\033[0;37;40m\033[2J"]
@@ -114,6 +114,6 @@ def _runs(columns: list[int]) -> Iterable[tuple[int, int]]:
 
 def _sgr(style: int) -> str:
     """Selects a style, always on black: the game's colours are made for it."""
-    color = style % REVERSED or 8  # black on black is not to be seen
+    color = style % REVERSED or 8  # black on black would be invisible
     code = 30 + color if color < 8 else 90 + color - 8
     return f"\033[0;{code};40{';7' * (style >= REVERSED)}m"

@@ -18,7 +18,7 @@ from motif_jax.screens import BACKGROUND, PALETTE, printable
 
 
 def write_cast(path: Path, story: Story, speed: float, progress: Callable[[int], None]) -> None:
-    """Writes it, whole or not at all; `progress` is told how many sheets are done."""
+    """Writes a cast, whole or not at all; `progress` is called with the number of sheets done."""
     columns, rows = NEEDED
     theme = {"fg": _hex(PALETTE[7]), "bg": _hex(BACKGROUND)}
     theme["palette"] = ":".join(_hex(color) for color in (BACKGROUND, *PALETTE[1:]))
@@ -35,7 +35,7 @@ def write_cast(path: Path, story: Story, speed: float, progress: Callable[[int],
             lines.append(json.dumps([round(sheet.start, 3), "o", ("" if before else "\033[?25l") + text]))
         before, end = sheet.canvas, sheet.start + sheet.seconds
         progress(number)
-    lines.append(json.dumps([round(end, 3), "o", "\033[?25h"]))  # so long the last sheet is seen
+    lines.append(json.dumps([round(end, 3), "o", "\033[?25h"]))  # the last sheet is shown until then
     write_whole(path, lambda file: file.write("".join(f"{line}\n" for line in lines).encode()))
 
 

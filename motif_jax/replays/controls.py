@@ -1,4 +1,4 @@
-"""What the keys do: from one view of an episode to the next."""
+"""What the keys of the viewer do: each turns a view of an episode into the next view."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ SAME_AS = {
 
 
 def press(view: View, key: str, story: Story, rows: int) -> View | None:
-    """The view after a key; None: it is over.
+    """Returns the view after a key; None: the user quits.
 
     Args:
       key: a character, or one of left, right, up, down, home, end, page up, page down, escape, enter.
-      rows: that the list of messages may take.
+      rows: number of lines that the list of messages may take.
     """
     key = SAME_AS.get(key, key)
     if key == "q":
@@ -47,7 +47,7 @@ def press(view: View, key: str, story: Story, rows: int) -> View | None:
 
 
 def arrive(view: View, frame: int, story: Story) -> View:
-    """Playing has come to this frame; at the end it stops, and the messages are listed."""
+    """Returns the view when playing has come to a frame; at the end it stops and lists the messages."""
     if frame < story.replay.steps:
         return view._replace(frame=frame)
     return view._replace(frame=story.replay.steps, playing=False, over=MESSAGES, scroll=0)

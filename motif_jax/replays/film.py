@@ -1,4 +1,4 @@
-"""An episode as a film: which sheets are shown, and for how long. What casts and pictures have in common."""
+"""An episode as a film: which sheets are shown, and for how long. Casts, GIFs and MP4s use it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from motif_jax.replays.canvas import Canvas
 from motif_jax.replays.scene import MESSAGES, NEEDED, View, compose
 from motif_jax.replays.story import Story
 
-FASTEST = 50.0  # sheets per second; of faster films some steps are left out
+FASTEST = 50.0  # sheets per second; faster films leave out some steps
 LAST_S = 2.0  # how long the end is shown, at least
 LIST_S = 6.0  # and then the list of messages
 
 
 class Sheet(NamedTuple):
-    """Something to be shown."""
+    """A picture of the film, and when it is shown."""
 
     canvas: Canvas
     start: float  # seconds from the beginning
@@ -24,17 +24,17 @@ class Sheet(NamedTuple):
 
 
 def count_sheets(story: Story, speed: float) -> int:
-    """How many there will be."""
+    """The number of sheets of a film; `speed` in steps per second."""
     return len(_frames(story, speed)) + bool(story.top)
 
 
 def sheets_per_second(speed: float) -> float:
-    """How fast they follow each other."""
+    """Sheets per second of a film; `speed` in steps per second."""
     return speed / _stride(speed)
 
 
 def film(story: Story, speed: float) -> Iterator[Sheet]:
-    """The episode at so many steps per second, its end, and its messages."""
+    """Yields the sheets of an episode at `speed` steps per second, then its end, then its messages."""
     columns, rows = NEEDED
     last = story.replay.steps
     for frame in _frames(story, speed):

@@ -1,4 +1,4 @@
-"""An episode as an MP4 film, which ffmpeg makes of our pictures."""
+"""Writes an episode as an MP4 film, which ffmpeg encodes from our pictures."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from motif_jax.replays.story import Story
 from motif_jax.replays.strokes import HEIGHT, WIDTH
 from motif_jax.structs import UserError
 
-SLOWEST = 10.0  # pictures per second: players do not like fewer
+SLOWEST = 10.0  # pictures per second: video players handle fewer badly
 
 
 def find_ffmpeg(flag: str) -> str:
-    """The program; `flag` is what to change where there is none."""
+    """Finds the program ffmpeg; the error without one names `flag` as what to change."""
     found = shutil.which("ffmpeg")
     if found:
         return found
@@ -40,7 +40,7 @@ def find_ffmpeg(flag: str) -> str:
 
 
 def write_mp4(path: Path, story: Story, speed: float, progress: Callable[[int], None], flag: str) -> None:
-    """Writes it, whole or not at all; `progress` is told how many sheets are done."""
+    """Writes an MP4, whole or not at all; `progress` is called with the number of sheets done."""
     program = find_ffmpeg(flag)
     write_whole(path, lambda file: _write(file, program, story, speed, progress, flag))
 
@@ -60,8 +60,8 @@ def _write(
     with tempfile.TemporaryFile() as complaints, _process(command, complaints) as process:
         pictures = process.stdin
         assert pictures is not None
-        shown = 0  # pictures, of which a sheet that stays is several
-        with contextlib.suppress(BrokenPipeError):  # its status tells why it has stopped
+        shown = 0  # pictures; a sheet that is shown for longer is several pictures
+        with contextlib.suppress(BrokenPipeError):  # its exit status is checked below
             for number, sheet in enumerate(film(story, speed), 1):
                 data = colours[painter.paint(sheet.canvas)].tobytes()
                 end = max(round(rate * (sheet.start + sheet.seconds)), shown + 1)
@@ -79,7 +79,7 @@ def _write(
 
 @contextlib.contextmanager
 def _process(command: list[str], complaints: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """A program that is fed through a pipe, and does not outlive this."""
+    """Starts a program with a pipe as its input, and kills it on exit if it still runs."""
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=complaints)
     try:
         yield process

@@ -1,4 +1,4 @@
-"""Sheets of characters as pictures: every character is drawn once, in a few shades, and then copied."""
+"""Draws sheets of characters as pictures: every character is drawn once, in a few shades, and then copied."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from motif_jax.replays.canvas import Canvas
 from motif_jax.replays.strokes import HEIGHT, WIDTH, draw
 from motif_jax.screens import BACKGROUND, PALETTE
 
-SHADES = 7  # from the ground to a full colour, so that edges are smooth
-BLOCKS = "▁▂▃▄▅▆▇█"  # eighths of a cell, drawn here because they shall meet their neighbours exactly
+SHADES = 7  # from the background to a full colour, so that edges are smooth
+BLOCKS = "▁▂▃▄▅▆▇█"  # eighths of a cell, drawn here because they must join their neighbours exactly
 RULES = {"─": "lr", "│": "tb", "┌": "br", "┐": "bl", "└": "tr", "┘": "tl"}  # likewise: where lines go from the middle
 
 
 class Painter:
-    """Draws sheets as numbers of colours; `colours` says which."""
+    """Draws sheets as arrays of indices into `colours`, [C, 3]."""
 
     def __init__(self) -> None:
-        """Nothing is drawn yet."""
+        """Makes the table of colours; characters are drawn when they first occur."""
         self._numbers: dict[int, int] = {}  # of characters, in `_glyphs`
         self._glyphs = np.zeros((0, HEIGHT, WIDTH), np.uint8)  # shades
-        # Number 0 is the ground, for all colours; of each colour the other shades follow.
+        # Index 0 is the background, which all colours share; the other shades of each colour follow.
         self.colours = np.array(
             [BACKGROUND, *(_shade(color, level) for color in PALETTE for level in range(1, SHADES))]
         )
@@ -29,7 +29,7 @@ class Painter:
         self._shades = np.concatenate([shades, shades[:, ::-1]])  # and reversed. [styles, SHADES]
 
     def paint(self, canvas: Canvas, rows: slice = slice(None), columns: slice = slice(None)) -> np.ndarray:
-        """A part of a sheet. -> [pixels down, pixels across] uint8, numbers of colours"""
+        """Draws a part of a sheet: indices into `colours`. [pixels down, pixels across] uint8"""
         chars, styles = canvas.chars[rows, columns], canvas.styles[rows, columns]
         known, where = np.unique(chars, return_inverse=True)
         numbers = np.array([self._number(int(code)) for code in known])[where].reshape(chars.shape)

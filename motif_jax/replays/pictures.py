@@ -1,4 +1,4 @@
-"""An episode as an animated GIF, of which every picture holds only what has changed."""
+"""Writes an episode as an animated GIF, in which every picture holds only what has changed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from motif_jax.replays.scene import NEEDED
 from motif_jax.replays.story import Story
 from motif_jax.replays.strokes import HEIGHT, WIDTH
 
-TABLE_BITS = 7  # of the table of colours
-KEEP_BELOW = 1  # GIF: leave the picture before where it is
+TABLE_BITS = 7  # size of the table of colours
+KEEP_BELOW = 1  # GIF disposal method: keep the previous picture
 
 
 def write_gif(path: Path, story: Story, speed: float, progress: Callable[[int], None]) -> None:
-    """Writes it, whole or not at all; `progress` is told how many sheets are done."""
+    """Writes a GIF, whole or not at all; `progress` is called with the number of sheets done."""
     write_whole(path, lambda file: _write(file, story, speed, progress))
 
 
@@ -32,11 +32,11 @@ def _write(file: BinaryIO, story: Story, speed: float, progress: Callable[[int],
     height, width = NEEDED[1] * HEIGHT, NEEDED[0] * WIDTH
     colours = np.zeros((2**TABLE_BITS, 3), np.uint8)
     colours[: len(painter.colours)] = painter.colours
-    unchanged = len(painter.colours)  # this colour is to be seen through
+    unchanged = len(painter.colours)  # this colour is transparent
     file.write(b"GIF89a" + struct.pack("<HHBBB", width, height, 0xF0 | TABLE_BITS - 1, 0, 0) + colours.tobytes())
-    file.write(b"\x21\xff\x0bNETSCAPE2.0\x03\x01" + struct.pack("<H", 0) + b"\0")  # for ever
+    file.write(b"\x21\xff\x0bNETSCAPE2.0\x03\x01" + struct.pack("<H", 0) + b"\0")  # repeat for ever
     before: Canvas | None = None
-    shown = 0  # hundredths of a second, so that what is lost in rounding comes back
+    shown = 0  # hundredths of a second since the start, so that rounding errors do not add up
     for number, sheet in enumerate(film(story, speed), 1):
         end = round(100 * (sheet.start + sheet.seconds))
         pixels, corner = _changed(painter, before, sheet.canvas, unchanged)

@@ -1,6 +1,6 @@
-"""One episode, frame by frame, in one file that needs nothing else to be shown.
+"""One episode, frame by frame, in one file that is all the viewer needs.
 
-Frame 0 is what the player saw first; frame t + 1 is what action t led to, and the last is what the episode ended with.
+Frame 0 is the first screen of the episode; frame t + 1 is the screen after action t, and the last is the final screen.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ class Replay(NamedTuple):
     action: np.ndarray  # [T] int32
     reward: np.ndarray  # the game's. [T] float32
     z: np.ndarray  # normalised learnt reward of the message that the action led to; NaN without one. [T] float32
-    intrinsic: np.ndarray  # what the agent is paid of it, before its coefficient; NaN likewise. [T] float32
+    intrinsic: np.ndarray  # learnt reward that the agent receives, before its coefficient; NaN likewise. [T] float32
     value: np.ndarray  # what the policy expected before the action; NaN for scripted players. [T] float32
     probability: np.ndarray  # that the policy gave to its action; NaN likewise. [T] float32
 
     @property
     def steps(self) -> int:
-        """T"""
+        """T, the number of steps."""
         return len(self.action)
 
     @property
     def title(self) -> str:
-        """Which episode of whom."""
+        """The player's name and the number of the episode."""
         return f"{self.about['player']}, episode {self.about['episode']}"
 
 
 class TopMessage(NamedTuple):
-    """A message of an episode, with what it is worth."""
+    """A message of an episode, with its count and its reward."""
 
     text: str
     times: int
@@ -65,18 +65,18 @@ ABOUT = {
     "player": str, "task": str, "episode": int, "chosen": list, "end": str, "cause": str, "action_names": list,
     "figures": dict,
 }  # fmt: skip
-OF_FRAMES = ("chars", "colors", "cursor", "message", "count")  # T + 1 of them
+OF_FRAMES = ("chars", "colors", "cursor", "message", "count")  # have T + 1 rows instead of T
 
 
 def save_replay(path: Path, replay: Replay) -> None:
-    """Writes it whole or not at all."""
+    """Writes a replay to a file, whole or not at all."""
     arrays = {name: getattr(replay, name) for name in DTYPES}
     about = np.frombuffer(json.dumps(replay.about).encode(), np.uint8)
     write_whole(path, lambda file: np.savez_compressed(file, about=about, **arrays))
 
 
 def load_replay(path: Path, flag: str) -> Replay:
-    """Reads and checks it; `flag` is what to change if it cannot be used."""
+    """Reads and checks a replay; errors name `flag` as what to change."""
     if not path.is_file():
         raise UserError(f"there is no replay {str(path)!r} ({flag})")
     try:

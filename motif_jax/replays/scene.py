@@ -1,14 +1,14 @@
-"""One moment of an episode on a sheet: the game, and below or beside it what it was worth.
+"""Draws one frame of an episode on a sheet: the game, and below or beside it actions and rewards.
 
     80 columns, 29 rows             124 columns, 27 rows
     +--------------------+          +--------------------+------------+
     |      the game      |          |      the game      |   facts    |
-    +--------------------+          |                    |  last pay  |
+    +--------------------+          |                    |last rewards|
     |       facts        |          +--------------------+------------+
-    |  bars of the pay   |          |         bars of the pay         |
+    |  bars of rewards   |          |         bars of rewards         |
     +--------------------+          +---------------------------------+
 
-In a terminal one more line says which keys there are.
+In a terminal one more line lists the keys.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from motif_jax.replays.replay import COLUMNS, ROWS
 from motif_jax.replays.story import Story, action_name, bar_of, bars, chosen, ending, message_text, number
 
 FACTS = ("title", "status", "message", "pay", "bars")  # lines below the game
-LEFT_OUT = ("title", "bars", "message", "pay")  # where there is no room for all: these, in this order
-NEEDED = COLUMNS, ROWS + len(FACTS)  # what shows everything
-BESIDE = COLUMNS + 3 + 41, ROWS + 3  # what shows the facts beside the game
-WIDEST = 64  # columns for the facts there
-HELP, MESSAGES = "help", "messages"  # what can lie over the game
+LEFT_OUT = ("title", "bars", "message", "pay")  # what is left out if there is no room for all, in this order
+NEEDED = COLUMNS, ROWS + len(FACTS)  # columns and rows that show everything
+BESIDE = COLUMNS + 3 + 41, ROWS + 3  # columns and rows from which the facts are beside the game
+WIDEST = 64  # columns for the facts beside the game
+HELP, MESSAGES = "help", "messages"  # lists that can cover the game
 KEYS = " space play · ←→ step · ↑↓ speed · n p paid steps · t messages · ? help · q quit"
 
 
 class View(NamedTuple):
-    """What is looked at."""
+    """The state of the viewer: which frame is shown, and how."""
 
     frame: int = 0  # 0..T
     playing: bool = False
@@ -43,11 +43,11 @@ class View(NamedTuple):
 
 
 def compose(story: Story, view: View, rows: int, columns: int, keys: bool) -> Canvas:
-    """Draws it on a sheet of any size; `keys`: with a line that says which there are, or that the sheet is small."""
+    """Draws a view on a new sheet; `keys`: the last line lists the keys, or says that the sheet is too small."""
     canvas = Canvas(rows, columns)
     replay, frame = story.replay, view.frame
     row, column = replay.cursor[frame].tolist()
-    cut = int(rows - keys < ROWS)  # the first line of the game is its message, which the last line shows then
+    cut = int(rows - keys < ROWS)  # drops the game's first line, its message, which the last line then shows
     canvas.put_screen(replay.chars[frame, cut:], replay.colors[frame, cut:], (row - cut, column))
     if columns >= BESIDE[0] and rows >= BESIDE[1] + keys:
         _beside(canvas, story, view)
@@ -74,7 +74,7 @@ def _last_line(story: Story, view: View, rows: int, columns: int) -> list[Span]:
 
 
 def list_rows(rows: int, keys: bool) -> int:
-    """How many lines the list of messages may take."""
+    """The number of lines that the list of messages may take."""
     return min(ROWS, rows - keys)
 
 
@@ -143,7 +143,7 @@ def _last_paid(canvas: Canvas, story: Story, frame: int, row: int, left: int, wi
 
 
 def _bars(canvas: Canvas, row: int, story: Story, frame: int) -> None:
-    """What was paid over the whole episode, with the place of this frame marked."""
+    """Draws the rewards of the whole episode as bars, with the position of this frame marked."""
     width = canvas.columns - 2
     if width < 1:
         return
@@ -173,7 +173,7 @@ def _step(story: Story, view: View) -> str:
 
 
 def _actions(story: Story, frame: int) -> list[Span]:
-    """What led here, and what is done next."""
+    """The action that led to this frame, and the next one with its probability."""
     replay = story.replay
     came, goes = action_name(replay, frame - 1), action_name(replay, frame)
     spans = [(came or "the start", TEXT), (" → ", SOFT), (goes or "the end", WHITE)]
@@ -188,7 +188,7 @@ def _value(story: Story, frame: int) -> Span:
 
 
 def _learnt(story: Story, frame: int) -> list[Span]:
-    """What the message is worth, how often it was shown, and what is left of it to be paid."""
+    """The message's reward, how often it was shown, and the learnt reward that the agent received for it."""
     replay = story.replay
     if not story.learnt or not frame:
         return [("-", SOFT)]
@@ -199,7 +199,7 @@ def _learnt(story: Story, frame: int) -> list[Span]:
 
 
 def _amount(values: np.ndarray, frame: int) -> list[Span]:
-    """What the step that led to this frame was paid."""
+    """The reward of the step that led to this frame."""
     if not frame:
         return [("-", SOFT)]
     return [_sum(float(values[frame - 1]))]

@@ -1,4 +1,4 @@
-"""What there is to say about an episode, worked out once before any of it is shown."""
+"""What the viewer says about an episode: sums, top messages and texts, computed before any frame is shown."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from motif_jax.screens import printable
 
 END_WORDS = {"death": "died", "aborted": "stopped by the time limit", "task_successful": "reached the goal"}
 BARS = "▁▂▃▄▅▆▇█"
-LEAST = 0.01  # share of the most that a step of the episode is paid; what is less is not pointed out
-PENALTY = 0.1  # nor is what the game takes for steps without game time, which is less than this
+LEAST = 0.01  # share of the episode's largest reward of a step; smaller rewards are not highlighted
+PENALTY = 0.1  # nor are the game's penalties for steps without game time, which are smaller than this
 TOP = 100  # messages in the list
 
 
@@ -23,16 +23,16 @@ class Story(NamedTuple):
     """An episode and its sums; frame t + 1 is what action t led to."""
 
     replay: Replay
-    earned: np.ndarray  # the game's reward so far. [T + 1] float64
-    gained: np.ndarray  # likewise of the learnt reward. [T + 1] float64
+    earned: np.ndarray  # sum of the game's reward so far. [T + 1] float64
+    gained: np.ndarray  # sum of the learnt reward so far. [T + 1] float64
     learnt: bool  # whether there is a learnt reward
     pay: np.ndarray  # what the bars show: the learnt reward if there is one, else the game's. [T + 1] float64
-    paying: np.ndarray  # frames whose step was paid. int64
+    paying: np.ndarray  # frames where `pay` is not 0. int64
     top: list[TopMessage]
 
 
 def describe(replay: Replay) -> Story:
-    """Works it out."""
+    """Computes the story of a replay."""
     paid = np.concatenate([[0.0], np.nan_to_num(replay.intrinsic.astype(np.float64))])
     reward = np.concatenate([[0.0], np.nan_to_num(replay.reward.astype(np.float64))])
     earned, gained = np.cumsum(reward), np.cumsum(paid)
@@ -48,7 +48,7 @@ def ending(about: Mapping[str, Any]) -> str:
 
 
 def chosen(about: Mapping[str, Any]) -> str:
-    """Why this episode was kept; "" if it just was."""
+    """Why this episode was chosen for a replay; "" if no reason is recorded."""
     return ", ".join(map(str, about.get("chosen") or []))
 
 
@@ -66,7 +66,7 @@ def message_text(replay: Replay, frame: int) -> str:
 
 
 def number(value: float) -> str:
-    """A reward or a sum of them; "-" where there is none."""
+    """Formats a reward or a sum of rewards; "-" if it is not finite."""
     if not np.isfinite(value):
         return "-"
     if value == 0:
@@ -76,9 +76,9 @@ def number(value: float) -> str:
 
 
 def bars(pay: np.ndarray, width: int) -> list[tuple[str, float]]:
-    """The whole episode in `width` characters: of each part what pays or costs most, as a bar and as a number.
+    """The whole episode in `width` characters: the reward of largest size in each part, as a bar and as a number.
 
-    Small amounts are drawn larger than they are (by the square root), because the first times are worth so much more.
+    Bars grow with the square root of the reward, because a message's first times are rewarded so much more.
     """
     edges = np.linspace(0, len(pay), width + 1).astype(int)
     most = [max(pay[start : max(end, start + 1)], key=abs, default=0.0) for start, end in itertools.pairwise(edges)]

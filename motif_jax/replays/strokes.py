@@ -1,4 +1,4 @@
-"""The letters of pictures: a font of strokes, made for cells of 9 x 18 pixels.
+"""The font of our pictures: letters made of strokes, for cells of 9 x 18 pixels.
 
 A letter is a list of strokes, separated by ";". A stroke is a list of points. A point is its column, 0 to 8, and its
 row, 0 to h in base 18; it is at the middle of that pixel. Capitals stand between the rows 3 and d, small letters
@@ -16,7 +16,7 @@ import unicodedata
 
 import numpy as np
 
-HEIGHT, WIDTH = 18, 9  # of a cell; a sheet then has an even number of pixels both ways, as films want it
+HEIGHT, WIDTH = 18, 9  # of a cell; a sheet then has an even number of pixels both ways, as MP4 films require
 HALF_LINE, HALF_DOT = 0.65, 1.1  # pixels from the middle of a line, and of a dot, to its edge
 PARTS = 6  # straight lines that a bend is made of
 
@@ -101,7 +101,7 @@ def _points(stroke: str) -> np.ndarray:
 
 
 def _distance(pixels: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """From the middle of every pixel to a line."""
+    """The distance from the middle of every pixel to a line segment."""
     line = end - start
     along = np.clip((pixels - start) @ line / max(line @ line, 1e-9), 0, 1)
     return np.linalg.norm(pixels - start - along[..., None] * line, axis=-1)

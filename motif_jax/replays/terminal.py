@@ -1,6 +1,6 @@
 """The viewer: an episode played in the terminal.
 
-The terminal is given back as it was however this ends: another screen is drawn on, and its mode is remembered.
+The terminal is restored however this ends: the viewer draws on the alternate screen, and saves the terminal's mode.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from motif_jax.replays.story import Story, describe
 
 ENTER = "\033[?1049h\033[?25l\033[?7l"  # another screen, no cursor, no line wrapping
 LEAVE = "\033[0m\033[?7h\033[?25h\033[?1049l"
-LOOK_EVERY_S = 0.25  # whether the window has another size
+LOOK_EVERY_S = 0.25  # how often the size of the window is checked
 DRAW_EVERY_S = 1 / 50  # at most
 REST_OF_KEY_S = 0.05  # how late the rest of a key may come
 KEY = re.compile(rb"\033\[[0-?]*[ -/]*[@-~]|\033O[ -~]|\033|[\x00-\x7f]|[\x80-\xff]+")
@@ -38,17 +38,17 @@ NAMES = {
 
 
 def can_watch() -> bool:
-    """Whether there is a terminal to show it on, with a keyboard, and one that can do more than write lines."""
+    """Whether input and output are a terminal, and one that can do more than write lines."""
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "") not in PLAIN
 
 
 def watch(replay: Replay, speed: float) -> Story:
-    """Plays an episode until the user has enough of it; its story."""
+    """Shows an episode until the user quits; returns its story. `speed` is in steps per second."""
     story = describe(replay)
     view: View | None = View(playing=replay.steps > 0, speed=speed)
     sys.stdout.flush()
     with open_terminal(sys.stdin.fileno(), sys.stdout.fileno()) as terminal:
-        since, start = time.monotonic(), 0  # when playing was at which frame
+        since, start = time.monotonic(), 0  # playing was at frame `start` at time `since`
         while view is not None:
             terminal.show(compose(story, view, *terminal.size(), keys=True))
             shown = view
@@ -74,10 +74,10 @@ def _wait(view: View, since: float, start: int) -> float:
 
 
 class Terminal:
-    """A terminal that is drawn on and listened to; `open_terminal` makes it."""
+    """Draws on a terminal and reads its keys; made by `open_terminal`."""
 
     def __init__(self, source: int, target: int):
-        """Descriptors of the keyboard and of the screen."""
+        """Takes the file descriptors of the keyboard and of the screen."""
         self._source, self._target = source, target
         self._shown: Canvas | None = None
 
@@ -105,7 +105,7 @@ class Terminal:
         data = b""
         while select.select([self._source], [], [], REST_OF_KEY_S if data else timeout)[0]:
             more = os.read(self._source, 1024)
-            if not more:  # whoever sat there is gone
+            if not more:  # the input is closed
                 return ["q"]
             data += more
             if not UNFINISHED.search(data):
@@ -114,7 +114,7 @@ class Terminal:
 
 
 def name(key: bytes) -> str:
-    """What a key is called: a character, or a word of `controls`; "" for keys that mean nothing."""
+    """The name of a key: a character, or a word of `controls`; "" for keys that mean nothing."""
     if key in NAMES:
         return NAMES[key]
     return key.decode() if len(key) == 1 and key.isascii() and chr(key[0]).isprintable() else ""
@@ -122,7 +122,7 @@ def name(key: bytes) -> str:
 
 @contextlib.contextmanager
 def open_terminal(source: int, target: int) -> Iterator[Terminal]:
-    """Takes a terminal, and gives it back as it was; descriptors of its keyboard and its screen."""
+    """Prepares a terminal for drawing, and restores it on exit; takes descriptors of its keyboard and its screen."""
     terminal = Terminal(source, target)
     before = termios.tcgetattr(source)
     try:

@@ -1,7 +1,7 @@
-"""Pairs in batches: which captions occur in each, and who shows which.
+"""Cuts preference pairs into batches: the captions of each batch, and the index of the caption at every step.
 
-Messages repeat, so a batch of 1,024 pairs shows perhaps 150 different ones. The network runs on these; what it gives is
-then put where each pair shows it. For models that read more than the message every moment is an item of its own.
+Messages repeat, so a batch of 1,024 pairs shows perhaps 150 different ones. The network runs once on each of these, and
+its outputs are then gathered for the pairs. For models that read more than the message, every step is its own item.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-Array = Any  # of NumPy, or of JAX once it is on the devices
+Array = Any  # a NumPy array, or a JAX array once it is on the devices
 STEP = 16  # numbers of items are rounded up to this, so that few different shapes are compiled
 
 
 class Batches(NamedTuple):
-    """S batches for n devices; every device has K items and b pairs of each. Padded pairs weigh nothing."""
+    """S batches for n devices: per batch, each device has K items and b pairs. Padding pairs have weight 0."""
 
     captions: Array  # [S, n, K] int32: the caption of each item
-    extra: dict[str, Array]  # [S, n, K, ...]: what else the model reads of it
-    shows: Array  # [S, n, b, 2, L] int32: the item that each moment shows
+    extra: dict[str, Array]  # [S, n, K, ...]: what else the model reads for each item
+    shows: Array  # [S, n, b, 2, L] int32: the item that each step shows
     target: Array  # [S, n, b] float32: P(second is better)
     weight: Array  # [S, n, b] float32: 1, or 0 for padding
     sided: Array  # [S, n, b] float32: 1 where there is a preference
 
 
 def epoch_order(rows: np.ndarray, seed: int, epoch: int) -> np.ndarray:
-    """The order in which an epoch visits the rows: the same whenever and wherever it is run."""
+    """The rows, shuffled for an epoch; the order depends on the seed and the epoch only."""
     return np.random.default_rng([seed, epoch]).permutation(rows)
 
 
@@ -44,12 +44,12 @@ def make_batches(
     """Cuts rows into batches.
 
     Args:
-      rows: of the dataset, in the order of the epoch. [M]
-      ids: the caption of every moment. [N, 2, L]
+      rows: row numbers of the dataset, in the order of the epoch. [M]
+      ids: the caption of every step of both moments. [N, 2, L]
       target: P(second is better) of every pair. [N]
       batch_size: pairs per batch, over all devices.
       num_devices: n; divides the batch size.
-      extra: by name, what gives the arrays of some rows ([m] -> [m, 2, L, ...]); given, no moments are put together.
+      extra: by name, functions from rows to arrays ([m] -> [m, 2, L, ...]); if given, repeated captions are not merged.
       least_items: K is at least this.
       sided: whether a pair has a preference; by default where the target is not 1/2. [N] bool
     """

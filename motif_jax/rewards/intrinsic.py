@@ -1,4 +1,4 @@
-"""What the agent is paid: the game's reward and the learnt one (Motif, section 3; its defaults from the release).
+"""The agent's reward: the game's reward and the learnt one (Motif, section 3; defaults from the released code).
 
     z = (R - mean) / sqrt(variance)                       the learnt reward over the training data, normalised
     f = z / n^beta where z > threshold, else 0            n: times that the message was seen in this episode
@@ -13,18 +13,18 @@ from typing import Any, NamedTuple
 
 
 class Mix(NamedTuple):
-    """How the two rewards are put together."""
+    """How the game's reward and the learnt reward are combined."""
 
     extrinsic: float = 1.0  # coefficients
     intrinsic: float = 0.1
     scale: float = 1.0  # of the game's reward, before it is clipped to [-clip, clip]
     clip: float = 10.0
-    threshold: float = float("-inf")  # normalised rewards up to this are worth nothing
+    threshold: float = float("-inf")  # normalised rewards up to this count as 0
     count_exponent: float = 3.0  # beta
 
 
 def intrinsic_reward(z: Any, counts: Any, mix: Mix) -> Any:
-    """The learnt reward of steps, without its coefficient.
+    """The learnt reward of each step, before its coefficient is applied. [...]
 
     Args:
       z: normalised reward of each step's message. [...]
@@ -35,5 +35,5 @@ def intrinsic_reward(z: Any, counts: Any, mix: Mix) -> Any:
 
 
 def extrinsic_reward(reward: Any, mix: Mix) -> Any:
-    """The game's reward of steps, scaled and clipped, without its coefficient. [...]"""
+    """The game's reward of each step, scaled and clipped, before its coefficient is applied. [...]"""
     return (reward * mix.scale).clip(-mix.clip, mix.clip)

@@ -1,4 +1,4 @@
-"""Labels to learn from: one annotation, or several mixed with weights, and which pairs train and which validate."""
+"""Training labels from one annotation or a weighted mix of several, and the split into training and validation."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ TARGETS = np.array([MEANING[code] for code in sorted(Preference)], np.float32)
 
 
 class Split(NamedTuple):
-    """Rows of the dataset."""
+    """Row numbers of the pairs for training and for validation."""
 
     train: np.ndarray
     validation: np.ndarray
 
 
 def parse_annotators(text: str) -> dict[str, float]:
-    """Names and weights: `name`, or `name:0.7,other:0.3`. The weights come to sum up to one."""
+    """Parses `name`, or `name:0.7,other:0.3`, into weights by name, normalised to sum to one."""
     found: dict[str, float] = {}
     for part in filter(None, text.split(",")):
         name, _, weight = part.partition(":")
@@ -40,7 +40,7 @@ def parse_annotators(text: str) -> dict[str, float]:
 
 
 def soft_target(codes: np.ndarray, prob: np.ndarray | None) -> np.ndarray:
-    """P(second is better): 0, 1 or 1/2 by the codes, or the annotator's own where it is known; NaN for unknown. [N]"""
+    """P(second is better): the annotator's own where known, else 0, 1 or 1/2 from the code; NaN: unknown. [N]"""
     target = TARGETS[codes]
     if prob is not None:
         target = np.where(np.isnan(prob) | np.isnan(target), target, prob)
@@ -48,14 +48,14 @@ def soft_target(codes: np.ndarray, prob: np.ndarray | None) -> np.ndarray:
 
 
 def mix(targets: dict[str, np.ndarray], weights: dict[str, float]) -> np.ndarray:
-    """The weighted mean; unknown where any of them is. [N]"""
-    # In float64, whose rounding is gone in float32: a tie of all annotators must come out as 1/2 and nothing near it.
+    """The weighted mean of the targets; NaN where any of them is NaN. [N]"""
+    # In float64, whose rounding errors vanish in float32: a tie of all annotators must give exactly 1/2.
     parts = [weights[name] * target.astype(np.float64) for name, target in targets.items()]
     return np.sum(parts, 0).astype(np.float32)
 
 
 def check_targets(target: np.ndarray, names: str) -> None:
-    """Refuses labels that nothing can be learnt from."""
+    """Raises a UserError if nothing can be learnt from the labels: all unknown, all ties, or all for one side."""
     known = target[~np.isnan(target)]
     where = f"in annotation {names!r} ({FLAG})"
     if not len(known):
@@ -69,7 +69,7 @@ def check_targets(target: np.ndarray, names: str) -> None:
 
 
 def split_rows(known: np.ndarray, share: float, seed: int) -> Split:
-    """Sets a share of the rows aside for validation, the same ones for the same seed."""
+    """Splits the rows: a share of them is for validation, the same rows for the same seed."""
     order = np.random.default_rng([seed, 80]).permutation(known)
     cut = len(order) - round(share * len(order))
     return Split(np.sort(order[:cut]), np.sort(order[cut:]))

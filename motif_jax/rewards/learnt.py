@@ -1,4 +1,4 @@
-"""A learnt reward, as agents, evaluation and notebooks use it: texts in, values out.
+"""A trained reward model for agents, evaluation and notebooks: texts in, values out.
 
 reward = load_reward("runs/score")
 reward(["You kill the newt!", "It's a wall."])      # raw and normalised values
@@ -25,14 +25,14 @@ CHUNK = 1024  # moments valued at a time
 
 
 class Values(NamedTuple):
-    """Rewards of some moments."""
+    """Rewards of B messages."""
 
     raw: np.ndarray  # [B] as the network gives them
     normalised: np.ndarray  # [B] mean 0 and variance 1 over the training pairs
 
 
 class Liked(NamedTuple):
-    """A caption of the training data."""
+    """A caption of the training data, with its reward."""
 
     text: str
     value: float  # normalised
@@ -40,11 +40,11 @@ class Liked(NamedTuple):
 
 
 class Reward:
-    """A trained reward. Call it with captions; `statistics` tells what is usual over the data."""
+    """A trained reward. Call it with captions; `statistics` has its mean, variance and quantiles over the data."""
 
     def __init__(self, options: Mapping[str, Any], params: Any, statistics: RewardStatistics, captions: np.ndarray,
                  counts: np.ndarray, facts: Mapping[str, Any]):  # fmt: skip
-        """What `load_reward` has found."""
+        """Called by `load_reward`, with what the checkpoint contains."""
         self.options, self.params, self.statistics, self.facts = dict(options), params, statistics, dict(facts)
         self.captions, self.counts = captions, counts  # of the training data. [U, 256] uint8, [U] int32
         self._value = make_value(make_reward_model(options, 0)[0])
@@ -55,7 +55,7 @@ class Reward:
         return not (self.options["blstats"] or self.options["crop"] or self.options["glyphs"])
 
     def __call__(self, captions: Iterable[str] | np.ndarray, **more: np.ndarray) -> Values:
-        """Values of messages.
+        """Computes the rewards of messages.
 
         Args:
           captions: texts, or messages as NLE gives them. [B, 256] uint8
@@ -72,7 +72,7 @@ class Reward:
                 what = f"one {name!r} per caption" if reads else f"no {name!r}"
                 raise TypeError(f"this reward reads {what}")
         raw = np.empty(len(messages), np.float32)
-        for start in range(0, len(messages), CHUNK):  # in sizes of powers of two, so that few are compiled
+        for start in range(0, len(messages), CHUNK):  # in sizes that are powers of two, so that few shapes are compiled
             size = min(CHUNK, len(messages) - start)
             rows = np.arange(1 << (size - 1).bit_length()) % size
             part = messages[start : start + size]
@@ -88,11 +88,11 @@ class Reward:
         return self(self.captions)
 
     def top(self, number: int = 20) -> list[Liked]:
-        """The captions of the training data that are worth most, best first."""
+        """The captions of the training data with the highest rewards, highest first."""
         return self._ranked(number, -1)
 
     def bottom(self, number: int = 20) -> list[Liked]:
-        """Those that are worth least, worst first."""
+        """The captions of the training data with the lowest rewards, lowest first."""
         return self._ranked(number, 1)
 
     def _ranked(self, number: int, sign: int) -> list[Liked]:
@@ -103,7 +103,7 @@ class Reward:
 
 
 def load_reward(path: str | Path, which: str | int = "last") -> Reward:
-    """A reward that `--stage=train_reward` has made; nothing else is needed. Characters outside Latin-1 read as "?".
+    """Loads a reward of `--stage=train_reward`; only the checkpoint is needed. Characters outside Latin-1 read as "?".
 
     Args:
       path: a workdir, its `reward` directory, or a directory of checkpoints.
@@ -113,7 +113,7 @@ def load_reward(path: str | Path, which: str | int = "last") -> Reward:
 
 
 def load_checkpoint(directory: Path, which: str = "last") -> Reward:
-    """The reward in a directory of checkpoints."""
+    """Loads a reward from a directory of checkpoints; `which` as in `load_reward`."""
     with reading(directory) as checkpoints:
         _, whole, facts = checkpoints.readable(which)
     if "train" not in whole or "statistics" not in facts:
@@ -125,7 +125,7 @@ def load_checkpoint(directory: Path, which: str = "last") -> Reward:
 
 
 def export_reward(reward: Reward, directory: str | Path) -> Path:
-    """Writes a reward that reads messages alone as an experiment of the published system; the checkpoint's path."""
+    """Writes a reward that reads only messages in the published system's format; returns the checkpoint's path."""
     if reward.options["message"] != "lt_cnn" or not reward.reads_only_messages:
         raise UserError("only a reward of the default network, which reads messages alone, has a place in that format")
     arrays = {key: np.asarray(array) for key, array in leaves_by_path(reward.params).items()}
@@ -133,7 +133,7 @@ def export_reward(reward: Reward, directory: str | Path) -> Path:
 
 
 def as_messages(captions: Iterable[str] | np.ndarray) -> np.ndarray:
-    """Texts, or messages as NLE gives them, as messages. [B, 256] uint8"""
+    """Encodes texts as NLE's messages; arrays of messages are returned as they are. [B, 256] uint8"""
     if isinstance(captions, np.ndarray) and captions.dtype == np.uint8:
         if captions.ndim != 2 or captions.shape[1] != WIDTH:
             raise TypeError(f"messages must be [B, {WIDTH}] uint8, not {captions.shape}")

@@ -1,4 +1,4 @@
-"""A reward model as functions of its parameters, compiled to value captions or moments."""
+"""A reward model as pure functions of its parameters, compiled to compute the rewards of captions or moments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Value = Callable[..., jax.Array]
 
 
 def make_reward_model(options: Mapping[str, Any], seed: int) -> tuple[Apply, Any]:
-    """The model as a function of its parameters and moments; and the parameters it starts with."""
+    """Returns the model as a function of parameters and moments, and its initial parameters."""
     graph, params = nnx.split(RewardModel(**options, rngs=nnx.Rngs(seed)), nnx.Param)
 
     def apply(params: Any, moments: Mapping[str, jax.Array]) -> jax.Array:
@@ -27,7 +27,7 @@ def make_reward_model(options: Mapping[str, Any], seed: int) -> tuple[Apply, Any
 
 
 def make_value(apply: Apply) -> Value:
-    """The model as a compiled function of parameters, texts, captions [K] and what else it reads."""
+    """Compiles the model: (parameters, texts [U, W], caption numbers [K], other inputs by name) -> rewards [K]."""
     return jax.jit(lambda params, table, ids, more: apply(params, more | {"message": table[ids]}))
 
 

@@ -22,17 +22,17 @@ Apply = Callable[[Any, Mapping[str, jax.Array]], jax.Array]  # parameters, momen
 
 
 class Sums(NamedTuple):
-    """What an epoch adds up, on the device."""
+    """Sums over the batches of an epoch, kept on the device."""
 
     pairs: jax.Array
     loss: jax.Array
     sided: jax.Array  # pairs with a preference
-    right: jax.Array  # of these, those on whose better side the reward agrees
+    right: jax.Array  # of these, those where the reward prefers the same side
     broken: jax.Array  # 1 + the first step after which loss or parameters were not finite; 0: none
 
 
 class TrainState(NamedTuple):
-    """All that training changes."""
+    """Everything that a training step updates."""
 
     params: Any
     optimizer: Any
@@ -40,15 +40,15 @@ class TrainState(NamedTuple):
 
 
 def zero_sums() -> Sums:
-    """Nothing yet."""
+    """The sums at the start of an epoch."""
     return Sums(*(jnp.zeros(()) for _ in Sums._fields))
 
 
 def pair_loss(rewards: jax.Array, target: jax.Array) -> jax.Array:
-    """Cross-entropy of each pair.
+    """Cross-entropy loss of each pair.
 
     Args:
-      rewards: of the moments' steps. [B, 2, L]
+      rewards: reward of each step of both moments. [B, 2, L]
       target: P(second is better). [B]
 
     Returns:
@@ -60,7 +60,7 @@ def pair_loss(rewards: jax.Array, target: jax.Array) -> jax.Array:
 
 
 def make_reward_update(apply: Apply, optimizer: optax.GradientTransformation) -> Callable[..., TrainState]:
-    """The training step, for `parallel.map_update`.
+    """Makes the training step, for `parallel.map_update`.
 
     Returns:
       `update(state, table, step, batches)`: trains on batch `step`. `table` is the text of every caption, [U, W] uint8;

@@ -1,4 +1,4 @@
-"""The learnt reward as the agent gets it: which observations it needs, and what the steps of rollouts are worth."""
+"""The learnt reward in policy training: the observations that it reads, and the rewards of rollouts' steps."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Arrays = dict[str, np.ndarray]
 
 
 class RewardSource:
-    """The learnt reward as the agent gets it: which observations it needs, and what the steps of rollouts are worth."""
+    """Computes learnt rewards for rollouts' steps, and names the observations that must be recorded for it."""
 
     def __init__(self, reward: Reward, mix: Mix, one_step_late: bool):
-        """Fills the table with the captions of the training data.
+        """Computes the rewards of the training data's captions in advance, if the reward reads only messages.
 
         Args:
-          reward: the learnt one.
+          reward: the learnt reward.
           mix: threshold, exponent, coefficients.
-          one_step_late: as published, a step is paid for the message that it was taken upon, rather than for the one
-            that it led to; what an episode ends with is then never paid.
+          one_step_late: as published, a step is rewarded for the message shown before its action, rather than for the
+            message that the action led to; the last message of an episode is then never rewarded.
         """
         self.reward, self.mix = reward, mix
         self._prefix = "" if one_step_late else "event_"
@@ -42,7 +42,7 @@ class RewardSource:
 
     @property
     def observations(self) -> tuple[str, ...]:
-        """What must be recorded for it."""
+        """Names of the observations that rollouts must record for this reward."""
         needed = [name for name, needs in self._needs.items() if needs]
         return tuple(f"{self._prefix}{name}" for name in [*needed, "message_count"])
 
@@ -63,7 +63,7 @@ class RewardSource:
 
 
 def make_reward_source(config: ConfigDict, workdir: Path) -> RewardSource | None:
-    """The learnt reward that the config names; None where it counts nothing."""
+    """Loads the reward that the config names; None if its coefficient is 0."""
     section = config.policy
     if not section.intrinsic_coefficient:
         return None
@@ -81,12 +81,12 @@ def make_reward_source(config: ConfigDict, workdir: Path) -> RewardSource | None
 
 
 def newest_checkpoint(path: Path) -> int:
-    """Number of a reward's last checkpoint, readable or not."""
+    """The number of a reward's last checkpoint, even if that is damaged."""
     return max(int(folder.name) for folder in find_checkpoints(path).iterdir() if folder.name.isdecimal())
 
 
 def make_mix(config: ConfigDict, reward: Reward | None) -> Mix:
-    """How the two rewards are put together."""
+    """Reads from the config how the game's reward and the learnt reward are combined."""
     section = config.policy
     known = reward is not None and section.threshold_quantile >= 0
     threshold = reward.statistics.quantile(section.threshold_quantile) if reward and known else float("-inf")
@@ -101,7 +101,7 @@ def make_mix(config: ConfigDict, reward: Reward | None) -> Mix:
 
 
 def reward_checksum(reward: Reward) -> str:
-    """Tells whether a reward is the one that a policy was trained with."""
+    """A SHA-256 of parameters and statistics, to check that a policy is trained with the same reward throughout."""
     found = hashlib.sha256(repr(reward.statistics).encode())
     for leaf in jax.tree.leaves(reward.params):
         found.update(np.asarray(leaf).tobytes())

@@ -1,4 +1,4 @@
-"""What a reward is like over the data: moments, quantiles, agreement. NumPy, because it is one pass over a table."""
+"""Statistics of a reward over the data: moments, quantiles, agreement. In NumPy: it is one pass over a table."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ LEVELS = tuple(round(0.05 * number, 2) for number in range(1, 20))
 
 
 class RewardStatistics(NamedTuple):
-    """How a reward is normalised, and where its quantiles lie."""
+    """Mean and variance of a reward, which normalise it, and its quantiles."""
 
     mean: float  # over all moments of the training pairs, so weighted by frequency
     variance: float
     quantiles: dict[str, float]  # of the normalised reward over the distinct captions, each counted once; by level
 
     def normalise(self, raw: np.ndarray) -> np.ndarray:
-        """Mean 0 and variance 1 over the data."""
+        """Scales raw rewards to mean 0 and variance 1 over the training data."""
         return (raw - self.mean) / max(self.variance, 1e-12) ** 0.5
 
     def quantile(self, level: float) -> float:
         """The normalised reward below which this share of the distinct captions lies.
 
-        Between the levels that are known, in between; beyond the outermost, that of the outermost.
+        Interpolates linearly between the known levels; beyond the outermost level, returns its quantile.
         """
         levels = np.array(sorted(map(float, self.quantiles)))
         return float(np.interp(level, levels, [self.quantiles[f"{known:.2f}"] for known in levels]))
 
 
 def summarise_values(values: np.ndarray, counts: np.ndarray, decimals: int | None = None) -> RewardStatistics:
-    """Statistics of a table of rewards.
+    """Computes the statistics of a reward from its values on all captions.
 
     Args:
       values: raw reward of each distinct caption (or of each moment, with counts of one). [U]
@@ -49,7 +49,7 @@ def summarise_values(values: np.ndarray, counts: np.ndarray, decimals: int | Non
 
 
 def compare(rewards: np.ndarray, target: np.ndarray, sided: np.ndarray | None = None) -> dict[str, float]:
-    """How far rewards agree with preferences.
+    """Measures how well rewards agree with preferences.
 
     Args:
       rewards: mean reward of both moments. [M, 2]
@@ -71,7 +71,7 @@ def compare(rewards: np.ndarray, target: np.ndarray, sided: np.ndarray | None = 
 
 
 def calibration(rewards: np.ndarray, target: np.ndarray, bins: int = 10) -> list[dict[str, Any]]:
-    """Predicted against stated P(second is better), in bins of equal width over the prediction."""
+    """Mean predicted and annotated P(second is better), in bins of equal width over the prediction; no empty bins."""
     predicted = 1 / (1 + np.exp((rewards[:, 0] - rewards[:, 1]).astype(np.float64)))
     places = np.minimum((predicted * bins).astype(int), bins - 1)
     return [

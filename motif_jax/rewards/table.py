@@ -1,7 +1,7 @@
-"""Rewards of messages by looking them up: the network runs once for each message that was never seen before.
+"""A cache of the rewards of messages: the network runs only for messages that are not in it yet.
 
-Messages repeat, so while an agent is trained nearly all of them are known. A message is found by a hash of its bytes,
-and then compared with what is written in the table, so what comes out is what the network gives.
+Messages repeat, so while an agent is trained nearly all of them are known. A message is found by a hash of its bytes
+and then compared byte by byte with the stored one, so a collision of hashes never returns another message's reward.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CAPACITY = 1 << 19  # messages: 128 MiB
 
 
 class RewardTable:
-    """Call it with messages. Not for several threads at a time."""
+    """Maps messages to rewards, and caches them; call it with messages. It is not thread-safe."""
 
     def __init__(
         self,
@@ -31,21 +31,21 @@ class RewardTable:
         Args:
           value: the network, [K, 256] uint8 -> [K] float32.
           messages: [U, 256] uint8
-          capacity: when there are more, those that came later are forgotten.
+          capacity: number of messages; if it would be exceeded, all but `messages` are removed.
         """
         self.misses = 0  # messages for which the network had to run
         self._value, self._capacity, self._beforehand = value, max(capacity, len(messages)), messages
         self._factors = np.random.default_rng(0).integers(2**63, size=WORDS, dtype=np.uint64) * 2 + 1
         self._messages = np.zeros((0, WIDTH), np.uint8)  # [places, 256], of which so many are taken as there are values
         self._values = np.zeros(0, np.float32)  # in the order in which they came
-        self._hashes, self._rows = np.zeros(0, np.uint64), np.zeros(0, np.int64)  # ascending; and whose they are
+        self._hashes, self._rows = np.zeros(0, np.uint64), np.zeros(0, np.int64)  # ascending; and the row of each
         self._forget()
 
     def __len__(self) -> int:
         return len(self._hashes)
 
     def __call__(self, messages: np.ndarray) -> np.ndarray:
-        """[..., 256] uint8 -> [...] float32"""
+        """Returns the rewards of messages. [..., 256] uint8 -> [...] float32"""
         flat = np.ascontiguousarray(messages).reshape(-1, messages.shape[-1])
         found, known = self._find(flat)
         if not known.all():
@@ -58,7 +58,7 @@ class RewardTable:
         return found.reshape(messages.shape[:-1])
 
     def _find(self, messages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Values, and which of them are known."""
+        """Returns the cached values, and a mask of the messages that are in the table."""
         if not len(self):
             return np.zeros(len(messages), np.float32), np.zeros(len(messages), bool)
         place = np.minimum(np.searchsorted(self._hashes, self._hash(messages)), len(self) - 1)
@@ -69,7 +69,7 @@ class RewardTable:
         words = messages.view(np.uint64)
         width = WORDS - int(np.argmax(words[:, ::-1].any(0))) if words.any() else 1  # most of a message is zeros
         words = words[:, :width]
-        words = words ^ words >> np.uint64(29)  # for a product hardly spreads the upper bits of its factors
+        words = words ^ words >> np.uint64(29)  # because a product hardly spreads the upper bits of its factors
         return (words * self._factors[:width]).sum(1, dtype=np.uint64)
 
     def _add(self, messages: np.ndarray, values: np.ndarray) -> None:
@@ -94,7 +94,7 @@ class RewardTable:
         self._hashes = all_hashes[order]
 
     def _forget(self) -> None:
-        """Only what was known beforehand stays."""
+        """Removes all messages except those given at the start."""
         self._values, self._hashes, self._rows = self._values[:0], self._hashes[:0], self._rows[:0]
         if len(self._beforehand):
             distinct = np.unique(self._beforehand, axis=0)

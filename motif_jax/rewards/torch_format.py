@@ -1,4 +1,4 @@
-"""The published system's reward checkpoints, read and written: names of its state dict against ours.
+"""Reads and writes the published system's reward checkpoints, by mapping its state dict to our parameters.
 
 Reading is safe: torch loads arrays and plain containers only, and refuses anything that would run code.
 """
@@ -30,13 +30,13 @@ LINEARS = {  # ours: theirs
 }
 ACTIONS = 23
 MOMENTS = {"reward_mean": "mean", "reward_var": "variance"}  # theirs: ours
-UNUSED = ("critic_linear.", "action_parameterization.")  # in theirs, and without a use there
+UNUSED = ("critic_linear.", "action_parameterization.")  # parts of their state dict that the reward does not use
 
 Arrays = dict[tuple[str, ...], np.ndarray]  # ours, by path
 
 
 def to_torch(arrays: Mapping[tuple[str, ...], np.ndarray]) -> dict[str, np.ndarray]:
-    """Our parameters under their names and in their layout."""
+    """Converts our parameters to a PyTorch state dict: their names, their layout of axes."""
     found = {EMBEDDING: arrays["message", "embedding"].copy()}
     found[EMBEDDING][0] = 0
     for index, name in enumerate(CONVOLUTIONS):
@@ -50,7 +50,7 @@ def to_torch(arrays: Mapping[tuple[str, ...], np.ndarray]) -> dict[str, np.ndarr
 
 
 def from_torch(state: Mapping[str, np.ndarray]) -> Arrays:
-    """Their parameters as ours."""
+    """Converts a PyTorch state dict to our parameters, by path."""
     state = {name: array for name, array in state.items() if not name.startswith(UNUSED)}
     try:
         found: Arrays = {("message", "embedding"): state.pop(EMBEDDING)}
@@ -69,12 +69,12 @@ def from_torch(state: Mapping[str, np.ndarray]) -> Arrays:
 
 
 def read_checkpoint(file: Path) -> tuple[Arrays, dict[str, float]]:
-    """Parameters, and `num_iter`, `reward_mean`, `reward_var`, of a `checkpoint_N.pth`."""
+    """Reads a `checkpoint_N.pth`: our parameters by path, and its `num_iter`, `reward_mean` and `reward_var`."""
     torch = _torch()
     if not file.is_file():
         raise UserError(f"there is no file {str(file)!r} ({FLAG})")
     try:
-        if zipfile.is_zipfile(file):  # as PyTorch has written for years; it does not look at the checksums itself
+        if zipfile.is_zipfile(file):  # the format of current PyTorch, which does not verify the checksums itself
             with zipfile.ZipFile(file) as archive:
                 if damaged := archive.testzip():
                     raise ValueError(f"the checksum of {damaged!r} differs")
@@ -89,7 +89,7 @@ def read_checkpoint(file: Path) -> tuple[Arrays, dict[str, float]]:
             raise ValueError("its variance or its number is negative")
     except UserError:
         raise
-    except Exception as error:  # torch raises whatever it likes at files that are none of its own
+    except Exception as error:  # torch raises all kinds of exceptions for files of another format
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"cannot read {str(file)!r} as a PyTorch checkpoint of a reward: {reason} ({FLAG})") from error
     return arrays, facts
@@ -98,7 +98,7 @@ def read_checkpoint(file: Path) -> tuple[Arrays, dict[str, float]]:
 def write_experiment(
     directory: Path, arrays: Mapping[tuple[str, ...], np.ndarray], epoch: int, statistics: Mapping[str, Any]
 ) -> Path:
-    """An experiment as the published system leaves it: a checkpoint, and the quantiles that its agent reads."""
+    """Writes a checkpoint and the CSV of quantiles that the published agent reads; returns the checkpoint's path."""
     torch = _torch()
     file = directory / "checkpoint_p0" / f"checkpoint_{epoch}.pth"
     table = directory / "reward_metrics" / "train_norm_quantiles.csv"
@@ -137,11 +137,11 @@ def read_quantiles(checkpoint: Path, num_iter: int) -> Quantiles:
 
     The published system writes a checkpoint and a row per epoch, and its `num_iter` counts optimiser steps. So the
     row of a checkpoint is its rank among the checkpoints beside it, if there are as many as rows. Otherwise it is the
-    last one, which the published system takes whichever checkpoint is meant.
+    last one, which the published system takes for every checkpoint.
 
     Args:
       checkpoint: the path of a `checkpoint_N.pth`.
-      num_iter: what it says of itself, which must be N.
+      num_iter: the `num_iter` in that checkpoint, which must be N.
     """
     table = checkpoint.absolute().parent.parent / "reward_metrics" / "train_norm_quantiles.csv"
     try:
@@ -163,7 +163,7 @@ def read_quantiles(checkpoint: Path, num_iter: int) -> Quantiles:
 
 
 def _read_table(table: Path) -> tuple[list[float], list[list[float]]]:
-    """Levels, and the rows of the last run: every run writes the levels, and adds to what is there."""
+    """Levels, and the rows of the last run: every run appends a line of levels and then its rows."""
     levels, *rows = [[float(cell) for cell in row] for row in csv.reader(read_text(table).splitlines()) if row]
     runs = [number for number, row in enumerate(rows, 1) if row == levels]
     rows = rows[runs[-1] :] if runs else rows

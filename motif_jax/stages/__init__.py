@@ -1,6 +1,6 @@
-"""One module per stage, each with one `run(config, workdir)` that reads from top to bottom and wires the rooms.
+"""One module per stage, each with one `run(config, workdir)` that reads from top to bottom and connects the rooms.
 
-A stage also has `TABLES`, what the values of its sections must be, and `READS`, those of all sections that it reads;
+A stage also has `TABLES`, the allowed values of its own sections, and `READS`, those of all sections that it reads;
 `check(config)`, which refuses bad values before anything is started; `is_complete(config, workdir)`;
 `artefacts(workdir)`, the directories that belong to one config, each with the config that made it; `IDENTITY`, the
 sections whose decisive values may not change once it has begun; `shared(config)`, whether other jobs may work in the

@@ -1,7 +1,7 @@
-"""Annotate: which moment of each pair is better, asked once per distinct question.
+"""Annotate: an annotator says which moment of each pair is better, and is asked once per distinct question.
 
-The dataset's pairs come down to distinct questions (preferences/questions.py), of which every job asks its share
-(job.py). When all shards are finished, whoever finishes last merges them.
+Many pairs share the same distinct question (preferences/questions.py). Every job asks its share of the questions
+(job.py), which is a shard. The job that finishes last merges all shards.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from motif_jax.stages.annotate.setup import (
 from motif_jax.structs import UserError
 
 READS: Tables = EXPERIMENT | TABLES
-IDENTITY = ()  # labels say themselves what they were made of: preferences/shards.py
+IDENTITY = ()  # labels record what they were made from: preferences/shards.py
 WRITES = "--config.annotate.cache_dir"
 MEMORY = "--config.annotate.batch_size"
 
 
 def artefacts(workdir: Path) -> list[Path]:
-    """Nothing that belongs to one config alone: a dataset can have many annotations."""
+    """Returns no directories: a dataset can have many annotations, so none belongs to one config alone."""
     return []
 
 
 def shared(config: ConfigDict) -> bool:
-    """Several jobs may work in the workdir at the same time: each has its shard."""
+    """Whether several jobs may work in the workdir at the same time, each on its own shard."""
     return bool(config.annotate.num_shards > 1)
 
 
 def loads_jax(config: ConfigDict) -> bool:
-    """No: a language model runs elsewhere, or in a library of its own."""
+    """Returns False: a language model runs on a server or in vLLM, without JAX."""
     return False
 
 
@@ -63,14 +63,14 @@ def check(config: ConfigDict) -> None:
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
-    """Whether this very annotation is merged and nothing is left unknown."""
+    """Whether the annotation that the config describes is merged, and every pair has a label."""
     section = config.annotate
     name = label_name(section)
     if section.ignore_existing or section.compare_with or not page_of(workdir, name).exists():
         return False
     dataset = PairDataset(workdir / "dataset")
     facts = make_facts(section, config.seed, dataset)
-    older = {key: value for key, value in facts.items() if key != BOTTOM_LINE_VERSION}  # whole, it stays as it is
+    older = {key: value for key, value in facts.items() if key != BOTTOM_LINE_VERSION}  # whole, it is still valid
     if not any(is_merged(dataset, name, made_of) for made_of in (facts, older)):
         return False
     return not (dataset.preference(name) == Preference.UNKNOWN).any()

@@ -1,8 +1,8 @@
-"""One job of annotation: the questions of its shard, from what is known of them to labels on disk.
+"""One annotation job: asks the questions of its shard that have no answer yet, and writes the labels to disk.
 
 Questions that an earlier run has labelled, or that the answer cache knows, are not asked again; the rest go to the
-annotator as one stream. Every batch of answers is written down twice, first to the answer cache and then to the shard;
-a kill costs one batch.
+annotator as one stream. Every batch of answers is written twice, first to the answer cache and then to the shard; a job
+that is killed loses at most one batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from motif_jax.preferences.store import Preference
 from motif_jax.stages.annotate.setup import MODELS
 from motif_jax.structs import UserError
 
-COMMIT_EVERY_S = 30.0  # also when the batch is not full: a slow model's answers are dear
+COMMIT_EVERY_S = 30.0  # also when the batch is not full, as answers of a slow model are expensive
 CACHE_LINES = 4096  # looked up at a time
 ANSWERED_AT_LEAST = 0.05  # of the questions of a job; with fewer labels it has failed
 COUNTED = ("asked", "from_cache", "no_verdict", "prompt_tokens", "cached_tokens", "output_tokens")
@@ -38,18 +38,18 @@ class Job:
     """Asks the questions of one shard."""
 
     def __init__(self, config: ConfigDict, questions: Questions, shard: Shard, rows: np.ndarray):
-        """`rows` of the dataset are the shard's. [M]"""
+        """Takes the rows of the dataset that belong to the shard, `rows`. [M]"""
         self._section, self._seed, self._questions, self._shard = config.annotate, config.seed, questions, shard
         section = config.annotate
         low, high = question_range(shard.part, len(questions))
         if section.backend not in MODELS:
-            both = np.zeros(len(questions), bool)  # rules have no liking for a place
+            both = np.zeros(len(questions), bool)  # rules have no position bias
         else:
             both = questions.sample(1.0 if section.mode == "score" else section.both_orders)
         self._asked = Asked(low, both[low:high])
         self._margin = section.tie_margin if section.backend in MODELS else 0.0
 
-        # The rows that ask, the place of their question in this shard, and whether they show it turned.
+        # Rows that have a question, its index in this shard, and whether the row shows it in the other order.
         self._asking = np.flatnonzero(questions.of_pair[rows] >= 0)
         self._place = questions.of_pair[rows][self._asking] - low
         self._turned = questions.turned[rows][self._asking]
@@ -57,7 +57,7 @@ class Job:
         within = rows[self._asking] < (section.max_pairs or np.inf)
         self._wanted[self._place[within]] = True
 
-        # Equal captions are ties. Labels that are there are known answers.
+        # Equal captions are ties. Labels of earlier runs are known answers.
         shard.set(np.flatnonzero(questions.of_pair[rows] < 0), np.full(len(rows) - len(self._asking), 0.5), 0.0)
         before = shard.prob[self._asking]
         self._asked.know(self._place + low, np.where(self._turned, 1 - before, before))
@@ -67,8 +67,8 @@ class Job:
         self._pending: list[tuple[Question, Answer]] = []
         self._flight: dict[Question, tuple[int, bool]] = {}  # asked and not answered: number, turned
         self._answers = self._before.get("answers", "")  # the folder of the answer cache
-        self._model = self._before.get("model", "")  # in full, as the answer cache has it
-        self._unusable = ""  # what was said in place of a verdict, the last time
+        self._model = self._before.get("model", "")  # the full name, as in the answer cache
+        self._unusable = ""  # the last answer without a verdict
 
     def run(self, make: MakeAnnotator) -> None:
         """Asks everything that is not known yet."""
@@ -96,7 +96,7 @@ class Job:
                 store.close()
 
     def _read(self, folder: Path) -> None:
-        """Takes the answers that other runs have paid for."""
+        """Takes the answers of earlier runs from the answer cache in `folder`."""
         unknown = self._open()
         for lines in batched(read_answers(folder), CACHE_LINES):
             numbers, turned = self._questions.find([question for question, _ in lines])
@@ -106,7 +106,7 @@ class Job:
             print_line(f"annotate: the answer cache {str(folder)!r} knows {self._counts['from_cache']:,} of them")
 
     def _check_model(self) -> None:
-        """Refuses to mix the labels of two models; the config alone does not tell them apart."""
+        """Refuses to mix the labels of two models; the config alone does not distinguish them."""
         for file in sorted(self._shard.folder.glob("shard-*.json")):
             other = read_record(file)["log"].get("model", self._model)
             if other and other != self._model:  # "": that job had nothing to ask
@@ -139,7 +139,7 @@ class Job:
             progress.close()
 
     def _check_answered(self) -> None:
-        """Refuses to pass on labels of a model that answered next to nothing, however few the questions were."""
+        """Raises UserError if fewer than `ANSWERED_AT_LEAST` of the wanted questions have a label."""
         wanted, unanswered = int(self._wanted.sum()), self._open()
         if wanted - unanswered < ANSWERED_AT_LEAST * wanted:
             raise UserError(
@@ -148,7 +148,7 @@ class Job:
             )
 
     def _stream(self) -> Iterator[Question]:
-        """What nobody has answered: batch by batch, first in the questions' own order, then turned."""
+        """Questions without an answer, batch by batch: first those in their own order, then the turned ones."""
         for block in batched(self._asked.missing(self._wanted), self._section.batch_size):
             for number, turned in sorted(block, key=lambda spot: spot[1]):
                 question = Question(*self._questions.text(number))
@@ -157,9 +157,9 @@ class Job:
                 yield question
 
     def _keep(self, store: AnswerStore | None) -> int:
-        """Makes the pending answers last, in the cache and in the shard; how many rows are labelled.
+        """Writes the pending answers to the cache and the shard; returns how many rows are labelled.
 
-        Called again after it was interrupted it does the rest; at worst a line stands in the cache twice.
+        After an interruption, a second call completes the work; at worst the cache then has a line twice.
         """
         pending = list(self._pending)
         if pending:
@@ -199,7 +199,7 @@ class Job:
             counts[name] += getattr(answer, name)
 
     def _label(self) -> int:
-        """Labels the rows whose question has been settled. How many rows are labelled."""
+        """Labels the rows whose question has been settled; returns how many rows are labelled in all."""
         labels = self._asked.labels()[self._place]
         new = np.isnan(self._shard.prob[self._asking]) & ~np.isnan(labels)
         prob = np.where(self._turned, 1 - labels, labels)
@@ -207,7 +207,7 @@ class Job:
         return int((self._shard.codes != Preference.UNKNOWN).sum())
 
     def _open(self) -> int:
-        """Questions without a label."""
+        """How many wanted questions have no label."""
         return int((np.isnan(self._asked.labels()) & self._wanted).sum())
 
     def _notes(self) -> dict[str, str]:

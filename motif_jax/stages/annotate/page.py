@@ -1,4 +1,4 @@
-"""What a person looks at after annotating: shares, what was asked most, with reasons, position bias, agreement."""
+"""HTML page of an annotation: shares of labels, most frequent questions with reasons, position bias, agreement."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAMES = ("first", "second", "tie", "unknown")  # of labels, and of their colours
 
 
 class Evidence(NamedTuple):
-    """What the answers themselves tell, beside the labels that were made of them."""
+    """What the page shows of the answers, in addition to the labels that were made from them."""
 
     said: dict[int, str]  # about the questions that were asked most, by number
     both: np.ndarray  # answers of the questions asked in both orders, in their own order. [J, 2]
@@ -38,14 +38,14 @@ class Evidence(NamedTuple):
 
 
 def page_of(workdir: Path, name: str) -> Path:
-    """Where an annotation is shown."""
+    """The path of an annotation's HTML page."""
     return workdir / "annotations" / f"{name}.html"
 
 
 def write_page(
     config: ConfigDict, workdir: Path, dataset: PairDataset, name: str, questions: Questions | None, merged: Merged
 ) -> Path:
-    """Writes `workdir/annotations/<name>.html`, and beside it what the report shows of it."""
+    """Writes `workdir/annotations/<name>.html`, and beside it a JSON file with what the report shows of it."""
     section, logs = config.annotate, list(merged.logs.values())
     figures = [(f"{len(dataset):,}", "pairs")]
     details: list[str] = []
@@ -110,7 +110,7 @@ def _figures(pairs: int, questions: Questions, logs: list[dict[str, Any]], evide
 def _of_the_questions(
     section: ConfigDict, questions: Questions, label: np.ndarray, top: np.ndarray, evidence: Evidence
 ) -> list[str]:
-    """What was asked most, how sure the answers are, position bias, unreadable answers."""
+    """HTML blocks: the most frequent questions, how sure the answers are, position bias, unreadable answers."""
     margin = section.tie_margin if section.backend in MODELS else 0.0
     codes = to_codes(label, margin)
     cells = 5 if evidence.said else 4
@@ -153,7 +153,7 @@ def _of_the_questions(
 def _evidence(
     section: ConfigDict, questions: Questions, logs: list[dict[str, Any]], top: np.ndarray, label: np.ndarray
 ) -> Evidence:
-    """Asks the rules again, or reads the answer caches that the jobs have used."""
+    """Collects the evidence: applies the rules again, or reads the answer caches that the jobs have used."""
     said: dict[int, str] = {}
     if section.backend == "lexicon":
         lexicon = make_lexicon(section)
@@ -180,7 +180,7 @@ def _evidence(
 
 
 def _tell(section: ConfigDict, questions: Questions, label: np.ndarray, evidence: Evidence) -> dict[str, Any]:
-    """The questions that were asked most, all and those with a preference, and whether their order decides."""
+    """What the report shows: the most frequent questions, those of them with a preference, and the position bias."""
     margin = section.tie_margin if section.backend in MODELS else 0.0
     codes, order = to_codes(label, margin), np.argsort(-questions.counts, kind="stable")
 
@@ -200,7 +200,7 @@ def _tell(section: ConfigDict, questions: Questions, label: np.ndarray, evidence
 
 
 def measure_bias(asked: np.ndarray, margin: float) -> dict[str, float]:
-    """How much the order of two captions decides.
+    """Position bias: how much the answers depend on the order in which two captions are shown.
 
     Args:
       asked: answers to questions in both orders, each in the question's own order. [J, 2]
@@ -216,7 +216,7 @@ def measure_bias(asked: np.ndarray, margin: float) -> dict[str, float]:
 
 
 def bias_tiles(bias: Mapping[str, float]) -> str:
-    """What `measure_bias` found, at a glance."""
+    """HTML tiles with the figures of `measure_bias`."""
     return tiles(
         [
             (f"{bias['questions']:,}", "questions answered in both orders"),
@@ -228,7 +228,7 @@ def bias_tiles(bias: Mapping[str, float]) -> str:
 
 
 def _agreement(dataset: PairDataset, name: str, other: str) -> list[str]:
-    """Two annotations side by side, where both know."""
+    """HTML blocks that compare two annotations on the pairs that both have labelled."""
     mine, theirs = np.asarray(dataset.preference(name)), np.asarray(dataset.preference(other))
     both = (mine != Preference.UNKNOWN) & (theirs != Preference.UNKNOWN)
     counts = np.zeros((3, 3), int)

@@ -1,4 +1,4 @@
-"""What the config says about annotation, put together: names, checks, facts, and the annotator itself."""
+"""Makes what annotation needs from the config: checks, the annotation's name, its facts, and the annotator."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def check_section(section: ConfigDict) -> None:
 
 
 def label_name(section: ConfigDict) -> str:
-    """What the annotation is called: custom, or made of model, captions, goal and prompt as the published ones are."""
+    """The annotation's name: custom, or made from model, captions, goal and prompt as the published names are."""
     if section.custom_name:
         return section.custom_name
     if section.backend in ORACLES:
@@ -116,13 +116,13 @@ def label_name(section: ConfigDict) -> str:
 
 
 def make_facts(section: ConfigDict, seed: int, dataset: PairDataset) -> dict[str, Any]:
-    """All that a label depends on: the dataset, and what the config says. Models are told apart when they are there."""
+    """All that a label depends on: the dataset and the config. The model itself is checked later (job.py)."""
     facts: dict[str, Any] = {"backend": section.backend, "num_shards": section.num_shards}
     facts["dataset"] = fingerprint(dataset)
     beside = [dataset.info["score"]] if section.backend == "score" else []
     beside += [dataset.data["rewards"]] if section.backend == "return" else []
     beside += [dataset.data["blstats"]] if section.captions == "msg_minbl" and section.backend not in ORACLES else []
-    facts["beside"] = digest_of(beside) if beside else ""  # what decides, beside the messages
+    facts["beside"] = digest_of(beside) if beside else ""  # arrays beside the messages that labels depend on
     if section.backend == "random":
         facts["seed"] = seed
     if section.backend not in ORACLES:
@@ -144,17 +144,17 @@ def make_facts(section: ConfigDict, seed: int, dataset: PairDataset) -> dict[str
 
 
 def make_the_prompt(section: ConfigDict) -> Prompt:
-    """The question."""
+    """Makes the prompt that the config describes."""
     return make_prompt(section.mode, section.goal, section.prompt, section.prompt_file, section.system_role)
 
 
 def make_lexicon(section: ConfigDict) -> Annotator:
-    """The rules."""
+    """Makes the annotator that applies the rules of the goal."""
     return Lexicon(section.goal)
 
 
 def make_annotator(section: ConfigDict, seed: int) -> tuple[Annotator, dict[str, Any]]:
-    """The annotator, started; and what its answers depend on, for the answer cache ({}: not to be cached)."""
+    """Starts the annotator; returns it and what its answers depend on, for the answer cache ({}: not cached)."""
     if section.backend == "lexicon":
         return make_lexicon(section), {}
     prompt = make_the_prompt(section)
@@ -198,7 +198,7 @@ def make_annotator(section: ConfigDict, seed: int) -> tuple[Annotator, dict[str,
 
 
 def server_key(server: ConfigDict) -> str:
-    """The key, from the environment. The config only names the variable, and so no file ever holds the key."""
+    """Reads the server's key from the environment. The config only names the variable, so no file holds the key."""
     name = server.key_variable
     if name and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
         raise UserError(
@@ -212,7 +212,7 @@ def server_key(server: ConfigDict) -> str:
 
 
 def read_json(text: str, name: str) -> dict[str, Any]:
-    """More options, written as JSON."""
+    """Parses options that are given as a JSON object; an empty text has no options. `name` is the flag, for errors."""
     try:
         value = json.loads(text or "{}")
     except (ValueError, RecursionError) as error:

@@ -1,6 +1,6 @@
 """Benchmark: measures this machine, prints a table, and recommends numbers of workers and games.
 
-Every figure is the median of several repeats, taken in turn with those that it is compared with, because machines are
+Every figure is the median of several repeats. Figures that are compared are measured in turn, because machines are
 shared and their speed drifts. Rows of `benchmark.json` are `{name, value, unit, sizes}`.
 """
 
@@ -41,27 +41,27 @@ IDENTITY = ()
 
 
 def artefacts(workdir: Path) -> list[Path]:
-    """Nothing that a later run must agree with."""
+    """Returns no paths: nothing is kept that a later run must agree with."""
     return []
 
 
 def shared(config: ConfigDict) -> bool:
-    """No: one job at a time."""
+    """Returns False: only one job at a time may run in a workdir."""
     return False
 
 
 def loads_jax(config: ConfigDict) -> bool:
-    """For two of its parts."""
+    """Whether one of the parts that use JAX, reward and policy, is measured."""
     return bool({"reward", "policy"} & set(config.benchmark.parts))
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
-    """Never: to measure again is the point."""
+    """Returns False: each run measures again."""
     return False
 
 
 def check(config: ConfigDict) -> None:
-    """Refuses what the stages that are measured would refuse."""
+    """Raises UserError for values that the measured stages would refuse."""
     check_values(config, READS)
     if set(config.benchmark.parts) != {"policy"}:
         collect.check(config)
@@ -83,7 +83,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
 
 
 def describe_machine() -> str:
-    """Processor, cores, memory, Python."""
+    """This machine in one line: processor, cores, memory, version of Python."""
     model = platform.machine()
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():

@@ -1,7 +1,7 @@
-"""What annotation saves and what it costs beside the model: questions per pair, and our own work per pair.
+"""Measures the annotate stage without its model: questions per pair, pairs per second, and memory.
 
-The model is replaced by one that answers at once, so that what is measured is captions, de-duplication, prompts,
-parsing, answer cache and shards: the whole stage from the dataset on disk to the merged labels and the page.
+The model is replaced by one that answers at once. So the figures cover captions, de-duplication, prompts, parsing,
+answer cache and shards: the whole stage from the dataset on disk to the merged labels and the page.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from motif_jax.stages.annotate.setup import make_the_prompt
 from motif_jax.stages.benchmark.rows import Row, say, take_turns
 
 ANALYSIS = "The first message says that a monster was beaten, which is progress; the second says nothing. " * 10
-BACKENDS: dict[str, dict[str, Any]] = {  # runs of the stage: what stands in for the model, and with which captions
+BACKENDS: dict[str, dict[str, Any]] = {  # runs of the stage: what replaces the model, and with which captions
     "lexicon": {"backend": "lexicon"},
     "reason": {"backend": "server", "mode": "reason"},
     "score": {"backend": "server", "mode": "score"},
@@ -39,7 +39,7 @@ BACKENDS: dict[str, dict[str, Any]] = {  # runs of the stage: what stands in for
 
 
 def measure(config: ConfigDict, workdir: Path) -> list[Row]:
-    """All rows of this part, printed as they come."""
+    """Measures this part of the benchmark; returns its rows, each printed as soon as it is known."""
     rows: list[Row] = []
 
     def add(name: str, value: float, unit: str, **sizes: object) -> None:
@@ -72,11 +72,11 @@ class Instant:
     """Answers at once, as a language model would: text that is parsed, or a probability."""
 
     def __init__(self, config: ConfigDict):
-        """In the config's mode."""
+        """Takes prompt and mode from `config.annotate`."""
         self._prompt, self._mode = make_the_prompt(config.annotate), config.annotate.mode
 
     def answers(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer]]:
-        """Each in its turn; the longer caption is better."""
+        """Yields each question with its answer, in order; the longer caption is preferred."""
         for question in questions:
             shown = self._prompt.messages(question)[-1]["content"]
             better = len(question.second) > len(question.first)
@@ -88,11 +88,11 @@ class Instant:
                 yield question, Answer(verdict, said, 1.0, len(shown) // 4, 0, len(said) // 4)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Does nothing: there are no resources to release."""
 
 
 def collect_pairs(config: ConfigDict, folder: Path, pairs: int) -> None:
-    """A dataset of the default mixture of players."""
+    """Collects a dataset of `pairs` pairs with the config's collector into `folder`."""
     config = config.copy_and_resolve_references()
     config.collect.update(
         {"num_pairs": pairs, "dataset": "", "segment_length": 1, "save_screen": False, "save_glyphs": False}
@@ -104,7 +104,7 @@ def collect_pairs(config: ConfigDict, folder: Path, pairs: int) -> None:
 
 
 def rate(config: ConfigDict, folder: Path, pairs: int, values: dict[str, Any]) -> float:
-    """Pairs per second of one run of the stage."""
+    """Pairs per second of one run of the annotate stage with these config values."""
     config = config.copy_and_resolve_references()
     config.annotate.update(get_fresh(folder) | values)
 
@@ -121,7 +121,7 @@ def rate(config: ConfigDict, folder: Path, pairs: int, values: dict[str, Any]) -
 
 
 def get_fresh(folder: Path) -> dict[str, Any]:
-    """The whole annotation, in one job, with a cache of its own."""
+    """Config values for annotating everything in one job, with an empty cache in `folder`."""
     return {
         "cache_dir": str(folder / "answers"),
         "num_shards": 1,
@@ -137,7 +137,7 @@ def get_fresh(folder: Path) -> dict[str, Any]:
 
 
 def peak_mib(folder: Path) -> float:
-    """The most memory that a run of the stage takes, in a process of its own."""
+    """Peak memory in MiB of a run of the annotate stage in a process of its own."""
     code = (
         "import sys; from pathlib import Path; from motif_jax.stages import annotate; import runpy\n"
         "config = runpy.run_path(sys.argv[2])['get_config']()\n"

@@ -1,4 +1,4 @@
-"""How fast games can be played here: plain NLE, gymnasium's ways, our stepper, our pool, and what the engine allows.
+"""Measures how fast games run: NLE in gymnasium, alone and in parallel, our stepper, our pool, the engine alone.
 
 All play the score task with random actions and give the same content: the terminal's characters and colours around
 the hero, bottom line, message. Plain gymnasium gives the raw arrays; ours include the task, crop, counts and events.
@@ -34,7 +34,7 @@ RESETS = 2000
 
 
 def measure(config: ConfigDict, workdir: Path) -> list[Row]:
-    """All rows of this part, printed as they come."""
+    """Measures this part of the benchmark; returns its rows, each printed as soon as it is known."""
     seconds, repeats = config.benchmark.seconds, config.benchmark.repeats
     rows: dict[str, Row] = {}
 
@@ -43,7 +43,7 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
 
     # ---- one core
     gc.collect()
-    gc.freeze()  # what the launcher has loaded is not what is measured
+    gc.freeze()  # so that collections do not scan what the launcher has loaded
     rounds = take_turns(
         {
             "env.gymnasium_single": lambda: gymnasium_single(seconds, RAW_KEYS),
@@ -96,7 +96,7 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
 
 
 def worker_counts() -> list[int]:
-    """Numbers of workers to try here."""
+    """The numbers of workers to try on this machine."""
     return sorted({1, WORKERS, usable_cores()})
 
 
@@ -107,7 +107,7 @@ def sizes_of(name: str) -> tuple[int, int]:
 
 
 def bytes_per_step() -> int:
-    """What one game ships per step."""
+    """Bytes of a rollout per game and step, with all observations of a policy."""
     with ActorPool(
         GameSettings(task="toy"), POLICY_OBSERVATIONS, num_workers=0, games_per_worker=2, rollout_length=2
     ) as actors:
@@ -152,7 +152,7 @@ def collect_rate(config: ConfigDict, workdir: Path) -> float:
 
 
 def recommend(rates: dict[str, float]) -> None:
-    """Says what was fastest on this machine."""
+    """Prints the numbers of workers and games that were fastest on this machine."""
     for kind, words in (("pool", "scripted players"), ("pool_policy", "a policy")):
         best = max((name for name in rates if name.startswith(f"env.{kind}.")), key=lambda name: rates[name])
         workers, games = sizes_of(best)

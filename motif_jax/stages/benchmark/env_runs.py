@@ -1,4 +1,4 @@
-"""What `env.py` measures: each function plays for about so many seconds and returns steps per second."""
+"""The runs that `env.py` measures: each function plays for about `seconds` and returns steps per second."""
 
 from __future__ import annotations
 

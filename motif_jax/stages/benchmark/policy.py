@@ -1,8 +1,8 @@
-"""How fast a policy is trained here: steps per second end to end, its parts alone, and how far from the limit that is.
+"""Measures how fast a policy is trained: steps per second end to end and of single parts, and the share of the limit.
 
-End to end is what training is: games, inference, hand-off and learner at the same time. Every step passes the network
-once forward to act, and once forward and backward to learn; the limit is what the machine's matrix products would
-allow for the operations that the compiled programs count.
+End to end, games, inference, hand-off and learner run at the same time. Every step passes the network once forward to
+act, and once forward and backward to learn; the limit is what the machine's matrix products would allow for the
+operations that the compiled programs count.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WARMUP_BATCHES = 3
 
 
 def measure(config: ConfigDict, workdir: Path) -> list[Row]:
-    """All rows of this part, printed as they come."""
+    """Measures this part of the benchmark; returns its rows, each printed as soon as it is known."""
     rows: list[Row] = []
 
     def add(name: str, value: float, unit: str, **sizes: object) -> None:
@@ -93,7 +93,7 @@ class Training:
     """One network with its learner, compiled once."""
 
     def __init__(self, config: ConfigDict, network: str, paid: bool):
-        """As the stage makes it; a learnt reward that was never taught anything costs as much as any other."""
+        """Builds it as train_policy does; if `paid`, with an untrained reward, which costs as much as a trained one."""
         self._config = config = config.copy_and_resolve_references()
         section = config.policy
         section.network, section.warmup_steps = network, 0
@@ -101,7 +101,7 @@ class Training:
         pay = RewardSource(reward, make_mix(config, reward), False) if paid else None
         parts = assemble(config, lambda: pay, hosts=1)
         self._parts, self._model, self._pay, self._mesh = parts, parts.model, parts.pay, parts.mesh
-        # A copy, because updates give their state away, and the parameters here are played meanwhile.
+        # A copy, because updates give their state away, and the player still uses these parameters.
         params = jax.tree.map(jnp.copy, self._model.params)
         self._state = replicate(init_state(params, parts.learner), self._mesh)
         self._player = make_player(config, self._model, seed=0)
@@ -109,7 +109,7 @@ class Training:
         self._batch: Any = None
 
     def run(self, seconds: float) -> float:
-        """Steps per second from end to end, once everything is under way."""
+        """Steps per second from end to end, after WARMUP_BATCHES batches."""
         parts, player = self._parts, self._player
         with open_pool(self._config, parts, player, first_episode=0) as pool:
             self.bytes_per_step = pool.layout.bytes_per_step
@@ -166,7 +166,7 @@ class Training:
 
     @property
     def messages(self) -> int:
-        """Messages in the table."""
+        """The number of messages in the table of the learnt reward."""
         return len(self._pay.table) if self._pay and self._pay.table else 0
 
     def flops(self) -> tuple[float, float]:
@@ -187,7 +187,7 @@ class Training:
         return acting / self.group_size, learning / self.group_size
 
     def sizes(self) -> dict[str, object]:
-        """What it was measured on."""
+        """Numbers of games and workers, sizes of batch and rollout, and the device, for the rows."""
         section = self._config.policy
         return {
             "games": max(section.num_workers, 1) * section.games_per_worker,
@@ -205,7 +205,7 @@ class Training:
 
 
 def untaught_reward() -> Reward:
-    """The default network at its start."""
+    """A reward with the default network, untrained."""
     _, params = make_reward_model(OPTIONS, 0)
     statistics = RewardStatistics(0.0, 1.0, {f"{level:.2f}": 0.0 for level in LEVELS})
     nothing = np.zeros((0, WIDTH), np.uint8), np.zeros(0, np.int32)

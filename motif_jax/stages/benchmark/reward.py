@@ -1,6 +1,6 @@
-"""How fast a reward is learnt here: pairs per second of an epoch, against plain PyTorch, and how far from the limit.
+"""Measures how fast a reward is trained: pairs per second of an epoch, beside plain PyTorch and a matrix product.
 
-An epoch is what training costs: all steps over the training pairs, then the statistics and the validation. The plain
+An epoch includes all steps over the training pairs, then the statistics and the validation. The plain
 way runs the same network over every moment of every pair in PyTorch, where that is installed.
 """
 
@@ -40,7 +40,7 @@ MATRIX = 2048
 
 
 def measure(config: ConfigDict, workdir: Path) -> list[Row]:
-    """All rows of this part, printed as they come."""
+    """Measures this part of the benchmark; returns its rows, each printed as soon as it is known."""
     rows: list[Row] = []
 
     def add(name: str, value: float, unit: str, **sizes: object) -> None:
@@ -74,7 +74,7 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
 
 
 def prepared(config: ConfigDict, workdir: Path, values: dict[str, str]) -> tuple[ConfigDict, Path]:
-    """A dataset with the lexicon's labels."""
+    """Collects a dataset in `workdir` and labels it with the lexicon; returns the config used, and `workdir`."""
     config = config.copy_and_resolve_references()
     config.collect.update(
         {"num_pairs": PAIRS, "dataset": "", "segment_length": 1, "save_screen": False, "save_glyphs": False} | values
@@ -93,7 +93,7 @@ class Learner:
     """Training of the default network on one dataset."""
 
     def __init__(self, data: LabelledPairs, batch_size: int):
-        """Compiles everything once."""
+        """Makes the first batches and compiles everything, with one epoch that is not measured."""
         self.data, self._batch_size = data, batch_size
         self.split = labels.split_rows(np.flatnonzero(~np.isnan(data.target)), 0.2, 0)
         self._counts = np.bincount(data.ids[self.split.train].reshape(-1), minlength=len(data.table))
@@ -138,7 +138,7 @@ class Learner:
 
 
 def plain_torch(learner: Learner, batch_size: int) -> float:
-    """Pairs per second of one epoch in PyTorch: training, statistics and validation, every moment by itself."""
+    """Pairs per second of one epoch in PyTorch, extrapolated from TORCH_BATCHES batches, without de-duplication."""
     import torch
 
     data, split = learner.data, learner.split
@@ -167,7 +167,7 @@ def plain_torch(learner: Learner, batch_size: int) -> float:
 
 
 def torch_network():
-    """The same layers in PyTorch."""
+    """The layers of the default reward network, in PyTorch."""
     from torch import nn
 
     class Characters(nn.Module):

@@ -1,4 +1,4 @@
-"""Figures of the benchmark: how they are taken, in turns, and printed, a row each."""
+"""Rows of the benchmark: the runs are repeated in turn, and each figure is printed as a row."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def say(row: Row) -> Row:
 
 
 def take_turns(runs: dict[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
-    """Rates of each run over `repeats` rounds, in each of which all of them have their turn."""
+    """The rates of each run, one per round; each of `repeats` rounds runs all of them once."""
     found: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(repeats):
         for name, run in runs.items():

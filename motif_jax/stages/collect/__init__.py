@@ -1,8 +1,8 @@
 """Collect: scripted players or trained policies play NetHack, and pairs of moments from their games become a dataset.
 
 With `--config.collect.policies=PATH,...` trained policies play (policies/mixture.py) rather than the scripted
-`collector`. With `--config.collect.dataset=DIR` nobody does: a dataset in the published layout is checked and taken as
-it is.
+`collector`. With `--config.collect.dataset=DIR` no games are played: a dataset in the published layout is checked and
+used as it is.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TABLES: Tables = {
         "follow_links": Value(Flag(), older=False),
         "collector": Value(Text(), decides=True),
         "policies": Value(PATHS, decides=True),
-        "num_pairs": Value(Whole(1, 10**12), decides=True),  # the disk tells what fits
+        "num_pairs": Value(Whole(1, 10**12), decides=True),  # the disk limits it
         "segment_length": Value(Whole(1), decides=True),
         "keep_empty": Value(Number(0, 1), decides=True),
         "save_screen": Value(Flag(), decides=True),
@@ -61,36 +61,36 @@ IDENTITY = ("", "env", "collect")
 WRITES = "--config.collect.num_pairs, .save_screen, .save_glyphs"
 MEMORY = "--config.collect.num_workers, .games_per_worker, .rollout_length"
 MAX_WAITING_BYTES = 512 * 2**20  # of finished episodes that wait for an earlier one
-STEPS_WITHOUT_A_MOMENT = 2_000_000  # after which something must be wrong
+STEPS_WITHOUT_A_MOMENT = 2_000_000  # after so many, the settings must be wrong
 
 
 def artefacts(workdir: Path) -> list[Path]:
-    """The dataset, finished or in the making."""
+    """Directories of the dataset: the finished one, and the one that is being written."""
     return [workdir / "dataset", workdir / "dataset.partial"]
 
 
 def shared(config: ConfigDict) -> bool:
-    """No: one job at a time."""
+    """Returns False: only one job at a time may work in the workdir."""
     return False
 
 
 def loads_jax(config: ConfigDict) -> bool:
-    """Where trained policies play."""
+    """Whether the stage loads JAX: only if trained policies play."""
     return bool(config.collect.policies) and not config.collect.dataset
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
-    """Whether the dataset has its name, and nothing was left to do after that."""
+    """Whether the dataset is finished and its temporary files are removed."""
     return is_named(workdir) and is_tidy(workdir / "dataset")
 
 
 def is_named(workdir: Path) -> bool:
-    """Whether the dataset is finished."""
+    """Whether the dataset is finished, which gives its directory the final name."""
     return (workdir / "dataset" / "dataset.json").is_file()
 
 
 def run(config: ConfigDict, workdir: Path) -> None:
-    """Makes `workdir/dataset`."""
+    """Collects pairs, or takes a published dataset, and writes `workdir/dataset`."""
     if is_named(workdir):  # and a run was killed right after that
         tidy(workdir / "dataset")
         return
@@ -237,7 +237,7 @@ def check(config: ConfigDict) -> None:
 
 
 def describe(dataset: PairDataset) -> str:
-    """A dataset in a few words."""
+    """Describes a dataset in one line: how many pairs, messages, and pairs with equal messages."""
     table, ids = dataset.captions()
     same = float((ids[:, 0] == ids[:, 1]).all(-1).mean())
     return (

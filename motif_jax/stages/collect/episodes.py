@@ -1,4 +1,4 @@
-"""From rollouts, in the order in which they come, to episodes in the order of their numbers."""
+"""Assembles episodes from rollouts, and returns them in the order of their numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from motif_jax.preferences.pairs import Episode
 
 
 class EpisodeQueue:
-    """Puts rollouts together to episodes, and hands these out in the order of their numbers."""
+    """Takes rollouts in any order of games, and returns finished episodes in the order of their numbers."""
 
     def __init__(self, first: int):
         self.number = first  # of the episode that comes next

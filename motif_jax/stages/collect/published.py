@@ -1,7 +1,7 @@
-"""A dataset that somebody else made, taken into the workdir: links to its arrays, copies of its annotations, an index.
+"""Takes an existing dataset into the workdir: links to its arrays, copies of its annotations, and an index.
 
-Nothing of it is believed. Only files of the names that are read here are opened; links that lead out of its directory
-are followed only if the user asks for it; nothing is copied but checked arrays and small records.
+Nothing in it is trusted. Only files of the names that are read here are opened; links that lead out of its directory
+are followed only if the user asks for it; only checked arrays and small records are copied.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ HEAD_BYTES = 4096  # of a .npy file, at most
 
 
 def adopt(config: ConfigDict, target: Path) -> PairDataset:
-    """Makes the dataset of a workdir of the one that `config.collect.dataset` names.
+    """Makes a workdir's dataset from the one that `config.collect.dataset` names.
 
     Args:
-      config: the whole.
+      config: the whole config.
       target: the directory to make, `workdir/dataset`.
 
     Returns:
-      The dataset there.
+      The dataset in `target`.
     """
     source = Path(config.collect.dataset)
     # Configs that users have written for earlier versions do not have `follow_links`.
@@ -68,7 +68,7 @@ def adopt(config: ConfigDict, target: Path) -> PairDataset:
 
 
 def _not_read(source: Path, dataset: PairDataset) -> Iterator[str]:
-    """What else lies where the arrays are."""
+    """Names of the files and directories beside the arrays that are not read."""
     known = {"data": set(DATA), "info": set(INFO), "preference": set(dataset.preference_names())}
     for folder, keys in known.items():
         try:
@@ -85,7 +85,7 @@ def _not_read(source: Path, dataset: PairDataset) -> Iterator[str]:
 
 
 def _is_ours(source: Path, name: str) -> bool:
-    """Whether this program made the annotation, so that there is more of it than its labels."""
+    """Whether this program made the annotation, so that it has records beside its labels."""
     folder = annotation_folder(source, name)
     outside = leads_out(folder, source if folder.is_relative_to(source) else source.parent)
     return not outside and (source / "dataset.json").is_file() and (folder / "merged.json").is_file()
@@ -96,13 +96,13 @@ def _check_free(target: Path, folder: Path | None) -> None:
 
     Args:
       target: the folder of the annotation in the workdir.
-      folder: that in the source, if there is one.
+      folder: the folder of the annotation in the source, if there is one.
     """
     if not target.is_dir():
         return
     record = target / "merged.json"
     if folder and record.is_file() and _read(record, LIMIT) == _read(folder / "merged.json", LIMIT):
-        return  # this very adoption was killed
+        return  # an earlier run of this same command was killed
     raise UserError(
         f"{str(target)!r} belongs to an annotation of another dataset, and the one to be used has an annotation of the "
         f"same name: move it away, or choose another --workdir ({FLAG})"
@@ -110,7 +110,7 @@ def _check_free(target: Path, folder: Path | None) -> None:
 
 
 def _copy_records(folder: Path, target: Path, num_pairs: int) -> None:
-    """Copies what belongs to an annotation: the record first, which says whose the rest is."""
+    """Copies the files of an annotation, first `merged.json`, which identifies the annotation."""
     limits = {".json": LIMIT, ".npy": HEAD_BYTES + 4 * num_pairs}
     for file in sorted(folder.iterdir(), key=lambda file: file.name != "merged.json"):
         if RECORDS.fullmatch(file.name) and not leads_out(file, folder):

@@ -1,13 +1,13 @@
-"""Evaluate: how well a policy plays, over the same games for everybody, beside those that were evaluated before.
+"""Evaluate: measures how well policies and scripted players play; all of them play the same games.
 
-Episodes 0 to N - 1 of the evaluation games, which nobody is trained on, are played to their end; those that were begun
-beyond them, because games are played side by side, do not count. So short episodes are not favoured. One directory per
-player, `evaluate/NAME`: a line per episode, a summary of means with 95 % bootstrap intervals, and replays of some
-episodes. What was played before a run was stopped, or for fewer episodes, is not played again. Those who are named
-in `config.evaluate.beside` play the same games.
+Episodes 0 to N - 1 of the evaluation games, which no policy is trained on, are played to their end. Games run side by
+side, so some episodes beyond these are begun; they do not count. So short episodes are not favoured. Each player has a
+directory, `evaluate/NAME`: a line per episode, a summary of means with 95 % bootstrap intervals, and replays of some
+episodes. Episodes that an interrupted or shorter run has played are not played again. The players that are named in
+`config.evaluate.beside` play the same games.
 
-The games are the same every time. A policy that samples its actions still does something else in them each time; a
-greedy one does the same but for rounding, which depends on how many games ask at a time. The playing is in
+The games are the same every time. A policy that samples its actions acts differently in them each time; a greedy
+policy acts the same except for rounding, which depends on how many games are answered at a time. The playing is in
 play.py.
 """
 
@@ -49,23 +49,23 @@ TABLES: Tables = {
     }
 }
 READS: Tables = EXPERIMENT | {"env": GAME} | TRAINING | TABLES
-IDENTITY = ("", "env")  # so that whatever stands side by side is of the same games
+IDENTITY = ("", "env")  # so that results that are compared are of the same games
 WRITES = "--config.evaluate.replays, .episodes"
 MEMORY = "--config.evaluate.num_workers, .games_per_worker"
 
 
 def artefacts(workdir: Path) -> list[Path]:
-    """A directory per player."""
+    """Returns the directories of the players that were evaluated."""
     return sorted(file.parent for file in (workdir / "evaluate").glob("*/config.json"))
 
 
 def shared(config: ConfigDict) -> bool:
-    """No: one job at a time."""
+    """Returns False: only one job at a time may run in a workdir."""
     return False
 
 
 def loads_jax(config: ConfigDict) -> bool:
-    """Always: a learnt reward values the episodes of whoever plays."""
+    """Returns True: a learnt reward values the episodes of every player, also of scripted ones."""
     return True
 
 
@@ -82,16 +82,16 @@ def check(config: ConfigDict) -> None:
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
-    """Whether there is a summary of each player over as many episodes."""
+    """Whether every player that the config names has a summary over the number of episodes that it asks for."""
     try:
         contenders = find_contenders(config, workdir)
     except UserError:
-        return False  # `run` tells; there may be a policy when it is this stage's turn
+        return False  # `run` reports it; there may be a policy when it is this stage's turn
     return all(is_evaluated(config, workdir, contender) for contender, _ in contenders)
 
 
 def is_evaluated(config: ConfigDict, workdir: Path, contender: Contender) -> bool:
-    """Whether there is a summary of this player, as it is now, over as many episodes."""
+    """Whether this player, as it is now, has a summary over the number of episodes that the config asks for."""
     summary = read_json(workdir / "evaluate" / contender.name / "summary.json")
     wanted = {"path": contender.path, "episodes": config.evaluate.episodes, "chosen": config.evaluate.replays}
     wanted |= {"stamp": stamp(config, workdir, contender)}
@@ -99,7 +99,7 @@ def is_evaluated(config: ConfigDict, workdir: Path, contender: Contender) -> boo
 
 
 def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
-    """Tells cheaply whether player and learnt reward may be others than before; `evaluate` then looks at them."""
+    """A checksum that changes when the player or the learnt reward may have changed; `evaluate` then reads both."""
     section, own = config.policy, workdir / "policy" / "checkpoints"
     names = ("reward_dir", "reward_checkpoint", "threshold_quantile", "count_exponent", "reference_alignment")
     found = hashlib.sha256(json.dumps([section[name] for name in names]).encode())
@@ -113,7 +113,7 @@ def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
 
 
 def run(config: ConfigDict, workdir: Path) -> None:
-    """Makes `workdir/evaluate/NAME` for each."""
+    """Evaluates each player that has no current summary, and prints a table of the results."""
     contenders = find_contenders(config, workdir)
     for contender, flag in contenders:
         if not is_evaluated(config, workdir, contender):
@@ -122,10 +122,10 @@ def run(config: ConfigDict, workdir: Path) -> None:
 
 
 def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str) -> None:
-    """Makes `workdir/evaluate/NAME` for the one whom `flag` names."""
+    """Plays the episodes of one player, which `flag` names, and writes `workdir/evaluate/NAME`."""
     from motif_jax.stages.evaluate.play import make_playing, play
 
-    # ---- who plays, and what was played already
+    # ---- the player, and the episodes that were played before
     section = config.evaluate
     wanted = section.episodes
     folder = workdir / "evaluate" / contender.name
@@ -155,7 +155,7 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
         for file in ("episodes.jsonl", "tracks.npz"):
             (folder / file).unlink(missing_ok=True)
         write_json(folder / "player.json", about)
-    (folder / "summary.json").unlink(missing_ok=True)  # of another number of episodes, or of who is no more
+    (folder / "summary.json").unlink(missing_ok=True)  # of another number of episodes, or of a changed player
     write_config(folder, config)
 
     # ---- play
@@ -169,7 +169,7 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
     seconds = time.monotonic() - start
     steps = sum(row["steps"] for row in rows.values()) - steps_before
 
-    # ---- what came of it
+    # ---- results
     replays = keep_replays(config, folder, rows, tracks, about)
     write_json(folder / "summary.json", about | {
         "stamp": stamp(config, workdir, contender),

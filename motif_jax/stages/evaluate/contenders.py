@@ -1,4 +1,4 @@
-"""Who plays in an evaluation: scripted players and policies, found by what the config says of them."""
+"""The players of an evaluation: scripted players and policies, as the config names them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FLAG, BESIDE_FLAG = "--config.evaluate.policy", "--config.evaluate.beside"
 
 
 class Contender(NamedTuple):
-    """Who is evaluated."""
+    """A player that is evaluated: a scripted player, or one checkpoint of a policy."""
 
     name: str  # of its directory
     path: str  # "" for a scripted player, "." for this workdir's policy, or the checkpoints of another, absolute
@@ -24,13 +24,13 @@ class Contender(NamedTuple):
 
 
 def check_policy(policy: str, flag: str) -> None:
-    """Refuses what can mean no single player."""
+    """Raises UserError if `policy` cannot name exactly one player."""
     if policy not in (*PLAYERS, ""):
         parse_one(policy, flag)
 
 
 def find_contenders(config: ConfigDict, workdir: Path) -> list[tuple[Contender, str]]:
-    """Everybody who plays, each once, the one that it is about last; and the flags that name them."""
+    """All players of the evaluation, each once, with the flag that names it; `config.evaluate.policy` comes last."""
     section = config.evaluate
     named = [(other, BESIDE_FLAG) for other in section.beside.split(",") if other] + [(section.policy, FLAG)]
     found: dict[Contender, str] = {}
@@ -46,7 +46,7 @@ def find_contenders(config: ConfigDict, workdir: Path) -> list[tuple[Contender, 
 
 
 def find_contender(workdir: Path, policy: str, greedy: bool, flag: str) -> Contender:
-    """Who is meant by what stands in `flag`; checkpoints are looked for, but not read."""
+    """The player that `policy`, the value of `flag`, names; checkpoints are looked for, but not read."""
     if policy in PLAYERS:
         return Contender(policy, "", 0, False)
     choice = parse_one(policy or str(workdir), flag)

@@ -35,20 +35,20 @@ from motif_jax.structs import EpisodeInfo, UserError
 
 GROUPS = 2  # per worker: one plays while the other waits for actions
 ROLLOUT = 64  # steps that are looked at together
-KEEP_EVERY_S = 20.0  # what a kill can cost at most
+KEEP_EVERY_S = 20.0  # seconds between two saves: a killed run loses no more play than that
 
 Row = dict[str, Any]
 
 
 class Playing(NamedTuple):
-    """What is needed to play, and to tell whether it is the same as last time."""
+    """A loaded player with its learnt reward, and checksums that show whether they are the same as last time."""
 
     name: str
     player: str  # scripted, or "" for the model's
     model: Model | None
     greedy: bool
     pay: RewardSource | None
-    about: dict[str, Any]  # checksums of parameters, and of the learnt reward with all that decides its pay; its goal
+    about: dict[str, Any]  # checksums of parameters, and of the learnt reward with all its settings; its goal
 
 
 def make_playing(config: ConfigDict, workdir: Path, contender: Contender, flag: str) -> Playing:
@@ -67,7 +67,7 @@ def make_playing(config: ConfigDict, workdir: Path, contender: Contender, flag: 
 
 
 def tell_of_other_games(name: str, trained: dict[str, Any], config: ConfigDict) -> None:
-    """A line where a policy plays other games than it was trained on: this may be meant."""
+    """Prints a line if a policy plays other games than it was trained on; no error, as this may be intended."""
     now = config.env.to_dict()
     keys = [key for key in sorted(now) if trained.get(key, now[key]) != now[key]]
     other = [f"{key} = {trained[key]!r}, not {now[key]!r}" for key in keys]
@@ -76,14 +76,14 @@ def tell_of_other_games(name: str, trained: dict[str, Any], config: ConfigDict) 
 
 
 def pay_of_policy(facts: dict[str, Any], reward: Reward | None) -> RewardSource | None:
-    """The learnt reward as a policy got it while it was trained."""
+    """The learnt reward with the settings of a policy's training; None for a policy trained without one."""
     if reward is None:
         return None
     return RewardSource(reward, Mix(**facts["reward"]["mix"]), facts["config"]["policy"]["reference_alignment"])
 
 
 def pay_of_workdir(config: ConfigDict, workdir: Path) -> RewardSource | None:
-    """As its policy got it, else as a policy that was trained with this config would; None where there is no reward."""
+    """The learnt reward of the workdir: its policy's, else as this config sets it; None if there is no reward."""
     try:
         directory, steps = list_steps(str(workdir / "policy"), FLAG)
     except UserError:  # no policy
@@ -103,7 +103,7 @@ def pay_of_workdir(config: ConfigDict, workdir: Path) -> RewardSource | None:
 
 
 def about_pay(pay: RewardSource | None) -> dict[str, Any]:
-    """The learnt reward in a few words; those of equal checksums pay alike."""
+    """Checksum, goal, threshold and exponent of the learnt reward; equal checksums mean equal rewards."""
     if pay is None:
         return dict.fromkeys(("reward", "goal", "threshold", "count_exponent"))
     parts = [reward_checksum(pay.reward), pay.mix.threshold, pay.mix.count_exponent, *pay.observations]
@@ -123,17 +123,17 @@ def play(
     tracks: dict[int, Track],
     keep: Callable[[], None],
 ) -> list[int]:
-    """Plays until every episode that is wanted has its row.
+    """Plays the wanted episodes and adds their results to `rows` and `tracks`.
 
     Args:
       config: of the experiment.
       playing: who plays.
       wanted: numbers of episodes.
-      rows, tracks: get what is told of the episodes, and their steps, by their numbers.
-      keep: is called now and then, to write that down.
+      rows, tracks: get the figures and the steps of each episode, by its number.
+      keep: is called about every KEEP_EVERY_S seconds, to write both to disk.
 
     Returns:
-      Episodes that no worker survived, which have no row.
+      Numbers of the episodes that no worker survived; they have no row.
     """
     section = config.evaluate
     missing = set(wanted)
@@ -196,7 +196,7 @@ def play(
 
 
 def as_steps(arrays: Arrays, pay: RewardSource | None) -> Steps:
-    """What is kept of rollouts' steps. [T, B] each"""
+    """The arrays of a batch that a Track keeps, [T, B] each; NaN where a value is not known."""
     action = arrays["action"]
     nothing = np.full(action.shape, np.nan, np.float32)
     steps = {"action": action, "first": arrays["first"], "value": arrays.get("value", nothing)}
@@ -212,7 +212,7 @@ def as_steps(arrays: Arrays, pay: RewardSource | None) -> Steps:
 
 
 def as_row(info: EpisodeInfo, track: Track, counter: EventCounter, paid: bool) -> Row:
-    """A line of `episodes.jsonl`."""
+    """The figures and events of one finished episode: its line of `episodes.jsonl`."""
     events = counter.describe(info, track.action)
     row = figures_of(info) | {"intrinsic_return": float(track.intrinsic.sum(dtype=np.float64)) if paid else None}
     return row | (events or EpisodeEvents("", None))._asdict()

@@ -1,4 +1,4 @@
-"""Which of evaluation's episodes are kept to be looked at, and where one is found that somebody asks for."""
+"""Replays of evaluated episodes: which are kept, and how the replay of a given episode is found or made."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WORDS: dict[str, Callable[[Row], tuple[float, ...]]] = {  # the episode for whic
 
 
 def check_choice(text: str, episodes: int) -> None:
-    """Refuses what names no episode."""
+    """Raises UserError unless `text` is a comma-separated list of WORDS and of numbers below `episodes`."""
     for word in filter(None, text.split(",")):
         if word not in WORDS and not (word.isdecimal() and int(word) < episodes):
             raise UserError(
@@ -39,7 +39,7 @@ def check_choice(text: str, episodes: int) -> None:
 def keep_replays(
     config: ConfigDict, folder: Path, rows: Mapping[int, Row], tracks: Mapping[int, Track], about: Row
 ) -> dict[str, int]:
-    """Writes the chosen episodes to `folder/replays`, and nothing else there; which word has chosen which."""
+    """Writes the chosen episodes to `folder/replays`, removes all others, and returns the episode of each word."""
     chosen: dict[str, int] = {}
     for word in filter(None, config.evaluate.replays.split(",")):
         if word in WORDS and rows:
@@ -56,12 +56,12 @@ def keep_replays(
 
 
 def file_of(folder: Path, episode: int) -> Path:
-    """Where a replay is kept."""
+    """The path of the replay of an episode in a player's directory."""
     return folder / "replays" / f"episode-{episode:05}.npz"
 
 
 def record(config: ConfigDict, file: Path, row: Row, track: Track, about: Row, words: list[str]) -> bool:
-    """Writes a replay; whether there is one."""
+    """Plays an episode again and writes its replay; False, and no file, if it was not the same again."""
     facts = {"player": about["name"], "chosen": words}
     facts |= {name: about[name] for name in ("parameters", "reward", "goal", "threshold", "count_exponent")}
     facts |= {"games": games_of(config)}
@@ -72,19 +72,19 @@ def record(config: ConfigDict, file: Path, row: Row, track: Track, about: Row, w
 
 
 def games_of(config: ConfigDict) -> dict[str, Any]:
-    """What decides which games they are."""
+    """The settings that decide which games are played: `config.env` and the seed."""
     return config.env.to_dict() | {"seed": config.seed}
 
 
 def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: str) -> Path:
-    """The replay of an episode: one that is kept, else one that is made now.
+    """The path of the replay of an episode: of one that is kept, else of one that is made now.
 
     Args:
-      config: of the experiment.
-      workdir: of the experiment.
-      policy: as `config.evaluate.policy`.
+      config: the experiment's config.
+      workdir: the experiment's directory.
+      policy: a player, as in `config.evaluate.policy`.
       episode: one of WORDS, or a number.
-      flag: the section that both stand in, `--config.visualize`.
+      flag: the section of the config that names both, for messages: `--config.visualize`.
     """
     from motif_jax.stages.evaluate.contenders import find_contender
 

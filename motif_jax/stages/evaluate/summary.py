@@ -1,4 +1,4 @@
-"""What evaluation's episodes come to: means with intervals, how they ended, what happened; and a table of it all."""
+"""Summary of evaluated episodes: means with intervals, how the episodes ended, what happened; and its table."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def intervals(columns: Mapping[str, Sequence[float]], seed: int) -> dict[str, In
 
 
 def print_table(directory: Path, name: str) -> None:
-    """A row per figure: who was evaluated now, and beside it who was before."""
+    """Prints a row per figure: the player `name` first, then up to BESIDE players that were evaluated before."""
     others = sorted(path.parent.name for path in directory.glob("*/summary.json") if path.parent.name != name)
     summaries = {other: read_json(directory / other / "summary.json") or {} for other in (name, *others[:BESIDE])}
     mine = summaries[name]
@@ -71,7 +71,7 @@ def print_table(directory: Path, name: str) -> None:
         for figure in FIGURES:
             paid_alike = figure != "intrinsic_return" or summary["reward"] == mine["reward"]
             columns[other].append(show(summary["figures"][figure]) if paid_alike else "another reward")
-        did = summary.get("did", {})  # an evaluation by an older version has none
+        did = summary.get("did", {})  # an evaluation by an older version does not have it
         columns[other] += [show(did.get(happening, None if not did else dict.fromkeys(("mean", "low", "high"), 0.0)))
                            for happening in often]  # fmt: skip
     width = {other: max(map(len, (other, *cells))) for other, cells in columns.items()}
@@ -94,7 +94,7 @@ def show(figure: Mapping[str, float | None] | None) -> str:
 
 
 def read_json(file: Path) -> dict[str, Any] | None:
-    """What a file says; None where there is none."""
+    """The content of a JSON file; None if the file does not exist."""
     try:
         return files.read_json(file)
     except FileNotFoundError:
@@ -104,7 +104,7 @@ def read_json(file: Path) -> dict[str, Any] | None:
 
 
 def read_rows(file: Path) -> list[dict[str, Any]]:
-    """The lines of a file, which is written whole or not at all."""
+    """The rows of `episodes.jsonl`, which is written whole or not at all; [] if the file does not exist."""
     try:
         rows = list(files.read_lines(file)) if file.is_file() else []
         if not all({"episode", *FIGURES.values()} <= row.keys() for row in rows):

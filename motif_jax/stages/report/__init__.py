@@ -1,9 +1,9 @@
 """The report: one page that shows what was asked for, what was learnt from it, and what the agent then did.
 
-`workdir/report/index.html` is one file that needs no network and nothing beside it; with links to the pages of the
-annotations and of the reward, which lie in the workdir. It is made of what the other stages have left, of this workdir
-and of others that it is compared with; parts of stages that have not run are left out. It is cheap, so it is complete
-only as long as nothing of all that has changed; and the same artefacts make the same page, to the byte.
+`workdir/report/index.html` is one file that needs no network and no other file; it links to the pages of the
+annotations and of the reward in the workdir. It is made from the artefacts of the other stages, of this workdir and of
+those that it is compared with; parts of stages that have not run are left out. The page is cheap to make, so the stage
+counts as complete only until one of these artefacts changes; the same artefacts make the same page, to the byte.
 """
 
 from __future__ import annotations
@@ -58,21 +58,21 @@ ABSENT = (  # what a part is called, and who makes it
 
 
 def artefacts(workdir: Path) -> list[Path]:
-    """None that belongs to one config."""
+    """Returns no paths: the report keeps nothing that a later run must agree with."""
     return []
 
 
 def shared(config: ConfigDict) -> None:
-    """It looks, also at a workdir in training, and writes whole files of its own: no lock."""
+    """Returns None, for no lock: it reads other stages' files, also during training, and writes whole own files."""
 
 
 def loads_jax(config: ConfigDict) -> bool:
-    """No: it reads what others have left."""
+    """Returns False: it reads what other stages have written."""
     return False
 
 
 def other_runs(config: ConfigDict) -> list[Path]:
-    """Workdirs that this one is compared with, each once."""
+    """The workdirs that this one is compared with, each once, in the config's order."""
     paths = [Path(name.strip()) for name in config.report.runs.split(",") if name.strip()]
     return list({os.path.realpath(path): path for path in reversed(paths)}.values())[::-1]
 
@@ -86,7 +86,7 @@ def check(config: ConfigDict) -> None:
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
-    """Whether the page was made of all that is there now."""
+    """Whether the page exists and was made from the artefacts as they are now."""
     try:
         record = read_json(workdir / "report" / "report.json")
     except (OSError, ValueError):
@@ -96,7 +96,7 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
 
 
 def about(config: ConfigDict, workdir: Path) -> dict[str, str]:
-    """Changes whenever the page would."""
+    """A checksum of everything that the page is made from, and the version of the code that makes it."""
     paths = [workdir, *other_runs(config)]
     stamps = []
     for file in (file for path in paths for pattern in MADE_OF for file in sorted(path.glob(pattern))):
@@ -107,7 +107,7 @@ def about(config: ConfigDict, workdir: Path) -> dict[str, str]:
 
 
 def run(config: ConfigDict, workdir: Path) -> None:
-    """Makes `workdir/report`."""
+    """Writes the page and its checksum to `workdir/report`."""
     home = workdir / "report"
     made_of = about(config, workdir)  # before anything is read: what changes from now on makes the page stale
     found = look(workdir, home)
@@ -124,7 +124,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
 
 
 def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path) -> str:
-    """The page, from top to bottom; `found` is this workdir, and the first of `runs`."""
+    """The whole page as HTML; `found` is this workdir, and the first of `runs`."""
     replays = choose(found.players, config.report.replays)
     parts = {
         "Watch it play": of_replays(replays) if replays else [],
@@ -148,11 +148,11 @@ def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path
 
 
 def absent(shown: Iterable[str]) -> list[str]:
-    """A line on what is not there, and which stage makes it."""
+    """A line that names the missing parts and the stages that make them; [] if no part is missing."""
     missing = [f"{title} (--stage={stage})" for title, stage in ABSENT if title not in set(shown)]
     return [f'<p class="absent">Not there yet: {"; ".join(missing)}.</p>'] if missing else []
 
 
 def anchor(title: str) -> str:
-    """What a part is linked by."""
+    """The HTML id of a part, by its title."""
     return title.lower().replace(" ", "-")

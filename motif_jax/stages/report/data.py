@@ -1,4 +1,4 @@
-"""The report's part on the dataset of pairs and on what was preferred in it."""
+"""The report's parts on the dataset of pairs and on the preferences in it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BINS = 30
 
 
 def of_pairs(pairs: Pairs) -> list[str]:
-    """Counts, and what the moments are like."""
+    """The part on the dataset, as HTML: counts, spread of the moments, most frequent messages."""
     facts, dataset = pairs.facts, pairs.dataset
     table_of_captions, ids = dataset.captions()
     figures = [(f"{len(dataset):,}", "pairs of moments"), (f"{len(table_of_captions):,}", "different messages")]
@@ -39,7 +39,7 @@ def of_pairs(pairs: Pairs) -> list[str]:
 
 
 def _spreads(pairs: Pairs) -> list[str]:
-    """Histograms of what is known about the moments."""
+    """Histograms of the arrays of info/ that SPREADS names, as HTML."""
     found = []
     for name, title in SPREADS.items():
         if name not in pairs.dataset.info:
@@ -62,7 +62,7 @@ def _spreads(pairs: Pairs) -> list[str]:
 
 
 def _common(pairs: Pairs) -> list[str]:
-    """What the moments say most often."""
+    """A table of the most frequent messages of the moments, as HTML."""
     captions, _ = pairs.dataset.captions()
     counts, moments = captions.counts, pairs.dataset.num_pairs * 2 * pairs.dataset.length
     top = np.argsort(-counts, kind="stable")[:COMMON]
@@ -85,7 +85,7 @@ def of_annotations(annotations: list[Annotation], chosen: list[Annotation]) -> l
 
 
 def _origin(one: Annotation) -> str:
-    """Who has answered what, as HTML."""
+    """Annotator, models, goal, number of questions and time of an annotation, as HTML."""
     words = [esc(one.facts["backend"])] if one.facts.get("backend") else []
     words += sorted({esc(log["model"]) for log in one.logs if log.get("model")})
     if one.facts.get("goal"):
@@ -100,7 +100,7 @@ def _origin(one: Annotation) -> str:
 
 
 def _questions(one: Annotation) -> list[str]:
-    """What was asked most, and what was asked most of the questions that have a better side."""
+    """Tables of the most frequent questions: those with a better side, and all."""
     sided, asked = one.told.get("most_asked_with_preference"), one.told.get("most_asked")
     if not sided and not asked:
         return []

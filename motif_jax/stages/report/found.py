@@ -1,7 +1,7 @@
-"""What the stages have left in a workdir, read and checked, for the report.
+"""Reads and checks what the stages have written in a workdir, for the report.
 
-What cannot be read ends the report with one sentence, here and nowhere else: whoever shows the parts may rely on their
-form.
+A damaged file ends the report with a one-sentence error. All checks are here: the modules that show the parts may rely
+on their form.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from motif_jax.structs import UserError
 
 
 def number(value: Any) -> float:
-    """As JSON writes one: it knows no infinities."""
+    """The value as a float; ValueError if it is not finite."""
     found = float(value)
     if not math.isfinite(found):
         raise ValueError(f"{value!r} is not a number")
@@ -75,7 +75,7 @@ def look(path: Path, home: Path) -> Found:
 
 
 def find_pairs(path: Path) -> Pairs | None:
-    """The dataset, if it is finished."""
+    """The dataset of a workdir; None if it is not finished."""
     file = path / "dataset" / "dataset.json"
     if (facts := read_object(file)) is None:
         return None
@@ -92,7 +92,7 @@ def find_pairs(path: Path) -> Pairs | None:
 
 
 def find_annotations(path: Path, home: Path, dataset: PairDataset) -> list[Annotation]:
-    """All labels of the dataset."""
+    """All annotations of the dataset."""
     found = []
     for name in dataset.preference_names():
         check_merged(dataset, name)
@@ -114,7 +114,7 @@ def find_annotations(path: Path, home: Path, dataset: PairDataset) -> list[Annot
 
 
 def find_learnt(path: Path, home: Path) -> Learnt | None:
-    """The reward, if it is finished."""
+    """The learnt reward of a workdir; None if it is not finished."""
     file = path / "reward" / "statistics.json"
     if (facts := read_object(file)) is None:
         return None
@@ -137,7 +137,7 @@ def find_learnt(path: Path, home: Path) -> Learnt | None:
 
 
 def find_captions(file: Path) -> Facts | None:
-    """What the reward likes, where messages alone decide."""
+    """Captions with their rewards; None if the file does not exist, as for rewards that read more than messages."""
     if (told := read_object(file)) is None:
         return None
     with checked(file):
@@ -152,7 +152,7 @@ def find_captions(file: Path) -> Facts | None:
 
 
 def find_training(path: Path) -> Training | None:
-    """The policy's training, finished or not."""
+    """The policy's training, finished or not; None if no row of it was written."""
     file = path / "policy" / "metrics.jsonl"
     rows = read_rows(file)
     if not rows:
@@ -170,11 +170,11 @@ def find_training(path: Path) -> Training | None:
 
 
 def find_players(path: Path) -> list[Player]:
-    """All who were evaluated."""
+    """All players that were evaluated: the own policy's first, random play last."""
     found = []
     for file in sorted((path / "evaluate").glob("*/summary.json")):
         if (facts := read_object(file)) is None:
-            continue  # it is evaluated anew at this moment
+            continue  # another job evaluates it again at this moment
         with checked(file):
             figures = {name: interval_of(facts["figures"].get(name)) for name in FIGURES}
             chosen = list((facts.get("replays") or {}).values())
@@ -191,7 +191,7 @@ def find_players(path: Path) -> list[Player]:
 
 
 def interval_of(value: Facts | None) -> Interval | None:
-    """A mean with its interval; without one where that is not known."""
+    """A mean with its interval, whose ends are None if they are not known; None for None."""
     if value is None:
         return None
     low, high = (None if value.get(end) is None else number(value[end]) for end in ("low", "high"))
@@ -199,29 +199,29 @@ def interval_of(value: Facts | None) -> Interval | None:
 
 
 def machine_of(facts: Facts) -> Facts:
-    """The machine that something was made on; empty where that is not told."""
+    """The machine that an artefact was made on; empty if the artefact does not say."""
     machine = facts.get("machine")
     return typed(machine, MACHINE) | {"versions": versions_of(machine)} if machine else {}
 
 
 def versions_of(facts: Facts) -> dict[str, str]:
-    """Of libraries."""
+    """The versions of the libraries, by name."""
     return {str(name): str(version) for name, version in (facts.get("versions") or {}).items()}
 
 
 def typed(facts: Facts, kinds: Kinds) -> Facts:
-    """Those of these facts that are there and known, each of its kind."""
+    """The facts that `kinds` names and that are known, each converted to its kind; others are left out."""
     return {key: kind(facts[key]) for key, kind in kinds.items() if facts.get(key) is not None}
 
 
 def whole(facts: Facts, kinds: Kinds) -> Facts:
-    """All of these facts."""
+    """All facts that `kinds` names, each converted to its kind; KeyError if one is missing."""
     return {key: kind(facts[key]) for key, kind in kinds.items()}
 
 
 @contextlib.contextmanager
 def checked(file: Path) -> Iterator[None]:
-    """What is not as its stage writes it ends the report in one sentence."""
+    """Turns an error in the content of `file` into a UserError of one sentence, which ends the report."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
@@ -230,7 +230,7 @@ def checked(file: Path) -> Iterator[None]:
 
 
 def read_object(file: Path) -> Facts | None:
-    """What a JSON file says; None where there is none."""
+    """The content of a JSON file; None if the file does not exist."""
     with checked(file):
         try:
             return read_json(file)
@@ -241,7 +241,7 @@ def read_object(file: Path) -> Facts | None:
 
 
 def read_rows(file: Path) -> list[dict[str, float]]:
-    """The numbers in the lines of a file, but for a torn last one: it may be written at this moment."""
+    """The numbers in the lines of a file, without an incomplete last line, which may be in the course of writing."""
     rows: list[dict[str, float]] = []
     with checked(file):
         try:
@@ -256,7 +256,7 @@ def read_rows(file: Path) -> list[dict[str, float]]:
 
 
 def date_of(file: Path) -> str:
-    """When it was written; the same wherever it is read. "" if another job has just taken it away."""
+    """When a file was last written, in UTC; "" if another job has just removed it."""
     try:
         written = int(file.stat().st_mtime)
     except FileNotFoundError:
@@ -265,5 +265,5 @@ def date_of(file: Path) -> str:
 
 
 def link(page: Path, home: Path) -> str:
-    """Where a page lies, seen from the report; "" if it is not there."""
+    """The path of a page relative to the report's directory; "" if the page does not exist."""
     return Path(os.path.relpath(page.resolve(), home.resolve())).as_posix() if page.is_file() else ""

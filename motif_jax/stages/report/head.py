@@ -1,4 +1,4 @@
-"""The report's first screen: what was asked for, what came of it, how it compares with chance; and on what it ran."""
+"""The report's first screen: what was asked for, the result, and random play beside it; and the part on the machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORDS = {  # figures of evaluation, for people
 
 
 def first_screen(found: Found) -> list[str]:
-    """Title, one paragraph, and the agent beside chance."""
+    """The head of the page as HTML: title, one paragraph, and the agent's figures beside those of random play."""
     beside = _beside_chance(found)
     sentences = " ".join([*_asked(found), *_trained(found), *_played(found)])
     return [
@@ -31,14 +31,14 @@ def first_screen(found: Found) -> list[str]:
 
 
 def eyebrow(found: Found) -> str:
-    """Where this is from."""
+    """The line above the title: task, name of the workdir, date."""
     dates = [part.made for part in (found.training, found.learnt, found.pairs) if part]
     task = task_of(found)
     return " · ".join(filter(None, ("motif_jax", task and f"task {task}", found.name, *dates[:1])))
 
 
 def task_of(found: Found) -> str:
-    """What is played."""
+    """The name of the task that is played; "" if it is not known."""
     if found.training and found.training.task:
         return found.training.task
     if found.players:
@@ -47,7 +47,7 @@ def task_of(found: Found) -> str:
 
 
 def title(found: Found) -> str:
-    """One line, as HTML."""
+    """The title of the page: one line of HTML."""
     goal = found.goal if found.goal not in ("", "zeroknowledge") else ""
     subject = "An agent" if found.training else "A reward" if found.learnt else "Preferences" if goal else "A dataset"
     if not goal:
@@ -58,7 +58,7 @@ def title(found: Found) -> str:
 
 
 def _beside_chance(found: Found) -> str:
-    """What the agent does and what chance does, where they differ."""
+    """A chart of the figures in which the agent and random play differ; "" if one of them was not evaluated."""
     if not (found.own and found.chance):
         return ""
     own, chance = found.own, found.chance
@@ -72,14 +72,14 @@ def _beside_chance(found: Found) -> str:
 
 
 def label(player: Player) -> str:
-    """What a player is called."""
+    """The name of a player in the report."""
     if player.path == ".":
         return f"the agent{', greedy' if player.greedy else ''}, step {player.step:,}"
     return {"random": "random play", "explorer": "the explorer"}.get(player.name, player.name)
 
 
 def annotator(found: Found) -> str:
-    """Who has judged, as HTML."""
+    """The names of the annotators that the reward was learnt from, as HTML."""
     names = {
         "lexicon": "a lexicon of rules", "score": "an oracle that knows the score", "random": "chance",
         "return": "an oracle that knows the rewards",
@@ -94,7 +94,7 @@ def annotator(found: Found) -> str:
 
 
 def _asked(found: Found) -> list[str]:
-    """Who judged how much, and how well that was learnt."""
+    """Sentences on the annotator, the number of pairs, and the accuracy of the reward."""
     if not found.pairs:
         return []
     pairs = f"<b>{len(found.pairs.dataset):,}</b> pairs of moments"
@@ -112,7 +112,7 @@ def _asked(found: Found) -> list[str]:
 
 
 def _trained(found: Found) -> list[str]:
-    """How long, how fast, on what."""
+    """A sentence on the training: steps, time, speed and machine."""
     training = found.training
     if not training:
         return []
@@ -136,7 +136,7 @@ def _trained(found: Found) -> list[str]:
 
 
 def _played(found: Found) -> list[str]:
-    """Success, where there is a goal to reach, or else the score; against chance."""
+    """Sentences on the evaluation: success if a goal was ever reached, else the score, beside random play."""
     own, chance = found.own, found.chance
     if not own:
         return []
@@ -169,7 +169,7 @@ def machine_line(found: Found) -> str:
 
 
 def ran_on(found: Found) -> list[str]:
-    """The machine, versions, dates, and the whole config."""
+    """The part on the machine, as HTML: machine, versions, dates, and the whole config."""
     machine = found.machine
     rows: list[tuple[str, Any]] = [("processor", machine_line(found))]
     if machine.get("memory_gib"):
@@ -198,7 +198,7 @@ def spell(interval: Interval) -> str:
 
 
 def steps(count: int) -> str:
-    """How many, in words."""
+    """A number of steps in words, such as 1.5 million."""
     short = float(f"{count:.3g}")  # first, so that 999,999,999 is 1 billion
     for size, word in ((1e9, "billion"), (1e6, "million")):
         if count >= 1e6 and short >= size:
@@ -207,7 +207,7 @@ def steps(count: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """How long, in words."""
+    """A duration in words, such as 12 minutes."""
     if seconds < 90:
         return f"{seconds:.0f} seconds"
     if seconds < 5400:

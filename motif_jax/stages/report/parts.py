@@ -1,4 +1,4 @@
-"""What a workdir holds, as the report shows it: one type per part. None, or empty, where a stage has not run."""
+"""The content of a workdir, as the report shows it: one type per part. None, or empty, if a stage has not run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SPREADS = {"score": "Score so far", "max_depth": "Deepest level so far"}  # show
 
 
 class Pairs(NamedTuple):
-    """The dataset."""
+    """The dataset of pairs, as the collect stage wrote it."""
 
     facts: Facts  # of dataset.json
     ran: Facts  # of run.json
@@ -23,35 +23,35 @@ class Pairs(NamedTuple):
 
 
 class Annotation(NamedTuple):
-    """Labels by somebody."""
+    """The labels of one annotator, and how they were made."""
 
     name: str
     counts: dict[str, int]  # of first, second, tie, unknown
     facts: Facts  # backend and goal; empty for labels that others made
     logs: list[Facts]  # of the jobs
     told: Facts  # questions, most_asked, most_asked_with_preference, bias
-    page: str  # where it is shown, seen from the report; "" if it is not
+    page: str  # its page, relative to the report; "" if it does not exist
 
 
 class Learnt(NamedTuple):
-    """The reward."""
+    """The learnt reward and how it was trained."""
 
     annotators: dict[str, float]  # with weights; empty for one that was taken over from elsewhere
     epoch: int
-    parameters: int  # 0: not told
-    history: list[Facts]  # a row per epoch; what was not known is not in it
-    quantiles: dict[float, float]  # of the normalised reward over captions, by level; empty where not told
-    captions: Facts | None  # what it likes, where messages alone decide
+    parameters: int  # 0: not known
+    history: list[Facts]  # a row per epoch; unknown values are left out
+    quantiles: dict[float, float]  # of the normalised reward over captions, by level; empty if not known
+    captions: Facts | None  # captions with their rewards; None unless messages alone decide
     machine: Facts
     page: str
     made: str
 
 
 class Training(NamedTuple):
-    """The policy's."""
+    """The training of the policy."""
 
-    rows: list[dict[str, float]]  # of metrics.jsonl, at least one; what is not known is not in it
-    summary: Facts  # of when it was finished or stopped last; empty if it never was
+    rows: list[dict[str, float]]  # of metrics.jsonl, at least one; unknown values are left out
+    summary: Facts  # of the last time it was finished or stopped; empty if it never was
     pay: Facts  # algorithm, network, coefficients, threshold
     task: str
     config: Facts  # the whole of it
@@ -60,27 +60,27 @@ class Training(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing was done after the summary, which is also written where training is stopped."""
+        """Whether no row is later than the summary, which is also written when training is stopped."""
         return bool(self.summary) and self.summary["env_steps"] >= self.rows[-1]["env_steps"]
 
     @property
     def steps(self) -> int:
-        """So far."""
+        """Environment steps so far."""
         return int(self.summary["env_steps"] if self.is_over else self.rows[-1]["env_steps"])
 
     @property
     def seconds(self) -> float:
-        """So far."""
+        """Seconds of training so far."""
         return float(self.summary["seconds"] if self.is_over else self.rows[-1]["seconds"])
 
     @property
     def episodes(self) -> int:
-        """So far."""
+        """Finished episodes so far."""
         return int(self.summary["episodes"] if self.is_over else self.rows[-1].get("episode/all", 0))
 
 
 class Player(NamedTuple):
-    """Who was evaluated."""
+    """An evaluated player and its results."""
 
     name: str
     path: str  # "." for this workdir's policy, "" for scripted players
@@ -88,7 +88,7 @@ class Player(NamedTuple):
     greedy: bool
     episodes: int
     task: str
-    reward: str | None  # which learnt reward its episodes were valued by
+    reward: str | None  # checksum of the learnt reward that valued its episodes
     figures: dict[str, Interval | None]
     did: dict[str, Interval]  # per episode
     ends: dict[str, int]
@@ -96,7 +96,7 @@ class Player(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A workdir."""
+    """Everything that the report shows of one workdir."""
 
     name: str
     path: Path
@@ -105,7 +105,7 @@ class Found(NamedTuple):
     learnt: Learnt | None
     training: Training | None
     players: list[Player]  # its own policy's first, chance last
-    machine: Facts  # that the latest of these parts was made on, as far as that is told
+    machine: Facts  # of the latest of these parts that names one
 
     @property
     def is_empty(self) -> bool:
@@ -114,22 +114,22 @@ class Found(NamedTuple):
 
     @property
     def own(self) -> Player | None:
-        """Its own policy, the latest that was evaluated."""
+        """The evaluation of the workdir's own policy, at its latest evaluated checkpoint."""
         return self.players[0] if self.players and self.players[0].path == "." else None
 
     @property
     def chance(self) -> Player | None:
-        """Random play."""
+        """The evaluation of random play."""
         return next((player for player in self.players if player.name == "random"), None)
 
     @property
     def labelled(self) -> list[Annotation]:
-        """Annotations that the reward was learnt from; all there are where that is not known."""
+        """The annotations that the reward was learnt from; all annotations if that is not known."""
         names = self.learnt.annotators if self.learnt else {}
         return [one for one in self.annotations if one.name in names] or self.annotations
 
     @property
     def goal(self) -> str:
-        """What the annotator was asked for; "" where that is not known."""
+        """The goal that the annotator was given; "" if it is not known."""
         goals = dict.fromkeys(str(one.facts["goal"]) for one in self.labelled if one.facts.get("goal"))
         return ", ".join(goals)

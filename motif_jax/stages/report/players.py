@@ -1,4 +1,4 @@
-"""The report's part on evaluation: everybody side by side, how the episodes ended, what was done in them."""
+"""The report's part on evaluation: all players side by side, how their episodes ended, what they did."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from motif_jax.pages.charts import COLOURS, Interval, bars, esc, exact, reach, t
 from motif_jax.stages.report.head import WORDS, label
 from motif_jax.stages.report.parts import Player
 
-CAUSES_SHOWN = 6  # causes named; the rest is put together
+CAUSES_SHOWN = 6  # causes that are named; the others are added up
 SELDOM = 0.05  # times per episode; what happens less often is left out
 NOTHING = Interval(0.0, 0.0, 0.0)
 
 
 def of_players(players: Sequence[Player]) -> list[str]:
-    """Figures, ends, behaviours."""
+    """The part on evaluation, as HTML: figures, ends of episodes, behaviours."""
     body = [
         '<p class="soft">The same games for everybody, on seeds that nobody is trained on; means with 95 % bootstrap '
         "intervals.</p>",
@@ -55,7 +55,7 @@ def figures_table(named: Sequence[tuple[str, Player]]) -> str:
 
 
 def _ends(player: Player, others: Sequence[Player]) -> str:
-    """Shares of the ends of one player; the same end has the same colour for all."""
+    """How often each end occurred for one player, as a bar; an end has the same colour for all players."""
     colours = dict(zip(_often(others)[:CAUSES_SHOWN], COLOURS, strict=False))
     total = max(sum(player.ends.values()), 1)
     shares = [(end, times / total, colours[end]) for end, times in player.ends.items() if end in colours]
@@ -68,7 +68,7 @@ def _ends(player: Player, others: Sequence[Player]) -> str:
 
 
 def _often(players: Iterable[Player]) -> list[str]:
-    """All ends, the most frequent first."""
+    """All ends of episodes, the most frequent first."""
     times: dict[str, float] = {}
     for player in players:
         for end, count in player.ends.items():
@@ -77,12 +77,13 @@ def _often(players: Iterable[Player]) -> list[str]:
 
 
 def behaviours(named: Sequence[tuple[str, Player]]) -> list[str]:
-    """What was done how often per episode; what goals ask for first, then what tells several players apart."""
+    """How often each behaviour occurred per episode: those that goals ask for first, then those that differ most."""
     named = [(name, player) for name, player in named if player.did]
     if not named:
         return []
     trained = [at for at, (_, player) in enumerate(named) if player.path]
-    told_apart = trained if len(trained) > 1 else range(len(named))  # agents of each other, or one of those beside it
+    # Several agents are compared with each other, a single one with the players beside it.
+    told_apart = trained if len(trained) > 1 else range(len(named))
     names = {behaviour for _, player in named for behaviour in player.did}
 
     done = {behaviour: [player.did.get(behaviour, NOTHING) for _, player in named] for behaviour in names}

@@ -1,4 +1,4 @@
-"""The report's part on the training of the policy: what the episodes were like, how fast it went, where time went."""
+"""The report's part on the training of the policy: curves of the episodes, speed, and where time went."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CURVES = (  # of metrics.jsonl: title, a note on it, and the figure of evaluatio
     ("train/entropy", "Entropy", "of the policy; less is more decided", ""),
     ("steps_per_s", "Speed", "steps/s", ""),
 )
-THREADS = (  # who spends time on what; shares of the whole time
+THREADS = (  # activities of each thread, by metric time/NAME; shares of the whole time
     ("The thread that answers games", {
         "policy": "choosing actions", "wait_for_workers": "waiting for games",
         "gather": "gathering what they show", "scatter": "handing actions out",
@@ -35,7 +35,7 @@ PALETTE = ("first", "second", "good", "plum")
 
 
 def of_policy(found: Found, training: Training) -> list[str]:
-    """Figures, curves, time."""
+    """The part on training, as HTML: figures, curves, shares of time."""
     rows, steps, seconds = training.rows, training.steps, training.seconds
     figures = [
         (amount(steps), "steps"),
@@ -53,7 +53,7 @@ def of_policy(found: Found, training: Training) -> list[str]:
     for name, title, note, figure in CURVES:
         points = curve(training, name)
         if not any(value for _, value in points):
-            continue  # nothing of the kind was done, as no success where there is no goal
+            continue  # always zero, as success is for a task without a goal
         chance = found.chance.figures[figure] if figure and found.chance else None
         if figure == "intrinsic_return" and found.chance and found.own and found.chance.reward != found.own.reward:
             chance = None
@@ -64,18 +64,18 @@ def of_policy(found: Found, training: Training) -> list[str]:
 
 
 def curve(training: Training, name: str) -> list[tuple[float, float]]:
-    """A figure over steps, where it is known."""
+    """The points (steps, value) of a metric, from the rows that have it."""
     return [(row["env_steps"], row[name]) for row in training.rows if name in row]
 
 
 def mean_of(rows: list[dict[str, float]], name: str) -> float | None:
-    """A figure's mean over the rows that have it; the first of them is of starting up and compiling."""
+    """The mean of a metric over the rows that have it, without the first row, which covers start and compilation."""
     values = [row[name] for row in rows[1:] or rows if name in row]
     return sum(values) / len(values) if values else None
 
 
 def _paid(training: Training) -> str:
-    """The agent's reward, in a line."""
+    """A line on algorithm, network and the coefficients of the two rewards, as HTML."""
     section = training.pay
     if not {"algorithm", "network", "extrinsic_coefficient", "intrinsic_coefficient"} <= section.keys():
         return ""

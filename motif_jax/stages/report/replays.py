@@ -2,7 +2,7 @@
 
 A packed replay is zlib's deflate, in base64, of
 
-    chars, colors    [T + 1, 24 * 80] uint8: the first frame, then of each frame its exclusive or with the one before
+    chars, colors    [T + 1, 24 * 80] uint8: the first frame, then the exclusive or of each frame and the one before
     reward, z, intrinsic, value, probability    [T] float32
     count, message   [T + 1] int32: times that the message was seen, and its number among `messages`
     action           [T] int32
@@ -37,7 +37,7 @@ FLOATS = ("reward", "z", "intrinsic", "value", "probability")
 
 
 def choose(players: Sequence[Player], most: int) -> list[tuple[Player, Path]]:
-    """Replays to be shown: the own policy's first, and then one of everybody in turn."""
+    """At most `most` replays to show: the own policy's first, then those of the other players in turn."""
     own = [(player, file) for player in players if player.path == "." for file in player.replays]
     others = [player.replays for player in players if player.path != "."]
     rest = [player for player in players if player.path != "."]
@@ -51,7 +51,7 @@ def choose(players: Sequence[Player], most: int) -> list[tuple[Player, Path]]:
 
 
 def of_replays(chosen: Sequence[tuple[Player, Path]]) -> list[str]:
-    """The player, and the data that it plays."""
+    """The replay player and its data, as HTML."""
     options, data = [], []
     for number, (player, file) in enumerate(chosen):
         replay = load_replay(file, "--workdir")
@@ -64,7 +64,7 @@ def of_replays(chosen: Sequence[tuple[Player, Path]]) -> list[str]:
 
 
 def named(player: Player, replay: Replay) -> str:
-    """Which episode of whom, why it was chosen, how it went."""
+    """The title of a replay: player, episode, why it was chosen, returns and end."""
     about = replay.about
     words = [label(player), f"episode {about['episode']}"]
     words += [str(word) for word in about["chosen"] if not str(word).isdigit()]
@@ -76,7 +76,7 @@ def named(player: Player, replay: Replay) -> str:
 
 
 def pack(replay: Replay) -> dict[str, Any]:
-    """What the page holds of a replay."""
+    """A replay as the page stores it; the module docstring gives the form of `packed`."""
     numbers: dict[bytes, int] = {}
     message = [numbers.setdefault(line.tobytes(), len(numbers)) for line in replay.message]
     blank = (SHOWN[replay.chars] == ord(" ")) & (replay.colors < REVERSED)  # its colour is not seen
@@ -93,7 +93,7 @@ def pack(replay: Replay) -> dict[str, Any]:
 
 
 def delta(frames: np.ndarray) -> np.ndarray:
-    """Of each frame what it changes of the one before. [T + 1, 24, 80] uint8"""
+    """The exclusive or of each frame and the one before; the first as it is. [T + 1, 24, 80] uint8"""
     changed = frames.copy()
     changed[1:] ^= frames[:-1]
     return changed

@@ -15,7 +15,7 @@ SHOWN = 12  # captions at either end
 
 
 def of_reward(learnt: Learnt, training: Training | None) -> list[str]:
-    """How well it has learnt, what it likes, and how that is spread."""
+    """The part on the reward, as HTML: accuracy and loss, spread of the rewards, best and worst captions."""
     words = [f"from {esc(', '.join(learnt.annotators))}"] if learnt.annotators else ["taken over from elsewhere"]
     words.append(f"epoch {learnt.epoch}")
     if learnt.parameters:
@@ -56,15 +56,15 @@ def _learning(history: list[dict[str, Any]]) -> list[str]:
 
 
 def threshold(learnt: Learnt, told: dict[str, Any], level: float) -> float:
-    """The normalised reward below which this share of the captions lies; between the levels known, in between."""
+    """The normalised reward below which the share `level` of the captions lies; interpolated between known levels."""
     known = learnt.quantiles or {float(name): value for name, value in told["thresholds"].items()}
     levels = sorted(known)
     return float(np.interp(level, levels, [known[one] for one in levels]))
 
 
 def _captions(learnt: Learnt, told: dict[str, Any], pay: dict[str, Any]) -> list[str]:
-    """As HTML; `pay` is the policy's, empty where there is none or nothing is known of it."""
-    own = "threshold_quantile" in pay and not pay.get("reward_dir")  # otherwise it is of another reward
+    """Spread and extremes of the captions, as HTML; `pay` has the policy's reward settings, empty if not known."""
+    own = "threshold_quantile" in pay and not pay.get("reward_dir")  # otherwise the threshold is of another reward
     level = pay["threshold_quantile"] if own else USUAL
     mark = (level, threshold(learnt, told, level)) if level >= 0 and (learnt.quantiles or told["thresholds"]) else None
     below = f"below {mark[1]:.2f} ({level:.0%} of them) pays the agent nothing." if mark else ""
@@ -81,6 +81,6 @@ def _captions(learnt: Learnt, told: dict[str, Any], pay: dict[str, Any]) -> list
 
 
 def liked(rows: list[dict[str, Any]]) -> str:
-    """Captions with what they are worth."""
+    """A table of captions with their rewards, as HTML."""
     cells = [[f"{row['reward']:+.2f}", quoted(row["caption"]), f"{row['times']:,}"] for row in rows]
     return table(("reward", "caption", "times"), cells, numbers=(0, 2), kind="fits")

@@ -16,15 +16,15 @@ from motif_jax.stages.report.reward import liked
 from motif_jax.stages.train_reward.page import percent
 
 SHOWN = 6  # captions of each reward
-ALONE = ("train/entropy", "steps_per_s", "episode/steps")  # curves that tell nothing about what agents do
+ALONE = ("train/entropy", "steps_per_s", "episode/steps")  # curves that do not show what agents do
 
 
 def of_runs(runs: Mapping[str, Found], home: Path) -> list[str]:
-    """Side by side.
+    """The part that compares several runs, as HTML.
 
     Args:
-      runs: by name, this one first.
-      home: where the report lies.
+      runs: workdirs by name, this one first.
+      home: directory of the report.
     """
     differ = differences(list(runs.values()))
     body = [_origins(runs, home)]
@@ -60,7 +60,7 @@ def of_runs(runs: Mapping[str, Found], home: Path) -> list[str]:
 
 
 def _origins(runs: Mapping[str, Found], home: Path) -> str:
-    """What each run was made of."""
+    """A table of the runs: task, goal, annotator, accuracy, length of training."""
     rows = []
     for run, found in runs.items():
         page = link(found.path / "report" / "index.html", home) if found.path.resolve() != home.resolve().parent else ""
@@ -79,7 +79,7 @@ def _origins(runs: Mapping[str, Found], home: Path) -> str:
 
 
 def _task(found: Found) -> str:
-    """What is played, and for how long at most."""
+    """The task of a run and its limit of steps, as HTML."""
     most = games(found).get("env.max_episode_steps")
     return esc(task_of(found) or "–") + (f"<br><small class=soft>at most {esc(most)} steps</small>" if most else "")
 
@@ -94,7 +94,7 @@ def games(found: Found) -> dict[str, str]:
 
 
 def differences(found: Sequence[Found]) -> dict[str, list[str]]:
-    """Settings of the games, and seeds, that are not the same for all runs that tell them; with their values."""
+    """Settings of the games, and seeds, that differ between the runs that record them; with their values."""
     told = [games(one) for one in found]
     names = dict.fromkeys(name for known in told for name in known)
     values = {name: list(dict.fromkeys(known[name] for known in told if name in known)) for name in names}
@@ -102,7 +102,7 @@ def differences(found: Sequence[Found]) -> dict[str, list[str]]:
 
 
 def by_name(found: Sequence[Found]) -> dict[str, Found]:
-    """Runs by the names of their directories, with as much of the path as tells them apart."""
+    """Runs by the names of their directories, with as much of the path as makes the names unique."""
     names: dict[str, Found] = {}
     for one in found:
         parts = one.path.resolve().parts

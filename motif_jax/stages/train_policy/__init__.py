@@ -1,6 +1,6 @@
-"""Train the policy: actors play, a learner maps its updates over all devices, the learnt reward is mixed in.
+"""Train the policy: actors play, a learner updates on all devices, with the game's and the learnt reward mixed.
 
-What is here is light; the training is in training.py.
+This module is quick to import; training.py trains.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TABLES: Tables = {
         "dtype": Value(Text(("float32", "bfloat16")), decides=True),
         "algorithm": Value(Text(("appo", "impala")), decides=True),
         "init_from": Value(PATH, decides=True),
-        # what it is paid
+        # what it is rewarded for
         "extrinsic_coefficient": Value(Number(-1e6, 1e6), decides=True),
         "intrinsic_coefficient": Value(Number(-1e6, 1e6), decides=True),
         "reward_dir": Value(PATH, decides=True),
@@ -103,22 +103,22 @@ WRITES = "--config.policy.keep_checkpoints, .milestone_every_steps"
 MEMORY = "--config.policy.num_workers, .games_per_worker, .batch_size, .network"
 MOST_UPDATES = 2**31 - 1  # their count is an int32
 MOST_STEPS = 1_000_000  # per update; they are numbered on the device
-STEP_BYTES = 1024  # of a step in a batch, at least
+STEP_BYTES = 1024  # a step in a batch takes at least so many
 SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")  # what JAX needs
 
 
 def artefacts(workdir: Path) -> list[Path]:
-    """The policy."""
+    """The directory of the policy."""
     return [workdir / "policy"]
 
 
 def shared(config: ConfigDict) -> bool:
-    """Several hosts work in one directory."""
+    """Whether other jobs may work in the workdir: the hosts of a distributed run do."""
     return is_distributed(config)
 
 
 def loads_jax(config: ConfigDict) -> bool:
-    """Always."""
+    """Returns True: the stage always loads JAX."""
     return True
 
 
@@ -128,7 +128,7 @@ def is_distributed(config: ConfigDict) -> bool:
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
-    """Whether it was trained for as long as is wanted."""
+    """Whether the policy was trained for as long as the config asks, and its checkpoint is there."""
     try:
         done = read_json(workdir / "policy" / "summary.json")
         steps, seconds, checkpoint = int(done["env_steps"]), float(done["seconds"]), str(done["checkpoint"])
@@ -199,7 +199,7 @@ def check(config: ConfigDict) -> None:
 
 
 def check_hosts(section: Any) -> None:
-    """Refuses half an address."""
+    """Refuses a coordinator's address or a process number that cannot be right, or missing SLURM variables."""
     if section.coordinator in ("", "auto"):
         return
     if section.coordinator == "slurm":
@@ -220,7 +220,7 @@ def check_hosts(section: Any) -> None:
 
 
 def run(config: ConfigDict, workdir: Path) -> None:
-    """Makes `workdir/policy`."""
+    """Trains the policy and writes `workdir/policy`."""
     from motif_jax.stages.train_policy.training import train
 
     train(config, workdir)

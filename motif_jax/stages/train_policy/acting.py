@@ -1,7 +1,7 @@
 """Two ways to get batches of rollouts from games and a policy.
 
-In `FreeRunning`, games, policy and learner work at the same time. In `Rounds` each waits for the others, so that the
-same run can be made twice.
+In `FreeRunning`, games, policy and learner work at the same time. In `Rounds` each waits for the others, so that a run
+can be repeated exactly.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from motif_jax.policies.player import PolicyPlayer
 class Source(Protocol):
     """Where the learner's batches come from."""
 
-    timers: Timers  # of everything but the games themselves
+    timers: Timers  # of all activities except the games
 
     def get(self, timeout_s: float) -> Batch | None: ...
     def close(self) -> None: ...
@@ -32,10 +32,10 @@ class Source(Protocol):
 
 
 class FreeRunning:
-    """A thread that drives the games, and one that puts rollouts together, beside the learner."""
+    """Runs two threads beside the learner: one drives the games, the other makes batches of rollouts."""
 
     def __init__(self, pool: ActorPool, policy: PolicyPlayer, rollouts: int, place: Callable[[Arrays], Any]):
-        """Starts both."""
+        """Starts both threads. A batch has `rollouts` rollouts, and `place` puts its arrays on the devices."""
         self._pool, self._policy = pool, policy
         self._handoff = Handoff(pool, rollouts, place=place)
         self.timers = self._handoff.timers
@@ -50,7 +50,7 @@ class FreeRunning:
         return self._handoff.depth
 
     def get(self, timeout_s: float) -> Batch | None:
-        """The next batch, or None if there is none in time. Errors of the threads are raised here."""
+        """The next batch, or None if none comes within `timeout_s`. Errors of the threads are raised here."""
         if self._error is not None:
             raise self._error
         return self._handoff.get(timeout_s)
@@ -73,20 +73,20 @@ class FreeRunning:
 
 
 class Rounds:
-    """Nobody works while another does: all groups ask, then all are answered; and the games wait for the learner."""
+    """Works in rounds: all groups ask, then all are answered, and the games wait while the learner works."""
 
     depth = 0
 
     def __init__(self, pool: ActorPool, policy: PolicyPlayer, rollouts: int, place: Callable[[Arrays], Any]):
         """See `FreeRunning`."""
         self._pool, self._policy, self._rollouts, self._place = pool, policy, rollouts, place
-        self._requests: dict[tuple[int, int], Request] = {}  # by group: that of a worker which died is replaced
+        self._requests: dict[tuple[int, int], Request] = {}  # by group; a restarted worker's replaces the old one
         self._round: list[Full] = []  # of this round
         self._fulls: list[Full] = []  # in the order in which they came
         self.timers = Timers()
 
     def get(self, timeout_s: float) -> Batch | None:
-        """Plays until there is a batch; None if there is none in time, and then the next call goes on."""
+        """Plays until there is a batch; returns None after `timeout_s`, and the next call continues from there."""
         deadline = time.monotonic() + timeout_s
         while len(self._fulls) < self._rollouts:
             while self._is_awaited():
@@ -106,11 +106,11 @@ class Rounds:
         return make_batch(self._pool, taken, self._place, self.timers)
 
     def _is_awaited(self) -> bool:
-        """Whether a group plays that will ask: it did not yet, and not all of its slots are here."""
+        """Whether a group has yet to ask in this round: it did not ask, and not all of its slots are full."""
         layout = self._pool.layout
         here = collections.Counter((full.worker, full.group) for full in self._fulls + self._round)
         groups = ((worker, group) for worker in range(layout.num_workers) for group in range(layout.groups))
         return any(group not in self._requests and here[group] < layout.slots_per_group for group in groups)
 
     def close(self) -> None:
-        """Nothing runs."""
+        """Does nothing, as no thread was started."""

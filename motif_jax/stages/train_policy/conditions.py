@@ -1,4 +1,4 @@
-"""What the config says without JAX: where the hosts meet, and when training is finished."""
+"""Two questions to the config that need no JAX: where the hosts meet, and when training is finished."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ def coordinator(config: ConfigDict) -> str:
 
 
 def finished(config: ConfigDict, env_steps: int, seconds: float) -> bool:
-    """Whether training may stop here."""
+    """Whether training has reached the config's limit of steps or seconds."""
     limit = config.policy.train_for_seconds
     return env_steps >= config.policy.train_for_env_steps or bool(limit and seconds >= limit)

@@ -1,10 +1,11 @@
-"""What the hosts of a training run tell each other before each update, so that all stop at the same one.
+"""Votes of the hosts of a training run before each update, so that all stop at the same one.
 
-Whatever hosts do together they must do in the same order, or all wait for ever. So a host that fails says so where the
-others ask next; an error inside of an update, which is all hosts' work, needs no telling: it fails on all of them.
+Hosts must run collective operations in the same order, or all wait for ever. So a host that fails reports it in the
+next vote; an error inside of an update, which all hosts run together, need not be reported, as it occurs on all hosts.
 
-A host that dies says nothing, and the others' main threads may wait for it for ever, inside of XLA. A thread of theirs
-notices (see liveness.py), saves what was learnt, says so in one sentence, and ends the process with status LOST.
+A host that dies reports nothing, and the main threads of the others may wait for it for ever, inside of XLA. A thread
+on each of them notices (see liveness.py), saves what was learnt, prints one sentence, and ends the process with status
+LOST.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SAVE_TIMEOUT_S = 20.0
 
 
 class Vote(enum.IntEnum):
-    """What a host wants."""
+    """What a host wants to do next; the highest vote of all hosts decides."""
 
     GO_ON = 0
     END = 1  # it was trained for long enough
@@ -40,13 +41,13 @@ class Vote(enum.IntEnum):
 
 
 class Hosts:
-    """The hosts of a run, in step; use as a context manager around all that needs the others, as soon as they met."""
+    """Keeps the hosts of a run in step; use as a context manager around all that needs the others, once they met."""
 
     def __init__(self) -> None:
-        """Watches the others from now on."""
+        """Starts to watch the other hosts, if there are any."""
         self.me, self.count = host()
-        self.save: Callable[[], str] | None = None  # saves what this host has learnt, and says what it saved
-        self._over = False  # nobody listens any more
+        self.save: Callable[[], str] | None = None  # saves what this host has learnt, and returns a description
+        self._over = False  # the last vote has taken place
         self._watch = watch_hosts(self._end_without) if self.count > 1 else None
 
     def __enter__(self) -> Hosts:
@@ -72,7 +73,7 @@ class Hosts:
     def agree(self, vote: Vote, numbers: Iterable[int] = (0, 0)) -> tuple[Vote, np.ndarray]:
         """The strongest vote of all hosts, and the numbers of the others. [hosts - 1, 2]
 
-        Where it is not to go on, this was the last question. Raises UserError if another host has failed.
+        If the result is not GO_ON, this was the last vote. Raises UserError if another host has failed.
         """
         votes, all_numbers = self._gather(vote, numbers)
         strongest = Vote(votes.max())
@@ -107,7 +108,7 @@ class Hosts:
 
 
 def in_time(save: Callable[[], str]) -> str:
-    """What `save` returns, or why it did not."""
+    """What `save` returns, or a sentence that says why it failed or that it took more than SAVE_TIMEOUT_S."""
     failed = "what was learnt since the last checkpoint could not be saved"
     told = [f"{failed} within {SAVE_TIMEOUT_S:.0f} seconds"]
 
@@ -124,7 +125,7 @@ def in_time(save: Callable[[], str]) -> str:
 
 
 def leave_at_once(status: int) -> None:
-    """Ends the process without JAX's own end, which waits for the other hosts."""
+    """Ends the process with `status`, without JAX's own shutdown, which waits for the other hosts."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # it is closed
             stream.flush()

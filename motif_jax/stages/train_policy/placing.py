@@ -1,4 +1,4 @@
-"""Rollouts on their way from the games to the learner: rewarded, and placed on the devices."""
+"""Adds the learnt reward to rollouts, and places them on the devices for the learner."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from motif_jax.rewards.source import Arrays, RewardSource
 
 
 def make_shape_rewards(mix: Mix) -> Callable[[Any, Rollouts], Rewards]:
-    """What the learner makes of the rewards of rollouts."""
+    """Makes the function that computes the learner's rewards from rollouts, as `mix` weights them."""
 
     def shape_rewards(_: Any, rollouts: Rollouts) -> Rewards:
         extrinsic = mix.extrinsic * extrinsic_reward(rollouts.reward, mix)
@@ -30,17 +30,17 @@ def make_shape_rewards(mix: Mix) -> Callable[[Any, Rollouts], Rewards]:
 
 
 class Placed(NamedTuple):
-    """A batch on the device, and what is told about it on the host."""
+    """A batch on the device, and figures about it on the host."""
 
     rollouts: Rollouts
     intrinsic: np.ndarray | None  # learnt reward of each step, without coefficient. [T, B]
     ended: np.ndarray  # [T, B] bool
     first: np.ndarray  # whether each rollout begins with an episode. [B]
-    paid_share: float  # steps with a learnt reward
+    paid_share: float  # share of the steps with a learnt reward that is not 0
 
 
 def make_place(model: Model, pay: RewardSource | None, mesh: Mesh) -> Callable[[Arrays], Placed]:
-    """What the hand-off does with the arrays of rollouts."""
+    """Makes the function that rewards the arrays of rollouts (if `pay` is given) and places them on `mesh`."""
 
     def place(arrays: Arrays) -> Placed:
         moments = pay(arrays) if pay else {}

@@ -1,4 +1,4 @@
-"""What a policy's training tells: episodes with their learnt returns, figures of the learner, and where time goes."""
+"""Metrics of policy training: episodes with their learnt returns, figures of the learner, and where time goes."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class Returns:
 
 
 class Record:
-    """Collects between two rows of `metrics.jsonl`."""
+    """Collects what happens between two rows of `metrics.jsonl`."""
 
     def __init__(self, pool: ActorPool, source: Source):
-        """Nothing has happened yet."""
+        """Takes the pool and the source, whose counters and timers go into the rows."""
         self.recent: collections.deque[tuple[EpisodeInfo, float]] = collections.deque(maxlen=RECENT)
         self.episodes = 0
         self._pool, self._source, self._returns = pool, source, Returns()
@@ -73,7 +73,7 @@ class Record:
         self._paid: list[float] = []
 
     def batch(self, batch: Batch) -> None:
-        """A batch came."""
+        """Adds the episodes and figures of a batch."""
         ended = self._returns.take(batch)
         self._ended += ended
         self.recent.extend(ended)
@@ -83,15 +83,15 @@ class Record:
 
     @property
     def updates(self) -> int:
-        """EpisodeEvents of since the last row."""
+        """How many updates were recorded since the last row."""
         return len(self._updates)
 
     def update(self, metrics: dict[str, float]) -> None:
-        """The learner told of one update."""
+        """Adds the learner's metrics of one update."""
         self._updates.append(metrics)
 
     def row(self, seconds: float) -> dict[str, Any]:
-        """Everything since the last row, which was so many seconds ago."""
+        """Makes the next row: all since the last row, which was `seconds` ago."""
         row: dict[str, Any] = {}
         for name in self._updates[-1] if self._updates else ():
             values = [metrics[name] for metrics in self._updates]
@@ -121,7 +121,7 @@ class Log:
     def __init__(
         self, config: ConfigDict, folder: Path, done: dict[str, Any], record: Record, pay: RewardSource | None
     ):
-        """Goes on with the rows that are there."""
+        """Opens the files in `folder`, and continues after the rows that they have."""
         section = config.policy
         self._record, self._pay, self._every_s = record, pay, section.log_every_s
         self._limits = section.train_for_env_steps, section.train_for_seconds
@@ -137,7 +137,7 @@ class Log:
         self._bar.close()
 
     def after_update(self, done: dict[str, Any]) -> None:
-        """After an update."""
+        """Updates the progress line, and writes a row if the last one is more than `log_every_s` old."""
         if time.monotonic() - self._written > self._every_s and self._record.updates:
             self._write(done)
         notes = {}
@@ -146,12 +146,12 @@ class Log:
             notes = {"return": f"{recent['return']:.2f}", "depth": f"{recent['max_depth']:.1f}"}
             notes |= {"learnt": f"{recent['intrinsic_return']:.2f}"} if self._pay else {}
         steps, seconds = self._limits
-        if seconds and done["seconds"]:  # time is what ends it: so many will it have been at this pace
+        if seconds and done["seconds"]:  # time ends the run: expect as many steps as this pace allows
             self._bar.expect(min(steps, round(done["env_steps"] * seconds / done["seconds"])))
         self._bar.update(done["env_steps"], **notes)
 
     def last(self, done: dict[str, Any]) -> None:
-        """At the end, what was not written yet."""
+        """Writes the last row at the end of training, if there were updates since the one before."""
         if self._record.updates and done["env_steps"] > self._steps:
             self._write(done)
 
@@ -183,7 +183,7 @@ def summarise_recent(ended: list[tuple[EpisodeInfo, float]]) -> dict[str, Any]:
 
 
 def drop_rows_after(file: Path, env_steps: int) -> None:
-    """Takes away rows of after the checkpoint from which training goes on, and a last one that was cut off.
+    """Removes rows later than the checkpoint from which training resumes, and a last one that was cut off.
 
     Training does not depend on these rows. If some are damaged, the others are kept, and the file is set aside.
     """

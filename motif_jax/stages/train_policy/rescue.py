@@ -1,4 +1,4 @@
-"""Saves what was learnt when another host is lost, although the update that is then in work never ends.
+"""Saves what was learnt when another host is lost, although the update in progress never ends.
 
 An update is given the memory of the state before it, and fails or waits for ever if a host dies during it. So a copy of
 every state is kept, on one device, until the update after it has succeeded: the memory of two states, and the time in
@@ -44,7 +44,7 @@ class Rescue:
         self._copies.append((local_copy(state), dict(done)))
 
     def save(self) -> str:
-        """Writes the newest state that was computed, from any thread; what to tell of it."""
+        """Writes the newest state that was computed; may run in any thread. Returns what to report to the user."""
         for state, done in reversed(list(self._copies)):
             if not all(leaf.is_ready() for leaf in jax.tree.leaves(state)):
                 continue
@@ -68,7 +68,7 @@ def write_rescued(folder: Path, state: LearnerState, done: dict[str, Any], rewar
 
 
 def read_rescued(folder: Path, like: LearnerState) -> tuple[dict[tuple[str, ...], np.ndarray], dict[str, Any]] | None:
-    """Arrays by the names on the way to them, and facts as in a checkpoint; None if there is nothing."""
+    """Arrays by their paths in `like`, and facts as in a checkpoint; None if no state was rescued."""
     file = folder / RESCUED
     if not file.exists():
         return None

@@ -1,4 +1,4 @@
-"""What a policy is trained with, put together from the config: network, reward, learner, devices, games."""
+"""Makes what policy training needs from the config: network, reward, learner, devices, games."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAR_AHEAD = 32  # batches; the published system's settings make about 8
 
 
 class Parts(NamedTuple):
-    """Everything but the state."""
+    """What policy training works with, except the learner's state."""
 
     games: GameSettings
     mesh: Mesh
@@ -37,7 +37,7 @@ class Parts(NamedTuple):
 
 
 def assemble(config: ConfigDict, make_reward_source: Callable[[], RewardSource | None], hosts: int) -> Parts:
-    """Compiles no update yet; refuses what only the machine can tell, before the learnt reward is looked at."""
+    """Makes the parts of training; refuses a batch that does not fit devices or hosts before it loads the reward."""
     section = config.policy
     games = GameSettings(**config.env)
     mesh = make_mesh(section.num_devices, "--config.policy.num_devices")
@@ -53,7 +53,7 @@ def assemble(config: ConfigDict, make_reward_source: Callable[[], RewardSource |
 
 
 def learner_settings(config: ConfigDict) -> Settings:
-    """The learner's part of the config."""
+    """The learner's settings, made from the config."""
     section = config.policy
     given = {name: section[name] for name in Settings._fields if name in section}
     return Settings(
@@ -83,14 +83,14 @@ def check_batch(config: ConfigDict, num_devices: int, hosts: int) -> int:
 
 
 def make_player(config: ConfigDict, model: Model, seed: int) -> PolicyPlayer:
-    """The policy, for all games of this host."""
+    """Makes the player that answers all games of this host with the policy."""
     section = config.policy
     games = max(section.num_workers, 1) * section.games_per_worker
     return PolicyPlayer(model, games, section.games_per_worker // section.groups, seed)
 
 
 def open_pool(config: ConfigDict, parts: Parts, player: PolicyPlayer, first_episode: int) -> ActorPool:
-    """The games of this host."""
+    """Starts the games of this host; `first_episode` is the number of their first episode."""
     section = config.policy
     observations = {*parts.model.reads, *(parts.pay.observations if parts.pay else ())}
     groups = max(section.num_workers, 1) * section.groups

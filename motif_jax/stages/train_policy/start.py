@@ -1,4 +1,4 @@
-"""Where a policy's training begins and how it is kept: checkpoints, the vote to stop, traces."""
+"""Start, checkpoints, stop signals and profiler traces of policy training."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Keeper:
 
     @property
     def directory(self) -> Path:
-        """Where they are."""
+        """The directory of the checkpoints."""
         return self._checkpoints.directory
 
     def latest(self, like: LearnerState) -> tuple[dict[tuple[str, ...], Any], dict[str, Any]] | None:
@@ -69,7 +69,7 @@ class Keeper:
         return found and (leaves_by_path(found[1]["learner"]), found[2])
 
     def keep_rescued(self, state: LearnerState, done: dict[str, Any]) -> None:
-        """Makes what was rescued a checkpoint, if it is none yet."""
+        """Saves a rescued state as a checkpoint unless it is one already, and removes the file of the rescue."""
         rescued = self.directory.parent / RESCUED
         if rescued.exists():
             self.save(state, done)
@@ -77,7 +77,7 @@ class Keeper:
             rescued.unlink()
 
     def save(self, state: LearnerState, done: dict[str, Any]) -> None:
-        """Starts to write a checkpoint, if there is none of this moment."""
+        """Starts to write a checkpoint, unless there is one with the same number of steps."""
         step = int(done["env_steps"])
         arrays: dict[str, Any] = {"learner": state}
         if self._reward:
@@ -87,7 +87,7 @@ class Keeper:
                 self._checkpoints.save(step, arrays, self._facts | {"progress": dict(done)})
 
     def close(self) -> None:
-        """Waits for what is being written; once is enough."""
+        """Waits for what is being written and releases the lock; further calls do nothing."""
         if not self._lock.closed:
             self._checkpoints.close()
             self._lock.close()
@@ -96,8 +96,8 @@ class Keeper:
 def begin(config: ConfigDict, keeper: Keeper | None, parts: Parts, hosts: Hosts) -> tuple[LearnerState, dict[str, Any]]:
     """The learner's state on all devices, and how far it got.
 
-    In this order: the run's own last checkpoint, or what was rescued after it; the parameters of another run; chance.
-    The first host decides.
+    It comes from the first of these that exists: the run's own last checkpoint, or a state rescued after it; the
+    parameters of another run; random parameters. The first host reads it and sends it to the others.
     """
     state, done = init_state(parts.model.params, parts.learner), dict(START)
     found = keeper.latest(state) if keeper else None
@@ -114,7 +114,7 @@ def begin(config: ConfigDict, keeper: Keeper | None, parts: Parts, hosts: Hosts)
         except UserError as error:
             raise UserError(f"{error} ({flag})") from None
         state = init_state(rebuild(parts.model.params, leaves_by_path(other.params), source, flag), parts.learner)
-    hosts.agree(Vote.GO_ON)  # so far each worked alone, and one may have failed
+    hosts.agree(Vote.GO_ON)  # until here each host worked alone, and one may have failed
     state, numbers = from_first_host((state, np.array([done[name] for name in START], np.float64)))
     if hosts.count > 1:
         done = {name: type(START[name])(value) for name, value in zip(START, np.asarray(numbers), strict=True)}
@@ -135,7 +135,7 @@ def check_reward(facts: dict[str, Any], pay: RewardSource | None) -> None:
 class StopAsked:
     """Remembers that a signal asked to stop, so that there is time to save; a second SIGINT stops at once.
 
-    SIGTERM may come more than once: SLURM sends it before the time limit, at it, and when another job wants the place.
+    SIGTERM may come more than once: SLURM sends it before the time limit, at it, and if another job preempts this one.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """Training of the policy, from games to checkpoints.
 
-Three things go on at a time: workers play, a thread answers them with the newest policy, and this one learns. Rollouts
-come as batches; each is learnt from `num_epochs` times, and the policy that results is played from then on. Of several
-hosts, each does this with its own games; the first one writes.
+Three things run at the same time: workers play, a thread answers them with the newest policy, and the main thread
+learns. Rollouts come as batches; each is learnt from `num_epochs` times, and the resulting policy plays from then on.
+Of several hosts, each does this with its own games; the first one writes.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from motif_jax.stages.train_policy.start import Keeper, StopAsked, Trace, begin
 from motif_jax.structs import Stopped, UserError
 
 EPISODES_PER_HOST = 2**40  # so that no two hosts play the same games
-PATIENCE_S = 0.5  # how often a learner without batches looks around
+PATIENCE_S = 0.5  # how often a learner without batches checks for signals
 
 
 class Pending(NamedTuple):
-    """An update whose figures were not looked at yet, because the device is still at it."""
+    """An update whose metrics were not read yet, because the device may still compute it."""
 
     update: int
     env_steps: int
@@ -48,7 +48,7 @@ class Pending(NamedTuple):
 
 
 def train(config: ConfigDict, workdir: Path) -> None:
-    """Makes `workdir/policy`, or goes on with it."""
+    """Trains the policy in `workdir/policy`, or resumes an earlier run there."""
     with StopAsked() as stop:  # from the first moment to the last: what is learnt is saved, and hosts leave together
         start_hosts(coordinator(config), config.distributed.num_processes, config.distributed.process_id)
         with contextlib.ExitStack() as stack, Hosts() as together:
@@ -58,7 +58,7 @@ def train(config: ConfigDict, workdir: Path) -> None:
 def learn(
     config: ConfigDict, workdir: Path, together: Hosts, stop: StopAsked, at_the_end: contextlib.ExitStack
 ) -> None:
-    """The training, on each of the hosts."""
+    """Runs the training on this host; every host of a run calls it."""
     section, folder = config.policy, workdir / "policy"
     me, hosts = together.me, together.count
     parts = assemble(config, lambda: make_reward_source(config, workdir), hosts)
@@ -104,7 +104,7 @@ def learn(
         while not broken:
             try:
                 batch = source.get(PATIENCE_S)
-            except Exception:  # of a worker, say: what was learnt is sound
+            except Exception:  # for example of a worker: what was learnt is still valid
                 if keeper:
                     keeper.save(state, done)
                 raise
@@ -119,7 +119,7 @@ def learn(
                 state, metrics = parts.update(state, None, batch.arrays.rollouts)
             done["updates"] += 1
             played = player.prepare(local_copy(state.params), done["updates"])
-            player.swap(played, wait=section.synchronous)  # else the games would wait for the learner
+            player.swap(played, wait=section.synchronous)  # without `wait`, the games do not wait for the learner
             done["env_steps"] += batch.steps * hosts
             done["seconds"] = before["seconds"] + time.monotonic() - start
             done["next_episode"] = int(max([pool.next_episode - me * EPISODES_PER_HOST, *others[:, 0]]))
@@ -143,7 +143,7 @@ def learn(
             log.last(done)
         restarts = pool.restarts
 
-    # ---- what came of it
+    # ---- results
     if keeper:
         keeper.save(state, done)
         keeper.close()
@@ -171,7 +171,7 @@ def learn(
 
 
 def check_metrics(pending: Pending, record: Record, folder: Path, source: Source) -> str:
-    """Takes an update's figures from the device; what to tell the user where they are not finite."""
+    """Reads an update's metrics from the device; returns "" or, if they are not finite, an error message."""
     with source.timers("update"):
         metrics = {name: float(value) for name, value in jax.device_get(pending.metrics).items()}
     record.update(metrics)

@@ -1,6 +1,6 @@
 """Train the reward: a network learns to value moments as the annotator prefers them.
 
-What is here is light, so that a workdir that has its reward is skipped at once; the training is in training.py.
+This module is quick to import, so that a workdir with a finished reward is skipped at once. training.py trains.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ TABLES: Tables = {
         "reference_quantiles": Value(Flag(), decides=True, differs="thresholds are not rounded to two decimals"),
     }
 }
-READS: Tables = EXPERIMENT | ANNOTATION | TABLES  # which annotation it is learnt from, the section of that says
+READS: Tables = EXPERIMENT | ANNOTATION | TABLES  # the annotation's section says from which annotation it is learnt
 IDENTITY = ("", "reward")
 
 
 def artefacts(workdir: Path) -> list[Path]:
-    """The reward."""
+    """The directory of the reward."""
     return [workdir / "reward"]
 
 
 def shared(config: ConfigDict) -> bool:
-    """No: one job at a time."""
+    """Returns False: only one job at a time may work in the workdir."""
     return False
 
 
 def loads_jax(config: ConfigDict) -> bool:
-    """Always."""
+    """Returns True: the stage always loads JAX."""
     return True
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
-    """Whether the last epoch was written."""
+    """Whether the reward is trained to its last epoch; raises UserError if it was learnt from other labels."""
     section, folder = config.reward, workdir / "reward"
     try:
         done = read_json(folder / "statistics.json")
@@ -102,7 +102,7 @@ def check(config: ConfigDict) -> None:
 
 
 def run(config: ConfigDict, workdir: Path) -> None:
-    """Makes `workdir/reward`."""
+    """Trains the reward, or imports a published one, and writes `workdir/reward`."""
     from motif_jax.stages.train_reward.training import import_published, train
 
     if config.reward.import_from:

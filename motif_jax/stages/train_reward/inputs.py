@@ -14,12 +14,12 @@ from motif_jax.stages.annotate.setup import label_name
 
 
 def learnt_from(config: ConfigDict) -> dict[str, float]:
-    """Annotations and their weights."""
+    """Names of the annotations that the reward is learnt from, with their weights."""
     return labels.parse_annotators(config.reward.annotators) or {label_name(config.annotate): 1.0}
 
 
 def label_checksums(dataset: PairDataset, config: ConfigDict) -> dict[str, str]:
-    """Tells whether the labels, and what they are of, are those that a reward was learnt from."""
+    """Checksums of the dataset and of all labels; they show whether a reward was learnt from these."""
     found = {"dataset": fingerprint(dataset)}
     for name in learnt_from(config):
         found[name] = checksum(dataset.preference(name))

@@ -1,4 +1,4 @@
-"""What a person looks at after training the reward: curves, likes and dislikes, distribution, calibration."""
+"""HTML page of the trained reward: curves, captions with high and low rewards, distribution, calibration."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from motif_jax.rewards.statistics import RewardStatistics, calibration
 
 SHOWN = 25  # captions at either end
 BINS = 60  # of the histogram
-THRESHOLDS = (0.5, 0.65, 0.8)  # levels below which the agent may be given nothing
-USUAL = 0.5  # that of them which is meant where nothing is set (--config.policy.threshold_quantile)
+THRESHOLDS = (0.5, 0.65, 0.8)  # quantile levels; rewards below one of them may be set to 0 for the agent
+USUAL = 0.5  # the level that is used by default (--config.policy.threshold_quantile)
 
 
 def write_page(
@@ -34,7 +34,7 @@ def write_page(
 
     Args:
       folder: workdir/reward.
-      facts: what stands in statistics.json.
+      facts: the contents of statistics.json.
       statistics: of the last epoch.
       values: raw reward of every caption, where the message decides. [U]
       messages, counts: the captions, and how often training shows each. [U, 256], [U]
@@ -121,10 +121,10 @@ def of_captions(
 
 
 def spread(told: dict[str, Any], mark: tuple[float, float] | None) -> str:
-    """The distribution of the reward over captions.
+    """The distribution of the reward over captions, as an HTML chart.
 
     Args:
-      told: what `of_captions` found.
+      told: the result of `of_captions`.
       mark: a level, and the reward below which this share of the captions lies; None for no line there.
     """
     heights, edges = told["heights"], told["edges"]
@@ -138,7 +138,7 @@ def spread(told: dict[str, Any], mark: tuple[float, float] | None) -> str:
 
 
 def _captions(told: dict[str, Any]) -> list[str]:
-    """As HTML."""
+    """HTML blocks: the distribution, and the lists of captions that `of_captions` returns."""
     marks = " · ".join(f"{float(level):.0%} lie below {value:.2f}" for level, value in told["thresholds"].items())
     usual = told["thresholds"][f"{USUAL:.2f}"]
     body = [
@@ -165,5 +165,5 @@ def _calibration(rewards: np.ndarray, target: np.ndarray) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A share; a dash where it is not known."""
+    """Formats a share as a percentage, or as a dash if it is None or NaN."""
     return "–" if value is None or value != value else f"{value:.1%}"

@@ -1,4 +1,4 @@
-"""Parts of the reward stage: labels and captions together, the model as a function, values, figures."""
+"""Parts of the reward stage: loads labels and captions, values pairs, measures agreement, checks the results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from motif_jax.stages.train_reward.inputs import learnt_from
 from motif_jax.structs import UserError
 
 PAIRS = 1024  # pairs valued at a time, by models that read more than the message
-Extra = dict[str, Callable[[np.ndarray], np.ndarray]]  # what gives the arrays of some rows: [m] -> [m, 2, L, ...]
+Extra = dict[str, Callable[[np.ndarray], np.ndarray]]  # functions from row numbers to arrays: [m] -> [m, 2, L, ...]
 
 
 class LabelledPairs(NamedTuple):
@@ -72,7 +72,7 @@ def load_data(config: ConfigDict, workdir: Path) -> LabelledPairs:
 
 
 def extra_observations(dataset: PairDataset, options: Mapping[str, Any]) -> Extra:
-    """What the model reads beside the message."""
+    """The observations that the model reads beside the message, as functions of the rows."""
     extra: Extra = {}
     needs = {"blstats": options["blstats"] or options["crop"], "glyphs": options["crop"] or options["glyphs"]}
     for key, needed in needs.items():
@@ -109,7 +109,14 @@ def value_pairs(value: Value, params: Any, table: jax.Array, data: LabelledPairs
 def make_statistics(
     values: np.ndarray | None, counts: np.ndarray, rewards: np.ndarray, reference: bool
 ) -> RewardStatistics:
-    """Of the captions where the message decides, of the moments elsewhere."""
+    """Statistics that the reward is normalised with.
+
+    Args:
+      values: raw reward of every caption, if the model reads only messages; otherwise None. [U]
+      counts: how often training shows each caption. [U]
+      rewards: raw rewards of the training pairs, used where `values` is None. [M, 2, L]
+      reference: whether quantiles are rounded to two decimals, as in the published system.
+    """
     decimals = 2 if reference else None
     if values is not None:
         return summarise_values(values, counts, decimals)
@@ -142,7 +149,7 @@ def measure(rewards: np.ndarray, rows: np.ndarray, data: LabelledPairs, counts: 
 
 
 def train_figures(state: TrainState) -> dict[str, float]:
-    """What the epoch added up; empty before the first."""
+    """Mean loss and accuracy over the training pairs of the epoch; empty before the first epoch."""
     sums = jax.device_get(state.sums)
     if not sums.pairs:
         return {}
@@ -165,7 +172,7 @@ def load_prob(file: Path, count: int) -> np.ndarray:
 
 
 def check_values(rewards: np.ndarray, folder: Path, epoch: int) -> None:
-    """Stops before anything is made of rewards that are not finite."""
+    """Raises UserError if a reward is not finite, before the rewards are used."""
     if not np.isfinite(rewards).all():
         raise UserError(f"the rewards are not finite after epoch {epoch}; {_remedy(folder)}")
 
@@ -177,7 +184,7 @@ def _remedy(folder: Path) -> str:
 def check_finite(
     state: TrainState, batches: Batches, data: LabelledPairs, folder: Path, before: int, epoch: int
 ) -> None:
-    """Stops at the first step after which something was not finite; the epoch had so many steps `before` these."""
+    """Raises UserError if the loss was not finite at a step of `batches`; the epoch had `before` steps earlier."""
     step = int(state.sums.broken) - 1
     if step < 0:
         return
@@ -190,7 +197,7 @@ def check_finite(
 
 
 def _check_origin(record: Path, name: str, made_of: str, arrays: Mapping[str, np.ndarray | None]) -> None:
-    """Refuses labels of another dataset, and other ones than were merged. Those that others published say nothing."""
+    """Refuses labels that are of another dataset or changed after merging; published labels have no record to check."""
     if not record.exists():
         return
     try:

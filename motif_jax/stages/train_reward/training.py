@@ -1,8 +1,8 @@
 """Training of the reward, from labels to a checkpoint that can be used alone.
 
-Before every epoch, and after the last, each distinct caption is valued once; from this table come the statistics that
-the agent's reward is normalised with, and the validation. A checkpoint holds these, the network, the optimiser and the
-captions, so that it can be used alone and training goes on from it to the bit.
+Before every epoch, and after the last, each distinct caption is valued once. The statistics that normalise the agent's
+reward, and the validation, are computed from these values. A checkpoint holds the statistics, the network, the
+optimiser and the captions, so that it can be used alone; training resumes from it with bitwise equal results.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from motif_jax.stages.train_reward.setup import (
 )
 from motif_jax.structs import UserError
 
-STEPS = 32  # placed on the device at a time, of models that read more than the message
+STEPS = 32  # that are placed on the device at a time, for models that read more than the message
 
 
 def train(config: ConfigDict, workdir: Path) -> None:
-    """Makes `workdir/reward`, or goes on with it."""
+    """Trains the reward in `workdir/reward`, or resumes an earlier run there."""
     section, folder = config.reward, workdir / "reward"
 
     # ---- what is learnt from
@@ -114,11 +114,11 @@ def train(config: ConfigDict, workdir: Path) -> None:
             break
         state = state._replace(sums=replicate(zero_sums(), mesh))
         order = epoch_order(split.train, config.seed, epoch)
-        stretch = STEPS * section.batch_size if extra else len(order)  # what is beside messages is large
+        stretch = STEPS * section.batch_size if extra else len(order)  # observations beside messages are large
         for start in range(0, len(order), stretch):
             rows = order[start : start + stretch]
             batches = make_batches(rows, data.ids, data.target, section.batch_size, mesh.size, extra, items, data.sided)
-            items = batches.captions.shape[-1]  # so that later ones are not compiled anew, and resumed ones add alike
+            items = batches.captions.shape[-1]  # so that later ones are not recompiled, and resumed ones add alike
             placed = shard(batches, mesh, axis=1)
             for step in range(len(batches.captions)):
                 state = update(state, table, np.int32(step), placed)
@@ -128,7 +128,7 @@ def train(config: ConfigDict, workdir: Path) -> None:
     progress.close()
     checkpoints.close()
 
-    # ---- what came of it
+    # ---- results
     summary = facts | {
         "stopped_early": stop,
         "best_epoch": best,
@@ -149,7 +149,7 @@ def train(config: ConfigDict, workdir: Path) -> None:
 
 
 def import_published(config: ConfigDict, folder: Path) -> None:
-    """Makes a reward of a checkpoint that the published system has written, with the statistics that lie beside it."""
+    """Makes a reward from a checkpoint of the published system, with the statistics that are beside it."""
     file = Path(config.reward.import_from)
     arrays, known = read_checkpoint(file)
     epoch, quantiles, doubt = read_quantiles(file, int(known["num_iter"]))

@@ -1,11 +1,11 @@
-"""Visualize: an episode of a policy, played in the terminal, or exported to show it to others.
+"""Visualize: plays an episode of a policy in the terminal, or exports it as a picture, film or recording.
 
   --stage=visualize                                              the best of those that were evaluated
   --stage=visualize --config.visualize.policy=random --config.visualize.episode=17
   --stage=visualize --config.visualize.export=best.gif           also .mp4, and .cast for asciinema
   --stage=visualize --config.visualize.replay=FILE.npz           a file; no policy is needed
 
-Where there is no terminal, the episode is told in a few lines.
+Without a terminal, a summary of the episode is printed in a few lines.
 """
 
 from __future__ import annotations
@@ -43,32 +43,32 @@ IDENTITY: tuple[str, ...] = ()
 WRITES = "--config.visualize.export"
 MEMORY = "--config.visualize.episode"
 EXPORTS = (".cast", ".gif", ".mp4")
-LONGEST_S = 655  # that a picture of a GIF can stay
-MESSAGES = 20  # in the short account
+LONGEST_S = 655  # seconds that one picture of a GIF can be shown
+MESSAGES = 20  # in the summary that is printed
 FLAG = "--config.visualize"
 
 
 def artefacts(workdir: Path) -> list[Path]:
-    """Nothing that a later run must agree with."""
+    """Returns no paths: nothing is kept that a later run must agree with."""
     return []
 
 
 def shared(config: ConfigDict) -> None:
-    """It looks, also at an agent that is being trained, and what it adds is a file of its own: no lock."""
+    """Returns None, for no lock: it reads other stages' files, also during training, and writes files of its own."""
 
 
 def loads_jax(config: ConfigDict) -> bool:
-    """Where an episode of a policy may have to be played."""
+    """Whether an episode of a policy may have to be played, which needs JAX."""
     return not config.visualize.replay and config.visualize.policy not in PLAYERS
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
-    """Never: one looks as often as one likes."""
+    """Returns False: the stage runs each time it is asked to."""
     return False
 
 
 def check(config: ConfigDict) -> None:
-    """Refuses what cannot be shown, before anything is played."""
+    """Raises UserError for values that cannot work, before anything is played."""
     check_values(config, READS)
     section = config.visualize
     if section.export:
@@ -98,7 +98,7 @@ def _check_export(path: Path) -> None:
         raise UserError(f"{str(path)!r} must end in one of {', '.join(EXPORTS)} ({FLAG}.export)")
     if path.is_dir():
         raise UserError(f"{str(path)!r} is a directory ({FLAG}.export)")
-    home = next(parent for parent in path.absolute().parents if parent.exists())  # the rest of the way is made
+    home = next(parent for parent in path.absolute().parents if parent.exists())  # missing directories are made later
     if not home.is_dir() or not os.access(home, os.W_OK):
         raise UserError(f"cannot write {str(path)!r}: {str(home)!r} is no directory to write in ({FLAG}.export)")
     if path.suffix.lower() == ".mp4":
