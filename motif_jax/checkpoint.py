@@ -55,7 +55,8 @@ class Checkpoints:
             check_regular_tree(self.directory)
         except OSError as error:
             raise UserError(f"cannot read {str(error.filename)!r} among checkpoints: {error.strerror}") from error
-        logging.getLogger("absl").addFilter(_is_told_once)
+        for logger in ("absl", "asyncio"):  # asyncio tells of tasks of orbax whose error nobody awaited
+            logging.getLogger(logger).addFilter(_is_not_from_orbax)
         options = ocp.CheckpointManagerOptions(create=False)
         if jax.process_count() > 1:
             me = jax.process_index()
@@ -230,8 +231,11 @@ def reading(directory: Path) -> Iterator[Checkpoints]:
         checkpoints.close()
 
 
-def _is_told_once(record: logging.LogRecord) -> bool:
-    """A logging filter: drops tracebacks of orbax's threads, as the next save or `close` raises their errors."""
+def _is_not_from_orbax(record: logging.LogRecord) -> bool:
+    """A logging filter: drops tracebacks of orbax's threads and tasks: the next save or `close` raises their errors."""
+    if record.name == "asyncio":
+        message = record.getMessage()
+        return not ("was never retrieved" in message and "orbax" in message)  # its files have such names
     return not (record.exc_info and "/orbax/" in record.pathname)
 
 
