@@ -72,7 +72,7 @@ def test_what_is_no_directory_of_checkpoints_is_one_sentence(tmp_path):
 
 
 def test_errors_of_orbaxs_tasks_that_nobody_awaited_are_not_printed(tmp_path, caplog):
-    """`save` and `close` raise the first error of a full disk; those of the other arrays came later, and are the same."""
+    """`save` and `close` raise the first error of a full disk; those of the other arrays are the same."""
 
     async def fail(text):
         asyncio.get_running_loop().create_future().set_exception(ValueError(text))
