@@ -34,7 +34,7 @@ TABLES: Tables = {
             decides=True,
             differs="the reward's learning rate is 1e-4 rather than 1e-5",
         ),
-        "batch_size": Value(Whole(1, 2**20), decides=True),  # filled up to that, however few the pairs are
+        "batch_size": Value(Whole(1, 2**20), decides=True),  # smaller batches are padded to this size
         "num_epochs": Value(Whole(1)),
         "validation_share": Value(Number(0, 1, above=True, below=True), decides=True),
         "import_from": Value(PATH, decides=True),
