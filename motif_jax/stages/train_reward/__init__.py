@@ -1,4 +1,4 @@
-"""Train the reward: a network learns to value moments as the annotator prefers them.
+"""The stage train_reward: fits a network to the preferences, so that preferred moments have higher rewards.
 
 This module is quick to import, so that a workdir with a finished reward is skipped at once. training.py trains.
 """
@@ -91,7 +91,7 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
 
 
 def check(config: ConfigDict) -> None:
-    """Refuses values that cannot work."""
+    """Raises UserError for values that cannot work."""
     check_values(config, READS)
     section = config.reward
     labels.parse_annotators(section.annotators)

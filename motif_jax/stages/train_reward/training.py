@@ -1,7 +1,7 @@
-"""Training of the reward, from labels to a checkpoint that can be used alone.
+"""Trains the reward on the labels, and writes checkpoints that can be used without the dataset.
 
-Before every epoch, and after the last, each distinct caption is valued once. The statistics that normalise the agent's
-reward, and the validation, are computed from these values. A checkpoint holds the statistics, the network, the
+Before every epoch, and after the last, the network values each distinct caption once. The statistics that normalise the
+agent's reward, and the validation, are computed from these values. A checkpoint holds the statistics, the network, the
 optimiser and the captions, so that it can be used alone; training resumes from it with bitwise equal results.
 """
 
