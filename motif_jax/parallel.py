@@ -8,7 +8,7 @@ The devices form a mesh with three axes:
 - `tensor`: the devices have the same part of the batch, and compute a part of each layer.
 
 A function that `map_update` compiles runs once per place of the `data` axis: it is given that place's part of the
-batch, and adds up over all places with `total`. It need not know of the other two axes, over which the compiler (XLA)
+batch, and adds up over all places with `total`. It need not know of the other two axes, along which the compiler (XLA)
 divides its arrays and its work. The devices of one place belong to one host, so every host has a whole copy of the
 parameters among its devices. With fsdp = tensor = 1 each place is one device.
 """
@@ -160,28 +160,46 @@ def map_update(
       num_constants: number of arguments between state and batch.
       results: where the results lie: a tree of `shardings`, in which one may stand for many. None: on every device.
     """
-    specs = (P(), *[P()] * num_constants, P(*[None] * batch_axis, DATA))
-    # Where the other two axes have one device each, there is nothing to be left to the compiler.
-    by_hand = {DATA} if mesh.size > mesh.shape[DATA] else set(AXES)
-    mapped = jax.shard_map(update, mesh=mesh, in_specs=specs, out_specs=P(), axis_names=by_hand, check_vma=False)
-    return jax.jit(mapped, donate_argnums=0, out_shardings=results)
+    if mesh.size == mesh.shape[DATA]:
+        specs = (P(), *[P()] * num_constants, P(*[None] * batch_axis, DATA))
+        mapped = jax.shard_map(update, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)
+        return jax.jit(mapped, donate_argnums=0, out_shardings=results)
+
+    # The compiler divides the arrays of all three axes here, and `data` is an axis of the arrays. `jax.shard_map` with
+    # axis_names={"data"} would say the same, but XLA aborts the process when such a program indexes an array that is
+    # cut along another axis, and refuses it where `data` has one place (jaxlib 0.10.2).
+    places = mesh.shape[DATA]
+    together = jax.vmap(
+        update,
+        in_axes=(None, *[None] * num_constants, batch_axis),
+        out_axes=None,
+        axis_name=DATA,
+        axis_size=places,
+        spmd_axis_name=DATA,
+    )
+    where = NamedSharding(mesh, P(*[None] * batch_axis, DATA, FSDP))
+
+    def cut(array: jax.Array) -> jax.Array:
+        before, after = array.shape[:batch_axis], array.shape[batch_axis + 1 :]
+        return jax.lax.with_sharding_constraint(array.reshape(*before, places, -1, *after), where)
+
+    def program(state: Any, *others: Any) -> Any:
+        *constants, batch = others
+        return together(state, *constants, jax.tree.map(cut, batch))
+
+    return jax.jit(program, donate_argnums=0, out_shardings=results)
 
 
 def total(tree: Tree) -> Tree:
     """The sum over all parts of the batch, inside a mapped function."""
-    return _over_data(jax.lax.psum, tree)
+    return jax.lax.psum(tree, DATA)
 
 
 def least(tree: Tree) -> Tree:
     """The minimum over all parts of the batch, inside a mapped function."""
-    return _over_data(jax.lax.pmin, tree)
+    return jax.lax.pmin(tree, DATA)
 
 
 def greatest(tree: Tree) -> Tree:
     """The maximum over all parts of the batch, inside a mapped function."""
-    return _over_data(jax.lax.pmax, tree)
-
-
-def _over_data(reduce: Callable[..., Any], tree: Tree) -> Tree:
-    # XLA fails to compile a reduction over one place if the place has several devices.
-    return tree if jax.lax.axis_size(DATA) == 1 else reduce(tree, DATA)
+    return jax.lax.pmax(tree, DATA)
