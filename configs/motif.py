@@ -166,6 +166,10 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.policy.normalise_over_all = reference  # with stale samples in the statistics
     config.policy.max_policy_lag = 10_000  # samples of policies older than so many updates teach nothing
     config.policy.num_devices = 0  # 0: all
+    config.policy.fsdp = (
+        1  # devices of a host among which parameters are cut, and the batch as well; for large networks
+    )
+    config.policy.tensor = 1  # devices of a host that compute each layer together, from the same part of the batch
     # how long, and what is kept
     config.policy.train_for_env_steps = 2_000_000_000
     config.policy.train_for_seconds = 0.0  # 0: no limit

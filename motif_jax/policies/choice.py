@@ -126,4 +126,5 @@ def load(path: str, step: int, settings: GameSettings, flag: str) -> tuple[Model
             f"the policy in {path!r} has learnt to read the screen {screen!r}, not {settings.screen!r} "
             f"({flag}, --config.env.screen)"
         )
-    return model._replace(params=jax.device_put(model.params)), facts, reward
+    params, frozen = jax.device_put((model.params, model.frozen))
+    return model._replace(params=params, frozen=frozen), facts, reward

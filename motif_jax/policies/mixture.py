@@ -63,7 +63,7 @@ class Mixture:
                 games = workers * section.games_per_worker
                 networks[network] = PolicyPlayer(model, games, self._group_size, config.seed + first_episode)
             self._players.append(networks[network])
-            self._played.append(networks[network].prepare(model.params, len(self._played)))
+            self._played.append(networks[network].prepare(model.params, len(self._played), model.frozen))
         self.reads = tuple(sorted({key for player in networks.values() for key in player.reads}))
 
     def facts(self) -> list[dict[str, Any]]:

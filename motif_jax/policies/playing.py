@@ -37,8 +37,8 @@ class Policy:
         self.facts, self.reward = dict(facts), reward
         self.reads: tuple[str, ...] = model.reads  # names of the observations
         self._specs = observation_specs(self.reads)
-        self._params, self._core_size = model.params, model.core_size
-        self._prepared = jax.jit(model.prepare)(model.params)
+        self._weights, self._core_size = jax.device_put((model.params, model.frozen)), model.core_size
+        self._prepared = jax.jit(model.prepare)(*self._weights)
         self._step = jax.jit(model.step)
         self._rng = np.random.default_rng(seed)
         self.begin()
@@ -65,7 +65,7 @@ class Policy:
                 raise TypeError(f"{name!r} of one game is of shape {plain_shape(spec.shape)}, and not {array.shape}")
             seen[name] = array.reshape(1, *spec.shape)
         first = np.array([self._first])
-        logits, values, self._core = self._step(self._params, seen, first, self._core, self._prepared)
+        logits, values, self._core = self._step(*self._weights, seen, first, self._core, self._prepared)
         odds = np.exp(np.asarray(logits[0], np.float64) - float(logits[0].max()))
         odds /= odds.sum()
         self._first = False

@@ -10,7 +10,7 @@ import pytest
 from host_processes import address, ended, flags, rows_of, start, wait_for_rows
 from jax._src.clusters.slurm_cluster import SlurmCluster
 
-from motif_jax import parallel
+from motif_jax import distributed
 from motif_jax.checkpoint import reading
 from motif_jax.files import read_arrays
 from motif_jax.stages.train_policy.hosts import LOST
@@ -112,4 +112,4 @@ def test_slurm_tasks_meet_where_jax_itself_would(nodes, monkeypatch):
     expected = SlurmCluster.get_coordinator_address(timeout_secs=1, override_coordinator_port=None)
     if nodes == "a-b[03]":  # which JAX does not take apart
         expected = expected.replace("03]", "03")
-    assert parallel.slurm_coordinator() == expected
+    assert distributed.slurm_coordinator() == expected

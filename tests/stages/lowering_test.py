@@ -10,7 +10,7 @@ import pytest
 from jax import export
 
 from motif_jax.envs.observations import OBSERVATIONS
-from motif_jax.learner.update import Rollouts, Settings, init_state, make_policy_update
+from motif_jax.learner.update import Constants, Rollouts, Settings, init_state, make_policy_update
 from motif_jax.parallel import make_mesh, map_update, replicate, shard
 from motif_jax.policies.model import make_policy_model
 from motif_jax.policies.player import play_step
@@ -53,9 +53,11 @@ def policy_model(network, dtype):
 def test_the_policy_step_lowers(network, dtype):
     model = policy_model(network, dtype)
     step = jax.jit(functools.partial(play_step, model.step, False), donate_argnums=1)
-    played = model.params, jax.jit(model.prepare)(model.params)
+    weights = model.params, model.frozen, jax.jit(model.prepare)(model.params, model.frozen)
     cores, key = np.zeros((B + 1, model.core_size), np.float32), jax.random.key(0)
-    lower(step, played, cores, key, np.int32(0), observations(model.reads, B), np.zeros(B, bool), np.zeros(B, np.int32))
+    lower(
+        step, weights, cores, key, np.int32(0), observations(model.reads, B), np.zeros(B, bool), np.zeros(B, np.int32)
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -80,7 +82,7 @@ def test_the_update_of_the_policy_lowers(network, algorithm, dtype):
     )
     mesh = make_mesh()
     state = replicate(init_state(model.params, settings), mesh)
-    lower(map_update(update, mesh, 1, num_constants=1), state, None, shard(rollouts, mesh, axis=1))
+    lower(map_update(update, mesh, 1, num_constants=1), state, Constants(model.frozen), shard(rollouts, mesh, axis=1))
 
 
 @pytest.mark.parametrize("reads", [{}, {"blstats": True, "crop": True, "glyphs": True}])

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jax._src.lib import _jax
 
-from motif_jax import launch, liveness, parallel
+from motif_jax import distributed, launch, liveness, parallel
 from motif_jax.stages.train_policy.hosts import Hosts, Vote
 from motif_jax.structs import UserError
 
@@ -27,15 +27,15 @@ LARGE = np.array([2_000_000_001.25, 2.0**40 + 1])  # 32 bits are too few for eit
 def update(address: str, me: str, file: str) -> None:
     """What became of the parameters, of numbers that are passed on, and of this host when the other one failed."""
     jax.config.update("jax_num_cpu_devices", 2)
-    parallel.start_hosts(address, 2, int(me))
+    distributed.start_hosts(address, 2, int(me))
     import linear_policy  # not before: it computes
 
-    assert parallel.host() == (int(me), 2)
+    assert distributed.host() == (int(me), 2)
     half = linear_policy.B // 2
     share = slice(int(me) * half, (int(me) + 1) * half)
     rollouts = jax.tree.map(lambda array: array[:, share], linear_policy.make_rollouts())
     state, metrics = linear_policy.train(rollouts=rollouts, devices=0, updates=3)
-    sent = parallel.from_first_host(
+    sent = distributed.from_first_host(
         {"large": LARGE * (1 + int(me)), "none": np.zeros((2, 0)), "yes": np.array(me == "0")}
     )
     told = ""
@@ -52,13 +52,13 @@ def update(address: str, me: str, file: str) -> None:
 
 def meet(address: str, me: str, seconds: str) -> None:
     """Waits for the other host."""
-    parallel.START_TIMEOUT_S = float(seconds)
-    parallel.start_hosts(address, 2, int(me))
+    distributed.START_TIMEOUT_S = float(seconds)
+    distributed.start_hosts(address, 2, int(me))
 
 
 def lose(address: str, me: str, victim: str, number: str) -> None:
     """The other host waits in XLA for the victim's devices."""
-    parallel.start_hosts(address, 2, int(me))
+    distributed.start_hosts(address, 2, int(me))
     with Hosts():
         if me == victim:
             os.kill(os.getpid(), int(number))

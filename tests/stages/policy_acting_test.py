@@ -23,11 +23,11 @@ class Computed:
 def make_player() -> PolicyPlayer:
     """Prefers action 1, with a value that counts the steps of an episode."""
 
-    def step(params, observations, first, core, prepared):
+    def step(params, frozen, observations, first, core, prepared):
         core = jnp.where(first[:, None], 0, core) + 1
         return jnp.array([[0.0, 100.0]]).repeat(len(core), 0), core[:, 0], core
 
-    model = Model(jnp.zeros(1), lambda params: None, step, step, ("x",), 1, 2)
+    model = Model(jnp.zeros(1), lambda params, frozen: None, step, step, ("x",), 1, 2)
     return PolicyPlayer(model, num_games=6, group_size=2, seed=0)
 
 

@@ -21,8 +21,9 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.captions import WIDTH
-from motif_jax.learner.update import init_state
-from motif_jax.parallel import local_copy, replicate
+from motif_jax.host_copies import local_copy
+from motif_jax.learner.update import Constants, init_state
+from motif_jax.parallel import place
 from motif_jax.rewards.learnt import Reward
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.source import RewardSource, make_mix
@@ -103,7 +104,8 @@ class Training:
         self._parts, self._model, self._pay, self._mesh = parts, parts.model, parts.pay, parts.mesh
         # A copy, because updates give their state away, and the player still uses these parameters.
         params = jax.tree.map(jnp.copy, self._model.params)
-        self._state = replicate(init_state(params, parts.learner), self._mesh)
+        self._state = place(init_state(params, parts.learner), self._mesh, self._model.rules)
+        self._constants = Constants(place(self._model.frozen, self._mesh, self._model.rules))
         self._player = make_player(config, self._model, seed=0)
         self.group_size = section.games_per_worker // section.groups
         self._batch: Any = None
@@ -121,7 +123,7 @@ class Training:
                     if batch is None:
                         continue
                     self._batch = batch
-                    self._state, metrics = self._parts.update(self._state, None, batch.arrays.rollouts)
+                    self._state, metrics = self._parts.update(self._state, self._constants, batch.arrays.rollouts)
                     player.swap(player.prepare(local_copy(self._state.params), number), wait=False)
                     jax.block_until_ready(metrics)
                     number += 1
@@ -137,7 +139,7 @@ class Training:
         """Steps per second of the learner alone, on the last batch."""
         rollouts, done, start = self._batch.arrays.rollouts, 0, time.perf_counter()
         while not done or time.perf_counter() - start < seconds:
-            self._state, metrics = self._parts.update(self._state, None, rollouts)
+            self._state, metrics = self._parts.update(self._state, self._constants, rollouts)
             jax.block_until_ready(metrics)
             done += 1
         return done * self._batch.steps / (time.perf_counter() - start)
@@ -172,16 +174,21 @@ class Training:
     def flops(self) -> tuple[float, float]:
         """Operations per step of acting and of learning, as the compiler counts them."""
         observations, first = self._moment()
-        params, core = self._model.params, np.zeros((self.group_size, self._model.core_size), np.float32)
+        weights, core = (
+            (self._model.params, self._model.frozen),
+            np.zeros((self.group_size, self._model.core_size), np.float32),
+        )
         rollout = {key: array[None] for key, array in observations.items()}, first[None], core  # one step: no loop
 
         def learn(params: Any, *inputs: Any) -> jax.Array:
-            logits, values = self._model.unroll(params, *inputs)
+            logits, values = self._model.unroll(params, weights[1], *inputs)
             return logits.sum() + values.sum()
 
         programs = (
-            jax.jit(self._model.step).lower(params, observations, first, core, jax.jit(self._model.prepare)(params)),
-            jax.jit(jax.grad(learn)).lower(params, *rollout),
+            jax.jit(self._model.step).lower(
+                *weights, observations, first, core, jax.jit(self._model.prepare)(*weights)
+            ),
+            jax.jit(jax.grad(learn)).lower(weights[0], *rollout),
         )
         acting, learning = ((program.compile().cost_analysis() or {}).get("flops", 0.0) for program in programs)
         return acting / self.group_size, learning / self.group_size

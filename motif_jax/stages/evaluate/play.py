@@ -60,7 +60,7 @@ def make_playing(config: ConfigDict, workdir: Path, contender: Contender, flag: 
     model, facts, reward = load(path, contender.step, GameSettings(**config.env), flag)
     pay = pay_of_policy(facts, reward) or pay_of_workdir(config, workdir)
     found = hashlib.sha256()
-    for leaf in jax.tree.leaves(model.params):
+    for leaf in jax.tree.leaves((model.params, model.frozen)):
         found.update(np.asarray(leaf).tobytes())
     tell_of_other_games(contender.name, facts["config"].get("env", {}), config)
     return Playing(contender.name, "", model, contender.greedy, pay, {"parameters": found.hexdigest()} | about_pay(pay))

@@ -81,6 +81,8 @@ TABLES: Tables = {
         ),
         "max_policy_lag": Value(Whole(1), decides=True),
         "num_devices": Value(Whole()),
+        "fsdp": Value(Whole(1), older=1),
+        "tensor": Value(Whole(1), older=1),
         # how long, and what is kept
         "train_for_env_steps": Value(Whole(1, 10**15)),
         "train_for_seconds": Value(Number(0, MANY_SECONDS)),

@@ -1,8 +1,8 @@
 """Saves what was learnt when another host is lost, although the update in progress never ends.
 
 An update is given the memory of the state before it, and fails or waits for ever if a host dies during it. So a copy of
-every state is kept, on one device, until the update after it has succeeded: the memory of two states, and the time in
-which one is copied there.
+every state is kept until the update after it has succeeded, on one device, or cut among the devices of this host as the
+state is: the memory of two states, and the time in which one is copied.
 
 Host 0 writes a checkpoint of it. If host 0 is lost, another one writes `policy/rescued.npz`, because orbax cannot do
 without host 0, which may be only stopped, and then holds the checkpoints. The next start makes it a checkpoint.
@@ -20,8 +20,8 @@ import jax
 import numpy as np
 
 from motif_jax.files import read_arrays, write_whole
+from motif_jax.host_copies import spread_copy
 from motif_jax.learner.update import LearnerState
-from motif_jax.parallel import local_copy
 from motif_jax.parameters import leaves_by_path
 from motif_jax.structs import UserError
 
@@ -41,7 +41,7 @@ class Rescue:
 
         The update may still be in work, but the figures of the one before it must have been seen: it has succeeded.
         """
-        self._copies.append((local_copy(state), dict(done)))
+        self._copies.append((spread_copy(state), dict(done)))
 
     def save(self) -> str:
         """Writes the newest state that was computed; may run in any thread. Returns what to report to the user."""
@@ -57,8 +57,15 @@ class Rescue:
         return "nothing was learnt since it started"
 
 
-def write_rescued(folder: Path, state: LearnerState, done: dict[str, Any], reward: str | None) -> None:
-    """Writes what `read_rescued` reads: a state, how far it got, and the learnt reward's checksum if there is one."""
+def write_rescued(folder: Path, state: Any, done: dict[str, Any], reward: str | None) -> None:
+    """Writes what `read_rescued` reads: a state, how far it got, and the learnt reward's checksum if there is one.
+
+    Args:
+      folder: the policy's.
+      state: a tree of arrays, as `start.whole_state` makes it.
+      done: how far it got.
+      reward: the checksum.
+    """
     if not (folder / "config.json").exists():
         raise UserError(f"this host does not see what host 0 has written to {str(folder)!r}")
     arrays: dict[str, Any] = {"/".join(path): np.asarray(leaf) for path, leaf in leaves_by_path(state).items()}
@@ -67,7 +74,7 @@ def write_rescued(folder: Path, state: LearnerState, done: dict[str, Any], rewar
     write_whole(folder / RESCUED, lambda file: np.savez(file, **arrays))
 
 
-def read_rescued(folder: Path, like: LearnerState) -> tuple[dict[tuple[str, ...], np.ndarray], dict[str, Any]] | None:
+def read_rescued(folder: Path, like: Any) -> tuple[dict[tuple[str, ...], np.ndarray], dict[str, Any]] | None:
     """Arrays by their paths in `like`, and facts as in a checkpoint; None if no state was rescued."""
     file = folder / RESCUED
     if not file.exists():

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from jax.sharding import Mesh
+import jax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
 from motif_jax.actors.pool import ActorPool
 from motif_jax.console import print_line
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.vector import GameSettings
-from motif_jax.learner.update import Settings, make_policy_update
-from motif_jax.parallel import make_mesh, map_update
+from motif_jax.learner.update import Settings, init_state, make_policy_update
+from motif_jax.parallel import batch_parts, make_mesh, map_update, shardings
 from motif_jax.policies.model import Model, make_policy_model
 from motif_jax.policies.player import PolicyPlayer
 from motif_jax.rewards.source import RewardSource, make_mix
@@ -33,22 +35,24 @@ class Parts(NamedTuple):
     model: Model
     pay: RewardSource | None  # the learnt reward
     learner: Settings
-    update: Any  # compiled: (state, None, rollouts) -> (state, metrics)
+    update: Any  # compiled: (state, constants, rollouts) -> (state, metrics)
 
 
 def assemble(config: ConfigDict, make_reward_source: Callable[[], RewardSource | None], hosts: int) -> Parts:
     """Makes the parts of training; refuses a batch that does not fit devices or hosts before it loads the reward."""
     section = config.policy
     games = GameSettings(**config.env)
-    mesh = make_mesh(section.num_devices, "--config.policy.num_devices")
-    rollouts = check_batch(config, mesh.size, hosts)
+    mesh = make_mesh(section.num_devices, section.fsdp, section.tensor, "--config.policy")
+    rollouts = check_batch(config, batch_parts(mesh), hosts)
     pay = make_reward_source()
     options = {"network": section.network, "num_actions": games.num_actions, "dtype": section.dtype}
     model = make_policy_model(options, config.seed)
     learner = learner_settings(config)
     shape_rewards = make_shape_rewards(pay.mix if pay else make_mix(config, None))
     update = make_policy_update(model.unroll, shape_rewards, learner)
-    mapped = map_update(update, mesh, batch_axis=1, num_constants=1)
+    state = jax.eval_shape(lambda params: init_state(params, learner), model.params)
+    results = shardings(state, mesh, model.rules), NamedSharding(mesh, P())
+    mapped = map_update(update, mesh, batch_axis=1, num_constants=1, results=results)
     return Parts(games, mesh, rollouts, options, model, pay, learner, mapped)
 
 
@@ -65,7 +69,7 @@ def learner_settings(config: ConfigDict) -> Settings:
 
 
 def check_batch(config: ConfigDict, num_devices: int, hosts: int) -> int:
-    """How many rollouts of groups of this host make its share of a batch."""
+    """How many rollouts of groups of this host make its share of a batch, which is cut among `num_devices`."""
     section = config.policy
     games = section.games_per_worker // section.groups
     columns, rest = divmod(section.batch_size, section.rollout_length)  # games side by side in a batch

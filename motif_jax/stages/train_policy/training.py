@@ -18,10 +18,12 @@ from ml_collections import ConfigDict
 
 from motif_jax.actors.handoff import Batch
 from motif_jax.console import print_line
+from motif_jax.distributed import host, start_hosts
 from motif_jax.files import write_config, write_json, write_whole
-from motif_jax.learner.update import LearnerState
+from motif_jax.host_copies import host_copy, host_part, local_copy
+from motif_jax.learner.update import Constants, LearnerState
 from motif_jax.machine import describe
-from motif_jax.parallel import host, local_copy, start_hosts
+from motif_jax.parallel import place
 from motif_jax.parameters import name_of
 from motif_jax.rewards.source import make_reward_source, reward_checksum
 from motif_jax.stages.train_policy.acting import FreeRunning, Rounds, Source
@@ -31,7 +33,8 @@ from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.record import Log, Record, drop_rows_after, summarise_recent
 from motif_jax.stages.train_policy.rescue import Rescue, write_rescued
 from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
-from motif_jax.stages.train_policy.start import Keeper, StopAsked, Trace, begin
+from motif_jax.stages.train_policy.start import Keeper, StopAsked, begin, whole_state
+from motif_jax.stages.train_policy.trace import Trace
 from motif_jax.structs import Stopped, UserError
 
 EPISODES_PER_HOST = 2**40  # so that no two hosts play the same games
@@ -67,7 +70,8 @@ def learn(
     keeper = Keeper(config, folder, parts) if me == 0 else None
     if keeper:
         at_the_end.callback(keeper.close)
-    state, done = begin(config, keeper, parts, together)
+    state, frozen, done = begin(config, keeper, parts, folder / "checkpoints", together)
+    constants = Constants(frozen=place(frozen, parts.mesh, parts.model.rules))
     if me == 0:
         if done["env_steps"]:
             print_line(f"train_policy: going on after {done['env_steps']:,} steps")
@@ -79,13 +83,14 @@ def learn(
             keeper.save(state, done)
             keeper.close()
         else:
-            write_rescued(folder, state, done, reward_checksum(parts.pay.reward) if parts.pay else None)
+            whole = whole_state(state, host_copy(frozen))
+            write_rescued(folder, whole, done, reward_checksum(parts.pay.reward) if parts.pay else None)
 
     rescue = Rescue(write) if hosts > 1 else None
     together.save = rescue.save if rescue else None
 
     # ---- games
-    player = make_player(config, parts.model, seed=config.seed + done["updates"] * hosts + me)
+    player = make_player(config, parts.model._replace(frozen=frozen), seed=config.seed + done["updates"] * hosts + me)
     player.swap(player.prepare(local_copy(state.params), done["updates"]), wait=True)
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(open_pool(config, parts, player, me * EPISODES_PER_HOST + done["next_episode"]))
@@ -116,7 +121,7 @@ def learn(
             if vote != Vote.GO_ON or batch is None:
                 break
             with trace.step(done["updates"]):
-                state, metrics = parts.update(state, None, batch.arrays.rollouts)
+                state, metrics = parts.update(state, constants, batch.arrays.rollouts)
             done["updates"] += 1
             played = player.prepare(local_copy(state.params), done["updates"])
             player.swap(played, wait=section.synchronous)  # without `wait`, the games do not wait for the learner
@@ -180,10 +185,7 @@ def check_metrics(pending: Pending, record: Record, folder: Path, source: Source
     me, hosts = host()
     file = folder / (f"broken-batch-{pending.update}" + (f"-host{me}" if hosts > 1 else "") + ".npz")
     leaves, _ = jax.tree_util.tree_flatten_with_path(pending.batch.arrays.rollouts)
-    arrays: dict[str, Any] = {
-        ".".join(name_of(path)): np.concatenate([np.asarray(part.data) for part in leaf.addressable_shards], 1)
-        for path, leaf in leaves
-    }
+    arrays: dict[str, Any] = {".".join(name_of(path)): host_part(leaf) for path, leaf in leaves}
     write_whole(file, lambda out: np.savez(out, **arrays))
     return (
         f"the loss is not finite at update {pending.update} ({pending.env_steps:,} steps); the batch is in "
