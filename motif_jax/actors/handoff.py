@@ -34,12 +34,19 @@ def make_batch(pool: ActorPool, fulls: list[Full], place: Callable[[Arrays], Any
     """Copies rollouts side by side, gives their slots back, and puts the arrays where the learner wants them."""
     with timers("stack"):
         arrays = {key: np.concatenate([array[full.slot] for full in fulls], 1) for key, array in pool.rollouts.items()}
+        arrays["game"] = np.concatenate([games_of(pool, full) for full in fulls])[None]  # [1, B]
         episodes = [pool.ended(full) for full in fulls]
         for full in fulls:
             pool.release(full)
     with timers("place"):
         placed = place(arrays)
     return Batch(placed, fulls, episodes, pool.layout.rollout_length * pool.layout.group_size * len(fulls))
+
+
+def games_of(pool: ActorPool, full: Full) -> np.ndarray:
+    """The numbers of the games that a slot holds, from 0 over the whole pool. [E]"""
+    size = pool.layout.group_size
+    return (full.worker * pool.layout.groups + full.group) * size + np.arange(size)
 
 
 class Handoff:
