@@ -1,4 +1,4 @@
-"""What the agent is rewarded for, from rollouts as the pool records them, against the reward itself asked step by step."""
+"""What the agent is rewarded for: rollouts as the pool records them, against the reward asked step by step."""
 
 from types import SimpleNamespace
 
@@ -16,8 +16,8 @@ from motif_jax.envs.vector import GameSettings
 from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.intrinsic import Mix
 from motif_jax.rewards.learnt import Reward
-from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.learnt_source import LearntSource, make_mix
+from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.source import RewardSource
 from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.rewards.statistics import LEVELS, RewardStatistics

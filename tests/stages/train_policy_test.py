@@ -1,4 +1,4 @@
-"""Training of a policy: it learns, it can be stopped and killed, and what it is rewarded with is what the sources say."""
+"""Training of a policy: it learns, it can be stopped and killed, and is rewarded with what the sources say."""
 
 import os
 import shutil

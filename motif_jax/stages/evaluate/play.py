@@ -188,8 +188,7 @@ def play(
                         if info.episode in missing:
                             missing.remove(info.episode)
                             tracks[info.episode] = Track(**{name: steps[name] for name in Track._fields})
-                            rows[info.episode] = as_row(info, tracks[info.episode], counter)
-                            rows[info.episode] |= returns_of(steps, playing.sources)
+                            rows[info.episode] = as_row(info, steps, counter, playing.sources)
             progress.update(len(rows))
             if time.monotonic() - kept > KEEP_EVERY_S:
                 keep()
@@ -219,10 +218,10 @@ def as_steps(arrays: Arrays, sources: RewardSources) -> Steps:
     return steps | {f"{REWARD}{name}": np.asarray(array, np.float32) for name, array in rewards.items()}
 
 
-def as_row(info: EpisodeInfo, track: Track, counter: EventCounter) -> Row:
-    """The figures and events of one finished episode: its line of `episodes.jsonl`."""
-    events = counter.describe(info, track.action)
-    return figures_of(info) | (events or EpisodeEvents("", None))._asdict()
+def as_row(info: EpisodeInfo, steps: Steps, counter: EventCounter, sources: RewardSources) -> Row:
+    """The figures, returns and events of one finished episode: its line of `episodes.jsonl`."""
+    events = counter.describe(info, steps["action"])
+    return figures_of(info) | returns_of(steps, sources) | (events or EpisodeEvents("", None))._asdict()
 
 
 def returns_of(steps: Steps, sources: RewardSources) -> Row:

@@ -83,7 +83,7 @@ def print_table(directory: Path, name: str) -> None:
             comparable = figure != "intrinsic_return" or summary["reward"] == mine["reward"]
             columns[other].append(show(summary["figures"][figure]) if comparable else "another reward")
         for source in rewarded:
-            comparable = summary.get("sources", {}).get(source) == mine["sources"][source]
+            comparable = summary.get("sources", {}).get(source) == mine.get("sources", {}).get(source)
             columns[other].append(show(summary["returns"].get(source)) if comparable else "another reward")
         did = summary.get("did", {})  # an evaluation by an older version does not have it
         columns[other] += [show(did.get(happening, None if not did else dict.fromkeys(("mean", "low", "high"), 0.0)))
