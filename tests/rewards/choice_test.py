@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from conftest import get_config
 
+from motif_jax.config_table import complete
+from motif_jax.experiment import tables
 from motif_jax.rewards.choice import SOURCES, Choice, find_class, parse_sources
 from motif_jax.rewards.source import RewardSource, Setting
 from motif_jax.rewards.sources import RewardSources, Weighted, make_sources
@@ -94,6 +96,17 @@ def test_own_sources_are_imported_before_anything_starts(own, capsys):
     with pytest.raises(ZeroDivisionError):  # the user's own traceback, with a line above it
         train_policy.check(config)
     assert "the reward source 'broken_rewards:It' has failed; its own traceback follows" in capsys.readouterr().err
+
+
+def test_a_config_that_is_older_than_the_sources_has_the_learnt_reward_alone():
+    config = get_config()
+    with config.policy.unlocked():
+        for name in ("sources", "count", "rnd"):
+            del config.policy[name]
+    complete(config, tables())
+    assert config.policy.sources == "learnt"
+    assert config.policy.to_dict() == get_config().policy.to_dict()
+    train_policy.check(config)
 
 
 def test_a_policy_without_any_reward_is_refused():

@@ -46,7 +46,7 @@ def of_policy(found: Found, training: Training) -> list[str]:
         (f"{steps / max(seconds, 1e-9):,.0f}", "steps/s, all in all"),
         (f"{training.episodes:,}", "episodes"),
     ]
-    share = mean_of(rows, "reward/learnt_share") or mean_of(rows, "reward/paid_share")  # its name until 2026
+    share = mean_of(rows, "reward/learnt_share") or mean_of(rows, "reward/paid_share")  # its older name
     if share:
         figures.append((f"{share:.1%}", "of the steps were rewarded by the learnt reward"))
     memory = max((row["memory_mib"] for row in rows if "memory_mib" in row), default=0.0)
