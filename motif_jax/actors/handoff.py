@@ -16,6 +16,7 @@ import numpy as np
 from motif_jax.actors.layout import Ended, Full
 from motif_jax.actors.pool import ActorPool
 from motif_jax.metrics import Timers
+from motif_jax.structs import UserError
 
 Arrays = dict[str, np.ndarray]
 TICK_S = 0.2  # how often a blocked thread checks whether it must stop
@@ -98,6 +99,8 @@ class Handoff:
             try:
                 return self._ready.get(timeout=timeout_s)
             except queue.Empty:
+                if isinstance(self._error, UserError):
+                    raise self._error from None
                 if self._error is not None:
                     raise RuntimeError("the hand-off from games to learner failed") from self._error
                 return None

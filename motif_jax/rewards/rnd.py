@@ -20,6 +20,7 @@ from motif_jax.rewards.distillation import NoveltyState, make_novelty
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.structs import ArraySpec, UserError
 
+CHUNK = 4096  # moments whose novelty is computed at a time
 SEED = 81  # so that its networks are not those of the policy
 
 
@@ -72,8 +73,13 @@ class RandomDistillation(RewardSource):
         snapshot = self._snapshot  # the learner's thread may swap it meanwhile
         ended = rollouts["terminated"] | rollouts["truncated"]  # [T, B]
         seen = {name: rollouts[name][1:].reshape(-1, *rollouts[name].shape[2:]) for name in self.observations}
-        bonus = np.asarray(self._bonus(snapshot, seen)).reshape(ended.shape)
-        return np.where(ended, np.float32(0), bonus)
+        bonus = np.empty(ended.size, np.float32)
+        for start in range(0, ended.size, CHUNK):  # in sizes that are powers of two, so that few shapes are compiled
+            size = min(CHUNK, ended.size - start)
+            rows = start + np.arange(1 << (size - 1).bit_length()) % size
+            part = {name: array[rows] for name, array in seen.items()}
+            bonus[start : start + size] = np.asarray(self._bonus(snapshot, part))[:size]
+        return np.where(ended, np.float32(0), bonus.reshape(ended.shape))
 
     def advance(self, batch: Any, hosts: Any) -> None:
         """See `RewardSource`."""

@@ -162,6 +162,8 @@ def test_a_crash_in_own_code_arrives_with_its_traceback_and_a_line_above_it(tmp_
     assert "the reward source 'own_sources:Failing' has failed; its own traceback follows" in capsys.readouterr().err
     with pytest.raises(UserError, match="the reward source 'Endless' gives a reward that is not finite"):
         run(tmp_path / "two", sources="own_sources:Endless:1")
+    with pytest.raises(UserError, match="the reward source 'Endless' gives a reward that is not finite"):
+        run(tmp_path / "three", sources="own_sources:Endless:1", synchronous=False)  # from the hand-off thread
 
 
 # ---- where the agent has been
