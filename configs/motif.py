@@ -128,6 +128,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.policy.algorithm = "appo"  # V-trace in a clipped surrogate; "impala": V-trace policy gradient
     config.policy.init_from = ""  # begin with the parameters of another policy: a workdir, or its checkpoints
     # the agent's reward
+    config.policy.sources = "learnt"  # beside the game: learnt,count:0.05,rnd:0.1,my_module:MyBonus:0.2; "": nothing
     config.policy.extrinsic_coefficient = 10.0 if goal_task else 0.1  # 0: the learnt reward alone
     config.policy.intrinsic_coefficient = 0.1  # 0: the game's reward alone, and no reward directory is needed
     config.policy.reward_dir = ""  # workdir or checkpoints of the learnt reward; "": of this workdir
@@ -137,6 +138,13 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.policy.threshold_quantile = 0.5  # normalised learnt rewards up to this quantile are worth 0; -1: none
     config.policy.count_exponent = 3.0  # the n-th time in an episode a message is worth 1 / n^3
     config.policy.reference_alignment = reference  # reward each message one step late, and never an episode's last
+    config.policy.count = ConfigDict()  # source count: the n-th time in an episode is worth 1 / n^exponent
+    config.policy.count.of = "event_message"  # or another observation, such as event_blstats, event_glyphs, crop
+    config.policy.count.exponent = 0.5
+    config.policy.rnd = ConfigDict()  # source rnd: random network distillation, what was not seen yet is worth much
+    config.policy.rnd.learning_rate = 1e-4  # of its predictor, which takes one step per update of the policy
+    config.policy.rnd.hidden = 128  # units of its hidden layers
+    config.policy.rnd.outputs = 64  # numbers to predict
     # who plays
     config.policy.num_workers = usable_cores()  # 0: play in this process, for debugging
     config.policy.games_per_worker = 64

@@ -7,6 +7,7 @@ only when a directory is read.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +16,7 @@ from motif_jax.structs import UserError
 
 if TYPE_CHECKING:
     from motif_jax.policies.model import Model
-    from motif_jax.rewards.learnt import Reward
+    from motif_jax.rewards.sources import RewardSources
 
 LAST, ALL = "last", "all"
 
@@ -105,14 +106,16 @@ def list_steps(path: str, flag: str) -> tuple[Path, list[int]]:
     return directory, steps
 
 
-def load(path: str, step: int, settings: GameSettings, flag: str) -> tuple[Model, dict[str, Any], Reward | None]:
+def load(
+    path: str, step: int, settings: GameSettings, flag: str, trusted: Iterable[str] = ()
+) -> tuple[Model, dict[str, Any], RewardSources]:
     """Reads a policy with `model.read_policy`; raises a UserError if it cannot play this game."""
     import jax
 
     from motif_jax.policies.model import read_policy
 
     try:
-        model, facts, reward = read_policy(path, str(step))
+        model, facts, sources = read_policy(path, str(step), trusted)
     except UserError as error:
         raise UserError(f"{error} ({flag})") from error
     if model.num_actions != settings.num_actions:
@@ -127,4 +130,4 @@ def load(path: str, step: int, settings: GameSettings, flag: str) -> tuple[Model
             f"({flag}, --config.env.screen)"
         )
     params, frozen = jax.device_put((model.params, model.frozen))
-    return model._replace(params=params, frozen=frozen), facts, reward
+    return model._replace(params=params, frozen=frozen), facts, sources

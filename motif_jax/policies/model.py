@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,9 +14,7 @@ from motif_jax.checkpoint import find_checkpoints, reading
 from motif_jax.networks.policy import PolicyNetwork
 from motif_jax.parallel import Rules
 from motif_jax.parameters import leaves_by_path, rebuild
-from motif_jax.rewards.learnt import Reward
-from motif_jax.rewards.model import make_reward_model
-from motif_jax.rewards.statistics import RewardStatistics
+from motif_jax.rewards.sources import RewardSources, sources_from
 from motif_jax.structs import UserError
 
 
@@ -64,12 +62,15 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
     return Model(params, prepare, step, unroll, network.reads, network.core_size, options["num_actions"], frozen)
 
 
-def read_policy(path: str | Path, which: str = "last") -> tuple[Model, dict[str, Any], Reward | None]:
-    """Reads a policy, its facts, and the learnt reward it was trained with, if any; only the checkpoint is needed.
+def read_policy(
+    path: str | Path, which: str = "last", trusted: Iterable[str] = ()
+) -> tuple[Model, dict[str, Any], RewardSources]:
+    """Reads a policy, its facts, and the reward sources it was trained with; only the checkpoint is needed.
 
     Args:
       path: a workdir, its `policy` directory, or a directory of checkpoints.
       which: "last", or the number of a checkpoint.
+      trusted: reward sources beside the program's own that may be imported, as module:Class.
     """
     directory = find_checkpoints(Path(path), "policy")
     with reading(directory) as checkpoints:
@@ -79,16 +80,4 @@ def read_policy(path: str | Path, which: str = "last") -> tuple[Model, dict[str,
     model = make_policy_model(facts["model"], None)
     params = rebuild(model.params, leaves_by_path(whole["learner"]["params"]), directory)
     frozen = rebuild(model.frozen, leaves_by_path(whole.get("frozen", ())), directory)
-    reward = None
-    if "reward" in whole:
-        about, arrays = facts["reward"], whole["reward"]
-        _, like = make_reward_model(about["model"], 0)
-        reward = Reward(
-            about["model"],
-            rebuild(like, leaves_by_path(arrays["params"]), directory),
-            RewardStatistics(**about["statistics"]),
-            arrays["captions"],
-            arrays["counts"],
-            about["facts"],
-        )
-    return model._replace(params=params, frozen=frozen), facts, reward
+    return model._replace(params=params, frozen=frozen), facts, sources_from(facts, whole, trusted)

@@ -84,4 +84,5 @@ def load_policy(path: str | Path, which: str | int = "last", seed: int = 0) -> P
       which: "last", or the number of a checkpoint, which is its number of training steps.
       seed: for sampling the actions.
     """
-    return Policy(*read_policy(path, str(which)), seed)
+    model, facts, sources = read_policy(path, str(which))
+    return Policy(model, facts, sources.learnt.reward if sources.learnt else None, seed)

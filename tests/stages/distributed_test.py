@@ -126,6 +126,7 @@ def check_one_run(workdir) -> dict:
         step, arrays, facts = checkpoints.readable("last")
     assert step == summary["env_steps"]
     assert int(arrays["learner"]["version"]) == summary["updates"] == facts["progress"]["updates"]
+    assert int(arrays["sources"]["rnd"]["updates"]) == summary["updates"]
     assert summary["episodes"] > rows[-1]["episode/all"]  # those of the other host as well
     return summary
 

@@ -46,14 +46,14 @@ def steps_saved(workdir) -> int:
     """By host 0, or by the one that outlived it, until the next start makes a checkpoint of it."""
     rescued = workdir / "policy" / RESCUED
     if rescued.exists():
-        arrays = read_arrays(rescued, ["version", FACTS])
-        version, facts = arrays["version"], json.loads(arrays[FACTS].tobytes())
+        arrays = read_arrays(rescued, ["version", "sources/rnd/updates", FACTS])
+        version, learnt, facts = arrays["version"], arrays["sources/rnd/updates"], json.loads(arrays[FACTS].tobytes())
     else:
         with reading(workdir / "policy/checkpoints") as checkpoints:
             _, state, facts = checkpoints.latest()
-        version = state["learner"]["version"]
+        version, learnt = state["learner"]["version"], state["sources"]["rnd"]["updates"]
     steps = facts["progress"]["env_steps"]
-    assert int(version) == facts["progress"]["updates"] == steps // 64
+    assert int(version) == int(learnt) == facts["progress"]["updates"] == steps // 64
     return steps
 
 

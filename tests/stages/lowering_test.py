@@ -17,12 +17,20 @@ from motif_jax.policies.player import play_step
 from motif_jax.rewards import model as reward_model
 from motif_jax.rewards import preference
 from motif_jax.rewards.batches import Batches
+from motif_jax.rewards.distillation import make_novelty
 from motif_jax.rewards.intrinsic import Mix
+from motif_jax.rewards.learnt_source import LearntSource
+from motif_jax.rewards.source import RewardSource
+from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.stages.train_policy.placing import make_shape_rewards
 
 T, B, A = 4, 8, 23
 PLATFORMS = ["cuda", "tpu"]
 MIX = Mix(extrinsic=0.1, intrinsic=0.1, scale=0.1, clip=10.0, threshold=0.0, count_exponent=3.0)
+
+LEARNT = LearntSource.__new__(LearntSource)  # its arithmetic alone, without a reward
+LEARNT.mix = MIX
+SOURCES = RewardSources([Weighted("learnt", "", 0.1, LEARNT), Weighted("rnd", "", 0.2, RewardSource())])
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +73,7 @@ def test_the_policy_step_lowers(network, dtype):
 def test_the_update_of_the_policy_lowers(network, algorithm, dtype):
     model = policy_model(network, dtype)
     settings = Settings(algorithm=algorithm, num_epochs=2, num_minibatches=2)
-    update = make_policy_update(model.unroll, make_shape_rewards(MIX), settings)
+    update = make_policy_update(model.unroll, make_shape_rewards(MIX, SOURCES), settings)
     steps = np.zeros((T, B), np.float32)
     rollouts = Rollouts(
         observations=observations(model.reads, T + 1, B),
@@ -78,11 +86,19 @@ def test_the_update_of_the_policy_lowers(network, algorithm, dtype):
         reward=steps,
         terminated=steps.astype(bool),
         truncated=steps.astype(bool),
-        moments={"z": steps, "counts": np.ones((T, B), np.uint8)},
+        moments={"learnt": {"z": steps, "counts": np.ones((T, B), np.uint8)}, "rnd": {"reward": steps}},
     )
     mesh = make_mesh()
     state = replicate(init_state(model.params, settings), mesh)
     lower(map_update(update, mesh, 1, num_constants=1), state, Constants(model.frozen), shard(rollouts, mesh, axis=1))
+
+
+def test_the_update_and_the_bonus_of_novelty_lower():
+    specs = {name: OBSERVATIONS[name] for name in ("crop", "blstats", "message")}
+    novelty, mesh = make_novelty(specs, 32, 16, 1e-4), make_mesh()
+    state = replicate(novelty.init(jax.random.key(0)), mesh)
+    lower(map_update(novelty.update, mesh, 1), state, shard(observations(specs, T + 1, B), mesh, axis=1))
+    lower(jax.jit(novelty.bonus), novelty.init(jax.random.key(0)), observations(specs, B))
 
 
 @pytest.mark.parametrize("reads", [{}, {"blstats": True, "crop": True, "glyphs": True}])

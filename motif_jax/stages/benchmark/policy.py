@@ -24,9 +24,11 @@ from motif_jax.captions import WIDTH
 from motif_jax.host_copies import local_copy
 from motif_jax.learner.update import Constants, init_state
 from motif_jax.parallel import place
+from motif_jax.rewards.choice import LEARNT, SOURCES
 from motif_jax.rewards.learnt import Reward
+from motif_jax.rewards.learnt_source import LearntSource, make_mix
 from motif_jax.rewards.model import make_reward_model
-from motif_jax.rewards.source import RewardSource, make_mix
+from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.rewards.statistics import LEVELS, RewardStatistics
 from motif_jax.stages.benchmark.reward import OPTIONS, matrix_product
 from motif_jax.stages.benchmark.rows import Row, say, take_turns
@@ -49,10 +51,11 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     runs: dict[str, Callable[[], float]] = {"matrix_product": matrix_product}
     trainings: dict[str, Training] = {}
     for network in config.benchmark.networks:
-        paid = Training(config, network, paid=True)
-        trainings[network] = paid
-        runs[f"end_to_end.{network}"] = partial(paid.run, STRETCH * seconds)
-        runs[f"end_to_end_unpaid.{network}"] = partial(Training(config, network, paid=False).run, STRETCH * seconds)
+        training = Training(config, network, rewarded=True)
+        trainings[network] = training
+        runs[f"end_to_end.{network}"] = partial(training.run, STRETCH * seconds)
+        unrewarded = Training(config, network, rewarded=False)
+        runs[f"end_to_end_unpaid.{network}"] = partial(unrewarded.run, STRETCH * seconds)
     for network, training in trainings.items():
         training.run(0.0)  # which leaves a batch to measure with
         runs[f"learner.{network}"] = partial(training.learn, seconds)
@@ -93,15 +96,17 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
 class Training:
     """One network with its learner, compiled once."""
 
-    def __init__(self, config: ConfigDict, network: str, paid: bool):
-        """Builds it as train_policy does; if `paid`, with an untrained reward, which costs as much as a trained one."""
+    def __init__(self, config: ConfigDict, network: str, rewarded: bool):
+        """Builds it as train_policy does; `rewarded` by an untrained reward, which costs as much as a trained one."""
         self._config = config = config.copy_and_resolve_references()
         section = config.policy
         section.network, section.warmup_steps = network, 0
         reward = untaught_reward()
-        pay = RewardSource(reward, make_mix(config, reward), False) if paid else None
-        parts = assemble(config, lambda: pay, hosts=1)
-        self._parts, self._model, self._pay, self._mesh = parts, parts.model, parts.pay, parts.mesh
+        learnt = LearntSource(reward, make_mix(config, reward), False)
+        weighted = Weighted(LEARNT, SOURCES[LEARNT].path, section.intrinsic_coefficient, learnt)
+        sources = RewardSources([weighted] if rewarded else [])
+        parts = assemble(config, Path(), lambda setting: sources, hosts=1)
+        self._parts, self._model, self._mesh = parts, parts.model, parts.mesh
         # A copy, because updates give their state away, and the player still uses these parameters.
         params = jax.tree.map(jnp.copy, self._model.params)
         self._state = place(init_state(params, parts.learner), self._mesh, self._model.rules)
@@ -115,7 +120,7 @@ class Training:
         parts, player = self._parts, self._player
         with open_pool(self._config, parts, player, first_episode=0) as pool:
             self.bytes_per_step = pool.layout.bytes_per_step
-            source = FreeRunning(pool, player, parts.rollouts, make_place(self._model, self._pay, self._mesh))
+            source = FreeRunning(pool, player, parts.rollouts, make_place(self._model, parts.sources, self._mesh))
             try:
                 number, steps, start = 0, 0, 0.0
                 while number < WARMUP_BATCHES or time.perf_counter() - start < seconds:
@@ -156,20 +161,20 @@ class Training:
 
     def lookup(self, seconds: float) -> float:
         """Steps per second of the learnt reward alone, when nearly all messages are known."""
-        assert self._pay is not None
-        assert self._pay.table is not None
+        table = self._parts.sources.learnt.table
         messages = np.asarray(self._batch.arrays.rollouts.observations["message"])[1:]
-        self._pay.table(messages)
+        table(messages)
         done, start = 0, time.perf_counter()
         while not done or time.perf_counter() - start < seconds:
-            self._pay.table(messages)
+            table(messages)
             done += 1
         return done * self._batch.steps / (time.perf_counter() - start)
 
     @property
     def messages(self) -> int:
         """The number of messages in the table of the learnt reward."""
-        return len(self._pay.table) if self._pay and self._pay.table else 0
+        learnt = self._parts.sources.learnt
+        return len(learnt.table) if learnt else 0
 
     def flops(self) -> tuple[float, float]:
         """Operations per step of acting and of learning, as the compiler counts them."""

@@ -22,12 +22,26 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from motif_jax.actors.capacity import check_capacity
-from motif_jax.config_table import MANY_SECONDS, PATH, PATHS, Flag, Number, Tables, Text, Value, Whole, check_values
+from motif_jax.config_table import (
+    MANY_SECONDS,
+    PATH,
+    PATHS,
+    Flag,
+    Number,
+    Tables,
+    Text,
+    Value,
+    Whole,
+    check_values,
+    flatten,
+)
 from motif_jax.console import print_line
 from motif_jax.envs.vector import TABLE as GAME
 from motif_jax.envs.vector import GameSettings
 from motif_jax.episodes.playback import Track, read_tracks, write_tracks
 from motif_jax.files import write_config, write_json, write_lines
+from motif_jax.rewards.choice import LEARNT
+from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.evaluate.contenders import BESIDE_FLAG, FLAG, Contender, check_policy, find_contenders
 from motif_jax.stages.evaluate.replays import check_choice, keep_replays
@@ -102,7 +116,11 @@ def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
     """A checksum that changes when the player or the learnt reward may have changed; `evaluate` then reads both."""
     section, own = config.policy, workdir / "policy" / "checkpoints"
     names = ("reward_dir", "reward_checkpoint", "threshold_quantile", "count_exponent", "reference_alignment")
-    found = hashlib.sha256(json.dumps([section[name] for name in names]).encode())
+    values = [section[name] for name in names]
+    if section.sources != LEARNT:
+        given = flatten(section.to_dict())
+        values += [section.sources, *(given[name] for name in SOURCE_VALUES)]
+    found = hashlib.sha256(json.dumps(values).encode())
     steps = [int(folder.name) for folder in own.glob("*") if folder.name.isdecimal()]
     last = own / str(max(steps, default=0))
     played = (own if contender.path == "." else Path(contender.path)) / str(contender.step)

@@ -28,7 +28,9 @@ Interval = dict[str, float | None]
 
 
 def summarise_episodes(rows: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
-    """Figures (null where the episodes do not have one), what happened per episode, and how many ended how."""
+    """Figures (null where the episodes do not have one), returns of the reward sources beside the learnt one, what
+    happened per episode, and how many ended how.
+    """
     columns = {name: [row[key] for row in rows] for name, key in FIGURES.items()}
     known = {name: column for name, column in columns.items() if rows and None not in column}
     told = [row["did"] for row in rows if row["did"] is not None]
@@ -36,8 +38,16 @@ def summarise_episodes(rows: Sequence[Mapping[str, Any]], seed: int) -> dict[str
     return {
         "figures": dict.fromkeys(FIGURES) | intervals(known, seed),
         "did": intervals({name: column for name, column in did.items() if any(column)}, seed),
+        "returns": intervals(_returns(rows), seed),
         "ends": dict(collections.Counter(row["cause"] or END_NAMES[row["end_status"]] for row in rows).most_common()),
     }
+
+
+def _returns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """The episodes' returns by reward source; without those that some episodes lack."""
+    known = [row.get("returns", {}) for row in rows]
+    names = [name for name in (known[0] if known else ()) if all(name in returns for returns in known)]
+    return {name: [returns[name] for returns in known] for name in names}
 
 
 def intervals(columns: Mapping[str, Sequence[float]], seed: int) -> dict[str, Interval]:
@@ -66,16 +76,20 @@ def print_table(directory: Path, name: str) -> None:
     summaries = {other: read_json(directory / other / "summary.json") or {} for other in (name, *others[:BESIDE])}
     mine = summaries[name]
     often = sorted(mine["did"], key=lambda happening: -mine["did"][happening]["mean"])[:HAPPENINGS]
+    rewarded = sorted(mine.get("returns", {}))  # the sources beside the learnt reward
     columns = {other: [f"{summary['episodes']:,} episodes"] for other, summary in summaries.items()}
     for other, summary in summaries.items():
         for figure in FIGURES:
-            paid_alike = figure != "intrinsic_return" or summary["reward"] == mine["reward"]
-            columns[other].append(show(summary["figures"][figure]) if paid_alike else "another reward")
+            comparable = figure != "intrinsic_return" or summary["reward"] == mine["reward"]
+            columns[other].append(show(summary["figures"][figure]) if comparable else "another reward")
+        for source in rewarded:
+            comparable = summary.get("sources", {}).get(source) == mine.get("sources", {}).get(source)
+            columns[other].append(show(summary["returns"].get(source)) if comparable else "another reward")
         did = summary.get("did", {})  # an evaluation by an older version does not have it
         columns[other] += [show(did.get(happening, None if not did else dict.fromkeys(("mean", "low", "high"), 0.0)))
                            for happening in often]  # fmt: skip
     width = {other: max(map(len, (other, *cells))) for other, cells in columns.items()}
-    names = ("", *FIGURES, *often)
+    names = ("", *FIGURES, *(f"{source} return" for source in rewarded), *often)
     left = max(map(len, names)) + 2
     print_line(" " * left + "".join(f"  {other:>{width[other]}}" for other in columns))
     for number, row in enumerate(names):

@@ -54,13 +54,15 @@ EPOCH: Kinds = {
     "score_accuracy": number, "train_loss": number, "train_accuracy": number,
 }  # fmt: skip
 VALUED: Kinds = {"reward": number, "caption": str, "times": int}
-PAY: Kinds = {"algorithm": str, "network": str, "extrinsic_coefficient": number, "intrinsic_coefficient": number,
-             "threshold_quantile": number, "reward_dir": str}  # fmt: skip
+SETTINGS: Kinds = {
+    "algorithm": str, "network": str, "extrinsic_coefficient": number, "intrinsic_coefficient": number,
+    "threshold_quantile": number, "reward_dir": str, "sources": str,
+}  # fmt: skip
 DONE: Kinds = {"env_steps": int, "seconds": number, "episodes": int}
 
 
 KEPT = re.compile(  # of the rows of training, which may be very many
-    r"env_steps|seconds|steps_per_s|memory_mib|reward/paid_share|train/entropy|(episode|time)/.*"
+    r"env_steps|seconds|steps_per_s|memory_mib|reward/\w+_share|train/entropy|(episode|time)/.*"
 )
 
 
@@ -162,11 +164,11 @@ def find_training(path: Path) -> Training | None:
             raise ValueError("a row without env_steps or seconds")
     config = read_object(path / "policy" / "config.json") or {}
     with checked(path / "policy" / "config.json"):
-        pay, task = typed(config.get("policy", {}), PAY), str(config.get("env", {}).get("task", ""))
+        settings, task = typed(config.get("policy", {}), SETTINGS), str(config.get("env", {}).get("task", ""))
     summary = read_object(path / "policy" / "summary.json") or {}
     with checked(path / "policy" / "summary.json"):
         done = whole(typed(summary, DONE), DONE) if summary else {}
-        return Training(rows, done, pay, task, config, machine_of(summary), date_of(file))
+        return Training(rows, done, settings, task, config, machine_of(summary), date_of(file))
 
 
 def find_players(path: Path) -> list[Player]:
@@ -180,12 +182,14 @@ def find_players(path: Path) -> list[Player]:
             chosen = list((facts.get("replays") or {}).values())
             files = {chosen.index(episode): file_of(file.parent, episode) for episode in chosen}
             did = {name: interval_of(value) for name, value in (facts.get("did") or {}).items()}
+            returns = {str(name): interval_of(value) for name, value in (facts.get("returns") or {}).items()}
             found.append(Player(
                 file.parent.name, str(facts["path"]), int(facts["step"]), bool(facts["greedy"]), int(facts["episodes"]),
                 str(facts["task"]), facts.get("reward"), figures,
                 {name: value for name, value in did.items() if value},
                 {str(end): int(times) for end, times in (facts.get("ends") or {}).items()},
                 [kept for _, kept in sorted(files.items()) if kept.is_file()],
+                {name: value for name, value in returns.items() if value}, dict(facts.get("sources") or {}),
             ))  # fmt: skip
     return sorted(found, key=lambda one: (one.path != ".", one.name == "random", one.path == "", -one.step, one.greedy))
 

@@ -8,7 +8,8 @@ from typing import Any
 from motif_jax.annotation.prompts import GOALS
 from motif_jax.pages.blocks import folded, table
 from motif_jax.pages.charts import Interval, bars, esc, exact
-from motif_jax.stages.report.parts import Found, Player
+from motif_jax.rewards.choice import LEARNT, parse_sources
+from motif_jax.stages.report.parts import Facts, Found, Player
 
 COMPARED = ("score", "intrinsic_return", "gold", "max_depth", "experience_level", "success")  # with chance, at a glance
 SHOWN = 5
@@ -117,22 +118,27 @@ def _trained(found: Found) -> list[str]:
     if not training:
         return []
     seconds = max(training.seconds, 1e-9)
-    by, paid = "", training.pay
-    if "intrinsic_coefficient" in paid and "extrinsic_coefficient" in paid:
-        learnt, game = paid["intrinsic_coefficient"], paid["extrinsic_coefficient"]
-        by = (
-            ", paid by the learnt reward alone,"
-            if not game
-            else ", paid by the game alone,"
-            if not learnt
-            else ", paid by both rewards,"
-        )
+    rewards = rewards_of(training.settings)
+    by = f", rewarded by {' and '.join(rewards)}{' alone' if len(rewards) == 1 else ''}," if rewards else ""
     where = machine_line(found)
     still = "" if training.is_over else " so far"
     return [
         f"The agent{by} was trained for <b>{steps(training.steps)}</b> steps in <b>{duration(seconds)}</b>{still}: "
         f"{training.steps / seconds:,.0f} steps/s{f' on {where}' if where else ''}."
     ]
+
+
+def rewards_of(settings: Facts) -> dict[str, float]:
+    """The coefficients of what rewards a policy, by words for it; empty if the settings are not known."""
+    if not {"extrinsic_coefficient", "intrinsic_coefficient"} <= settings.keys():
+        return {}
+    game = settings["extrinsic_coefficient"]
+    found = {"the game": game} if game else {}
+    for choice in parse_sources(settings.get("sources", LEARNT), settings["intrinsic_coefficient"]):
+        found[{LEARNT: "the learnt reward", "count": "the count bonus"}.get(choice.name, choice.name)] = (
+            choice.coefficient
+        )
+    return {words: coefficient for words, coefficient in found.items() if coefficient}
 
 
 def _played(found: Found) -> list[str]:

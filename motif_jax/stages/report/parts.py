@@ -52,7 +52,7 @@ class Training(NamedTuple):
 
     rows: list[dict[str, float]]  # of metrics.jsonl, at least one; unknown values are left out
     summary: Facts  # of the last time it was finished or stopped; empty if it never was
-    pay: Facts  # algorithm, network, coefficients, threshold
+    settings: Facts  # algorithm, network, reward sources, coefficients, threshold
     task: str
     config: Facts  # the whole of it
     machine: Facts
@@ -93,6 +93,8 @@ class Player(NamedTuple):
     did: dict[str, Interval]  # per episode
     ends: dict[str, int]
     replays: list[Path]
+    returns: dict[str, Interval]  # of the reward sources beside the learnt reward, by name
+    sources: Facts  # what is known of these; those that are equal give equal rewards
 
 
 class Found(NamedTuple):

@@ -38,20 +38,29 @@ def figures_table(named: Sequence[tuple[str, Player]]) -> str:
         if not any(interval and interval.mean for interval in intervals):
             continue
         alike = figure != "intrinsic_return" or len(rewards) == 1
-        low, high = reach(intervals)
-        cells = []
-        for number, interval in enumerate(intervals):
-            if interval is None:
-                cells.append('<span class="soft">–</span>')
-                continue
-            colour = COLOURS[number % len(COLOURS)]
-            cells.append(
-                f'<b>{exact(interval.mean)}</b> <span class="soft">{interval.words}</span>'
-                f"{track(interval, low, high, colour) if alike else ''}"
-            )
-        what = esc(words) if alike else f"{esc(words)} <small class=soft>of different rewards</small>"
-        rows.append([f"{what}<br><small class=soft>{esc(note)}</small>" if note and alike else what, *cells])
+        rows.append(_figure_row(words, note, intervals, alike))
+    for source in {source: None for _, player in named for source in player.returns}:
+        intervals = [player.returns.get(source) for _, player in named]
+        alike = all(player.sources.get(source) == named[0][1].sources.get(source) for _, player in named)
+        rows.append(_figure_row(f"{source} return", "what this reward source gave", intervals, alike))
     return table(("", *(name for name, _ in named)), rows, kind="figures")
+
+
+def _figure_row(words: str, note: str, intervals: Sequence[Interval | None], alike: bool) -> list[str]:
+    """A figure of several players as cells; with a scale if all values mean the `alike`."""
+    low, high = reach(intervals)
+    cells = []
+    for number, interval in enumerate(intervals):
+        if interval is None:
+            cells.append('<span class="soft">–</span>')
+            continue
+        colour = COLOURS[number % len(COLOURS)]
+        cells.append(
+            f'<b>{exact(interval.mean)}</b> <span class="soft">{interval.words}</span>'
+            f"{track(interval, low, high, colour) if alike else ''}"
+        )
+    what = esc(words) if alike else f"{esc(words)} <small class=soft>of different rewards</small>"
+    return [f"{what}<br><small class=soft>{esc(note)}</small>" if note and alike else what, *cells]
 
 
 def _ends(player: Player, others: Sequence[Player]) -> str:

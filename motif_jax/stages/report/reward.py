@@ -26,7 +26,7 @@ def of_reward(learnt: Learnt, training: Training | None) -> list[str]:
     if learnt.history:
         body += _learning(learnt.history)
     if learnt.captions:
-        body += _captions(learnt, learnt.captions, training.pay if training else {})
+        body += _captions(learnt, learnt.captions, training.settings if training else {})
     return body
 
 
@@ -62,10 +62,10 @@ def threshold(learnt: Learnt, told: dict[str, Any], level: float) -> float:
     return float(np.interp(level, levels, [known[one] for one in levels]))
 
 
-def _captions(learnt: Learnt, told: dict[str, Any], pay: dict[str, Any]) -> list[str]:
-    """Spread and extremes of the captions, as HTML; `pay` has the policy's reward settings, empty if not known."""
-    own = "threshold_quantile" in pay and not pay.get("reward_dir")  # otherwise the threshold is of another reward
-    level = pay["threshold_quantile"] if own else USUAL
+def _captions(learnt: Learnt, told: dict[str, Any], settings: dict[str, Any]) -> list[str]:
+    """Spread and extremes of the captions, as HTML; `settings` are the policy's, empty if not known."""
+    own = "threshold_quantile" in settings and not settings.get("reward_dir")  # else of another reward
+    level = settings["threshold_quantile"] if own else USUAL
     mark = (level, threshold(learnt, told, level)) if level >= 0 and (learnt.quantiles or told["thresholds"]) else None
     below = f"below {mark[1]:.2f} ({level:.0%} of them) pays the agent nothing." if mark else ""
     rule = f" What lies {below}" if own and below else f" By default, what lies {below}" if below else ""

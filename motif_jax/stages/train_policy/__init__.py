@@ -16,6 +16,8 @@ from motif_jax.config_table import MANY_SECONDS, PATH, Flag, Number, Tables, Tex
 from motif_jax.envs.vector import TABLE as GAME
 from motif_jax.envs.vector import GameSettings
 from motif_jax.files import read_json
+from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
+from motif_jax.rewards.choice import find_own_class, parse_sources
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.train_policy.conditions import coordinator, finished
 from motif_jax.structs import UserError
@@ -27,6 +29,7 @@ TABLES: Tables = {
         "algorithm": Value(Text(("appo", "impala")), decides=True),
         "init_from": Value(PATH, decides=True),
         # what it is rewarded for
+        "sources": Value(Text(longest=1000), decides=True, older="learnt"),
         "extrinsic_coefficient": Value(Number(-1e6, 1e6), decides=True),
         "intrinsic_coefficient": Value(Number(-1e6, 1e6), decides=True),
         "reward_dir": Value(PATH, decides=True),
@@ -40,6 +43,7 @@ TABLES: Tables = {
             decides=True,
             differs="the learnt reward is credited to the step that caused the message, also to an episode's last",
         ),
+        **SOURCE_VALUES,
         # who plays
         "num_workers": Value(Whole()),
         "games_per_worker": Value(Whole(1)),
@@ -146,10 +150,14 @@ def check(config: ConfigDict) -> None:
     check_values(config, READS)
     section = config.policy
     GameSettings(**config.env).check()
-    if not section.extrinsic_coefficient and not section.intrinsic_coefficient:
+    choices = parse_sources(section.sources, section.intrinsic_coefficient)
+    if not section.extrinsic_coefficient and not any(choice.coefficient for choice in choices):
         raise UserError(
-            "a policy without any reward learns nothing (--config.policy.extrinsic_coefficient, .intrinsic_coefficient)"
+            "a policy without any reward learns nothing (--config.policy.extrinsic_coefficient, "
+            ".intrinsic_coefficient, .sources)"
         )
+    for choice in choices:
+        find_own_class(choice)
     which = section.reward_checkpoint
     if which not in ("last", "best") and not (which.isascii() and which.isdecimal()):
         raise UserError(

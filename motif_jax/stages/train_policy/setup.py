@@ -1,8 +1,9 @@
-"""Makes what policy training needs from the config: network, reward, learner, devices, games."""
+"""Makes what policy training needs from the config: network, reward sources, learner, devices, games."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -12,13 +13,16 @@ from ml_collections import ConfigDict
 
 from motif_jax.actors.pool import ActorPool
 from motif_jax.console import print_line
+from motif_jax.envs.observations import observation_specs
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.vector import GameSettings
 from motif_jax.learner.update import Settings, init_state, make_policy_update
 from motif_jax.parallel import batch_parts, make_mesh, map_update, shardings
 from motif_jax.policies.model import Model, make_policy_model
 from motif_jax.policies.player import PolicyPlayer
-from motif_jax.rewards.source import RewardSource, make_mix
+from motif_jax.rewards.learnt_source import make_mix
+from motif_jax.rewards.source import Setting
+from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages.train_policy.placing import make_shape_rewards
 from motif_jax.structs import UserError
 
@@ -33,27 +37,27 @@ class Parts(NamedTuple):
     rollouts: int  # of this host, that make its share of a batch
     options: dict[str, Any]  # of the network
     model: Model
-    pay: RewardSource | None  # the learnt reward
+    sources: RewardSources
     learner: Settings
     update: Any  # compiled: (state, constants, rollouts) -> (state, metrics)
 
 
-def assemble(config: ConfigDict, make_reward_source: Callable[[], RewardSource | None], hosts: int) -> Parts:
+def assemble(config: ConfigDict, workdir: Path, make_sources: Callable[[Setting], RewardSources], hosts: int) -> Parts:
     """Makes the parts of training; refuses a batch that does not fit devices or hosts before it loads the reward."""
     section = config.policy
     games = GameSettings(**config.env)
     mesh = make_mesh(section.num_devices, section.fsdp, section.tensor, "--config.policy")
     rollouts = check_batch(config, batch_parts(mesh), hosts)
-    pay = make_reward_source()
     options = {"network": section.network, "num_actions": games.num_actions, "dtype": section.dtype}
     model = make_policy_model(options, config.seed)
+    sources = make_sources(Setting(config, workdir, observation_specs(model.reads), mesh))
     learner = learner_settings(config)
-    shape_rewards = make_shape_rewards(pay.mix if pay else make_mix(config, None))
+    shape_rewards = make_shape_rewards(make_mix(config, None), sources)
     update = make_policy_update(model.unroll, shape_rewards, learner)
     state = jax.eval_shape(lambda params: init_state(params, learner), model.params)
     results = shardings(state, mesh, model.rules), NamedSharding(mesh, P())
     mapped = map_update(update, mesh, batch_axis=1, num_constants=1, results=results)
-    return Parts(games, mesh, rollouts, options, model, pay, learner, mapped)
+    return Parts(games, mesh, rollouts, options, model, sources, learner, mapped)
 
 
 def learner_settings(config: ConfigDict) -> Settings:
@@ -96,7 +100,7 @@ def make_player(config: ConfigDict, model: Model, seed: int) -> PolicyPlayer:
 def open_pool(config: ConfigDict, parts: Parts, player: PolicyPlayer, first_episode: int) -> ActorPool:
     """Starts the games of this host; `first_episode` is the number of their first episode."""
     section = config.policy
-    observations = {*parts.model.reads, *(parts.pay.observations if parts.pay else ())}
+    observations = {*parts.model.reads, *parts.sources.observations}
     groups = max(section.num_workers, 1) * section.groups
     slots = -(-parts.rollouts // groups) + 1  # enough for a batch, and one to write on
     ahead = slots * groups / parts.rollouts

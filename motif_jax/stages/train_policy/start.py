@@ -24,7 +24,7 @@ from motif_jax.locks import Held, take
 from motif_jax.parallel import place
 from motif_jax.parameters import leaves_by_path, rebuild
 from motif_jax.policies.model import read_policy
-from motif_jax.rewards.source import RewardSource, reward_checksum
+from motif_jax.rewards.sources import RewardSources, saved_sources
 from motif_jax.stages.train_policy.hosts import Hosts, Vote
 from motif_jax.stages.train_policy.rescue import RESCUED, read_rescued
 from motif_jax.stages.train_policy.setup import Parts
@@ -38,8 +38,7 @@ class Keeper:
 
     def __init__(self, config: ConfigDict, folder: Path, parts: Parts):
         """Opens `folder/checkpoints`."""
-        section, pay = config.policy, parts.pay
-        self._reward: dict[str, Any] = {}
+        section, self._sources = config.policy, parts.sources
         self.frozen: Any = ()  # parameters that are not trained; saved in every checkpoint, as each is used alone
         self._saving = threading.Lock()  # if another host is lost, another thread saves
         folder.mkdir(parents=True, exist_ok=True)
@@ -50,28 +49,26 @@ class Keeper:
         self._checkpoints = Checkpoints(folder / "checkpoints", section.keep_checkpoints, section.milestone_every_steps)
         self._facts: dict[str, Any] = {"model": parts.options, "config": record(config.to_dict())}
         self._facts |= {"versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__}}
-        if pay:
-            reward = pay.reward
-            self._reward = {"params": reward.params, "captions": reward.captions, "counts": reward.counts}
-            self._facts["reward"] = {"model": reward.options, "statistics": reward.statistics._asdict()}
-            self._facts["reward"] |= {"checksum": reward_checksum(reward), "mix": pay.mix._asdict()}
-            self._facts["reward"]["facts"] = {"epoch": reward.facts.get("epoch")}
 
     @property
     def directory(self) -> Path:
         """The directory of the checkpoints."""
         return self._checkpoints.directory
 
-    def latest(self, like: dict[str, Any]) -> tuple[dict[tuple[str, ...], Any], dict[str, Any]] | None:
-        """Arrays by name and facts of the last checkpoint that can be read, or of what was rescued after it.
+    def latest(self, like: dict[str, Any]) -> tuple[dict[tuple[str, ...], Any], dict[str, Any], dict[str, Any]] | None:
+        """The last checkpoint that can be read, or what was rescued after it.
 
-        `like` has the form of the arrays: a `whole_state`.
+        Args:
+          like: a `whole_state`, which has the form of the arrays.
+
+        Returns:
+          The arrays of network and learner by name, the arrays of everything else, and the facts.
         """
         found = self._checkpoints.latest()
-        rescued = read_rescued(self.directory.parent, like)
-        if rescued and (found is None or rescued[1]["progress"]["env_steps"] > found[0]):
+        rescued = read_rescued(self.directory.parent, like, self._sources.learning())
+        if rescued and (found is None or rescued[2]["progress"]["env_steps"] > found[0]):
             return rescued
-        return found and (arrays_of(found[1]), found[2])
+        return found and (arrays_of(found[1]), found[1], found[2])
 
     def keep_rescued(self, state: LearnerState, done: dict[str, Any]) -> None:
         """Saves a rescued state as a checkpoint unless it is one already, and removes the file of the rescue."""
@@ -81,17 +78,24 @@ class Keeper:
             self._checkpoints.wait()
             rescued.unlink()
 
-    def save(self, state: LearnerState, done: dict[str, Any]) -> None:
-        """Starts to write a checkpoint, unless there is one with the same number of steps."""
+    def save(self, state: LearnerState, done: dict[str, Any], learning: dict[str, Any] | None = None) -> None:
+        """Starts to write a checkpoint, unless there is one with the same number of steps.
+
+        Args:
+          state: the learner's.
+          done: how far it got.
+          learning: `RewardSources.learning` at that time; None: as the sources are now.
+        """
         step = int(done["env_steps"])
         arrays: dict[str, Any] = {"learner": state}
         if jax.tree.leaves(self.frozen):
             arrays["frozen"] = self.frozen
-        if self._reward:
-            arrays["reward"] = self._reward
+        if of_sources := self._sources.arrays() | (learning or {}):
+            arrays["sources"] = of_sources
+        facts = self._facts | {"sources": self._sources.facts(), "progress": dict(done)}
         with self._saving:
             if step not in self._checkpoints.steps():
-                self._checkpoints.save(step, arrays, self._facts | {"progress": dict(done)})
+                self._checkpoints.save(step, arrays, facts)
 
     def close(self) -> None:
         """Waits for what is being written and releases the lock; further calls do nothing."""
@@ -139,8 +143,8 @@ def begin(
     whole, origin, done = new, Origin.NEW, dict(START)
     found = keeper.latest(new) if keeper else None
     if keeper and found:
-        arrays, facts = found
-        check_reward(facts, parts.pay)
+        arrays, others, facts = found
+        parts.sources.restore(saved_sources(facts, others))
         whole, origin = rebuild(new, arrays, keeper.directory, "--workdir"), Origin.CHECKPOINT
         done = {name: type(START[name])(facts["progress"][name]) for name in START}
         keeper.frozen = host_copy(whole["frozen"])
@@ -155,10 +159,11 @@ def begin(
         if hosts.me:
             whole = read_as_first_host(config, parts, new, origin, checkpoints, int(done["env_steps"]))
         hosts.agree(Vote.GO_ON)
-        whole, others = same_on_every_host(whole)
-        if keeper and others:
-            names = ", ".join(map(str, others))
+        whole, differing = same_on_every_host(whole)
+        if keeper and differing:
+            names = ", ".join(map(str, differing))
             print_line(f"train_policy: sent the parameters to all hosts, as host {names} could not read the same ones")
+        share_sources(parts.sources)
     if keeper:
         keeper.frozen = host_copy(whole["frozen"])
     frozen = whole.pop("frozen")
@@ -201,15 +206,9 @@ def read_as_first_host(
     return new
 
 
-def check_reward(facts: dict[str, Any], pay: RewardSource | None) -> None:
-    """Refuses to go on with another learnt reward than the one that training began with."""
-    before = facts.get("reward", {}).get("checksum")
-    now = reward_checksum(pay.reward) if pay else None
-    if before != now:
-        raise UserError(
-            "the learnt reward has changed since this policy's training began: choose another --workdir, or the same "
-            "reward (--config.policy.reward_dir)"
-        )
+def share_sources(sources: RewardSources) -> None:
+    """Gives the first host's state of those reward sources that learn to all hosts."""
+    sources.take_over(from_first_host(sources.learning()))
 
 
 class StopAsked:

@@ -25,7 +25,7 @@ from motif_jax.learner.update import Constants, LearnerState
 from motif_jax.machine import describe
 from motif_jax.parallel import place
 from motif_jax.parameters import name_of
-from motif_jax.rewards.source import make_reward_source, reward_checksum
+from motif_jax.rewards.sources import make_sources
 from motif_jax.stages.train_policy.acting import FreeRunning, Rounds, Source
 from motif_jax.stages.train_policy.conditions import coordinator, finished
 from motif_jax.stages.train_policy.hosts import Hosts, Vote
@@ -64,7 +64,8 @@ def learn(
     """Runs the training on this host; every host of a run calls it."""
     section, folder = config.policy, workdir / "policy"
     me, hosts = together.me, together.count
-    parts = assemble(config, lambda: make_reward_source(config, workdir), hosts)
+    parts = assemble(config, workdir, make_sources, hosts)
+    at_the_end.callback(parts.sources.close)
 
     # ---- where it begins
     keeper = Keeper(config, folder, parts) if me == 0 else None
@@ -78,13 +79,13 @@ def learn(
         write_config(folder, config)
         drop_rows_after(folder / "metrics.jsonl", done["env_steps"])
 
-    def write(state: LearnerState, done: dict[str, Any]) -> None:
+    def write(state: LearnerState, learning: dict[str, Any], done: dict[str, Any]) -> None:
         if keeper:
-            keeper.save(state, done)
+            keeper.save(state, done, learning)
             keeper.close()
         else:
             whole = whole_state(state, host_copy(frozen))
-            write_rescued(folder, whole, done, reward_checksum(parts.pay.reward) if parts.pay else None)
+            write_rescued(folder, whole, learning, done, parts.sources.facts())
 
     rescue = Rescue(write) if hosts > 1 else None
     together.save = rescue.save if rescue else None
@@ -95,12 +96,12 @@ def learn(
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(open_pool(config, parts, player, me * EPISODES_PER_HOST + done["next_episode"]))
         source = (Rounds if section.synchronous else FreeRunning)(
-            pool, player, parts.rollouts, make_place(parts.model, parts.pay, parts.mesh)
+            pool, player, parts.rollouts, make_place(parts.model, parts.sources, parts.mesh)
         )
         stack.callback(source.close)
         record, trace = Record(pool, source), Trace(config.profile, folder / "profile")
         stack.callback(trace.close)
-        log = stack.enter_context(Log(config, folder, done, record, parts.pay)) if me == 0 else None
+        log = stack.enter_context(Log(config, folder, done, record, parts.sources)) if me == 0 else None
 
         # ---- learn
         before, start, broken = dict(done), time.monotonic(), ""
@@ -125,6 +126,7 @@ def learn(
             done["updates"] += 1
             played = player.prepare(local_copy(state.params), done["updates"])
             player.swap(played, wait=section.synchronous)  # without `wait`, the games do not wait for the learner
+            parts.sources.advance(batch, together)
             done["env_steps"] += batch.steps * hosts
             done["seconds"] = before["seconds"] + time.monotonic() - start
             done["next_episode"] = int(max([pool.next_episode - me * EPISODES_PER_HOST, *others[:, 0]]))
@@ -133,7 +135,7 @@ def learn(
             if pending:
                 broken = check_metrics(pending, record, folder, source)
             if rescue:
-                rescue.add(state, done)
+                rescue.add(state, parts.sources.learning(), done)
             pending = Pending(done["updates"], done["env_steps"], batch, metrics)
             if log:
                 log.after_update(done)
