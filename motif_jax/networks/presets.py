@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
-from motif_jax.envs.observations import BLSTATS_SCALE, HIGH, LOW, OBSERVATIONS
+from motif_jax.envs.nethack.observations import BLSTATS_SCALE, HIGH, LOW, OBSERVATIONS
 from motif_jax.networks.images import ImageEncoder, elu, in_pieces
 from motif_jax.networks.tiles import CHARACTERS
 
@@ -22,7 +22,7 @@ MOST_TEXT = 80  # characters of a message that the small network reads: a line o
 
 
 def scale(blstats: jax.Array) -> jax.Array:
-    """`envs.observations.scale_blstats` on the device. [..., 27] integers -> [..., 27] float32"""
+    """`envs.nethack.observations.scale_blstats` on the device. [..., 27] integers -> [..., 27] float32"""
     return jnp.clip(blstats.astype(jnp.float32) * jnp.asarray(BLSTATS_SCALE), LOW, HIGH)
 
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from motif_jax.envs.observations import EVENT_COUNT, observation_specs
+from motif_jax.envs.world import select_specs
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.structs import UserError
 
-MESSAGE = "event_message"
+MESSAGE, EVENT_COUNT = "event_message", "event_message_count"
 FLAG = "--config.policy.count.of"
 
 
@@ -35,7 +35,7 @@ class CountBonus(RewardSource):
         """See `RewardSource`."""
         section = setting.config.policy.count
         try:
-            observation_specs([section.of])
+            select_specs(setting.specs, [section.of])
         except UserError as error:
             raise UserError(f"{error} ({FLAG})") from error
         return cls(section.of, section.exponent)

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from motif_jax.envs.world import select_specs
 from motif_jax.host_copies import local_copy
 from motif_jax.parallel import map_update, replicate
 from motif_jax.parameters import leaves_by_path, rebuild, sum_of_arrays
@@ -52,7 +53,9 @@ class RandomDistillation(RewardSource):
         """See `RewardSource`."""
         section = setting.config.policy.rnd
         facts: Facts = {name: section[name] for name in ("hidden", "outputs", "learning_rate")}
-        facts["observations"] = {name: [list(spec.shape), spec.dtype] for name, spec in setting.specs.items()}
+        facts["observations"] = {
+            name: [list(spec.shape), spec.dtype] for name, spec in select_specs(setting.specs, setting.reads).items()
+        }
         return cls(facts, jax.random.fold_in(jax.random.key(setting.config.seed), SEED), setting.mesh)
 
     @classmethod

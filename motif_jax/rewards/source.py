@@ -37,7 +37,8 @@ class Setting(NamedTuple):
 
     config: ConfigDict
     workdir: Path
-    specs: Mapping[str, ArraySpec]  # the observations that the policy reads
+    specs: Mapping[str, ArraySpec]  # all observations that the world can record
+    reads: tuple[str, ...] = ()  # those that the policy reads
     mesh: Any = None  # the learner's devices; None where nothing is trained
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from conftest import get_config
 
+from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS
 from motif_jax.rewards.count import CountBonus
 from motif_jax.rewards.source import Setting
 from motif_jax.structs import UserError
@@ -66,8 +67,8 @@ def test_messages_are_counted_by_the_game():
 def test_it_is_made_from_the_config_and_again_from_a_checkpoint():
     config = get_config()
     config.policy.count.update({"of": "event_glyphs", "exponent": 2.0})
-    source = CountBonus.make(Setting(config, Path(), {}))
+    source = CountBonus.make(Setting(config, Path(), OBSERVATIONS | EVENTS))
     assert source.facts() == {"of": "event_glyphs", "exponent": 2.0} == CountBonus.rebuild({}, source.facts()).facts()
     config.policy.count.of = "event_glyps"
     with pytest.raises(UserError, match=r"'event_glyps' .*did you mean 'event_glyphs'\? \(--config.policy.count.of\)"):
-        CountBonus.make(Setting(config, Path(), {}))
+        CountBonus.make(Setting(config, Path(), OBSERVATIONS | EVENTS))

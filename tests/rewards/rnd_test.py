@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, get_config
 
-from motif_jax.envs.observations import BLSTATS_SCALE, observation_specs
+from motif_jax.envs.nethack.observations import BLSTATS_SCALE, observation_specs
 from motif_jax.parallel import local_copy, make_mesh, map_update, replicate, shard
 from motif_jax.rewards.distillation import make_novelty
 from motif_jax.rewards.moments import add_values, no_moments
@@ -164,7 +164,7 @@ def test_eight_devices_do_what_one_does():
 def make_source(**values):
     config = get_config(argument="toy")
     config.policy.rnd.update({"learning_rate": 1e-3, "hidden": 32, "outputs": 16} | values)
-    return RandomDistillation.make(Setting(config, Path(), SPECS, make_mesh(1)))
+    return RandomDistillation.make(Setting(config, Path(), SPECS, tuple(SPECS), make_mesh(1)))
 
 
 def rollouts(arrays, ended=None):

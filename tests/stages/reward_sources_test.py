@@ -12,8 +12,7 @@ from motif_jax import experiment
 from motif_jax.actors.inference import RandomPolicy, answer
 from motif_jax.actors.pool import ActorPool
 from motif_jax.checkpoint import reading
-from motif_jax.envs.observations import observation_specs
-from motif_jax.envs.vector import GameSettings
+from motif_jax.envs.nethack.observations import observation_specs
 from motif_jax.files import read_json, read_lines
 from motif_jax.parallel import make_mesh, shard
 from motif_jax.policies.model import read_policy
@@ -175,9 +174,9 @@ def test_the_bonus_falls_where_the_agent_has_been(task):
     reads, steps = ("blstats", "crop", "message"), 32
     config, mesh = get_config(argument=task), make_mesh(1)
     config.policy.rnd.update({"learning_rate": 1e-3})
-    source = RandomDistillation.make(Setting(config, None, observation_specs(reads), mesh))
+    source = RandomDistillation.make(Setting(config, None, observation_specs(reads), reads, mesh))
     policy, found = RandomPolicy(23), []
-    game = GameSettings(task=task, max_episode_steps=200)
+    game = {"task": task, "max_episode_steps": 200}
     with ActorPool(game, reads, num_workers=0, games_per_worker=8, rollout_length=steps) as pool:
         while len(found) < 2:
             requests, fulls = pool.poll()

@@ -36,8 +36,8 @@ from motif_jax.config_table import (
     flatten,
 )
 from motif_jax.console import print_line
-from motif_jax.envs.vector import TABLE as GAME
-from motif_jax.envs.vector import GameSettings
+from motif_jax.envs.settings import TABLE as ENV
+from motif_jax.envs.settings import check_world, make_world, title
 from motif_jax.episodes.playback import Track, read_tracks, write_tracks
 from motif_jax.files import write_config, write_json, write_lines
 from motif_jax.rewards.choice import LEARNT
@@ -62,7 +62,7 @@ TABLES: Tables = {
         "hang_timeout_s": Value(Number(0.1, MANY_SECONDS)),
     }
 }
-READS: Tables = EXPERIMENT | {"env": GAME} | TRAINING | TABLES
+READS: Tables = EXPERIMENT | {"env": ENV} | TRAINING | TABLES
 IDENTITY = ("", "env")  # so that results that are compared are of the same games
 WRITES = "--config.evaluate.replays, .episodes"
 MEMORY = "--config.evaluate.num_workers, .games_per_worker"
@@ -87,10 +87,10 @@ def check(config: ConfigDict) -> None:
     """Refuses values that cannot work."""
     check_values(config, READS)
     section = config.evaluate
-    GameSettings(**config.env).check()
-    check_policy(section.policy, FLAG)
+    world = check_world(config.env)
+    check_policy(section.policy, world, FLAG)
     for other in filter(None, section.beside.split(",")):
-        check_policy(other, BESIDE_FLAG)
+        check_policy(other, world, BESIDE_FLAG)
     check_choice(section.replays, section.episodes)
     check_capacity(section.num_workers, section.games_per_worker, flag="--config.evaluate")
 
@@ -136,7 +136,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
     for contender, flag in contenders:
         if not is_evaluated(config, workdir, contender):
             evaluate(config, workdir, contender, flag)
-    print_table(workdir / "evaluate", contenders[-1][0].name)
+    print_table(workdir / "evaluate", contenders[-1][0].name, make_world(config.env).figures)
 
 
 def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str) -> None:
@@ -144,7 +144,7 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
     from motif_jax.stages.evaluate.play import make_playing, play
 
     # ---- the player, and the episodes that were played before
-    section = config.evaluate
+    section, figures = config.evaluate, make_world(config.env).figures
     wanted = section.episodes
     folder = workdir / "evaluate" / contender.name
     playing = make_playing(config, workdir, contender, flag)
@@ -160,7 +160,8 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
         )
     if before == about:
         tracks = read_tracks(folder / "tracks.npz")
-        known = {row["episode"]: row for row in read_rows(folder / "episodes.jsonl") if row["episode"] in tracks}
+        known = {row["episode"]: row for row in read_rows(folder / "episodes.jsonl", figures)}
+        known = {number: row for number, row in known.items() if number in tracks}
         rows = {number: row for number, row in known.items() if number < wanted}
         beyond = {number: row for number, row in known.items() if number >= wanted}
         if rows:
@@ -193,11 +194,11 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
         "stamp": stamp(config, workdir, contender),
         "episodes": wanted,
         "episodes_given_up": given_up,
-        "task": config.env.task,
+        "task": title(config.env),
         "seconds": round(seconds, 1),
         "steps_per_s": round(steps / seconds),
         "chosen": section.replays,
         "replays": replays,
-        **summarise_episodes([rows[number] for number in sorted(rows)], config.seed),
+        **summarise_episodes([rows[number] for number in sorted(rows)], config.seed, figures),
     })  # fmt: skip
     print_line(f"evaluate: {wanted:,} episodes, {steps:,} steps of them now, in {seconds:,.0f} s; {folder}")

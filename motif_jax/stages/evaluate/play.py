@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,10 +15,11 @@ from ml_collections import ConfigDict
 from motif_jax.actors.handoff import Arrays, make_batch
 from motif_jax.actors.inference import answer
 from motif_jax.actors.pool import ActorPool
+from motif_jax.annotation.lexicon import happenings
 from motif_jax.checkpoint import find_checkpoints
 from motif_jax.console import print_line
 from motif_jax.envs.seeding import SeedStream
-from motif_jax.envs.vector import GameSettings
+from motif_jax.envs.settings import make_world
 from motif_jax.episodes.pieces import Pieces, Steps
 from motif_jax.episodes.playback import EpisodeEvents, EventCounter, Track, figures_of
 from motif_jax.metrics import Progress, Timers
@@ -62,7 +63,7 @@ def make_playing(config: ConfigDict, workdir: Path, contender: Contender, flag: 
         return Playing(contender.name, contender.name, None, False, sources, {"parameters": None} | about(sources))
     path = str(workdir) if contender.path == "." else contender.path
     trusted = [choice.path for choice in chosen(config)]
-    model, facts, sources = load(path, contender.step, GameSettings(**config.env), flag, trusted)
+    model, facts, sources = load(path, contender.step, make_world(config.env), flag, trusted)
     if left_out := sorted(facts.get("sources", {}).keys() - {one.name for one in sources}):
         print_line(
             f"evaluate: {contender.name} was trained with {', '.join(left_out)}, reward sources that this config does "
@@ -117,6 +118,11 @@ def about(sources: RewardSources) -> dict[str, Any]:
     return found | ({"sources": others} if others else {})
 
 
+def happenings_of(env: Mapping[str, Any]) -> Callable[[str], list[str]]:
+    """The events that a message of this world reports: those that the lexicon of NetHack knows."""
+    return happenings if make_world(env).name in ("nethack", "toy") else lambda message: []
+
+
 def play(
     config: ConfigDict,
     playing: Playing,
@@ -151,11 +157,11 @@ def play(
         seed = config.seed + min(missing)
         policy = PolicyPlayer(playing.model, workers * games, games // groups, seed, playing.greedy)
     observations = {*(policy.reads if policy else ()), *playing.sources.observations}
-    settings, pieces, timers = GameSettings(**config.env), Pieces(), Timers()
+    env, pieces, timers = config.env.to_dict(), Pieces(), Timers()
     with (
-        EventCounter(settings, config.seed) as counter,
+        EventCounter(env, config.seed, happenings_of(env)) as counter,
         ActorPool(
-            settings,
+            env,
             tuple(sorted(observations)),
             num_workers=min(section.num_workers, workers),
             games_per_worker=games,
@@ -171,7 +177,7 @@ def play(
             flag="--config.evaluate",
         ) as pool,
     ):
-        done = len(rows)
+        done, figures = len(rows), tuple(pool.world.figures)
         progress = Progress(f"evaluate {playing.name}", done + len(missing), "episodes", done)
         kept = time.monotonic()
         while not missing <= set(pool.given_up):
@@ -188,7 +194,7 @@ def play(
                         if info.episode in missing:
                             missing.remove(info.episode)
                             tracks[info.episode] = Track(**{name: steps[name] for name in Track._fields})
-                            rows[info.episode] = as_row(info, steps, counter, playing.sources)
+                            rows[info.episode] = as_row(info, figures, steps, counter, playing.sources)
             progress.update(len(rows))
             if time.monotonic() - kept > KEEP_EVERY_S:
                 keep()
@@ -218,10 +224,12 @@ def as_steps(arrays: Arrays, sources: RewardSources) -> Steps:
     return steps | {f"{REWARD}{name}": np.asarray(array, np.float32) for name, array in rewards.items()}
 
 
-def as_row(info: EpisodeInfo, steps: Steps, counter: EventCounter, sources: RewardSources) -> Row:
-    """The figures, returns and events of one finished episode: its line of `episodes.jsonl`."""
+def as_row(
+    info: EpisodeInfo, figures: Iterable[str], steps: Steps, counter: EventCounter, sources: RewardSources
+) -> Row:
+    """The values of one finished episode, also of the world's `figures`: its line of `episodes.jsonl`."""
     events = counter.describe(info, steps["action"])
-    return figures_of(info) | returns_of(steps, sources) | (events or EpisodeEvents("", None))._asdict()
+    return figures_of(info, figures) | returns_of(steps, sources) | (events or EpisodeEvents("", None))._asdict()
 
 
 def returns_of(steps: Steps, sources: RewardSources) -> Row:

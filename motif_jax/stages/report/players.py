@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from motif_jax.annotation.lexicon import AIMS
 from motif_jax.pages.blocks import share_bar, table
 from motif_jax.pages.charts import COLOURS, Interval, bars, esc, exact, reach, track
-from motif_jax.stages.report.head import WORDS, label
+from motif_jax.stages.report.figures import in_order, words
+from motif_jax.stages.report.head import label
 from motif_jax.stages.report.parts import Player
 
 CAUSES_SHOWN = 6  # causes that are named; the others are added up
@@ -33,12 +34,13 @@ def figures_table(named: Sequence[tuple[str, Player]]) -> str:
     """A row per figure, a column per player."""
     rows = [["episodes", *(f"{player.episodes:,}" for _, player in named)]]
     rewards = {player.reward for _, player in named}
-    for figure, (words, note) in WORDS.items():
-        intervals = [player.figures[figure] for _, player in named]
+    for figure in in_order(figure for _, player in named for figure in player.figures):
+        name, note = words(figure)
+        intervals = [player.figures.get(figure) for _, player in named]
         if not any(interval and interval.mean for interval in intervals):
             continue
         alike = figure != "intrinsic_return" or len(rewards) == 1
-        rows.append(_figure_row(words, note, intervals, alike))
+        rows.append(_figure_row(name, note, intervals, alike))
     for source in {source: None for _, player in named for source in player.returns}:
         intervals = [player.returns.get(source) for _, player in named]
         alike = all(player.sources.get(source) == named[0][1].sources.get(source) for _, player in named)

@@ -13,8 +13,8 @@ from ml_collections import ConfigDict
 
 from motif_jax.actors.capacity import available_mib, check_capacity
 from motif_jax.config_table import MANY_SECONDS, PATH, Flag, Number, Tables, Text, Value, Whole, check_values
-from motif_jax.envs.vector import TABLE as GAME
-from motif_jax.envs.vector import GameSettings
+from motif_jax.envs.settings import TABLE as ENV
+from motif_jax.envs.settings import check_world
 from motif_jax.files import read_json
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.rewards.choice import find_own_class, parse_sources
@@ -103,7 +103,7 @@ TABLES: Tables = {
         "num_steps": Value(Whole()),
     },
 }
-READS: Tables = EXPERIMENT | {"env": GAME} | TABLES
+READS: Tables = EXPERIMENT | {"env": ENV} | TABLES
 IDENTITY = ("", "env", "policy")
 WRITES = "--config.policy.keep_checkpoints, .milestone_every_steps"
 MEMORY = "--config.policy.num_workers, .games_per_worker, .batch_size, .network"
@@ -149,7 +149,7 @@ def check(config: ConfigDict) -> None:
     """Refuses values that cannot work."""
     check_values(config, READS)
     section = config.policy
-    GameSettings(**config.env).check()
+    check_world(config.env)
     choices = parse_sources(section.sources, section.intrinsic_coefficient)
     if not section.extrinsic_coefficient and not any(choice.coefficient for choice in choices):
         raise UserError(

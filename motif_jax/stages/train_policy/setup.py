@@ -13,9 +13,9 @@ from ml_collections import ConfigDict
 
 from motif_jax.actors.pool import ActorPool
 from motif_jax.console import print_line
-from motif_jax.envs.observations import observation_specs
 from motif_jax.envs.seeding import SeedStream
-from motif_jax.envs.vector import GameSettings
+from motif_jax.envs.settings import make_world
+from motif_jax.envs.world import World
 from motif_jax.learner.update import Settings, init_state, make_policy_update
 from motif_jax.parallel import batch_parts, make_mesh, map_update, shardings
 from motif_jax.policies.model import Model, make_policy_model
@@ -32,7 +32,8 @@ FAR_AHEAD = 32  # batches; the published system's settings make about 8
 class Parts(NamedTuple):
     """What policy training works with, except the learner's state."""
 
-    games: GameSettings
+    env: dict[str, Any]  # the config's section: what is played
+    world: World
     mesh: Mesh
     rollouts: int  # of this host, that make its share of a batch
     options: dict[str, Any]  # of the network
@@ -45,19 +46,20 @@ class Parts(NamedTuple):
 def assemble(config: ConfigDict, workdir: Path, make_sources: Callable[[Setting], RewardSources], hosts: int) -> Parts:
     """Makes the parts of training; refuses a batch that does not fit devices or hosts before it loads the reward."""
     section = config.policy
-    games = GameSettings(**config.env)
+    env = config.env.to_dict()
+    world = make_world(env)
     mesh = make_mesh(section.num_devices, section.fsdp, section.tensor, "--config.policy")
     rollouts = check_batch(config, batch_parts(mesh), hosts)
-    options = {"network": section.network, "num_actions": games.num_actions, "dtype": section.dtype}
+    options = {"network": section.network, "num_actions": len(world.action_names), "dtype": section.dtype}
     model = make_policy_model(options, config.seed)
-    sources = make_sources(Setting(config, workdir, observation_specs(model.reads), mesh))
+    sources = make_sources(Setting(config, workdir, world.specs, model.reads, mesh))
     learner = learner_settings(config)
     shape_rewards = make_shape_rewards(make_mix(config, None), sources)
     update = make_policy_update(model.unroll, shape_rewards, learner)
     state = jax.eval_shape(lambda params: init_state(params, learner), model.params)
     results = shardings(state, mesh, model.rules), NamedSharding(mesh, P())
     mapped = map_update(update, mesh, batch_axis=1, num_constants=1, results=results)
-    return Parts(games, mesh, rollouts, options, model, sources, learner, mapped)
+    return Parts(env, world, mesh, rollouts, options, model, sources, learner, mapped)
 
 
 def learner_settings(config: ConfigDict) -> Settings:
@@ -111,7 +113,7 @@ def open_pool(config: ConfigDict, parts: Parts, player: PolicyPlayer, first_epis
             "(--config.policy.games_per_worker, .batch_size)"
         )
     return ActorPool(
-        parts.games,
+        parts.env,
         tuple(sorted(observations)),
         num_workers=section.num_workers,
         games_per_worker=section.games_per_worker,
