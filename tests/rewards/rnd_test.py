@@ -13,7 +13,8 @@ import pytest
 from conftest import ROOT, get_config
 
 from motif_jax.envs.nethack.observations import BLSTATS_SCALE, observation_specs
-from motif_jax.parallel import local_copy, make_mesh, map_update, replicate, shard
+from motif_jax.host_copies import local_copy
+from motif_jax.parallel import make_mesh, map_update, replicate, shard
 from motif_jax.rewards.distillation import make_novelty
 from motif_jax.rewards.moments import add_values, no_moments
 from motif_jax.rewards.rnd import RandomDistillation
