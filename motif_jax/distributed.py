@@ -31,7 +31,8 @@ def start_hosts(coordinator: str, num_processes: int, process_id: int) -> None:
 
     Args:
       coordinator: `host:port` of process 0; "slurm" takes everything from SLURM's environment; "" for a single host.
-      num_processes, process_id: how many there are, and which this is.
+      num_processes: number of hosts.
+      process_id: number of this host, from 0.
     """
     if not coordinator or jax.distributed.is_initialized():
         return
@@ -45,7 +46,7 @@ def start_hosts(coordinator: str, num_processes: int, process_id: int) -> None:
     else:
         address = coordinator
         given |= {"num_processes": num_processes, "process_id": process_id}
-        given["cluster_detection_method"] = "deactivate"  # who names the hosts has not asked SLURM for devices
+        given["cluster_detection_method"] = "deactivate"  # a user who names the hosts has not asked SLURM for devices
         if is_loopback(coordinator):
             given["coordinator_bind_address"] = coordinator  # by default it listens on all addresses of its machine
     given["coordinator_address"] = Relay(address).address if process_id else address
@@ -57,7 +58,7 @@ def start_hosts(coordinator: str, num_processes: int, process_id: int) -> None:
         except Exception as error:  # raised below
             failed.append(error)
 
-    # In a thread, because JAX ends the whole process when its own patience does, and is deaf to signals until then.
+    # In a thread, because JAX does not react to signals while it waits, and aborts the process in the end.
     joining = threading.Thread(target=join, name="joining", daemon=True)
     joining.start()
     joining.join(START_TIMEOUT_S)
@@ -74,7 +75,7 @@ def start_hosts(coordinator: str, num_processes: int, process_id: int) -> None:
 
 
 def slurm_coordinator() -> str:
-    """Where the tasks of a job step meet: on its first node, at a port which JAX derives from the job, too."""
+    """The address at which the tasks of a SLURM job step meet: its first node, and the port that JAX would use."""
     nodes = os.environ["SLURM_STEP_NODELIST"]  # node1,node2 or node[01-04,07],other
     first = re.match(r"([^,\[]*)(?:\[([^,\]-]*))?", nodes)
     assert first is not None  # it matches everything
@@ -88,18 +89,18 @@ def watch_hosts(on_lost: Callable[[list[int]], None]) -> Watch:
 
 
 def leave_hosts() -> None:
-    """Waits until all hosts are here; after that none needs the others."""
+    """Waits until all hosts call this; afterwards no host needs the others."""
     jax.distributed.shutdown()
 
 
 def is_loopback(address: str) -> bool:
-    """Whether `host:port` is for this machine alone."""
+    """Whether `host:port` can be reached from this machine only."""
     name = address.rpartition(":")[0]
     return name in ("localhost", "[::1]") or name.startswith("127.")
 
 
 def host() -> tuple[int, int]:
-    """Which host this is, and of how many. Asks no device, which would wait for those of the other hosts."""
+    """The number of this host, and the number of hosts. Uses no device, as that would wait for the other hosts."""
     return distributed.global_state.process_id, distributed.global_state.num_processes
 
 
@@ -108,7 +109,7 @@ def from_first_host(tree: Tree) -> Tree:
     if jax.process_count() == 1:
         return tree
     arrays = jax.tree.map(np.asarray, tree)
-    # As bytes: JAX would make 32 bits of 64, and a number of steps is soon too large for those.
+    # As bytes, because JAX would make 32-bit numbers of 64-bit ones, and counts of steps outgrow those.
     flat = jax.tree.map(lambda array: np.frombuffer(array.tobytes(), np.uint8), arrays)
     flat = multihost_utils.broadcast_one_to_all(flat)
     return jax.tree.map(
@@ -117,7 +118,7 @@ def from_first_host(tree: Tree) -> Tree:
 
 
 def from_every_host(numbers: np.ndarray) -> np.ndarray:
-    """What each host gives. All must ask, in the same order as for everything else that they do together.
+    """Gathers an array from every host; all must call this, in the same order as other collective operations.
 
     Args:
       numbers: [N] int32.

@@ -1,17 +1,23 @@
 """Every program that runs on a device also lowers for GPUs and TPUs, which a machine without one can check."""
 
 import functools
+import os
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from conftest import ROOT
 from jax import export
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from motif_jax.envs.nethack.observations import OBSERVATIONS
 from motif_jax.learner.update import Constants, Rollouts, Settings, init_state, make_policy_update
-from motif_jax.parallel import make_mesh, map_update, replicate, shard
+from motif_jax.parallel import make_mesh, map_update, place, replicate, shard, shardings
 from motif_jax.policies.model import make_policy_model
 from motif_jax.policies.player import play_step
 from motif_jax.rewards import model as reward_model
@@ -24,7 +30,7 @@ from motif_jax.rewards.source import RewardSource
 from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.stages.train_policy.placing import make_shape_rewards
 
-T, B, A = 4, 8, 23
+T, B, A = 4, 16, 23
 PLATFORMS = ["cuda", "tpu"]
 MIX = Mix(extrinsic=0.1, intrinsic=0.1, scale=0.1, clip=10.0, threshold=0.0, count_exponent=3.0)
 
@@ -71,6 +77,11 @@ def test_the_policy_step_lowers(network, dtype):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("network", "algorithm"), [("reference", "appo"), ("small", "appo"), ("small", "impala")])
 def test_the_update_of_the_policy_lowers(network, algorithm, dtype):
+    lower_update(network, dtype, algorithm)
+
+
+def lower_update(network, dtype, algorithm, fsdp=1, tensor=1):
+    """On a mesh of all devices."""
     model = policy_model(network, dtype)
     settings = Settings(algorithm=algorithm, num_epochs=2, num_minibatches=2)
     update = make_policy_update(model.unroll, make_shape_rewards(MIX, SOURCES), settings)
@@ -88,9 +99,30 @@ def test_the_update_of_the_policy_lowers(network, algorithm, dtype):
         truncated=steps.astype(bool),
         moments={"learnt": {"z": steps, "counts": np.ones((T, B), np.uint8)}, "rnd": {"reward": steps}},
     )
-    mesh = make_mesh()
-    state = replicate(init_state(model.params, settings), mesh)
-    lower(map_update(update, mesh, 1, num_constants=1), state, Constants(model.frozen), shard(rollouts, mesh, axis=1))
+    mesh = make_mesh(fsdp=fsdp, tensor=tensor)
+    state = place(init_state(model.params, settings), mesh)
+    results = shardings(state, mesh), NamedSharding(mesh, P())
+    program = map_update(update, mesh, 1, num_constants=1, results=results)
+    lower(program, state, Constants(model.frozen), shard(rollouts, mesh, axis=1))
+
+
+def lower_on_eight_devices() -> None:
+    """What the test below runs where there are eight devices."""
+    assert jax.device_count() == 8
+    jax.default_backend = lambda: "gpu"
+    for network, fsdp, tensor in (("small", 2, 2), ("reference", 8, 1), ("reference", 1, 4)):
+        lower_update(network, "float32", "appo", fsdp, tensor)
+
+
+@pytest.mark.slow
+def test_the_update_of_the_policy_lowers_with_parameters_that_are_cut():
+    code = (
+        "import sys; sys.path[:0] = ['tests', 'tests/stages']\nimport lowering_test as it\nit.lower_on_eight_devices()"
+    )
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
 
 
 def test_the_update_and_the_bonus_of_novelty_lower():

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jax._src.lib import _jax
 
-from motif_jax import distributed, launch, liveness, parallel
+from motif_jax import distributed, host_copies, launch, liveness, parallel
 from motif_jax.stages.train_policy.hosts import Hosts, Vote
 from motif_jax.structs import UserError
 
@@ -38,6 +38,14 @@ def update(address: str, me: str, file: str) -> None:
     sent = distributed.from_first_host(
         {"large": LARGE * (1 + int(me)), "none": np.zeros((2, 0)), "yes": np.array(me == "0")}
     )
+    mine = {"numbers": np.arange(6.0), "host": np.array(7)}
+    same, nobody = distributed.same_on_every_host(mine)
+    other, differing = distributed.same_on_every_host(mine | {"host": np.array(int(me))})
+    assert same is mine
+    assert nobody == []
+    assert differing == [1]
+    assert (int(other["host"]), other["numbers"].tolist()) == (0, [0, 1, 2, 3, 4, 5])
+    copy_arrays(int(me))
     told = ""
     try:
         with Hosts() as hosts:
@@ -48,6 +56,29 @@ def update(address: str, me: str, file: str) -> None:
     except (UserError, FileNotFoundError) as error:
         told = str(error)
     np.savez(file, **state.params, loss=metrics["loss"], told=told, vote=vote, others=others, **sent)
+
+
+def copy_arrays(me: int) -> None:
+    """Copies arrays that are cut among the two devices of each host, and refuses one that is cut among the hosts."""
+    mesh = parallel.make_mesh(fsdp=2)
+    assert [{device.process_index for device in place.flat} for place in mesh.devices] == [{0}, {1}]
+    array = np.arange(12.0, dtype=np.float32).reshape(4, 3)
+    placed = parallel.place({"cut": array, "whole": np.float32(3)}, mesh)
+    assert not placed["cut"].is_fully_replicated
+    for copies in (host_copies.local_copy, host_copies.spread_copy, host_copies.host_copy):
+        found = copies(placed)
+        np.testing.assert_array_equal(found["cut"], array)
+        assert found["whole"] == 3
+    batch = parallel.shard(array, mesh)  # each host gives the same, so it is there twice
+    assert batch.shape == (8, 3)
+    np.testing.assert_array_equal(host_copies.host_part(batch), array)
+    for copies in (host_copies.local_copy, host_copies.spread_copy, host_copies.host_copy):
+        try:
+            copies(batch)
+        except ValueError as error:
+            assert "this host has only a part of an array of shape (8, 3)" in str(error)  # noqa: PT017
+        else:
+            raise AssertionError(f"host {me} has a whole copy")
 
 
 def meet(address: str, me: str, seconds: str) -> None:
