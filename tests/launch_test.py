@@ -93,6 +93,7 @@ def test_somebody_elses_dataset_directory_is_left_alone(launch, tmp_path):
     assert (tmp_path / "dataset/precious.txt").read_text() == "keep me"
 
 
+@pytest.mark.slow
 def test_all_stages_run_one_after_another_and_nothing_is_done_twice(launch, tmp_path):
     more = ("--config.collect.num_pairs=20", "--config.collect.collector=random", "--config.collect.num_workers=0")
     more += ("--config.policy.train_for_env_steps=1024", "--config.policy.num_workers=1")

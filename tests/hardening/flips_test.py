@@ -234,6 +234,7 @@ def stamps_of(workdir: Path) -> dict[str, tuple[int, ...]]:
     return {file[start:]: stamp_of(os.stat(file)) for file in files}
 
 
+@pytest.mark.slow
 def test_no_flipped_bit_of_any_file_is_read_as_other_content(workdir, tmp_path):
     pristine = shutil.copytree(workdir, tmp_path / "run")
     stamps = stamps_of(workdir)

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 GOAL_ROWS = {
     "env.gymnasium_single", "env.stepper_single", "env.engine_limit", "env.gymnasium_async.16", "env.pool.2x16",
     "env.gymnasium_async.64", "env.pool.2x64", "env.pool_policy.2x16", "env.bytes_per_step", "env.memory_per_game",
@@ -14,6 +16,7 @@ GOAL_ROWS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_every_row_is_measured(launch, tmp_path):
     brief = ("--config.benchmark.seconds=0.05", "--config.benchmark.repeats=1", "--config.benchmark.pairs=(2000,5000)")
     brief += ("--config.benchmark.networks=('small',)", "--config.policy.batch_size=256")
