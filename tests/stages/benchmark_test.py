@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from host_processes import QUICKLY
 
 GOAL_ROWS = {
     "env.gymnasium_single", "env.stepper_single", "env.engine_limit", "env.gymnasium_async.16", "env.pool.2x16",
@@ -17,10 +18,11 @@ GOAL_ROWS = {
 
 
 @pytest.mark.slow
-def test_every_row_is_measured(launch, tmp_path):
+def test_every_row_is_measured(launch, tmp_path, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", QUICKLY["XLA_FLAGS"])  # how fast it is does not matter here
     brief = ("--config.benchmark.seconds=0.05", "--config.benchmark.repeats=1", "--config.benchmark.pairs=(2000,5000)")
     brief += ("--config.benchmark.networks=('small',)", "--config.policy.batch_size=256")
-    brief += ("--config.policy.games_per_worker=8", "--config.policy.num_workers=2")
+    brief += ("--config.policy.games_per_worker=8", "--config.policy.num_workers=2", "--config.reward.batch_size=32")
     done = launch("--config=configs/motif.py", f"--workdir={tmp_path}", "--stage=benchmark", *brief, timeout=250)
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "benchmark.json").read_text())
