@@ -49,8 +49,9 @@ class Trial:
             straight = self.go_on(self.victims[0], workdir)
         check(workdir)
         with ThreadPoolExecutor(LANES) as pool:
-            moments = [self.moments(lane, straight, count // LANES, by_clock) for lane in range(LANES)]
-            lanes = [pool.submit(self.lane, lane, moments[lane], prepare, check, count // LANES) for lane in range(LANES)]
+            each = count // LANES
+            moments = [self.moments(lane, straight, each, by_clock) for lane in range(LANES)]
+            lanes = [pool.submit(self.lane, lane, moments[lane], prepare, check, each) for lane in range(LANES)]
             for lane in lanes:
                 lane.result()
         assert len(self.killed) >= count
