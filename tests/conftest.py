@@ -24,9 +24,9 @@ sys.path.insert(0, str(Path(__file__).parent / "stages"))
 sys.path.insert(0, str(Path(__file__).parent / "replays"))
 
 
-# What XLA compiles for one test serves the others, those in processes of their own included. What it compiles in no time
-# is kept as well: a training makes dozens of small programs when it starts, which take a second or two together. JAX
-# reads this when it is imported, so it must be there before any test module is.
+# What XLA compiles for one test serves the others, those in processes of their own included. What takes no time is kept
+# as well: a training makes dozens of small programs when it starts, which take a second or two together. JAX reads this
+# when it is imported, so it must be there before any test module is.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # the processes of pytest-xdist inherit that of the first
     COMPILED = tempfile.TemporaryDirectory(prefix="motif_jax-compiled-")
     os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED.name
