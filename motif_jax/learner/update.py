@@ -121,7 +121,12 @@ def init_state(params: Any, settings: Settings) -> LearnerState:
 
 
 def annealed(start: float, end: float, version: jax.Array, total_updates: int) -> jax.Array:
-    """Interpolates linearly from start to end over `total_updates`; start if that is 0."""
+    """Interpolates linearly from start to end over `total_updates`; start if that is 0.
+
+    If start and end are equal, the compiled program does not depend on `total_updates`: it serves runs of any length.
+    """
+    if start == end:
+        total_updates = min(total_updates, 1)
     progress = jnp.minimum(version / total_updates, 1.0) if total_updates else 0.0
     return jnp.float32(start) + (end - start) * progress
 

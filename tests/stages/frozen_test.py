@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from frozen_policy import HIDDEN, FrozenPolicy
+from motif_jax.envs.observations import OBSERVATIONS
 from train_policy_test import arrays, settings
 
-from motif_jax.envs.observations import OBSERVATIONS
 from motif_jax.learner.update import Constants, Rollouts, Settings, init_state, make_policy_update
 from motif_jax.parallel import make_mesh, map_update
 from motif_jax.parameters import sum_of_arrays

@@ -1,6 +1,7 @@
 """One of two hosts on this machine.
 
-JAX's collectives of the CPU, which listen wherever the machine's name points to, are told to listen on loopback.
+JAX's collectives of the CPU, which listen wherever the machine's name points to, are told to listen on loopback. What
+host 1 has compiled is kept as well; JAX keeps that of host 0 alone.
 
     python one_host.py launch --config=...             as `python -m motif_jax.launch`
     python one_host.py update ADDRESS ME FILE          three updates of a linear policy, then host 1 fails
@@ -11,10 +12,13 @@ JAX's collectives of the CPU, which listen wherever the machine's name points to
 import functools
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
+from jax._src import compilation_cache, compiler
 from jax._src.lib import _jax
 
 from motif_jax import distributed, host_copies, launch, liveness, parallel
@@ -96,7 +100,13 @@ def lose(address: str, me: str, victim: str, number: str) -> None:
         parallel.make_mesh()
 
 
+def keep_compiled(key: str, seconds: float, name: str, backend: Any, executable: Any, callbacks: Sequence[Any]) -> None:
+    """As `compiler._cache_write`, for every host."""
+    compilation_cache.put_executable_and_time(key, name, executable, backend, int(seconds))
+
+
 if __name__ == "__main__":
+    compiler._cache_write = keep_compiled
     _jax.make_gloo_tcp_collectives = functools.partial(_jax.make_gloo_tcp_collectives, hostname="127.0.0.1")
     liveness.BEAT_S, liveness.SILENT_BEATS = 0.2, 20
     sys.path.insert(0, str(Path(__file__).parent.parent / "learner"))

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import jax.numpy as jnp
+import linear_policy
 import numpy as np
 import pytest
 from conftest import get_config
@@ -12,6 +13,7 @@ from motif_jax.actors.layout import Ended, Full
 from motif_jax.actors.pool import ActorPool
 from motif_jax.captions import encode
 from motif_jax.envs.nethack.observations import scale_blstats
+from motif_jax.parallel import shard
 from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.intrinsic import Mix
 from motif_jax.rewards.learnt import Reward
@@ -111,6 +113,22 @@ def test_the_mix_is_what_config_and_reward_say():
     assert float(rewards.total[0, 0]) == pytest.approx(0.5 + 0.025)
     rollouts.moments = {}
     assert float(make_shape_rewards(mix, RewardSources())(None, rollouts).total[0, 0]) == pytest.approx(0.5)
+
+
+@pytest.mark.quick
+def test_without_annealing_runs_of_any_length_share_one_compiled_program():
+    """A run that is made longer begins without compiling; with annealing, the length is in the program."""
+
+    def program(steps: int, anneal: float) -> str:
+        config = get_config(argument="toy")
+        config.policy.train_for_env_steps, config.policy.anneal_learning_rate_to = steps, anneal
+        settings = learner_settings(config)
+        mesh, update = linear_policy.compiled(settings, 1)
+        rollouts = shard(linear_policy.make_rollouts(), mesh, axis=1)
+        return update.lower(linear_policy.initial(settings), linear_policy.CONSTANTS, rollouts).as_text()
+
+    assert program(10**5, 1.0) == program(10**6, 1.0)
+    assert program(10**5, 0.5) != program(10**6, 0.5)
 
 
 @pytest.mark.quick

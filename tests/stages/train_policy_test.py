@@ -84,7 +84,7 @@ LEARNING = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("algorithm", "steps", "synchronous"), [("appo", 100_000, False), ("impala", 250_000, True)])
+@pytest.mark.parametrize(("algorithm", "steps", "synchronous"), [("appo", 100_000, False), ("impala", 140_000, True)])
 def test_both_algorithms_solve_the_toy_world(tmp_path, algorithm, steps, synchronous):
     """IMPALA corrects less for old samples, whose age depends on how busy the machine is: it learns from fresh ones."""
     before = children()
