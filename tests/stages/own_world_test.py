@@ -41,7 +41,7 @@ def test_its_dataset_has_the_captions_and_what_the_world_says_of_episodes(corrid
 
 
 def test_its_figures_are_evaluated_and_shown(corridor):
-    config, workdir = corridor
+    _, workdir = corridor
     rows = read_rows(workdir / "evaluate/random/episodes.jsonl", ("turns_back", "luck"))
     summary = read_json(workdir / "evaluate/random/summary.json")
     assert summary["figures"]["turns_back"]["mean"] == pytest.approx(np.mean([row["turns_back"] for row in rows]))
@@ -73,9 +73,8 @@ def test_a_crash_ends_the_program_with_one_sentence_and_the_users_traceback(laun
     )  # fmt: skip
     assert done.returncode == 2
     sentence, *rest = [line for line in done.stderr.splitlines() if not line.startswith("collect:")]
-    assert sentence.startswith(
-        "motif_jax: the world 'own_worlds:Falling' failed with ZeroDivisionError: the floor gives way (--config.env.world)"
-    )
+    said = "the world 'own_worlds:Falling' failed with ZeroDivisionError: the floor gives way (--config.env.world)"
+    assert sentence.startswith(f"motif_jax: {said}")
     assert "actor worker 0 (seed" in sentence
     assert rest[0] == "Traceback (most recent call last):"
     assert "own_worlds.py" in rest[1]  # the user's code first, and ours not at all
