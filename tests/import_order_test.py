@@ -20,7 +20,7 @@ ARROWS = {
     "rewards": {"envs", "networks", "preferences"},
     "policies": {"envs", "networks", "rewards"},
     "replays": set(),
-    "episodes": {"actors", "annotation", "envs", "replays"},
+    "episodes": {"actors", "envs", "replays"},
     "pages": set(),
 }
 # Stages wire any rooms; what they may take from each other:

@@ -5,13 +5,12 @@ So evaluation transfers no screens, keeps a few bytes per step (`Track`), and ch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.annotation.lexicon import happenings
 from motif_jax.captions import WIDTH, decode
 from motif_jax.envs.nethack import ACTION_NAMES
 from motif_jax.envs.observations import FRAME, Frames, frame_keys
@@ -44,9 +43,9 @@ class EpisodeEvents(NamedTuple):
 class EventCounter:
     """Plays episodes again and counts the events in them; use it as a context manager."""
 
-    def __init__(self, settings: GameSettings, seed: int):
-        """Takes the settings and the seed with which the episodes were played."""
-        self._settings, self._seed = settings, seed
+    def __init__(self, settings: GameSettings, seed: int, happenings: Callable[[str], list[str]]):
+        """Takes the settings and the seed with which the episodes were played, and what a message tells."""
+        self._settings, self._seed, self._happenings = settings, seed, happenings
         self._game: Game | None = None
         self._known: dict[bytes, list[str]] = {}  # the events that a message reports
 
@@ -69,7 +68,7 @@ class EventCounter:
             self._game.step(action)
             message = self._game.message
             if message not in self._known:
-                self._known[message] = happenings(decode(np.frombuffer(message, np.uint8)))
+                self._known[message] = self._happenings(decode(np.frombuffer(message, np.uint8)))
             for name in self._known[message]:
                 did[name] = did.get(name, 0) + 1
         if self._game.info() != info:

@@ -14,9 +14,12 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+import motif_jax
 from motif_jax.actors.handoff import Arrays, make_batch
 from motif_jax.actors.inference import answer
 from motif_jax.actors.pool import ActorPool
+from motif_jax.annotation.rules import Rules
+from motif_jax.annotation.texts import read_texts
 from motif_jax.checkpoint import find_checkpoints
 from motif_jax.console import print_line
 from motif_jax.envs.seeding import SeedStream
@@ -64,6 +67,11 @@ def make_playing(config: ConfigDict, workdir: Path, contender: Contender, flag: 
         found.update(np.asarray(leaf).tobytes())
     tell_of_other_games(contender.name, facts["config"].get("env", {}), config)
     return Playing(contender.name, "", model, contender.greedy, pay, {"parameters": found.hexdigest()} | about_pay(pay))
+
+
+def rules_of(config: ConfigDict) -> Rules:
+    """The rules by which events are counted: those of the game."""
+    return read_texts("the game NetHack", Path(motif_jax.__file__).parent / "envs/nethack/texts").rules()
 
 
 def tell_of_other_games(name: str, trained: dict[str, Any], config: ConfigDict) -> None:
@@ -151,7 +159,7 @@ def play(
     observations = {*(policy.reads if policy else ()), *(playing.pay.observations if playing.pay else ())}
     settings, pieces, timers = GameSettings(**config.env), Pieces(), Timers()
     with (
-        EventCounter(settings, config.seed) as counter,
+        EventCounter(settings, config.seed, rules_of(config).happenings()) as counter,
         ActorPool(
             settings,
             tuple(sorted(observations)),

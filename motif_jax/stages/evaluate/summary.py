@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from motif_jax import files
-from motif_jax.annotation.lexicon import RULES
+from motif_jax.annotation.rules import Rules
 from motif_jax.console import print_line
 from motif_jax.structs import UserError
 
@@ -27,14 +27,21 @@ HAPPENINGS = 8  # in the table
 Interval = dict[str, float | None]
 
 
-def summarise_episodes(rows: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
-    """Figures (null where the episodes do not have one), what happened per episode, and how many ended how."""
+def summarise_episodes(rows: Sequence[Mapping[str, Any]], rules: Rules, seed: int) -> dict[str, Any]:
+    """Figures (null where the episodes do not have one), what happened per episode, and how many ended how.
+
+    Args:
+      rows: lines of `episodes.jsonl`.
+      rules: of the game, by which its events were counted.
+      seed: of the intervals' random numbers.
+    """
     columns = {name: [row[key] for row in rows] for name, key in FIGURES.items()}
     known = {name: column for name, column in columns.items() if rows and None not in column}
     told = [row["did"] for row in rows if row["did"] is not None]
-    did = {rule.name: [happened.get(rule.name, 0) for happened in told] for rule in RULES}
+    did = {name: [happened.get(name, 0) for happened in told] for name in rules.names}
     return {
         "figures": dict.fromkeys(FIGURES) | intervals(known, seed),
+        "aims": sorted(rules.aims),
         "did": intervals({name: column for name, column in did.items() if any(column)}, seed),
         "ends": dict(collections.Counter(row["cause"] or END_NAMES[row["end_status"]] for row in rows).most_common()),
     }

@@ -186,6 +186,7 @@ def find_players(path: Path) -> list[Player]:
                 {name: value for name, value in did.items() if value},
                 {str(end): int(times) for end, times in (facts.get("ends") or {}).items()},
                 [kept for _, kept in sorted(files.items()) if kept.is_file()],
+                frozenset(map(str, facts.get("aims") or ())),
             ))  # fmt: skip
     return sorted(found, key=lambda one: (one.path != ".", one.name == "random", one.path == "", -one.step, one.greedy))
 

@@ -93,6 +93,7 @@ class Player(NamedTuple):
     did: dict[str, Interval]  # per episode
     ends: dict[str, int]
     replays: list[Path]
+    aims: frozenset[str]  # what goals of the game ask for, among what can happen
 
 
 class Found(NamedTuple):
