@@ -249,7 +249,7 @@ def layout_from_json(fields: dict) -> Layout:
     fields["settings"] = GameSettings(**fields["settings"])
     fields["observations"] = tuple(fields["observations"])
     for name in ("outputs", "starts"):
-        fields[name] = tuple((key, ArraySpec(tuple(shape), dtype)) for key, (shape, dtype) in fields[name])
+        fields[name] = tuple((key, ArraySpec(tuple(shape), *rest)) for key, (shape, *rest) in fields[name])
     return Layout(**fields)
 
 

@@ -22,7 +22,7 @@ from motif_jax.structs import UserError
 
 TABLES: Tables = {
     "policy": {
-        "network": Value(Text(("reference", "small")), decides=True),
+        "network": Value(Text(("reference", "small", "general")), decides=True),
         "dtype": Value(Text(("float32", "bfloat16")), decides=True),
         "algorithm": Value(Text(("appo", "impala")), decides=True),
         "init_from": Value(PATH, decides=True),
