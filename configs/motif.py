@@ -15,7 +15,7 @@ preference. Training the policy takes two billion steps, as published: a GPU and
 
 from ml_collections import ConfigDict
 
-from motif_jax.envs.tasks import get_task
+from motif_jax.envs.nethack.tasks import get_task
 from motif_jax.machine import usable_cores
 from motif_jax.structs import UserError
 
@@ -35,10 +35,12 @@ def get_config(argument: str = "score") -> ConfigDict:
 
     # ---- the game, in every stage
     config.env = ConfigDict()
+    config.env.world = "nethack"  # toy, or module:Class, a world of your own (docs/games.md)
+    config.env.options = "{}"  # of a world of your own, as JSON; NetHack's are those below
     config.env.task = task
     config.env.screen = "terminal"  # the crop shows the terminal as published; "map" is 15 % faster and has no text
     config.env.max_episode_steps = 5000
-    config.env.penalty_mode = "constant"  # of the score task, for steps without game time; see envs/tasks.py
+    config.env.penalty_mode = "constant"  # of the score task, for steps without game time; see envs/nethack/tasks.py
     config.env.penalty_step = -0.01
     config.env.character = "mon-hum-neu-mal"  # neutral human male monk
     config.env.reference_time_limit = reference  # the time limit is a true end, not a cut
@@ -124,7 +126,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     # ---- the policy
     goal_task = task != "score"
     config.policy = ConfigDict()
-    config.policy.network = "reference"  # as published; "small" is for machines without an accelerator
+    config.policy.network = "reference"  # as published; "small": for machines without accelerator; "general": for other games
     config.policy.dtype = "float32"  # what products are computed in; "bfloat16" is faster on GPUs
     config.policy.algorithm = "appo"  # V-trace in a clipped surrogate; "impala": V-trace policy gradient
     config.policy.init_from = ""  # begin with the parameters of another policy: a workdir, or its checkpoints

@@ -88,7 +88,7 @@ def locked(workdir: Path, shared: bool) -> Iterator[None]:
 
 def tables() -> Tables:
     """Every value of a config: the experiment's own, the game's, and each stage's. No stage loads JAX for it."""
-    found = {**EXPERIMENT, "env": importlib.import_module("motif_jax.envs.vector").TABLE}
+    found = {**EXPERIMENT, "env": importlib.import_module("motif_jax.envs.settings").TABLE}
     for name in NAMES:
         found |= importlib.import_module(f"motif_jax.stages.{name}").TABLES
     return found

@@ -15,7 +15,7 @@ ARROWS = {
     "actors": {"envs"},
     "networks": {"envs"},
     "learner": set(),
-    "preferences": {"envs"},
+    "preferences": set(),
     "annotation": set(),
     "rewards": {"envs", "networks", "preferences"},
     "policies": {"envs", "networks", "rewards"},

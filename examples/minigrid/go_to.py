@@ -5,7 +5,6 @@ The environment pays only at the end, 1 - 0.9 * steps / 64 in the cell before th
 
 from pathlib import Path
 
-import minigrid  # makes the levels known to gymnasium
 import numpy as np
 from minigrid.core.constants import COLOR_TO_IDX, IDX_TO_OBJECT, OBJECT_TO_IDX
 

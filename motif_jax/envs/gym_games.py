@@ -18,7 +18,7 @@ from motif_jax.envs.world import SCREEN_SHAPE, Rows, Screen
 from motif_jax.structs import EndStatus, EpisodeInfo, UserError
 
 SEEDS = 2**31  # environments take seeds below; whether a seed is odd, which tells training from evaluation, is kept
-WHITE, GREY = 15, 7
+COLOURS, WHITE, GREY = 16, 15, 7
 ENDED = "the game ended"  # without success
 
 Row = str | Sequence[tuple[str, int]]  # of a screen: text, or pieces of text with their colours, 0..15
@@ -76,7 +76,9 @@ class GymGame:
         observation, given, terminated, truncated, _ = self._env.step(int(action))
         reward = float(given)
         if not math.isfinite(reward):
-            raise UserError(f"the world {self._world.name!r} gave the reward {reward}, which is not finite ({WORLD_FLAG})")
+            raise UserError(
+                f"the world {self._world.name!r} gave the reward {reward}, which is not finite ({WORLD_FLAG})"
+            )
         self._steps += 1
         self._return += reward
         if terminated:
@@ -102,17 +104,30 @@ class GymGame:
     def screen(self) -> Screen:
         """What the caption says, and the rows of the world's screen below it."""
         rows, columns = SCREEN_SHAPE
-        screen = Screen(np.full(SCREEN_SHAPE, ord(" "), np.uint8), np.zeros(SCREEN_SHAPE, np.uint8), np.zeros(2, np.uint8))
+        chars, colors = np.full(SCREEN_SHAPE, ord(" "), np.uint8), np.zeros(SCREEN_SHAPE, np.uint8)
         said = self.message.rstrip(b"\0").decode("latin-1")
         lines: list[Row] = [[(said[:columns], WHITE)], [(said[columns : 2 * columns], WHITE)], ""]
         for number, line in enumerate([*lines, *self._world.screen(self._state)][:rows]):
             at = 0
-            for text, color in [(line, GREY)] if isinstance(line, str) else line:
+            for text, color in self._pieces(line):
                 codes = np.frombuffer(text.encode("latin-1", "replace")[: columns - at], np.uint8)
-                screen.chars[number, at : at + len(codes)] = codes
-                screen.colors[number, at : at + len(codes)] = color
+                chars[number, at : at + len(codes)] = codes
+                colors[number, at : at + len(codes)] = color
                 at += len(codes)
-        return screen
+        return Screen(chars, colors, np.zeros(2, np.uint8))
+
+    def _pieces(self, line: Row) -> Sequence[tuple[str, int]]:
+        """The pieces of a row of the screen with their colours."""
+        pieces = [(line, GREY)] if isinstance(line, str) else list(line)
+        for piece in pieces:
+            match piece:
+                case (str(), int(color)) if 0 <= color < COLOURS:
+                    continue
+            raise UserError(
+                f"the screen of the world {self._world.name!r} must be rows of text, or of pieces of text with colours "
+                f"from 0 to {COLOURS - 1}, not {piece!r} ({WORLD_FLAG})"
+            )
+        return pieces
 
     def close(self) -> None:
         """Closes the environment."""
@@ -127,19 +142,17 @@ class GymGame:
             array = np.asarray(field.convert(value))
             if array.shape != field.spec.shape:
                 raise UserError(
-                    f"the observation {name!r} of the world {self._world.name!r} has the shape {array.shape}, where its "
-                    f"space says {field.spec.shape} ({WORLD_FLAG})"
+                    f"the observation {name!r} of the world {self._world.name!r} has the shape {array.shape}, where "
+                    f"its space says {field.spec.shape} ({WORLD_FLAG})"
                 )
             self.seen[name] = array
         said = self._world.caption(observation, self._state)
         if not isinstance(said, str):
-            raise UserError(
-                f"the caption of the world {self._world.name!r} must be text, not {said!r} ({WORLD_FLAG})"
-            )
+            raise UserError(f"the caption of the world {self._world.name!r} must be text, not {said!r} ({WORLD_FLAG})")
         self.message = said.strip().encode("latin-1", "replace").replace(b"\0", b"")[:WIDTH]
         self.message_count = self._counts[self.message] = self._counts.get(self.message, 0) + 1
         padded = np.frombuffer(self.message.ljust(WIDTH, b"\0"), np.uint8)
-        self.seen |= {"message": padded, "message_count": np.int32(self.message_count)}
+        self.seen |= {"message": padded, "message_count": np.array(self.message_count, np.int32)}
 
 
 class GymVector:

@@ -61,8 +61,8 @@ def _collect(
     made = _field(space, path, kinds.get(name, ""))
     if made is None:
         raise UserError(
-            f"the world {world!r} cannot record the observation {name!r}, whose space is {type(space).__name__}: make it "
-            f"a Box, a text, discrete values or a Dict of these with a wrapper ({WORLD_FLAG})"
+            f"the world {world!r} cannot record the observation {name!r}, whose space is {type(space).__name__}: make "
+            f"it a Box, a text, discrete values or a Dict of these with a wrapper ({WORLD_FLAG})"
         )
     found[name] = made
 
@@ -79,13 +79,11 @@ def _field(space: spaces.Space, path: tuple[str, ...], kind: str) -> Field | Non
         several = "category" if len(space.shape) <= 1 else "grid"
         return Field(path, ArraySpec(space.shape, "int32", kind or several, values), np.asarray)
     if isinstance(space, spaces.Box):
-        kind, dtype = kind or _kind_of_box(space), str(space.dtype)
-        values, chosen = 0, kind in ("category", "grid") and np.issubdtype(space.dtype, np.integer)
-        if chosen:
-            values = _values(space)
-        if np.issubdtype(space.dtype, np.floating) or not np.can_cast(space.dtype, np.int32):
-            dtype = "int32" if chosen else "float32"  # what devices compute with
-        return Field(path, ArraySpec(space.shape, dtype, kind, values), np.asarray)
+        kind, dtype = kind or _kind_of_box(space), np.dtype(space.dtype)
+        chosen = kind in ("category", "grid") and dtype.kind in "iu"
+        if not np.can_cast(dtype, np.int32):
+            dtype = np.dtype(np.int32 if chosen else np.float32)  # what devices compute with
+        return Field(path, ArraySpec(space.shape, str(dtype), kind, _values(space) if chosen else 0), np.asarray)
     return None
 
 

@@ -99,7 +99,7 @@ class GymWorld:
             raise UserError(f"gymnasium knows no environment {self.id!r} ({WORLD_FLAG}): {hint}") from error
         try:
             fields = fields_of(env.observation_space, self.kinds, self.name)
-            given = type(self).action_names
+            given: Any = type(self).action_names
             return fields, _names_of(env, () if isinstance(given, property) else given, self.name)
         finally:
             env.close()
@@ -170,16 +170,17 @@ def _names_of(env: gymnasium.Env, given: tuple[str, ...], world: str) -> tuple[s
     space = env.action_space
     if not isinstance(space, spaces.Discrete) or space.start != 0:
         raise UserError(
-            f"actions of the world {world!r} are of the space {space}, where a policy chooses among Discrete ones from 0 "
-            f"on: make them so with a wrapper ({WORLD_FLAG})"
+            f"actions of the world {world!r} are of the space {space}, where a policy chooses among Discrete ones from "
+            f"0 on: make them so with a wrapper ({WORLD_FLAG})"
         )
-    own: Any = getattr(env.unwrapped, "actions", None)
+    inner: Any = env.unwrapped
+    own = getattr(inner, "actions", None)
     if given:
         names = tuple(given)
     elif isinstance(own, type) and issubclass(own, enum.Enum):
         names = tuple(action.name for action in own)
-    elif callable(getattr(env.unwrapped, "get_action_meanings", None)):
-        names = tuple(str(name).lower() for name in env.unwrapped.get_action_meanings())
+    elif callable(getattr(inner, "get_action_meanings", None)):
+        names = tuple(str(name).lower() for name in inner.get_action_meanings())
     else:
         names = tuple(f"action {number}" for number in range(int(space.n)))
     if len(names) != space.n:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from motif_jax.envs.observations import OBSERVATIONS
+from motif_jax.envs.nethack.observations import OBSERVATIONS
 from motif_jax.networks.layers import Conv, Line, Linear, pool, relu
 
 CHARACTERS = 256

@@ -19,6 +19,8 @@ import numpy as np
 from motif_jax.structs import ArraySpec, UserError
 
 FLAG = "--config.policy.network"
+GENERAL = "general"  # the network that follows from the specs of what it reads
+FIXED = {"reference": ("crop", "blstats", "message"), "small": ("crop", "blstats", "message")}  # what others read
 CHANNELS = 4  # at most, of what is taken for an image
 BYTES = 256  # values of a byte
 MOST_CATEGORIES = 65_536
@@ -66,17 +68,27 @@ def _counts(spec: ArraySpec, dtype: np.dtype) -> bool:
     return 1 < spec.categories <= MOST_CATEGORIES or (not spec.categories and dtype == np.uint8)
 
 
-def readable(specs: Mapping[str, ArraySpec], reads: Iterable[str], world: str) -> dict[str, ArraySpec]:
-    """The specs of what a network reads; raises UserError if one does not exist, or no encoder reads it."""
-    found = {}
-    for name in reads:
-        if name not in specs:
-            raise UserError(
-                f"the network reads the observation {name!r}, which the world {world!r} does not have: choose "
-                f"`general`, which reads what the world says ({FLAG})"
-            )
-        found[name] = specs[name]
-    return found
+def check_reads(network: str, specs: Mapping[str, ArraySpec], reads: Iterable[str], world: str) -> None:
+    """Raises UserError if a network cannot read a world.
+
+    Args:
+      network: its name.
+      specs: of the world's observations.
+      reads: what the world lets a network read that follows from its specs.
+      world: its name, for errors.
+    """
+    if network == GENERAL:
+        for name in (reads := tuple(reads)):
+            kind_of(name, specs[name])
+        if not reads:
+            raise UserError(f"the world {world!r} has nothing that a policy `reads` (--config.env.world)")
+        return
+    missing = [name for name in FIXED[network] if name not in specs]
+    if missing:
+        raise UserError(
+            f"the network {network!r} reads the observation {missing[0]!r}, which the world {world!r} does not have: "
+            f"{GENERAL!r} reads what there is ({FLAG})"
+        )
 
 
 def to_record(specs: Mapping[str, ArraySpec]) -> dict[str, list[Any]]:

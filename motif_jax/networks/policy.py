@@ -17,6 +17,7 @@ from jax.typing import DTypeLike
 
 from motif_jax.networks.core import Core
 from motif_jax.networks.general import GeneralEncoder
+from motif_jax.networks.kinds import GENERAL
 from motif_jax.networks.presets import ReferenceEncoder, SmallEncoder
 from motif_jax.structs import ArraySpec, UserError
 
@@ -29,7 +30,7 @@ class Preset(NamedTuple):
 
 
 PRESETS = {"reference": Preset(ReferenceEncoder, 512), "small": Preset(SmallEncoder, 128)}
-GENERAL, GENERAL_CORE = "general", 128
+GENERAL_CORE = 128
 
 
 class PolicyNetwork(nnx.Module):

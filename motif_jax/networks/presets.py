@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
-from motif_jax.envs.observations import BLSTATS_SCALE, HIGH, LOW, OBSERVATIONS
+from motif_jax.envs.nethack.observations import BLSTATS_SCALE, HIGH, LOW, OBSERVATIONS
 from motif_jax.networks.images import ImageEncoder, elu, in_pieces
 from motif_jax.networks.tiles import CHARACTERS
 

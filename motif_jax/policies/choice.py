@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from motif_jax.envs.vector import GameSettings
+from motif_jax.envs.world import World
 from motif_jax.structs import UserError
 
 if TYPE_CHECKING:
@@ -105,8 +105,8 @@ def list_steps(path: str, flag: str) -> tuple[Path, list[int]]:
     return directory, steps
 
 
-def load(path: str, step: int, settings: GameSettings, flag: str) -> tuple[Model, dict[str, Any], Reward | None]:
-    """Reads a policy with `model.read_policy`; raises a UserError if it cannot play this game."""
+def load(path: str, step: int, world: World, flag: str) -> tuple[Model, dict[str, Any], Reward | None]:
+    """Reads a policy with `model.read_policy`; raises a UserError if it cannot play in this world."""
     import jax
 
     from motif_jax.policies.model import read_policy
@@ -115,15 +115,6 @@ def load(path: str, step: int, settings: GameSettings, flag: str) -> tuple[Model
         model, facts, reward = read_policy(path, str(step))
     except UserError as error:
         raise UserError(f"{error} ({flag})") from error
-    if model.num_actions != settings.num_actions:
-        raise UserError(
-            f"the policy in {path!r} has {model.num_actions} actions, where the game {settings.task!r} has "
-            f"{settings.num_actions} ({flag}, --config.env.task)"
-        )
-    screen = facts["config"]["env"]["screen"]
-    if screen != settings.screen:
-        raise UserError(
-            f"the policy in {path!r} has learnt to read the screen {screen!r}, not {settings.screen!r} "
-            f"({flag}, --config.env.screen)"
-        )
+    if reason := world.plays(facts):
+        raise UserError(f"the policy in {path!r} {reason} ({flag}, --config.env)")
     return model._replace(params=jax.device_put(model.params)), facts, reward

@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from motif_jax.envs.observations import observation_specs, plain_shape
+from motif_jax.envs.settings import make_world
+from motif_jax.envs.world import plain_shape, select_specs
+from motif_jax.networks.kinds import from_record
 from motif_jax.policies.model import read_policy
 from motif_jax.rewards.learnt import Reward
 
@@ -36,7 +38,10 @@ class Policy:
         """Called by `load_policy`, with what the checkpoint contains."""
         self.facts, self.reward = dict(facts), reward
         self.reads: tuple[str, ...] = model.reads  # names of the observations
-        self._specs = observation_specs(self.reads)
+        if "reads" in facts["model"]:
+            self._specs = from_record(facts["model"]["reads"])
+        else:  # a network that reads NetHack's frames
+            self._specs = select_specs(make_world(facts["config"]["env"]).specs, self.reads)
         self._params, self._core_size = model.params, model.core_size
         self._prepared = jax.jit(model.prepare)(model.params)
         self._step = jax.jit(model.step)
@@ -52,7 +57,7 @@ class Policy:
 
         Args:
           observation: of one game, as the environments of `motif_jax.envs` give it, or in the shapes of
-            `motif_jax.envs.observations`; more than `reads` does no harm.
+            `World.specs`; more than `reads` does no harm.
           greedy: take the most probable action instead of sampling one.
         """
         missing = [name for name in self.reads if name not in observation]

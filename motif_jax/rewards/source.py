@@ -10,7 +10,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.checkpoint import find_checkpoints
-from motif_jax.envs.observations import scale_blstats
+from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.rewards.intrinsic import Mix
 from motif_jax.rewards.learnt import Reward, load_reward
 from motif_jax.rewards.table import RewardTable

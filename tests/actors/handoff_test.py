@@ -8,14 +8,13 @@ import pytest
 from motif_jax.actors.handoff import Handoff
 from motif_jax.actors.inference import RandomPolicy, answer
 from motif_jax.actors.pool import ActorPool
-from motif_jax.envs.vector import GameSettings
 
 pytestmark = pytest.mark.quick
 
 
 def make_pool() -> ActorPool:
     return ActorPool(
-        GameSettings(task="toy"), ("message", "crop", "event_message"),
+        {"task": "toy"}, ("message", "crop", "event_message"),
         num_workers=0, games_per_worker=4, rollout_length=5, slots_per_group=3,
     )  # fmt: skip
 

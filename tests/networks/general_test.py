@@ -10,8 +10,8 @@ import pytest
 from flax import nnx
 
 from motif_jax.networks.general import Category, Grid, Text, Vector, in_blocks
-from motif_jax.networks.kinds import from_record, kind_of, readable, to_record
-from motif_jax.networks.policy import PolicyNetwork
+from motif_jax.networks.kinds import FIXED, check_reads, from_record, kind_of, to_record
+from motif_jax.networks.policy import PRESETS, PolicyNetwork
 from motif_jax.policies.model import make_policy_model
 from motif_jax.structs import ArraySpec, UserError
 
@@ -180,9 +180,20 @@ def test_an_unknown_kind_is_refused():
 
 @pytest.mark.quick
 def test_what_a_network_reads_must_exist():
-    assert readable(SPECS, ("gold", "view"), "mine") == {name: SPECS[name] for name in ("gold", "view")}
-    with pytest.raises(UserError, match=r"reads the observation 'crop', which the world 'mine' does not have: choose"):
-        readable(SPECS, ("crop",), "mine")
+    check_reads("general", SPECS, ("gold", "view"), "mine")
+    with pytest.raises(
+        UserError, match=r"'small' reads the observation 'crop', which the world 'mine' does"
+    ):
+        check_reads("small", SPECS, ("gold", "view"), "mine")
+    with pytest.raises(UserError, match="no encoder reads the observation 'radar'"):
+        check_reads("general", {"radar": ArraySpec((4, 4), "float32")}, ("radar",), "mine")
+    with pytest.raises(UserError, match="the world 'mine' has nothing that a policy `reads`"):
+        check_reads("general", SPECS, (), "mine")
+
+
+@pytest.mark.quick
+def test_what_the_fixed_networks_read_is_known_before_they_are_made():
+    assert {name: preset.encoder.READS for name, preset in PRESETS.items()} == FIXED
 
 
 def test_the_facts_of_a_checkpoint_are_enough_to_build_it_again():

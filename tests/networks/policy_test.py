@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from motif_jax.envs.observations import OBSERVATIONS, scale_blstats
+from motif_jax.envs.nethack.observations import OBSERVATIONS, scale_blstats
 from motif_jax.networks import images, tables
 from motif_jax.networks.core import Core
 from motif_jax.networks.images import convolve, convolve_looked_up

@@ -9,7 +9,7 @@ import optax
 import pytest
 from jax import export
 
-from motif_jax.envs.observations import OBSERVATIONS
+from motif_jax.envs.nethack.observations import OBSERVATIONS
 from motif_jax.learner.update import Rollouts, Settings, init_state, make_policy_update
 from motif_jax.parallel import make_mesh, map_update, replicate, shard
 from motif_jax.policies.model import make_policy_model

@@ -7,9 +7,9 @@ import pytest
 from conftest import get_config
 
 from motif_jax.captions import decode
-from motif_jax.envs.observations import Frames, frame_keys
+from motif_jax.envs.nethack.observations import Frames, frame_keys
+from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.vector import GameSettings
 from motif_jax.episodes import playback
 from motif_jax.files import read_json
 from motif_jax.replays.replay import load_replay, top_messages

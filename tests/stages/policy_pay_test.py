@@ -11,8 +11,7 @@ from motif_jax.actors.inference import RandomPolicy, answer
 from motif_jax.actors.layout import Ended, Full
 from motif_jax.actors.pool import ActorPool
 from motif_jax.captions import encode
-from motif_jax.envs.observations import scale_blstats
-from motif_jax.envs.vector import GameSettings
+from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.rewards.intrinsic import Mix, intrinsic_reward
 from motif_jax.rewards.learnt import Reward
 from motif_jax.rewards.model import make_reward_model
@@ -38,7 +37,7 @@ def record(pay: RewardSource, more: tuple[str, ...] = ()) -> list[dict]:
     """Rollouts of random play on the toy world."""
     policy, found = RandomPolicy(23), []
     keys = tuple(sorted({*pay.observations, *more}))
-    with ActorPool(GameSettings(task="toy"), keys, num_workers=0, games_per_worker=8, rollout_length=40) as pool:
+    with ActorPool({"task": "toy"}, keys, num_workers=0, games_per_worker=8, rollout_length=40) as pool:
         while len(found) < 4:
             requests, fulls = pool.poll()
             answer(pool, requests, policy)
@@ -134,7 +133,7 @@ def test_learnt_returns_are_added_up_over_rollouts():
                     open_sums[worker, game] += paid[step, game]
                     if ended[step, game]:
                         wanted[episode] = open_sums[worker, game]
-                        list_of.append(Ended(step, game, EpisodeInfo(episode, *[0] * 12)))
+                        list_of.append(Ended(step, game, EpisodeInfo(episode, *[0] * 4)))
                         open_sums[worker, game] = 0.0
                         episode += 1
             if rng.random() < 0.1:  # the worker died: its games begin again
@@ -153,7 +152,7 @@ def test_learnt_returns_are_added_up_over_rollouts():
 @pytest.mark.quick
 def test_episodes_that_began_with_random_actions_are_left_out():
     placed = SimpleNamespace(first=np.array([True]), intrinsic=np.ones((5, 1)), ended=np.zeros((5, 1), bool))
-    rest = (0.0, 0, False, False, 0, 0, 1, 1, 0, 1, 0)
+    rest = (0.0, 0, False)
     for steps, counted in ((3, True), (4, False)):  # the third step of what was seen was its third, or its fourth
         ended = [Ended(2, 0, EpisodeInfo(0, steps, *rest))]
         batch = SimpleNamespace(arrays=placed, fulls=[Full(0, 0, 0)], episodes=[ended])

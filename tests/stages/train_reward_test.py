@@ -13,7 +13,7 @@ from small_dataset import EVENTS, random_pairs, write_dataset
 from motif_jax import load_reward
 from motif_jax.captions import encode
 from motif_jax.checkpoint import Checkpoints
-from motif_jax.envs.observations import scale_blstats
+from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.files import read_json
 from motif_jax.parameters import leaves_by_path
 from motif_jax.preferences.store import PairDataset

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.config_table import Tables, check_values
 from motif_jax.console import print_line
+from motif_jax.envs.settings import TABLE as GAME
 from motif_jax.files import write_config
 from motif_jax.preferences.folders import annotation_folder, labels_file, moving_hint
 from motif_jax.preferences.merging import check_free, check_merged, is_merged, merge
@@ -36,7 +37,7 @@ from motif_jax.stages.annotate.setup import (
 )
 from motif_jax.structs import UserError
 
-READS: Tables = EXPERIMENT | TABLES
+READS: Tables = EXPERIMENT | {"env": GAME} | TABLES
 IDENTITY = ()  # labels record what they were made from: preferences/shards.py
 WRITES = "--config.annotate.cache_dir"
 MEMORY = "--config.annotate.batch_size"

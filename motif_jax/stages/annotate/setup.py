@@ -6,12 +6,10 @@ import hashlib
 import json
 import os
 import re
-from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
 
-import motif_jax
 from motif_jax.annotation.annotator import Annotator, Sampling
 from motif_jax.annotation.answers import slug
 from motif_jax.annotation.lexicon import Lexicon
@@ -19,6 +17,7 @@ from motif_jax.annotation.prompts import MODES, VERSIONS, Prompt, is_sentence, m
 from motif_jax.annotation.texts import Texts, read_texts
 from motif_jax.annotation.vllm_engine import check_vllm, identity
 from motif_jax.config_table import MANY_SECONDS, NAME, NAME_LIST, PATH, Flag, Number, Tables, Text, Value, Whole, shown
+from motif_jax.envs.settings import make_world
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.questions import BOTTOM_LINE, KINDS
 from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
@@ -83,9 +82,8 @@ TABLES: Tables = {
 
 def texts_of(config: ConfigDict) -> Texts:
     """What is said of the game that the config names."""
-    return read_texts(
-        "the game NetHack", Path(motif_jax.__file__).parent / "envs/nethack/texts", config.annotate.lexicon
-    )
+    world = make_world(config.env.to_dict())
+    return read_texts(world.about, world.texts, config.annotate.lexicon)
 
 
 def check_section(section: ConfigDict, texts: Texts) -> None:

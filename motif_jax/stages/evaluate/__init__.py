@@ -24,8 +24,8 @@ from ml_collections import ConfigDict
 from motif_jax.actors.capacity import check_capacity
 from motif_jax.config_table import MANY_SECONDS, PATH, PATHS, Flag, Number, Tables, Text, Value, Whole, check_values
 from motif_jax.console import print_line
-from motif_jax.envs.vector import TABLE as GAME
-from motif_jax.envs.vector import GameSettings
+from motif_jax.envs.settings import TABLE as ENV
+from motif_jax.envs.settings import check_world, title
 from motif_jax.episodes.playback import Track, read_tracks, write_tracks
 from motif_jax.files import write_config, write_json, write_lines
 from motif_jax.stages import EXPERIMENT
@@ -48,7 +48,7 @@ TABLES: Tables = {
         "hang_timeout_s": Value(Number(0.1, MANY_SECONDS)),
     }
 }
-READS: Tables = EXPERIMENT | {"env": GAME} | TRAINING | TABLES
+READS: Tables = EXPERIMENT | {"env": ENV} | TRAINING | TABLES
 IDENTITY = ("", "env")  # so that results that are compared are of the same games
 WRITES = "--config.evaluate.replays, .episodes"
 MEMORY = "--config.evaluate.num_workers, .games_per_worker"
@@ -73,10 +73,10 @@ def check(config: ConfigDict) -> None:
     """Refuses values that cannot work."""
     check_values(config, READS)
     section = config.evaluate
-    GameSettings(**config.env).check()
-    check_policy(section.policy, FLAG)
+    world = check_world(config.env)
+    check_policy(section.policy, world, FLAG)
     for other in filter(None, section.beside.split(",")):
-        check_policy(other, BESIDE_FLAG)
+        check_policy(other, world, BESIDE_FLAG)
     check_choice(section.replays, section.episodes)
     check_capacity(section.num_workers, section.games_per_worker, flag="--config.evaluate")
 
@@ -175,7 +175,7 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
         "stamp": stamp(config, workdir, contender),
         "episodes": wanted,
         "episodes_given_up": given_up,
-        "task": config.env.task,
+        "task": title(config.env),
         "seconds": round(seconds, 1),
         "steps_per_s": round(steps / seconds),
         "chosen": section.replays,

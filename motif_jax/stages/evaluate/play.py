@@ -14,7 +14,6 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-import motif_jax
 from motif_jax.actors.handoff import Arrays, make_batch
 from motif_jax.actors.inference import answer
 from motif_jax.actors.pool import ActorPool
@@ -23,7 +22,7 @@ from motif_jax.annotation.texts import read_texts
 from motif_jax.checkpoint import find_checkpoints
 from motif_jax.console import print_line
 from motif_jax.envs.seeding import SeedStream
-from motif_jax.envs.vector import GameSettings
+from motif_jax.envs.settings import make_world
 from motif_jax.episodes.pieces import Pieces, Steps
 from motif_jax.episodes.playback import EpisodeEvents, EventCounter, Track, figures_of
 from motif_jax.metrics import Progress, Timers
@@ -60,7 +59,7 @@ def make_playing(config: ConfigDict, workdir: Path, contender: Contender, flag: 
         pay = pay_of_workdir(config, workdir)
         return Playing(contender.name, contender.name, None, False, pay, {"parameters": None} | about_pay(pay))
     path = str(workdir) if contender.path == "." else contender.path
-    model, facts, reward = load(path, contender.step, GameSettings(**config.env), flag)
+    model, facts, reward = load(path, contender.step, make_world(config.env), flag)
     pay = pay_of_policy(facts, reward) or pay_of_workdir(config, workdir)
     found = hashlib.sha256()
     for leaf in jax.tree.leaves(model.params):
@@ -71,7 +70,8 @@ def make_playing(config: ConfigDict, workdir: Path, contender: Contender, flag: 
 
 def rules_of(config: ConfigDict) -> Rules:
     """The rules by which events are counted: those of the game."""
-    return read_texts("the game NetHack", Path(motif_jax.__file__).parent / "envs/nethack/texts").rules()
+    world = make_world(config.env.to_dict())
+    return read_texts(world.about, world.texts).rules()
 
 
 def tell_of_other_games(name: str, trained: dict[str, Any], config: ConfigDict) -> None:
@@ -157,11 +157,11 @@ def play(
         seed = config.seed + min(missing)
         policy = PolicyPlayer(playing.model, workers * games, games // groups, seed, playing.greedy)
     observations = {*(policy.reads if policy else ()), *(playing.pay.observations if playing.pay else ())}
-    settings, pieces, timers = GameSettings(**config.env), Pieces(), Timers()
+    env, pieces, timers = config.env.to_dict(), Pieces(), Timers()
     with (
-        EventCounter(settings, config.seed, rules_of(config).happenings()) as counter,
+        EventCounter(env, config.seed, rules_of(config).happenings()) as counter,
         ActorPool(
-            settings,
+            env,
             tuple(sorted(observations)),
             num_workers=min(section.num_workers, workers),
             games_per_worker=games,
@@ -194,7 +194,8 @@ def play(
                         if info.episode in missing:
                             missing.remove(info.episode)
                             tracks[info.episode] = Track(**steps)
-                            rows[info.episode] = as_row(info, tracks[info.episode], counter, playing.pay is not None)
+                            row = figures_of(info, pool.world.figures)
+                            rows[info.episode] = row | rest_of_row(info, tracks[info.episode], counter, playing.pay)
             progress.update(len(rows))
             if time.monotonic() - kept > KEEP_EVERY_S:
                 keep()
@@ -219,8 +220,7 @@ def as_steps(arrays: Arrays, pay: RewardSource | None) -> Steps:
     return steps
 
 
-def as_row(info: EpisodeInfo, track: Track, counter: EventCounter, paid: bool) -> Row:
-    """The figures and events of one finished episode: its line of `episodes.jsonl`."""
-    events = counter.describe(info, track.action)
-    row = figures_of(info) | {"intrinsic_return": float(track.intrinsic.sum(dtype=np.float64)) if paid else None}
-    return row | (events or EpisodeEvents("", None))._asdict()
+def rest_of_row(info: EpisodeInfo, track: Track, counter: EventCounter, pay: RewardSource | None) -> Row:
+    """The learnt return and the events of an episode: what its line of `episodes.jsonl` has beside the figures."""
+    events = counter.describe(info, track.action) or EpisodeEvents("", None)
+    return {"intrinsic_return": float(track.intrinsic.sum(dtype=np.float64)) if pay else None} | events._asdict()

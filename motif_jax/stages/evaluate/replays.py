@@ -10,7 +10,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from motif_jax.console import print_line
-from motif_jax.envs.vector import GameSettings
+from motif_jax.envs.settings import completed, make_world
 from motif_jax.episodes.playback import Track, make_replay, read_tracks
 from motif_jax.replays.replay import load_replay, save_replay
 from motif_jax.stages.evaluate.summary import read_json, read_rows
@@ -65,7 +65,7 @@ def record(config: ConfigDict, file: Path, row: Row, track: Track, about: Row, w
     facts = {"player": about["name"], "chosen": words}
     facts |= {name: about[name] for name in ("parameters", "reward", "goal", "threshold", "count_exponent")}
     facts |= {"games": games_of(config)}
-    replay = make_replay(GameSettings(**config.env), config.seed, row, track, facts)
+    replay = make_replay(config.env.to_dict(), config.seed, row, track, facts)
     if replay is not None:
         save_replay(file, replay)
     return replay is not None
@@ -88,10 +88,10 @@ def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: s
     """
     from motif_jax.stages.evaluate.contenders import find_contender
 
-    contender = find_contender(workdir, policy, config.evaluate.greedy, f"{flag}.policy")
+    contender = find_contender(workdir, policy, make_world(config.env), config.evaluate.greedy, f"{flag}.policy")
     folder = workdir / "evaluate" / contender.name
     recorded = read_json(folder / "config.json") or {}
-    alike = {**recorded.get("env", {}), "seed": recorded.get("seed")} == games_of(config)
+    alike = {**completed(recorded.get("env", {})), "seed": recorded.get("seed")} == games_of(config)
     summary = read_json(folder / "summary.json") if alike else None  # those of other games do not count
     if not episode.isdecimal():
         kept = (summary or {}).get("replays", {})
@@ -115,6 +115,7 @@ def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: s
         about = contender._asdict() | playing.about
         if file_of(own, number).is_file():
             before = load_replay(file_of(own, number), "--workdir").about
+            before = before | {"games": completed(before.get("games", {}))}
             now = {"games": games_of(config), "parameters": about["parameters"], "reward": about["reward"]}
             if {name: before.get(name) for name in now} == now:
                 return file_of(own, number)

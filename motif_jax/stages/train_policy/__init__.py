@@ -13,16 +13,17 @@ from ml_collections import ConfigDict
 
 from motif_jax.actors.capacity import available_mib, check_capacity
 from motif_jax.config_table import MANY_SECONDS, PATH, Flag, Number, Tables, Text, Value, Whole, check_values
-from motif_jax.envs.vector import TABLE as GAME
-from motif_jax.envs.vector import GameSettings
+from motif_jax.envs.settings import TABLE as ENV
+from motif_jax.envs.settings import check_world
 from motif_jax.files import read_json
+from motif_jax.networks.kinds import FIXED, GENERAL, check_reads
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.train_policy.conditions import coordinator, finished
 from motif_jax.structs import UserError
 
 TABLES: Tables = {
     "policy": {
-        "network": Value(Text(("reference", "small", "general")), decides=True),
+        "network": Value(Text((*FIXED, GENERAL)), decides=True),
         "dtype": Value(Text(("float32", "bfloat16")), decides=True),
         "algorithm": Value(Text(("appo", "impala")), decides=True),
         "init_from": Value(PATH, decides=True),
@@ -97,7 +98,7 @@ TABLES: Tables = {
         "num_steps": Value(Whole()),
     },
 }
-READS: Tables = EXPERIMENT | {"env": GAME} | TABLES
+READS: Tables = EXPERIMENT | {"env": ENV} | TABLES
 IDENTITY = ("", "env", "policy")
 WRITES = "--config.policy.keep_checkpoints, .milestone_every_steps"
 MEMORY = "--config.policy.num_workers, .games_per_worker, .batch_size, .network"
@@ -143,7 +144,8 @@ def check(config: ConfigDict) -> None:
     """Refuses values that cannot work."""
     check_values(config, READS)
     section = config.policy
-    GameSettings(**config.env).check()
+    world = check_world(config.env)
+    check_reads(section.network, world.specs, world.reads, world.name)
     if not section.extrinsic_coefficient and not section.intrinsic_coefficient:
         raise UserError(
             "a policy without any reward learns nothing (--config.policy.extrinsic_coefficient, .intrinsic_coefficient)"

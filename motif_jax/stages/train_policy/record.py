@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ class Record:
 
     def __init__(self, pool: ActorPool, source: Source):
         """Takes the pool and the source, whose counters and timers go into the rows."""
+        self.figures = tuple(pool.world.figures)  # of the world's episodes
         self.recent: collections.deque[tuple[EpisodeInfo, float]] = collections.deque(maxlen=RECENT)
         self.episodes = 0
         self._pool, self._source, self._returns = pool, source, Returns()
@@ -96,7 +98,7 @@ class Record:
         for name in self._updates[-1] if self._updates else ():
             values = [metrics[name] for metrics in self._updates]
             row[f"train/{name}"] = EXTREMES.get(name.rpartition("_")[2], np.mean)(values)
-        row |= {f"episode/{name}": value for name, value in summarise_recent(self._ended).items()}
+        row |= {f"episode/{name}": value for name, value in summarise_recent(self._ended, self.figures).items()}
         row["episode/all"] = self.episodes
         row["reward/paid_share"] = np.mean(self._paid) if self._paid else None
         row |= {f"time/{name}": value for name, value in self._time(seconds).items()}
@@ -142,8 +144,9 @@ class Log:
             self._write(done)
         notes = {}
         if self._record.recent:
-            recent = summarise_recent(list(self._record.recent))
-            notes = {"return": f"{recent['return']:.2f}", "depth": f"{recent['max_depth']:.1f}"}
+            recent = summarise_recent(list(self._record.recent), self._record.figures)
+            notes = {"return": f"{recent['return']:.2f}"}
+            notes |= {"depth": f"{recent['max_depth']:.1f}"} if "max_depth" in recent else {}
             notes |= {"learnt": f"{recent['intrinsic_return']:.2f}"} if self._pay else {}
         steps, seconds = self._limits
         if seconds and done["seconds"]:  # time ends the run: expect as many steps as this pace allows
@@ -166,8 +169,8 @@ class Log:
         self._written, self._steps = now, done["env_steps"]
 
 
-def summarise_recent(ended: list[tuple[EpisodeInfo, float]]) -> dict[str, Any]:
-    """Means over episodes; empty means are null."""
+def summarise_recent(ended: list[tuple[EpisodeInfo, float]], figures: Sequence[str]) -> dict[str, Any]:
+    """Means over episodes, also of the world's own figures, by name; empty means are null."""
     infos = [info for info, _ in ended]
 
     def mean(values: list[float]) -> float | None:
@@ -175,8 +178,9 @@ def summarise_recent(ended: list[tuple[EpisodeInfo, float]]) -> dict[str, Any]:
 
     found: dict[str, Any] = {"count": len(infos), "return": mean([info.episode_return for info in infos])}
     found["intrinsic_return"] = mean([value for _, value in ended])
-    for name in ("steps", "score", "turns", "depth", "max_depth", "gold", "experience_level", "scout", "success"):
-        found[name] = mean([float(getattr(info, name)) for info in infos])
+    values = [info.named(figures) for info in infos]
+    for name in ("steps", *figures, "success"):
+        found[name] = mean([float(one[name]) for one in values])
     for status in (EndStatus.DEATH, EndStatus.ABORTED):
         found[f"share_{status.name.lower()}"] = mean([float(info.end_status == status) for info in infos])
     return found

@@ -11,8 +11,10 @@ from ml_collections import ConfigDict
 from motif_jax.actors.pool import ActorPool
 from motif_jax.console import print_line
 from motif_jax.envs.seeding import SeedStream
-from motif_jax.envs.vector import GameSettings
+from motif_jax.envs.settings import make_world
+from motif_jax.envs.world import World
 from motif_jax.learner.update import Settings, make_policy_update
+from motif_jax.networks.kinds import GENERAL, to_record
 from motif_jax.parallel import make_mesh, map_update
 from motif_jax.policies.model import Model, make_policy_model
 from motif_jax.policies.player import PolicyPlayer
@@ -26,7 +28,8 @@ FAR_AHEAD = 32  # batches; the published system's settings make about 8
 class Parts(NamedTuple):
     """What policy training works with, except the learner's state."""
 
-    games: GameSettings
+    env: dict[str, Any]  # the config's section: what is played
+    world: World
     mesh: Mesh
     rollouts: int  # of this host, that make its share of a batch
     options: dict[str, Any]  # of the network
@@ -39,17 +42,20 @@ class Parts(NamedTuple):
 def assemble(config: ConfigDict, make_reward_source: Callable[[], RewardSource | None], hosts: int) -> Parts:
     """Makes the parts of training; refuses a batch that does not fit devices or hosts before it loads the reward."""
     section = config.policy
-    games = GameSettings(**config.env)
+    env = config.env.to_dict()
+    world = make_world(env)
     mesh = make_mesh(section.num_devices, "--config.policy.num_devices")
     rollouts = check_batch(config, mesh.size, hosts)
     pay = make_reward_source()
-    options = {"network": section.network, "num_actions": games.num_actions, "dtype": section.dtype}
+    options = {"network": section.network, "num_actions": len(world.action_names), "dtype": section.dtype}
+    if section.network == GENERAL:
+        options["reads"] = to_record({name: world.specs[name] for name in world.reads})
     model = make_policy_model(options, config.seed)
     learner = learner_settings(config)
     shape_rewards = make_shape_rewards(pay.mix if pay else make_mix(config, None))
     update = make_policy_update(model.unroll, shape_rewards, learner)
     mapped = map_update(update, mesh, batch_axis=1, num_constants=1)
-    return Parts(games, mesh, rollouts, options, model, pay, learner, mapped)
+    return Parts(env, world, mesh, rollouts, options, model, pay, learner, mapped)
 
 
 def learner_settings(config: ConfigDict) -> Settings:
@@ -103,7 +109,7 @@ def open_pool(config: ConfigDict, parts: Parts, player: PolicyPlayer, first_epis
             "(--config.policy.games_per_worker, .batch_size)"
         )
     return ActorPool(
-        parts.games,
+        parts.env,
         tuple(sorted(observations)),
         num_workers=section.num_workers,
         games_per_worker=section.games_per_worker,

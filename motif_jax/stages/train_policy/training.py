@@ -151,7 +151,7 @@ def learn(
         raise UserError(broken)
     if keeper:
         seconds, steps = done["seconds"] - before["seconds"], done["env_steps"] - before["env_steps"]
-        recent = summarise_recent(list(record.recent))
+        recent = summarise_recent(list(record.recent), record.figures)
         write_json(folder / "summary.json", done | {
             "checkpoint": done["env_steps"],
             "steps_per_s": round(steps / max(seconds, 1e-9), 1),
