@@ -11,6 +11,7 @@ from minigrid.core.constants import COLOR_TO_IDX, IDX_TO_OBJECT, OBJECT_TO_IDX
 from motif_jax.envs.gym_world import GymWorld
 
 ROBOT = 3, 6  # its place in the 7 x 7 cells that it sees; it looks towards (3, 0)
+NEAR = 3  # steps
 SHAPES = {"wall": "#", "ball": "o", "key": "f", "box": "=", "door": "+"}
 COLOURS = {"red": 9, "green": 10, "blue": 12, "purple": 13, "yellow": 11, "grey": 7}  # of a terminal
 ARROWS = ">v<^"
@@ -35,12 +36,11 @@ class GoTo(GymWorld):
             return f"No {color} {shape} is in sight. {way}"
         sides, aheads = np.nonzero(places)
         side, ahead = min(zip(sides - ROBOT[0], ROBOT[1] - aheads, strict=True), key=lambda at: abs(at[0]) + at[1])
-        steps = abs(side) + ahead
         if (side, ahead) == (0, 1):
             return f"You stand before the {color} {shape} you were sent to."
+        far = "near" if abs(side) + ahead <= NEAR else "far away"
         where = "straight ahead" if not side else "to the left" if side < 0 else "to the right"
-        far = "1 step" if steps == 1 else f"{steps} steps"
-        return f"You see the {color} {shape} you were sent to, {far} away, {where}."
+        return f"The {color} {shape} you were sent to is {far}, {where}."
 
     def screen(self, env):
         """The room in colours, and the mission below it."""

@@ -181,9 +181,7 @@ def test_an_unknown_kind_is_refused():
 @pytest.mark.quick
 def test_what_a_network_reads_must_exist():
     check_reads("general", SPECS, ("gold", "view"), "mine")
-    with pytest.raises(
-        UserError, match=r"'small' reads the observation 'crop', which the world 'mine' does"
-    ):
+    with pytest.raises(UserError, match=r"'small' reads the observation 'crop', which the world 'mine' does"):
         check_reads("small", SPECS, ("gold", "view"), "mine")
     with pytest.raises(UserError, match="no encoder reads the observation 'radar'"):
         check_reads("general", {"radar": ArraySpec((4, 4), "float32")}, ("radar",), "mine")
