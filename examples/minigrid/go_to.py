@@ -38,9 +38,10 @@ class GoTo(GymWorld):
         side, ahead = min(zip(sides - ROBOT[0], ROBOT[1] - aheads, strict=True), key=lambda at: abs(at[0]) + at[1])
         if (side, ahead) == (0, 1):
             return f"You stand before the {color} {shape} you were sent to."
-        far = "near" if abs(side) + ahead <= NEAR else "far away"
+        if abs(side) + ahead <= NEAR:
+            return f"You are near the {color} {shape} you were sent to."
         where = "straight ahead" if not side else "to the left" if side < 0 else "to the right"
-        return f"The {color} {shape} you were sent to is {far}, {where}."
+        return f"You see the {color} {shape} you were sent to, {where}."
 
     def screen(self, env):
         """The room in colours, and the mission below it."""
