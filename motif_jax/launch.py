@@ -46,7 +46,7 @@ from motif_jax.experiment import run, tables
 from motif_jax.locks import going_without
 from motif_jax.stages import NAMES
 from motif_jax.startup import STOPPED, say
-from motif_jax.structs import Interrupted, Stopped, UserError
+from motif_jax.structs import Interrupted, Stopped, UserCodeError, UserError
 from motif_jax.system_errors import explained
 
 FLAGS = flags.FLAGS
@@ -78,6 +78,10 @@ def main(argv: list[str] | None = None) -> int:
         workdir = Path(FLAGS.workdir)
         with stopped_by_signals(), going_without(not FLAGS.locks), explained(workdir):
             run(FLAGS.config, workdir, FLAGS.stage)
+    except UserCodeError as error:
+        say(error.sentence)
+        print_lines(error.traceback, sys.stderr)
+        return 2
     except UserError as error:
         say(error)
         return 2

@@ -26,6 +26,7 @@ from motif_jax.actors.players import make_scripted
 from motif_jax.actors.shared_arrays import SharedArrays
 from motif_jax.envs.own_code import as_failure
 from motif_jax.envs.settings import make_world
+from motif_jax.envs.strict import check_observations
 from motif_jax.envs.world import World
 from motif_jax.structs import ArraySpec, UserError
 from motif_jax.system_errors import find_refusal
@@ -70,6 +71,8 @@ class Group:
         self.slot: int | None = None
         self.step_in_slot = 0
         self.vector.reset()
+        if ":" in layout.env.get("world", ""):
+            check_observations(world, self.vector, layout.observations, layout.group_size)
         self._stepping[0] = 0
 
     def warm_up(self, game: int, limit: int) -> None:

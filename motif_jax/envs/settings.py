@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from motif_jax.config_table import NEEDED, Table, Text, Value, shown
+from motif_jax.config_table import Table, Text, Value, shown
 from motif_jax.envs.nethack.settings import TABLE as NETHACK
 from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.nethack.world import NetHackWorld
@@ -102,9 +102,9 @@ def _check_interface(world: World, name: str) -> None:
             )
 
 
-def completed(env: Mapping[str, Any]) -> dict[str, Any]:
-    """A record of the section with the values that older versions did not have."""
-    return {name: value.older for name, value in TABLE.items() if value.older is not NEEDED} | dict(env)
+def essential(env: Mapping[str, Any]) -> dict[str, Any]:
+    """The section without the values that older versions took for granted, whose records it can be compared with."""
+    return {name: value for name, value in env.items() if name not in TABLE or TABLE[name].older != value}
 
 
 def title(env: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.captions import WIDTH, decode
-from motif_jax.envs.own_code import reported
+from motif_jax.envs.own_code import WORLD_FLAG, reported
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.settings import make_world, title
 from motif_jax.envs.world import SCREEN_SHAPE, Game
@@ -73,7 +73,7 @@ class EventCounter:
             if self._game.end:  # it ended earlier than the first time
                 return None
             self._game.step(action)
-            message = self._game.message
+            message = caption_of(self._game)
             if message not in self._known:
                 self._known[message] = list(self._happenings(decode(np.frombuffer(message, np.uint8))))
             for name in self._known[message]:
@@ -81,6 +81,14 @@ class EventCounter:
         if self._game.info() != info:
             return None
         return EpisodeEvents(self._game.cause, did)
+
+
+def caption_of(game: Game) -> bytes:
+    """What the game says now; raises UserError if a world of the user's own gives something else than bytes."""
+    message = game.message
+    if not isinstance(message, bytes) or len(message) > WIDTH:
+        raise UserError(f"the message of a game must be at most {WIDTH} bytes, not {message!r:.80} ({WORLD_FLAG})")
+    return message
 
 
 def begin(game: Game, seed: int, episode: int) -> None:
@@ -120,7 +128,7 @@ def _make_replay(
 
     def show(at: int) -> None:
         chars[at], colors[at], cursor[at] = game.screen()
-        message[at] = np.frombuffer(game.message.ljust(WIDTH, b"\0"), np.uint8)
+        message[at] = np.frombuffer(caption_of(game).ljust(WIDTH, b"\0"), np.uint8)
         count[at] = game.message_count
 
     try:

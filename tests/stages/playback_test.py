@@ -67,7 +67,7 @@ def test_an_episode_with_another_figure_is_not_the_same(dungeon):
     config, workdir, rows = dungeon
     track = playback.read_tracks(workdir / "evaluate/random/tracks.npz")[0]
     for row, same in ((rows[0], True), (rows[0] | {"gold": rows[0]["gold"] + 1}, False)):
-        found = playback.make_replay(GameSettings(**config.env), config.seed, row, track, {})
+        found = playback.make_replay(config.env.to_dict(), config.seed, row, track, {})
         assert (found is not None) == same
 
 

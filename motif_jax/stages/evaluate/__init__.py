@@ -25,7 +25,7 @@ from motif_jax.actors.capacity import check_capacity
 from motif_jax.config_table import MANY_SECONDS, PATH, PATHS, Flag, Number, Tables, Text, Value, Whole, check_values
 from motif_jax.console import print_line
 from motif_jax.envs.settings import TABLE as ENV
-from motif_jax.envs.settings import check_world, title
+from motif_jax.envs.settings import check_world, make_world, title
 from motif_jax.episodes.playback import Track, read_tracks, write_tracks
 from motif_jax.files import write_config, write_json, write_lines
 from motif_jax.stages import EXPERIMENT
@@ -118,7 +118,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
     for contender, flag in contenders:
         if not is_evaluated(config, workdir, contender):
             evaluate(config, workdir, contender, flag)
-    print_table(workdir / "evaluate", contenders[-1][0].name)
+    print_table(workdir / "evaluate", contenders[-1][0].name, make_world(config.env).figures)
 
 
 def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str) -> None:
@@ -126,7 +126,7 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
     from motif_jax.stages.evaluate.play import make_playing, play, rules_of
 
     # ---- the player, and the episodes that were played before
-    section = config.evaluate
+    section, figures = config.evaluate, make_world(config.env).figures
     wanted = section.episodes
     folder = workdir / "evaluate" / contender.name
     playing = make_playing(config, workdir, contender, flag)
@@ -142,7 +142,8 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
         )
     if before == about:
         tracks = read_tracks(folder / "tracks.npz")
-        known = {row["episode"]: row for row in read_rows(folder / "episodes.jsonl") if row["episode"] in tracks}
+        known = {row["episode"]: row for row in read_rows(folder / "episodes.jsonl", figures)}
+        known = {number: row for number, row in known.items() if number in tracks}
         rows = {number: row for number, row in known.items() if number < wanted}
         beyond = {number: row for number, row in known.items() if number >= wanted}
         if rows:
@@ -180,6 +181,6 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
         "steps_per_s": round(steps / seconds),
         "chosen": section.replays,
         "replays": replays,
-        **summarise_episodes([rows[number] for number in sorted(rows)], rules_of(config), config.seed),
+        **summarise_episodes([rows[number] for number in sorted(rows)], config.seed, figures, rules_of(config)),
     })  # fmt: skip
     print_line(f"evaluate: {wanted:,} episodes, {steps:,} steps of them now, in {seconds:,.0f} s; {folder}")

@@ -177,7 +177,7 @@ def play(
             flag="--config.evaluate",
         ) as pool,
     ):
-        done = len(rows)
+        done, figures = len(rows), tuple(pool.world.figures)
         progress = Progress(f"evaluate {playing.name}", done + len(missing), "episodes", done)
         kept = time.monotonic()
         while not missing <= set(pool.given_up):
@@ -194,8 +194,8 @@ def play(
                         if info.episode in missing:
                             missing.remove(info.episode)
                             tracks[info.episode] = Track(**steps)
-                            row = figures_of(info, pool.world.figures)
-                            rows[info.episode] = row | rest_of_row(info, tracks[info.episode], counter, playing.pay)
+                            row = as_row(info, figures, tracks[info.episode], counter, playing.pay is not None)
+                            rows[info.episode] = row
             progress.update(len(rows))
             if time.monotonic() - kept > KEEP_EVERY_S:
                 keep()
@@ -220,7 +220,9 @@ def as_steps(arrays: Arrays, pay: RewardSource | None) -> Steps:
     return steps
 
 
-def rest_of_row(info: EpisodeInfo, track: Track, counter: EventCounter, pay: RewardSource | None) -> Row:
-    """The learnt return and the events of an episode: what its line of `episodes.jsonl` has beside the figures."""
-    events = counter.describe(info, track.action) or EpisodeEvents("", None)
-    return {"intrinsic_return": float(track.intrinsic.sum(dtype=np.float64)) if pay else None} | events._asdict()
+def as_row(info: EpisodeInfo, figures: Iterable[str], track: Track, counter: EventCounter, paid: bool) -> Row:
+    """The values and events of one finished episode: its line of `episodes.jsonl`; `figures` are the world's."""
+    events = counter.describe(info, track.action)
+    row = figures_of(info, figures)
+    row["intrinsic_return"] = float(track.intrinsic.sum(dtype=np.float64)) if paid else None
+    return row | (events or EpisodeEvents("", None))._asdict()

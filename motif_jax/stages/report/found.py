@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from motif_jax.envs.settings import title
 from motif_jax.files import read_json, read_lines
 from motif_jax.pages.charts import Interval
 from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.merging import check_merged
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.stages.evaluate.replays import file_of
-from motif_jax.stages.evaluate.summary import FIGURES
 from motif_jax.stages.report.parts import SPREADS, Annotation, Facts, Found, Learnt, Pairs, Player, Training
 from motif_jax.structs import UserError
 
@@ -162,7 +162,7 @@ def find_training(path: Path) -> Training | None:
             raise ValueError("a row without env_steps or seconds")
     config = read_object(path / "policy" / "config.json") or {}
     with checked(path / "policy" / "config.json"):
-        pay, task = typed(config.get("policy", {}), PAY), str(config.get("env", {}).get("task", ""))
+        pay, task = typed(config.get("policy", {}), PAY), title(config["env"]) if config.get("env") else ""
     summary = read_object(path / "policy" / "summary.json") or {}
     with checked(path / "policy" / "summary.json"):
         done = whole(typed(summary, DONE), DONE) if summary else {}
@@ -176,7 +176,7 @@ def find_players(path: Path) -> list[Player]:
         if (facts := read_object(file)) is None:
             continue  # another job evaluates it again at this moment
         with checked(file):
-            figures = {name: interval_of(facts["figures"].get(name)) for name in FIGURES}
+            figures = {name: interval_of(value) for name, value in facts["figures"].items()}
             chosen = list((facts.get("replays") or {}).values())
             files = {chosen.index(episode): file_of(file.parent, episode) for episode in chosen}
             did = {name: interval_of(value) for name, value in (facts.get("did") or {}).items()}

@@ -8,16 +8,10 @@ from typing import Any
 from motif_jax.annotation.prompts import is_sentence
 from motif_jax.pages.blocks import folded, table
 from motif_jax.pages.charts import Interval, bars, esc, exact
+from motif_jax.stages.report.figures import compared, words
 from motif_jax.stages.report.parts import Found, Player
 
-COMPARED = ("score", "intrinsic_return", "gold", "max_depth", "experience_level", "success")  # with chance, at a glance
 SHOWN = 5
-WORDS = {  # figures of evaluation, for people
-    "return": ("the game's return", ""), "score": ("score", "of NetHack"),
-    "max_depth": ("deepest level", ""), "gold": ("gold", "at the end"), "experience_level": ("experience level", ""),
-    "scout": ("squares seen", ""), "steps": ("steps", "until the end"), "success": ("success", "share of episodes"),
-    "intrinsic_return": ("learnt return", "what the preferences reward"),
-}  # fmt: skip
 
 
 def first_screen(found: Found) -> list[str]:
@@ -63,11 +57,11 @@ def _beside_chance(found: Found) -> str:
         return ""
     own, chance = found.own, found.chance
     rows = []
-    for figure in COMPARED:
-        mine, theirs = own.figures[figure], chance.figures[figure]
+    for figure in compared(own.figures):
+        mine, theirs = own.figures[figure], chance.figures.get(figure)
         comparable = figure != "intrinsic_return" or own.reward == chance.reward
         if mine and theirs and comparable and mine != theirs:
-            rows.append((*WORDS[figure], (mine, theirs)))
+            rows.append((*words(figure), (mine, theirs)))
     return f'<div class="card">{bars(rows[:SHOWN], (label(own), "random play"))}</div>' if rows else ""
 
 
@@ -136,14 +130,16 @@ def _trained(found: Found) -> list[str]:
 
 
 def _played(found: Found) -> list[str]:
-    """Sentences on the evaluation: success if a goal was ever reached, else the score, beside random play."""
+    """Sentences on the evaluation: success if a goal was ever reached, else the score or the return, beside chance."""
     own, chance = found.own, found.chance
     if not own:
         return []
-    both = [player.figures["success"] for player in (own, chance) if player]
+    both = [player.figures.get("success") for player in (own, chance) if player]
     reached = any(success and success.mean for success in both)
-    figure, does = ("success", "reaches the goal in a share of") if reached else ("score", "scores")
-    mine, theirs = own.figures[figure], chance.figures[figure] if chance else None
+    figure, does = ("score", "scores") if own.figures.get("score") else ("return", "gets a return of")
+    if reached:
+        figure, does = "success", "reaches the goal in a share of"
+    mine, theirs = own.figures.get(figure), chance.figures.get(figure) if chance else None
     sentences = []
     if mine:
         beside = f", random play {spell(theirs)}" if theirs else ""

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from motif_jax.pages.blocks import share_bar, table
 from motif_jax.pages.charts import COLOURS, Interval, bars, esc, exact, reach, track
-from motif_jax.stages.report.head import WORDS, label
+from motif_jax.stages.report.figures import in_order, words
+from motif_jax.stages.report.head import label
 from motif_jax.stages.report.parts import Player
 
 CAUSES_SHOWN = 6  # causes that are named; the others are added up
@@ -32,8 +33,9 @@ def figures_table(named: Sequence[tuple[str, Player]]) -> str:
     """A row per figure, a column per player."""
     rows = [["episodes", *(f"{player.episodes:,}" for _, player in named)]]
     rewards = {player.reward for _, player in named}
-    for figure, (words, note) in WORDS.items():
-        intervals = [player.figures[figure] for _, player in named]
+    for figure in in_order(figure for _, player in named for figure in player.figures):
+        name, note = words(figure)
+        intervals = [player.figures.get(figure) for _, player in named]
         if not any(interval and interval.mean for interval in intervals):
             continue
         alike = figure != "intrinsic_return" or len(rewards) == 1
@@ -48,7 +50,7 @@ def figures_table(named: Sequence[tuple[str, Player]]) -> str:
                 f'<b>{exact(interval.mean)}</b> <span class="soft">{interval.words}</span>'
                 f"{track(interval, low, high, colour) if alike else ''}"
             )
-        what = esc(words) if alike else f"{esc(words)} <small class=soft>of different rewards</small>"
+        what = esc(name) if alike else f"{esc(name)} <small class=soft>of different rewards</small>"
         rows.append([f"{what}<br><small class=soft>{esc(note)}</small>" if note and alike else what, *cells])
     return table(("", *(name for name, _ in named)), rows, kind="figures")
 

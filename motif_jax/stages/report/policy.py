@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from motif_jax.pages.blocks import share_bar, tiles
 from motif_jax.pages.charts import Level, amount, curves, esc
+from motif_jax.stages.report.figures import curves_of
 from motif_jax.stages.report.head import duration
 from motif_jax.stages.report.parts import Found, Training
 
-CURVES = (  # of metrics.jsonl: title, a note on it, and the figure of evaluation that chance is shown for
-    ("episode/intrinsic_return", "Learnt return", "per episode", "intrinsic_return"),
-    ("episode/return", "The game's return", "per episode", "return"),
-    ("episode/score", "Score", "at the end", "score"),
-    ("episode/gold", "Gold", "at the end", "gold"),
-    ("episode/max_depth", "Deepest level", "", "max_depth"),
-    ("episode/experience_level", "Experience level", "at the end", "experience_level"),
-    ("episode/success", "Success", "share of episodes", "success"),
-    ("episode/steps", "Length", "steps per episode", "steps"),
-    ("train/entropy", "Entropy", "of the policy; less is more decided", ""),
-    ("steps_per_s", "Speed", "steps/s", ""),
-)
 THREADS = (  # activities of each thread, by metric time/NAME; shares of the whole time
     ("The thread that answers games", {
         "policy": "choosing actions", "wait_for_workers": "waiting for games",
@@ -50,11 +39,11 @@ def of_policy(found: Found, training: Training) -> list[str]:
     if memory:
         figures.append((f"{memory:,.0f} MiB", "of memory at most"))
     charts = []
-    for name, title, note, figure in CURVES:
+    for name, title, note, figure in curves_of(metric for row in rows for metric in row):
         points = curve(training, name)
         if not any(value for _, value in points):
             continue  # always zero, as success is for a task without a goal
-        chance = found.chance.figures[figure] if figure and found.chance else None
+        chance = found.chance.figures.get(figure) if figure and found.chance else None
         if figure == "intrinsic_return" and found.chance and found.own and found.chance.reward != found.own.reward:
             chance = None
         levels = [Level("random play", chance)] if chance else []
