@@ -17,6 +17,7 @@ ROOT = Path(__file__).parent.parent
 # Workers import games by name ("faulty_games:Raising"); they inherit the path from here.
 sys.path.insert(0, str(Path(__file__).parent / "actors"))
 sys.path.insert(0, str(Path(__file__).parent / "annotation"))
+sys.path.insert(0, str(Path(__file__).parent / "envs"))
 sys.path.insert(0, str(Path(__file__).parent / "learner"))
 sys.path.insert(0, str(Path(__file__).parent / "networks"))
 sys.path.insert(0, str(Path(__file__).parent / "stages"))

@@ -46,7 +46,7 @@ class Playing(NamedTuple):
     """A loaded player with its learnt reward, and checksums that show whether they are the same as last time."""
 
     name: str
-    player: str  # scripted, or "" for the model's
+    scripted: str  # name of a scripted player, or "" for the model
     model: Model | None
     greedy: bool
     pay: RewardSource | None
@@ -166,7 +166,7 @@ def play(
             num_workers=min(section.num_workers, workers),
             games_per_worker=games,
             rollout_length=ROLLOUT,
-            player=playing.player,
+            player=playing.scripted,
             groups=groups,
             outputs=policy.outputs if policy else None,
             starts=policy.starts if policy else None,

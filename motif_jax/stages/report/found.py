@@ -24,7 +24,7 @@ from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.merging import check_merged
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.stages.evaluate.replays import file_of
-from motif_jax.stages.report.parts import SPREADS, Annotation, Facts, Found, Learnt, Pairs, Player, Training
+from motif_jax.stages.report.parts import SPREADS, Annotation, EvaluatedPlayer, Facts, Found, Learnt, Pairs, Training
 from motif_jax.structs import UserError
 
 
@@ -169,7 +169,7 @@ def find_training(path: Path) -> Training | None:
         return Training(rows, done, pay, task, config, machine_of(summary), date_of(file))
 
 
-def find_players(path: Path) -> list[Player]:
+def find_players(path: Path) -> list[EvaluatedPlayer]:
     """All players that were evaluated: the own policy's first, random play last."""
     found = []
     for file in sorted((path / "evaluate").glob("*/summary.json")):
@@ -180,7 +180,7 @@ def find_players(path: Path) -> list[Player]:
             chosen = list((facts.get("replays") or {}).values())
             files = {chosen.index(episode): file_of(file.parent, episode) for episode in chosen}
             did = {name: interval_of(value) for name, value in (facts.get("did") or {}).items()}
-            found.append(Player(
+            found.append(EvaluatedPlayer(
                 file.parent.name, str(facts["path"]), int(facts["step"]), bool(facts["greedy"]), int(facts["episodes"]),
                 str(facts["task"]), facts.get("reward"), figures,
                 {name: value for name, value in did.items() if value},

@@ -9,7 +9,7 @@ from motif_jax.annotation.prompts import is_sentence
 from motif_jax.pages.blocks import folded, table
 from motif_jax.pages.charts import Interval, bars, esc, exact
 from motif_jax.stages.report.figures import compared, words
-from motif_jax.stages.report.parts import Found, Player
+from motif_jax.stages.report.parts import EvaluatedPlayer, Found
 
 SHOWN = 5
 
@@ -65,7 +65,7 @@ def _beside_chance(found: Found) -> str:
     return f'<div class="card">{bars(rows[:SHOWN], (label(own), "random play"))}</div>' if rows else ""
 
 
-def label(player: Player) -> str:
+def label(player: EvaluatedPlayer) -> str:
     """The name of a player in the report."""
     if player.path == ".":
         return f"the agent{', greedy' if player.greedy else ''}, step {player.step:,}"

@@ -79,7 +79,7 @@ class Training(NamedTuple):
         return int(self.summary["episodes"] if self.is_over else self.rows[-1].get("episode/all", 0))
 
 
-class Player(NamedTuple):
+class EvaluatedPlayer(NamedTuple):
     """An evaluated player and its results."""
 
     name: str
@@ -105,7 +105,7 @@ class Found(NamedTuple):
     annotations: list[Annotation]
     learnt: Learnt | None
     training: Training | None
-    players: list[Player]  # its own policy's first, chance last
+    players: list[EvaluatedPlayer]  # its own policy's first, chance last
     machine: Facts  # of the latest of these parts that names one
 
     @property
@@ -114,12 +114,12 @@ class Found(NamedTuple):
         return not (self.pairs or self.learnt or self.training or self.players)
 
     @property
-    def own(self) -> Player | None:
+    def own(self) -> EvaluatedPlayer | None:
         """The evaluation of the workdir's own policy, at its latest evaluated checkpoint."""
         return self.players[0] if self.players and self.players[0].path == "." else None
 
     @property
-    def chance(self) -> Player | None:
+    def chance(self) -> EvaluatedPlayer | None:
         """The evaluation of random play."""
         return next((player for player in self.players if player.name == "random"), None)
 

@@ -8,14 +8,14 @@ from motif_jax.pages.blocks import share_bar, table
 from motif_jax.pages.charts import COLOURS, Interval, bars, esc, exact, reach, track
 from motif_jax.stages.report.figures import in_order, words
 from motif_jax.stages.report.head import label
-from motif_jax.stages.report.parts import Player
+from motif_jax.stages.report.parts import EvaluatedPlayer
 
 CAUSES_SHOWN = 6  # causes that are named; the others are added up
 SELDOM = 0.05  # times per episode; what happens less often is left out
 NOTHING = Interval(0.0, 0.0, 0.0)
 
 
-def of_players(players: Sequence[Player]) -> list[str]:
+def of_players(players: Sequence[EvaluatedPlayer]) -> list[str]:
     """The part on evaluation, as HTML: figures, ends of episodes, behaviours."""
     body = [
         '<p class="soft">The same games for everybody, on seeds that nobody is trained on; means with 95 % bootstrap '
@@ -29,7 +29,7 @@ def of_players(players: Sequence[Player]) -> list[str]:
     return body
 
 
-def figures_table(named: Sequence[tuple[str, Player]]) -> str:
+def figures_table(named: Sequence[tuple[str, EvaluatedPlayer]]) -> str:
     """A row per figure, a column per player."""
     rows = [["episodes", *(f"{player.episodes:,}" for _, player in named)]]
     rewards = {player.reward for _, player in named}
@@ -55,7 +55,7 @@ def figures_table(named: Sequence[tuple[str, Player]]) -> str:
     return table(("", *(name for name, _ in named)), rows, kind="figures")
 
 
-def _ends(player: Player, others: Sequence[Player]) -> str:
+def _ends(player: EvaluatedPlayer, others: Sequence[EvaluatedPlayer]) -> str:
     """How often each end occurred for one player, as a bar; an end has the same colour for all players."""
     colours = dict(zip(_often(others)[:CAUSES_SHOWN], COLOURS, strict=False))
     total = max(sum(player.ends.values()), 1)
@@ -68,7 +68,7 @@ def _ends(player: Player, others: Sequence[Player]) -> str:
     return f"<p>{esc(label(player))}</p>{share_bar(shares, thin=True)}"
 
 
-def _often(players: Iterable[Player]) -> list[str]:
+def _often(players: Iterable[EvaluatedPlayer]) -> list[str]:
     """All ends of episodes, the most frequent first."""
     times: dict[str, float] = {}
     for player in players:
@@ -77,7 +77,7 @@ def _often(players: Iterable[Player]) -> list[str]:
     return sorted(times, key=lambda end: (-times[end], end))
 
 
-def behaviours(named: Sequence[tuple[str, Player]]) -> list[str]:
+def behaviours(named: Sequence[tuple[str, EvaluatedPlayer]]) -> list[str]:
     """How often each behaviour occurred per episode: those that goals ask for first, then those that differ most."""
     named = [(name, player) for name, player in named if player.did]
     if not named:

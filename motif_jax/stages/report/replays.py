@@ -29,14 +29,14 @@ from motif_jax.screens import PALETTE, REVERSED, SHOWN
 from motif_jax.stages.evaluate.summary import END_NAMES
 from motif_jax.stages.report.found import checked
 from motif_jax.stages.report.head import label
-from motif_jax.stages.report.parts import Player
+from motif_jax.stages.report.parts import EvaluatedPlayer
 
 SPEEDS = (1, 2, 5, 10, 20, 50, 100)  # steps per second
 USUAL = 10
 FLOATS = ("reward", "z", "intrinsic", "value", "probability")
 
 
-def choose(players: Sequence[Player], most: int) -> list[tuple[Player, Path]]:
+def choose(players: Sequence[EvaluatedPlayer], most: int) -> list[tuple[EvaluatedPlayer, Path]]:
     """At most `most` replays to show: the own policy's first, then those of the other players in turn."""
     own = [(player, file) for player in players if player.path == "." for file in player.replays]
     others = [player.replays for player in players if player.path != "."]
@@ -50,7 +50,7 @@ def choose(players: Sequence[Player], most: int) -> list[tuple[Player, Path]]:
     return (own + turns)[:most]
 
 
-def of_replays(chosen: Sequence[tuple[Player, Path]]) -> list[str]:
+def of_replays(chosen: Sequence[tuple[EvaluatedPlayer, Path]]) -> list[str]:
     """The replay player and its data, as HTML."""
     options, data = [], []
     for number, (player, file) in enumerate(chosen):
@@ -60,10 +60,10 @@ def of_replays(chosen: Sequence[tuple[Player, Path]]) -> list[str]:
             options.append(f'<option value="{name}">{esc(named(player, replay))}</option>')
             data.append(data_script(name, pack(replay)))
     colours = [f"rgb({red} {green} {blue})" for red, green, blue in PALETTE]
-    return [_player("".join(options)), data_script("colours", colours), *data]
+    return [_replay_player("".join(options)), data_script("colours", colours), *data]
 
 
-def named(player: Player, replay: Replay) -> str:
+def named(player: EvaluatedPlayer, replay: Replay) -> str:
     """The title of a replay: player, episode, why it was chosen, returns and end."""
     about = replay.about
     words = [label(player), f"episode {about['episode']}"]
@@ -99,7 +99,7 @@ def delta(frames: np.ndarray) -> np.ndarray:
     return changed
 
 
-def _player(options: str) -> str:
+def _replay_player(options: str) -> str:
     speeds = "".join(
         f'<option value="{speed}"{" selected" if speed == USUAL else ""}>{speed} steps/s</option>' for speed in SPEEDS
     )
