@@ -70,7 +70,8 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.annotate.mode = "reason"  # as published: analysis, then a verdict; "score": how probable is each verdict?
     config.annotate.goal = "defaultgoal"  # zeroknowledge, combat, gold, stairs, or a sentence of your own
     config.annotate.prompt = "default"  # or "reworded"
-    config.annotate.prompt_file = ""  # your own; motif_jax/annotation/default.toml is one to start from
+    config.annotate.prompt_file = ""  # your own; motif_jax/envs/nethack/texts/default.toml is one to start from
+    config.annotate.lexicon = ""  # lexicon: your own rules, a TOML file; "": the game's, motif_jax/envs/nethack/texts
     config.annotate.system_role = True  # False for models whose chat template has no system role
     config.annotate.captions = "msg"  # messages; "msg_minbl": with depth, gold, hit points, level and hunger
     config.annotate.both_orders = 0.0 if reference else 0.05  # reason: share of the questions asked both ways round
@@ -125,7 +126,9 @@ def get_config(argument: str = "score") -> ConfigDict:
     # ---- the policy
     goal_task = task != "score"
     config.policy = ConfigDict()
-    config.policy.network = "reference"  # as published; "small" is for machines without an accelerator
+    config.policy.network = (
+        "reference"  # as published; "small": for machines without accelerator; "general": for other games
+    )
     config.policy.dtype = "float32"  # what products are computed in; "bfloat16" is faster on GPUs
     config.policy.algorithm = "appo"  # V-trace in a clipped surrogate; "impala": V-trace policy gradient
     config.policy.init_from = ""  # begin with the parameters of another policy: a workdir, or its checkpoints

@@ -51,6 +51,8 @@ class ArraySpec(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: str
+    kind: str = ""  # what an observation is, for the networks that read it; "": by rules (networks/kinds.py)
+    categories: int = 0  # how many values a category or a cell of a grid can have, from 0 on; 0: not said
 
     @property
     def nbytes(self) -> int:

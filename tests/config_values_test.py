@@ -106,5 +106,5 @@ def test_the_choices_of_the_tables_are_those_of_the_code():
     table = tables()
     found = {name: value.kind.choices for name, value in table["policy"].items() if isinstance(value.kind, Text)}
     assert {name: found[name] for name in CHOICES} == CHOICES
-    assert set(found["network"]) == PRESETS.keys()
+    assert set(found["network"]) == {*PRESETS, "general"}
     assert set(table["reward"]["message"].kind.choices) == {*MESSAGE_ENCODERS, "none"}

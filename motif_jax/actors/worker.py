@@ -260,9 +260,9 @@ def _serve(worker: Worker, shared: SharedArrays, index: int, messages_in: int) -
 def layout_from_json(fields: dict) -> Layout:
     """Rebuilds the layout that was sent as JSON of `Layout._asdict`."""
     for name in ("observations", "outputs", "starts"):
-        fields[name] = tuple((key, ArraySpec(tuple(shape), dtype)) for key, (shape, dtype) in fields[name])
-    shape, dtype = fields["action"]
-    fields["action"] = ArraySpec(tuple(shape), dtype)
+        fields[name] = tuple((key, ArraySpec(tuple(shape), *rest)) for key, (shape, *rest) in fields[name])
+    shape, *rest = fields["action"]
+    fields["action"] = ArraySpec(tuple(shape), *rest)
     return Layout(**fields)
 
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from motif_jax.checkpoint import find_checkpoints, reading
+from motif_jax.networks.kinds import from_record
 from motif_jax.networks.policy import PolicyNetwork
 from motif_jax.parallel import Rules
 from motif_jax.parameters import leaves_by_path, rebuild
@@ -37,14 +38,17 @@ class Model(NamedTuple):
 
 
 def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
-    """Makes the network from `options` (network, num_actions, dtype); without a seed, parameters are shapes only.
+    """Makes a network; its `nnx.Param` are trained, whatever else it holds is `frozen`.
 
-    Its `nnx.Param` are trained; whatever else it holds is `frozen`.
+    Args:
+      options: network, num_actions, dtype; for the network `general`, also `reads`, the specs of what it reads by name.
+      seed: of the initial parameters; without one, parameters are shapes only.
     """
+    specs = from_record(options.get("reads", {}))
 
     def make() -> PolicyNetwork:
         dtype, rngs = jnp.dtype(options["dtype"]), nnx.Rngs(seed or 0)
-        return PolicyNetwork(options["network"], options["num_actions"], dtype=dtype, rngs=rngs)
+        return PolicyNetwork(options["network"], options["num_actions"], specs=specs, dtype=dtype, rngs=rngs)
 
     network = nnx.eval_shape(make) if seed is None else make()
     graph, params, *rest = nnx.split(network, nnx.Param, ...)

@@ -18,6 +18,7 @@ import numpy as np
 
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import plain_shape, select_specs
+from motif_jax.networks.kinds import from_record
 from motif_jax.policies.model import read_policy
 from motif_jax.rewards.learnt import Reward
 
@@ -37,7 +38,10 @@ class Policy:
         """Called by `load_policy`, with what the checkpoint contains."""
         self.facts, self.reward = dict(facts), reward
         self.reads: tuple[str, ...] = model.reads  # names of the observations
-        self._specs = select_specs(make_world(facts["config"]["env"]).specs, self.reads)
+        if "reads" in facts["model"]:
+            self._specs = from_record(facts["model"]["reads"])
+        else:  # a network that reads NetHack's frames
+            self._specs = select_specs(make_world(facts["config"]["env"]).specs, self.reads)
         self._weights, self._core_size = jax.device_put((model.params, model.frozen)), model.core_size
         self._prepared = jax.jit(model.prepare)(*self._weights)
         self._step = jax.jit(model.step)

@@ -12,6 +12,7 @@ from conftest import ROOT
 from fuzzing import GRAMMAR, JSON, SETTINGS, WORDS, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nethack_texts import NETHACK
 from small_dataset import EVENTS
 
 from motif_jax.actors.players import parse_scripted
@@ -40,7 +41,7 @@ def scripted(text):
 def test_who_plays_is_understood_or_refused(text):
     for parse in (scripted, lambda text: parse_mixture(text, "--flag"), lambda text: parse_one(text, "--flag"),
                   parse_annotators, lambda text: read_json(text, "x"), check_url,
-                  lambda text: make_prompt("reason", text or "gold", "default")):  # fmt: skip
+                  lambda text: make_prompt(NETHACK, "reason", text or "gold", "default")):  # fmt: skip
         refused(lambda parse=parse: parse(text))
     assert 0 <= retry_after_s(text) <= 600
     if not refused(lambda: scripted(text)):
@@ -119,7 +120,9 @@ def test_any_reply_of_a_server_is_an_answer_or_none(mode, faults, monkeypatch):
     with ChatServer() as chat:
         honest, chat.complete = chat.complete, twisted
         sampling = Sampling(0.1, 0.95, 50, 200) if mode == "reason" else None
-        server = Server(chat.url, "", make_prompt(mode, "gold", "default"), sampling, in_flight=8, patience_s=0.3)
+        server = Server(
+            chat.url, "", make_prompt(NETHACK, mode, "gold", "default"), sampling, in_flight=8, patience_s=0.3
+        )
         answers: dict[Question, Answer] = {}
         told = ""
         try:

@@ -7,6 +7,7 @@ import pytest
 from conftest import get_config
 from toy_policies import TASK, policies
 
+from motif_jax.annotation.rules import NO_RULES
 from motif_jax.envs.nethack.figures import FIGURES
 from motif_jax.envs.settings import make_world
 from motif_jax.files import read_json
@@ -159,7 +160,7 @@ def test_an_interval_holds_the_mean_and_narrows():
 
     def interval(count):
         rows = [same | {"score": score} for score in rng.normal(5, 2, count)]
-        return evaluate_summary.summarise_episodes(rows, seed=0, figures=FIGURES)["figures"]["score"]
+        return evaluate_summary.summarise_episodes(rows, seed=0, figures=FIGURES, rules=NO_RULES)["figures"]["score"]
 
     few, many = interval(25), interval(2500)
     for found, count in ((few, 25), (many, 2500)):
@@ -167,8 +168,8 @@ def test_an_interval_holds_the_mean_and_narrows():
         assert found["high"] - found["low"] == pytest.approx(2 * 1.96 * 2 / count**0.5, rel=0.3)
         assert found["low"] < found["mean"] < found["high"]
     assert interval(1)["low"] is None  # of one episode nothing can be said
-    nothing = {"figures": dict.fromkeys(evaluate_summary.keys_of(FIGURES)), "did": {}, "ends": {}}
-    assert evaluate_summary.summarise_episodes([], seed=0, figures=FIGURES) == nothing
+    nothing = {"figures": dict.fromkeys(evaluate_summary.keys_of(FIGURES)), "did": {}, "aims": [], "ends": {}}
+    assert evaluate_summary.summarise_episodes([], seed=0, figures=FIGURES, rules=NO_RULES) == nothing
 
 
 @pytest.mark.quick

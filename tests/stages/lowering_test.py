@@ -17,6 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 from motif_jax.envs.nethack.observations import OBSERVATIONS
 from motif_jax.learner.update import Constants, Rollouts, Settings, init_state, make_policy_update
+from motif_jax.networks.kinds import to_record
 from motif_jax.parallel import make_mesh, map_update, place, replicate, shard, shardings
 from motif_jax.policies.model import make_policy_model
 from motif_jax.policies.player import play_step
@@ -29,8 +30,16 @@ from motif_jax.rewards.learnt_source import LearntSource
 from motif_jax.rewards.source import RewardSource
 from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.stages.train_policy.placing import make_shape_rewards
+from motif_jax.structs import ArraySpec
 
 T, B, A = 4, 16, 23
+OTHERS = {  # observations that the network "general" reads, one of each kind
+    "mission": ArraySpec((40,), "uint8", "text"),
+    "speed": ArraySpec((3,), "float32", "vector"),
+    "direction": ArraySpec((), "int32", "category", 4),
+    "view": ArraySpec((7, 7, 3), "uint8", "grid"),
+    "camera": ArraySpec((84, 84, 4), "uint8", "image"),
+}
 PLATFORMS = ["cuda", "tpu"]
 MIX = Mix(extrinsic=0.1, intrinsic=0.1, scale=0.1, clip=10.0, threshold=0.0, count_exponent=3.0)
 
@@ -55,15 +64,16 @@ def lower(program, *arguments) -> None:
 
 
 def observations(names, *leading):
-    return {name: np.zeros((*leading, *OBSERVATIONS[name].shape), OBSERVATIONS[name].dtype) for name in names}
+    specs = OBSERVATIONS | OTHERS
+    return {name: np.zeros((*leading, *specs[name].shape), specs[name].dtype) for name in names}
 
 
 def policy_model(network, dtype):
-    return make_policy_model({"network": network, "num_actions": A, "dtype": dtype}, 0)
+    return make_policy_model({"network": network, "num_actions": A, "dtype": dtype, "reads": to_record(OTHERS)}, 0)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("network", ["reference", "small"])
+@pytest.mark.parametrize("network", ["reference", "small", "general"])
 def test_the_policy_step_lowers(network, dtype):
     model = policy_model(network, dtype)
     step = jax.jit(functools.partial(play_step, model.step, False), donate_argnums=1)
@@ -75,7 +85,9 @@ def test_the_policy_step_lowers(network, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize(("network", "algorithm"), [("reference", "appo"), ("small", "appo"), ("small", "impala")])
+@pytest.mark.parametrize(
+    ("network", "algorithm"), [("reference", "appo"), ("small", "appo"), ("small", "impala"), ("general", "appo")]
+)
 def test_the_update_of_the_policy_lowers(network, algorithm, dtype):
     lower_update(network, dtype, algorithm)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from conftest import get_config
+from nethack_texts import NETHACK
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax.captions import encode
@@ -90,7 +91,9 @@ def write_player(path: Path, name: str, step: int, score: float, events: tuple[s
     about = {"name": name, "path": "." if step else "", "step": step, "greedy": False, "reward": "abc", "goal": "gold"}
     write_json(
         folder / "summary.json",
-        about | {"episodes": 10, "task": "score", "replays": {"best": 1}} | summarise_episodes(rows, 0, FIGURES),
+        about
+        | {"episodes": 10, "task": "score", "replays": {"best": 1}}
+        | summarise_episodes(rows, 0, FIGURES, NETHACK.rules()),
     )
     replay = make_replay(name, events, rows[1], ["best"])
     save_replay(folder / "replays/episode-00001.npz", replay)

@@ -108,7 +108,7 @@ class NetHackGame:
         self._glyphs = memoryview(buffers["glyphs"]).cast("B")
         self._is_score = task.is_score
         self.buffers = buffers
-        self.last_frame = {key: np.zeros(*FRAME[key]) for key in buffers}
+        self.last_frame = {key: np.zeros(FRAME[key].shape, FRAME[key].dtype) for key in buffers}
         self._last_blstats = memoryview(self.last_frame["blstats"])
         self._last_glyphs = memoryview(self.last_frame["glyphs"]).cast("B")
         self._screens = [key for key in ("tty_chars", "tty_colors", "tty_cursor") if key in buffers]

@@ -23,7 +23,7 @@ class FrameWorld(World):
     specs = OBSERVATIONS | EVENTS
     reads = POLICY_OBSERVATIONS
     pairs = ("message", "blstats")
-    texts: Path | None = None
+    texts = Path(__file__).parent / "texts"
 
     def __init__(self, settings: FrameSettings):
         self.settings = settings

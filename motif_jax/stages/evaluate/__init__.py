@@ -141,7 +141,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
 
 def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str) -> None:
     """Plays the episodes of one player, which `flag` names, and writes `workdir/evaluate/NAME`."""
-    from motif_jax.stages.evaluate.play import make_playing, play
+    from motif_jax.stages.evaluate.play import make_playing, play, rules_of
 
     # ---- the player, and the episodes that were played before
     section, figures = config.evaluate, make_world(config.env).figures
@@ -199,6 +199,6 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
         "steps_per_s": round(steps / seconds),
         "chosen": section.replays,
         "replays": replays,
-        **summarise_episodes([rows[number] for number in sorted(rows)], config.seed, figures),
+        **summarise_episodes([rows[number] for number in sorted(rows)], config.seed, figures, rules_of(config)),
     })  # fmt: skip
     print_line(f"evaluate: {wanted:,} episodes, {steps:,} steps of them now, in {seconds:,.0f} s; {folder}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,8 @@ from ml_collections import ConfigDict
 from motif_jax.actors.handoff import Arrays, make_batch
 from motif_jax.actors.inference import answer
 from motif_jax.actors.pool import ActorPool
-from motif_jax.annotation.lexicon import happenings
+from motif_jax.annotation.rules import Rules
+from motif_jax.annotation.texts import read_texts
 from motif_jax.checkpoint import find_checkpoints
 from motif_jax.console import print_line
 from motif_jax.envs.seeding import SeedStream
@@ -80,6 +81,12 @@ def make_playing(config: ConfigDict, workdir: Path, contender: Contender, flag: 
     return Playing(contender.name, "", model, contender.greedy, sources, checksums)
 
 
+def rules_of(config: ConfigDict) -> Rules:
+    """The rules by which events are counted: those of the game."""
+    world = make_world(config.env.to_dict())
+    return read_texts(world.about, world.texts).rules()
+
+
 def tell_of_other_games(name: str, trained: dict[str, Any], config: ConfigDict) -> None:
     """Prints a line if a policy plays other games than it was trained on; no error, as this may be intended."""
     now = config.env.to_dict()
@@ -118,11 +125,6 @@ def about(sources: RewardSources) -> dict[str, Any]:
     return found | ({"sources": others} if others else {})
 
 
-def happenings_of(env: Mapping[str, Any]) -> Callable[[str], list[str]]:
-    """The events that a message of this world reports: those that the lexicon of NetHack knows."""
-    return happenings if make_world(env).name in ("nethack", "toy") else lambda message: []
-
-
 def play(
     config: ConfigDict,
     playing: Playing,
@@ -159,7 +161,7 @@ def play(
     observations = {*(policy.reads if policy else ()), *playing.sources.observations}
     env, pieces, timers = config.env.to_dict(), Pieces(), Timers()
     with (
-        EventCounter(env, config.seed, happenings_of(env)) as counter,
+        EventCounter(env, config.seed, rules_of(config).happenings()) as counter,
         ActorPool(
             env,
             tuple(sorted(observations)),

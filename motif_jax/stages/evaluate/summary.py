@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from motif_jax import files
-from motif_jax.annotation.lexicon import RULES
+from motif_jax.annotation.rules import Rules
 from motif_jax.console import print_line
 from motif_jax.structs import UserError
 
@@ -25,7 +25,9 @@ HAPPENINGS = 8  # in the table
 Interval = dict[str, float | None]
 
 
-def summarise_episodes(rows: Sequence[Mapping[str, Any]], seed: int, figures: Iterable[str]) -> dict[str, Any]:
+def summarise_episodes(
+    rows: Sequence[Mapping[str, Any]], seed: int, figures: Iterable[str], rules: Rules
+) -> dict[str, Any]:
     """Figures (null where the episodes do not have one), returns of the reward sources beside the learnt one, what
     happened per episode, and how many ended how.
 
@@ -33,13 +35,15 @@ def summarise_episodes(rows: Sequence[Mapping[str, Any]], seed: int, figures: It
       rows: lines of `episodes.jsonl`.
       seed: of the intervals.
       figures: of the world, beside COMMON.
+      rules: of the world, by which its events were counted.
     """
     columns = {name: [row[key] for row in rows] for name, key in keys_of(figures).items()}
     known = {name: column for name, column in columns.items() if rows and None not in column}
     told = [row["did"] for row in rows if row["did"] is not None]
-    did = {rule.name: [happened.get(rule.name, 0) for happened in told] for rule in RULES}
+    did = {name: [happened.get(name, 0) for happened in told] for name in rules.names}
     return {
         "figures": dict.fromkeys(columns) | intervals(known, seed),
+        "aims": sorted(rules.aims),
         "did": intervals({name: column for name, column in did.items() if any(column)}, seed),
         "returns": intervals(_returns(rows), seed),
         "ends": dict(collections.Counter(row["cause"] or END_NAMES[row["end_status"]] for row in rows).most_common()),

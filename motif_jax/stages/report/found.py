@@ -191,6 +191,7 @@ def find_players(path: Path) -> list[EvaluatedPlayer]:
                 {str(end): int(times) for end, times in (facts.get("ends") or {}).items()},
                 [kept for _, kept in sorted(files.items()) if kept.is_file()],
                 {name: value for name, value in returns.items() if value}, dict(facts.get("sources") or {}),
+                frozenset(map(str, facts.get("aims") or ())),
             ))  # fmt: skip
     return sorted(found, key=lambda one: (one.path != ".", one.name == "random", one.path == "", -one.step, one.greedy))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from motif_jax.annotation.prompts import GOALS
+from motif_jax.annotation.prompts import is_sentence
 from motif_jax.pages.blocks import folded, table
 from motif_jax.pages.charts import Interval, bars, esc, exact
 from motif_jax.rewards.choice import LEARNT, parse_sources
@@ -49,7 +49,7 @@ def title(found: Found) -> str:
         return f"{subject} trained on learnt preferences" if found.training else f"{subject} of moments of a game"
     if goal == "defaultgoal":
         return f"{subject} for a high score"
-    return f"{subject} for {esc(goal)}" if goal in GOALS else f"{subject} told: “{esc(goal)}”"
+    return f"{subject} told: “{esc(goal)}”" if is_sentence(goal) else f"{subject} for {esc(goal)}"
 
 
 def _beside_chance(found: Found) -> str:

@@ -95,6 +95,7 @@ class EvaluatedPlayer(NamedTuple):
     replays: list[Path]
     returns: dict[str, Interval]  # of the reward sources beside the learnt reward, by name
     sources: Facts  # what is known of these; those that are equal give equal rewards
+    aims: frozenset[str]  # what goals of the game ask for, among what can happen
 
 
 class Found(NamedTuple):

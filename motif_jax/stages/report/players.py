@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from motif_jax.annotation.lexicon import AIMS
 from motif_jax.pages.blocks import share_bar, table
 from motif_jax.pages.charts import COLOURS, Interval, bars, esc, exact, reach, track
 from motif_jax.stages.report.figures import in_order, words
@@ -97,6 +96,7 @@ def behaviours(named: Sequence[tuple[str, EvaluatedPlayer]]) -> list[str]:
     told_apart = trained if len(trained) > 1 else range(len(named))
     names = {behaviour for _, player in named for behaviour in player.did}
 
+    aims = {behaviour for _, player in named for behaviour in player.aims}
     done = {behaviour: [player.did.get(behaviour, NOTHING) for _, player in named] for behaviour in names}
 
     def apart(behaviour: str) -> float:
@@ -105,9 +105,9 @@ def behaviours(named: Sequence[tuple[str, EvaluatedPlayer]]) -> list[str]:
 
     often = [behaviour for behaviour in names if max(interval.mean for interval in done[behaviour]) >= SELDOM]
     if len(named) > 1:
-        often.sort(key=lambda behaviour: (behaviour not in AIMS, -apart(behaviour), behaviour))
+        often.sort(key=lambda behaviour: (behaviour not in aims, -apart(behaviour), behaviour))
     else:
-        often.sort(key=lambda behaviour: (behaviour not in AIMS, -done[behaviour][0].mean, behaviour))
+        often.sort(key=lambda behaviour: (behaviour not in aims, -done[behaviour][0].mean, behaviour))
     first = "; first what goals ask for" + (", then what differs most" if len(named) > 1 else "")
     return [
         "<h3>What they did</h3>",

@@ -16,6 +16,7 @@ from motif_jax.config_table import MANY_SECONDS, PATH, Flag, Number, Tables, Tex
 from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.envs.settings import check_world
 from motif_jax.files import read_json
+from motif_jax.networks.kinds import FIXED, GENERAL, check_reads
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.rewards.choice import find_own_class, parse_sources
 from motif_jax.stages import EXPERIMENT
@@ -24,7 +25,7 @@ from motif_jax.structs import UserError
 
 TABLES: Tables = {
     "policy": {
-        "network": Value(Text(("reference", "small")), decides=True),
+        "network": Value(Text((*FIXED, GENERAL)), decides=True),
         "dtype": Value(Text(("float32", "bfloat16")), decides=True),
         "algorithm": Value(Text(("appo", "impala")), decides=True),
         "init_from": Value(PATH, decides=True),
@@ -149,7 +150,8 @@ def check(config: ConfigDict) -> None:
     """Refuses values that cannot work."""
     check_values(config, READS)
     section = config.policy
-    check_world(config.env)
+    world = check_world(config.env)
+    check_reads(section.network, world.specs, world.reads, world.name)
     choices = parse_sources(section.sources, section.intrinsic_coefficient)
     if not section.extrinsic_coefficient and not any(choice.coefficient for choice in choices):
         raise UserError(

@@ -17,6 +17,7 @@ from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import World
 from motif_jax.learner.update import Settings, init_state, make_policy_update
+from motif_jax.networks.kinds import GENERAL, to_record
 from motif_jax.parallel import batch_parts, make_mesh, map_update, shardings
 from motif_jax.policies.model import Model, make_policy_model
 from motif_jax.policies.player import PolicyPlayer
@@ -51,6 +52,8 @@ def assemble(config: ConfigDict, workdir: Path, make_sources: Callable[[Setting]
     mesh = make_mesh(section.num_devices, section.fsdp, section.tensor, "--config.policy")
     rollouts = check_batch(config, batch_parts(mesh), hosts)
     options = {"network": section.network, "num_actions": len(world.action_names), "dtype": section.dtype}
+    if section.network == GENERAL:
+        options["reads"] = to_record({name: world.specs[name] for name in world.reads})
     model = make_policy_model(options, config.seed)
     sources = make_sources(Setting(config, workdir, world.specs, model.reads, mesh))
     learner = learner_settings(config)
