@@ -31,8 +31,8 @@ SMALL = {
     "policy.network": "small", "policy.num_workers": 1, "policy.synchronous": True, "policy.games_per_worker": 8,
     "policy.groups": 2, "policy.rollout_length": 16, "policy.batch_size": 128, "policy.num_epochs": 2,
     "policy.num_minibatches": 2, "policy.warmup_steps": 20, "policy.tensorboard": False, "policy.log_every_s": 1e-3,
-    "policy.train_for_env_steps": 1024, "policy.train_for_seconds": 0.0, "policy.save_every_steps": 512, "policy.save_every_s": 1e6,
-    "policy.extrinsic_coefficient": 0.1, "policy.intrinsic_coefficient": 0.1,
+    "policy.train_for_env_steps": 1024, "policy.train_for_seconds": 0.0, "policy.save_every_steps": 512,
+    "policy.save_every_s": 1e6, "policy.extrinsic_coefficient": 0.1, "policy.intrinsic_coefficient": 0.1,
     "evaluate.episodes": 6, "evaluate.num_workers": 0, "evaluate.games_per_worker": 3, "evaluate.greedy": True,
 }  # fmt: skip
 EXPERIMENTS = {  # argument of configs/quickstart.py: what else is set
