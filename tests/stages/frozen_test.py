@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from frozen_policy import HIDDEN, FrozenPolicy
-from motif_jax.envs.observations import OBSERVATIONS
 from train_policy_test import arrays, settings
 
+from motif_jax.envs.nethack.observations import OBSERVATIONS
 from motif_jax.learner.update import Constants, Rollouts, Settings, init_state, make_policy_update
 from motif_jax.parallel import make_mesh, map_update
 from motif_jax.parameters import sum_of_arrays
@@ -16,6 +16,7 @@ from motif_jax.policies.model import make_policy_model, read_policy
 from motif_jax.policies.player import PolicyPlayer
 from motif_jax.policies.playing import Policy
 from motif_jax.rewards.intrinsic import Mix
+from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages import train_policy
 from motif_jax.stages.train_policy.placing import make_shape_rewards
 
@@ -61,7 +62,7 @@ def test_frozen_parameters_are_arguments_and_not_constants_of_programs():
     assert size_of_program(lambda params: model.prepare(params, model.frozen), model.params) > BYTES
 
     settings, steps = Settings(), np.zeros((T, B), np.float32)
-    update = make_policy_update(model.unroll, make_shape_rewards(MIX), settings)
+    update = make_policy_update(model.unroll, make_shape_rewards(MIX, RewardSources()), settings)
     rollouts = Rollouts(
         blstats(T + 1, B), np.zeros((T + 1, B), bool), np.zeros((1, B, 0), np.float32), np.zeros((T, B), np.int32),
         np.zeros((T, B, A), np.float32), steps, np.zeros((T, B), np.int32), steps, steps > 0, steps > 0, {},
