@@ -168,7 +168,13 @@ def test_an_interval_holds_the_mean_and_narrows():
         assert found["high"] - found["low"] == pytest.approx(2 * 1.96 * 2 / count**0.5, rel=0.3)
         assert found["low"] < found["mean"] < found["high"]
     assert interval(1)["low"] is None  # of one episode nothing can be said
-    nothing = {"figures": dict.fromkeys(evaluate_summary.keys_of(FIGURES)), "did": {}, "aims": [], "ends": {}}
+    nothing = {
+        "figures": dict.fromkeys(evaluate_summary.keys_of(FIGURES)),
+        "did": {},
+        "aims": [],
+        "returns": {},
+        "ends": {},
+    }
     assert evaluate_summary.summarise_episodes([], seed=0, figures=FIGURES, rules=NO_RULES) == nothing
 
 
