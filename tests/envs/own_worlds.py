@@ -113,7 +113,7 @@ class Corridor:
 
     name, about = "corridor", "a walk in a corridor"
     action, action_names = CHOICE, ("back", "on")
-    figures = {"turns_back": int, "luck": float}  # noqa: RUF012
+    figures = {"turns_back": int, "luck": float}
     specs = CAPTIONS | {"place": ArraySpec((2,), "float32")}
     reads, pairs, players, texts = ("place",), ("message",), ("random",), None
     walk = Walk
