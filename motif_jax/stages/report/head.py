@@ -15,7 +15,8 @@ from motif_jax.stages.report.parts import EvaluatedPlayer, Found
 
 SHOWN = 5
 OF_NETHACK = {  # values of the config that other worlds have no use for
-    "env": tuple(NETHACK.keys() - {"max_episode_steps"}), "collect": ("save_screen", "save_glyphs"), "reward": ("blstats", "crop", "glyphs"),
+    "env": tuple(NETHACK.keys() - {"max_episode_steps"}), "collect": ("save_screen", "save_glyphs"),
+    "reward": ("blstats", "crop", "glyphs"),
 }  # fmt: skip
 
 
