@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from motif_jax.annotation.prompts import is_sentence
-from motif_jax.envs.nethack.settings import TABLE as NETHACK
+from motif_jax.envs.settings import TABLE as GAME
 from motif_jax.pages.blocks import folded, table
 from motif_jax.pages.charts import Interval, bars, esc, exact
 from motif_jax.stages.report.figures import compared, words
@@ -15,7 +15,7 @@ from motif_jax.stages.report.parts import EvaluatedPlayer, Found
 
 SHOWN = 5
 OF_NETHACK = {  # values of the config that other worlds have no use for
-    "env": tuple(NETHACK.keys() - {"max_episode_steps"}), "collect": ("save_screen", "save_glyphs"),
+    "env": tuple(GAME.keys() - {"world", "options", "max_episode_steps"}), "collect": ("save_screen", "save_glyphs"),
     "reward": ("blstats", "crop", "glyphs"),
 }  # fmt: skip
 
