@@ -1,4 +1,4 @@
-"""The whole of Motif on a MiniGrid level, in about eight minutes on two cores.
+"""The whole of Motif on a MiniGrid level, in about seven minutes on two cores.
 
     pip install -e ".[minigrid]"
     python -m motif_jax.launch --config=examples/minigrid/config.py --workdir=runs/minigrid

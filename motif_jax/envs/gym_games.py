@@ -102,21 +102,24 @@ class GymGame:
         return EpisodeInfo(self._episode, self._steps, self._return, int(self.end), self._success, own)
 
     def screen(self) -> Screen:
-        """What the caption says, and the rows of the world's screen below it."""
+        """What the caption says, and below it the rows of the world's screen, in the middle."""
         rows, columns = SCREEN_SHAPE
         chars, colors = np.full(SCREEN_SHAPE, ord(" "), np.uint8), np.zeros(SCREEN_SHAPE, np.uint8)
-        said = self.message.rstrip(b"\0").decode("latin-1")
-        lines: list[Row] = [[(said[:columns], WHITE)], [(said[columns : 2 * columns], WHITE)], ""]
-        for number, line in enumerate([*lines, *self._world.screen(self._state)][:rows]):
+        said = self.message.decode("latin-1")
+        drawn = [self._pieces(line) for line in self._world.screen(self._state)]
+        widest = max((sum(len(text) for text, _ in pieces) for pieces in drawn), default=0)
+        margin = (" " * ((columns - widest) // 2), GREY)
+        lines = [[(said[:columns], WHITE)], [(said[columns : 2 * columns], WHITE)], []]
+        for number, pieces in enumerate([*lines, *([margin, *pieces] for pieces in drawn)][:rows]):
             at = 0
-            for text, color in self._pieces(line):
+            for text, color in pieces:
                 codes = np.frombuffer(text.encode("latin-1", "replace")[: columns - at], np.uint8)
                 chars[number, at : at + len(codes)] = codes
                 colors[number, at : at + len(codes)] = color
                 at += len(codes)
-        return Screen(chars, colors, np.zeros(2, np.uint8))
+        return Screen(chars, colors, np.array([rows - 1, columns - 1], np.uint8))
 
-    def _pieces(self, line: Row) -> Sequence[tuple[str, int]]:
+    def _pieces(self, line: Row) -> list[tuple[str, int]]:
         """The pieces of a row of the screen with their colours."""
         pieces = [(line, GREY)] if isinstance(line, str) else list(line)
         for piece in pieces:

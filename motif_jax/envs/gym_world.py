@@ -162,6 +162,10 @@ class GymWorld:
         actions = facts["model"]["num_actions"]
         if actions != len(self.action_names):
             return f"has {actions} actions, where the world {self.name!r} has {len(self.action_names)}"
+        for name, (shape, dtype, *_) in facts["model"].get("reads", {}).items():
+            spec = self.specs.get(name)
+            if spec is None or ([*spec.shape], spec.dtype) != ([*shape], dtype):
+                return f"reads the observation {name!r} of shape {tuple(shape)} and type {dtype}, which is not there"
         return ""
 
 

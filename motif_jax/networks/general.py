@@ -82,7 +82,8 @@ class Grid(nnx.Module):
 
     def __init__(self, spec: ArraySpec, *, dtype: DTypeLike, rngs: nnx.Rngs):
         """A table of vectors per channel; blocks of 32, then 64 features; all of them -> 128."""
-        rows, columns, channels = (*spec.shape, 1)[:3]
+        self.first = spec.kind == "planes"  # the channels
+        rows, columns, channels = (*spec.shape[1:], spec.shape[0]) if self.first else (*spec.shape, 1)[:3]
         self.shape, self.categories = (rows, columns, channels), categories_of(spec)
         self.vectors = nnx.Param(jax.random.normal(rngs.params(), (channels * self.categories, self.EMBEDDING)))
         self.dtype = dtype
@@ -95,7 +96,8 @@ class Grid(nnx.Module):
         self.layers = Layers(rows * columns * size, self.FEATURES, dtype=dtype, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """[B, H, W] or [B, H, W, C] integers -> [B, 128]"""
+        """[B, H, W], [B, H, W, C], or of planes [B, C, H, W] integers -> [B, 128]"""
+        x = jnp.moveaxis(x, 1, -1) if self.first else x
         at = x.reshape(len(x), *self.shape).astype(jnp.int32) + jnp.arange(self.shape[2]) * self.categories
         cells = self.vectors[...][at].sum(3).astype(self.dtype)  # [B, H, W, 16]
         for block in self.blocks:
@@ -140,6 +142,7 @@ PARTS: dict[str, type[Text | Vector | Category | Grid | Image]] = {
     "vector": Vector,
     "category": Category,
     "grid": Grid,
+    "planes": Grid,
     "image": Image,
 }
 

@@ -4,6 +4,7 @@
     vector    numbers of any size.  [...] of any numeric type
     category  each one of `categories` values.  [] or [N] integers
     grid      each cell one of `categories` values per channel.  [H, W] or [H, W, C] integers
+    planes    the same, with the channels first.  [C, H, W] integers
     image     intensities.  [H, W] or [H, W, C] uint8
 
 A spec says its kind, or leaves it to the rules in `kind_of`.
@@ -24,9 +25,9 @@ FIXED = {"reference": ("crop", "blstats", "message"), "small": ("crop", "blstats
 CHANNELS = 4  # at most, of what is taken for an image
 BYTES = 256  # values of a byte
 MOST_CATEGORIES = 65_536
-RANKS = {"text": (1,), "vector": range(9), "category": (0, 1), "grid": (2, 3), "image": (2, 3)}
+RANKS = {"text": (1,), "vector": range(9), "category": (0, 1), "grid": (2, 3), "planes": (3,), "image": (2, 3)}
 WHOLE, BYTE, ANY = "iu", "B", "iufb"  # types of numbers, as NumPy's `dtype.kind`; BYTE stands for uint8
-TYPES = {"text": BYTE, "vector": ANY, "category": WHOLE, "grid": WHOLE, "image": BYTE}
+TYPES = {"text": BYTE, "vector": ANY, "category": WHOLE, "grid": WHOLE, "planes": WHOLE, "image": BYTE}
 
 
 def kind_of(name: str, spec: ArraySpec) -> str:
@@ -63,7 +64,7 @@ def categories_of(spec: ArraySpec) -> int:
 
 def _counts(spec: ArraySpec, dtype: np.dtype) -> bool:
     """Whether it is known how many values there are, where that matters, and they are not too many."""
-    if spec.kind not in ("category", "grid"):
+    if spec.kind not in ("category", "grid", "planes"):
         return True
     return 1 < spec.categories <= MOST_CATEGORIES or (not spec.categories and dtype == np.uint8)
 
@@ -79,6 +80,9 @@ def check_reads(network: str, specs: Mapping[str, ArraySpec], reads: Iterable[st
     """
     if network == GENERAL:
         for name in (reads := tuple(reads)):
+            if name not in specs or name.startswith("event_"):
+                why = "is known only after an action" if name in specs else "does not exist"
+                raise UserError(f"the world {world!r} lets a policy read {name!r}, which {why} (--config.env.world)")
             kind_of(name, specs[name])
         if not reads:
             raise UserError(f"the world {world!r} has nothing that a policy `reads` (--config.env.world)")

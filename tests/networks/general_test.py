@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from motif_jax.envs.settings import WORLDS, make_world
 from motif_jax.networks.general import Category, Grid, Text, Vector, in_blocks
 from motif_jax.networks.kinds import FIXED, check_reads, from_record, kind_of, to_record
 from motif_jax.networks.policy import PRESETS, PolicyNetwork
@@ -25,6 +26,7 @@ SPECS = {
     "hands": ArraySpec((2,), "int32", "category", 7),
     "view": ArraySpec((7, 7, 3), "uint8", "grid", 11),
     "board": ArraySpec((19, 30), "int16", "grid", 300),
+    "crop": ArraySpec((2, 12, 12), "uint8", "planes", 32),
     "camera": ArraySpec((84, 84, 4), "uint8"),
     "icon": ArraySpec((5, 9), "uint8", "image"),
 }
@@ -182,11 +184,37 @@ def test_an_unknown_kind_is_refused():
 def test_what_a_network_reads_must_exist():
     check_reads("general", SPECS, ("gold", "view"), "mine")
     with pytest.raises(UserError, match=r"'small' reads the observation 'crop', which the world 'mine' does"):
-        check_reads("small", SPECS, ("gold", "view"), "mine")
+        check_reads("small", {"message": SPECS["message"]}, ("message",), "mine")
     with pytest.raises(UserError, match="no encoder reads the observation 'radar'"):
         check_reads("general", {"radar": ArraySpec((4, 4), "float32")}, ("radar",), "mine")
     with pytest.raises(UserError, match="the world 'mine' has nothing that a policy `reads`"):
         check_reads("general", SPECS, (), "mine")
+
+
+@pytest.mark.quick
+def test_what_is_known_only_after_an_action_cannot_be_read_before_it():
+    with pytest.raises(UserError, match="lets a policy read 'event_message', which is known only after an action"):
+        check_reads("general", {"event_message": SPECS["message"]}, ("event_message",), "mine")
+    with pytest.raises(UserError, match="lets a policy read 'radar', which does not exist"):
+        check_reads("general", SPECS, ("radar",), "mine")
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", WORLDS)
+def test_every_network_reads_the_worlds_that_come_with_the_program(name):
+    world = make_world({"world": name})
+    for network in (*FIXED, "general"):
+        check_reads(network, world.specs, world.reads, name)
+
+
+@pytest.mark.quick
+def test_planes_are_a_grid_with_its_channels_first():
+    planes, grid = (
+        Grid(ArraySpec(shape, "uint8", kind, 9), dtype=jnp.float32, rngs=nnx.Rngs(0))
+        for kind, shape in (("planes", (2, 3, 5)), ("grid", (3, 5, 2)))
+    )
+    x = np.random.default_rng(0).integers(0, 9, (4, 2, 3, 5))
+    np.testing.assert_array_equal(planes(x), grid(x.transpose(0, 2, 3, 1)))
 
 
 @pytest.mark.quick

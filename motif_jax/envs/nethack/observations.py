@@ -36,7 +36,7 @@ BLANKS = ord(" "), 0  # character and colour outside the screen
 MARGIN = 8 * 80  # blank cells before and after each screen, so that a crop can be read where the screen has ended
 
 OBSERVATIONS = {
-    "crop": ArraySpec((2, CROP, CROP), "uint8"),  # around the hero: characters, and COLOURS
+    "crop": ArraySpec((2, CROP, CROP), "uint8", "planes"),  # around the hero: characters, and COLOURS
     "vector": ArraySpec((27,), "float32"),  # blstats, scaled and clipped to [-5, 5]
     "blstats": ArraySpec((27,), "int32"),  # the bottom line as the game counts; `scale_blstats` makes it a vector
     "message": CAPTIONS["message"],

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from motif_jax.envs.nethack.figures import FIGURES
-from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS, POLICY_OBSERVATIONS
+from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS
 from motif_jax.envs.nethack.settings import FrameSettings, GameSettings
 from motif_jax.envs.nethack.shown import ShownGame
 from motif_jax.envs.nethack.vector import GameVector
@@ -21,7 +21,7 @@ class FrameWorld(World):
 
     action = CHOICE
     specs = OBSERVATIONS | EVENTS
-    reads = POLICY_OBSERVATIONS
+    reads = ("crop", "blstats", "message")
     pairs = ("message", "blstats")
     texts = Path(__file__).parent / "texts"
 

@@ -45,7 +45,7 @@ from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.evaluate.contenders import BESIDE_FLAG, FLAG, Contender, check_policy, find_contenders
 from motif_jax.stages.evaluate.replays import check_choice, keep_replays
-from motif_jax.stages.evaluate.summary import print_table, read_json, read_rows, summarise_episodes
+from motif_jax.stages.evaluate.summary import print_table, read_json, read_rows, rules_of, summarise_episodes
 from motif_jax.stages.train_policy import TABLES as TRAINING
 from motif_jax.structs import UserError
 
@@ -88,6 +88,7 @@ def check(config: ConfigDict) -> None:
     check_values(config, READS)
     section = config.evaluate
     world = check_world(config.env)
+    rules_of(world)
     check_policy(section.policy, world, FLAG)
     for other in filter(None, section.beside.split(",")):
         check_policy(other, world, BESIDE_FLAG)
@@ -141,10 +142,10 @@ def run(config: ConfigDict, workdir: Path) -> None:
 
 def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str) -> None:
     """Plays the episodes of one player, which `flag` names, and writes `workdir/evaluate/NAME`."""
-    from motif_jax.stages.evaluate.play import make_playing, play, rules_of
+    from motif_jax.stages.evaluate.play import make_playing, play
 
     # ---- the player, and the episodes that were played before
-    section, figures = config.evaluate, make_world(config.env).figures
+    section, world = config.evaluate, make_world(config.env)
     wanted = section.episodes
     folder = workdir / "evaluate" / contender.name
     playing = make_playing(config, workdir, contender, flag)
@@ -160,7 +161,7 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
         )
     if before == about:
         tracks = read_tracks(folder / "tracks.npz")
-        known = {row["episode"]: row for row in read_rows(folder / "episodes.jsonl", figures)}
+        known = {row["episode"]: row for row in read_rows(folder / "episodes.jsonl", world.figures)}
         known = {number: row for number, row in known.items() if number in tracks}
         rows = {number: row for number, row in known.items() if number < wanted}
         beyond = {number: row for number, row in known.items() if number >= wanted}
@@ -199,6 +200,6 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
         "steps_per_s": round(steps / seconds),
         "chosen": section.replays,
         "replays": replays,
-        **summarise_episodes([rows[number] for number in sorted(rows)], config.seed, figures, rules_of(config)),
+        **summarise_episodes([rows[number] for number in sorted(rows)], config.seed, world.figures, rules_of(world)),
     })  # fmt: skip
     print_line(f"evaluate: {wanted:,} episodes, {steps:,} steps of them now, in {seconds:,.0f} s; {folder}")

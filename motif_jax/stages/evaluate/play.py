@@ -15,8 +15,6 @@ from ml_collections import ConfigDict
 from motif_jax.actors.handoff import Arrays, make_batch
 from motif_jax.actors.inference import answer
 from motif_jax.actors.pool import ActorPool
-from motif_jax.annotation.rules import Rules
-from motif_jax.annotation.texts import read_texts
 from motif_jax.checkpoint import find_checkpoints
 from motif_jax.console import print_line
 from motif_jax.envs.seeding import SeedStream
@@ -32,6 +30,7 @@ from motif_jax.rewards.learnt import load_reward
 from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, make_mix
 from motif_jax.rewards.sources import RewardSources, Weighted, chosen
 from motif_jax.stages.evaluate.contenders import FLAG, Contender
+from motif_jax.stages.evaluate.summary import rules_of
 from motif_jax.structs import EpisodeInfo, UserError
 
 GROUPS = 2  # per worker: one plays while the other waits for actions
@@ -79,12 +78,6 @@ def make_playing(config: ConfigDict, workdir: Path, contender: Contender, flag: 
     tell_of_other_games(contender.name, facts["config"].get("env", {}), config)
     checksums = {"parameters": found.hexdigest()} | about(sources)
     return Playing(contender.name, "", model, contender.greedy, sources, checksums)
-
-
-def rules_of(config: ConfigDict) -> Rules:
-    """The rules by which events are counted: those of the game."""
-    world = make_world(config.env.to_dict())
-    return read_texts(world.about, world.texts).rules()
 
 
 def tell_of_other_games(name: str, trained: dict[str, Any], config: ConfigDict) -> None:
@@ -161,7 +154,7 @@ def play(
     observations = {*(policy.reads if policy else ()), *playing.sources.observations}
     env, pieces, timers = config.env.to_dict(), Pieces(), Timers()
     with (
-        EventCounter(env, config.seed, rules_of(config).happenings()) as counter,
+        EventCounter(env, config.seed, rules_of(make_world(env)).happenings()) as counter,
         ActorPool(
             env,
             tuple(sorted(observations)),

@@ -11,7 +11,9 @@ import numpy as np
 
 from motif_jax import files
 from motif_jax.annotation.rules import Rules
+from motif_jax.annotation.texts import read_texts
 from motif_jax.console import print_line
+from motif_jax.envs.world import World
 from motif_jax.structs import UserError
 
 COMMON = {  # figures of every world's episodes: what they are called in a line of episodes.jsonl
@@ -23,6 +25,11 @@ BESIDE = 4  # others in the table
 HAPPENINGS = 8  # in the table
 
 Interval = dict[str, float | None]
+
+
+def rules_of(world: World) -> Rules:
+    """The rules by which the events of its episodes are counted; raises UserError for a file that cannot work."""
+    return read_texts(world.about, world.texts).rules()
 
 
 def summarise_episodes(

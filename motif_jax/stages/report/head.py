@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from motif_jax.annotation.prompts import is_sentence
+from motif_jax.envs.settings import TABLE as GAME
 from motif_jax.pages.blocks import folded, table
 from motif_jax.pages.charts import Interval, bars, esc, exact
 from motif_jax.rewards.choice import LEARNT, parse_sources
@@ -13,6 +15,10 @@ from motif_jax.stages.report.figures import compared, words
 from motif_jax.stages.report.parts import EvaluatedPlayer, Facts, Found
 
 SHOWN = 5
+OF_NETHACK = {  # values of the config that other worlds have no use for
+    "env": tuple(GAME.keys() - {"world", "options", "max_episode_steps"}), "collect": ("save_screen", "save_glyphs"),
+    "reward": ("blstats", "crop", "glyphs"),
+}  # fmt: skip
 
 
 def first_screen(found: Found) -> list[str]:
@@ -48,7 +54,8 @@ def title(found: Found) -> str:
     if not goal:
         return f"{subject} trained on learnt preferences" if found.training else f"{subject} of moments of a game"
     if goal == "defaultgoal":
-        return f"{subject} for a high score"
+        own = ":" in task_of(found)  # the game is the user's, who alone knows whether there are scores
+        return f"{subject} for {'progress' if own else 'a high score'}"
     return f"{subject} told: “{esc(goal)}”" if is_sentence(goal) else f"{subject} for {esc(goal)}"
 
 
@@ -178,20 +185,38 @@ def ran_on(found: Found) -> list[str]:
         rows.append(("memory", f"{machine['memory_gib']} GiB"))
     if machine.get("system"):
         rows.append(("system", esc(f"{machine['system']}, Python {machine.get('python', '')}")))
-    versions = machine.get("versions", {})
+    config = found.training.config if found.training else {}
+    versions = dict(machine.get("versions", {}))
+    if plays_own_world(config):
+        config = without_nethack(config)
+        versions.pop("nle", None)
     rows.append(("versions", esc(", ".join(f"{name} {version}" for name, version in versions.items()))))
     rows += [
         (f"{what} made", esc(part.made))
         for what, part in (("dataset", found.pairs), ("reward", found.learnt), ("policy", found.training))
         if part
     ]
-    config = found.training.config if found.training else {}
     if "seed" in config:
         rows.append(("seed", esc(config["seed"])))
     body = [table(("", ""), [[esc(name), value] for name, value in rows if value], kind="fits")]
     if config:
         body.append(folded("the whole config", json.dumps(config, indent=2, sort_keys=True)))
     return body
+
+
+def plays_own_world(config: Mapping[str, Any]) -> bool:
+    """Whether the config is of a world of the user's own."""
+    return ":" in str(config.get("env", {}).get("world", ""))
+
+
+def without_nethack(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config without the values that mean nothing to other worlds than NetHack."""
+    return {
+        name: {key: value for key, value in section.items() if key not in OF_NETHACK.get(name, ())}
+        if isinstance(section, Mapping)
+        else section
+        for name, section in config.items()
+    }
 
 
 def spell(interval: Interval) -> str:
