@@ -1,4 +1,4 @@
-"""The reward sources of a training run or of a checkpoint, as one thing: their rewards, their state, what they tell.
+"""The reward sources of a training run or of a checkpoint, as one thing: their rewards, their state, and their figures.
 
 In a checkpoint, `sources/NAME` has the arrays of each, and the fact `sources` a dictionary by name: the `class`, the
 `coefficient`, and the source's own `facts`. Older checkpoints have a learnt reward alone, as `reward`.

@@ -18,12 +18,16 @@ from motif_jax.envs.nethack.observations import CROP
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.settings import TABLE, TAKEN, WORLDS, check_world, essential, make_world, title
 from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, World
-from motif_jax.episodes.playback import EventCounter, Track, figures_of, make_replay
+from motif_jax.episodes.playback import EpisodeEvents, EventCounter, Track, figures_of, make_replay
 from motif_jax.experiment import check_same_experiment
 from motif_jax.files import read_json, write_config, write_json
 from motif_jax.preferences.store import DATA
+from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages import collect
-from motif_jax.structs import UserCodeError, UserError
+from motif_jax.stages.evaluate.play import REWARD, returns_of
+from motif_jax.stages.evaluate.summary import keys_of
+from motif_jax.stages.train_policy.record import summarise_recent
+from motif_jax.structs import EpisodeInfo, UserCodeError, UserError
 
 pytestmark = pytest.mark.quick
 OWN = "own_worlds:Corridor"
@@ -227,6 +231,14 @@ def test_a_crash_in_a_picture_or_a_caption_of_no_bytes_is_told_as_well():
         make_replay({"world": "own_worlds:Dark", "max_episode_steps": 2}, 0, row, track, {})
     with pytest.raises(UserError, match=r"must be at most 256 bytes, not 'You stand.* \(--config.env.world\)"):
         make_replay({"world": "own_worlds:Muted", "max_episode_steps": 2}, 0, row, track, {})
+
+
+def test_no_figure_of_a_world_can_have_the_name_of_another_value():
+    """Whoever adds a value to episodes' lines, summaries or metrics adds its name to TAKEN."""
+    info = EpisodeInfo(0, 1, 0.0, 1, False)
+    row = figures_of(info, ()) | returns_of({"intrinsic": np.zeros(1), f"{REWARD}rnd": np.zeros(1)}, RewardSources())
+    names = {*row, *EpisodeEvents._fields, *keys_of(()), *summarise_recent([], ())}
+    assert names <= {*TAKEN}
 
 
 def test_a_scripted_player_that_the_program_does_not_have_is_named():
