@@ -114,7 +114,7 @@ class Checkpoints:
             self._sums[step] = None
             return said
         if said.keys() != {FACTS, SUMS} or said[SUMS]["facts"] != sum_of_facts(said[FACTS]):
-            raise ValueError("what is said beside its arrays is not what was written")
+            raise ValueError("its facts are not what was written")
         self._sums[step] = said[SUMS]["state"]
         return said[FACTS]
 

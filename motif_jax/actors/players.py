@@ -87,6 +87,12 @@ def parse_scripted(text: str, world: World) -> dict[str, float]:
             near = difflib.get_close_matches(name, world.players, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(world.players)}"
             raise UserError(f"unknown collector {name!r} ({FLAG}): {hint}")
+        known = ("random", *OF_WORLD.get(world.name, ()))
+        if name not in known:
+            raise UserError(
+                f"the world {world.name!r} names the scripted player {name!r}, which the program does not have: for "
+                f"this world it has {', '.join(known)} ({FLAG})"
+            )
         if name in weights:
             raise UserError(f"{text!r} names {name!r} twice ({FLAG})")
         try:

@@ -245,9 +245,7 @@ def _serve(worker: Worker, shared: SharedArrays, index: int, messages_in: int) -
     waited_s = shared["waited_s"]
     while True:
         begin = time.perf_counter()
-        data = os.read(
-            messages_in, 512 * MESSAGE_FORMAT.size
-        )  # messages are written whole, so only whole ones are read
+        data = os.read(messages_in, 512 * MESSAGE_FORMAT.size)  # messages are written whole, so read whole
         waited_s[index] += time.perf_counter() - begin
         if not data:  # the parent closed the pool, or is gone
             worker.close()

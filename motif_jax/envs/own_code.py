@@ -36,7 +36,7 @@ def load_class(text: str, what: str, flag: str) -> Any:
 
     Args:
       text: `module:Class`.
-      what: "world" or "game", for messages.
+      what: "world", "game" or "reward source", for messages.
       flag: the value of the config that names it, for messages.
     """
     module, _, name = text.partition(":")

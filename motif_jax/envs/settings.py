@@ -15,7 +15,7 @@ from motif_jax.envs.nethack.world import NetHackWorld
 from motif_jax.envs.own_code import WORLD_FLAG, load_class, reported
 from motif_jax.envs.toy import ToyWorld
 from motif_jax.envs.world import CAPTIONS, World
-from motif_jax.structs import UserError
+from motif_jax.structs import EpisodeInfo, UserError
 
 TABLE: Table = {
     "world": Value(Text(), decides=True, older="nethack"),
@@ -24,6 +24,11 @@ TABLE: Table = {
 }
 WORLDS = ("nethack", "toy")
 OPTIONS_FLAG = "--config.env.options"
+# What lines, summaries and metrics of episodes call something else: no figure of a world can have these names.
+TAKEN = (
+    *EpisodeInfo._fields, "return", "intrinsic_return", "returns", "cause", "did", "count", "all", "share_death",
+    "share_aborted",
+)  # fmt: skip
 EXAMPLE = '{"size": 5}'
 
 
@@ -84,11 +89,20 @@ def _make_own(name: str, options: dict[str, Any], env: Mapping[str, Any]) -> Wor
 
 
 def _check_interface(world: World, name: str) -> None:
-    """Raises UserError where a world of the user's own lacks what `World` asks for."""
+    """Raises UserError where a world of the user's own is not as `World` asks for."""
     methods = [key for key in vars(World) if callable(getattr(World, key)) and not key.startswith("_")]
+    missing = object()
     for key in (*World.__annotations__, *methods):
-        if not hasattr(world, key):
+        # Not `hasattr`, which would take an AttributeError in code of the user's for a missing attribute.
+        if inspect.getattr_static(world, key, missing) is missing:
             raise UserError(f"the world {name!r} has no {key!r}, which envs/world.py asks for ({WORLD_FLAG})")
+        getattr(world, key)
+    for key, kind in world.figures.items():
+        if key in TAKEN or kind not in (bool, int, float):
+            raise UserError(
+                f"the world {name!r} has the figure {key!r} of type {kind!r}: it must be bool, int or float, and be "
+                f"called otherwise than {', '.join(TAKEN)} ({WORLD_FLAG})"
+            )
     for key, spec in CAPTIONS.items():
         if world.specs.get(key) != spec:
             raise UserError(

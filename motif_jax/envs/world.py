@@ -85,7 +85,7 @@ class World(Protocol):
     figures: Mapping[str, type]  # numbers of an episode beside those of every world: name -> bool, int or float
     specs: Mapping[str, ArraySpec]  # all observations that can be recorded; CAPTIONS among them
     reads: tuple[str, ...]  # observations that a policy reads unless its network says otherwise
-    pairs: tuple[str, ...]  # observations that a dataset keeps of its moments; "message" among them
+    pairs: tuple[str, ...]  # observations that a dataset keeps of its moments: "message", and others of NetHack's
     players: tuple[str, ...]  # scripted players; "random" among them
     texts: Path | None  # directory with goals and prompts about this world; None: only what suits any world
 

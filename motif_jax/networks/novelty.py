@@ -32,12 +32,12 @@ def size_of(name: str, spec: ArraySpec) -> int:
 
 def is_text(spec: ArraySpec) -> bool:
     """Whether it holds the characters of a text."""
-    return spec.dtype == "uint8" and len(spec.shape) == 1
+    return spec.kind in ("", "text") and spec.dtype == "uint8" and len(spec.shape) == 1
 
 
 def is_picture(spec: ArraySpec) -> bool:
     """Whether it holds a kind for each cell of a map."""
-    return np.dtype(spec.dtype).kind in "iu" and len(spec.shape) > 1
+    return spec.kind != "vector" and np.dtype(spec.dtype).kind in "iu" and len(spec.shape) > 1
 
 
 def random_cells(key: jax.Array) -> jax.Array:

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import importlib
 import math
-import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from motif_jax.config_table import Number, Table, Text, Value, Whole, shown
-from motif_jax.console import clean, print_line
+from motif_jax.envs.own_code import failure, load_class
 from motif_jax.rewards.source import RewardSource
-from motif_jax.structs import UserError
+from motif_jax.structs import Interrupted, Stopped, UserError
+from motif_jax.system_errors import find_refusal
 
 FLAG = "--config.policy.sources"
 LEARNT = "learnt"
@@ -46,6 +45,7 @@ SOURCES = {
         "rnd.outputs": Value(Whole(1, 65536), decides=True, older=64),
     }),
 }  # fmt: skip
+PATHS = {known.path for known in SOURCES.values()}
 VALUES: Table = {name: value for known in SOURCES.values() for name, value in known.table.items()}
 
 
@@ -104,12 +104,7 @@ def _parse(part: str, learnt_coefficient: float) -> Choice:
 
 def find_class(path: str) -> type[RewardSource]:
     """The class that `module:Class` names; raises UserError if there is none. It may load JAX."""
-    module, _, name = path.partition(":")
-    with user_code(path):
-        try:
-            found = getattr(importlib.import_module(module), name, None)
-        except ImportError as error:
-            raise UserError(f"cannot import the reward source {shown(path)}: {clean(error, 200)} ({FLAG})") from error
+    found = load_class(path, "reward source", FLAG)
     if not (isinstance(found, type) and issubclass(found, RewardSource)):
         raise UserError(f"{shown(path)} is no class that derives from RewardSource ({FLAG})")
     return found
@@ -117,17 +112,18 @@ def find_class(path: str) -> type[RewardSource]:
 
 def find_own_class(choice: Choice) -> None:
     """Raises UserError if a source of the user's own cannot be imported; the program's are not imported for this."""
-    if choice.path not in {known.path for known in SOURCES.values()}:
+    if choice.path not in PATHS:
         find_class(choice.path)
 
 
 @contextlib.contextmanager
 def user_code(path: str) -> Iterator[None]:
-    """Around code of a source: a line above the traceback of an error says whose code has failed."""
+    """Around code of a source: errors in one of the user's own become UserCodeError; the program's pass as they are."""
     try:
         yield
-    except UserError:
+    except (UserError, Stopped, Interrupted):
         raise
-    except Exception:
-        print_line(f"the reward source {path!r} has failed; its own traceback follows ({FLAG})", sys.stderr)
-        raise
+    except Exception as error:
+        if path in PATHS or find_refusal(error):
+            raise
+        raise failure(f"the reward source {path!r}", FLAG, error) from error

@@ -16,11 +16,12 @@ from jax.sharding import Mesh
 
 from motif_jax.envs.world import select_specs
 from motif_jax.host_copies import local_copy
+from motif_jax.networks.kinds import from_record, to_record
 from motif_jax.parallel import map_update, replicate
 from motif_jax.parameters import leaves_by_path, rebuild, sum_of_arrays
 from motif_jax.rewards.distillation import NoveltyState, make_novelty
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
-from motif_jax.structs import ArraySpec, UserError
+from motif_jax.structs import UserError
 
 CHUNK = 4096  # moments whose novelty is computed at a time
 SEED = 81  # so that its networks are not those of the policy
@@ -35,12 +36,12 @@ class RandomDistillation(RewardSource):
         """Makes fresh networks.
 
         Args:
-          facts: `observations` ([shape, dtype] by name), `hidden`, `outputs`, `learning_rate`.
+          facts: `observations` (their specs, as `kinds.to_record` writes them), `hidden`, `outputs`, `learning_rate`.
           key: of their initialisation.
           mesh: the learner's devices; without them it cannot `advance`.
         """
         self._facts, self._mesh = facts, mesh
-        specs = {name: ArraySpec(tuple(shape), dtype) for name, (shape, dtype) in sorted(facts["observations"].items())}
+        specs = dict(sorted(from_record(facts["observations"]).items()))
         self.observations = tuple(specs)
         novelty = make_novelty(specs, facts["hidden"], facts["outputs"], facts["learning_rate"])
         self._bonus = jax.jit(novelty.bonus)
@@ -53,9 +54,7 @@ class RandomDistillation(RewardSource):
         """See `RewardSource`."""
         section = setting.config.policy.rnd
         facts: Facts = {name: section[name] for name in ("hidden", "outputs", "learning_rate")}
-        facts["observations"] = {
-            name: [list(spec.shape), spec.dtype] for name, spec in select_specs(setting.specs, setting.reads).items()
-        }
+        facts["observations"] = to_record(select_specs(setting.specs, setting.reads))
         return cls(facts, jax.random.fold_in(jax.random.key(setting.config.seed), SEED), setting.mesh)
 
     @classmethod

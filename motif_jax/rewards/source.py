@@ -64,7 +64,8 @@ class RewardSource:
         Args:
           rollouts: arrays of T steps of B games, by name: `observations` and what the policy reads ([T + 1, B, ...],
             before each step and after the last), observations named `event_*` (what each step led to, [T, B, ...]),
-            `action`, `reward`, `terminated` and `truncated` ([T, B]), `first` (an episode begins here, [T + 1, B]).
+            `action`, `reward`, `terminated` and `truncated` ([T, B]), `first` (an episode begins here, [T + 1, B]),
+            `game` (the number of each game, which stays the same from call to call, [1, B]).
 
         Returns:
           [T, B], finite.

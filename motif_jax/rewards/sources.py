@@ -1,4 +1,4 @@
-"""The reward sources of a training run or of a checkpoint, as one thing: their rewards, their state, what they tell.
+"""The reward sources of a training run or of a checkpoint, as one thing: their rewards, their state, and their figures.
 
 In a checkpoint, `sources/NAME` has the arrays of each, and the fact `sources` a dictionary by name: the `class`, the
 `coefficient`, and the source's own `facts`. Older checkpoints have a learnt reward alone, as `reward`.
@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
-from motif_jax.rewards.choice import FLAG, LEARNT, SOURCES, Choice, find_class, parse_sources, user_code
+from motif_jax.parameters import leaves_by_path
+from motif_jax.rewards.choice import FLAG, LEARNT, PATHS, SOURCES, Choice, find_class, parse_sources, user_code
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.structs import UserError
 
@@ -116,7 +117,8 @@ class RewardSources:
 
     def arrays(self) -> dict[str, Any]:
         """Arrays of each source that has any, by its name."""
-        return {one.name: arrays for one in self if (arrays := one.source.arrays())}
+        found = {one.name: one.source.arrays() for one in self}
+        return {name: arrays for name, arrays in found.items() if leaves_by_path(arrays)}
 
     def learning(self) -> dict[str, Any]:
         """The same of those sources that learn during training."""
@@ -190,7 +192,7 @@ def sources_from(facts: Mapping[str, Any], whole: Mapping[str, Any], trusted: It
     A checkpoint may come from anywhere, so classes that it names are imported only if the program has them, or if they
     are among those that the user `trusted`; others are left out.
     """
-    known = {known.path for known in SOURCES.values()} | set(trusted)
+    known = PATHS | set(trusted)
     return RewardSources(
         Weighted(name, saved.path, saved.coefficient, source_from(saved))
         for name, saved in saved_sources(facts, whole).items()

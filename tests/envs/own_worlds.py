@@ -185,12 +185,31 @@ class Dark(Corridor):
     name, walk = "dark", Blind
 
 
-class Half(Corridor):
-    name = "half"
+Half = type("Half", (), {key: value for key, value in vars(Corridor).items() if key != "plays"})
+
+
+class Crooked(Corridor):
+    name = "crooked"
 
     @property
-    def plays(self):
-        raise AttributeError("plays")
+    def reads(self):
+        return self.nothing_of_this_name
+
+
+class Counts(Corridor):
+    name, figures = "counts", {"steps": int}
+
+
+class Words(Corridor):
+    name, figures = "words", {"ending": str}
+
+
+class Guided(Corridor):
+    name, players = "guided", ("random", "guide")
+
+
+class Pictures(Corridor):
+    name, pairs = "pictures", ("message", "place")
 
 
 class Broken(Corridor):

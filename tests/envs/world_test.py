@@ -12,18 +12,22 @@ from import_order_test import MODULES, imported_by
 from own_worlds import LENGTH, Corridor
 
 from motif_jax.actors.inference import RandomPolicy, answer
-from motif_jax.actors.players import FRAMES, OF_WORLD, make_scripted
+from motif_jax.actors.players import FRAMES, OF_WORLD, make_scripted, parse_scripted
 from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.nethack.observations import CROP
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.settings import TABLE, WORLDS, check_world, essential, make_world, title
+from motif_jax.envs.settings import TABLE, TAKEN, WORLDS, check_world, essential, make_world, title
 from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, World
-from motif_jax.episodes.playback import EventCounter, Track, figures_of, make_replay
+from motif_jax.episodes.playback import EpisodeEvents, EventCounter, Track, figures_of, make_replay
 from motif_jax.experiment import check_same_experiment
 from motif_jax.files import read_json, write_config, write_json
 from motif_jax.preferences.store import DATA
+from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages import collect
-from motif_jax.structs import UserCodeError, UserError
+from motif_jax.stages.evaluate.play import REWARD, returns_of
+from motif_jax.stages.evaluate.summary import keys_of
+from motif_jax.stages.train_policy.record import summarise_recent
+from motif_jax.structs import EpisodeInfo, UserCodeError, UserError
 
 pytestmark = pytest.mark.quick
 OWN = "own_worlds:Corridor"
@@ -73,7 +77,7 @@ def test_every_world_has_what_everybody_asks_for(env):
     assert {*world.reads, *world.pairs, *(f"event_{key}" for key in world.pairs)} <= world.specs.keys()
     assert "random" in world.players
     assert len(set(world.action_names)) == len(world.action_names)
-    assert not {*world.figures} & {"episode", "steps", "episode_return", "end_status", "success"}
+    assert not {*world.figures} & {*TAKEN}
     make_scripted(",".join(world.players), world, 1)
 
 
@@ -195,6 +199,8 @@ def test_an_episode_of_ones_own_world_becomes_a_replay():
     ({"world": OWN, "options": '{"width": 5}'}, r"cannot be made with .*width.*'width' \(--config.env.options\)"),
     ({"world": "toy", "options": '{"size": 9}'}, r"the world 'toy' takes no options, not 'size' \(--config.env"),
     ({"world": "own_worlds:Half"}, r"the world 'own_worlds:Half' has no 'plays', which envs/world.py asks for"),
+    ({"world": "own_worlds:Counts"}, r"has the figure 'steps' of type .* be called otherwise than episode, steps"),
+    ({"world": "own_worlds:Words"}, r"has the figure 'ending' of type <class 'str'>: it must be bool, int or float"),
     ({"world": "own_worlds:WrongShape"}, r"the observation 'place' of the world 'wrong' must be of shape \(2,\) and "
      r"type float32, as its spec says, but shape \(3,\) and type float64 were written \(--config.env.world\)"),
     ({"world": "own_worlds:SpeaksNumbers"}, r"the observation 'message' of the world 'numbers' must be of shape "
@@ -207,6 +213,7 @@ def test_what_is_wrong_with_a_world_is_told_in_one_sentence(env, said):
 @pytest.mark.parametrize(("name", "said", "where"), [
     ("raises_on_import:World", "OverflowError: too many corridors", "raises_on_import.py"),
     ("own_worlds:Broken", "RuntimeError: no bricks left", "own_worlds.py"),
+    ("own_worlds:Crooked", "AttributeError: 'Crooked' object has no attribute 'nothing_of_this_name'", "own_worlds.py"),
     ("own_worlds:Checked", "LookupError: the corridor is closed", "own_worlds.py"),
     ("own_worlds:Falling", "ZeroDivisionError: the floor gives way", "own_worlds.py"),
 ])  # fmt: skip
@@ -224,6 +231,26 @@ def test_a_crash_in_a_picture_or_a_caption_of_no_bytes_is_told_as_well():
         make_replay({"world": "own_worlds:Dark", "max_episode_steps": 2}, 0, row, track, {})
     with pytest.raises(UserError, match=r"must be at most 256 bytes, not 'You stand.* \(--config.env.world\)"):
         make_replay({"world": "own_worlds:Muted", "max_episode_steps": 2}, 0, row, track, {})
+
+
+def test_no_figure_of_a_world_can_have_the_name_of_another_value():
+    """Whoever adds a value to episodes' lines, summaries or metrics adds its name to TAKEN."""
+    info = EpisodeInfo(0, 1, 0.0, 1, False)
+    row = figures_of(info, ()) | returns_of({"intrinsic": np.zeros(1), f"{REWARD}rnd": np.zeros(1)}, RewardSources())
+    names = {*row, *EpisodeEvents._fields, *keys_of(()), *summarise_recent([], ())}
+    assert names <= {*TAKEN}
+
+
+def test_a_scripted_player_that_the_program_does_not_have_is_named():
+    with pytest.raises(UserError, match="the world 'guided' names the scripted player 'guide', .* it has random"):
+        parse_scripted("guide", make_world({"world": "own_worlds:Guided"}))
+
+
+def test_observations_that_datasets_cannot_keep_are_refused_before_anything_starts():
+    config = get_config("quickstart.py", "toy")
+    config.env.world, config.collect.collector = "own_worlds:Pictures", "random"
+    with pytest.raises(UserError, match="a dataset cannot keep 'place', which the world 'pictures' lists in `pairs`"):
+        collect.check(config)
 
 
 def test_a_missing_observation_is_named():

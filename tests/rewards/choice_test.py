@@ -13,7 +13,7 @@ from motif_jax.rewards.choice import SOURCES, Choice, find_class, parse_sources
 from motif_jax.rewards.source import RewardSource, Setting
 from motif_jax.rewards.sources import RewardSources, Weighted, make_sources
 from motif_jax.stages import train_policy
-from motif_jax.structs import UserError
+from motif_jax.structs import UserCodeError, UserError
 
 pytestmark = pytest.mark.quick
 OWN = """
@@ -70,7 +70,7 @@ def test_what_cannot_be_is_one_sentence_with_the_flag(text, said):
     assert "--config.policy.sources" in str(caught.value)
 
 
-def test_own_sources_are_imported_before_anything_starts(own, capsys):
+def test_own_sources_are_imported_before_anything_starts(own):
     config = get_config(argument="toy")
     config.policy.sources = "own_rewards:Steps:0.5"
     train_policy.check(config)
@@ -78,24 +78,25 @@ def test_own_sources_are_imported_before_anything_starts(own, capsys):
     assert [(one.name, one.coefficient) for one in sources] == [("Steps", 0.5)]
     assert sources.shape(sources.moments({"reward": np.zeros((2, 3))}))["Steps"].tolist() == [[1] * 3] * 2
     for name, said in (
-        ("own_rewards:Nobody", "'own_rewards:Nobody' is no class that derives from RewardSource"),
+        ("own_rewards:Nobody", r"cannot use the reward source 'own_rewards:Nobody' .* has no class 'Nobody'"),
         ("own_rewards:Other", "'own_rewards:Other' is no class that derives from RewardSource"),
         (
             "no_such_rewards:It",
-            "cannot import the reward source 'no_such_rewards:It': No module named 'no_such_rewards'",
+            r"cannot use the reward source 'no_such_rewards:It' .*: No module named 'no_such_rewards'",
         ),
         (
             "lacking_rewards:It",
-            "cannot import the reward source 'lacking_rewards:It': No module named 'nothing_of_this",
+            "the reward source 'lacking_rewards:It' failed with ModuleNotFoundError: No module named 'nothing_of_this",
         ),
     ):
         config.policy.sources = f"{name}:0.5"
-        with pytest.raises(UserError, match=rf"{said}.*--config.policy.sources"):
+        with pytest.raises(UserError, match=said) as caught:
             train_policy.check(config)
+        assert "--config.policy.sources" in str(caught.value)
     config.policy.sources = "broken_rewards:It:0.5"
-    with pytest.raises(ZeroDivisionError):  # the user's own traceback, with a line above it
+    with pytest.raises(UserCodeError, match="'broken_rewards:It' failed with ZeroDivisionError") as caught:
         train_policy.check(config)
-    assert "the reward source 'broken_rewards:It' has failed; its own traceback follows" in capsys.readouterr().err
+    assert "broken_rewards.py" in caught.value.traceback
 
 
 def test_a_config_that_is_older_than_the_sources_has_the_learnt_reward_alone():
@@ -127,8 +128,17 @@ def test_rewards_of_a_wrong_shape_or_not_finite_are_refused_with_the_name():
         source.check({"mine": np.zeros(2)}, (2, 3))
     with pytest.raises(UserError, match="'mine' gives a reward that is not finite"):
         source.check({"mine": np.full((2, 3), np.nan)}, (2, 3))
-    with pytest.raises(NotImplementedError, match="RewardSource has no method `rewards`"):
+    with pytest.raises(UserCodeError, match="'mine:Mine' failed with .*RewardSource has no method `rewards`"):
         source.moments({})
+
+
+def test_what_a_source_keeps_may_be_any_tree_of_arrays():
+    class Keeps(RewardSource):
+        def arrays(self):
+            return np.zeros((2, 3))
+
+    of = [Weighted("keeps", "mine:Keeps", 1.0, Keeps()), Weighted("mine", "mine:Mine", 1.0, RewardSource())]
+    assert RewardSources(of).arrays().keys() == {"keeps"}
 
 
 def test_every_source_of_the_program_stands_in_the_list_with_its_values():

@@ -14,12 +14,13 @@ from conftest import ROOT, get_config
 
 from motif_jax.envs.nethack.observations import BLSTATS_SCALE, observation_specs
 from motif_jax.host_copies import local_copy
+from motif_jax.networks.novelty import CELL_SIZE, PLACES, size_of
 from motif_jax.parallel import make_mesh, map_update, replicate, shard
 from motif_jax.rewards.distillation import make_novelty
 from motif_jax.rewards.moments import add_values, no_moments
 from motif_jax.rewards.rnd import RandomDistillation
 from motif_jax.rewards.source import Setting
-from motif_jax.structs import UserError
+from motif_jax.structs import ArraySpec, UserError
 
 SPECS = observation_specs(("blstats", "crop", "message"))
 T, B = 5, 8
@@ -265,3 +266,11 @@ def test_a_snapshot_is_never_torn():
     assert len(possible) == len(snapshots)
     assert len(asked) > 1
     assert {rewards.tobytes() for rewards in asked} <= possible
+
+
+def test_features_follow_the_kind_that_a_spec_says():
+    """Bytes are a text unless the spec says that they are numbers or choices."""
+    sizes = {kind: size_of("x", ArraySpec((5,), "uint8", kind, 9)) for kind in ("", "text", "vector", "category")}
+    assert sizes == {"": PLACES, "text": PLACES, "vector": 5, "category": 5}
+    assert size_of("x", ArraySpec((2, 3), "int32", "vector")) == 6
+    assert size_of("x", ArraySpec((2, 3), "int32", "grid", 9)) == 6 * CELL_SIZE

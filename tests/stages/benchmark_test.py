@@ -15,8 +15,8 @@ GOAL_ROWS = {
     "env.memory_growth", "collect.steps_per_s", "annotate.questions_per_pair", "annotate.overhead.lexicon",
     "annotate.overhead.reason", "annotate.overhead.score", "annotate.memory", "reward.epoch_pairs_per_s.random",
     "reward.epoch_pairs_per_s.explorer", "reward.flops.random", "reward.matrix_product", "policy.end_to_end.small",
-    "policy.end_to_end_unpaid.small", "policy.reward_cost.small", "policy.reward_lookup.small", "policy.learner.small",
-    "policy.inference.small", "policy.flop_per_step.small", "policy.share_of_limit.small",
+    "policy.end_to_end_no_reward.small", "policy.reward_cost.small", "policy.reward_lookup.small",
+    "policy.learner.small", "policy.inference.small", "policy.flop_per_step.small", "policy.share_of_limit.small",
     "policy.bytes_per_step.small",
 }  # fmt: skip
 

@@ -24,9 +24,9 @@ def corridor(tmp_path_factory):
     config.env.world, config.env.max_episode_steps = "own_worlds:Corridor", 30
     config.collect.update({"num_pairs": 60, "num_workers": 1, "games_per_worker": 2, "collector": "random"})
     config.evaluate.update({"episodes": 5, "num_workers": 0, "games_per_worker": 2, "policy": "random", "beside": ""})
-    rules = workdir / "rules.toml"
-    rules.write_text("[[rule]]\nname = 'sees the light'\npattern = 'the light'\nworth = { progress = 1 }\n")
-    config.annotate.lexicon = str(rules)
+    lexicon = workdir.with_name("corridor.toml")
+    lexicon.write_text("[[rule]]\nname = 'sees the light'\npattern = 'light'\nworth = { progress = 1 }\n")
+    config.annotate.lexicon = str(lexicon)
     for stage in (collect, annotate, evaluate, report):
         stage.check(config)
         stage.run(config, workdir)

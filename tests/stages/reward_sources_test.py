@@ -20,7 +20,7 @@ from motif_jax.rewards.rnd import RandomDistillation
 from motif_jax.rewards.source import Setting
 from motif_jax.stages import evaluate, report, train_policy
 from motif_jax.stages.train_policy.record import Record
-from motif_jax.structs import UserError
+from motif_jax.structs import UserCodeError, UserError
 
 OWN = "own_sources:Stairs"
 SOURCES = f"count:0.05,rnd:0.1,{OWN}:0.5"
@@ -155,10 +155,10 @@ def test_returns_are_evaluated_and_reported_apart(trained, tmp_path, capsys):
         assert words in page
 
 
-def test_a_crash_in_own_code_arrives_with_its_traceback_and_a_line_above_it(tmp_path, capsys):
-    with pytest.raises(LookupError, match="of the user's own"):
+def test_a_crash_in_own_code_arrives_as_one_sentence_with_its_traceback(tmp_path):
+    with pytest.raises(UserCodeError, match="'own_sources:Failing' failed with LookupError: of the user's own") as it:
         run(tmp_path / "one", sources="own_sources:Failing:1")
-    assert "the reward source 'own_sources:Failing' has failed; its own traceback follows" in capsys.readouterr().err
+    assert "own_sources.py" in it.value.traceback
     with pytest.raises(UserError, match="the reward source 'Endless' gives a reward that is not finite"):
         run(tmp_path / "two", sources="own_sources:Endless:1")
     with pytest.raises(UserError, match="the reward source 'Endless' gives a reward that is not finite"):

@@ -55,7 +55,7 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
         trainings[network] = training
         runs[f"end_to_end.{network}"] = partial(training.run, STRETCH * seconds)
         unrewarded = Training(config, network, rewarded=False)
-        runs[f"end_to_end_unpaid.{network}"] = partial(unrewarded.run, STRETCH * seconds)
+        runs[f"end_to_end_no_reward.{network}"] = partial(unrewarded.run, STRETCH * seconds)
     for network, training in trainings.items():
         training.run(0.0)  # which leaves a batch to measure with
         runs[f"learner.{network}"] = partial(training.learn, seconds)
@@ -70,9 +70,11 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     for network, training in trainings.items():
         sizes = training.sizes()
         add(f"policy.end_to_end.{network}", median[f"end_to_end.{network}"], "steps/s", **sizes, reward="on")
-        add(f"policy.end_to_end_unpaid.{network}", median[f"end_to_end_unpaid.{network}"], "steps/s", reward="off")
+        add(
+            f"policy.end_to_end_no_reward.{network}", median[f"end_to_end_no_reward.{network}"], "steps/s", reward="off"
+        )
         cost = [1 - on / off for on, off in zip(rounds[f"end_to_end.{network}"],
-                                                rounds[f"end_to_end_unpaid.{network}"], strict=True)]  # fmt: skip
+                                                rounds[f"end_to_end_no_reward.{network}"], strict=True)]  # fmt: skip
         spread = {"least": f"{min(cost):.1%}", "most": f"{max(cost):.1%}"}
         add(f"policy.reward_cost.{network}", 100 * statistics.median(cost), "%", **spread)
         add(f"policy.reward_lookup.{network}", training.lookup(seconds), "steps/s", messages=training.messages)

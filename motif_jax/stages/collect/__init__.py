@@ -32,7 +32,7 @@ from motif_jax.files import write_config
 from motif_jax.metrics import Progress
 from motif_jax.policies.choice import parse_mixture
 from motif_jax.preferences.pairs import Episode
-from motif_jax.preferences.store import PairDataset
+from motif_jax.preferences.store import DATA, PairDataset
 from motif_jax.preferences.writer import PairWriter, is_tidy, tidy
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.collect.episodes import EpisodeQueue
@@ -239,7 +239,7 @@ def check(config: ConfigDict) -> None:
 
 
 def recorded_keys(config: ConfigDict, world: World) -> list[str]:
-    """The observations of a moment that the dataset keeps; raises UserError if the world does not have one."""
+    """The observations of a moment that the dataset keeps; raises UserError if it cannot keep one of them."""
     more = {"save_screen": ("tty_chars", "tty_colors"), "save_glyphs": ("glyphs",)}
     keys = list(world.pairs)
     for flag, wanted in more.items():
@@ -249,6 +249,14 @@ def recorded_keys(config: ConfigDict, world: World) -> list[str]:
                 raise UserError(
                     f"the world {world.name!r} has no observation 'event_{missing[0]}' (--config.collect.{flag})"
                 )
+    for key in keys:
+        spec = world.specs.get(f"event_{key}")
+        shape, kinds = DATA.get(key, ((), ""))
+        if spec is None or spec.shape != shape or np.dtype(spec.dtype).kind not in kinds:
+            raise UserError(
+                f"a dataset cannot keep {key!r}, which the world {world.name!r} lists in `pairs`: it keeps "
+                f"{', '.join(name for name in DATA if name != 'rewards')}, as NetHack has them (--config.env.world)"
+            )
     return keys
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Iterable
@@ -75,12 +76,12 @@ def make_playing(config: ConfigDict, workdir: Path, contender: Contender, flag: 
     found = hashlib.sha256()
     for leaf in jax.tree.leaves((model.params, model.frozen)):
         found.update(np.asarray(leaf).tobytes())
-    tell_of_other_games(contender.name, facts["config"].get("env", {}), config)
+    report_other_games(contender.name, facts["config"].get("env", {}), config)
     checksums = {"parameters": found.hexdigest()} | about(sources)
     return Playing(contender.name, "", model, contender.greedy, sources, checksums)
 
 
-def tell_of_other_games(name: str, trained: dict[str, Any], config: ConfigDict) -> None:
+def report_other_games(name: str, trained: dict[str, Any], config: ConfigDict) -> None:
     """Prints a line if a policy plays other games than it was trained on; no error, as this may be intended."""
     now = config.env.to_dict()
     keys = [key for key in sorted(now) if trained.get(key, now[key]) != now[key]]
@@ -154,6 +155,7 @@ def play(
     observations = {*(policy.reads if policy else ()), *playing.sources.observations}
     env, pieces, timers = config.env.to_dict(), Pieces(), Timers()
     with (
+        contextlib.closing(playing.sources),
         EventCounter(env, config.seed, rules_of(make_world(env)).happenings()) as counter,
         ActorPool(
             env,

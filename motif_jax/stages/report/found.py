@@ -19,7 +19,7 @@ import numpy as np
 
 from motif_jax.envs.settings import title
 from motif_jax.files import read_json, read_lines
-from motif_jax.pages.charts import Interval
+from motif_jax.pages.formats import Interval
 from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.merging import check_merged
 from motif_jax.preferences.store import PairDataset, Preference

@@ -9,7 +9,8 @@ from typing import Any
 from motif_jax.annotation.prompts import is_sentence
 from motif_jax.envs.settings import TABLE as GAME
 from motif_jax.pages.blocks import folded, table
-from motif_jax.pages.charts import Interval, bars, esc, exact
+from motif_jax.pages.charts import bars
+from motif_jax.pages.formats import Interval, esc, exact
 from motif_jax.rewards.choice import LEARNT, parse_sources
 from motif_jax.stages.report.figures import compared, words
 from motif_jax.stages.report.parts import EvaluatedPlayer, Facts, Found

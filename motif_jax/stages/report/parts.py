@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from motif_jax.pages.charts import Interval
+from motif_jax.pages.formats import Interval
 from motif_jax.preferences.store import PairDataset
 
 Facts = dict[str, Any]

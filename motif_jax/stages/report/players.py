@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from motif_jax.pages.blocks import share_bar, table
-from motif_jax.pages.charts import COLOURS, Interval, bars, esc, exact, reach, track
+from motif_jax.pages.charts import COLOURS, bars, reach, track
+from motif_jax.pages.formats import Interval, esc, exact
 from motif_jax.stages.report.figures import in_order, words
 from motif_jax.stages.report.head import label
 from motif_jax.stages.report.parts import EvaluatedPlayer

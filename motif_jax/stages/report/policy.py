@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from motif_jax.pages.blocks import share_bar, tiles
-from motif_jax.pages.charts import Level, amount, curves, esc
+from motif_jax.pages.charts import Level, curves
+from motif_jax.pages.formats import amount, esc
 from motif_jax.stages.report.figures import curves_of
 from motif_jax.stages.report.head import duration, rewards_of
 from motif_jax.stages.report.parts import Found, Training

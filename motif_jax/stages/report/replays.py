@@ -23,7 +23,7 @@ import numpy as np
 
 from motif_jax.captions import decode
 from motif_jax.pages.blocks import data_script
-from motif_jax.pages.charts import esc, exact
+from motif_jax.pages.formats import esc, exact
 from motif_jax.replays.replay import Replay, load_replay
 from motif_jax.screens import PALETTE, REVERSED, SHOWN
 from motif_jax.stages.evaluate.summary import END_NAMES
@@ -106,8 +106,8 @@ def _replay_player(options: str) -> str:
     buttons = "".join(
         f'<button type="button" class="{name}" title="{esc(title)}" aria-label="{esc(title)}">{word}</button>'
         for name, title, word in (
-            ("earlier", "the paid moment before", "« paid"), ("back", "one step back", "‹"),
-            ("forward", "one step on", "›"), ("later", "the next paid moment", "paid »"),
+            ("earlier", "the reward before", "« reward"), ("back", "one step back", "‹"),
+            ("forward", "one step on", "›"), ("later", "the next reward", "reward »"),
         )
     )  # fmt: skip
     facts = "".join(
@@ -133,9 +133,9 @@ def _replay_player(options: str) -> str:
         '<button type="button" class="zoom" aria-pressed="false" title="follow the hero">Zoom</button>'
         '<span class="where">step <b class="step">0</b> of <span class="steps">0</span></span></div>'
         f"<dl>{facts}</dl></div>"
-        '<div class="moments" hidden><p class="paying"></p><ol></ol></div>'
+        '<div class="moments" hidden><p class="highest"></p><ol></ol></div>'
         '<p class="help">In the line under the game, the learnt reward of each step points up, the game\'s down, '
         "what is below zero is red: click or drag. "
         "<kbd>space</kbd> plays, <kbd>←</kbd> <kbd>→</kbd> step, <kbd>↑</kbd> <kbd>↓</kbd> change the "
-        "speed, <kbd>n</kbd> <kbd>p</kbd> go to paid moments, <kbd>z</kbd> zooms.</p></div>"
+        "speed, <kbd>n</kbd> <kbd>p</kbd> go to rewards, <kbd>z</kbd> zooms.</p></div>"
     )

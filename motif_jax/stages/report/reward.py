@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from motif_jax.pages.blocks import quoted, table, tiles
-from motif_jax.pages.charts import curves, esc
+from motif_jax.pages.charts import curves
+from motif_jax.pages.formats import esc
 from motif_jax.stages.report.parts import Learnt, Training
 from motif_jax.stages.train_reward.page import USUAL, percent, spread
 
@@ -67,7 +68,7 @@ def _captions(learnt: Learnt, told: dict[str, Any], settings: dict[str, Any]) ->
     own = "threshold_quantile" in settings and not settings.get("reward_dir")  # else of another reward
     level = settings["threshold_quantile"] if own else USUAL
     mark = (level, threshold(learnt, told, level)) if level >= 0 and (learnt.quantiles or told["thresholds"]) else None
-    below = f"below {mark[1]:.2f} ({level:.0%} of them) pays the agent nothing." if mark else ""
+    below = f"below {mark[1]:.2f} ({level:.0%} of them) is worth nothing to the agent." if mark else ""
     rule = f" What lies {below}" if own and below else f" By default, what lies {below}" if below else ""
     marks = ", ".join(f"{float(level):.0%} below {value:.2f}" for level, value in told["thresholds"].items())
     return [

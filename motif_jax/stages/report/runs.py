@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from motif_jax.pages.blocks import table
-from motif_jax.pages.charts import amount, curves, esc
+from motif_jax.pages.charts import curves
+from motif_jax.pages.formats import amount, esc
 from motif_jax.stages.report.figures import curves_of
 from motif_jax.stages.report.found import link
 from motif_jax.stages.report.head import annotator, duration, task_of
