@@ -4,7 +4,7 @@
     python -m motif_jax.launch --config=examples/minigrid/config.py --workdir=runs/minigrid
 
 Random play makes pairs of captioned moments, the rules of lexicon.toml judge them, a reward is learnt from that, and an
-agent is paid this reward and nothing else; then it plays 200 games beside random play, and the report shows all of it.
+agent learns from this reward alone; then it plays 200 games beside random play, and the report shows all of it.
 """
 
 from ml_collections import ConfigDict

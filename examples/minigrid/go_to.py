@@ -1,6 +1,6 @@
 """A MiniGrid level as a world: a robot in a room of 8 x 8 cells is sent to one of several objects.
 
-The environment pays only at the end, 1 - 0.9 * steps / 64 in the cell before the object; random play seldom gets there.
+Its only reward comes at the end, 1 - 0.9 * steps / 64 in the cell before the object; random play seldom gets there.
 """
 
 from pathlib import Path

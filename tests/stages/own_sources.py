@@ -43,6 +43,20 @@ class Failing(RewardSource):
         raise LookupError("of the user's own")
 
 
+class FailingLater(RewardSource):
+    """Fails in learning from the third batch."""
+
+    batches = 0
+
+    def rewards(self, rollouts):
+        return np.zeros_like(rollouts["reward"])
+
+    def advance(self, batch, hosts):
+        self.batches += 1
+        if self.batches == 3:
+            raise LookupError("of the third batch")
+
+
 class Endless(RewardSource):
     """Not a finite reward."""
 

@@ -65,7 +65,7 @@ TABLES: Tables = {
         "clip_value": Value(
             Number(0, infinite=True),
             decides=True,
-            differs="in goal tasks the value loss is not clipped, as they pay 50, far from any first value",
+            differs="in goal tasks the value loss is not clipped, as their rewards are 50, far from any first value",
         ),
         "value_coefficient": Value(Number(0, 1e6), decides=True),
         "exploration": Value(Text(("entropy", "symmetric_kl")), decides=True),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,12 +109,8 @@ def learn(
         saved, saved_steps = start, done["env_steps"]
         pending: Pending | None = None
         while not broken:
-            try:
+            with saved_on_error(keeper, state, done):  # for example of a worker
                 batch = source.get(PATIENCE_S)
-            except Exception:  # for example of a worker: what was learnt is still valid
-                if keeper:
-                    keeper.save(state, done)
-                raise
             if batch is None and not stop.asked:
                 continue
             vote = Vote.END if finished(config, done["env_steps"], done["seconds"]) else Vote.GO_ON
@@ -126,12 +123,13 @@ def learn(
             done["updates"] += 1
             played = player.prepare(local_copy(state.params), done["updates"])
             player.swap(played, wait=section.synchronous)  # without `wait`, the games do not wait for the learner
-            parts.sources.advance(batch, together)
             done["env_steps"] += batch.steps * hosts
             done["seconds"] = before["seconds"] + time.monotonic() - start
             done["next_episode"] = int(max([pool.next_episode - me * EPISODES_PER_HOST, *others[:, 0]]))
             record.batch(batch)
             done["episodes"] = before["episodes"] + record.episodes + int(others[:, 1].sum())
+            with saved_on_error(keeper, state, done):
+                parts.sources.advance(batch, together)
             if pending:
                 broken = check_metrics(pending, record, folder, source)
             if rescue:
@@ -175,6 +173,17 @@ def learn(
             f"stopped by {stop.asked or 'a signal to another host'} after {done['env_steps']:,} steps, which are "
             "saved; give the same command again to go on"
         )
+
+
+@contextlib.contextmanager
+def saved_on_error(keeper: Keeper | None, state: Any, done: dict[str, Any]) -> Iterator[None]:
+    """Saves what was learnt, which is still valid, before an error within passes on."""
+    try:
+        yield
+    except Exception:
+        if keeper:
+            keeper.save(state, done)
+        raise
 
 
 def check_metrics(pending: Pending, record: Record, folder: Path, source: Source) -> str:
