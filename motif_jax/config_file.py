@@ -67,8 +67,10 @@ def load(file: str, argument: str | None, tables: Tables) -> ConfigDict:
 def read(file: str) -> bytes:
     """The bytes of a config file; Python's compiler finds out their encoding."""
     if "\0" in file or not os.path.exists(file):  # also a name that is too long
-        own = " and ".join(shipped_names())
-        raise UserError(f"there is no config file {shown(file)} (--config); {own} come with the program")
+        *names, last = shipped_names()
+        raise UserError(
+            f"there is no config file {shown(file)} (--config); {', '.join(names)} and {last} come with the program"
+        )
     if not os.path.isfile(file):
         raise UserError(f"the config {shown(file)} is not a file (--config)")
     try:

@@ -2,20 +2,26 @@
 
 Every figure is the median of several repeats. Figures that are compared are measured in turn, because machines are
 shared and their speed drifts. Rows of `benchmark.json` are `{name, value, unit, sizes}`.
+
+The parts in DEVICE are for a machine with an accelerator (launch/gpu.sh); with one of them, the device is described in
+`benchmark.json`, and `benchmark.md` holds a table for the README.
 """
 
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import platform
+import time
 from pathlib import Path
+from typing import Any
 
 from ml_collections import ConfigDict
 
 from motif_jax.config_table import List, Number, Tables, Text, Value, Whole, check_values
-from motif_jax.console import print_line
-from motif_jax.files import write_json
+from motif_jax.console import print_line, print_lines
+from motif_jax.files import write_json, write_whole
 from motif_jax.stages import collect, train_policy, train_reward
 from motif_jax.stages.benchmark.rows import Row
 
@@ -26,7 +32,13 @@ PARTS = {
     "annotation": "motif_jax.stages.benchmark.annotation",
     "reward": "motif_jax.stages.benchmark.reward",
     "policy": "motif_jax.stages.benchmark.policy",
+    "numerics": "motif_jax.stages.benchmark.numerics",
+    "profile": "motif_jax.stages.benchmark.profile",
+    "train": "motif_jax.stages.benchmark.train",
 }
+DEVICE = {"numerics", "profile", "train"}
+OF_POLICY = {"policy"} | DEVICE  # parts that need what train_policy needs
+LEAST_S = 20.0  # no part is begun with less time left, and so much is kept for what follows
 TABLES: Tables = {
     "benchmark": {
         "parts": Value(List(Text(tuple(PARTS)), "part")),
@@ -34,6 +46,8 @@ TABLES: Tables = {
         "pairs": Value(List(Whole(1, 10**9), "number of pairs")),
         "seconds": Value(Number(0, 1e6, above=True)),
         "repeats": Value(Whole(1)),
+        "train_seconds": Value(Number(0, 1e6, above=True), older=180.0),
+        "limit_s": Value(Number(0, 1e6), older=0.0),
     }
 }
 READS: Tables = collect.READS | train_reward.READS | train_policy.READS | TABLES
@@ -51,8 +65,8 @@ def shared(config: ConfigDict) -> bool:
 
 
 def loads_jax(config: ConfigDict) -> bool:
-    """Whether one of the parts that use JAX, reward and policy, is measured."""
-    return bool({"reward", "policy"} & set(config.benchmark.parts))
+    """Whether one of the parts that use JAX is measured."""
+    return bool(({"reward"} | OF_POLICY) & set(config.benchmark.parts))
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
@@ -63,23 +77,76 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
 def check(config: ConfigDict) -> None:
     """Raises UserError for values that the measured stages would refuse."""
     check_values(config, READS)
-    if set(config.benchmark.parts) != {"policy"}:
+    parts = set(config.benchmark.parts)
+    if parts - {"policy", "numerics", "profile"}:
         collect.check(config)
-    if "reward" in config.benchmark.parts:
+    if {"reward", "train"} & parts:
         train_reward.check(config)
-    if "policy" in config.benchmark.parts:
+    if OF_POLICY & parts:
         train_policy.check(config)
 
 
 def run(config: ConfigDict, workdir: Path) -> None:
     """Measures the parts and writes `workdir/benchmark.json`."""
-    machine = describe_machine()
-    print_line(f"benchmark: {machine}")
+    start = time.monotonic()
+    limit = config.benchmark.limit_s or math.inf
+    result: dict[str, Any] = {"machine": describe_machine(), "skipped": {}, "rows": []}
+    print_line(f"benchmark: {result['machine']}")
+    if on_device := bool(DEVICE & set(config.benchmark.parts)):
+        result |= describe_run(config)
     rows: list[Row] = []
     for part in config.benchmark.parts:
-        rows += importlib.import_module(PARTS[part]).measure(config, workdir)
-    write_json(workdir / "benchmark.json", {"machine": machine, "rows": [row._asdict() for row in rows]})
+        left = limit - (time.monotonic() - start)
+        if left < LEAST_S:
+            result["skipped"][part] = "no time was left"
+            print_line(f"benchmark: {part} is left out, as no time is left (--config.benchmark.limit_s)")
+            continue
+        rows += importlib.import_module(PARTS[part]).measure(within(config, left - LEAST_S), workdir)
+        result["rows"] = [row._asdict() for row in rows]
+        result["seconds"] = round(time.monotonic() - start, 1)
+        write_json(workdir / "benchmark.json", result)  # after each part, so that a kill costs one
+    if on_device:
+        write_table(result, workdir)
     print_line(f"benchmark: written to {workdir / 'benchmark.json'}")
+    if on_device:
+        from motif_jax.stages.benchmark.numerics import check_agreement
+
+        check_agreement(rows)
+
+
+def within(config: ConfigDict, seconds: float) -> ConfigDict:
+    """The config with at most so many seconds for training."""
+    config = config.copy_and_resolve_references()
+    config.benchmark.train_seconds = max(min(config.benchmark.train_seconds, seconds), LEAST_S / 2)
+    return config
+
+
+def describe_run(config: ConfigDict) -> dict[str, Any]:
+    """What `benchmark.json` says of the device and of this run; each is printed."""
+    from motif_jax.stages.benchmark.device import describe_device, is_accelerated
+
+    device, asked = describe_device(), set(config.benchmark.parts)
+    print_line("benchmark: " + ", ".join(f"{name} {value}" for name, value in device.items()))
+    if rehearsal := not is_accelerated():
+        print_line(
+            "benchmark: JAX has no accelerator here: this is a rehearsal, and its figures are not those of a GPU"
+        )
+    return {
+        "device": device,
+        "rehearsal": rehearsal,
+        "network": config.benchmark.networks[0],
+        "dtype": config.policy.dtype,
+        "skipped": {part: "not asked for" for part in ("reward", "policy", *sorted(DEVICE)) if part not in asked},
+    }
+
+
+def write_table(result: dict[str, Any], workdir: Path) -> None:
+    """Prints the table and writes it to `workdir/benchmark.md`."""
+    from motif_jax.stages.benchmark.summary import make_table
+
+    table = make_table(result)
+    write_whole(workdir / "benchmark.md", lambda file: file.write(table.encode()))
+    print_lines(table)
 
 
 def describe_machine() -> str:

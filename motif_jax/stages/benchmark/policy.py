@@ -2,7 +2,7 @@
 
 End to end, games, inference, hand-off and learner run at the same time. Every step passes the network once forward to
 act, and once forward and backward to learn; the limit is what the machine's matrix products would allow for the
-operations that the compiled programs count.
+operations that the compiled programs count; on an accelerator also what its vendor promises.
 """
 
 from __future__ import annotations
@@ -20,21 +20,27 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
+from motif_jax.actors.pool import ActorPool
 from motif_jax.captions import WIDTH
+from motif_jax.device_memory import needed_bytes
 from motif_jax.host_copies import local_copy
 from motif_jax.learner.update import Constants, init_state
 from motif_jax.parallel import place
+from motif_jax.policies.player import padded_size
 from motif_jax.rewards.choice import LEARNT, SOURCES
 from motif_jax.rewards.learnt import Reward
 from motif_jax.rewards.learnt_source import LearntSource, make_mix
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.rewards.statistics import LEVELS, RewardStatistics
+from motif_jax.stages.benchmark.device import device_rows, is_accelerated
 from motif_jax.stages.benchmark.reward import OPTIONS, matrix_product
 from motif_jax.stages.benchmark.rows import Row, say, take_turns
+from motif_jax.stages.benchmark.watch import Watch
 from motif_jax.stages.train_policy.acting import FreeRunning
 from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
+from motif_jax.stages.train_policy.trace import Trace
 
 STRETCH = 10  # times `benchmark.seconds` for a run from end to end
 WARMUP_BATCHES = 3
@@ -48,10 +54,12 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
         rows.append(say(Row(name, round(value, 3), unit, sizes)))
 
     seconds = config.benchmark.seconds
-    runs: dict[str, Callable[[], float]] = {"matrix_product": matrix_product}
+    runs: dict[str, Callable[[], float]] = {"matrix_product": partial(matrix_product, config.policy.dtype)}
     trainings: dict[str, Training] = {}
     for network in config.benchmark.networks:
         training = Training(config, network, rewarded=True)
+        if is_accelerated():
+            training.compile_acting()
         trainings[network] = training
         runs[f"end_to_end.{network}"] = partial(training.run, STRETCH * seconds)
         unrewarded = Training(config, network, rewarded=False)
@@ -60,13 +68,15 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
         training.run(0.0)  # which leaves a batch to measure with
         runs[f"learner.{network}"] = partial(training.learn, seconds)
         runs[f"inference.{network}"] = partial(training.infer, seconds)
-    if importlib.util.find_spec("torch") and "reference" in trainings:
+    if importlib.util.find_spec("torch") and "reference" in trainings and not is_accelerated():
         runs["torch_learner"] = partial(torch_learner, config.policy.batch_size, config.policy.rollout_length)
-    rounds = take_turns(runs, config.benchmark.repeats)
+    with Watch() as watch:
+        runs = {name: watch.around(name, run) for name, run in runs.items()}
+        rounds = take_turns(runs, config.benchmark.repeats)
     median = {name: statistics.median(rates) for name, rates in rounds.items()}
 
     product = median["matrix_product"]
-    add("policy.matrix_product", product, "GFLOP/s")
+    add("policy.matrix_product", product, "GFLOP/s", dtype=config.policy.dtype)
     for network, training in trainings.items():
         sizes = training.sizes()
         add(f"policy.end_to_end.{network}", median[f"end_to_end.{network}"], "steps/s", **sizes, reward="on")
@@ -87,6 +97,11 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
         share = 100 * median[f"end_to_end.{network}"] / limit
         add(f"policy.share_of_limit.{network}", share, "%", limit=f"{limit:,.0f} steps/s")
         add(f"policy.bytes_per_step.{network}", training.bytes_per_step, "B")
+        for activity, seconds_per_step in training.spent.items():
+            share = 100 * seconds_per_step * training.rate
+            add(f"policy.time.{activity}.{network}", share, "%", us_per_step=round(1e6 * seconds_per_step, 2))
+        rates = {name: median[f"{name}.{network}"] for name in ("learner", "inference", "end_to_end")}
+        rows += device_rows(network, training, rates, (act, learn), watch)
     if "torch_learner" in median:
         add("policy.torch_learner", median["torch_learner"], "steps/s", batch=config.policy.batch_size)
         ratios = [a / b for a, b in zip(rounds["learner.reference"], rounds["torch_learner"], strict=True)]
@@ -103,10 +118,7 @@ class Training:
         self._config = config = config.copy_and_resolve_references()
         section = config.policy
         section.network, section.warmup_steps = network, 0
-        reward = untaught_reward()
-        learnt = LearntSource(reward, make_mix(config, reward), False)
-        weighted = Weighted(LEARNT, SOURCES[LEARNT].path, section.intrinsic_coefficient, learnt)
-        sources = RewardSources([weighted] if rewarded else [])
+        sources = untaught_sources(config) if rewarded else RewardSources()
         parts = assemble(config, Path(), lambda setting: sources, hosts=1)
         self._parts, self._model, self._mesh = parts, parts.model, parts.mesh
         # A copy, because updates give their state away, and the player still uses these parameters.
@@ -116,31 +128,54 @@ class Training:
         self._player = make_player(config, self._model, seed=0)
         self.group_size = section.games_per_worker // section.groups
         self._batch: Any = None
+        self.dtype, self.devices = section.dtype, self._mesh.size
+        self.rate = 0.0  # steps per second of the last run from end to end
+        self.spent: dict[str, float] = {}  # in that run, seconds per step of each activity; of workers, on average
 
-    def run(self, seconds: float) -> float:
-        """Steps per second from end to end, after WARMUP_BATCHES batches."""
+    def run(self, seconds: float, updates: int = 0, trace: Trace | None = None) -> float:
+        """Steps per second from end to end, after WARMUP_BATCHES batches, in so many seconds or updates at least."""
         parts, player = self._parts, self._player
+        trace = trace or Trace(ConfigDict({"num_steps": 0, "start_step": 0}), Path())
         with open_pool(self._config, parts, player, first_episode=0) as pool:
             self.bytes_per_step = pool.layout.bytes_per_step
             source = FreeRunning(pool, player, parts.rollouts, make_place(self._model, parts.sources, self._mesh))
             try:
-                number, steps, start = 0, 0, 0.0
-                while number < WARMUP_BATCHES or time.perf_counter() - start < seconds:
+                number, steps, start, pending = 0, 0, 0.0, None
+                before: dict[str, float] = {}
+                while number < WARMUP_BATCHES + updates or time.perf_counter() - start < seconds:
                     batch = source.get(1.0)
                     if batch is None:
                         continue
                     self._batch = batch
-                    self._state, metrics = self._parts.update(self._state, self._constants, batch.arrays.rollouts)
+                    with trace.step(number):
+                        self._state, metrics = parts.update(self._state, self._constants, batch.arrays.rollouts)
                     player.swap(player.prepare(local_copy(self._state.params), number), wait=False)
-                    jax.block_until_ready(metrics)
+                    with source.timers("update"):  # as in training, of the update before: the device goes on meanwhile
+                        jax.block_until_ready(pending)
+                    pending = metrics
                     number += 1
                     if number == WARMUP_BATCHES:
-                        start = time.perf_counter()
+                        start, before = time.perf_counter(), time_spent(pool, source)
                     elif number > WARMUP_BATCHES:
                         steps += batch.steps
-                return steps / max(time.perf_counter() - start, 1e-9)
+                jax.block_until_ready(pending)
+                self.rate = steps / max(time.perf_counter() - start, 1e-9)
+                now = time_spent(pool, source)
+                self.spent = {name: (now[name] - before.get(name, 0.0)) / max(steps, 1) for name in now}
+                return self.rate
             finally:
+                trace.close()
                 source.close()
+
+    def compile_acting(self) -> None:
+        """Compiles the policy for every number of games that a call may be padded to: no run then waits for that."""
+        section, specs = self._config.policy, self._parts.world.specs
+        total = max(section.num_workers, 1) * section.games_per_worker
+        counts = {padded_size(count, self.group_size) for count in range(self.group_size, total + 1, self.group_size)}
+        for count in sorted(min(count, total) for count in counts):
+            shapes = {name: (count, *specs[name].shape) for name in self._player.reads}
+            observations = {name: np.zeros(shape, specs[name].dtype) for name, shape in shapes.items()}
+            self._player(observations, np.ones(count, bool), np.arange(count))
 
     def learn(self, seconds: float) -> float:
         """Steps per second of the learner alone, on the last batch."""
@@ -197,8 +232,16 @@ class Training:
             ),
             jax.jit(jax.grad(learn)).lower(weights[0], *rollout),
         )
-        acting, learning = ((program.compile().cost_analysis() or {}).get("flops", 0.0) for program in programs)
+        # On a GPU a compiled program calls libraries, whose operations the compiler may not count.
+        counted = programs if is_accelerated() else [program.compile() for program in programs]
+        acting, learning = ((program.cost_analysis() or {}).get("flops", 0.0) for program in counted)
         return acting / self.group_size, learning / self.group_size
+
+    def update_memory(self) -> int:
+        """See `device.Measured`."""
+        return needed_bytes(
+            self._parts.update.lower(self._state, self._constants, self._batch.arrays.rollouts).compile()
+        )
 
     def sizes(self) -> dict[str, object]:
         """Numbers of games and workers, sizes of batch and rollout, and the device, for the rows."""
@@ -218,12 +261,24 @@ class Training:
         return observations, np.asarray(rollouts.first)[0, chosen]
 
 
+def time_spent(pool: ActorPool, source: FreeRunning) -> dict[str, float]:
+    """Seconds of each activity so far; `workers_wait` is the mean of all workers."""
+    return pool.timers.seconds | source.timers.seconds | {"workers_wait": pool.worker_wait_s / pool.layout.num_workers}
+
+
 def untaught_reward() -> Reward:
     """A reward with the default network, untrained."""
     _, params = make_reward_model(OPTIONS, 0)
     statistics = RewardStatistics(0.0, 1.0, {f"{level:.2f}": 0.0 for level in LEVELS})
     nothing = np.zeros((0, WIDTH), np.uint8), np.zeros(0, np.int32)
     return Reward(OPTIONS, params, statistics, *nothing, {})
+
+
+def untaught_sources(config: ConfigDict) -> RewardSources:
+    """An untrained reward as the only source of rewards beside the game."""
+    reward = untaught_reward()
+    learnt = LearntSource(reward, make_mix(config, reward), False)
+    return RewardSources([Weighted(LEARNT, SOURCES[LEARNT].path, config.policy.intrinsic_coefficient, learnt)])
 
 
 def torch_learner(batch_size: int, rollout: int) -> float:

@@ -29,14 +29,17 @@ from motif_jax.rewards.model import make_reward_model, make_value, value_caption
 from motif_jax.rewards.preference import TrainState, make_reward_update, zero_sums
 from motif_jax.rewards.statistics import compare, summarise_values
 from motif_jax.stages import annotate, collect
+from motif_jax.stages.benchmark.device import is_accelerated, usage_rows
 from motif_jax.stages.benchmark.rows import Row, say, take_turns
+from motif_jax.stages.benchmark.watch import Watch
 from motif_jax.stages.train_reward.setup import LabelledPairs, load_data
 
 OPTIONS = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}
 DATASETS = {"random": {"collector": "random"}, "explorer": {}}  # what is learnt from: 20,000 pairs each
 PAIRS = 20_000
 TORCH_BATCHES = 2  # the plain way is timed on fewer
-MATRIX = 2048
+MATRIX = 2048  # on a CPU
+LARGE_MATRIX = 8192  # on an accelerator
 
 
 def measure(config: ConfigDict, workdir: Path) -> list[Row]:
@@ -52,17 +55,20 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
             for name, values in DATASETS.items()
         }
     runs: dict[str, Callable[[], float]] = {f"reward.epoch.{name}": one.epoch for name, one in learners.items()}
-    if importlib.util.find_spec("torch"):
+    if importlib.util.find_spec("torch") and not is_accelerated():
         runs["reward.torch"] = partial(plain_torch, learners["random"], config.reward.batch_size)
     runs["reward.matrix_product"] = matrix_product
-    rounds = take_turns(runs, config.benchmark.repeats)
+    with Watch() as watch:
+        runs = {name: watch.around(name, run) for name, run in runs.items()}
+        rounds = take_turns(runs, config.benchmark.repeats)
     for name, one in learners.items():
         sizes = {"pairs": PAIRS, "batch": config.reward.batch_size, "captions": len(one.data.table)}
         sizes["distinct_per_batch"] = one.distinct
         rate = statistics.median(rounds[f"reward.epoch.{name}"])
         add(f"reward.epoch_pairs_per_s.{name}", rate, "pairs/s", **sizes)
         add(f"reward.flops.{name}", statistics.median(one.flops), "GFLOP/s", items=one.items)
-    add("reward.matrix_product", statistics.median(rounds["reward.matrix_product"]), "GFLOP/s", size=MATRIX)
+        rows += usage_rows(f"reward.epoch.{name}", watch.usage(f"reward.epoch.{name}"))
+    add("reward.matrix_product", statistics.median(rounds["reward.matrix_product"]), "GFLOP/s", size=matrix_size())
     if "reward.torch" in rounds:
         add("reward.torch_pairs_per_s", statistics.median(rounds["reward.torch"]), "pairs/s", batches=TORCH_BATCHES)
         ratios = [
@@ -186,12 +192,18 @@ def torch_network():
     return nn.Sequential(*layers, nn.ReLU(), nn.Linear(512, 1), nn.Flatten(0))
 
 
-def matrix_product() -> float:
+def matrix_size() -> int:
+    """Rows and columns of `matrix_product`: large enough for the device."""
+    return LARGE_MATRIX if is_accelerated() else MATRIX
+
+
+def matrix_product(dtype: str = "float32") -> float:
     """GFLOP/s of a large matrix product: what this machine can do at best."""
-    a = jnp.ones((MATRIX, MATRIX))
+    size = matrix_size()
+    a = jnp.ones((size, size), dtype)
     product = jax.jit(lambda a: a @ a)
     product(a).block_until_ready()
     start = time.perf_counter()
     for _ in range(5):
         product(a).block_until_ready()
-    return 5 * 2 * MATRIX**3 / (time.perf_counter() - start) / 1e9
+    return 5 * 2 * size**3 / (time.perf_counter() - start) / 1e9

@@ -1,0 +1,245 @@
+"""Compares what a device computes with what a CPU computes in float32, for the programs that training consists of.
+
+Both are given the same parameters and the same moments of NetHack. The difference of an array d from the CPU's c is
+
+    |d - c| / max(|c|, |all| / 100)
+
+in Euclidean norms; `all` are the arrays that belong together, for example all gradients, so that an array that is
+nearly zero does not count for more than it means. A program's difference is that of its worst array.
+
+The policy is compared in three precisions: float32 with exact products, which tells whether the program is right;
+float32 as it is trained, where many GPUs round the factors of products to ten bits (TF32); and bfloat16.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import optax
+from jax.sharding import AxisType, Mesh
+from ml_collections import ConfigDict
+
+from motif_jax.console import print_line
+from motif_jax.host_copies import host_copy
+from motif_jax.learner.update import Constants, Rollouts, init_state, make_policy_update
+from motif_jax.machine import usable_cores
+from motif_jax.parallel import AXES, map_update
+from motif_jax.parameters import name_of
+from motif_jax.rewards.batches import make_batches
+from motif_jax.rewards.learnt_source import make_mix
+from motif_jax.rewards.model import make_reward_model
+from motif_jax.rewards.preference import TrainState, make_reward_update, zero_sums
+from motif_jax.stages.benchmark.policy import untaught_sources
+from motif_jax.stages.benchmark.reward import OPTIONS
+from motif_jax.stages.benchmark.rows import Row, say
+from motif_jax.stages.train_policy.acting import Rounds
+from motif_jax.stages.train_policy.placing import make_place, make_shape_rewards
+from motif_jax.stages.train_policy.setup import Parts, assemble, make_player, open_pool
+from motif_jax.structs import UserError
+
+MOST_GAMES = 64
+PAIRS = 256  # of which the reward's training step is made
+NOISE = 0.3  # on the logits and values of the policy that acted, as if it were an older one
+METRICS = ("value_loss", "entropy", "kl", "gradient_norm")  # of the policy's update, beside its gradient
+PART = 100  # see above
+# Largest differences, by precision and program. Exact products differ by the order of sums. TF32 keeps ten bits of each
+# factor and bfloat16 seven, an error of 2^-11 and 2^-8 each; a gradient passes some hundred products one after another.
+TOLERANCES: dict[str, dict[str, float]] = {
+    "exact": {"policy_step": 1e-4, "policy_update": 1e-3, "reward_model": 1e-4, "reward_update": 1e-3},
+    "float32": {"policy_step": 5e-3, "policy_update": 2e-2, "reward_model": 5e-3, "reward_update": 2e-2},
+    "bfloat16": {"policy_step": 3e-2, "policy_update": 1e-1},
+}
+
+
+class Program(NamedTuple):
+    """A program that can be compiled for any device."""
+
+    make: Callable[[Mesh], Callable[..., Any]]  # compiles it for a mesh: arguments -> tree of arrays
+    arguments: tuple[Any, ...]  # trees of NumPy arrays
+
+
+class Finding(NamedTuple):
+    """How far two results of a program differ."""
+
+    difference: float  # see above; infinite if something is not finite
+    worst: str  # the array that differs most
+
+    def agrees(self, tolerance: float) -> bool:
+        """Whether the difference is within the tolerance."""
+        return self.difference <= tolerance
+
+
+def measure(config: ConfigDict, workdir: Path) -> list[Row]:
+    """Measures this part of the benchmark; returns its rows, each printed as soon as it is known."""
+    device, cpu = jax.devices()[0], find_cpu()
+    if device == cpu:
+        print_line("benchmark: there is no accelerator: the CPU is compared with itself")
+    rollouts = play(numerics_config(config, "float32"))
+    exact = programs(config, "float32", rollouts)
+    found = {"exact": exact, "float32": exact, "bfloat16": programs(config, "bfloat16", rollouts)}
+    with concurrent.futures.ThreadPoolExecutor(min(usable_cores(), 8)) as pool:  # most of the time is compilation
+        wanted = {name: pool.submit(run, program, cpu, "highest") for name, program in exact.items()}
+        results = {
+            (precision, name): pool.submit(
+                run, found[precision][name], device, "highest" if precision == "exact" else None
+            )
+            for precision, tolerances in TOLERANCES.items()
+            for name in tolerances
+        }
+        rows = []
+        for (precision, name), result in results.items():
+            finding = compare(result.result(), wanted[name].result())
+            rows.append(say(make_row(precision, name, finding)))
+    return rows
+
+
+def make_row(precision: str, name: str, finding: Finding) -> Row:
+    """The row of one comparison."""
+    tolerance = TOLERANCES[precision][name]
+    sizes = {"tolerance": tolerance, "agrees": finding.agrees(tolerance), "worst": finding.worst}
+    return Row(f"numerics.{name}.{precision}", float(f"{finding.difference:.3g}"), "of the norm", sizes)
+
+
+def check_agreement(rows: list[Row]) -> None:
+    """Raises UserError if a program's difference is larger than its tolerance."""
+    wrong = [row for row in rows if row.name.startswith("numerics.") and not row.sizes["agrees"]]
+    if wrong:
+        names = ", ".join(
+            f"{row.name.removeprefix('numerics.')} by {row.value:g} in {row.sizes['worst']} (tolerated: "
+            f"{row.sizes['tolerance']:g})"
+            for row in wrong
+        )
+        raise UserError(f"this device computes something else than the CPU: {names}")
+
+
+def find_cpu() -> Any:
+    """JAX's device for the processor."""
+    try:
+        return jax.devices("cpu")[0]
+    except RuntimeError:
+        raise UserError(
+            "numerics are compared with the CPU, which JAX may not use here: set the variable JAX_PLATFORMS=cuda,cpu "
+            "(--config.benchmark.parts)"
+        ) from None
+
+
+def run(program: Program, device: Any, precision: str | None) -> Any:
+    """The result of a program on a device, as NumPy arrays; `precision` of its products, None for the default."""
+    mesh = jax.make_mesh((1, 1, 1), AXES, (AxisType.Auto,) * 3, devices=[device])
+    with jax.default_matmul_precision(precision):
+        return host_copy(program.make(mesh)(*jax.device_put(program.arguments, device)))
+
+
+def compare(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Finding:
+    """The largest difference between two results; arrays under the same name of the mappings belong together."""
+    differences = {}
+    for group, tree in wanted.items():
+        leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+        arrays = [np.asarray(leaf, np.float64) for _, leaf in leaves]
+        least = np.sqrt(sum(np.square(array).sum() for array in arrays)) / PART
+        for (path, _), array, other in zip(leaves, arrays, jax.tree.leaves(found[group]), strict=True):
+            away = np.linalg.norm(np.asarray(other, np.float64) - array)
+            difference = away / max(np.linalg.norm(array), least, 1e-30)
+            differences[".".join([group, *name_of(path)])] = float(difference) if np.isfinite(difference) else np.inf
+    worst = max(differences, key=lambda name: differences[name])
+    return Finding(differences[worst], worst)
+
+
+# ---- the programs
+
+
+def numerics_config(config: ConfigDict, dtype: str) -> ConfigDict:
+    """The config with few games, which are played in this process, and one step of the optimizer per update."""
+    config = config.copy_and_resolve_references()
+    section = config.policy
+    games = min(section.games_per_worker // section.groups, MOST_GAMES)
+    section.update({"dtype": dtype, "network": config.benchmark.networks[0], "num_workers": 0, "num_devices": 1})
+    section.update({"games_per_worker": games, "groups": 1, "batch_size": games * section.rollout_length})
+    section.update({"num_epochs": 1, "num_minibatches": 1, "synchronous": True, "warmup_steps": 50, "fsdp": 1})
+    section.tensor = 1
+    return config
+
+
+def make_parts(config: ConfigDict) -> Parts:
+    """What the policy's training is made of, with an untrained reward."""
+    return assemble(config, Path(), lambda setting: untaught_sources(config), hosts=1)
+
+
+def play(config: ConfigDict) -> Rollouts:
+    """A batch of rollouts, as NumPy arrays."""
+    parts = make_parts(config)
+    player = make_player(config, parts.model, seed=0)
+    with open_pool(config, parts, player, first_episode=0) as pool:
+        source = Rounds(pool, player, parts.rollouts, make_place(parts.model, parts.sources, parts.mesh))
+        batch = None
+        while batch is None:
+            batch = source.get(1.0)
+        rollouts = host_copy(batch.arrays.rollouts)
+    rng = np.random.default_rng(0)
+    logits, value = (
+        array + NOISE * rng.standard_normal(array.shape, np.float32) for array in (rollouts.logits, rollouts.value)
+    )
+    return rollouts._replace(logits=logits, value=value)
+
+
+def programs(config: ConfigDict, dtype: str, rollouts: Rollouts) -> dict[str, Program]:
+    """The programs by name; `dtype` is the policy's, the reward is always computed in float32."""
+    config = numerics_config(config, dtype)
+    parts = make_parts(config)
+    model = parts.model
+    params, frozen = host_copy(model.params), host_copy(model.frozen)
+    moment = {key: array[0] for key, array in rollouts.observations.items()}
+    apply, reward_params = make_reward_model(OPTIONS, 0)
+    reward_params = host_copy(reward_params)
+    texts = np.unique(np.asarray(rollouts.observations["message"]).reshape(-1, 256), axis=0)
+    shape_rewards = make_shape_rewards(make_mix(config, None), parts.sources)
+    update = make_policy_update(model.unroll, shape_rewards, parts.learner)
+    optimizer = optax.adam(1e-4)
+    reward_update = make_reward_update(apply, optimizer)
+    rng = np.random.default_rng(0)
+    shows = rng.integers(len(texts), size=(PAIRS, 2, 1))
+    batches = make_batches(np.arange(PAIRS), shows, rng.choice([0.0, 0.5, 1.0], PAIRS), PAIRS, 1)
+
+    def step(params: Any, frozen: Any, observations: Any, first: Any, core: Any) -> dict[str, Any]:
+        logits, values, core = model.step(params, frozen, observations, first, core, model.prepare(params, frozen))
+        return {"logits": logits, "values": values, "core": core}
+
+    def learn(mesh: Mesh) -> Callable[..., Any]:
+        mapped = map_update(update, mesh, batch_axis=1, num_constants=1)
+
+        def learned(*arguments: Any) -> dict[str, Any]:
+            state, metrics = mapped(*arguments)
+            return {"gradient": optax.tree_utils.tree_get(state.optimizer, "mu")} | {
+                name: metrics[name] for name in METRICS
+            }
+
+        return learned
+
+    def learn_reward(mesh: Mesh) -> Callable[..., Any]:
+        mapped = map_update(reward_update, mesh, batch_axis=1, num_constants=2)
+
+        def learned(*arguments: Any) -> dict[str, Any]:
+            state = mapped(*arguments)
+            return {"gradient": optax.tree_utils.tree_get(state.optimizer, "mu"), "loss": state.sums.loss}
+
+        return learned
+
+    return {
+        "policy_step": Program(
+            lambda mesh: jax.jit(step), (params, frozen, moment, rollouts.first[0], rollouts.core[0])
+        ),
+        "policy_update": Program(learn, (init_state(params, parts.learner), Constants(frozen), rollouts)),
+        "reward_model": Program(
+            lambda mesh: jax.jit(lambda params, texts: {"rewards": apply(params, {"message": texts})}),
+            (reward_params, texts),
+        ),
+        "reward_update": Program(
+            learn_reward,
+            (TrainState(reward_params, optimizer.init(reward_params), zero_sums()), texts, np.int32(0), batches),
+        ),
+    }
