@@ -49,7 +49,7 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
                 check_same_experiment(config, workdir, made / "config.json", stage)
             stage.is_complete(config, workdir)
         for name, stage in zip(names, stages, strict=True):
-            with explained(workdir, name, stage.WRITES, stage.MEMORY):
+            with explained(workdir, name, stage.WRITES, stage.MEMORY, getattr(stage, "DEVICE_MEMORY", "")):
                 for made in stage.artefacts(workdir):
                     check_same_experiment(config, workdir, made / "config.json", stage)
                 if not config.distributed.process_id:  # of several hosts, only the first writes

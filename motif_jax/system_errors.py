@@ -22,7 +22,8 @@ from motif_jax.console import clean
 from motif_jax.startup import OUTPUTS
 from motif_jax.structs import Stopped, UserError
 
-PLACE, WRITES, MEMORY = range(3)  # kinds of things to change; `_remedy` gives their names
+PLACE, WRITES, MEMORY, DEVICE = range(4)  # kinds of things to change; `_remedy` gives their names
+NO_DEVICE_MEMORY = -1  # beside the numbers of `errno`
 REMEDIES = {  # by error number: what to change
     errno.ENOSPC: (PLACE, WRITES),
     errno.EDQUOT: (PLACE, WRITES),
@@ -38,6 +39,7 @@ REMEDIES = {  # by error number: what to change
     errno.EAGAIN: (MEMORY,),  # no more processes or threads
     errno.EMFILE: (MEMORY,),
     errno.ENFILE: (MEMORY,),
+    NO_DEVICE_MEMORY: (DEVICE,),
 }
 LIMITS = {  # limits of this process by error number, and the command that shows each; mentioned if there is one
     errno.EFBIG: (resource.RLIMIT_FSIZE, "`ulimit -f`"),
@@ -46,20 +48,29 @@ LIMITS = {  # limits of this process by error number, and the command that shows
     errno.EMFILE: (resource.RLIMIT_NOFILE, "`ulimit -n`"),
 }
 FULL = {errno.ENOSPC, errno.EDQUOT}
-LACKING = {errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE}  # not caused by the file that was opened
+LACKING = {
+    errno.ENOMEM,
+    errno.EAGAIN,
+    errno.EMFILE,
+    errno.ENFILE,
+    NO_DEVICE_MEMORY,
+}  # not caused by the file that was opened
 FORBIDDEN = {errno.EACCES, errno.EPERM, errno.ESTALE}
 UNEXPECTED = {errno.EFBIG, errno.EIO, errno.ESTALE, errno.EROFS} | FULL | LACKING  # never handled as a usual case
 OF_LIBRARY = re.compile(r"os_error_code='(\d+)'")  # in the messages of tensorstore, with which orbax writes
 FILE_OF_LIBRARY = re.compile(r"local file \"([^\"]+)\"")
 NO_TEMPORARY = "No usable temporary directory"  # the start of Python's message about that
 OF_TEMPFILE = re.compile(r"/(tmp|motif_jax-)\w+")  # generated names of temporary files
+OF_DEVICE = re.compile(
+    r"RESOURCE_EXHAUSTED.*?memory.*?allocat\w* (\d[\d.]*) ?(bytes|B|KiB|MiB|GiB|TiB)\b", re.IGNORECASE
+)
 OF_MEMORY = re.compile(r"cannot allocate memory|failed to map segment|out of memory", re.IGNORECASE)
 
 
 class Refusal(NamedTuple):
     """An error that the operating system reported."""
 
-    number: int  # as in `errno`
+    number: int  # as in `errno`, or NO_DEVICE_MEMORY
     words: str  # the message
     file: str  # "" if the error names none
 
@@ -112,9 +123,21 @@ def _read(error: BaseException) -> Refusal | None:
     if isinstance(error, ValueError | RuntimeError) and (code := OF_LIBRARY.search(text)):
         file = FILE_OF_LIBRARY.search(text)
         return Refusal(int(code[1]), os.strerror(int(code[1])), file[1].rstrip("/") if file else "")
+    if isinstance(error, RuntimeError) and (lacking := OF_DEVICE.search(first)):
+        return Refusal(NO_DEVICE_MEMORY, f"the device has no memory left for another {in_words(*lacking.groups())}", "")
     if isinstance(error, ImportError | RuntimeError) and OF_MEMORY.search(first):  # of a device, too
         return Refusal(errno.ENOMEM, clean(first), "")
     return None
+
+
+def in_words(amount: str, unit: str) -> str:
+    """Memory as XLA names it, for people: ("1610612736", "bytes") -> "1.5 GiB"."""
+    if unit != "bytes":
+        return f"{amount} {unit}"
+    size, units = float(amount), ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1024 and len(units) > 1:
+        size, units = size / 1024, units[1:]
+    return f"{size:.3g} {units[0]}"
 
 
 def _name(file: object) -> str:
@@ -122,7 +145,7 @@ def _name(file: object) -> str:
 
 
 @contextlib.contextmanager
-def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = "") -> Iterator[None]:
+def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = "", device: str = "") -> Iterator[None]:
     """Turns errors of the operating system inside the context into a UserError that says what to change.
 
     Args:
@@ -130,6 +153,7 @@ def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = ""
       stage: its name.
       writes: flags that decide how much it writes, or where outside of the workdir.
       memory: flags that decide how much memory, and how many processes and open files, it takes.
+      device: flags that decide how much memory of the device it takes; "": the same.
     """
     before = _identity(workdir)
     try:
@@ -148,7 +172,7 @@ def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = ""
         refusal = find_refusal(error)
         if refusal and refusal.number in FULL and not refusal.file:  # errors about open files do not name them
             refusal = refusal._replace(file=str(_fuller(workdir)))
-        hint = refusal and _remedy(refusal, workdir, writes, memory)
+        hint = refusal and _remedy(refusal, workdir, writes, memory, device or memory)
         if refusal is None or hint is None:
             raise
         words = f"{refusal.words} for {refusal.file!r}" if refusal.file else refusal.words
@@ -163,7 +187,7 @@ def _identity(workdir: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _remedy(refusal: Refusal, workdir: Path, writes: str, memory: str) -> str | None:
+def _remedy(refusal: Refusal, workdir: Path, writes: str, memory: str, device: str) -> str | None:
     """What the user can change, as text; None if nothing that the user can change would help."""
     number, file = refusal.number, refusal.file
     if refusal.words.startswith(NO_TEMPORARY):
@@ -176,7 +200,7 @@ def _remedy(refusal: Refusal, workdir: Path, writes: str, memory: str) -> str | 
         place = ""
     if number not in REMEDIES and not (file and place):
         return None
-    names = {PLACE: place or writes, WRITES: writes, MEMORY: memory}
+    names = {PLACE: place or writes, WRITES: writes, MEMORY: memory, DEVICE: device}
     words = [names[kind] for kind in REMEDIES.get(number, (PLACE,)) if names[kind]]
     limit = LIMITS.get(number)
     if limit and resource.getrlimit(limit[0])[0] != resource.RLIM_INFINITY:

@@ -6,7 +6,8 @@ A stage also has `TABLES`, the allowed values of its own sections, and `READS`, 
 sections whose decisive values may not change once it has begun; `shared(config)`, whether other jobs may work in the
 workdir meanwhile, or None where it needs no lock at all; and `loads_jax(config)`. `WRITES` and `MEMORY` are the flags
 that decide how much the stage writes, or where else than in the workdir, and how much memory, how many processes and
-files it takes: what to change when the system refuses (system_errors.py).
+files it takes: what to change when the system refuses (system_errors.py). A stage that fills the memory of a GPU names
+the flags that decide how much of it as `DEVICE_MEMORY`.
 """
 
 from motif_jax.config_table import List, Tables, Text, Value, Whole

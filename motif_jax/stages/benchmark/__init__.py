@@ -27,6 +27,7 @@ from motif_jax.stages.benchmark.rows import Row
 
 WRITES = "--config.benchmark.pairs"
 MEMORY = "--config.benchmark.pairs, .parts"
+DEVICE_MEMORY = train_policy.DEVICE_MEMORY
 PARTS = {
     "env": "motif_jax.stages.benchmark.env",
     "annotation": "motif_jax.stages.benchmark.annotation",
@@ -37,7 +38,7 @@ PARTS = {
     "train": "motif_jax.stages.benchmark.train",
 }
 DEVICE = {"numerics", "profile", "train"}
-OF_POLICY = {"policy"} | DEVICE  # parts that need what train_policy needs
+TRAINING = {"policy"} | DEVICE  # parts that need what train_policy needs
 LEAST_S = 20.0  # no part is begun with less time left, and so much is kept for what follows
 TABLES: Tables = {
     "benchmark": {
@@ -66,7 +67,7 @@ def shared(config: ConfigDict) -> bool:
 
 def loads_jax(config: ConfigDict) -> bool:
     """Whether one of the parts that use JAX is measured."""
-    return bool(({"reward"} | OF_POLICY) & set(config.benchmark.parts))
+    return bool(({"reward"} | TRAINING) & set(config.benchmark.parts))
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
@@ -82,7 +83,7 @@ def check(config: ConfigDict) -> None:
         collect.check(config)
     if {"reward", "train"} & parts:
         train_reward.check(config)
-    if OF_POLICY & parts:
+    if TRAINING & parts:
         train_policy.check(config)
 
 

@@ -49,10 +49,11 @@ METRICS = ("value_loss", "entropy", "kl", "gradient_norm")  # of the policy's up
 PART = 100  # see above
 # Largest differences, by precision and program. Exact products differ by the order of sums. TF32 keeps ten bits of each
 # factor and bfloat16 seven, an error of 2^-11 and 2^-8 each; a gradient passes some hundred products one after another.
+# On a CPU bfloat16 was off by 0.01 in a step and by 0.07 in the gradient of 64 moments; what is left out is off by 1.
 TOLERANCES: dict[str, dict[str, float]] = {
     "exact": {"policy_step": 1e-4, "policy_update": 1e-3, "reward_model": 1e-4, "reward_update": 1e-3},
-    "float32": {"policy_step": 5e-3, "policy_update": 2e-2, "reward_model": 5e-3, "reward_update": 2e-2},
-    "bfloat16": {"policy_step": 3e-2, "policy_update": 1e-1},
+    "float32": {"policy_step": 1e-2, "policy_update": 5e-2, "reward_model": 1e-2, "reward_update": 5e-2},
+    "bfloat16": {"policy_step": 5e-2, "policy_update": 2e-1},
 }
 
 
@@ -60,7 +61,7 @@ class Program(NamedTuple):
     """A program that can be compiled for any device."""
 
     make: Callable[[Mesh], Callable[..., Any]]  # compiles it for a mesh: arguments -> tree of arrays
-    arguments: tuple[Any, ...]  # trees of NumPy arrays
+    arguments: tuple[Any, ...]  # trees of arrays
 
 
 class Finding(NamedTuple):
@@ -132,7 +133,8 @@ def run(program: Program, device: Any, precision: str | None) -> Any:
     """The result of a program on a device, as NumPy arrays; `precision` of its products, None for the default."""
     mesh = jax.make_mesh((1, 1, 1), AXES, (AxisType.Auto,) * 3, devices=[device])
     with jax.default_matmul_precision(precision):
-        return host_copy(program.make(mesh)(*jax.device_put(program.arguments, device)))
+        arguments = jax.tree.map(np.array, program.arguments)  # copies, as a program may be given their memory
+        return host_copy(program.make(mesh)(*jax.device_put(arguments, device)))
 
 
 def compare(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Finding:

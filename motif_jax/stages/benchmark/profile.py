@@ -23,6 +23,7 @@ from motif_jax.structs import UserError
 
 UPDATES = 5
 LONGEST = 8  # operations
+SCOPES = ("encoder", "core", "heads", "rewards", "vtrace", "loss", "optimizer")  # `jax.named_scope` in the programs
 UNKNOWN = "copies and others"  # what belongs to no program
 
 
@@ -34,6 +35,7 @@ class Operation(NamedTuple):
     start: float
     length: float
     thread: tuple[int, int]  # operations of a thread may lie within each other
+    scope: str = ""  # the part of the program, of SCOPES; "" where the trace does not say
 
 
 class Summary(NamedTuple):
@@ -42,6 +44,7 @@ class Summary(NamedTuple):
     busy: float  # % of the time from the first to the last operation
     programs: dict[str, float]  # % of the time in which it was busy, largest first
     operations: list[tuple[str, str, float]]  # program, operation, % likewise; the longest ones
+    scopes: dict[str, float]  # % of the time of the operations whose scope is known, largest first
 
 
 def measure(config: ConfigDict, workdir: Path) -> list[Row]:
@@ -60,6 +63,9 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     rows = [Row("profile.device_busy", round(found.busy, 1), "% of the time", {"updates": UPDATES, "file": str(file)})]
     rows += [
         Row(f"profile.program.{name}", round(share, 1), "% of the work", {}) for name, share in found.programs.items()
+    ]
+    rows += [
+        Row(f"profile.scope.{name}", round(share, 1), "% of what is known", {}) for name, share in found.scopes.items()
     ]
     for place, (program, name, share) in enumerate(found.operations, 1):
         rows.append(Row(f"profile.operation.{place}", round(share, 1), "% of the work", {"name": name, "in": program}))
@@ -88,7 +94,10 @@ def read_trace(file: Path) -> list[Operation]:
             program = about.get("hlo_module", UNKNOWN).removeprefix("jit_").partition("(")[0]
             name = about.get("hlo_op", event["name"])
             thread = event["pid"], event["tid"]
-            found.append(Operation(program, name, float(event["ts"]), float(event.get("dur", 0.0)), thread))
+            start, length = float(event["ts"]), float(event.get("dur", 0.0))
+            path = f"{about.get('tf_op', '')}/{about.get('name', '')}".replace("(", "/").replace(")", "/").split("/")
+            scope = next((part for part in path if part in SCOPES), "")
+            found.append(Operation(program, name, start, length, thread, scope))
     return found
 
 
@@ -104,14 +113,18 @@ def summarise(operations: Iterable[Operation]) -> Summary | None:
         until = max(until, end)
     programs: dict[str, float] = {}
     by_operation: dict[tuple[str, str], float] = {}
+    scopes: dict[str, float] = {}
     for one, own in own_time(found):
         programs[one.program] = programs.get(one.program, 0.0) + own
         by_operation[one.program, one.name] = by_operation.get((one.program, one.name), 0.0) + own
-    work = max(sum(programs.values()), 1e-9)
+        if one.scope:
+            scopes[one.scope] = scopes.get(one.scope, 0.0) + own
+    work, known = max(sum(programs.values()), 1e-9), max(sum(scopes.values()), 1e-9)
     return Summary(
         100 * busy / max(until - found[0].start, 1e-9),
         {name: 100 * own / work for name, own in largest(programs)},
         [(program, name, 100 * own / work) for (program, name), own in largest(by_operation)[:LONGEST]],
+        {name: 100 * own / known for name, own in largest(scopes)},
     )
 
 

@@ -20,7 +20,8 @@ class Row(NamedTuple):
 
 def say(row: Row) -> Row:
     """Prints a row as soon as it is known."""
-    value = f"{row.value:,.0f}" if abs(row.value) >= 100 else f"{row.value:,.2f}"
+    size = abs(row.value)
+    value = f"{row.value:,.0f}" if size >= 100 else f"{row.value:,.2f}" if size >= 0.1 else f"{row.value:.2g}"
     sizes = ", ".join(f"{name} {value}" for name, value in row.sizes.items())
     print_line(f"  {row.name:34} {value:>12} {row.unit:16} {sizes}")
     return row

@@ -61,7 +61,8 @@ def make_table(result: Mapping[str, Any]) -> str:
                 f"| {words}, against the CPU: {verdict} | {worst.value:g} in {name} (tolerated: "
                 f"{worst.sizes['tolerance']:g}) |"
             )
-    lines += ["", *advice(rows, network, result["dtype"])]
+    if sentences := advice(rows, network, result["dtype"]):
+        lines += ["", *sentences]
     skipped = ", ".join(f"{name} ({reason})" for name, reason in result["skipped"].items())
     if skipped:
         lines += ["", f"Not measured: {skipped}."]

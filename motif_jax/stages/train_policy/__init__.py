@@ -108,6 +108,7 @@ READS: Tables = EXPERIMENT | {"env": ENV} | TABLES
 IDENTITY = ("", "env", "policy")
 WRITES = "--config.policy.keep_checkpoints, .milestone_every_steps"
 MEMORY = "--config.policy.num_workers, .games_per_worker, .batch_size, .network"
+DEVICE_MEMORY = "--config.policy.batch_size, .num_minibatches, .network"
 MOST_UPDATES = 2**31 - 1  # their count is an int32
 MOST_STEPS = 1_000_000  # per update; they are numbered on the device
 STEP_BYTES = 1024  # a step in a batch takes at least so many

@@ -19,6 +19,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.actors.handoff import Batch
 from motif_jax.console import print_line
+from motif_jax.device_memory import check_fits
 from motif_jax.distributed import host, start_hosts
 from motif_jax.files import write_config, write_json, write_whole
 from motif_jax.host_copies import host_copy, host_part, local_copy
@@ -27,13 +28,14 @@ from motif_jax.machine import describe
 from motif_jax.parallel import place
 from motif_jax.parameters import name_of
 from motif_jax.rewards.sources import make_sources
+from motif_jax.stages.train_policy import DEVICE_MEMORY
 from motif_jax.stages.train_policy.acting import FreeRunning, Rounds, Source
 from motif_jax.stages.train_policy.conditions import coordinator, finished
 from motif_jax.stages.train_policy.hosts import Hosts, Vote
 from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.record import Log, Record, drop_rows_after, summarise_recent
 from motif_jax.stages.train_policy.rescue import Rescue, write_rescued
-from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
+from motif_jax.stages.train_policy.setup import Parts, assemble, make_player, open_pool
 from motif_jax.stages.train_policy.start import Keeper, StopAsked, begin, whole_state
 from motif_jax.stages.train_policy.trace import Trace
 from motif_jax.structs import Stopped, UserError
@@ -118,6 +120,8 @@ def learn(
             vote, others = together.agree(Vote.STOP if stop.asked else vote, (own_games, record.episodes))
             if vote != Vote.GO_ON or batch is None:
                 break
+            if done["updates"] == before["updates"]:
+                fits(config, parts, state, constants, batch)
             with trace.step(done["updates"]):
                 state, metrics = parts.update(state, constants, batch.arrays.rollouts)
             done["updates"] += 1
@@ -173,6 +177,13 @@ def learn(
             f"stopped by {stop.asked or 'a signal to another host'} after {done['env_steps']:,} steps, which are "
             "saved; give the same command again to go on"
         )
+
+
+def fits(config: ConfigDict, parts: Parts, state: LearnerState, constants: Constants, batch: Batch) -> None:
+    """Raises UserError, before the first update, if the device has less memory than an update needs."""
+    what = f"train_policy cannot go on: an update of {config.policy.batch_size:,} steps"
+    arguments = state, constants, batch.arrays.rollouts
+    check_fits(parts.update, arguments, jax.local_devices()[0], what, DEVICE_MEMORY)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,132 @@
+#!/usr/bin/env bash
+# Measures a machine with a GPU in less than nine minutes: what it computes is compared with the CPU, then it is
+# benchmarked and traced, then an agent is trained at the published size. Writes benchmark.json and benchmark.md.
+#
+#   bash launch/gpu.sh                       everything, in runs/gpu-DATE; WORKDIR=elsewhere changes where
+#   bash launch/gpu.sh --skip=numerics,train without these steps, of: numerics, reward, policy, profile, train
+#   bash launch/gpu.sh --rehearsal           on the CPU with tiny sizes, to see that every step runs; so it is without a GPU
+#   bash launch/gpu.sh --config.benchmark.train_seconds=60 --config.policy.batch_size=8192     other flags go to the program
+#
+# An environment that has JAX is used as it is: an active one, or that of `python3` or of .venv; PYTHON=/path/to/python
+# names one. JAX is never installed there; other libraries that are missing are, which is all that needs a network.
+# Only where no Python has JAX, an environment is made in .venv, with JAX's libraries for CUDA if there is a GPU.
+set -euo pipefail
+case ${WORKDIR:-} in
+  "" | /*) ;;
+  *) WORKDIR=$PWD/$WORKDIR ;;
+esac
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+say() { printf '\033[1m== %s\033[0m\n' "$*"; }
+fail() { printf 'motif_jax: %s\n' "$*" >&2; exit 2; }
+
+# ---- what is asked for
+steps=(numerics reward policy profile train)
+skipped=,
+rehearsal=
+arguments=()
+for argument in "$@"; do
+  case $argument in
+    --rehearsal) rehearsal=yes ;;
+    --skip=?*) skipped=$skipped${argument#--skip=}, ;;
+    --skip | --skip=) fail "say which steps to skip, as --skip=numerics,train: choose from ${steps[*]}" ;;
+    --workdir | --workdir=*) fail "$argument is not for this script: WORKDIR=elsewhere bash launch/gpu.sh chooses the place" ;;
+    --stage | --stage=* | --config | --config=* | --config.benchmark.parts=*)
+      fail "$argument is not for this script, which runs configs/gpu.py: see --skip, or python -m motif_jax.launch"
+      ;;
+    --config.*) arguments+=("$argument") ;;
+    *) fail "unexpected argument '$argument': --rehearsal, --skip=STEP,STEP or --config.NAME=VALUE" ;;
+  esac
+done
+IFS=, read -ra words <<<"${skipped#,}"
+for word in ${words[@]+"${words[@]}"}; do
+  case " ${steps[*]} " in
+    *" $word "*) ;;
+    *) fail "unknown step '$word' (--skip): choose from ${steps[*]}" ;;
+  esac
+done
+parts=
+for step in "${steps[@]}"; do
+  case $skipped in *",$step,"*) ;; *) parts="$parts'$step'," ;; esac
+done
+if [ -z "$parts" ]; then fail "every step is skipped (--skip)"; fi
+
+# ---- where there is a GPU, and a Python whose JAX can use it
+gpu=
+if [ -z "$rehearsal" ]; then
+  gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1) || gpu=
+  if [ -z "$gpu" ]; then
+    say "no GPU was found (nvidia-smi): this is a rehearsal on the CPU"
+    rehearsal=yes
+  fi
+fi
+# Prints "gpu", "cpu", or nothing where Python has no JAX.
+probe='
+import importlib.util, sys
+if sys.version_info >= (3, 11) and importlib.util.find_spec("jax"):
+    import jax
+    print(jax.default_backend())
+'
+if [ -n "${PYTHON:-}" ]; then
+  candidates=("$PYTHON")
+elif [ -n "${VIRTUAL_ENV:-}" ]; then
+  candidates=("$VIRTUAL_ENV/bin/python")
+else
+  candidates=(python3 .venv/bin/python)
+fi
+python= without=
+for candidate in "${candidates[@]}"; do
+  if [ -n "$rehearsal" ]; then
+    found=$(JAX_PLATFORMS=cpu "$candidate" -c "$probe" 2>/dev/null) || found=
+  else
+    found=$("$candidate" -c "$probe" 2>/dev/null) || found=
+  fi
+  case $found in
+    "") ;;
+    cpu) if [ -n "$rehearsal" ]; then python=$candidate; else without=$candidate; fi ;;
+    *) python=$candidate ;;
+  esac
+  if [ -n "$python" ]; then break; fi
+done
+
+# ---- the other libraries
+if [ -n "$python" ]; then
+  # Requirements of setup.cfg that this Python has not, and as constraints what must stay as it is.
+  missing=$("$python" - <<'CODE'
+import configparser, importlib.metadata, re
+config = configparser.ConfigParser()
+config.read("setup.cfg")
+for requirement in config["options"]["install_requires"].split():
+    try:
+        importlib.metadata.version(re.split("[<>=]", requirement)[0])
+    except importlib.metadata.PackageNotFoundError:
+        print(requirement)
+CODE
+  )
+  if [ -n "$missing" ]; then
+    say "installing what $python lacks: ${missing//$'\n'/, }"
+    kept=$("$python" -m pip freeze 2>/dev/null | grep -iE '^(jax|jaxlib|jax-cuda[^=]*|numpy|nvidia-[^=]*)==') || kept=
+    # shellcheck disable=SC2086
+    "$python" -m pip install --quiet --disable-pip-version-check --no-input -c <(echo "$kept") $missing ||
+      fail "$python lacks ${missing//$'\n'/, }, and pip could not install that: install it first"
+  fi
+elif [ -n "$without" ]; then
+  fail "the JAX of $without sees no GPU, though there is one ($gpu): pip install 'jax[cuda12]' there, or --rehearsal"
+else
+  source launch/environment.sh
+  if [ -n "$rehearsal" ]; then install dev; else install dev,cuda; fi
+  python=python
+fi
+
+# ---- the measurement
+config=configs/gpu.py
+if [ -n "$rehearsal" ]; then
+  export JAX_PLATFORMS=cpu
+  config=configs/gpu.py:score,rehearsal
+elif [ "${JAX_PLATFORMS:-}" ] && [[ $JAX_PLATFORMS != *cpu* ]]; then
+  export JAX_PLATFORMS=$JAX_PLATFORMS,cpu # numerics are compared with the CPU
+fi
+workdir=${WORKDIR:-runs/gpu-$(date +%Y-%m-%d-%H%M%S)}
+say "motif_jax: $config in $workdir${gpu:+ on $gpu}"
+export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
+exec "$python" -m motif_jax.launch --config="$config" --workdir="$workdir" --stage=benchmark \
+  --config.benchmark.parts="($parts)" ${arguments[@]+"${arguments[@]}"}

@@ -1,0 +1,108 @@
+"""The script for a machine with a GPU, with stand-ins for Python and for the driver's program."""
+
+import os
+import shlex
+import subprocess
+
+import pytest
+from conftest import ROOT
+
+pytestmark = pytest.mark.quick
+STEPS = "'numerics','reward','policy','profile','train',"
+PYTHON = """#!/usr/bin/env bash
+case "$1 ${{2:-}}" in
+  "-c "*) if [ "${{JAX_PLATFORMS:-}}" = cpu ]; then echo cpu; else echo {backend}; fi; exit ;;
+  "- "*) cat >/dev/null; printf '%s' {missing}; exit ;;
+esac
+echo "$*" >> {log}
+case "$*" in
+  "-m pip freeze"*) echo jax==0.11.2; echo flax==0.12.8; echo numpy==2.4.6 ;;
+  "-m pip install"*) for word in "$@"; do case $word in /dev/fd/*) cat "$word" >> {log} ;; esac; done; exit {pip} ;;
+  *) echo "platforms ${{JAX_PLATFORMS:-}}" >> {log} ;;
+esac
+"""
+
+
+def gpu(tmp_path, *arguments, backend="gpu", missing="", pip=0, smi="echo 'NVIDIA H200'", **environment):
+    """Runs the script in `tmp_path`; gives what has run, and how Python was called."""
+    folder, log = tmp_path / "venv/bin", tmp_path / "log"
+    folder.mkdir(parents=True)
+    text = PYTHON.format(backend=backend or "''", missing=shlex.quote(missing), log=shlex.quote(str(log)), pip=pip)
+    for name, content in (("python", text), ("nvidia-smi", f"#!/usr/bin/env bash\n{smi}\n")):
+        (folder / name).write_text(content)
+        (folder / name).chmod(0o755)
+    unwanted = ("VENV", "PYTHON", "UNPINNED", "JAX_PLATFORMS")
+    env = {name: value for name, value in os.environ.items() if name not in unwanted}
+    env |= {"VIRTUAL_ENV": str(tmp_path / "venv"), "PATH": f"{folder}:{env['PATH']}", "WORKDIR": "run"} | environment
+    command = ["bash", str(ROOT / "launch/gpu.sh"), *arguments]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    return done, log.read_text().splitlines() if log.exists() else []
+
+
+def test_it_uses_the_active_environment_as_it_is(tmp_path):
+    done, calls = gpu(tmp_path, "--config.policy.batch_size=8192")
+    assert done.returncode == 0, done.stderr
+    command = f"-m motif_jax.launch --config=configs/gpu.py --workdir={tmp_path}/run --stage=benchmark "
+    assert calls == [f"{command}--config.benchmark.parts=({STEPS}) --config.policy.batch_size=8192", "platforms "]
+    assert "rehearsal" not in done.stdout
+
+
+@pytest.mark.parametrize(("arguments", "options"), [
+    (("--rehearsal",), {}),
+    ((), {"smi": "exit 9"}),
+    ((), {"smi": "exit 9", "backend": "cpu"}),
+])  # fmt: skip
+def test_without_a_gpu_it_is_a_rehearsal(tmp_path, arguments, options):
+    done, calls = gpu(tmp_path, *arguments, **options)
+    assert done.returncode == 0, done.stderr
+    assert "--config=configs/gpu.py:score,rehearsal" in calls[0]
+    assert calls[1] == "platforms cpu"
+    assert ("rehearsal on the CPU" in done.stdout) == (not arguments)
+
+
+@pytest.mark.parametrize("step", ["numerics", "reward", "policy", "profile", "train"])
+def test_every_step_can_be_skipped(tmp_path, step):
+    done, calls = gpu(tmp_path, f"--skip={step}")
+    assert done.returncode == 0, done.stderr
+    left = STEPS.replace(f"'{step}',", "")
+    assert f"--config.benchmark.parts=({left})" in calls[0]
+
+
+def test_several_steps_are_skipped(tmp_path):
+    done, calls = gpu(tmp_path, "--skip=numerics,train", "--skip=reward")
+    assert done.returncode == 0, done.stderr
+    assert "--config.benchmark.parts=('policy','profile',)" in calls[0]
+
+
+def test_only_what_is_missing_is_installed_and_jax_stays(tmp_path):
+    done, calls = gpu(tmp_path, missing="nle>=1.3\noptax>=0.2.5\n")
+    assert done.returncode == 0, done.stderr
+    assert calls[0].startswith("-m pip freeze")
+    assert calls[1].startswith("-m pip install")
+    assert calls[1].endswith("nle>=1.3 optax>=0.2.5")
+    assert calls[2:4] == ["jax==0.11.2", "numpy==2.4.6"]
+    assert "jax>=" not in calls[1]
+
+
+def test_the_cpu_stays_available_for_the_comparison(tmp_path):
+    _, calls = gpu(tmp_path, JAX_PLATFORMS="cuda")
+    assert calls[-1] == "platforms cuda,cpu"
+
+
+@pytest.mark.parametrize(("arguments", "options", "message"), [
+    (("--skip=numerics,trian",), {}, "unknown step 'trian' (--skip): choose from numerics reward policy profile train"),
+    (("--skip=",), {}, "say which steps to skip"),
+    (("--skip=numerics,reward,policy,profile,train",), {}, "every step is skipped (--skip)"),
+    (("--workdir=x",), {}, "WORKDIR=elsewhere"),
+    (("--stage=collect",), {}, "is not for this script"),
+    (("--skpi=train",), {}, "unexpected argument '--skpi=train'"),
+    ((), {"backend": "cpu"}, "sees no GPU, though there is one (NVIDIA H200)"),
+    ((), {"missing": "nle>=1.3\n", "pip": 1}, "lacks nle>=1.3, and pip could not install that: install it first"),
+])  # fmt: skip
+def test_bad_input_gets_one_sentence(tmp_path, arguments, options, message):
+    done, calls = gpu(tmp_path, *arguments, **options)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.startswith("motif_jax: ")
+    assert done.stderr.count("\n") == 1
+    assert not any("motif_jax.launch" in call for call in calls)
