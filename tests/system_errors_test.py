@@ -75,7 +75,8 @@ def said(done):
 @pytest.mark.parametrize("stage", NAMES)
 def test_flags_to_change_are_flags_of_the_config(stage):
     known = flatten(get_config().to_dict())
-    for text in (stage_module(stage).WRITES, stage_module(stage).MEMORY):
+    module = stage_module(stage)
+    for text in filter(None, (module.WRITES, module.MEMORY, getattr(module, "DEVICE_MEMORY", ""))):
         first, *others = text.split(", ")
         section, _, _ = first.removeprefix("--config.").partition(".")
         for flag in (first.removeprefix("--config."), *(section + other for other in others)):
@@ -105,13 +106,18 @@ def test_every_refusal_is_one_sentence_of_every_stage(tmp_path, stage):
     (MemoryError(), "not enough memory (--config.x.memory)"),
     (MemoryError("Unable to allocate 8 GiB\nfor"), "not enough memory: Unable to allocate 8 GiB (--config.x.memory)"),
     (RuntimeError("can't start new thread"), "can't start new thread (--config.x.memory"),
-    (RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes"), "(--config.x.memory)"),
+    (RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes"), "9 bytes (--config.x.device)"),
+    (RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 137438953472 bytes.\n"), "r 128 GiB ("),
+    (RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1610612736 bytes."), "left for another 1.5 GiB ("),
+    (RuntimeError("INTERNAL: RESOURCE_EXHAUSTED: allocator (GPU_0_bfc) ran out of memory trying to allocate 8.00GiB"),
+     "the device has no memory left for another 8.00 GiB (--config.x.device)"),
     (ImportError("lib.so: failed to map segment from shared object"), "(--config.x.memory)"),
     (ValueError("RESOURCE_EXHAUSTED: Error writing ... [os_error_code='28']"), "No space left on device for"),
     (ExceptionGroup("tasks", [KeyError("first"), OSError(errno.EMFILE, "too many")]), "too many (--config.x.memory"),
 ])  # fmt: skip
 def test_refusals_in_other_words(tmp_path, error, hint):
-    with pytest.raises(UserError) as caught, explained(tmp_path, "x", "--config.x.writes", "--config.x.memory"):
+    flags = "--config.x.writes", "--config.x.memory", "--config.x.device"
+    with pytest.raises(UserError) as caught, explained(tmp_path, "x", *flags):
         raise error
     assert hint in str(caught.value)
 

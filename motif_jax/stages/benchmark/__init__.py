@@ -9,10 +9,12 @@ The parts in DEVICE are for a machine with an accelerator (launch/gpu.sh); with 
 
 from __future__ import annotations
 
+import gc
 import importlib
 import math
 import os
 import platform
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,10 +22,11 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from motif_jax.config_table import List, Number, Tables, Text, Value, Whole, check_values
-from motif_jax.console import print_line, print_lines
+from motif_jax.console import clean, print_line, print_lines
 from motif_jax.files import write_json, write_whole
 from motif_jax.stages import collect, train_policy, train_reward
 from motif_jax.stages.benchmark.rows import Row
+from motif_jax.structs import Stopped, UserError
 
 WRITES = "--config.benchmark.pairs"
 MEMORY = "--config.benchmark.pairs, .parts"
@@ -91,34 +94,56 @@ def run(config: ConfigDict, workdir: Path) -> None:
     """Measures the parts and writes `workdir/benchmark.json`."""
     start = time.monotonic()
     limit = config.benchmark.limit_s or math.inf
-    result: dict[str, Any] = {"machine": describe_machine(), "skipped": {}, "rows": []}
+    result: dict[str, Any] = {"machine": describe_machine(), "skipped": {}, "seconds": {}, "rows": []}
     print_line(f"benchmark: {result['machine']}")
     if on_device := bool(DEVICE & set(config.benchmark.parts)):
         result |= describe_run(config)
     rows: list[Row] = []
+    errors: list[Exception] = []
     for part in config.benchmark.parts:
-        left = limit - (time.monotonic() - start)
+        begun = time.monotonic()
+        left = limit - (begun - start)
         if left < LEAST_S:
             result["skipped"][part] = "no time was left"
             print_line(f"benchmark: {part} is left out, as no time is left (--config.benchmark.limit_s)")
-            continue
-        rows += importlib.import_module(PARTS[part]).measure(within(config, left - LEAST_S), workdir)
+        else:
+            try:
+                rows += importlib.import_module(PARTS[part]).measure(within(config, left - LEAST_S), workdir)
+            except Stopped:
+                raise
+            except Exception as error:  # raised below: the machine may be there for minutes only, for the other parts
+                result["skipped"][part] = f"failed: {clean(error, 200)}"
+                print_line(f"benchmark: {part} {result['skipped'][part]}", sys.stderr)
+                errors.append(error)
+            gc.collect()  # a part may have filled the device's memory
+            result["seconds"][part] = round(time.monotonic() - begun, 1)
         result["rows"] = [row._asdict() for row in rows]
-        result["seconds"] = round(time.monotonic() - start, 1)
         write_json(workdir / "benchmark.json", result)  # after each part, so that a kill costs one
     if on_device:
         write_table(result, workdir)
     print_line(f"benchmark: written to {workdir / 'benchmark.json'}")
-    if on_device:
-        from motif_jax.stages.benchmark.numerics import check_agreement
-
+    if errors:
+        raise errors[0]
+    if "numerics" in config.benchmark.parts:
         check_agreement(rows)
+
+
+def check_agreement(rows: list[Row]) -> None:
+    """Raises UserError if the part numerics has found differences that are larger than tolerated."""
+    wrong = [row for row in rows if row.name.startswith("numerics.") and not row.sizes["agrees"]]
+    if wrong:
+        names = ", ".join(
+            f"{row.name.removeprefix('numerics.')} by {row.value:g} in {row.sizes['worst']} (tolerated: "
+            f"{row.sizes['tolerance']:g})"
+            for row in wrong
+        )
+        raise UserError(f"this device computes something else than the CPU: {names}")
 
 
 def within(config: ConfigDict, seconds: float) -> ConfigDict:
     """The config with at most so many seconds for training."""
     config = config.copy_and_resolve_references()
-    config.benchmark.train_seconds = max(min(config.benchmark.train_seconds, seconds), LEAST_S / 2)
+    config.benchmark.train_seconds = min(config.benchmark.train_seconds, max(seconds, LEAST_S / 2))
     return config
 
 

@@ -106,18 +106,6 @@ def make_row(precision: str, name: str, finding: Finding) -> Row:
     return Row(f"numerics.{name}.{precision}", float(f"{finding.difference:.3g}"), "of the norm", sizes)
 
 
-def check_agreement(rows: list[Row]) -> None:
-    """Raises UserError if a program's difference is larger than its tolerance."""
-    wrong = [row for row in rows if row.name.startswith("numerics.") and not row.sizes["agrees"]]
-    if wrong:
-        names = ", ".join(
-            f"{row.name.removeprefix('numerics.')} by {row.value:g} in {row.sizes['worst']} (tolerated: "
-            f"{row.sizes['tolerance']:g})"
-            for row in wrong
-        )
-        raise UserError(f"this device computes something else than the CPU: {names}")
-
-
 def find_cpu() -> Any:
     """JAX's device for the processor."""
     try:

@@ -20,6 +20,7 @@ from motif_jax.networks.kinds import FIXED, GENERAL, check_reads
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.rewards.choice import find_own_class, parse_sources
 from motif_jax.stages import EXPERIMENT
+from motif_jax.stages.train_policy.conditions import DEVICE_MEMORY as DEVICE_MEMORY
 from motif_jax.stages.train_policy.conditions import coordinator, finished
 from motif_jax.structs import UserError
 
@@ -108,7 +109,6 @@ READS: Tables = EXPERIMENT | {"env": ENV} | TABLES
 IDENTITY = ("", "env", "policy")
 WRITES = "--config.policy.keep_checkpoints, .milestone_every_steps"
 MEMORY = "--config.policy.num_workers, .games_per_worker, .batch_size, .network"
-DEVICE_MEMORY = "--config.policy.batch_size, .num_minibatches, .network"
 MOST_UPDATES = 2**31 - 1  # their count is an int32
 MOST_STEPS = 1_000_000  # per update; they are numbered on the device
 STEP_BYTES = 1024  # a step in a batch takes at least so many

@@ -1,10 +1,12 @@
-"""Two questions to the config that need no JAX: where the hosts meet, and when training is finished."""
+"""What needs no JAX: where the hosts meet, when training is finished, and what makes an update smaller."""
 
 from __future__ import annotations
 
 import os
 
 from ml_collections import ConfigDict
+
+DEVICE_MEMORY = "--config.policy.batch_size, .num_minibatches, .network"  # flags that decide what an update takes of it
 
 
 def coordinator(config: ConfigDict) -> str:

@@ -28,9 +28,8 @@ from motif_jax.machine import describe
 from motif_jax.parallel import place
 from motif_jax.parameters import name_of
 from motif_jax.rewards.sources import make_sources
-from motif_jax.stages.train_policy import DEVICE_MEMORY
 from motif_jax.stages.train_policy.acting import FreeRunning, Rounds, Source
-from motif_jax.stages.train_policy.conditions import coordinator, finished
+from motif_jax.stages.train_policy.conditions import DEVICE_MEMORY, coordinator, finished
 from motif_jax.stages.train_policy.hosts import Hosts, Vote
 from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.record import Log, Record, drop_rows_after, summarise_recent
