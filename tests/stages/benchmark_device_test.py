@@ -299,6 +299,7 @@ def test_a_part_that_fails_does_not_take_the_others_with_it(tmp_path, monkeypatc
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_the_rehearsal_runs_every_step(tmp_path):
     brief = ("--config.benchmark.networks=('small',)", "--config.benchmark.train_seconds=6", "--rehearsal")
     brief += ("--config.collect.num_pairs=300", "--skip=reward", "--config.reward.message=lt_cnn_small")
@@ -320,7 +321,8 @@ def test_the_rehearsal_runs_every_step(tmp_path):
     assert rows["numerics.policy_step.exact"]["value"] == 0  # the CPU compared with itself
     assert rows["numerics.policy_step.bfloat16"]["value"] > 0
     for name in (
-        "policy.end_to_end.small", "policy.learner.small", "policy.inference.small", "train.steps_per_s",
+        "policy.end_to_end.small", "policy.learner.small", "policy.inference.small",
+        "policy.inference_of.16.small", "train.steps_per_s",
         "policy.time.policy.small", "policy.update_memory.small", "profile.device_busy",
         "profile.program.update", "profile.operation.1", "train.steps", "train.time.wait_for_batch",
     ):  # fmt: skip

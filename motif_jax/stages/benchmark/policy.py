@@ -57,10 +57,10 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     seconds = config.benchmark.seconds
     runs: dict[str, Callable[[], float]] = {"matrix_product": partial(matrix_product, config.policy.dtype)}
     trainings: dict[str, Training] = {}
+    acting: dict[str, dict[int, float]] = {}
     for network in config.benchmark.networks:
         training = Training(config, network, rewarded=True)
-        if is_accelerated():
-            training.compile_acting()
+        acting[network] = training.act(seconds / 4)
         trainings[network] = training
         runs[f"end_to_end.{network}"] = partial(training.run, STRETCH * seconds)
         unrewarded = Training(config, network, rewarded=False)
@@ -91,10 +91,13 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
         add(f"policy.reward_lookup.{network}", training.lookup(seconds), "steps/s", messages=training.messages)
         add(f"policy.learner.{network}", median[f"learner.{network}"], "steps/s", batch=config.policy.batch_size)
         add(f"policy.inference.{network}", median[f"inference.{network}"], "steps/s", games=training.group_size)
+        for games, rate in acting[network].items():
+            name = f"policy.inference_of.{games}.{network}"
+            add(name, rate, "steps/s", ms_per_call=round(1e3 * games / rate, 3))
         act, learn = training.flops()
         add(f"policy.flop_per_step.{network}", (act + learn) / 1e6, "MFLOP", acting=round(act / 1e6, 1))
         add(f"policy.learner_flops.{network}", learn * median[f"learner.{network}"] / 1e9, "GFLOP/s")
-        limit = product * 1e9 / (act + learn)
+        limit = product * 1e9 / max(act + learn, 1.0)
         share = 100 * median[f"end_to_end.{network}"] / limit
         add(f"policy.share_of_limit.{network}", share, "%", limit=f"{limit:,.0f} steps/s")
         add(f"policy.bytes_per_step.{network}", training.bytes_per_step, "B")
@@ -168,15 +171,20 @@ class Training:
                 trace.close()
                 source.close()
 
-    def compile_acting(self) -> None:
-        """Compiles the policy for every number of games that a call may be padded to: no run then waits for that."""
+    def act(self, seconds: float) -> dict[int, float]:
+        """Steps per second of the policy alone, by the number of games in a call: all numbers that calls are padded to.
+
+        It compiles the policy for each of them, so that no later run waits for that.
+        """
         section, specs = self._config.policy, self._parts.world.specs
         total = max(section.num_workers, 1) * section.games_per_worker
-        counts = {padded_size(count, self.group_size) for count in range(self.group_size, total + 1, self.group_size)}
-        for count in sorted(min(count, total) for count in counts):
+        groups = range(self.group_size, total + 1, self.group_size)
+        found = {}
+        for count in sorted({min(padded_size(games, self.group_size), total) for games in groups}):
             shapes = {name: (count, *specs[name].shape) for name in self._player.reads}
             observations = {name: np.zeros(shape, specs[name].dtype) for name, shape in shapes.items()}
-            self._player(observations, np.ones(count, bool), np.arange(count))
+            found[count] = self._rate(observations, np.ones(count, bool), seconds)
+        return found
 
     def learn(self, seconds: float) -> float:
         """Steps per second of the learner alone, on the last batch."""
@@ -189,13 +197,16 @@ class Training:
 
     def infer(self, seconds: float) -> float:
         """Steps per second of the policy alone, for one group of games at a time."""
-        observations, first = self._moment()
-        games, done, start = np.arange(self.group_size), 0, 0.0
+        return self._rate(*self._moment(), seconds)
+
+    def _rate(self, observations: dict[str, np.ndarray], first: np.ndarray, seconds: float) -> float:
+        games, done = np.arange(len(first)), 0
+        self._player(observations, first, games)  # which compiles it, the first time
+        start = time.perf_counter()
         while done < 3 or time.perf_counter() - start < seconds:
-            start = start or time.perf_counter()
             self._player(observations, first, games)
             done += 1
-        return done * self.group_size / (time.perf_counter() - start)
+        return done * len(first) / (time.perf_counter() - start)
 
     def lookup(self, seconds: float) -> float:
         """Steps per second of the learnt reward alone, when nearly all messages are known."""

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from motif_jax.stages.benchmark.device import is_accelerated
 from motif_jax.stages.benchmark.policy import WARMUP_BATCHES, Training
 from motif_jax.stages.benchmark.rows import Row, say
 from motif_jax.stages.train_policy.trace import Trace
@@ -51,8 +50,7 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     """Measures this part of the benchmark; returns its rows, each printed as soon as it is known."""
     network = config.benchmark.networks[0]
     training = Training(config, network, rewarded=True)
-    if is_accelerated():
-        training.compile_acting()
+    training.act(0.0)  # which compiles the policy
     folder = workdir / "profile"
     section = ConfigDict({"start_step": WARMUP_BATCHES + 1, "num_steps": UPDATES})
     training.run(0.0, updates=UPDATES + 3, trace=Trace(section, folder))

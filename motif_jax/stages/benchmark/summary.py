@@ -14,12 +14,13 @@ REHEARSAL = (
     "table of results.**"
 )
 PRECISIONS = {"exact": "float32, exact products", "float32": "float32 as trained", "bfloat16": "bfloat16"}
-LINES = {  # rows of the table: what it says of a row of the benchmark; N stands for the network
+LINES = {  # what the table says of rows of the benchmark; N stands for the network, M for the number of all games
     "train.steps_per_s": "training for {seconds} s, learnt reward on",
     "train.learnt_return": "learnt return of an episode at its end (at its start: {first})",
     "policy.end_to_end.N": "the same in short runs, {games} games, {workers} workers, batch {batch}",
     "policy.learner.N": "the learner alone, batch {batch}",
     "policy.inference.N": "the policy alone, {games} games at a time",
+    "policy.inference_of.M.N": "the policy alone, all games in a call of {ms_per_call} ms",
     "policy.share_of_vendor_peak.learner.N": "the learner's share of the vendor's {vendor}",
     "policy.share_of_vendor_peak.inference.N": "the policy's share of it",
     "policy.matrix_product": "one large matrix product, {dtype}",
@@ -45,8 +46,9 @@ def make_table(result: Mapping[str, Any]) -> str:
     what = f"{device['devices']} {device['kind']}{driver}; {result['machine']}; JAX {device['jax']}"
     lines = [REHEARSAL, ""] if result["rehearsal"] else []
     lines += [f"| {what}; network {network}, {result['dtype']} | |", "| --- | ---: |"]
+    most = max((int(name.split(".")[2]) for name in rows if name.startswith("policy.inference_of.")), default=0)
     for pattern, text in LINES.items():
-        row = rows.get(pattern.replace(".N", f".{network}"))
+        row = rows.get(pattern.replace(".M", f".{most}").replace(".N", f".{network}"))
         if row:
             sizes = {name: f"{size:,}" if isinstance(size, int) else size for name, size in row.sizes.items()}
             lines.append(f"| {text.format(**sizes)} | {number(row.value)} {row.unit} |")
