@@ -53,7 +53,8 @@ if [ -z "$parts" ]; then fail "every step is skipped (--skip)"; fi
 # ---- where there is a GPU, and a Python whose JAX can use it
 gpu=
 if [ -z "$rehearsal" ]; then
-  gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1) || gpu=
+  gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null) || gpu=
+  gpu=${gpu%%$'\n'*} # the first of them
   if [ -z "$gpu" ]; then
     say "no GPU was found (nvidia-smi): this is a rehearsal on the CPU"
     rehearsal=yes

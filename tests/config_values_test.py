@@ -58,7 +58,7 @@ def test_every_value_is_read_by_a_stage_that_checks_it():
         assert set(stage.IDENTITY) <= set(stage.READS)
 
 
-@pytest.mark.parametrize("file", ["motif.py", "quickstart.py"])
+@pytest.mark.parametrize("file", ["gpu.py", "motif.py", "quickstart.py"])
 @pytest.mark.parametrize("argument", [*TASKS, "toy", "score,reference"])
 def test_config_files_and_tables_have_the_same_values(file, argument):
     config = get_config(file, argument)

@@ -40,11 +40,12 @@ def gpu(tmp_path, *arguments, backend="gpu", missing="", pip=0, smi="echo 'NVIDI
 
 
 def test_it_uses_the_active_environment_as_it_is(tmp_path):
-    done, calls = gpu(tmp_path, "--config.policy.batch_size=8192")
+    done, calls = gpu(tmp_path, "--config.policy.batch_size=8192", smi="echo 'NVIDIA H200'; sleep 0.1; echo 'NVIDIA B'")
     assert done.returncode == 0, done.stderr
     command = f"-m motif_jax.launch --config=configs/gpu.py --workdir={tmp_path}/run --stage=benchmark "
     assert calls == [f"{command}--config.benchmark.parts=({STEPS}) --config.policy.batch_size=8192", "platforms "]
     assert "rehearsal" not in done.stdout
+    assert f"configs/gpu.py in {tmp_path}/run on NVIDIA H200" in done.stdout
 
 
 @pytest.mark.parametrize(("arguments", "options"), [
