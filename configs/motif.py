@@ -231,11 +231,13 @@ def get_config(argument: str = "score") -> ConfigDict:
 
     # ---- measuring this machine
     config.benchmark = ConfigDict()
-    config.benchmark.parts = ("env", "annotation", "reward", "policy")  # for a GPU: numerics, profile, train
+    config.benchmark.parts = ("env", "annotation", "reward", "policy")
     config.benchmark.networks = ("reference", "small")  # of the policy
     config.benchmark.pairs = (10_000, 50_000, 200_000)  # sizes of the datasets
     config.benchmark.seconds = 2.0  # per measurement
     config.benchmark.repeats = 3  # of which the median is reported
-    config.benchmark.train_seconds = 180.0  # of the part train, with the making of its reward
+    config.benchmark.train_seconds = (
+        180.0  # of the part train, with its reward; numerics, profile and train are for GPUs (gpu.py)
+    )
     config.benchmark.limit_s = 0.0  # begin no part that would end later, and train for less; 0: no limit
     return config
