@@ -64,7 +64,8 @@ def test_every_value_is_read_by_a_stage_that_checks_it():
 @pytest.mark.parametrize("argument", [*TASKS, "toy", "score,reference"])
 def test_config_files_and_tables_have_the_same_values(file, argument):
     config = get_config(file, argument)
-    assert set(flatten(config.to_dict())) == set(keys(tables()))
+    given, declared = set(flatten(config.to_dict())), set(keys(tables()))
+    assert given == declared, f"configs/{file} lacks {declared - given}; the stages' tables lack {given - declared}"
     check_values(config, tables())
 
 

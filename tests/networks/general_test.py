@@ -10,8 +10,8 @@ import pytest
 from flax import nnx
 
 from motif_jax.envs.settings import WORLDS, make_world
-from motif_jax.networks.general import Category, Grid, Text, Vector, in_blocks
 from motif_jax.networks import presets
+from motif_jax.networks.general import Category, Grid, Text, Vector, in_blocks
 from motif_jax.networks.kinds import FIXED, check_reads, from_record, kind_of, to_record
 from motif_jax.networks.policy import PRESETS, PolicyNetwork
 from motif_jax.policies.model import make_policy_model
