@@ -19,15 +19,20 @@ from motif_jax.envs.nethack.tasks import get_task
 from motif_jax.machine import usable_cores
 from motif_jax.structs import UserError
 
+SWITCHES = ("reference",)  # one of them may stand after the task; tests try all
+
 
 def get_config(argument: str = "score") -> ConfigDict:
     """The whole experiment, for a task and optionally `reference`."""
     task, *switches = argument.split(",")
     if task != "toy" and ":" not in task:
         get_task(task)
-    if switches not in ([], ["reference"]):
-        raise UserError(f"unknown switch {switches[0]!r} after the task {task!r}: there is only 'reference' (--config)")
-    reference = switches == ["reference"]
+    if len(switches) > 1 or not set(switches) <= set(SWITCHES):
+        only = " or ".join(map(repr, SWITCHES))
+        raise UserError(
+            f"unknown switch {','.join(switches)!r} after the task {task!r}: there is only {only} (--config)"
+        )
+    reference = "reference" in switches
 
     config = ConfigDict()
     config.seed = 777

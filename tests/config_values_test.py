@@ -6,6 +6,7 @@ Which values there are, the tables say; what is tried with each, its kind.
 import ast
 import importlib
 import math
+import runpy
 
 import pytest
 from config_attacks import attacks, config_with, refusal
@@ -20,6 +21,7 @@ from motif_jax.experiment import tables
 from motif_jax.stages import NAMES
 
 pytestmark = pytest.mark.quick
+SWITCHES = runpy.run_path(str(ROOT / "configs/motif.py"))["SWITCHES"]
 STAGES = {name: importlib.import_module(f"motif_jax.stages.{name}") for name in NAMES}
 
 
@@ -61,7 +63,7 @@ def test_every_value_is_read_by_a_stage_that_checks_it():
 
 
 @pytest.mark.parametrize("file", [f"{name}.py" for name in shipped_names()])
-@pytest.mark.parametrize("argument", [*TASKS, "toy", "score,reference"])
+@pytest.mark.parametrize("argument", [*TASKS, "toy", *(f"score,{switch}" for switch in SWITCHES)])
 def test_config_files_and_tables_have_the_same_values(file, argument):
     config = get_config(file, argument)
     given, declared = set(flatten(config.to_dict())), set(keys(tables()))

@@ -1,5 +1,7 @@
 """Lists in the documentation, which nobody should have to keep in step by heart."""
 
+import runpy
+
 import pytest
 from conftest import ROOT, get_config
 from import_order_test import ARROWS
@@ -15,6 +17,10 @@ LISTS = [  # page: what its list must have, as it is written there
     ("README.md", [f"`{name}`" for name in NAMES]),
     ("README.md", [f"`{name.removesuffix('_continual')}`" for name in TASKS]),
     ("configs/motif.py", TASKS),
+    (
+        "configs/motif.py",
+        [f"`:score,{switch}`" for switch in runpy.run_path(str(ROOT / "configs/motif.py"))["SWITCHES"]],
+    ),
     ("docs/annotation.md", [f"`{goal}`" for goal in GOALS]),
     ("docs/code.md", [f"`{room}/`" for room in ARROWS]),
     ("docs/own-game.md", [f"`{kind}`" for kind in RANKS]),
