@@ -10,7 +10,7 @@ Collecting 100,000 pairs takes about ten seconds on two cores, annotating them w
 model, which --config.annotate.backend=vllm or server asks, annotation is a matter of minutes to hours. The reward of
 100,000 pairs takes about half a minute, and agrees with the lexicon on 99 % of the validation pairs that have a
 preference. Training the policy takes two billion steps, as published: a GPU and many cores, or a smaller
---config.policy.train_for_env_steps. The README tells how fast it is on which machine.
+--config.policy.train_for_env_steps. docs/speed.md says how fast it is.
 """
 
 from ml_collections import ConfigDict
@@ -129,7 +129,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.policy.dtype = "float32"  # what products are computed in; "bfloat16" is faster on GPUs
     config.policy.algorithm = "appo"  # V-trace in a clipped surrogate; "impala": V-trace policy gradient
     config.policy.init_from = ""  # begin with the parameters of another policy: a workdir, or its checkpoints
-    # what it is paid
+    # the agent's reward
     config.policy.extrinsic_coefficient = 10.0 if goal_task else 0.1  # 0: the learnt reward alone
     config.policy.intrinsic_coefficient = 0.1  # 0: the game's reward alone, and no reward directory is needed
     config.policy.reward_dir = ""  # workdir or checkpoints of the learnt reward; "": of this workdir
@@ -138,7 +138,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.policy.reward_clip = 10.0
     config.policy.threshold_quantile = 0.5  # normalised learnt rewards up to this quantile are worth 0; -1: none
     config.policy.count_exponent = 3.0  # the n-th time in an episode a message is worth 1 / n^3
-    config.policy.reference_alignment = reference  # pay a message one step late, and never an episode's last
+    config.policy.reference_alignment = reference  # reward each message one step late, and never an episode's last
     # who plays
     config.policy.num_workers = usable_cores()  # 0: play in this process, for debugging
     config.policy.games_per_worker = 64

@@ -3,7 +3,7 @@
     python -m motif_jax.launch --config=configs/quickstart.py --workdir=runs/quickstart
 
 50,000 pairs from the explorer and random play, their annotation by the lexicon, a reward learnt from that (a minute and
-a half on two cores until here), an agent that is paid this reward and nothing else (nearly seven minutes), 100 games
+a half on two cores until here), an agent that is trained on this reward alone (nearly seven minutes), 100 games
 of evaluation beside random play, and the report.
 """
 

@@ -42,7 +42,7 @@ FACTS, SUMS = "facts", "sha256"  # on disk: the facts, and checksums of the arra
 
 
 class Checkpoints:
-    """The checkpoints of one training run: the last `keep`, the one with the least loss, and milestones."""
+    """The checkpoints of one training run: the last `keep`, the one with the lowest loss, and milestones."""
 
     def __init__(self, directory: Path, keep: int = 2, milestone_every: int = 0):
         """Opens or creates the directory; the first checkpoint after every `milestone_every` steps is never deleted."""
@@ -101,7 +101,7 @@ class Checkpoints:
         return sorted(self._manager.all_steps())
 
     def best(self) -> int | None:
-        """The step with the least loss, of equal ones the first; None if no checkpoint has a loss."""
+        """The step with the lowest loss, the first of equal ones; None if no checkpoint has a loss."""
         ranked = [step for step in self.steps() if LOSS in self._ranks(step)]
         return min(ranked, key=lambda step: (self._ranks(step)[LOSS], step), default=None)
 
@@ -232,7 +232,7 @@ def reading(directory: Path) -> Iterator[Checkpoints]:
 
 
 def _is_not_from_orbax(record: logging.LogRecord) -> bool:
-    """A logging filter: drops tracebacks of orbax's threads and tasks: the next save or `close` raises their errors."""
+    """A logging filter that drops orbax's tracebacks from threads and tasks: the next save or `close` raises them."""
     if record.name == "asyncio":
         message = record.getMessage()
         return not ("was never retrieved" in message and "orbax" in message)  # its files have such names

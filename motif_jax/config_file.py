@@ -1,4 +1,4 @@
-"""Finds and runs a config file, and adds values that it lacks; an error is one sentence with the file and the line."""
+"""Finds and runs a config file, and adds values that it lacks; errors in it become one sentence with file and line."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def load(file: str, argument: str | None, tables: Tables) -> ConfigDict:
 
     Args:
       file: a Python file.
-      argument: None calls `get_config()`.
+      argument: the text after the colon of --config; None calls `get_config()` without one.
       tables: every value that a config has.
     """
     text = read(file)

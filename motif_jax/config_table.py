@@ -61,7 +61,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class Number:
-    """A number from `low` to `high`, never NaN; with `infinite`, also infinite towards a side without a limit."""
+    """A number from `low` to `high`, never NaN; with `infinite`, infinity is allowed on a side without a limit."""
 
     low: float | None = None
     high: float | None = None
@@ -190,7 +190,7 @@ class Value:
     """One value of the config."""
 
     kind: Kind
-    decides: bool = False  # the result, so a workdir has one value of it; False: only how work is done
+    decides: bool = False  # it decides the result, so it cannot change within a workdir; False: only how work is done
     older: Any = NEEDED  # what is assumed for a config or record that is older than this value
     differs: str = ""  # what is different because `reference` sets it otherwise; a part of a sentence
 
@@ -256,7 +256,7 @@ def same(before: Any, now: Any) -> bool:
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} -> {"a.b": 1}"""
+    """Nested dicts as one: {"a": {"b": 1}} -> {"a.b": 1}"""
     flat: dict[str, Any] = {}
     for name, value in tree.items():
         if isinstance(value, dict):

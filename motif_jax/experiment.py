@@ -37,7 +37,7 @@ def check(config: ConfigDict, names: list[str]) -> list[Any]:
 
 
 def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
-    """Runs the named stages, or those that the config lists."""
+    """Runs the named stages in the workdir; those that the config lists if `names` is None. Skips complete ones."""
     names = names or list(config.stages)
     stages = check(config, names)
     if any(stage.loads_jax(config) for stage in stages):
@@ -58,7 +58,7 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
             with explained(workdir, name, stage.WRITES, stage.MEMORY):
                 for made in stage.artefacts(workdir):
                     check_same_experiment(config, workdir, made / "config.json", stage)
-                if not config.distributed.process_id:  # of several hosts, the first
+                if not config.distributed.process_id:  # of several hosts, only the first writes
                     write_config(workdir, config)
                 if stage.is_complete(config, workdir):
                     print_line(f"{name}: complete in {str(workdir)!r}, skipped")
@@ -93,7 +93,7 @@ def locked(workdir: Path, shared: bool) -> Iterator[None]:
 
 
 def tables() -> Tables:
-    """Every value of a config: the experiment's own, the game's, and each stage's. No stage loads JAX for it."""
+    """The tables of all values of a config: the experiment's own, the game's, and each stage's. Does not load JAX."""
     found = {**EXPERIMENT, "env": importlib.import_module("motif_jax.envs.vector").TABLE}
     for name in NAMES:
         found |= importlib.import_module(f"motif_jax.stages.{name}").TABLES

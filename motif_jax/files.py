@@ -1,4 +1,4 @@
-"""Reads and writes files so that they are complete or absent; JSON that was changed since is refused.
+"""Reads and writes files that are either complete or absent, and JSON with checksums, which reveal later changes.
 
 Every JSON object that is written here, a file or a line of one, ends with a checksum of all that precedes it. Reading
 raises ValueError when a disk, a copy or an editor has changed it. Older versions wrote no checksums; their files are
@@ -89,12 +89,12 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def json_line(row: Mapping[str, Any]) -> str:
-    """One line of JSON."""
+    """One line of JSON with a checksum, newline included."""
     return json.dumps(_sealed(row)) + "\n"
 
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Writes one line of JSON per row."""
+    """Writes a file with one line of JSON per row."""
     text = "".join(map(json_line, rows))
     write_whole(path, lambda file: file.write(text.encode()))
 
@@ -117,7 +117,7 @@ def parse_json(text: bytes) -> dict[str, Any]:
             raise ValueError("it is no JSON object")
         last = found[next(reversed(found))] if found else None
         if CHECKSUM not in found and not (isinstance(last, str) and last.startswith(KIND)):
-            return found  # of a version that wrote no checksums: there, nothing looks like one
+            return found  # from a version that wrote no checksums: none of its values looks like one
         content = {key: value for key, value in found.items() if key != CHECKSUM}
         if found.get(CHECKSUM) != _checksum(content):
             raise ValueError("its checksum differs: it is not what was written there")
@@ -152,7 +152,7 @@ def read_lines(path: Path, appended: bool = False) -> Iterator[dict[str, Any]]:
 
 
 def is_cut_off(line: bytes) -> bool:
-    """Whether a line was cut off. A whole object that is followed by anything but a line end is damaged instead."""
+    """Whether the end of a line is missing. A whole object with something other than a newline after it is damaged."""
     if line.endswith(b"\n"):
         return False
     text = line.decode(errors="replace")
@@ -200,7 +200,7 @@ def read_array(path: Path, mapped: Literal["", "r", "r+"] = "") -> np.ndarray:
     try:
         _check_head(path)
         if mapped:
-            array = np.lib.format.open_memmap(path, mode="r")  # "r+" would make up for what was cut off, with zeros
+            array = np.lib.format.open_memmap(path, mode="r")  # "r+" would fill a file that was cut off with zeros
             if mapped == "r":
                 return array
             with open_in_place(path, "r+b"):  # refuses links: what is mapped is written to

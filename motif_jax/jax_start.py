@@ -18,11 +18,11 @@ from motif_jax.structs import UserError
 
 ADDRESSES_MIB = 2560  # address space of JAX's libraries, its compiler and a training
 ADDRESSES_PER_CORE_MIB = 128  # stacks and heaps of its threads
-PATIENCE_S = 120.0  # after that the stage itself has to find out
+PATIENCE_S = 120.0  # seconds; if the trial takes longer, the stage starts all the same
 XLA = "from jaxlib import xla_client; xla_client.make_cpu_client()"  # reads XLA_FLAGS, without the rest of JAX
 JAX = "import jax; jax.devices()"
 HARMLESS = re.compile(r"JAX_(COMPILATION_CACHE|PERSISTENT_CACHE)_\w+=.*|JAX_PLATFORMS=(cpu)?", re.DOTALL)
-FATAL = re.compile(r"^[EF]\d{4} .*?\] (.*)", re.MULTILINE)  # how XLA's last words begin
+FATAL = re.compile(r"^[EF]\d{4} .*?\] (.*)", re.MULTILINE)  # the start of the message with which XLA ends a process
 
 
 def check_jax_starts() -> None:

@@ -58,7 +58,7 @@ NOLOCKS = (
 
 
 def define_flags(into: flags.FlagValues = FLAGS) -> None:
-    """The command line, without the config: which values there are, its file says."""
+    """Defines the flags of the command line, except --config and the values of the config."""
     flags.DEFINE_string("workdir", None, "Directory of this experiment: everything is written here.", flag_values=into)
     flags.DEFINE_list(
         "stage", None, f"Stages to run, of {', '.join(NAMES)}. By default the config's own.", flag_values=into
@@ -68,13 +68,13 @@ def define_flags(into: flags.FlagValues = FLAGS) -> None:
 
 
 def command() -> int:
-    """The console script `motif-jax` (program.py), and `python -m motif_jax.launch`; the exit status."""
+    """Runs `motif-jax` (program.py) or `python -m motif_jax.launch`; returns the exit status."""
     define_flags()
     return startup.run_program(main)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs the stages; the exit status."""
+    """Runs the stages that a command line asks for; returns the exit status."""
     argv = sys.argv if argv is None else argv
     try:
         parse(argv)
@@ -97,7 +97,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def parse(argv: list[str]) -> None:
-    """Reads the command line into FLAGS, or says in one sentence what is wrong with it."""
+    """Reads the command line into FLAGS; raises UserError, with one sentence, if something is wrong with it."""
     if {"--help", "-h", "-help"} & set(argv[1:]):
         print(__doc__)
         print(f"stages: {', '.join(NAMES)}")
@@ -153,7 +153,7 @@ def run_many(argv: list[str], workdir: Path) -> None:
 
 
 def split_config(argv: list[str]) -> tuple[tuple[str, str | None] | None, list[str]]:
-    """The file that --config names, with its argument (of several, the last); and the command line without it."""
+    """Returns the file of --config and its argument, None without --config; and the rest. The last --config counts."""
     found, rest, words = None, argv[:1], iter(argv[1:])
     for word in words:
         match = re.fullmatch(r"--?config(?:=(.*))?", word, re.DOTALL)
@@ -166,7 +166,7 @@ def split_config(argv: list[str]) -> tuple[tuple[str, str | None] | None, list[s
 
 
 def check_overrides(argv: list[str], known: set[str]) -> None:
-    """Refuses --config.NAME where that is no value of the config."""
+    """Raises UserError for a flag --config.NAME if NAME is not one of the `known` values of the config."""
     for argument in argv[1:]:
         match = re.match(r"--?(?:no)?config\.([^=]*)", argument)
         if match and match[1] not in known:
@@ -180,7 +180,7 @@ def check_overrides(argv: list[str], known: set[str]) -> None:
 
 @contextlib.contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGINT alike unwind the program, so that workers and memory are given back."""
+    """Inside this context SIGTERM and SIGINT raise Interrupted, so that workers and shared memory are freed."""
     numbers = (signal.SIGTERM, signal.SIGINT)
     waiting: list[threading.Timer] = []
 
@@ -196,25 +196,25 @@ def stopped_by_signals() -> Iterator[None]:
         waiting[-1].start()
 
     def reraise_ignored(ignored: Any) -> None:
-        """What is raised while a finaliser happens to run is only reported by Python; then it is raised again."""
+        """Sends the signal again if Interrupted came up in a finaliser, as Python only reports what is raised there."""
         if not isinstance(ignored.exc_value, Interrupted):
             return report(ignored)
         for number in numbers:
             signal.signal(number, stop)
-        return ask_again(ignored.exc_value.args[0])  # when the finaliser is over
+        return ask_again(ignored.exc_value.args[0])  # arrives when the finaliser is over
 
     before = {number: signal.signal(number, stop) for number in numbers}
     report, sys.unraisablehook = sys.unraisablehook, reraise_ignored
     try:
         yield
-    except Stopped:  # all is saved, and the status of this process shall say so, however often it is asked
+    except Stopped:  # all is saved, and further signals must not change the exit status
         before = dict.fromkeys(before, signal.SIG_IGN)
         raise
-    except Interrupted:  # an import, say: what it leaves half made has finalisers that fail
+    except Interrupted:  # it may have ended an import, whose half-made objects have finalisers that fail
         report = be_silent
         raise
     finally:
-        for timer in waiting:  # it has ended by itself
+        for timer in waiting:  # the program ended before they were due
             timer.cancel()
         sys.unraisablehook = report
         for number, handler in before.items():
@@ -222,7 +222,7 @@ def stopped_by_signals() -> Iterator[None]:
 
 
 def is_importing(frame: FrameType | None) -> bool:
-    """Whether a module is being loaded: libraries in C++ end the process at an exception that comes up meanwhile."""
+    """Whether a module is being imported: some C++ libraries end the process if an exception is raised meanwhile."""
     while frame is not None:
         if frame.f_globals.get("__name__") == "importlib._bootstrap":
             return True
@@ -231,7 +231,7 @@ def is_importing(frame: FrameType | None) -> bool:
 
 
 def be_silent(ignored: Any) -> None:
-    """Reports nothing of what could not be raised."""
+    """Prints nothing; for `sys.unraisablehook`."""
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
-"""Detects dead hosts of a run before JAX does, because JAX would end this process.
+"""Detects that another host of a run has died or hangs, before JAX notices and ends this process.
 
-JAX's client of host 0 ends its own process with a stack trace as soon as its connection to host 0 closes, and Python
-cannot change that. So it is given a `Relay`, whose connection stays open. JAX's own heartbeats only allow an end of
-that kind as well, so they are given more time than any run takes, and a `Watch` beats instead.
+JAX ends the process with a stack trace, which Python cannot prevent, in two cases. Each is avoided here:
 
-Beats are counters in the key-value store that JAX has on host 0. A host whose counter stands still is lost, whether its
-process was killed, is stopped, or cannot be reached. A process that stands still itself counts nothing meanwhile, so
-one that was stopped and goes on does not blame the others.
+- The connection to the coordination service, which runs on host 0, closes. So JAX's client connects to a `Relay` in its
+  own process, which keeps that connection open even if host 0 is gone.
+- JAX's own heartbeats fail. So their timeout is set longer than any run, and a `Watch` sends heartbeats instead.
+
+A heartbeat is a counter in the key-value store of the coordination service. A host is lost if its counter does not
+change for `SILENT_BEATS` beats: its process was killed, is stopped, or cannot be reached. A process that is stopped
+itself does not count the beats of the others meanwhile, so it does not take them for lost when it goes on.
 """
 
 from __future__ import annotations
@@ -17,46 +19,49 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-BEAT_S = 1.0
-SILENT_BEATS = 30  # a host is lost after so many that did not come
+BEAT_S = 1.0  # seconds between two heartbeats
+SILENT_BEATS = 30  # a host is lost when so many heartbeats in a row are missing
 _KEY = "motif_jax/beats/"
 
 
 class Watch:
-    """Sends heartbeats for this host, and calls `on_lost` once, in a separate thread, when other hosts are silent."""
+    """Sends heartbeats of this host, and calls `on_lost` once, in a separate thread, when other hosts send none."""
 
     def __init__(self, client: Any, me: int, count: int, on_lost: Callable[[list[int]], None]):
-        """Starts.
+        """Starts the two threads that send and check heartbeats.
 
         Args:
-          client: of JAX's key-value store.
-          me, count: which host this is, and of how many.
-          on_lost: gets the lost hosts.
+          client: the client of JAX's key-value store.
+          me, count: the number of this host, and how many hosts there are.
+          on_lost: is called with the numbers of the lost hosts; with [0] alone if host 0 is among them.
         """
         self._client, self._me, self._on_lost = client, me, on_lost
-        self._silent = {host: 0 for host in range(count) if host != me}  # beats that did not come
+        self._silent = {host: 0 for host in range(count) if host != me}  # beats in a row that are missing
         self._ended = threading.Event()
         for run in (self._beat, self._judge):
             threading.Thread(target=run, name="liveness", daemon=True).start()
 
     def stop(self) -> None:
-        """Ends the beats: from now on the other hosts may leave."""
+        """Ends both threads; call it before the other hosts end in the normal way."""
         self._ended.set()
 
     def wait_for_verdict(self) -> None:
-        """For a host whose connection to another one broke. Returns if none of them turns out to be lost."""
+        """Waits, after a connection to another host broke, until it is known whether a host is lost.
+
+        Returns if none is. Does not return otherwise, because `on_lost` ends the process.
+        """
         if self._ended.wait(BEAT_S * (SILENT_BEATS + 5)):
             threading.Event().wait()  # until `on_lost` has ended the process
 
     def _beat(self) -> None:
-        """Apart from the judge, because a call of a host 0 that is stopped does not return."""
+        """Sends and reads heartbeats; a separate thread counts, because a call does not return if host 0 is stopped."""
         number, seen = 0, dict.fromkeys(self._silent, "")
         while not self._ended.wait(BEAT_S):
             number += 1
             try:
                 self._client.key_value_set(f"{_KEY}{self._me}", str(number), allow_overwrite=True)
                 found = dict(self._client.key_value_dir_get(_KEY))
-            except (RuntimeError, ValueError):  # host 0 is gone: silence, too
+            except (RuntimeError, ValueError):  # host 0 is gone, which counts as a missing beat
                 continue
             for host in self._silent:
                 beat = found.get(f"{_KEY}{host}", "")
@@ -70,24 +75,24 @@ class Watch:
             lost = [host for host, missed in self._silent.items() if missed >= SILENT_BEATS]
             if lost:
                 self._ended.set()
-                # Without host 0 nobody hears of the others.
+                # Without host 0 no heartbeats arrive, so the other hosts only seem to be lost.
                 self._on_lost([0] if 0 in lost else lost)
 
 
 class Relay:
-    """Passes on what a client in this process and a server elsewhere say, and hides from the client that it died."""
+    """Passes bytes between a client in this process and a server; the client does not notice when the server dies."""
 
     def __init__(self, address: str):
-        """Listens; `address` is the server's, `host:port`."""
+        """Listens on a free port of the loopback interface; `address` is the server's, as `host:port`."""
         name, _, port = address.rpartition(":")
         self._server = (name.strip("[]"), int(port))
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._held: list[socket.socket] = []  # a socket that nobody holds is closed
+        self._held: list[socket.socket] = []  # referenced here, because Python closes a socket without references
         threading.Thread(target=self._accept, name="relay", daemon=True).start()
 
     @property
     def address(self) -> str:
-        """Where the client finds it."""
+        """The address of the relay itself, `host:port`, for the client."""
         name, port = self._listener.getsockname()
         return f"{name}:{port}"
 

@@ -1,7 +1,7 @@
 """Lock files, and files that are changed in place rather than replaced.
 
-Whoever unpacks or shares a workdir may find a symbolic link, a pipe or a device in the place of such a file. None of
-these is opened: a file outside of the workdir is never written to, and nothing waits for the other end of a pipe.
+In a workdir that was unpacked from an archive, or that others can write to, such a file may be a symbolic link, a pipe
+or a device. These are refused: no file outside of the workdir is written to, and no call waits for a pipe.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from motif_jax.console import clean
 from motif_jax.foreign import KINDS
 from motif_jax.structs import UserError
 
-NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # what file systems without locks say
-HOLDER = re.compile(rb"process \d+ on |\d*\0*\Z")  # how every lock file begins; those of older versions held a number
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # errors of file systems that do not support locks
+HOLDER = re.compile(rb"process \d+ on |\d*\0*\Z")  # the start of a lock file; older versions wrote a number alone
 HOLDER_BYTES = 300  # more than any host's name needs
-_required = True  # of the whole process, whose threads and stages all lock: the command line's --nolocks
+_required = True  # False with --nolocks; for the whole process, as all of its threads and stages lock
 
 
 class Held(Exception):
@@ -32,7 +32,7 @@ class Held(Exception):
 
 
 class NoLocks(Exception):
-    """The file system has no locks; the message says so, in the system's words."""
+    """The file system does not support locks; the message is the operating system's."""
 
 
 def open_in_place(path: Path, mode: Literal["r+b", "a"], create: bool = False) -> IO[Any]:
@@ -40,8 +40,8 @@ def open_in_place(path: Path, mode: Literal["r+b", "a"], create: bool = False) -
 
     Args:
       path: the file. A symbolic link in its place, or anything else that is no regular file, raises UserError.
-      mode: as for `open`, but none that truncates before anybody has looked at the file.
-      create: make it if it does not exist; "a" always does.
+      mode: as for `open`; no mode that truncates is allowed, because it would do so before the file is checked.
+      create: create the file if it does not exist; "a" always does.
     """
     more = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_CREAT if create else 0)
 
@@ -71,15 +71,15 @@ def _check_regular(path: Path, mode: int, error: OSError | None = None) -> None:
 
 
 def try_lock(file: IO[Any], shared: bool = False, wait: bool = False) -> bool:
-    """Locks an open file until it is closed, however its process ends.
+    """Locks an open file until it is closed; the system also releases the lock when the process ends.
 
     Args:
-      file: of the lock.
-      shared: let others hold it, too, who share it.
-      wait: until they give it back.
+      file: the open lock file.
+      shared: take a shared lock, which several processes can hold at the same time.
+      wait: wait until the lock is free.
 
     Returns:
-      False if another process holds it. Raises NoLocks where the file system knows no locks.
+      True if the lock was taken, False if another process holds it. Raises NoLocks if the file system has no locks.
     """
     try:
         fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
@@ -96,7 +96,7 @@ def take(path: Path, shared: bool = False, wait: bool = False) -> IO[bytes]:
     """Opens and locks a lock file, and writes process and host into it; closing the file releases the lock.
 
     Args:
-      path: the lock file, made if it does not exist.
+      path: the lock file, created if it does not exist.
       shared, wait: see `try_lock`.
 
     Returns:
@@ -116,11 +116,11 @@ def take(path: Path, shared: bool = False, wait: bool = False) -> IO[bytes]:
                 ) from error
             taken = True
         before = os.pread(file, HOLDER_BYTES, 0)
-        if not HOLDER.match(before):  # somebody's notes by this name, or a second name of somebody's file
+        if not HOLDER.match(before):  # another program's file, or a hard link to one
             raise UserError(f"{str(path)!r} is no lock file of this program: move it away (--workdir)")
         if not taken:
             raise Held(_describe(before))
-        if os.fstat(file).st_nlink == 1:  # under a second name, a backup say, it stays as it is
+        if os.fstat(file).st_nlink == 1:  # a file with a second name (a hard link, in a backup say) is not changed
             # Those who share a lock write at the same time: the file is overwritten, and never empty in between.
             os.ftruncate(file, os.pwrite(file, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0))
     except BaseException:

@@ -1,4 +1,4 @@
-"""The machine that this runs on: its cores, and the whole of it in words, without names of hosts or users."""
+"""Describes the machine: processor, cores, memory, versions of libraries; without names of hosts or users."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LIBRARIES = ("motif_jax", "numpy", "nle", "jax", "flax", "optax")
 
 
 def describe(device: str = "", devices: int = 0) -> dict[str, Any]:
-    """Processor, memory and versions; also JAX's `device` and their number, if the caller gives them."""
+    """A record of processor, memory and versions; also of JAX's `device` and the number of devices, if given."""
     found: dict[str, Any] = {
         "processor": processor(),
         "cores": usable_cores(),
@@ -25,14 +25,14 @@ def describe(device: str = "", devices: int = 0) -> dict[str, Any]:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use, which in a job of a cluster are fewer than the machine has."""
+    """The number of cores that this process may use; in a job on a cluster these are fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def processor() -> str:
-    """What the processor calls itself."""
+    """The name of the processor's model; the architecture if the system does not report one."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -42,7 +42,7 @@ def processor() -> str:
 
 
 def is_installed(library: str) -> bool:
-    """Whether its version is known."""
+    """Whether a library is installed, so that its version is known."""
     try:
         metadata.version(library)
     except metadata.PackageNotFoundError:

@@ -43,17 +43,18 @@ def resident_mib() -> float:
 
 
 class Writers:
-    """Rows of figures over `env_steps`: as JSON lines always, and for TensorBoard and Weights & Biases if wished."""
+    """Writes rows of metrics over `env_steps`: always as JSON lines, optionally to TensorBoard and Weights & Biases."""
 
     def __init__(self, directory: Path, tensorboard: bool, wandb: str, config: dict[str, Any], start: int = 0):
-        """Appends to what is there.
+        """Opens the files; rows are appended to those of earlier runs.
 
         Args:
-          directory: `metrics.jsonl` and `tensorboard/` are here.
-          tensorboard: whether to write for it.
-          wandb: a project, or "" for none.
-          config: what is told to wandb.
-          start: curves of after this are of steps that are taken again.
+          directory: where `metrics.jsonl` and `tensorboard/` are written.
+          tensorboard: whether to write TensorBoard's files.
+          wandb: the name of a Weights & Biases project, or "" for none.
+          config: the config, as Weights & Biases records it.
+          start: `env_steps` from which training resumes. TensorBoard hides points of earlier runs beyond it, because
+            these steps are taken again.
         """
         directory.mkdir(parents=True, exist_ok=True)
         self._lines = open_in_place(directory / "metrics.jsonl", "a")
@@ -69,7 +70,7 @@ class Writers:
                                        name=name, resume="allow", config=config)  # fmt: skip
 
     def write(self, env_steps: int, row: dict[str, Any]) -> None:
-        """One row; NaN is left out of the curves."""
+        """Writes one row of metrics by name; the curves leave out NaN and what is not a number."""
         self._lines.write(json_line({"env_steps": env_steps} | row))
         self._lines.flush()
         numbers = {name: value for name, value in row.items() if isinstance(value, int | float) and value == value}
@@ -79,7 +80,7 @@ class Writers:
             self._wandb.log(numbers | {"env_steps": env_steps})
 
     def close(self) -> None:
-        """Writes down what is left."""
+        """Writes what is still buffered, and closes the files."""
         self._lines.close()
         if self._board:
             self._board.close()
@@ -88,10 +89,10 @@ class Writers:
 
 
 class Board:
-    """Curves for TensorBoard, written by the thread that has them: a thread of the library's own fails unheard."""
+    """Writes curves for TensorBoard in the caller's thread, because errors in a thread of the library go unnoticed."""
 
     def __init__(self, directory: Path, start: int):
-        """Curves of after `start` are of steps that are taken again."""
+        """Opens the files; TensorBoard hides points of earlier runs beyond step `start`. 0: there are none."""
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto.event_pb2 import Event, SessionLog
 
@@ -101,7 +102,7 @@ class Board:
             self._events.write_event(Event(step=start + 1, session_log=SessionLog(status=SessionLog.START)))
 
     def write(self, step: int, numbers: dict[str, float]) -> None:
-        """One point of each curve."""
+        """Writes one point of each curve: values by the names of the curves."""
         from tensorboardX.proto.event_pb2 import Event
         from tensorboardX.summary import scalar
 
@@ -110,12 +111,12 @@ class Board:
         self._events.flush()
 
     def close(self) -> None:
-        """Writes what is left."""
+        """Writes what is still buffered, and closes the file."""
         self._events.close()
 
 
 class Progress:
-    """A bar with rate and time left on a terminal; elsewhere a line now and then, fit for a log file."""
+    """Shows progress, rate and time left on standard error: a bar on a terminal, otherwise a line every 15 seconds."""
 
     LINE_EVERY_S = 15.0
 
@@ -138,7 +139,7 @@ class Progress:
         self._total = self._bar.total = total
 
     def update(self, done: int, **notes: str) -> None:
-        """Says how much is done, with a few words beside it."""
+        """Shows how many units are done in all, and `notes` beside it."""
         self._bar.set_postfix({clean(name): clean(value) for name, value in notes.items()}, refresh=False)
         self._bar.update(done - self._done)
         self._done = done
@@ -155,5 +156,5 @@ class Progress:
             )
 
     def close(self) -> None:
-        """Leaves the bar as it stands."""
+        """Ends the bar, which stays on the screen."""
         self._bar.close()

@@ -1,4 +1,4 @@
-"""Parameters by the names on the way to them, and their checksums, for checkpoints, networks and other formats."""
+"""Flat views of trees of parameters, by the names on the path to each array; and checksums of such trees."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from motif_jax.structs import UserError
 
 
 def leaves_by_path(tree: Any) -> dict[tuple[str, ...], Any]:
-    """Arrays by the names on the way to them."""
+    """All arrays of a tree, by the names on the path to each: {"a": {"b": x}} -> {("a", "b"): x}"""
     return {name_of(path): array for path, array in jax.tree_util.tree_flatten_with_path(tree)[0]}
 
 
 def name_of(path: Sequence[Any]) -> tuple[str, ...]:
-    """The names on the way to an array, as `tree_flatten_with_path` tells it."""
+    """The names in a path of `tree_flatten_with_path`; parts that are called "value" are left out."""
     names = (str(getattr(part, "key", getattr(part, "idx", getattr(part, "name", part)))) for part in path)
     return tuple(name for name in names if name != "value")
 

@@ -6,8 +6,8 @@ from motif_jax import startup
 
 
 def command() -> int:
-    """Runs the program; the exit status."""
+    """Runs the program; returns the exit status."""
     startup.begin()
-    from motif_jax import launch  # after streams and signals are in order
+    from motif_jax import launch  # after streams and signals are set up
 
     return launch.command()

@@ -1,4 +1,4 @@
-"""The game in a terminal: what may be sent to one, and in which colours."""
+"""The game's screen as text for terminals: its colours, without anything that a terminal takes for a command."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import numpy as np
 
 REVERSED = 16  # colours from here on have foreground and background swapped
 BACKGROUND = (13, 17, 23)
-PALETTE = (  # the game's sixteen colours on that ground, red, green and blue; dark ones bright enough to be read
+PALETTE = (  # red, green and blue of the game's sixteen colours; dark ones are bright enough to be read
     (86, 95, 107), (224, 92, 92), (94, 178, 92), (190, 138, 70), (86, 134, 230), (187, 104, 200), (64, 178, 184),
     (190, 197, 206), (110, 119, 132), (255, 142, 88), (126, 222, 112), (244, 213, 92), (128, 180, 255),
     (236, 140, 240), (110, 226, 226), (250, 252, 255),
 )  # fmt: skip
-# Bytes that show nothing, or that a terminal takes for commands (0..31, 127..159, also in UTF-8), are blanks.
+# Bytes that show nothing, or that a terminal takes for commands (0..31, 127..159, also in UTF-8), become blanks.
 SHOWN = np.array([code if 32 <= code < 127 or (code > 160 and code != 173) else 32 for code in range(256)], np.uint8)
 
 
 def printable(text: str) -> str:
-    """One line of characters of one column each, without anything that a terminal could take for a command."""
+    """Text as one line, in which each character takes one column; blanks replace all that do not, and commands."""
     return "".join(character if _is_plain(character) else " " for character in text)
 
 

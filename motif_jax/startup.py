@@ -1,6 +1,6 @@
-"""The program's first moments and its last: standard streams that exist, signals before anything is loaded, last words.
+"""Start and end of the program: standard streams, signals before anything is loaded, the last message, the exit status.
 
-Imports nothing that takes long: what is here must be in place before the rest is imported.
+This file imports nothing that takes long, because its part must be done before the rest is imported.
 """
 
 from __future__ import annotations
@@ -17,36 +17,39 @@ from typing import Any
 
 from motif_jax.console import clean
 
-OUTPUTS = ("standard output", "standard error")  # what errors call them
+OUTPUTS = ("standard output", "standard error")  # their names in errors
 STOPPED = "stopped; give the same command again to go on"
-LIMIT = 2000  # characters of a last sentence
+LIMIT = 2000  # characters of the last message
 
 
 def begin() -> None:
-    """Prepares this process; call it before other imports, and only where the process is the program's own."""
+    """Sets up streams and signals. Call it before other imports, and only in a process that runs this program alone."""
     open_streams()
-    for number in (signal.SIGINT, signal.SIGTERM):  # until there is something that must be given back: launch.py
+    for number in (signal.SIGINT, signal.SIGTERM):  # until launch.py handles them
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, end_now)
     sys.unraisablehook = report_ignored
 
 
 def end_now(number: int, _: FrameType | None = None) -> None:
-    """Handler of signals while nothing has been started: imports would only make a traceback of an exception."""
+    """Ends the process: the handler of signals until launch.py sets its own. There is nothing to clean up yet.
+
+    It raises no exception, because the imports that run at this time would turn it into a traceback.
+    """
     say(STOPPED)
     os._exit(128 + number)
 
 
 def open_streams() -> None:
-    """Makes sure that descriptors 0 to 2 are open, and that any text can be written to the last two.
+    """Makes sure that descriptors 0 to 2 are open, and that any text can be written to 1 and 2.
 
-    A closed one would be given to the next file that is opened, and then a data file gets the messages.
+    If one is closed, the next file that is opened gets its number, and messages are written into a data file.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free: this one
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number: this one
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115  (never closed)
     for name, title in zip(("stdout", "stderr"), OUTPUTS, strict=True):
         stream = Output(getattr(sys, name), title)
@@ -55,30 +58,31 @@ def open_streams() -> None:
 
 
 def report_ignored(ignored: Any) -> None:
-    """Prints what was raised where nobody could be told, but for what tensorstore's threads have for an ended loop.
+    """Prints an exception that cannot be raised, for `sys.unraisablehook`; leaves out those of tensorstore's threads.
 
-    There are hundreds of lines of that when a disk is full. The failure itself is raised where the write was asked for.
+    When a disk is full, these threads raise "Event loop is closed" hundreds of times. The failure itself is raised
+    where the write was requested.
     """
     if threading.current_thread() is threading.main_thread() or str(ignored.exc_value) != "Event loop is closed":
         sys.__unraisablehook__(ignored)
 
 
 class Output(io.TextIOWrapper):
-    """A standard stream that takes any text, and whose errors tell that they are its own."""
+    """A standard stream that can write any text, and whose errors have its name as their `filename`."""
 
     def __init__(self, stream: io.TextIOWrapper, title: str):
-        """Takes the place of `stream`."""
+        """Replaces `stream`; `title` is its name in errors."""
         lines, through, encoding = stream.line_buffering, stream.write_through, stream.encoding
         super().__init__(stream.detach(), encoding, "backslashreplace", line_buffering=lines, write_through=through)
         self._title = title
 
     def write(self, text: str) -> int:
-        """As of any stream."""
+        """Writes text; returns the number of characters."""
         with self._named():
             return super().write(text)
 
     def flush(self) -> None:
-        """As of any stream."""
+        """Writes what is buffered."""
         with self._named():
             super().flush()
 
@@ -91,9 +95,10 @@ class Output(io.TextIOWrapper):
 
 
 def run_program(main: Callable[[], int]) -> int:
-    """Runs `main` and writes what is left to be written; its status, or one for an output that takes no more.
+    """Runs `main` and flushes standard output; returns the exit status.
 
-    A reader that is gone (`| head -1`) ends the program quietly, with the status that a shell shows for SIGPIPE.
+    It is that of `main`, unless writing the output fails. If its reader is gone (`| head -1`), the program ends without
+    a message, with the status that a shell shows for SIGPIPE; on other errors (a full disk), with a message and 2.
     """
     try:
         try:
@@ -106,7 +111,7 @@ def run_program(main: Callable[[], int]) -> int:
         discard_output()
         if isinstance(error, BrokenPipeError):
             return 128 + signal.SIGPIPE
-        say(f"{error.strerror} for {error.filename} (where it is sent to)")
+        say(f"{error.strerror} for {error.filename} (redirect it to another place)")
         return 2
 
 
@@ -122,9 +127,9 @@ def discard_output() -> None:
 
 
 def say(sentence: object) -> None:
-    """Writes a last sentence to standard error in one line, whatever it quotes and whatever the stream has become."""
+    """Writes the last message to standard error as one safe line; does nothing if that stream is broken or closed."""
     line = f"motif_jax: {clean(sentence, LIMIT)}\n"
-    with contextlib.suppress(OSError, ValueError):  # ValueError: it was closed
+    with contextlib.suppress(OSError, ValueError):  # ValueError: the stream is closed
         encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
         sys.stderr.write(line.encode(encoding, "backslashreplace").decode(encoding))
         sys.stderr.flush()

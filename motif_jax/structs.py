@@ -15,19 +15,19 @@ class UserError(Exception):
 
 
 class Stopped(Exception):
-    """A stage was asked to stop, and has saved what it had; says how to go on."""
+    """A stage was asked to stop and has saved its work; the message says how to go on."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal, whose number is the argument, asked to end this at once.
+    """A signal asked the program to end at once; the argument is the signal's number.
 
-    Not a plain KeyboardInterrupt: where that passes through an `exec`, as in many imports, Python later ends the
-    process by SIGINT, whatever status it was to have.
+    It is not a plain KeyboardInterrupt: if that passes through an `exec`, as in many imports, Python ends the process
+    by SIGINT at exit, and the exit status is lost.
     """
 
 
 class EndStatus(enum.IntEnum):
-    """How a step left its episode (the reference's numbers)."""
+    """How the episode stands after a step; the numbers are NLE's."""
 
     ABORTED = -1  # time limit
     RUNNING = 0
@@ -50,7 +50,7 @@ class ArraySpec(NamedTuple):
 class EpisodeInfo(NamedTuple):
     """One finished episode. The game values are those of its last frame before the end."""
 
-    episode: int  # index in its stream: what its seeds, and so the whole game, come from
+    episode: int  # its number, from which its seeds, and so the whole game, follow
     steps: int
     episode_return: float  # sum of unscaled task rewards
     end_status: int  # EndStatus
@@ -66,6 +66,6 @@ class EpisodeInfo(NamedTuple):
 
     @classmethod
     def from_row(cls, row: Iterable[float]) -> EpisodeInfo:
-        """From the numbers in which it crosses shared memory."""
+        """Makes it from a row of numbers in the order of the fields, as workers write it into shared memory."""
         kinds = get_type_hints(cls).values()
         return cls(*(kind(value) for kind, value in zip(kinds, row, strict=True)))

@@ -1,8 +1,8 @@
-"""What the system refuses (a full disk, a missing right, too little memory, ...), as one sentence with what to change.
+"""Turns errors of the operating system (a full disk, a missing permission, too little memory) into one clear sentence.
 
-Whatever raises such an error in whichever thread or process, it ends here: `explained` stands around each stage, and
-knows the flags that decide what the stage writes and how much memory it takes. What is no refusal of the system is an
-error in the program, and keeps its traceback.
+The context manager `explained` surrounds each stage. It catches such an error, whichever library, thread or process it
+comes from, and raises a UserError that names what to change: the flags that decide where and how much the stage writes,
+and how much memory it takes. Every other error is an error in the program, and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from motif_jax.console import clean
 from motif_jax.startup import OUTPUTS
 from motif_jax.structs import Stopped, UserError
 
-PLACE, WRITES, MEMORY = range(3)  # kinds of things to change; `_remedy` knows their names
-REMEDIES = {  # by number: what to change, whichever file it was about
+PLACE, WRITES, MEMORY = range(3)  # kinds of things to change; `_remedy` gives their names
+REMEDIES = {  # by error number: what to change
     errno.ENOSPC: (PLACE, WRITES),
     errno.EDQUOT: (PLACE, WRITES),
     errno.EFBIG: (WRITES,),
@@ -39,20 +39,20 @@ REMEDIES = {  # by number: what to change, whichever file it was about
     errno.EMFILE: (MEMORY,),
     errno.ENFILE: (MEMORY,),
 }
-LIMITS = {  # of this process, which are mentioned where there are any
+LIMITS = {  # limits of this process by error number, and the command that shows each; mentioned if there is one
     errno.EFBIG: (resource.RLIMIT_FSIZE, "`ulimit -f`"),
     errno.ENOMEM: (resource.RLIMIT_AS, "`ulimit -v`"),
     errno.EAGAIN: (resource.RLIMIT_NPROC, "`ulimit -u`"),
     errno.EMFILE: (resource.RLIMIT_NOFILE, "`ulimit -n`"),
 }
 FULL = {errno.ENOSPC, errno.EDQUOT}
-LACKING = {errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE}  # says nothing about the file that was opened
+LACKING = {errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE}  # not caused by the file that was opened
 FORBIDDEN = {errno.EACCES, errno.EPERM, errno.ESTALE}
-UNEXPECTED = {errno.EFBIG, errno.EIO, errno.ESTALE, errno.EROFS} | FULL | LACKING  # nobody handles such as usual
+UNEXPECTED = {errno.EFBIG, errno.EIO, errno.ESTALE, errno.EROFS} | FULL | LACKING  # never handled as a usual case
 OF_LIBRARY = re.compile(r"os_error_code='(\d+)'")  # in the messages of tensorstore, with which orbax writes
 FILE_OF_LIBRARY = re.compile(r"local file \"([^\"]+)\"")
-NO_TEMPORARY = "No usable temporary directory"  # how Python's own words about that begin
-OF_TEMPFILE = re.compile(r"/(tmp|motif_jax-)\w+")  # names that are made up, not a user's
+NO_TEMPORARY = "No usable temporary directory"  # the start of Python's message about that
+OF_TEMPFILE = re.compile(r"/(tmp|motif_jax-)\w+")  # generated names of temporary files
 OF_MEMORY = re.compile(r"cannot allocate memory|failed to map segment|out of memory", re.IGNORECASE)
 
 
@@ -60,27 +60,28 @@ class Refusal(NamedTuple):
     """An error that the operating system reported."""
 
     number: int  # as in `errno`
-    words: str
-    file: str  # "" where it named none
+    words: str  # the message
+    file: str  # "" if the error names none
 
 
 def find_refusal(error: BaseException) -> Refusal | None:
-    """What the system refused, where that is what led to an error; None where it is an error in the program."""
+    """Finds the error of the operating system that led to an exception; None if it is an error in the program."""
     for link, is_cause in _chain(error):
         found = _read(link)
-        # An error that came up while another was handled is its own, unless nobody handles such as the other was.
+        # An exception that was raised while another one was handled is not caused by it, if that one is a usual case.
         if found and (is_cause or found.number in UNEXPECTED):
             return found
     return None
 
 
 def is_about_the_file(error: BaseException) -> bool:
-    """Whether a file that could not be read is to blame itself, rather than a lack of memory or rights."""
+    """Whether a file could not be read because of its contents, and not for lack of memory or permissions."""
     found = find_refusal(error)
     return found is None or found.number not in LACKING | FORBIDDEN
 
 
 def _chain(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
+    """Yields an exception and all that led to it, each with whether it is a cause and not only the context."""
     seen: set[int] = set()
     links = [(error, True)]
     while links:
@@ -98,6 +99,7 @@ def _chain(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
 
 
 def _read(error: BaseException) -> Refusal | None:
+    """The error of the operating system that this exception itself stands for; None if it stands for none."""
     if isinstance(error, OSError) and error.errno is not None and type(error).__module__ == "builtins":
         file = error.filename if error.filename is not None else error.filename2
         return Refusal(error.errno, error.strerror or os.strerror(error.errno), "" if file is None else _name(file))
@@ -126,8 +128,8 @@ def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = ""
     Args:
       workdir: where the stage works.
       stage: its name.
-      writes: flags that decide how much it writes, or where else.
-      memory: flags that decide how much memory, how many processes and files it takes.
+      writes: flags that decide how much it writes, or where outside of the workdir.
+      memory: flags that decide how much memory, and how many processes and open files, it takes.
     """
     before = _identity(workdir)
     try:
@@ -138,13 +140,13 @@ def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = ""
         if isinstance(error, Stopped) or getattr(error, "filename", None) in OUTPUTS:  # startup.py explains those
             raise
         who = f"{stage} cannot go on: " if stage else ""
-        if before is not None and _identity(workdir) != before:  # whatever went wrong then, this is why
+        if before is not None and _identity(workdir) != before:  # then this is the cause of whatever error
             message = f"{who}the directory {str(workdir)!r} was removed or replaced meanwhile (--workdir)"
             raise UserError(message) from error
         if isinstance(error, UserError):
             raise
         refusal = find_refusal(error)
-        if refusal and refusal.number in FULL and not refusal.file:  # a file that was open does not tell its name
+        if refusal and refusal.number in FULL and not refusal.file:  # errors about open files do not name them
             refusal = refusal._replace(file=str(_fuller(workdir)))
         hint = refusal and _remedy(refusal, workdir, writes, memory)
         if refusal is None or hint is None:
@@ -162,7 +164,7 @@ def _identity(workdir: Path) -> tuple[int, int] | None:
 
 
 def _remedy(refusal: Refusal, workdir: Path, writes: str, memory: str) -> str | None:
-    """What to change; None where it is not for the user to change anything."""
+    """What the user can change, as text; None if nothing that the user can change would help."""
     number, file = refusal.number, refusal.file
     if refusal.words.startswith(NO_TEMPORARY):
         return "the variable TMPDIR"
@@ -183,7 +185,7 @@ def _remedy(refusal: Refusal, workdir: Path, writes: str, memory: str) -> str | 
 
 
 def _fuller(workdir: Path) -> Path:
-    """Which of the places that stages write to has less room."""
+    """The directory with the least free space, of those that stages write to."""
     places = [place for place in (workdir, _temporary()) if place and place.exists()]
     return min(places, key=lambda place: shutil.disk_usage(place).free, default=workdir)
 

@@ -56,7 +56,8 @@ def test_a_full_output_is_one_sentence(tmp_path):
     process = start(*SMALL, STAGES, f"--workdir={tmp_path}", redirected="> /dev/full")
     _, errors = process.communicate()
     assert process.returncode == 2
-    assert errors.splitlines()[-1] == "motif_jax: No space left on device for standard output (where it is sent to)"
+    sentence = "motif_jax: No space left on device for standard output (redirect it to another place)"
+    assert errors.splitlines()[-1] == sentence
     assert "Traceback" not in errors
 
 

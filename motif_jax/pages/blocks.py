@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from motif_jax.pages.charts import esc
+from motif_jax.pages.formats import esc
 
 ASSETS = Path(__file__).parent / "assets"
 
@@ -69,7 +69,7 @@ def share_bar(shares: Sequence[tuple[str, float, str]], thin: bool = False) -> s
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = (), *, kind: str = "") -> str:
-    """A table; cells are HTML already.
+    """A table; the cells are HTML, the names of the columns are text.
 
     Args:
       head: names of the columns.
@@ -89,10 +89,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[
 
 
 def quoted(caption: str) -> str:
-    """A caption, as the game shows it."""
+    """A caption in the font of the game; "(no message)" if it is empty."""
     return f"<code>{esc(caption)}</code>" if caption else '<i class="soft">(no message)</i>'
 
 
 def folded(summary: str, text: str) -> str:
-    """Long text that opens on a click."""
+    """Long text of which only the summary is shown until a click."""
     return f"<details><summary>{esc(summary)}</summary><pre>{esc(text)}</pre></details>"

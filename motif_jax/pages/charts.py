@@ -1,43 +1,24 @@
-"""Curves, histograms, and means with their intervals, as HTML that needs no script and no library.
+"""Charts as HTML that needs no script and no library: curves, histograms, and means with their intervals.
 
-Lines are SVG that is stretched to the available space; words stand beside it as HTML, so that a phone shows them as
-large as a wide screen does. Whatever comes from a game or a model goes through `esc`.
+Lines are SVG, which is stretched to the available space. Words are HTML beside it, so that a phone shows them as large
+as a wide screen does. Whatever comes from a game or a model goes through `esc`.
 """
 
 from __future__ import annotations
 
-import html
 import itertools
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-COLOURS = ("first", "second", "good", "plum", "unknown", "teal", "pink", "tie")  # variables of assets/page.css
-POINTS = 240  # of a line; longer ones are averaged
-SMOOTHED = 16  # lines from so many points on are shown smoothed, with what they are made of behind them
+from motif_jax.pages.formats import Interval, amount, esc, exact, labels, ticks
 
-CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+COLOURS = ("first", "second", "good", "plum", "unknown", "teal", "pink", "tie")  # variables of assets/page.css
+POINTS = 240  # at most, of a line; longer ones are averaged
+SMOOTHED = 16  # lines of at least so many points are shown smoothed, with the unsmoothed line behind
 
 Point = tuple[float, float]
-
-
-class Interval(NamedTuple):
-    """A mean and its 95 % confidence interval; None where that is not known, as for a single episode."""
-
-    mean: float
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def band(self) -> tuple[float, float]:
-        """The interval's ends; (mean, mean) if they are not known."""
-        return (self.mean, self.mean) if self.low is None or self.high is None else (self.low, self.high)
-
-    @property
-    def words(self) -> str:
-        """The interval's ends as text, in brackets; "" if they are not known."""
-        return "" if self.low is None or self.high is None else f"[{exact(self.low)}, {exact(self.high)}]"
 
 
 class Level(NamedTuple):
@@ -45,49 +26,6 @@ class Level(NamedTuple):
 
     name: str
     value: Interval
-
-
-def esc(text: Any) -> str:
-    """Escapes any value as HTML text; control characters are shown as U+FFFD."""
-    return html.escape(str(text).translate(CONTROLS), quote=True)
-
-
-def amount(value: float) -> str:
-    """Formats a number as short as a label needs it: 0.25, 1,200, 35k, 2.5M."""
-    short = float(f"{value:.3g}")  # first, so that 999,999 is 1M
-    size = abs(short)
-    for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if size >= max(unit, 1e4):
-            return f"{short / unit:,g}{name}"
-    if size >= 1000:
-        return f"{value:,.0f}"
-    return "0" if not size else f"{short:g}"
-
-
-def exact(value: float) -> str:
-    """Formats a number for a table: more digits than `amount`."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 100 else f"{value:.2f}"
-
-
-def labels(marks: Sequence[float]) -> list[str]:
-    """Formats ticks, with just enough digits to distinguish them."""
-    step = min((after - before for before, after in itertools.pairwise(marks)), default=1.0)
-    short = [amount(mark) for mark in marks]
-    if step >= 1 and len(set(short)) == len(marks):
-        return short
-    digits = next((places for places in range(9) if abs(round(step, places) - step) < step / 100), 9)
-    return [f"{mark:,.{digits}f}" if mark else "0" for mark in marks]
-
-
-def ticks(low: float, high: float, count: int = 4) -> list[float]:
-    """Round numbers from at most `low` to at least `high`."""
-    if not high > low:
-        high = low + (abs(low) or 1.0)
-    rough = (high - low) / count
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * (1 - 1e-9))
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [round(number * step, 12) for number in range(first, last + 1)]
 
 
 def curves(
@@ -101,7 +39,7 @@ def curves(
     levels: Sequence[Level] = (),
     colours: Mapping[str, str] | None = None,
 ) -> str:
-    """A chart of lines over a common horizontal axis, as HTML.
+    """A chart of lines over a common horizontal axis.
 
     Args:
       lines: points by name; those that are not finite are left out.
@@ -159,14 +97,14 @@ def curves(
     names = [(chosen[name], name) for name in lines] if len(lines) > 1 or levels else []
     names += [("tie", level.name) for level in levels]
     legend = "".join(f'<span><i style="background:var(--{colour})"></i>{esc(name)}</span>' for colour, name in names)
-    told = {"x": x_name, "from": left, "to": right, "lines": [
+    data = {"x": x_name, "from": left, "to": right, "lines": [
         {"name": name, "colour": chosen[name], "points": [[round(x, 6), float(f"{y:.6g}")] for x, y in points]}
         for name, points in drawn.items()
     ]}  # fmt: skip
     words = labels(marks)
     inside = [mark for mark in ticks(left, right, 3) if left <= mark <= right] if right > left else [left]
     return (
-        f'<figure class="chart" data-chart="{esc(json.dumps(told))}">{caption(title, note)}'
+        f'<figure class="chart" data-chart="{esc(json.dumps(data))}">{caption(title, note)}'
         f'<div class="plot"><div class="ys" style="--wide:{max(map(len, words)):d}ch">'
         + "".join(
             f'<span style="bottom:{100 * up(mark):.1f}%">{word}</span>' for mark, word in zip(marks, words, strict=True)

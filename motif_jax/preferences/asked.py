@@ -1,4 +1,4 @@
-"""What is known of a shard's questions, in numbers: answers in one or both orders, and the labels that follow."""
+"""The answers to a shard's questions, in one or both orders of the captions, and the labels that follow from them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ class Asked:
     def __init__(self, low: int, both_orders: np.ndarray):
         """Takes the first question's number and, for each, whether both orders are asked. [K] bool"""
         self._low, self._both = low, both_orders
-        self._answers = np.full((len(both_orders), 2), np.nan, np.float32)  # as shown; turned, already turned back
+        # P(second is better) in the question's own order: of the question as it is, and of the turned one.
+        self._answers = np.full((len(both_orders), 2), np.nan, np.float32)
         self._known = np.full(len(both_orders), np.nan, np.float32)  # labels of an earlier run
 
     def know(self, numbers: np.ndarray, prob: np.ndarray) -> None:
-        """Takes labels of an earlier run. [M] question numbers, [M] in the question's own order"""
+        """Stores labels of an earlier run: numbers of questions [M], P(second is better) in their own order [M]."""
         self._known[numbers - self._low] = prob
 
     def take(self, numbers: np.ndarray, turned: np.ndarray, prob: np.ndarray) -> int:
@@ -47,7 +48,7 @@ class Asked:
         return np.where(np.isnan(self._known), mean, self._known)
 
     def missing(self, wanted: np.ndarray) -> Iterator[tuple[int, bool]]:
-        """What is still to be asked among the `wanted` ([K] bool): number and whether turned."""
+        """Yields (number, turned) of what is still to be asked of the `wanted` questions ([K] bool)."""
         for index in np.flatnonzero(np.isnan(self.labels()) & wanted).tolist():
             for turned in (False, True)[: 1 + bool(self._both[index])]:
                 if np.isnan(self._answers[index, int(turned)]):
@@ -59,5 +60,5 @@ class Asked:
 
 
 def to_numbers(answers: Iterable[float | None]) -> np.ndarray:
-    """None, for no verdict, becomes NaN. [M] float64"""
+    """Answers as an array, in which NaN stands for None (no verdict). [M] float64"""
     return np.array([np.nan if answer is None else answer for answer in answers], np.float64)

@@ -1,10 +1,10 @@
-"""Where the files of an annotation are: the labels in the published place, all others in a folder of their own.
+"""The paths of an annotation's files: labels lie where the published system has them, the rest in a separate folder.
 
     <workdir>/dataset/preference/<name>.npy    int8 [N] codes of `Preference`, as published
     <workdir>/annotations/<name>/              shards, probabilities and records: `shards.py`, `merging.py`
 
-The published loader takes everything in `preference/` for an array, and fails at a directory. Earlier versions of this
-program had such directories, `dataset/preference/<name>/`: they are read, and continued, in place.
+The published loader reads everything in `preference/` as an array, and fails at a directory. Earlier versions of this
+program made such directories, `dataset/preference/<name>/`: they are read, and continued, in place.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ def labels_file(dataset: Path, name: str) -> Path:
 
 
 def annotation_folder(dataset: Path, name: str) -> Path:
-    """The folder of shards, probabilities and records: the old place if only that exists, else the new one."""
+    """The folder of shards, probabilities and records: the old place if only that one exists, else the new one."""
     old, new = _places(dataset, name)
     return old if old.is_dir() and not new.is_dir() else new
 
 
 def moving_hint(dataset: Path, name: str) -> str:
-    """How to move an annotation that is in the old place; "" for all others."""
+    """A sentence on how to move an annotation that is in the old place; "" if it is in the new one."""
     old, new = _places(dataset, name)
     if annotation_folder(dataset, name) == new:
         return ""

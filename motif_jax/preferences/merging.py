@@ -2,7 +2,7 @@
 
 dataset/preference/<name>.npy     int8 [N] codes of `Preference`
 annotations/<name>/prob.npy       float32 [N] P(second is better), NaN where unknown
-annotations/<name>/merged.json    what it is made of, with checksums
+annotations/<name>/merged.json    the dataset and config that it was made of, and checksums of both arrays
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ AGAIN = "--stage=annotate merges its shards anew"
 
 
 def check_free(dataset: PairDataset, name: str) -> None:
-    """Refuses to write over an annotation that somebody else made."""
+    """Raises UserError if this program did not make the existing labels, so that they are not overwritten."""
     merged = annotation_folder(dataset.path, name) / "merged.json"
     if labels_file(dataset.path, name).exists() and not merged.exists():
         raise UserError(
@@ -77,7 +77,15 @@ def check_merged(dataset: PairDataset, name: str) -> None:
 def merge(
     dataset: PairDataset, name: str, num_shards: int, of_pair: np.ndarray, facts: Mapping[str, Any], partial: bool
 ) -> Merged:
-    """Merges the shards if all are finished; with `partial`, merges what exists."""
+    """Merges the shards if all are finished; with `partial`, merges what exists.
+
+    Args:
+      dataset, name: the dataset, and the name of the annotation.
+      num_shards: how many shards there are.
+      of_pair: the question of each pair, or -1. [N]
+      facts: what the shards must have been made of; others count as missing, or raise UserError with `partial`.
+      partial: whether to merge before all shards are finished; the rest of the labels are unknown.
+    """
     folder = annotation_folder(dataset.path, name)
     if not folder.is_dir():
         raise UserError(f"annotation {name!r} has no shards to merge (--config.annotate.custom_name, .merge)")
@@ -90,7 +98,9 @@ def merge(
                 raise UserError(f"annotation {name!r} has no shards to merge (--config.annotate.custom_name, .merge)")
         parts = [Part(number, num_shards) for number in range(num_shards)]
         found = {part: records[f"{part.stem}.json"] for part in parts if f"{part.stem}.json" in records}
-        found = {part: record for part, record in found.items() if record["facts"] == facts}  # others must be remade
+        found = {
+            part: record for part, record in found.items() if record["facts"] == facts
+        }  # shards of other facts must be made again
         missing = [part.number for part in parts if part not in found or not found[part]["finished"]]
         logs = {part.stem: record["log"] for part, record in found.items()}
         if missing and not partial:
@@ -104,7 +114,7 @@ def merge(
         merged = Merged(count(codes), missing, True, logs)
         whole = {"facts": dict(facts), "missing_shards": missing, "counts": merged.counts, "shards": logs}
         whole["checksums"] = {"codes": checksum(codes), "prob": checksum(prob)}
-        write_json(folder / "merged.json", whole)  # first: it says that the labels are ours
+        write_json(folder / "merged.json", whole)  # first: `check_free` refuses labels without it
         write_array(folder / "prob.npy", prob)
         write_array(labels_file(dataset.path, name), codes)
         return merged

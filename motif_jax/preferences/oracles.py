@@ -1,4 +1,4 @@
-"""Annotators that look at the game's numbers instead of the captions: the originals' oracles, and chance."""
+"""Annotators that compare numbers of the game (score, rewards) instead of captions, as the original has; and chance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NEEDS = {"score": "info/score", "return": "data/rewards", "random": ""}
 
 
 def check_oracle(name: str, dataset: PairDataset) -> None:
-    """Refuses a dataset without the numbers that are compared."""
+    """Raises UserError if the dataset lacks the numbers that the annotator compares."""
     folder, _, key = NEEDS[name].partition("/")
     if key and key not in (dataset.info if folder == "info" else dataset.data):
         raise UserError(
@@ -25,7 +25,8 @@ def ask_oracle(name: str, dataset: PairDataset, rows: np.ndarray, seed: int) -> 
 
     Args:
       name: "score" (of the episode that a moment is from), "return" (rewards summed over the moment), or "random".
-      rows: ascending. [M]
+      dataset: the pairs.
+      rows: which pairs to compare, ascending. [M]
       seed: of "random"; the same row always gets the same verdict.
 
     Returns:

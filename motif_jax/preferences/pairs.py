@@ -1,10 +1,10 @@
-"""From episodes to pairs of moments: which stretches of an episode are kept, and where in the dataset they go.
+"""From episodes to pairs of moments: chooses stretches of each episode, and their places in the dataset.
 
 An episode of n steps gives n // L stretches of L steps, starting at distinct places drawn without replacement. All
-stretches of all episodes are shuffled and consecutive ones paired. Here the shuffle is known before anything is
-played: stretch i goes to place `places[i]` of a random permutation of all 2N places. So moments are written as they
-come, memory stays small, and the dataset depends on nothing but the seed: not on the number of workers, not on who
-was faster, not on how often the run was interrupted.
+stretches of all episodes are shuffled, and consecutive ones are paired. The shuffle is drawn before any game is played:
+stretch i goes to place `places[i]`, where `places` is a random permutation of all 2N places. So moments can be written
+as soon as they are played, and memory stays small. The dataset depends on the seed alone: not on the number of workers,
+their speed, or interruptions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Episode(NamedTuple):
 
 
 def places(seed: int, num_pairs: int) -> np.ndarray:
-    """Where stretch i goes: 2 * pair + side. [2N] int64"""
+    """The place of each stretch in the dataset: stretch i is side p % 2 of pair p // 2, p = places[i]. [2N] int64"""
     return np.random.default_rng((seed, PLACES_STREAM)).permutation(2 * num_pairs)
 
 

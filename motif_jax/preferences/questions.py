@@ -1,4 +1,4 @@
-"""From pairs of moments to distinct questions: captions in words, and which pairs ask the same thing.
+"""From pairs of moments to distinct questions: the captions as text, and which pairs show the same two captions.
 
 A caption is the text of a moment: its messages, equal ones in a row written once as `text (xN)`, empty ones left out,
 one per line; on request with the bottom line of the screen beside each. Pairs whose two captions are equal are ties
@@ -71,7 +71,7 @@ class Questions:
           texts: pairs of captions, in either order.
 
         Returns:
-          Their numbers, -1 where the dataset does not ask this, [M] int64; and whether the order is the other one, [M].
+          Numbers, -1 if the dataset has no such question, [M] int64; and whether the order is the other one, [M] bool.
         """
         if not len(self) or not texts:
             return np.full(len(texts), -1), np.zeros(len(texts), bool)
@@ -91,7 +91,7 @@ class Questions:
         return drawn < share * 10_000
 
     def _digests(self) -> np.ndarray:
-        """128 bits that stand for each moment's caption. [2N, 2] uint64"""
+        """A hash of 128 bits of each moment's caption. [2N, 2] uint64"""
         if self._kind == "msg" and self._dataset.length == 1:
             known = np.array([_digest(text) for text in self._texts], np.uint64)
             return known[np.asarray(self._ids).reshape(-1)]
@@ -141,7 +141,7 @@ def caption(messages: Sequence[str], blstats: Sequence[Sequence[int]] | None = N
 
 
 def status(blstats: Sequence[int]) -> str:
-    """The part of the bottom line that tells how the player is doing; as published, it may end in a space."""
+    """Depth, gold, hit points, level and hunger, as in the bottom line; as published, it may end in a space."""
     hunger = HUNGER_WORDS[blstats[HUNGER]] if 0 <= blstats[HUNGER] < len(HUNGER_WORDS) else ""
     return f"Dlvl:{blstats[DEPTH]} $:{blstats[GOLD]} HP:{blstats[HP]} ({blstats[MAX_HP]}) Xp:{blstats[LEVEL]} {hunger}"
 

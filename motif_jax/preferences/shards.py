@@ -2,7 +2,7 @@
 
     annotations/<name>/shard-00003-of-00016.npy         int8 [M] codes of `Preference`, for the rows of this shard
     annotations/<name>/shard-00003-of-00016.prob.npy    float32 [M] P(second is better), NaN where unknown
-    annotations/<name>/shard-00003-of-00016.json        who made it, of what, how; counts; checksums
+    annotations/<name>/shard-00003-of-00016.json        facts of dataset and config, log, counts, checksums
 
 At first all labels are unknown. Every commit replaces the files: a killed job loses what came after the last commit.
 `merging.py` makes one annotation of all shards.
@@ -30,7 +30,7 @@ TRY = "choose another --config.annotate.custom_name, or --config.annotate.ignore
 
 
 class Part(NamedTuple):
-    """The number of a shard, and the number of shards."""
+    """One part of an annotation: the number of the shard, and how many shards there are."""
 
     number: int
     of: int
@@ -107,8 +107,8 @@ class Shard:
         leaves each in one of these states. That the shard is finished is written last: others may then merge it.
 
         Args:
-          finished: every question was asked, answered or not.
-          log: what else is worth knowing about this job.
+          finished: whether every question was asked, answered or not.
+          log: counts, times and versions of this job, for the record.
         """
         arrays = {".prob.npy": self.prob, ".npy": self.codes}  # in this order: a known code has its probability
         before = self.record["checksums"]
@@ -142,9 +142,9 @@ class Shard:
         self.close()
 
     def _clear(self) -> None:
-        """Takes away this shard, those of other numbers of shards, and what was merged of them.
+        """Deletes this shard, shards of a division into another number of shards, and the merged labels.
 
-        Records go last: they vouch for the rest.
+        Records are deleted last, because labels without a record are refused.
         """
         others = [file for file in self.folder.glob("shard-*") if f"-of-{self.part.of:05d}." not in file.name]
         for stem in {file.name.partition(".")[0] for file in others}:
@@ -157,7 +157,7 @@ class Shard:
 
 
 def take_lock(folder: Path, part: Part) -> IO[bytes]:
-    """Keeps other jobs from a shard until it is closed."""
+    """Locks a shard against other jobs; closing the returned file releases the lock."""
     try:
         return take(folder / f".{part.stem}.lock")
     except Held as held:
@@ -205,7 +205,7 @@ def to_codes(prob: np.ndarray, tie_margin: float) -> np.ndarray:
 
 
 def count(codes: np.ndarray) -> dict[str, int]:
-    """How many labels of each kind."""
+    """The number of labels of each kind, by its name in small letters."""
     return {kind.name.lower(): int((codes == kind).sum()) for kind in Preference}
 
 
@@ -232,7 +232,7 @@ def read_labels(folder: Path, part: Part, num_rows: int, record: dict[str, Any])
     for suffix, (dtype, blank) in FILES.items():
         file = folder / f"{part.stem}{suffix}"
         known = record["checksums"].get(suffix, [])
-        if len(known) < 2 and not file.exists():  # killed in its first commit, before this file
+        if len(known) < 2 and not file.exists():  # the job was killed in its first commit, before it wrote this file
             loaded.append(np.full(num_rows, blank, dtype))
             continue
         try:
@@ -247,7 +247,7 @@ def read_labels(folder: Path, part: Part, num_rows: int, record: dict[str, Any])
             raise UserError(f"{str(file)!r} is not what was written there, its checksum differs: {TRY}")
         loaded.append(array)
     codes, prob = loaded
-    codes[np.isnan(prob)] = Preference.UNKNOWN  # killed between the two files
+    codes[np.isnan(prob)] = Preference.UNKNOWN  # the job was killed between the two files
     prob[codes == Preference.UNKNOWN] = np.nan
     return codes, prob
 

@@ -1,12 +1,12 @@
-"""Opening a dataset of pairs: ours or the published one, checked before use.
+"""Opens a dataset of pairs, of this program or the published one, and checks it before use.
 
 data/message.npy [N, 2, L, 256] uint8      data/blstats.npy [N, 2, L, 27] integers     data/rewards.npy [N, 2, L]
-data/tty_chars.npy, tty_colors.npy [N, 2, L, 24, 80]   data/glyphs.npy [N, 2, L, 21, 79]   (those that are there)
-info/score.npy, turns.npy, experience_level.npy, character.npy, ... [N, 2]             (those that are there)
+data/tty_chars.npy, tty_colors.npy [N, 2, L, 24, 80]   data/glyphs.npy [N, 2, L, 21, 79]   (as many as exist)
+info/score.npy, turns.npy, experience_level.npy, character.npy, ... [N, 2]             (as many as exist)
 preference/<name>.npy [N] int8: 0 first, 1 second, 2 tie, 3 unknown
 
 Files of other names are not opened. The published system leaves some, such as info/path.npy, which holds text.
-index/captions.npy [U, 256], counts.npy [U], caption_id.npy [N, 2, L] int32            (made when missing)
+index/captions.npy [U, 256], counts.npy [U], caption_id.npy [N, 2, L] int32            (made if missing)
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ MAY_BE_HOLES = 2**30  # bytes; smaller files are not checked for holes, they are
 
 
 class Preference(enum.IntEnum):
-    """Which moment of a pair is better."""
+    """The codes of labels: which moment of a pair is better."""
 
     FIRST = 0
     SECOND = 1
@@ -100,7 +100,7 @@ class PairDataset:
         return self.num_pairs
 
     def preference_names(self) -> list[str]:
-        """Names of the annotations that are there."""
+        """The names of the annotations in this dataset."""
         return sorted(
             file.stem for file in self.path.glob("preference/*.npy") if re.fullmatch(NAME, file.stem) and file.is_file()
         )
@@ -182,7 +182,7 @@ class PairDataset:
             raise UserError(f"cannot read {str(file)!r} ({FLAG}): {reason}") from error
 
     def _check_room(self) -> None:
-        """Refuses messages that were never written, and an index that the disk has no room for."""
+        """Raises UserError if most messages were never written, or if the disk has no room for the index."""
         file = self.path / "data" / "message.npy"
         size = file.stat().st_size
         if size > MAY_BE_HOLES and written_bytes(file) < size // MAX_HOLES:

@@ -1,4 +1,4 @@
-"""Writing a dataset so that it can be interrupted at any instant and is never seen half-made.
+"""Writes a dataset of pairs. A run that was killed can go on, and an unfinished dataset never has the final name.
 
 Arrays grow in `<dataset>.partial/`, beside `progress.json`, which says how many places are final. What was written
 after the last progress is written again, to the same places and with the same content, when the run goes on. When all
@@ -31,7 +31,7 @@ DATA_SPECS = {
     "glyphs": ArraySpec((21, 79), "int16"),
 }
 INFO = ("score", "turns", "experience_level", "max_depth", "steps", "episode")
-SUM = "sha256"  # of the progress, in files of versions whose JSON files had no checksums of their own
+SUM = "sha256"  # a key in progress.json of versions whose JSON files had no checksums
 SPARE_BYTES = 64 * 2**20  # to leave free on the disk
 
 
@@ -67,7 +67,7 @@ class PairWriter:
 
     @property
     def moments(self) -> int:
-        """Stretches written so far, of 2N."""
+        """The number of stretches written so far; 2N in the end."""
         return self.progress["moments"]
 
     @property
@@ -92,12 +92,12 @@ class PairWriter:
         self.progress["next_episode"] = episode.info.episode + 1
 
     def skip(self, episode: int) -> None:
-        """Records that this episode adds nothing, because no worker survived it."""
+        """Records that this episode is left out, because it ended every worker process that played it."""
         self.progress["given_up"].append(episode)
         self.progress["next_episode"] = episode + 1
 
     def commit(self) -> None:
-        """Writes what was added so far to disk, where it survives even a power cut."""
+        """Flushes all that was added so far to disk, and records the progress; this survives a power cut."""
         for array in self._arrays.values():
             array.flush()  # type: ignore[attr-defined]  # they are mapped
         write_json(self.partial / "progress.json", self.progress)
@@ -176,7 +176,7 @@ class PairWriter:
             return array
         array = np.lib.format.open_memmap(file, "w+", np.dtype(spec.dtype), spec.shape)
         with open_in_place(file, "r+b") as handle:
-            os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)  # a full disk says so now, not in mid-write
+            os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)  # raises now if the disk is full, not later
         return array
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from motif_jax.screens import REVERSED, SHOWN, printable
 
 TEXT, WHITE, SOFT, GOOD, BAD, WARM, COOL = 7, 15, 8, 10, 9, 11, 14  # colours of everything except the game
-SAME_RUN = 4  # so few unchanged characters are cheaper to send again than to be stepped over
+SAME_RUN = 4  # up to so many unchanged characters are sent again, which takes fewer bytes than moving the cursor
 
 Span = tuple[str, int]  # a piece of text and its style
 
@@ -102,7 +102,7 @@ def changes(before: Canvas | None, after: Canvas) -> str:
 
 
 def _runs(columns: list[int]) -> Iterable[tuple[int, int]]:
-    """[3, 4, 6, 40] -> (3, 7), (40, 41)"""
+    """Ranges (start, end) that cover these columns, near ones as one: [3, 4, 6, 40] -> (3, 7), (40, 41)"""
     start = end = columns[0]
     for column in columns[1:]:
         if column - end > SAME_RUN:
@@ -113,7 +113,7 @@ def _runs(columns: list[int]) -> Iterable[tuple[int, int]]:
 
 
 def _sgr(style: int) -> str:
-    """Selects a style, always on black: the game's colours are made for it."""
+    """The escape sequence of a style, always on black: the game's colours are made for it."""
     color = style % REVERSED or 8  # black on black would be invisible
     code = 30 + color if color < 8 else 90 + color - 8
     return f"\033[0;{code};40{';7' * (style >= REVERSED)}m"

@@ -40,8 +40,8 @@ def press(view: View, key: str, story: Story, rows: int) -> View | None:
         "left": view.frame - 1,
         "home": 0,
         "end": last,
-        "n": _paid_after(story, view.frame),
-        "p": _paid_before(story, view.frame),
+        "n": _rewarded_after(story, view.frame),
+        "p": _rewarded_before(story, view.frame),
     }.get(key)
     return view if where is None else view._replace(frame=min(max(where, 0), last), playing=False)
 
@@ -71,11 +71,11 @@ def _next_speed(speed: float, faster: bool) -> float:
     return max((other for other in SPEEDS if other < speed), default=speed)
 
 
-def _paid_after(story: Story, frame: int) -> int | None:
-    at = int(np.searchsorted(story.paying, frame, side="right"))
-    return int(story.paying[at]) if at < len(story.paying) else None
+def _rewarded_after(story: Story, frame: int) -> int | None:
+    at = int(np.searchsorted(story.rewarded, frame, side="right"))
+    return int(story.rewarded[at]) if at < len(story.rewarded) else None
 
 
-def _paid_before(story: Story, frame: int) -> int | None:
-    at = int(np.searchsorted(story.paying, frame, side="left"))
-    return int(story.paying[at - 1]) if at else None
+def _rewarded_before(story: Story, frame: int) -> int | None:
+    at = int(np.searchsorted(story.rewarded, frame, side="left"))
+    return int(story.rewarded[at - 1]) if at else None

@@ -7,10 +7,10 @@ from motif_jax.replays.replay import COLUMNS
 from motif_jax.replays.story import Story, ending, number
 
 HELP = (
-    ("space", "play, pause; at the end: once more"),
+    ("space", "play, pause; at the end: play again"),
     ("→ ←   l h", "one step on, one step back"),
     ("↑ ↓   + -", "faster, slower"),
-    ("n p", "next, previous step that was paid"),
+    ("n p", "next, previous step with a reward"),
     ("home end   g G", "to the start, to the end"),
     ("t", "the episode's messages, most frequent first"),
     ("?", "these keys"),

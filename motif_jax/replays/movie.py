@@ -22,7 +22,7 @@ from motif_jax.replays.story import Story
 from motif_jax.replays.strokes import HEIGHT, WIDTH
 from motif_jax.structs import UserError
 
-SLOWEST = 10.0  # pictures per second: video players handle fewer badly
+SLOWEST = 10.0  # pictures per second; some video players cannot play fewer
 
 
 def find_ffmpeg(flag: str) -> str:

@@ -10,7 +10,7 @@ from motif_jax.screens import BACKGROUND, PALETTE
 
 SHADES = 7  # from the background to a full colour, so that edges are smooth
 BLOCKS = "▁▂▃▄▅▆▇█"  # eighths of a cell, drawn here because they must join their neighbours exactly
-RULES = {"─": "lr", "│": "tb", "┌": "br", "┐": "bl", "└": "tr", "┘": "tl"}  # likewise: where lines go from the middle
+RULES = {"─": "lr", "│": "tb", "┌": "br", "┐": "bl", "└": "tr", "┘": "tl"}  # lines to left, right, top, bottom
 
 
 class Painter:

@@ -1,4 +1,4 @@
-"""One episode, frame by frame, in one file that is all the viewer needs.
+"""A recorded episode, frame by frame, with actions and rewards; one file holds all that the viewer needs.
 
 Frame 0 is the first screen of the episode; frame t + 1 is the screen after action t, and the last is the final screen.
 """
@@ -85,7 +85,7 @@ def load_replay(path: Path, flag: str) -> Replay:
     except (OSError, ValueError) as error:
         raise UserError(f"{str(path)!r} is no replay, or is damaged ({error}): remove it, or see {flag}") from error
     if not isinstance(about, dict) or any(not isinstance(about.get(name), kind) for name, kind in ABOUT.items()):
-        raise UserError(f"{str(path)!r} is no replay: it does not tell whose episode it is ({flag})")
+        raise UserError(f"{str(path)!r} is no replay: it does not say whose episode it is ({flag})")
     steps = len(arrays["action"]) if arrays["action"].ndim else 0
     for name, array in arrays.items():
         wanted = (steps + (name in OF_FRAMES), *SHAPES[name])

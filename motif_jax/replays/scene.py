@@ -23,13 +23,13 @@ from motif_jax.replays.lists import cover_with_help, cover_with_messages
 from motif_jax.replays.replay import COLUMNS, ROWS
 from motif_jax.replays.story import Story, action_name, bar_of, bars, chosen, ending, message_text, number
 
-FACTS = ("title", "status", "message", "pay", "bars")  # lines below the game
-LEFT_OUT = ("title", "bars", "message", "pay")  # what is left out if there is no room for all, in this order
+FACTS = ("title", "status", "message", "rewards", "bars")  # lines below the game
+LEFT_OUT = ("title", "bars", "message", "rewards")  # what is left out if there is no room for all, in this order
 NEEDED = COLUMNS, ROWS + len(FACTS)  # columns and rows that show everything
 BESIDE = COLUMNS + 3 + 41, ROWS + 3  # columns and rows from which the facts are beside the game
 WIDEST = 64  # columns for the facts beside the game
 HELP, MESSAGES = "help", "messages"  # lists that can cover the game
-KEYS = " space play · ←→ step · ↑↓ speed · n p paid steps · t messages · ? help · q quit"
+KEYS = " space play · ←→ step · ↑↓ speed · n p rewards · t messages · ? help · q quit"
 
 
 class View(NamedTuple):
@@ -94,7 +94,7 @@ def _below(canvas: Canvas, story: Story, view: View, room: int) -> None:
         elif name == "message":
             canvas.put(row, 1, "message", SOFT)
             canvas.put(row, 12, message_text(replay, frame) or "-", _weight(story, frame))
-        elif name == "pay":
+        elif name == "rewards":
             canvas.put(row, 1, "game", SOFT)
             canvas.put_spans(row, 12, [*_amount(replay.reward, frame), (" sum ", SOFT), _sum(story.earned[frame])])
             canvas.put_spans(row, 32, [("learnt ", SOFT), *_learnt(story, frame)], last - 33)
@@ -128,17 +128,17 @@ def _beside(canvas: Canvas, story: Story, view: View) -> None:
     words = textwrap.wrap(message_text(replay, frame), width)[:3] or ["-"]
     for line, text in enumerate(words):
         canvas.put(row + line, left, text, _weight(story, frame), width)
-    _last_paid(canvas, story, frame, row + 4, left, width)
+    _last_rewards(canvas, story, frame, row + 4, left, width)
     canvas.put(ROWS, 0, "─" * canvas.columns, SOFT)
     _bars(canvas, ROWS + 1, story, frame)
 
 
-def _last_paid(canvas: Canvas, story: Story, frame: int, row: int, left: int, width: int) -> None:
-    before = story.paying[: np.searchsorted(story.paying, frame, side="right")]
-    canvas.put(row, left, "last paid" if len(before) else "nothing was paid yet", SOFT, width)
+def _last_rewards(canvas: Canvas, story: Story, frame: int, row: int, left: int, width: int) -> None:
+    before = story.rewarded[: np.searchsorted(story.rewarded, frame, side="right")]
+    canvas.put(row, left, "last rewards" if len(before) else "no reward yet", SOFT, width)
     for line, at in enumerate(before[::-1][: ROWS - 1 - row].tolist(), row + 1):
         canvas.put(line, left, f"{at:>6,}", SOFT)
-        canvas.put_spans(line, left + 7, [_sum(float(story.pay[at]), 8)])
+        canvas.put_spans(line, left + 7, [_sum(float(story.rewards[at]), 8)])
         canvas.put(line, left + 17, message_text(story.replay, at), TEXT if at < frame else WHITE, width - 17)
 
 
@@ -148,7 +148,7 @@ def _bars(canvas: Canvas, row: int, story: Story, frame: int) -> None:
     if width < 1:
         return
     here = bar_of(story, frame, width)
-    for column, (bar, value) in enumerate(bars(story.pay, width)):
+    for column, (bar, value) in enumerate(bars(story.rewards, width)):
         style = (GOOD if value > 0 else BAD) if value else SOFT
         canvas.put(row, 1 + column, bar if value else "·", style if column <= here or not value else style - 8)
     canvas.reverse(row, 1 + here)
@@ -188,12 +188,12 @@ def _value(story: Story, frame: int) -> Span:
 
 
 def _learnt(story: Story, frame: int) -> list[Span]:
-    """The message's reward, how often it was shown, and the learnt reward that the agent received for it."""
+    """The message's normalised reward, how often it was shown, and the intrinsic reward that results from both."""
     replay = story.replay
     if not story.learnt or not frame:
         return [("-", SOFT)]
     return [
-        (number(replay.z[frame - 1]), TEXT), (f" seen {replay.count[frame]}x paid ", SOFT),
+        (number(replay.z[frame - 1]), TEXT), (f" seen {replay.count[frame]}x → ", SOFT),
         *_amount(replay.intrinsic, frame),
     ]  # fmt: skip
 
@@ -211,4 +211,4 @@ def _sum(value: float, width: int = 0) -> Span:
 
 def _weight(story: Story, frame: int) -> int:
     """The colour of a message."""
-    return WHITE if story.pay[frame] else TEXT if message_text(story.replay, frame) else SOFT
+    return WHITE if story.rewards[frame] else TEXT if message_text(story.replay, frame) else SOFT

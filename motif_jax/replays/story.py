@@ -26,20 +26,20 @@ class Story(NamedTuple):
     earned: np.ndarray  # sum of the game's reward so far. [T + 1] float64
     gained: np.ndarray  # sum of the learnt reward so far. [T + 1] float64
     learnt: bool  # whether there is a learnt reward
-    pay: np.ndarray  # what the bars show: the learnt reward if there is one, else the game's. [T + 1] float64
-    paying: np.ndarray  # frames where `pay` is not 0. int64
+    rewards: np.ndarray  # of each step, for the bars: learnt, or else the game's; small ones are 0. [T + 1] float64
+    rewarded: np.ndarray  # frames where `rewards` is not 0. int64
     top: list[TopMessage]
 
 
 def describe(replay: Replay) -> Story:
     """Computes the story of a replay."""
-    paid = np.concatenate([[0.0], np.nan_to_num(replay.intrinsic.astype(np.float64))])
-    reward = np.concatenate([[0.0], np.nan_to_num(replay.reward.astype(np.float64))])
-    earned, gained = np.cumsum(reward), np.cumsum(paid)
+    intrinsic = np.concatenate([[0.0], np.nan_to_num(replay.intrinsic.astype(np.float64))])
+    extrinsic = np.concatenate([[0.0], np.nan_to_num(replay.reward.astype(np.float64))])
+    earned, gained = np.cumsum(extrinsic), np.cumsum(intrinsic)
     learnt = bool(np.isfinite(replay.intrinsic).any())
-    pay = paid if learnt else reward
-    pay[np.abs(pay) < max(LEAST * np.abs(pay).max(), 0.0 if learnt else PENALTY)] = 0
-    return Story(replay, earned, gained, learnt, pay, np.flatnonzero(pay), top_messages(replay, TOP))
+    rewards = intrinsic if learnt else extrinsic
+    rewards[np.abs(rewards) < max(LEAST * np.abs(rewards).max(), 0.0 if learnt else PENALTY)] = 0
+    return Story(replay, earned, gained, learnt, rewards, np.flatnonzero(rewards), top_messages(replay, TOP))
 
 
 def ending(about: Mapping[str, Any]) -> str:
@@ -75,14 +75,16 @@ def number(value: float) -> str:
     return f"{value:+,.{places}f}"
 
 
-def bars(pay: np.ndarray, width: int) -> list[tuple[str, float]]:
+def bars(rewards: np.ndarray, width: int) -> list[tuple[str, float]]:
     """The whole episode in `width` characters: the reward of largest size in each part, as a bar and as a number.
 
-    Bars grow with the square root of the reward, because a message's first times are rewarded so much more.
+    Bars grow with the square root of the reward, because the first times that a message is shown have much higher
+    rewards than later ones.
     """
-    edges = np.linspace(0, len(pay), width + 1).astype(int)
-    most = [max(pay[start : max(end, start + 1)], key=abs, default=0.0) for start, end in itertools.pairwise(edges)]
-    scale = float(np.abs(pay).max(initial=0.0)) or 1.0
+    edges = np.linspace(0, len(rewards), width + 1).astype(int)
+    parts = [rewards[start : max(end, start + 1)] for start, end in itertools.pairwise(edges)]
+    most = [max(part, key=abs, default=0.0) for part in parts]
+    scale = float(np.abs(rewards).max(initial=0.0)) or 1.0
     found = []
     for value in map(float, most):
         level = np.ceil((abs(value) / scale) ** 0.5 * len(BARS)) if value else 0
@@ -92,12 +94,12 @@ def bars(pay: np.ndarray, width: int) -> list[tuple[str, float]]:
 
 def bar_of(story: Story, frame: int, width: int) -> int:
     """Which of the `width` characters this frame is part of."""
-    frames = len(story.pay)
+    frames = len(story.rewards)
     return int(np.searchsorted(np.linspace(0, frames, width + 1).astype(int), frame, side="right")) - 1
 
 
 def summary(story: Story, messages: int) -> str:
-    """The episode in a few lines, then its most frequent messages."""
+    """The episode in a few lines of text, then a list of so many of its most frequent messages."""
     replay = story.replay
     lines = [f"{replay.title}: {ending(replay.about)} after {replay.steps:,} steps"]
     figures = replay.about.get("figures") or {}

@@ -62,7 +62,7 @@ UNKNOWN = "13 73 7d 1d 13"
 
 
 def draw(character: str) -> np.ndarray:
-    """How much of each pixel of its cell a character covers, 0..1; a box for one that is not known. [18, 9]"""
+    """How much of each pixel of its cell a character covers, 0..1; a box if the font does not have it. [18, 9]"""
     parts = unicodedata.normalize("NFD", character)
     letter, accents = parts[0], parts[1:]
     if letter not in LETTERS or not set(accents) <= ACCENTS.keys():

@@ -84,7 +84,7 @@ class Terminal:
     def size(self) -> tuple[int, int]:
         """Rows and columns, as they are now."""
         columns, rows = os.get_terminal_size(self._target)
-        return max(rows, 1), max(columns, 1)  # some terminals say 0 when they do not know
+        return max(rows, 1), max(columns, 1)  # some terminals report 0 if they do not know
 
     def show(self, canvas: Canvas) -> None:
         """Draws what has changed."""

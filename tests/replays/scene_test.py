@@ -35,7 +35,7 @@ def test_below_the_game_stands_what_a_moment_is_worth(story):
     assert words(lines[0]) == "policy-7680, episode 17 (best) · killed by a jackal"
     assert words(lines[1]) == "▶ 20/s step 1 of 3 north → far ne 42% value +3.25"
     assert words(lines[2]) == "message You see here a gold piece."
-    assert words(lines[3]) == "game -0.010 sum -0.010 learnt +1.00 seen 1x paid +0.50 sum +0.50"
+    assert words(lines[3]) == "game -0.010 sum -0.010 learnt +1.00 seen 1x → +0.50 sum +0.50"
     assert set(lines[4].strip()) == {"·", "█", "▆"}  # sqrt(0.25 / 0.5) of 8 is 5.7
     assert "q quit" in lines[5]
 
@@ -55,7 +55,7 @@ def test_a_wide_sheet_has_it_beside_the_game(story):
     lines = text(story, View(2), BESIDE[1] + 1, BESIDE[0])
     facts = "\n".join(line[COLUMNS + 3 :].rstrip() for line in lines[:ROWS])
     for said in ("policy-7680, episode 17", "killed by a jackal (best)", "far ne → kick", "+20.00   sum +19.99",
-                  "+0.50 seen 2x paid +0.25", "sum +0.75", "You see here a gold piece.", "last paid"):  # fmt: skip
+                  "+0.50 seen 2x → +0.25", "sum +0.75", "You see here a gold piece.", "last rewards"):  # fmt: skip
         assert said in facts
     assert facts.index("     2    +0.25") < facts.index("     1    +0.50")
 

@@ -15,24 +15,26 @@ def test_sums_are_those_of_all_steps_so_far():
     assert story.earned.tolist() == [0, -1, 1, 1, 8]
     assert story.gained.tolist() == [0, 0, 1.5, 1.5, 3.5]
     assert story.learnt
-    assert story.paying.tolist() == [2, 4]
+    assert story.rewarded.tolist() == [2, 4]
 
 
 @pytest.mark.quick
-def test_without_a_learnt_reward_the_games_is_what_pays():
+def test_without_a_learnt_reward_the_bars_show_the_games():
     story = describe(made(MESSAGES, reward=[-0.01, 2, 0, -7]))
     assert not story.learnt
-    assert story.paying.tolist() == [2, 4]  # the penalty is less than a hundredth of 7
-    assert story.pay.tolist() == [0, 0, 2, 0, -7]
-    assert describe(made(MESSAGES, reward=[-0.01, 0, -0.01, 0])).paying.tolist() == []  # and nothing worth a look alone
+    assert story.rewarded.tolist() == [2, 4]  # the penalty is less than a hundredth of 7
+    assert story.rewards.tolist() == [0, 0, 2, 0, -7]
+    penalties = describe(made(MESSAGES, reward=[-0.01, 0, -0.01, 0]))
+    assert penalties.rewarded.tolist() == []  # penalties alone are not highlighted
 
 
 @pytest.mark.quick
 def test_bars_show_the_most_of_every_part():
-    pay = np.array([0, 1, 0, 0, -4, 2, 0, 0.0625])
-    assert bars(pay, 4) == [("▄", 1), ("▁", 0), ("█", -4), ("▁", 0.0625)]  # sqrt(1 / 4) of 8 is 4, sqrt(1 / 64) is 1
-    assert bars(pay, 8)[4:6] == [("█", -4), ("▆", 2)]  # sqrt(2 / 4) of 8 is 5.7
-    assert [bar for bar, _ in bars(pay, 16)[:4]] == ["▁", "▁", "▄", "▄"]  # wider than the episode is long
+    rewards = np.array([0, 1, 0, 0, -4, 2, 0, 0.0625])
+    # sqrt(1 / 4) of 8 is 4, sqrt(1 / 64) is 1
+    assert bars(rewards, 4) == [("▄", 1), ("▁", 0), ("█", -4), ("▁", 0.0625)]
+    assert bars(rewards, 8)[4:6] == [("█", -4), ("▆", 2)]  # sqrt(2 / 4) of 8 is 5.7
+    assert [bar for bar, _ in bars(rewards, 16)[:4]] == ["▁", "▁", "▄", "▄"]  # wider than the episode is long
     assert bars(np.zeros(3), 2) == [("▁", 0), ("▁", 0)]
 
 
@@ -42,7 +44,7 @@ def test_every_frame_is_part_of_the_bar_that_shows_it(width):
     for frame in range(8):
         story = describe(made([""] * 8, reward=[0] * 7, intrinsic=[float(at == frame) for at in range(1, 8)]))
         if frame:
-            assert bars(story.pay, width)[bar_of(story, frame, width)] == ("█", 1)
+            assert bars(story.rewards, width)[bar_of(story, frame, width)] == ("█", 1)
     assert 0 <= bar_of(story, 0, width) <= bar_of(story, 7, width) < width
 
 

@@ -134,7 +134,7 @@ def test_keys_move_through_the_episode_and_the_terminal_is_given_back(start):
     session.press("\033")
     session.wait_for(lambda screen: "top messages" not in screen)
     session.press("?")
-    session.wait_for(lambda screen: "next, previous step that was paid" in screen)
+    session.wait_for(lambda screen: "next, previous step with a reward" in screen)
     session.press("q")
     assert session.end() == 0
     assert termios.tcgetattr(session.slave) == session.before
@@ -158,7 +158,7 @@ def test_a_window_of_another_size_is_drawn_anew(start):
     session.wait_for(lambda screen: "80x24 is too small" in screen)
     session.press(" g")
     session.resize(32, 130)
-    session.wait_for(lambda screen: "last paid" in screen or "nothing was paid yet" in screen)
+    session.wait_for(lambda screen: "last rewards" in screen or "no reward yet" in screen)
     session.emulator.assert_shows(compose(describe(play()), View(0, False, 0.5), 32, 130, keys=True))
     session.press("\x03")  # Ctrl-C
     assert session.end() == 130

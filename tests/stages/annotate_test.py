@@ -185,8 +185,8 @@ def test_both_orders_are_asked_and_a_liking_for_one_place_is_seen(workdir):
     questions = {frozenset(pair) for pair in random_pairs(600, events=MANY) if pair[0] != pair[1]}
     biased = [any("#2" in text for text in pair) for pair in questions]
     assert f"<b>{len(questions):,}</b><span>questions answered in both orders" in page
-    assert f"<b>{np.mean(biased):.1%}</b><span>turn round with the order" in page
-    assert f"<b>{0.5 + np.mean(biased) / 2:.1%}</b><span>for what is shown first" in page
+    assert f"<b>{np.mean(biased):.1%}</b><span>prefer the other caption when the order is changed" in page
+    assert f"<b>{0.5 + np.mean(biased) / 2:.1%}</b><span>for the caption that is shown first" in page
 
 
 def test_scores_become_soft_labels(workdir):

@@ -160,9 +160,9 @@ def test_another_episode_is_chosen(page):
 
 def test_values_are_told_under_the_pointer(page):
     page.click(".chart .field", across=0.99)
-    told = page.run("document.querySelector('.chart .told').innerText")
-    assert "30" in told  # thousand steps
-    assert "gold" in told
+    tooltip = page.run("document.querySelector('.chart .tooltip').innerText")
+    assert "30" in tooltip  # thousand steps
+    assert "gold" in tooltip
 
 
 def test_hostile_words_do_no_harm(tab, made):
@@ -200,7 +200,7 @@ def test_without_a_learnt_reward_the_paid_moments_are_the_games(tab, tmp_path):
     for key, step in (("n", 1), ("n", 41), ("n", 81), ("n", 81), ("p", 41)):  # the game pays every 40th step
         tab.press(key)
         assert tab.run(STEP) == step
-    assert "What the game paid most for" in tab.run("document.querySelector('.player .paying').textContent")
+    assert "Highest rewards of the game" in tab.run("document.querySelector('.player .paying').textContent")
 
 
 def test_dark_and_light_are_both_legible(page):

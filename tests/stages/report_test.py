@@ -12,7 +12,7 @@ from conftest import get_config
 from report_workdir import EVENTS, make_replay, write_pairs, write_workdir
 
 from motif_jax.files import json_line, parse_json, read_json, write_json
-from motif_jax.pages import charts
+from motif_jax.pages import charts, formats
 from motif_jax.preferences.store import PairDataset
 from motif_jax.screens import SHOWN
 from motif_jax.stages import report
@@ -222,21 +222,21 @@ def test_labels_that_others_made_are_counted(tmp_path):
 
 @pytest.mark.quick
 def test_ticks_are_round_and_cover_the_values():
-    assert charts.ticks(0, 1) == [0, 0.25, 0.5, 0.75, 1]
-    assert charts.ticks(3, 97) == [0, 25, 50, 75, 100]
-    assert charts.ticks(-0.3, 0.4) == [-0.4, -0.2, 0, 0.2, 0.4]
-    assert charts.labels(charts.ticks(1, 1.02)) == ["1.000", "1.005", "1.010", "1.015", "1.020"]
+    assert formats.ticks(0, 1) == [0, 0.25, 0.5, 0.75, 1]
+    assert formats.ticks(3, 97) == [0, 25, 50, 75, 100]
+    assert formats.ticks(-0.3, 0.4) == [-0.4, -0.2, 0, 0.2, 0.4]
+    assert formats.labels(formats.ticks(1, 1.02)) == ["1.000", "1.005", "1.010", "1.015", "1.020"]
     rng = np.random.default_rng(0)
     for low, span in zip(rng.normal(0, 1e4, 200), rng.lognormal(0, 5, 200), strict=True):
-        marks = charts.ticks(low, low + span)
+        marks = formats.ticks(low, low + span)
         assert marks[0] <= low + 1e-6 * span
         assert marks[-1] >= low + span * (1 - 1e-6)
         assert 2 <= len(marks) <= 7
-        assert len(set(charts.labels(marks))) == len(marks)
-    assert charts.ticks(5, 5)[0] <= 5  # of a line that never changes
+        assert len(set(formats.labels(marks))) == len(marks)
+    assert formats.ticks(5, 5)[0] <= 5  # of a line that never changes
     amounts = {0: "0", 0.25: "0.25", 999.9: "1,000", 1234: "1,234", 35_000: "35k", 999_936: "1M", 2_500_000: "2.5M",
                -999_999_999: "-1G", 2e12: "2,000G"}  # fmt: skip
-    assert {value: charts.amount(value) for value in amounts} == amounts
+    assert {value: formats.amount(value) for value in amounts} == amounts
     counts = {999_999: "999,999", 1_003_520: "1 million", 999_936_000: "1 billion", 2_000_000_000: "2 billion"}
     assert {count: report_head.steps(count) for count in counts} == counts
 
@@ -325,4 +325,4 @@ def test_a_mean_of_one_episode_stands_without_an_interval(copy):
         write_json(file, facts)
     text = Seen(make(copy)).text
     assert "In one game it scores 34.50 , random play 14.50." in text
-    assert charts.Interval(2.0).band == (2.0, 2.0)
+    assert formats.Interval(2.0).band == (2.0, 2.0)

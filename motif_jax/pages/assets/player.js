@@ -1,12 +1,12 @@
-// Plays an episode: the terminal frame by frame, what the agent did, what each reward paid for it.
-// Its data stand in the page as JSON; the frames are packed as `report_replays.pack` describes.
+// Plays an episode: the terminal frame by frame, what the agent did, and the rewards that it received.
+// Its data stand in the page as JSON; the frames are packed as `pack` in stages/report/replays.py describes.
 for (const player of document.querySelectorAll(".player")) {
   const ROWS = 24, COLUMNS = 80, CELLS = ROWS * COLUMNS, ZOOMED = 40, SHOWN = 12;
   const COLORS = JSON.parse(document.getElementById("colours").textContent);
   const part = (name) => player.querySelector(`.${name}`);
   const [screen, line, choice, play, speed, zoom] = ["screen", "line", "choice", "play", "speed", "zoom"].map(part);
   const pen = screen.getContext("2d"), pencil = line.getContext("2d");
-  let replay = null, at = 0, playing = false, last = 0, owed = 0;
+  let replay = null, at = 0, playing = false, last = 0, due = 0;
 
   const number = (value, digits = 2) => (Number.isNaN(value) ? "–" : value.toFixed(digits));
   const signed = (value, digits = 2) => (Number.isNaN(value) ? "–" : (value >= 0 ? "+" : "−") + Math.abs(value).toFixed(digits));
@@ -30,7 +30,7 @@ for (const player of document.querySelectorAll(".player")) {
     for (const name of ["count", "message"]) found[name] = take(Int32Array, frames);
     found.action = take(Int32Array, about.steps);
     found.cursor = take(Uint8Array, 2 * frames);
-    found.paying = found.intrinsic.some((value) => value > 0) ? found.intrinsic : found.reward;
+    found.shownRewards = found.intrinsic.some((value) => value > 0) ? found.intrinsic : found.reward;
     found.gameSums = sums(Array.from(found.reward));
     found.learntSums = sums(Array.from(found.intrinsic));
     return found;
@@ -105,7 +105,7 @@ for (const player of document.querySelectorAll(".player")) {
     pencil.fillRect(Math.min((at / Math.max(replay.steps, 1)) * width, width - 2), 0, 2, height);
   }
 
-  function tell() {
+  function describe() {
     const done = at - 1; // the action that led here
     put("step", String(at));
     put("steps", String(replay.steps));
@@ -129,32 +129,32 @@ for (const player of document.querySelectorAll(".player")) {
 
   function show(step) {
     at = Math.min(Math.max(Math.round(step), 0), replay.steps);
-    drawScreen(); drawLine(); tell();
+    drawScreen(); drawLine(); describe();
   }
 
   function run(wanted) {
     if (!replay) return;
     if (wanted && at >= replay.steps) at = 0;
-    playing = wanted; last = 0; owed = 0;
+    playing = wanted; last = 0; due = 0;
     play.textContent = playing ? "Pause" : "Play";
     if (playing) requestAnimationFrame(tick);
   }
 
   function tick(now) {
     if (!playing) return;
-    if (last) owed += ((now - last) / 1000) * Number(speed.value);
+    if (last) due += ((now - last) / 1000) * Number(speed.value);
     last = now;
-    const steps = Math.floor(owed);
-    owed -= steps;
+    const steps = Math.floor(due);
+    due -= steps;
     if (steps) show(at + steps);
     if (at >= replay.steps) run(false); else requestAnimationFrame(tick);
   }
 
   function go(step) { run(false); show(step); }
 
-  function paid(way) { // the next step that is paid, or the one before: by the learnt reward, or the game if there is none
+  function rewarded(way) { // the next step with a reward (1), or the one before (-1): learnt, or the game's if there is none
     for (let step = at + way; step >= 1 && step <= replay.steps; step += way)
-      if (replay.paying[step - 1] > 0) return step;
+      if (replay.shownRewards[step - 1] > 0) return step;
     return at;
   }
 
@@ -163,9 +163,9 @@ for (const player of document.querySelectorAll(".player")) {
   }
 
   function listMoments() {
-    const values = replay.paying, learnt = values === replay.intrinsic;
+    const values = replay.shownRewards, learnt = values === replay.intrinsic;
     const best = Array.from(values.keys()).filter((step) => values[step] > 0).sort((a, b) => values[b] - values[a] || a - b);
-    part("paying").textContent = best.length ? `What the ${learnt ? "learnt reward" : "game"} paid most for` : "";
+    part("paying").textContent = best.length ? `Highest ${learnt ? "learnt rewards" : "rewards of the game"}` : "";
     part("moments").hidden = !best.length;
     part("moments").querySelector("ol").replaceChildren(...best.slice(0, SHOWN).map((step) => {
       const item = document.createElement("li"), button = document.createElement("button");
@@ -197,7 +197,7 @@ for (const player of document.querySelectorAll(".player")) {
 
   const buttons = {
     play: () => run(!playing), back: () => go(at - 1), forward: () => go(at + 1),
-    earlier: () => go(paid(-1)), later: () => go(paid(1)),
+    earlier: () => go(rewarded(-1)), later: () => go(rewarded(1)),
     zoom: () => { zoom.setAttribute("aria-pressed", String(zoom.getAttribute("aria-pressed") !== "true")); show(at); },
   };
   const keys = {

@@ -1,7 +1,7 @@
-"""Annotate: an annotator says which moment of each pair is better, and is asked once per distinct question.
+"""The stage annotate: asks an annotator which moment of each pair is better, once per distinct question.
 
-Many pairs share the same distinct question (preferences/questions.py). Every job asks its share of the questions
-(job.py), which is a shard. The job that finishes last merges all shards.
+Many pairs show the same two captions, which is one question (preferences/questions.py). Several jobs can share the
+work: each asks its part of the questions and writes the labels as a shard (job.py). The last one merges all shards.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def loads_jax(config: ConfigDict) -> bool:
 
 
 def check(config: ConfigDict) -> None:
-    """Refuses values that cannot work, before anything is started."""
+    """Raises UserError for values that cannot work, before anything is started."""
     check_values(config, READS)
     check_section(config.annotate)
 
@@ -77,10 +77,10 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
 
 
 def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator) -> None:
-    """Fills this job's shard, and merges when it was the last. `make` starts the annotator, where one is needed."""
+    """Labels this job's shard, and merges all if it was the last. `make` starts the annotator, if one is needed."""
     section, part = config.annotate, Part(config.annotate.shard, config.annotate.num_shards)
 
-    # ---- what there is to ask
+    # ---- questions
     if not (workdir / "dataset").is_dir():
         raise UserError(f"there is no dataset in {str(workdir)!r} yet: run --stage=collect first (--workdir)")
     dataset = PairDataset(workdir / "dataset")

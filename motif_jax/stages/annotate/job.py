@@ -29,7 +29,7 @@ from motif_jax.structs import UserError
 
 COMMIT_EVERY_S = 30.0  # also when the batch is not full, as answers of a slow model are expensive
 CACHE_LINES = 4096  # looked up at a time
-ANSWERED_AT_LEAST = 0.05  # of the questions of a job; with fewer labels it has failed
+ANSWERED_AT_LEAST = 0.05  # share of a job's questions; with fewer labels the job has failed
 COUNTED = ("asked", "from_cache", "no_verdict", "prompt_tokens", "cached_tokens", "output_tokens")
 MakeAnnotator = Callable[[ConfigDict, int], tuple[Annotator, dict[str, Any]]]
 
@@ -65,13 +65,13 @@ class Job:
         self._counts = dict.fromkeys(COUNTED, 0)
         self._started = self._committed = time.monotonic()
         self._pending: list[tuple[Question, Answer]] = []
-        self._flight: dict[Question, tuple[int, bool]] = {}  # asked and not answered: number, turned
+        self._flight: dict[Question, tuple[int, bool]] = {}  # asked, not yet answered: number, turned
         self._answers = self._before.get("answers", "")  # the folder of the answer cache
         self._model = self._before.get("model", "")  # the full name, as in the answer cache
         self._unusable = ""  # the last answer without a verdict
 
     def run(self, make: MakeAnnotator) -> None:
-        """Asks everything that is not known yet."""
+        """Asks the annotator all questions of the shard that have no label yet, and writes the labels."""
         if not self._open():
             self._commit(bool(self._wanted.all()), [])
             return
@@ -122,18 +122,18 @@ class Job:
                 self._pending.append(answered)
                 full = len(self._pending) >= self._section.batch_size
                 if full or time.monotonic() - self._committed > COMMIT_EVERY_S:
-                    progress.update(self._keep(store), **self._notes())
-            progress.update(self._keep(store), **self._notes())
+                    progress.update(self._save(store), **self._notes())
+            progress.update(self._save(store), **self._notes())
             self._check_answered()
             self._commit(bool(self._wanted.all()), [])
         except Incomplete as stopped:
-            labelled = self._keep(store)
+            labelled = self._save(store)
             raise UserError(
                 f"{stopped}; {labelled:,} of {len(self._shard.codes):,} pairs are labelled, and the same command goes "
                 "on from there"
             ) from None
         except BaseException:
-            self._keep(store)
+            self._save(store)
             raise
         finally:
             progress.close()
@@ -156,7 +156,7 @@ class Job:
                 self._flight[question] = (number, turned)
                 yield question
 
-    def _keep(self, store: AnswerStore | None) -> int:
+    def _save(self, store: AnswerStore | None) -> int:
         """Writes the pending answers to the cache and the shard; returns how many rows are labelled.
 
         After an interruption, a second call completes the work; at worst the cache then has a line twice.
@@ -179,6 +179,7 @@ class Job:
         return labelled
 
     def _commit(self, finished: bool, pending: list[tuple[Question, Answer]]) -> int:
+        """Writes the labels and the log to the shard; returns how many rows are labelled. `pending` count as asked."""
         labelled = self._label()
         counts = dict(self._counts)
         for _, answer in pending:
@@ -211,6 +212,7 @@ class Job:
         return int((np.isnan(self._asked.labels()) & self._wanted).sum())
 
     def _notes(self) -> dict[str, str]:
+        """Figures for the progress bar: questions and tokens per second, shares of ties and of missing verdicts."""
         seconds = max(time.monotonic() - self._started, 1e-9)
         counts = count(self._shard.codes)
         known = max(len(self._shard.codes) - counts["unknown"], 1)

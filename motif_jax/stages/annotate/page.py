@@ -13,7 +13,8 @@ from motif_jax.annotation.annotator import Answer, Question, batched
 from motif_jax.annotation.answers import read_answers
 from motif_jax.files import read_array, write_json, write_whole
 from motif_jax.pages.blocks import folded, page, share_bar, table, tiles
-from motif_jax.pages.charts import columns, esc
+from motif_jax.pages.charts import columns
+from motif_jax.pages.formats import esc
 from motif_jax.preferences.asked import Asked, to_numbers
 from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.merging import Merged
@@ -31,10 +32,10 @@ NAMES = ("first", "second", "tie", "unknown")  # of labels, and of their colours
 class Evidence(NamedTuple):
     """What the page shows of the answers, in addition to the labels that were made from them."""
 
-    said: dict[int, str]  # about the questions that were asked most, by number
+    said: dict[int, str]  # texts of the answers to the most frequent questions, by the question's number
     both: np.ndarray  # answers of the questions asked in both orders, in their own order. [J, 2]
     unreadable: dict[Question, Answer]  # of questions that are still unknown
-    mass: float  # mean probability that the model gives a verdict at all; 1 where it writes
+    mass: float  # mean probability of any verdict as the next token; 1 in the mode that writes text
 
 
 def page_of(workdir: Path, name: str) -> Path:
@@ -49,22 +50,22 @@ def write_page(
     section, logs = config.annotate, list(merged.logs.values())
     figures = [(f"{len(dataset):,}", "pairs")]
     details: list[str] = []
-    told: dict[str, Any] = {}
+    summary: dict[str, Any] = {}
     if questions is not None:
         label = _labels(dataset, name, questions)
         top = np.argsort(-questions.counts, kind="stable")[:SHOWN]
         evidence = _evidence(section, questions, logs, top, label)
         figures += _figures(len(dataset), questions, logs, evidence)
         details = _of_the_questions(section, questions, label, top, evidence)
-        told = _tell(section, questions, label, evidence)
+        summary = _summary(section, questions, label, evidence)
     for other in filter(None, section.compare_with.split(",")):
         details += _agreement(dataset, name, other)
     if section.backend in MODELS:
         messages = make_the_prompt(section).messages(Question("(first caption)", "(second caption)"))
         words = "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in messages)
-        details += ["<h2>The question, in full</h2>", folded("prompt", words)]
+        details += ["<h2>The whole prompt</h2>", folded("prompt", words)]
     path = page_of(workdir, name)
-    write_json(path.with_suffix(".json"), told)
+    write_json(path.with_suffix(".json"), summary)
     text = page(
         f"{name}: annotation",
         [
@@ -93,17 +94,17 @@ def _figures(pairs: int, questions: Questions, logs: list[dict[str, Any]], evide
     different = int((questions.of_pair >= 0).sum())
     total = {key: sum(log.get(key, 0) for log in logs) for key in ("asked", "prompt_tokens", "output_tokens")}
     figures = [
-        (f"{1 - different / pairs:.0%}", "of them say the same on both sides: ties, not asked"),
+        (f"{1 - different / pairs:.0%}", "of them show equal captions: ties, not asked"),
         (f"{len(questions):,}", "distinct questions"),
-        (f"{different / max(len(questions), 1):,.1f}", "pairs that one question serves"),
+        (f"{different / max(len(questions), 1):,.1f}", "pairs per question"),
     ]
     if total["asked"]:
-        figures.append((f"{total['asked']:,}", "times the annotator was asked"))
+        figures.append((f"{total['asked']:,}", "questions put to the annotator, repetitions included"))
     if total["prompt_tokens"]:
         tokens = (total["prompt_tokens"] + total["output_tokens"]) / total["asked"]
-        figures.append((f"{tokens:,.0f}", "tokens each time"))
+        figures.append((f"{tokens:,.0f}", "tokens per question put"))
     if evidence.mass < 1:
-        figures.append((f"{evidence.mass:.0%}", "probability that the model gives a verdict, and says nothing else"))
+        figures.append((f"{evidence.mass:.0%}", "probability that the model answers with a verdict"))
     return figures
 
 
@@ -129,8 +130,8 @@ def _of_the_questions(
         why = folded("why", reason) if len(reason) > 90 else f'<span class="soft">{esc(reason)}</span>'
         rows.append([f"{questions.counts[number]:,}", first, second, verdict, why][:cells])
     body = [
-        "<h2>Asked most</h2>",
-        '<p class="soft">One verdict serves so many pairs; the better caption is in bold.</p>',
+        "<h2>Most frequent questions</h2>",
+        '<p class="soft">How many pairs ask it, its captions (the better one in bold), and the verdict.</p>',
         table(("pairs", "first", "second", "better", "reason")[:cells], rows, numbers=(0,)),
     ]
     known = label[~np.isnan(label)]
@@ -179,8 +180,8 @@ def _evidence(
     return Evidence(said, asked.both_answers(), unreadable, masses[1] / masses[0] if masses[0] else 1.0)
 
 
-def _tell(section: ConfigDict, questions: Questions, label: np.ndarray, evidence: Evidence) -> dict[str, Any]:
-    """What the report shows: the most frequent questions, those of them with a preference, and the position bias."""
+def _summary(section: ConfigDict, questions: Questions, label: np.ndarray, evidence: Evidence) -> dict[str, Any]:
+    """What the report shows of an annotation: the most frequent questions, those with a preference, position bias."""
     margin = section.tie_margin if section.backend in MODELS else 0.0
     codes, order = to_codes(label, margin), np.argsort(-questions.counts, kind="stable")
 
@@ -220,9 +221,9 @@ def bias_tiles(bias: Mapping[str, float]) -> str:
     return tiles(
         [
             (f"{bias['questions']:,}", "questions answered in both orders"),
-            (f"{bias['turned']:.1%}", "turn round with the order"),
-            (f"{bias['changed']:.1%}", "change at all, ties counted"),
-            (f"{bias['shown_first']:.1%}", "for what is shown first; 50% without bias"),
+            (f"{bias['turned']:.1%}", "prefer the other caption when the order is changed"),
+            (f"{bias['changed']:.1%}", "change with the order, ties included"),
+            (f"{bias['shown_first']:.1%}", "for the caption that is shown first; 50% without bias"),
         ]
     )
 
@@ -243,7 +244,7 @@ def _agreement(dataset: PairDataset, name: str, other: str) -> list[str]:
             [
                 (f"{int(both.sum()):,}", "pairs that both have labelled"),
                 (f"{same:.1%}", "same label"),
-                (f"{np.trace(counts[:2, :2]) / max(sided, 1):.1%}", "same side, where both take one"),
+                (f"{np.trace(counts[:2, :2]) / max(sided, 1):.1%}", "same preference, where both have one"),
             ]
         ),
         table(head, rows, numbers=(1, 2, 3)),

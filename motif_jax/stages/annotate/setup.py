@@ -1,4 +1,4 @@
-"""Makes what annotation needs from the config: checks, the annotation's name, its facts, and the annotator."""
+"""From the config to an annotation: its table of values and checks, its name, its facts, and the annotator."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ TABLES: Tables = {
 
 
 def check_section(section: ConfigDict) -> None:
-    """Refuses values that cannot work; nothing is loaded or asked."""
+    """Raises UserError for values that cannot work together; no model is loaded or asked."""
     if not 0 <= section.shard < section.num_shards:
         raise UserError(
             f"shard must be between 0 and {section.num_shards - 1}, not {section.shard} "
@@ -116,7 +116,7 @@ def label_name(section: ConfigDict) -> str:
 
 
 def make_facts(section: ConfigDict, seed: int, dataset: PairDataset) -> dict[str, Any]:
-    """All that a label depends on: the dataset and the config. The model itself is checked later (job.py)."""
+    """All that labels depend on, of dataset and config, as a flat dict. The model itself is checked later (job.py)."""
     facts: dict[str, Any] = {"backend": section.backend, "num_shards": section.num_shards}
     facts["dataset"] = fingerprint(dataset)
     beside = [dataset.info["score"]] if section.backend == "score" else []

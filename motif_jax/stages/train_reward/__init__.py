@@ -1,4 +1,4 @@
-"""Train the reward: a network learns to value moments as the annotator prefers them.
+"""The stage train_reward: fits a network to the preferences, so that preferred moments have higher rewards.
 
 This module is quick to import, so that a workdir with a finished reward is skipped at once. training.py trains.
 """
@@ -34,7 +34,7 @@ TABLES: Tables = {
             decides=True,
             differs="the reward's learning rate is 1e-4 rather than 1e-5",
         ),
-        "batch_size": Value(Whole(1, 2**20), decides=True),  # filled up to that, however few the pairs are
+        "batch_size": Value(Whole(1, 2**20), decides=True),  # smaller batches are padded to this size
         "num_epochs": Value(Whole(1)),
         "validation_share": Value(Number(0, 1, above=True, below=True), decides=True),
         "import_from": Value(PATH, decides=True),
@@ -91,7 +91,7 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
 
 
 def check(config: ConfigDict) -> None:
-    """Refuses values that cannot work."""
+    """Raises UserError for values that cannot work."""
     check_values(config, READS)
     section = config.reward
     labels.parse_annotators(section.annotators)

@@ -1,4 +1,4 @@
-"""What a reward is learnt from: which annotations, with which weights, and the checksums of their labels."""
+"""The annotations that a reward is learnt from: their names, weights, and checksums of their labels."""
 
 from __future__ import annotations
 

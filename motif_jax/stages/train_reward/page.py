@@ -11,7 +11,8 @@ import numpy as np
 from motif_jax.captions import decode
 from motif_jax.files import write_json, write_whole
 from motif_jax.pages.blocks import page, quoted, table, tiles
-from motif_jax.pages.charts import columns, curves, esc
+from motif_jax.pages.charts import columns, curves
+from motif_jax.pages.formats import esc
 from motif_jax.rewards.statistics import RewardStatistics, calibration
 
 SHOWN = 25  # captions at either end
@@ -50,17 +51,17 @@ def write_page(
                 (percent(last["accuracy"]), f"accuracy on {last['sided']:,} validation pairs with a preference"),
                 (
                     percent(last["unseen_accuracy"]),
-                    f"on the {last['unseen_sided']:,} of them with a caption that training never saw",
+                    f"on the {last['unseen_sided']:,} of them with a caption that is not in the training pairs",
                 ),
-                (percent(last.get("score_accuracy")), "prefers the moment of the higher score, where scores differ"),
-                (f"{last['loss']:.3f}", "validation loss; 0.693 knows nothing"),
+                (percent(last.get("score_accuracy")), "prefers the moment with the higher score, if scores differ"),
+                (f"{last['loss']:.3f}", "validation loss; chance gives 0.693"),
             ]
         ),
         "<h2>Learning</h2>",
         curves(
             {
                 "accuracy, validation": [(row["epoch"], row["accuracy"]) for row in history],
-                "captions never seen": [(row["epoch"], row["unseen_accuracy"]) for row in history],
+                "accuracy, new captions": [(row["epoch"], row["unseen_accuracy"]) for row in history],
                 "accuracy, training": [
                     (row["epoch"], row["train_accuracy"]) for row in history if "train_accuracy" in row
                 ],
@@ -84,9 +85,9 @@ def write_page(
         rows = [[esc(name), f"{facts['annotators'][name]:.0%}", percent(value)] for name, value in agreement.items()]
         body += ["<h2>Agreement with each annotation</h2>", table(("annotation", "weight", "accuracy"), rows, (1, 2))]
     if values is not None:
-        told = of_captions(statistics, statistics.normalise(values), messages, counts)
-        write_json(folder / "captions.json", told)
-        body += _captions(told)
+        captions = of_captions(statistics, statistics.normalise(values), messages, counts)
+        write_json(folder / "captions.json", captions)
+        body += _captions(captions)
     body += ["<h2>Calibration</h2>", _calibration(rewards, target)]
     path = folder / "reward.html"
     text = page("The reward", body)
@@ -97,7 +98,7 @@ def write_page(
 def of_captions(
     statistics: RewardStatistics, normalised: np.ndarray, messages: np.ndarray, counts: np.ndarray
 ) -> dict[str, Any]:
-    """The distribution over distinct captions, both of its ends, and the captions that are seen most."""
+    """Normalised rewards of the captions: their distribution, the highest, the lowest, those of the most frequent."""
     seen = np.flatnonzero(counts > 0)
     order = seen[np.argsort(normalised[seen], kind="stable")]
     common = seen[np.argsort(-counts[seen], kind="stable")]
@@ -120,14 +121,14 @@ def of_captions(
     }
 
 
-def spread(told: dict[str, Any], mark: tuple[float, float] | None) -> str:
+def spread(captions: dict[str, Any], mark: tuple[float, float] | None) -> str:
     """The distribution of the reward over captions, as an HTML chart.
 
     Args:
-      told: the result of `of_captions`.
+      captions: the result of `of_captions`.
       mark: a level, and the reward below which this share of the captions lies; None for no line there.
     """
-    heights, edges = told["heights"], told["edges"]
+    heights, edges = captions["heights"], captions["edges"]
     low, high = edges[0], edges[-1]
     marks = []
     if mark and low <= mark[1] <= high:
@@ -137,18 +138,18 @@ def spread(told: dict[str, Any], mark: tuple[float, float] | None) -> str:
     return columns(heights, words, marks, of, root=True)
 
 
-def _captions(told: dict[str, Any]) -> list[str]:
+def _captions(captions: dict[str, Any]) -> list[str]:
     """HTML blocks: the distribution, and the lists of captions that `of_captions` returns."""
-    marks = " · ".join(f"{float(level):.0%} lie below {value:.2f}" for level, value in told["thresholds"].items())
-    usual = told["thresholds"][f"{USUAL:.2f}"]
+    marks = " · ".join(f"{float(level):.0%} lie below {value:.2f}" for level, value in captions["thresholds"].items())
+    usual = captions["thresholds"][f"{USUAL:.2f}"]
     body = [
-        "<h2>How it is spread</h2>",
-        spread(told, (USUAL, usual)),
+        "<h2>Distribution</h2>",
+        spread(captions, (USUAL, usual)),
         f'<p class="soft">Distinct captions by normalised reward: mean 0, variance 1 over all moments; heights are '
-        f"square roots. {marks}. By default, what lies below {usual:.2f} pays the agent nothing.</p>",
+        f"square roots of counts. {marks}. By default, the agent gets no reward for captions below {usual:.2f}.</p>",
     ]
-    for title, name in (("Likes most", "most"), ("Likes least", "least"), ("Sees most", "common")):
-        rows = [[f"{row['reward']:.2f}", quoted(row["caption"]), f"{row['times']:,}"] for row in told[name]]
+    for title, name in (("Highest rewards", "most"), ("Lowest rewards", "least"), ("Most frequent", "common")):
+        rows = [[f"{row['reward']:.2f}", quoted(row["caption"]), f"{row['times']:,}"] for row in captions[name]]
         body += [f"<h2>{title}</h2>", table(("reward", "caption", "times"), rows, numbers=(0, 2))]
     return body
 
@@ -157,7 +158,7 @@ def _calibration(rewards: np.ndarray, target: np.ndarray) -> str:
     bins = calibration(rewards, target)
     rows = [[f"{row['predicted']:.2f}", f"{row['stated']:.2f}", f"{row['pairs']:,}"] for row in bins]
     lines = {
-        "what was preferred": [(row["predicted"], row["stated"]) for row in bins],
+        "this reward": [(row["predicted"], row["stated"]) for row in bins],
         "perfect": [(0.0, 0.0), (1.0, 1.0)],
     }
     words = ("predicted P(second is better)", "stated by the annotator", "pairs")

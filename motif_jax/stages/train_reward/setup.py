@@ -29,7 +29,7 @@ Extra = dict[str, Callable[[np.ndarray], np.ndarray]]  # functions from row numb
 
 
 class LabelledPairs(NamedTuple):
-    """Pairs and their labels."""
+    """The N pairs of a dataset, their captions and their labels."""
 
     dataset: PairDataset
     table: CaptionTable
@@ -37,14 +37,14 @@ class LabelledPairs(NamedTuple):
     texts: np.ndarray  # [U, W]: the captions, cut where all are zero
     target: np.ndarray  # [N]: P(second is better), NaN where unknown
     targets: dict[str, np.ndarray]  # the same of each annotation
-    sided: np.ndarray  # [N]: the annotators have a preference, whatever their probabilities
+    sided: np.ndarray  # [N] bool: the hard labels have a preference, whatever the probabilities
     weights: dict[str, float]
     fingerprint: str
     checksum: str
 
 
 def load_data(config: ConfigDict, workdir: Path) -> LabelledPairs:
-    """The dataset of the workdir with the labels that the config names."""
+    """Loads the dataset of the workdir with the labels that the config names, and checks both."""
     if not (workdir / "dataset").is_dir():
         raise UserError(f"there is no dataset in {str(workdir)!r} yet: run --stage=collect first (--workdir)")
     dataset = PairDataset(workdir / "dataset")
@@ -125,7 +125,7 @@ def make_statistics(
 
 
 def measure(rewards: np.ndarray, rows: np.ndarray, data: LabelledPairs, counts: np.ndarray) -> dict[str, Any]:
-    """How far the reward agrees with the annotators and with the score, on some rows.
+    """Metrics on some pairs: loss, and how often the reward agrees with the annotators and with the score.
 
     Args:
       rewards: mean over the steps of each moment. [M, 2]

@@ -1,7 +1,7 @@
-"""Training of the reward, from labels to a checkpoint that can be used alone.
+"""Trains the reward on the labels, and writes checkpoints that can be used without the dataset.
 
-Before every epoch, and after the last, each distinct caption is valued once. The statistics that normalise the agent's
-reward, and the validation, are computed from these values. A checkpoint holds the statistics, the network, the
+Before every epoch, and after the last, the network values each distinct caption once. The statistics that normalise the
+agent's reward, and the validation, are computed from these values. A checkpoint holds the statistics, the network, the
 optimiser and the captions, so that it can be used alone; training resumes from it with bitwise equal results.
 """
 
@@ -46,14 +46,14 @@ from motif_jax.stages.train_reward.setup import (
 )
 from motif_jax.structs import UserError
 
-STEPS = 32  # that are placed on the device at a time, for models that read more than the message
+STEPS = 32  # of the optimiser whose batches are on the device at a time, for models that read more than the message
 
 
 def train(config: ConfigDict, workdir: Path) -> None:
     """Trains the reward in `workdir/reward`, or resumes an earlier run there."""
     section, folder = config.reward, workdir / "reward"
 
-    # ---- what is learnt from
+    # ---- data
     data = load_data(config, workdir)
     split = labels.split_rows(np.flatnonzero(~np.isnan(data.target)), section.validation_share, config.seed)
     if not len(split.train) or not len(split.validation):
@@ -78,7 +78,7 @@ def train(config: ConfigDict, workdir: Path) -> None:
     table = replicate(jnp.asarray(data.texts), mesh)
     extra = extra_observations(data.dataset, options)
 
-    # ---- where an earlier run was stopped
+    # ---- resume
     checkpoints = Checkpoints(folder / "checkpoints")
     kept = {"captions": data.table.messages, "counts": counts.astype(np.int32)}
     epoch, items, history = 0, 0, []
@@ -118,7 +118,7 @@ def train(config: ConfigDict, workdir: Path) -> None:
         for start in range(0, len(order), stretch):
             rows = order[start : start + stretch]
             batches = make_batches(rows, data.ids, data.target, section.batch_size, mesh.size, extra, items, data.sided)
-            items = batches.captions.shape[-1]  # so that later ones are not recompiled, and resumed ones add alike
+            items = batches.captions.shape[-1]  # later batches are as wide: no recompilation, equal sums if resumed
             placed = shard(batches, mesh, axis=1)
             for step in range(len(batches.captions)):
                 state = update(state, table, np.int32(step), placed)

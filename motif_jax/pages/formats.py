@@ -1,0 +1,72 @@
+"""How pages write texts and numbers: escaped, short or exact; intervals, and the round numbers along an axis."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+
+
+class Interval(NamedTuple):
+    """A mean and its 95 % confidence interval; None where that is not known, as for a single episode."""
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """The interval's ends; (mean, mean) if they are not known."""
+        return (self.mean, self.mean) if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
+    def words(self) -> str:
+        """The interval's ends as text, in brackets; "" if they are not known."""
+        return "" if self.low is None or self.high is None else f"[{exact(self.low)}, {exact(self.high)}]"
+
+
+def esc(text: Any) -> str:
+    """Escapes any value as HTML text; control characters are shown as U+FFFD."""
+    return html.escape(str(text).translate(CONTROLS), quote=True)
+
+
+def amount(value: float) -> str:
+    """Formats a number as short as a label needs it: 0.25, 1,200, 35k, 2.5M."""
+    short = float(f"{value:.3g}")  # first, so that 999,999 is 1M
+    size = abs(short)
+    for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if size >= max(unit, 1e4):
+            return f"{short / unit:,g}{name}"
+    if size >= 1000:
+        return f"{value:,.0f}"
+    return "0" if not size else f"{short:g}"
+
+
+def exact(value: float) -> str:
+    """Formats a number for a table: more digits than `amount`."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 100 else f"{value:.2f}"
+
+
+def labels(marks: Sequence[float]) -> list[str]:
+    """Formats ticks, with just enough digits to distinguish them."""
+    step = min((after - before for before, after in itertools.pairwise(marks)), default=1.0)
+    short = [amount(mark) for mark in marks]
+    if step >= 1 and len(set(short)) == len(marks):
+        return short
+    digits = next((places for places in range(9) if abs(round(step, places) - step) < step / 100), 9)
+    return [f"{mark:,.{digits}f}" if mark else "0" for mark in marks]
+
+
+def ticks(low: float, high: float, count: int = 4) -> list[float]:
+    """Round numbers from at most `low` to at least `high`."""
+    if not high > low:
+        high = low + (abs(low) or 1.0)
+    rough = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * (1 - 1e-9))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(number * step, 12) for number in range(first, last + 1)]
