@@ -24,6 +24,7 @@ if __name__ == "__main__":
 
 import contextlib
 import difflib
+import importlib
 import os
 import re
 import signal
@@ -147,9 +148,8 @@ def run_many(argv: list[str], workdir: Path) -> None:
         check(values.config, stages)
     run_all(share_of_job(runs, os.environ), argv, workdir, FLAGS.config.seeds_at_once)
     if "report" in stages:
-        from motif_jax.stages.report.seeds import write_page
-
-        print_line(f"report of {len(runs)} runs: {write_page(FLAGS.config, runs, workdir)}")
+        written = importlib.import_module("motif_jax.stages.report.seeds").write_page(runs, workdir)
+        print_line(f"report of {len(runs)} runs: {written}")
 
 
 def split_config(argv: list[str]) -> tuple[tuple[str, str | None] | None, list[str]]:
