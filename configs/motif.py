@@ -15,7 +15,7 @@ preference. Training the policy takes two billion steps, as published: a GPU and
 
 from ml_collections import ConfigDict
 
-from motif_jax.envs.tasks import get_task
+from motif_jax.envs.nethack.tasks import get_task
 from motif_jax.machine import usable_cores
 from motif_jax.structs import UserError
 
@@ -37,10 +37,12 @@ def get_config(argument: str = "score") -> ConfigDict:
 
     # ---- the game, in every stage
     config.env = ConfigDict()
+    config.env.world = "nethack"  # toy, or module:Class, a world of your own (docs/games.md)
+    config.env.options = "{}"  # of a world of your own, as JSON; NetHack's are those below
     config.env.task = task
     config.env.screen = "terminal"  # the crop shows the terminal as published; "map" is 15 % faster and has no text
     config.env.max_episode_steps = 5000
-    config.env.penalty_mode = "constant"  # of the score task, for steps without game time; see envs/tasks.py
+    config.env.penalty_mode = "constant"  # of the score task, for steps without game time; see envs/nethack/tasks.py
     config.env.penalty_step = -0.01
     config.env.character = "mon-hum-neu-mal"  # neutral human male monk
     config.env.reference_time_limit = reference  # the time limit is a true end, not a cut
@@ -70,7 +72,8 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.annotate.mode = "reason"  # as published: analysis, then a verdict; "score": how probable is each verdict?
     config.annotate.goal = "defaultgoal"  # zeroknowledge, combat, gold, stairs, or a sentence of your own
     config.annotate.prompt = "default"  # or "reworded"
-    config.annotate.prompt_file = ""  # your own; motif_jax/annotation/default.toml is one to start from
+    config.annotate.prompt_file = ""  # your own; motif_jax/envs/nethack/texts/default.toml is one to start from
+    config.annotate.lexicon = ""  # lexicon: your own rules, a TOML file; "": the game's, motif_jax/envs/nethack/texts
     config.annotate.system_role = True  # False for models whose chat template has no system role
     config.annotate.captions = "msg"  # messages; "msg_minbl": with depth, gold, hit points, level and hunger
     config.annotate.both_orders = 0.0 if reference else 0.05  # reason: share of the questions asked both ways round
@@ -125,11 +128,14 @@ def get_config(argument: str = "score") -> ConfigDict:
     # ---- the policy
     goal_task = task != "score"
     config.policy = ConfigDict()
-    config.policy.network = "reference"  # as published; "small" is for machines without an accelerator
+    config.policy.network = (
+        "reference"  # as published; "small": for machines without accelerator; "general": for other games
+    )
     config.policy.dtype = "float32"  # what products are computed in; "bfloat16" is faster on GPUs
     config.policy.algorithm = "appo"  # V-trace in a clipped surrogate; "impala": V-trace policy gradient
     config.policy.init_from = ""  # begin with the parameters of another policy: a workdir, or its checkpoints
     # the agent's reward
+    config.policy.sources = "learnt"  # beside the game: learnt,count:0.05,rnd:0.1,my_module:MyBonus:0.2; "": nothing
     config.policy.extrinsic_coefficient = 10.0 if goal_task else 0.1  # 0: the learnt reward alone
     config.policy.intrinsic_coefficient = 0.1  # 0: the game's reward alone, and no reward directory is needed
     config.policy.reward_dir = ""  # workdir or checkpoints of the learnt reward; "": of this workdir
@@ -139,6 +145,13 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.policy.threshold_quantile = 0.5  # normalised learnt rewards up to this quantile are worth 0; -1: none
     config.policy.count_exponent = 3.0  # the n-th time in an episode a message is worth 1 / n^3
     config.policy.reference_alignment = reference  # reward each message one step late, and never an episode's last
+    config.policy.count = ConfigDict()  # source count: the n-th time in an episode is worth 1 / n^exponent
+    config.policy.count.of = "event_message"  # or another observation, such as event_blstats, event_glyphs, crop
+    config.policy.count.exponent = 0.5
+    config.policy.rnd = ConfigDict()  # source rnd: random network distillation, what was not seen yet is worth much
+    config.policy.rnd.learning_rate = 1e-4  # of its predictor, which takes one step per update of the policy
+    config.policy.rnd.hidden = 128  # units of its hidden layers
+    config.policy.rnd.outputs = 64  # numbers to predict
     # who plays
     config.policy.num_workers = usable_cores()  # 0: play in this process, for debugging
     config.policy.games_per_worker = 64
@@ -156,7 +169,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.policy.anneal_learning_rate_to = 1.0  # share that is left after train_for_env_steps, in a straight line
     config.policy.max_gradient_norm = 4.0
     config.policy.clip_ratio = 0.1  # of APPO
-    config.policy.clip_value = 0.0 if goal_task and not reference else 1.0  # 0: none; goals pay 50, far from any value
+    config.policy.clip_value = 0.0 if goal_task and not reference else 1.0  # 0: none; goals give 50, far from any value
     config.policy.value_coefficient = 0.5
     config.policy.exploration = "entropy"  # or "symmetric_kl", to the uniform policy
     config.policy.exploration_coefficient = 0.003
@@ -168,6 +181,10 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.policy.normalise_over_all = reference  # with stale samples in the statistics
     config.policy.max_policy_lag = 10_000  # samples of policies older than so many updates teach nothing
     config.policy.num_devices = 0  # 0: all
+    config.policy.fsdp = (
+        1  # devices of a host among which parameters are cut, and the batch as well; for large networks
+    )
+    config.policy.tensor = 1  # devices of a host that compute each layer together, from the same part of the batch
     # how long, and what is kept
     config.policy.train_for_env_steps = 2_000_000_000
     config.policy.train_for_seconds = 0.0  # 0: no limit

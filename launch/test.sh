@@ -47,5 +47,6 @@ if [ -z "$quick" ]; then
 fi
 say "pytest, with $(python --version) and JAX $(python -c 'import jax; print(jax.__version__)')"
 # Half of a test's time is waiting for other processes, so two of them run at a time, and more on larger machines. A file's
-# tests stay together: they share what is slow to make.
-python -m pytest -n auto --maxprocesses=4 --dist loadfile "${arguments[@]}"
+# tests stay together: they share what is slow to make. Slow files come first (see tests/conftest.py); pytest-xdist by
+# itself begins with the files that have the most tests.
+python -m pytest -n auto --maxprocesses=4 --dist loadfile --no-loadscope-reorder "${arguments[@]}"

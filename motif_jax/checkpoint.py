@@ -32,6 +32,7 @@ import orbax.checkpoint as ocp
 
 from motif_jax.console import clean
 from motif_jax.foreign import check_regular_tree
+from motif_jax.host_copies import host_copy
 from motif_jax.parameters import sum_of_arrays
 from motif_jax.structs import UserError
 from motif_jax.system_errors import is_about_the_file
@@ -74,8 +75,8 @@ class Checkpoints:
     def save(self, step: int, state: Any, facts: dict[str, Any], loss: float | None = None) -> None:
         """Starts to write a checkpoint; the next save, or `close`, waits for it and deletes those that are not kept."""
         # Copies on the host, because the next step may be given the memory of `state`, and because a checkpoint of four
-        # devices must be readable on one. All that is saved is the same on every device.
-        copy = jax.tree.map(np.array, state)
+        # devices must be readable on one. Orbax refuses empty arrays; `parameters.rebuild` puts them back.
+        copy = jax.tree.map(lambda array: array if array.size else None, host_copy(state))
         every, before = self._milestone_every, max(self.steps(), default=0)
         known: dict[str, Any] = {MILESTONE: bool(every) and step // every > before // every}
         if loss is not None:
@@ -113,7 +114,7 @@ class Checkpoints:
             self._sums[step] = None
             return said
         if said.keys() != {FACTS, SUMS} or said[SUMS]["facts"] != sum_of_facts(said[FACTS]):
-            raise ValueError("what is said beside its arrays is not what was written")
+            raise ValueError("its facts are not what was written")
         self._sums[step] = said[SUMS]["state"]
         return said[FACTS]
 

@@ -226,7 +226,10 @@ def complete(config: ConfigDict, tables: Tables) -> None:
     for key, value in known.items():
         *sections, name = key.split(".")
         inner: Any = config
-        for section in sections:
+        for depth, section in enumerate(sections):
+            if depth and isinstance(inner, ConfigDict) and section not in inner and value.older is not NEEDED:
+                with inner.unlocked():
+                    inner[section] = ConfigDict()  # a section within a section that is newer than the config
             inner = inner.get(section) if isinstance(inner, ConfigDict) else None
         if not isinstance(inner, ConfigDict):
             continue  # a whole section that the stages of this config may not need; if they do, they say so

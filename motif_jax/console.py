@@ -31,7 +31,7 @@ def print_line(text: object, file: TextIO | None = None) -> None:
     print(clean(text, LONGEST_LINE), file=sys.stdout if file is None else file, flush=True)
 
 
-def print_lines(text: str) -> None:
-    """Prints a text of several lines, each made safe by `clean`."""
+def print_lines(text: str, file: TextIO | None = None) -> None:
+    """Prints a text of several lines, each made safe by `clean`; to standard output, or to another `file`."""
     for line in text.split("\n"):
-        print_line(line)
+        print_line(line, file)

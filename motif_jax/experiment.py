@@ -94,7 +94,7 @@ def locked(workdir: Path, shared: bool) -> Iterator[None]:
 
 def tables() -> Tables:
     """The tables of all values of a config: the experiment's own, the game's, and each stage's. Does not load JAX."""
-    found = {**EXPERIMENT, "env": importlib.import_module("motif_jax.envs.vector").TABLE}
+    found = {**EXPERIMENT, "env": importlib.import_module("motif_jax.envs.settings").TABLE}
     for name in NAMES:
         found |= importlib.import_module(f"motif_jax.stages.{name}").TABLES
     return found

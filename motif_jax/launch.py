@@ -48,7 +48,7 @@ from motif_jax.locks import going_without
 from motif_jax.many_runs import arguments_of, check_at_once, plan, run_all, share_of_job
 from motif_jax.stages import NAMES
 from motif_jax.startup import STOPPED, say
-from motif_jax.structs import Interrupted, Stopped, UserError
+from motif_jax.structs import Interrupted, Stopped, UserCodeError, UserError
 from motif_jax.system_errors import explained
 
 FLAGS = flags.FLAGS
@@ -86,6 +86,10 @@ def main(argv: list[str] | None = None) -> int:
                 run_many(argv[1:], workdir)
             else:
                 run(FLAGS.config, workdir, FLAGS.stage)
+    except UserCodeError as error:
+        say(error.sentence)
+        print_lines(error.traceback, sys.stderr)
+        return 2
     except UserError as error:
         say(error)
         return 2

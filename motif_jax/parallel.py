@@ -1,185 +1,205 @@
-"""The one place that knows about devices and hosts: a mesh with a single axis, what is copied to all, what is cut.
+"""The devices that a program runs on, where its arrays lie on them, and programs that run on all of them.
 
-A function mapped over the devices sees its own part of the batch, and adds up over all with `total`. Many hosts run the
-same program; each cuts its own share of the batch among its own devices, and what is copied is the same on all.
+The devices form a mesh with three axes:
+
+- `data`: the devices have a part of the batch each, and the same parameters.
+- `fsdp`: the devices have a part of the batch each, and a part of the parameters each ("fully sharded data parallel");
+  a layer's parameters are collected when it is computed.
+- `tensor`: the devices have the same part of the batch, and compute a part of each layer.
+
+A function that `map_update` compiles runs once per place of the `data` axis: it is given that place's part of the
+batch, and adds up over all places with `total`. It need not know of the other two axes, along which the compiler (XLA)
+divides its arrays and its work. The devices of one place belong to one host, so every host has a whole copy of the
+parameters among its devices. With fsdp = tensor = 1 each place is one device.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
-from jax._src import distributed  # the only way to the key-value store
-from jax.experimental import multihost_utils
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from motif_jax.liveness import Relay, Watch
+from motif_jax.parameters import name_of
 from motif_jax.structs import UserError
 
-AXIS = "data"
-_copy = jax.jit(lambda leaf: leaf.copy())
-START_TIMEOUT_S = 300.0  # for all hosts to be there
-NEVER_S = 10**7  # JAX ends a process by an abort when its own patience with other hosts ends; `liveness` comes before
+DATA, FSDP, TENSOR = AXES = ("data", "fsdp", "tensor")
 Tree = TypeVar("Tree")
+# How arrays of parameters are cut: the first pattern that is found in an array's name ("encoder.kernel") decides.
+Rules = Sequence[tuple[str, P]]
 
 
-def start_hosts(coordinator: str, num_processes: int, process_id: int) -> None:
-    """Joins the other hosts of this run; call before anything else is asked of JAX.
-
-    Args:
-      coordinator: `host:port` of process 0; "slurm" takes everything from SLURM's environment; "" for a single host.
-      num_processes, process_id: how many there are, and which this is.
-    """
-    if not coordinator or jax.distributed.is_initialized():
-        return
-    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM away from us
-    given: dict[str, Any] = {"heartbeat_timeout_seconds": NEVER_S, "shutdown_timeout_seconds": NEVER_S}
-    if coordinator == "slurm":
-        process_id, address = int(os.environ["SLURM_PROCID"]), slurm_coordinator()
-        given["cluster_detection_method"] = "slurm"
-        if os.environ.get("SLURM_STEP_NUM_TASKS") == os.environ.get("SLURM_STEP_NUM_NODES"):
-            given["local_device_ids"] = []  # the only task here has all devices; JAX would take the first
-    else:
-        address = coordinator
-        given |= {"num_processes": num_processes, "process_id": process_id}
-        given["cluster_detection_method"] = "deactivate"  # who names the hosts has not asked SLURM for devices
-        if is_loopback(coordinator):
-            given["coordinator_bind_address"] = coordinator  # by default it listens on all addresses of its machine
-    given["coordinator_address"] = Relay(address).address if process_id else address
-    failed: list[Exception] = []
-
-    def join() -> None:
-        try:
-            jax.distributed.initialize(**given, initialization_timeout=int(START_TIMEOUT_S) + 60)
-        except Exception as error:  # raised below
-            failed.append(error)
-
-    # In a thread, because JAX ends the whole process when its own patience does, and is deaf to signals until then.
-    joining = threading.Thread(target=join, name="joining", daemon=True)
-    joining.start()
-    joining.join(START_TIMEOUT_S)
-    if joining.is_alive():
-        how_many = "" if coordinator == "slurm" else f"{num_processes} "
-        raise UserError(
-            f"the {how_many}hosts have not all met at {coordinator!r} in {START_TIMEOUT_S:.0f} seconds: each must run "
-            "the same command with a number of its own, and reach process 0 there (--config.distributed.coordinator, "
-            ".num_processes, .process_id)"
-        )
-    if failed:
-        reason = (str(failed[0]).splitlines() or [""])[0]
-        raise UserError(f"the hosts cannot meet at {coordinator!r}: {reason} (--config.distributed.coordinator)")
+# ---- the mesh
 
 
-def slurm_coordinator() -> str:
-    """Where the tasks of a job step meet: on its first node, at a port which JAX derives from the job, too."""
-    nodes = os.environ["SLURM_STEP_NODELIST"]  # node1,node2 or node[01-04,07],other
-    first = re.match(r"([^,\[]*)(?:\[([^,\]-]*))?", nodes)
-    assert first is not None  # it matches everything
-    port = os.environ.get("JAX_COORDINATOR_PORT") or 2**16 - 2**12 + int(os.environ["SLURM_JOB_ID"]) % 2**12
-    return os.environ.get("JAX_COORDINATOR_ADDRESS") or f"{first[1]}{first[2] or ''}:{port}"
-
-
-def watch_hosts(on_lost: Callable[[list[int]], None]) -> Watch:
-    """Calls `on_lost`, in a thread of its own, when other hosts have died."""
-    return Watch(distributed.global_state.client, *host(), on_lost)
-
-
-def leave_hosts() -> None:
-    """Waits until all hosts are here; after that none needs the others."""
-    jax.distributed.shutdown()
-
-
-def is_loopback(address: str) -> bool:
-    """Whether `host:port` is for this machine alone."""
-    name = address.rpartition(":")[0]
-    return name in ("localhost", "[::1]") or name.startswith("127.")
-
-
-def host() -> tuple[int, int]:
-    """Which host this is, and of how many. Asks no device, which would wait for those of the other hosts."""
-    return distributed.global_state.process_id, distributed.global_state.num_processes
-
-
-def from_first_host(tree: Tree) -> Tree:
-    """Returns the first host's `tree` on every host."""
-    if jax.process_count() == 1:
-        return tree
-    arrays = jax.tree.map(np.asarray, tree)
-    # As bytes: JAX would make 32 bits of 64, and a number of steps is soon too large for those.
-    flat = jax.tree.map(lambda array: np.frombuffer(array.tobytes(), np.uint8), arrays)
-    flat = multihost_utils.broadcast_one_to_all(flat)
-    return jax.tree.map(
-        lambda array, sent: np.frombuffer(np.asarray(sent).tobytes(), array.dtype).reshape(array.shape), arrays, flat
-    )
-
-
-def from_every_host(numbers: np.ndarray) -> np.ndarray:
-    """What each host gives. All must ask, in the same order as for everything else that they do together.
+def make_mesh(num_devices: int = 0, fsdp: int = 1, tensor: int = 1, section: str = "") -> Mesh:
+    """Arranges all devices of all hosts, or the first so many, as a mesh; refuses sizes that do not fit.
 
     Args:
-      numbers: [N] int32.
-
-    Returns:
-      [hosts, N]
+      num_devices: 0 for all.
+      fsdp, tensor: sizes of these axes; `data` has the rest.
+      section: of the config, for errors: "--config.policy".
     """
-    if jax.process_count() == 1:
-        return numbers[None]
-    return np.asarray(multihost_utils.process_allgather(numbers))
-
-
-def local_copy(tree: Tree) -> Tree:
-    """Copies a tree that is the same on all devices to one device of this host."""
-    return jax.tree.map(lambda leaf: _copy(leaf.addressable_data(0)), tree)
-
-
-def make_mesh(num_devices: int = 0, flag: str = "num_devices") -> Mesh:
-    """All devices of all hosts in a row, or the first so many."""
     devices = jax.devices()
+    flag = f"{section}.num_devices"
     if not 0 <= num_devices <= len(devices):
         kind = devices[0].platform
         raise UserError(f"{num_devices} devices were asked for, but there are {len(devices)} of kind {kind} ({flag})")
     if num_devices and num_devices < len(devices) and jax.process_count() > 1:
         raise UserError(f"with several hosts all of their {len(devices)} devices are used, not {num_devices} ({flag})")
-    return jax.make_mesh((num_devices or len(devices),), (AXIS,), devices=devices[: num_devices or None])
+    devices = devices[: num_devices or None]
+    if fsdp * tensor == 1:
+        return jax.make_mesh((len(devices), 1, 1), AXES, (AxisType.Auto,) * 3, devices=devices)
+    here = sum(device.process_index == jax.process_index() for device in devices)
+    if here % (fsdp * tensor):
+        raise UserError(
+            f"fsdp {fsdp} times tensor {tensor} must divide the number of devices of this host, {here} "
+            f"({section}.fsdp, .tensor, .num_devices)"
+        )
+    in_order = sorted(devices, key=lambda device: (device.process_index, device.id))  # so that no place has two hosts
+    return Mesh(np.array(in_order).reshape(-1, fsdp, tensor), AXES, axis_types=(AxisType.Auto,) * 3)
+
+
+def batch_parts(mesh: Mesh) -> int:
+    """How many parts `shard` cuts a batch into."""
+    return mesh.shape[DATA] * mesh.shape[FSDP]
+
+
+# ---- where arrays lie
 
 
 def replicate(tree: Tree, mesh: Mesh) -> Tree:
-    """A copy on every device; every host must give the same."""
-    return _place(tree, NamedSharding(mesh, P()))
+    """Puts a copy on every device; every host must give the same."""
+    return _put(tree, jax.tree.map(lambda _: NamedSharding(mesh, P()), tree))
 
 
 def shard(tree: Tree, mesh: Mesh, axis: int = 0) -> Tree:
-    """Cut among the devices along one axis of each array; with several hosts, each gives its own share."""
-    return _place(tree, NamedSharding(mesh, P(*[None] * axis, AXIS)))
-
-
-def _place(tree: Tree, sharding: NamedSharding) -> Tree:
+    """Cuts a batch into parts along one axis of each array; with several hosts, each gives its own share of it."""
+    sharding = NamedSharding(mesh, P(*[None] * axis, (DATA, FSDP)))
     if jax.process_count() == 1:
         return jax.device_put(tree, sharding)
     return jax.tree.map(lambda leaf: jax.make_array_from_process_local_data(sharding, np.asarray(leaf)), tree)
 
 
-def map_update(update: Callable[..., Any], mesh: Mesh, batch_axis: int, num_constants: int = 0) -> Any:
-    """Compiles `update(state, *constants, batch)` over all devices; the state is given away.
+def place(tree: Tree, mesh: Mesh, rules: Rules = ()) -> Tree:
+    """Puts parameters, or a state with arrays of the same names, where `shardings` says; all hosts give the same."""
+    return _put(tree, shardings(tree, mesh, rules))
+
+
+def shardings(tree: Any, mesh: Mesh, rules: Rules = ()) -> Any:
+    """How each array of a tree of parameters is cut. An optimizer's moments are cut as the parameters are.
+
+    Where no rule says otherwise, the longest side that `fsdp` divides is cut along it, and the longest other side that
+    `tensor` divides along that axis. Arrays with fewer than two sides (biases, scales) are copied to all devices.
 
     Args:
-      update: sees copies of the state and the constants, and its part of the batch; what it returns must be the same on
-        every device, by way of `total`.
+      tree: arrays, or their shapes.
+      mesh: the devices.
+      rules: see `Rules`.
+
+    Returns:
+      A tree of `NamedSharding`.
+    """
+
+    def cut(path: Sequence[Any], leaf: Any) -> NamedSharding:
+        name = ".".join(name_of(path))
+        spec = next((spec for pattern, spec in rules if re.search(pattern, name)), None)
+        if spec is None:
+            return NamedSharding(mesh, _default_spec(leaf.shape, mesh))
+        sharding = NamedSharding(mesh, spec)
+        try:
+            sharding.shard_shape(leaf.shape)
+        except ValueError:
+            sizes = ", ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
+            raise UserError(
+                f"the parameter {name}, of shape {leaf.shape}, cannot be cut as {spec} on a mesh of {sizes} "
+                "(--config.policy.fsdp, .tensor)"
+            ) from None
+        return sharding
+
+    return jax.tree_util.tree_map_with_path(cut, tree)
+
+
+def _default_spec(shape: tuple[int, ...], mesh: Mesh) -> P:
+    cut: dict[int, str] = {}
+    for axis in (FSDP, TENSOR):
+        sides = [side for side in range(len(shape)) if side not in cut and shape[side] % mesh.shape[axis] == 0]
+        if len(shape) > 1 and mesh.shape[axis] > 1 and sides:
+            cut[max(sides, key=lambda side: shape[side])] = axis
+    return P(*[cut.get(side) for side in range(max(cut, default=-1) + 1)])
+
+
+def _put(tree: Tree, where: Any) -> Tree:
+    if jax.process_count() == 1:
+        return jax.device_put(tree, where)
+
+    def put(leaf: Any, sharding: NamedSharding) -> jax.Array:
+        array = np.asarray(leaf)
+        return jax.make_array_from_process_local_data(sharding, array, array.shape)
+
+    return jax.tree.map(put, tree, where)
+
+
+# ---- programs on all devices
+
+
+def map_update(
+    update: Callable[..., Any], mesh: Mesh, batch_axis: int, num_constants: int = 0, results: Any = None
+) -> Any:
+    """Compiles `update(state, *constants, batch)` for all devices; the state's memory is given away.
+
+    Args:
+      update: is given the state and the constants as they are, and its place's part of the batch. What it returns must
+        be the same at every place of the `data` axis, by way of `total`.
       mesh: the devices.
       batch_axis: axis of the batch's arrays that is cut.
-      num_constants: arguments between state and batch that are copied to all.
+      num_constants: number of arguments between state and batch.
+      results: where the results lie: a tree of `shardings`, in which one may stand for many. None: on every device.
     """
-    specs = (P(), *[P()] * num_constants, P(*[None] * batch_axis, AXIS))
-    mapped = jax.shard_map(update, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)
-    return jax.jit(mapped, donate_argnums=0)
+    if mesh.size == mesh.shape[DATA]:
+        specs = (P(), *[P()] * num_constants, P(*[None] * batch_axis, DATA))
+        mapped = jax.shard_map(update, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)
+        return jax.jit(mapped, donate_argnums=0, out_shardings=results)
+
+    # The compiler divides the arrays of all three axes here, and `data` is an axis of the arrays. `jax.shard_map` with
+    # axis_names={"data"} would say the same, but XLA aborts the process when such a program indexes an array that is
+    # cut along another axis, and refuses it where `data` has one place (jaxlib 0.10.2).
+    places = mesh.shape[DATA]
+    together = jax.vmap(
+        update,
+        in_axes=(None, *[None] * num_constants, batch_axis),
+        out_axes=None,
+        axis_name=DATA,
+        axis_size=places,
+        spmd_axis_name=DATA,
+    )
+    where = NamedSharding(mesh, P(*[None] * batch_axis, DATA, FSDP))
+
+    def cut(array: jax.Array) -> jax.Array:
+        before, after = array.shape[:batch_axis], array.shape[batch_axis + 1 :]
+        return jax.lax.with_sharding_constraint(array.reshape(*before, places, -1, *after), where)
+
+    def program(state: Any, *others: Any) -> Any:
+        *constants, batch = others
+        return together(state, *constants, jax.tree.map(cut, batch))
+
+    return jax.jit(program, donate_argnums=0, out_shardings=results)
 
 
 def total(tree: Tree) -> Tree:
-    """The sum over all devices, inside a mapped function."""
-    return jax.lax.psum(tree, AXIS)
+    """The sum over all parts of the batch, inside a mapped function."""
+    return jax.lax.psum(tree, DATA)
+
+
+def least(tree: Tree) -> Tree:
+    """The minimum over all parts of the batch, inside a mapped function."""
+    return jax.lax.pmin(tree, DATA)
+
+
+def greatest(tree: Tree) -> Tree:
+    """The maximum over all parts of the batch, inside a mapped function."""
+    return jax.lax.pmax(tree, DATA)

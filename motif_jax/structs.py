@@ -5,13 +5,24 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable
-from typing import NamedTuple, get_type_hints
+from typing import NamedTuple
 
 import numpy as np
 
 
 class UserError(Exception):
     """Something the user can correct: one sentence naming the value and the flag. Shown without a traceback."""
+
+
+class UserCodeError(UserError):
+    """Code that the user has written raised an error: one sentence about it, and its traceback to be shown below."""
+
+    def __init__(self, sentence: str, traceback: str):
+        super().__init__(sentence, traceback)
+        self.sentence, self.traceback = sentence, traceback
+
+    def __str__(self) -> str:
+        return f"{self.sentence}\n{self.traceback}"
 
 
 class Stopped(Exception):
@@ -40,6 +51,8 @@ class ArraySpec(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: str
+    kind: str = ""  # what an observation is, for the networks that read it; "": by rules (networks/kinds.py)
+    categories: int = 0  # how many values a category or a cell of a grid can have, from 0 on; 0: not said
 
     @property
     def nbytes(self) -> int:
@@ -48,24 +61,30 @@ class ArraySpec(NamedTuple):
 
 
 class EpisodeInfo(NamedTuple):
-    """One finished episode. The game values are those of its last frame before the end."""
+    """One finished episode. The figures are those of its last moment, in the order of `World.figures`."""
 
     episode: int  # its number, from which its seeds, and so the whole game, follow
     steps: int
     episode_return: float  # sum of unscaled task rewards
     end_status: int  # EndStatus
     success: bool  # the task's goal was reached at least once
-    ascended: bool
-    score: int
-    turns: int
-    depth: int
-    max_depth: int
-    gold: int
-    experience_level: int
-    scout: int  # glyphs seen, summed over the levels visited
+    figures: tuple[float, ...] = ()
+
+    def named(self, figures: Iterable[str]) -> dict[str, float]:
+        """All values by name; `figures` are the names of the world's own."""
+        values = self._asdict()
+        own = values.pop("figures")
+        return values | dict(zip(figures, own, strict=True))
+
+    def as_row(self) -> tuple[float, ...]:
+        """The numbers in which it crosses shared memory."""
+        return (*self[:-1], *self.figures)
 
     @classmethod
-    def from_row(cls, row: Iterable[float]) -> EpisodeInfo:
-        """Makes it from a row of numbers in the order of the fields, as workers write it into shared memory."""
-        kinds = get_type_hints(cls).values()
-        return cls(*(kind(value) for kind, value in zip(kinds, row, strict=True)))
+    def from_row(cls, row: Iterable[float], kinds: Iterable[type]) -> EpisodeInfo:
+        """From the numbers in which it crosses shared memory, and the types of the world's figures."""
+        values = [kind(value) for kind, value in zip((int, int, float, int, bool, *kinds), row, strict=True)]
+        return cls._make((*values[:COMMON], tuple(values[COMMON:])))
+
+
+COMMON = len(EpisodeInfo._fields) - 1  # values that every world's episodes have

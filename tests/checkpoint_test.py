@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from motif_jax.checkpoint import Checkpoints, reading
+from motif_jax.parameters import leaves_by_path, rebuild
 from motif_jax.structs import UserError
 
 STATE = {"kernel": np.arange(6, dtype=np.float32).reshape(2, 3), "more": [np.int32(3), np.zeros(2)]}
@@ -92,3 +93,15 @@ def test_errors_of_orbaxs_tasks_that_nobody_awaited_are_not_printed(tmp_path, ca
     with reading(tmp_path):
         assert heard("3.orbax-checkpoint-tmp is full") == []
         assert heard("an error of somebody else") == ["asyncio"]
+
+
+def test_arrays_without_elements_are_put_back(tmp_path):
+    """Orbax refuses them: a network without recurrent state, or a table without rows, may have some."""
+    tree = {"kernel": np.ones((2, 3)), "core": {"kernel": np.zeros((3, 0), np.float32)}}
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, tree, {})
+    _, found, _ = checkpoints.latest()
+    checkpoints.close()
+    again = rebuild(tree, leaves_by_path(found), tmp_path)
+    assert again["core"]["kernel"].shape == (3, 0)
+    np.testing.assert_array_equal(again["kernel"], tree["kernel"])

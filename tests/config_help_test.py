@@ -5,7 +5,7 @@ from conftest import ROOT, get_config
 
 from motif_jax.config_help import ALWAYS, describe, differences
 from motif_jax.config_table import flatten, keys
-from motif_jax.envs.tasks import TASKS
+from motif_jax.envs.nethack.tasks import TASKS
 from motif_jax.experiment import tables
 from motif_jax.structs import UserError
 

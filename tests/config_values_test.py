@@ -11,8 +11,9 @@ from config_attacks import attacks, config_with, refusal
 from conftest import get_config
 
 from motif_jax.config_table import Flag, List, Number, Text, Whole, check_values, flatten, keys
-from motif_jax.envs.tasks import TASKS
-from motif_jax.envs.vector import TABLE, GameSettings
+from motif_jax.envs.nethack.settings import GameSettings
+from motif_jax.envs.nethack.tasks import TASKS
+from motif_jax.envs.settings import TABLE
 from motif_jax.experiment import tables
 from motif_jax.stages import NAMES
 
@@ -66,7 +67,7 @@ def test_config_files_and_tables_have_the_same_values(file, argument):
 
 
 def test_the_games_settings_are_the_section_of_the_config():
-    assert list(GameSettings._fields) == list(TABLE)
+    assert {*GameSettings._fields, "world", "options"} == TABLE.keys()
 
 
 @pytest.mark.parametrize(("kind", "value", "said"), [
@@ -105,5 +106,5 @@ def test_the_choices_of_the_tables_are_those_of_the_code():
     table = tables()
     found = {name: value.kind.choices for name, value in table["policy"].items() if isinstance(value.kind, Text)}
     assert {name: found[name] for name in CHOICES} == CHOICES
-    assert set(found["network"]) == PRESETS.keys()
+    assert set(found["network"]) == {*PRESETS, "general"}
     assert set(table["reward"]["message"].kind.choices) == {*MESSAGE_ENCODERS, "none"}

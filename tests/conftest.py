@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import os
 import runpy
 import subprocess
@@ -17,18 +18,26 @@ ROOT = Path(__file__).parent.parent
 # Workers import games by name ("faulty_games:Raising"); they inherit the path from here.
 sys.path.insert(0, str(Path(__file__).parent / "actors"))
 sys.path.insert(0, str(Path(__file__).parent / "annotation"))
+sys.path.insert(0, str(Path(__file__).parent / "envs"))
 sys.path.insert(0, str(Path(__file__).parent / "learner"))
 sys.path.insert(0, str(Path(__file__).parent / "networks"))
 sys.path.insert(0, str(Path(__file__).parent / "stages"))
 sys.path.insert(0, str(Path(__file__).parent / "replays"))
 
 
-# What XLA compiles for one test serves the others, those in processes of their own included. JAX reads this when it is
-# imported, so it must be there before any test module is.
+# What XLA compiles for one test serves the others, those in processes of their own included. What takes no time is kept
+# as well: a training makes dozens of small programs when it starts, which take a second or two together. JAX reads this
+# when it is imported, so it must be there before any test module is.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # the processes of pytest-xdist inherit that of the first
     COMPILED = tempfile.TemporaryDirectory(prefix="motif_jax-compiled-")
     os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED.name
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begins with the files that have the most slow tests, so that no process is left with one of them at the end."""
+    slow = collections.Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -slow[item.path])
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ SMALL = {
     "policy.groups": 2, "policy.rollout_length": 16, "policy.batch_size": 128, "policy.num_epochs": 2,
     "policy.num_minibatches": 2, "policy.warmup_steps": 20, "policy.tensorboard": False, "policy.log_every_s": 1e-3,
     "policy.train_for_env_steps": 1024, "policy.train_for_seconds": 0.0, "policy.save_every_steps": 512,
+    "policy.save_every_s": 3600.0,  # so that a slow machine saves no more often
     "policy.extrinsic_coefficient": 0.1, "policy.intrinsic_coefficient": 0.1,
     "evaluate.episodes": 6, "evaluate.num_workers": 0, "evaluate.games_per_worker": 3, "evaluate.greedy": True,
 }  # fmt: skip

@@ -15,12 +15,12 @@ ARROWS = {
     "actors": {"envs"},
     "networks": {"envs"},
     "learner": set(),
-    "preferences": {"envs"},
+    "preferences": set(),
     "annotation": set(),
     "rewards": {"envs", "networks", "preferences"},
     "policies": {"envs", "networks", "rewards"},
     "replays": set(),
-    "episodes": {"actors", "annotation", "envs", "replays"},
+    "episodes": {"actors", "envs", "replays"},
     "pages": set(),
 }
 # Stages wire any rooms; what they may take from each other:

@@ -100,9 +100,10 @@ def test_a_goal_is_named_in_one_place(tmp_path):
     """One that is added to the program's list can be asked for here."""
     root = tmp_path / "root"
     shutil.copytree(ROOT / "launch", root / "launch")
-    (root / "motif_jax/annotation").mkdir(parents=True)
-    goals = (ROOT / "motif_jax/annotation/goals.toml").read_text()
-    (root / "motif_jax/annotation/goals.toml").write_text(f'{goals}\nfountains = "Prefer fountains."\n')
+    place = "motif_jax/envs/nethack/texts/goals.toml"
+    (root / place).parent.mkdir(parents=True)
+    goals = (ROOT / place).read_text()
+    (root / place).write_text(f'{goals}\nfountains = "Prefer fountains."\n')
     for name in ("setup.cfg", "pyproject.toml"):
         shutil.copy(ROOT / name, root)
     done, calls = quickstart(tmp_path, "--goal=fountains,combat", root=root)

@@ -17,7 +17,6 @@ from small_dataset import random_pairs, write_dataset
 
 from motif_jax.actors.handoff import Handoff
 from motif_jax.actors.pool import ActorPool
-from motif_jax.envs.vector import GameSettings
 from motif_jax.experiment import flatten
 from motif_jax.stages import NAMES, annotate
 from motif_jax.structs import UserError
@@ -170,7 +169,7 @@ def test_limits_are_named_where_there_are_any(tmp_path, monkeypatch):
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_refusals_in_workers_are_told_alike(tmp_path, num_workers):
     def play():
-        settings = GameSettings(task="faulty_games:Refused")
+        settings = {"task": "faulty_games:Refused"}
         options = {"num_workers": num_workers, "games_per_worker": 1, "rollout_length": 4, "player": "random"}
         with explained(tmp_path, "collect"), ActorPool(settings, ("message",), **options) as pool:
             while True:
@@ -188,7 +187,7 @@ def test_refusals_in_the_hand_off_are_told_alike(tmp_path):
     def play():
         options = {"num_workers": 0, "games_per_worker": 1, "rollout_length": 4, "player": "random"}
         with explained(tmp_path, "x", "", "--config.x.memory"), \
-                ActorPool(GameSettings(task="toy"), ("message",), **options) as pool, \
+                ActorPool({"task": "toy"}, ("message",), **options) as pool, \
                 Handoff(pool, 1, place=place) as handoff:  # fmt: skip
             while True:
                 for full in pool.poll()[1]:

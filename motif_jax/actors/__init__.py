@@ -1,4 +1,4 @@
-"""Environments in, trajectories out. Owns worker processes and the memory they share with the parent; no learning.
+"""A world in, trajectories out. Owns worker processes and the memory they share with the parent; no learning.
 
     parent (pool)                                     worker (one of W)
     idle slots ── SLOT g s ─────────────────────────> group g opens slot s and writes observation 0

@@ -9,7 +9,7 @@ from motif_jax.machine import usable_cores
 from motif_jax.structs import UserError
 
 WORKER_MIB = 60  # Python, NumPy and NLE in a process
-GAME_MIB = 4  # one copy of the engine, where its code is not shared (see envs/engine.py)
+GAME_MIB = 4  # one copy of the engine, where its code is not shared (see envs/nethack/engine.py)
 FILES_PER_GAME = 2
 WORKERS_PER_CORE = 8
 

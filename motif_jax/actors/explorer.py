@@ -15,7 +15,7 @@ import numpy as np
 from nle import nethack
 
 from motif_jax.actors.paths import STEPS, beside, path_to, shift, squares
-from motif_jax.envs.nethack import (
+from motif_jax.envs.nethack.game import (
     ACTION_NAMES,
     BRANCH,
     EAT_PROMPT,

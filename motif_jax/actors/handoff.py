@@ -16,6 +16,7 @@ import numpy as np
 from motif_jax.actors.layout import Ended, Full
 from motif_jax.actors.pool import ActorPool
 from motif_jax.metrics import Timers
+from motif_jax.structs import UserError
 
 Arrays = dict[str, np.ndarray]
 TICK_S = 0.2  # how often a blocked thread checks whether it must stop
@@ -34,12 +35,19 @@ def make_batch(pool: ActorPool, fulls: list[Full], place: Callable[[Arrays], Any
     """Copies rollouts side by side, gives their slots back, and puts the arrays where the learner wants them."""
     with timers("stack"):
         arrays = {key: np.concatenate([array[full.slot] for full in fulls], 1) for key, array in pool.rollouts.items()}
+        arrays["game"] = np.concatenate([games_of(pool, full) for full in fulls])[None]  # [1, B]
         episodes = [pool.ended(full) for full in fulls]
         for full in fulls:
             pool.release(full)
     with timers("place"):
         placed = place(arrays)
     return Batch(placed, fulls, episodes, pool.layout.rollout_length * pool.layout.group_size * len(fulls))
+
+
+def games_of(pool: ActorPool, full: Full) -> np.ndarray:
+    """The numbers of the games that a slot holds, from 0 over the whole pool. [E]"""
+    size = pool.layout.group_size
+    return (full.worker * pool.layout.groups + full.group) * size + np.arange(size)
 
 
 class Handoff:
@@ -91,6 +99,8 @@ class Handoff:
             try:
                 return self._ready.get(timeout=timeout_s)
             except queue.Empty:
+                if isinstance(self._error, UserError):
+                    raise self._error from None
                 if self._error is not None:
                     raise RuntimeError("the hand-off from games to learner failed") from self._error
                 return None

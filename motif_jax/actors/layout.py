@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import enum
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from motif_jax.envs.observations import observation_specs
-from motif_jax.envs.vector import STEP_SPECS, GameSettings
-from motif_jax.structs import ArraySpec, EpisodeInfo
+from motif_jax.envs.world import step_specs
+from motif_jax.structs import COMMON, ArraySpec, EpisodeInfo
 
 MESSAGE_FORMAT = struct.Struct("<BxHi")  # operation, group, slot (or length of the text that follows an ERROR)
 
@@ -55,8 +54,10 @@ class Ended(NamedTuple):
 class Layout(NamedTuple):
     """Configuration of a pool, sent to every worker as JSON; so all values are plain."""
 
-    settings: GameSettings
-    observations: tuple[str, ...]
+    env: dict[str, Any]  # the config's section, from which each worker makes its world
+    observations: tuple[tuple[str, ArraySpec], ...]  # what is recorded
+    action: ArraySpec  # of one action
+    num_figures: int  # of an episode, beside those of every world
     num_workers: int  # W; at least 1, also when the games are played in the parent
     groups: int  # G per worker: one group's games step while the other's wait for their actions
     group_size: int  # E games that step together
@@ -85,7 +86,7 @@ class Layout(NamedTuple):
         owed = (*games[:2], (self.rollout_length + 1) * self.group_size)
         return {
             "next_episode": ArraySpec((1,), "int64"),
-            "actions": ArraySpec(games, "int32"),
+            "actions": ArraySpec((*games, *self.action.shape), self.action.dtype),
             # Numbers of episodes, plus 1 so that 0 means none. Together they are what is lost if the worker dies now.
             "playing": ArraySpec(games, "int64"),  # by each game
             "undelivered": ArraySpec(owed, "int64"),  # that ended in the slot being written
@@ -101,8 +102,8 @@ class Layout(NamedTuple):
         """Rows per slot (T, T + 1 or 1) and what stands in a row for each game."""
         steps, moments = self.rollout_length, self.rollout_length + 1
         rows = {"first": (moments, ArraySpec((), "bool"))}  # whether the observation begins an episode
-        rows |= {key: (steps, spec) for key, spec in {**STEP_SPECS, **dict(self.outputs)}.items()}
-        for key, spec in observation_specs(self.observations).items():
+        rows |= {key: (steps, spec) for key, spec in {**step_specs(self.action), **dict(self.outputs)}.items()}
+        for key, spec in self.observations:
             rows[key] = (steps if key.startswith("event_") else moments, spec)
         return rows | {key: (1, spec) for key, spec in self.starts}
 
@@ -111,11 +112,11 @@ class Layout(NamedTuple):
         specs = self.control_specs()
         for key, (rows, spec) in self.row_specs().items():
             specs[key] = ArraySpec((self.num_slots, rows, self.group_size, *spec.shape), spec.dtype)
-        # Episodes that ended in the slot: how many, and their records as `EpisodeInfo`.
+        # Episodes that ended in the slot: how many, and their records as `EpisodeInfo.as_row` gives them.
         specs["num_episodes"] = ArraySpec((self.num_slots,), "int64")
         ends = self.rollout_length * self.group_size
         specs["ended_at"] = ArraySpec((self.num_slots, ends, 2), "int32")  # step, game
-        specs["episodes"] = ArraySpec((self.num_slots, ends, len(EpisodeInfo._fields)), "float64")
+        specs["episodes"] = ArraySpec((self.num_slots, ends, COMMON + self.num_figures), "float64")
         return specs
 
     @property

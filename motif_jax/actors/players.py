@@ -1,4 +1,4 @@
-"""Scripted players, which run in the workers beside their games: `random`, `explorer`, or a mixture of them.
+"""Scripted players, which run in the workers beside their games: `random` in every world, and those of one world.
 
 A mixture is written `explorer:0.8,random:0.2`; which of them plays an episode is drawn from the episode's own seed, so
 an episode is the same wherever and whenever it is played.
@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import difflib
 import random
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from motif_jax.envs.seeding import GameSeed
-from motif_jax.envs.vector import GameVector
+from motif_jax.envs.world import Vector, World
 from motif_jax.structs import UserError
 
-PLAYERS = ("random", "explorer")
+FLAG = "--config.collect.collector"
 
 
-class Player(Protocol):
+class ScriptedPlayer(Protocol):
     """Plays one game."""
 
     def begin(self, rng: random.Random) -> None: ...
@@ -27,67 +28,82 @@ class Player(Protocol):
 class RandomPlayer:
     """Chooses all actions with equal probability."""
 
+    def __init__(self, num_actions: int):
+        self._num_actions = num_actions
+
     def begin(self, rng: random.Random) -> None:
         """Starts a new episode; `rng` is its only source of randomness."""
         self._random = rng.random
 
     def choose(self, game: Any) -> int:
         """Returns the number of the next action."""
-        return int(self._random() * game.num_actions)
+        return int(self._random() * self._num_actions)
 
 
-class Players:
-    """One player per game of a group."""
+def _make_explorer() -> ScriptedPlayer:
+    from motif_jax.actors.explorer import ExplorerPlayer  # reads NetHack's tables, which takes a moment
 
-    def __init__(self, weights: dict[str, float], num_games: int):
-        self._names, self._weights = list(weights), list(weights.values())
-        self._minds = [{name: _make(name) for name in weights} for _ in range(num_games)]
-        self._now: list[Player] = [next(iter(minds.values())) for minds in self._minds]
-        self.frames = ("glyphs",) if "explorer" in weights else ()
+    return ExplorerPlayer()
+
+
+# Scripted players by world, beside `random`; `World.players` names them.
+OF_WORLD: dict[str, dict[str, Callable[[], ScriptedPlayer]]] = {"nethack": {"explorer": _make_explorer}}
+FRAMES = {"explorer": ("glyphs",)}  # what they read beside the observations
+
+
+class ScriptedPlayers:
+    """One scripted player per game of a group."""
+
+    def __init__(self, shares: dict[str, float], world: World, num_games: int):
+        """Makes the players; `shares` says how often each plays an episode."""
+        self._names, self._shares = list(shares), list(shares.values())
+        self._all = [{name: _make(name, world) for name in shares} for _ in range(num_games)]
+        self._now = [next(iter(players.values())) for players in self._all]  # who plays this episode, by game
+        self.frames = tuple(frame for name in shares for frame in FRAMES.get(name, ()))
 
     def begin(self, game: int, seed: GameSeed) -> None:
         """Game `game` starts a new episode."""
         rng = random.Random(seed.player)
-        name = rng.choices(self._names, self._weights)[0] if len(self._names) > 1 else self._names[0]
-        self._now[game] = self._minds[game][name]
+        name = rng.choices(self._names, self._shares)[0] if len(self._names) > 1 else self._names[0]
+        self._now[game] = self._all[game][name]
         self._now[game].begin(rng)
 
-    def act(self, vector: GameVector) -> list[int]:
+    def act(self, vector: Vector) -> list[int]:
         """One action per game."""
         return [player.choose(game) for player, game in zip(self._now, vector.games, strict=True)]
 
 
-def make_player(text: str, num_games: int) -> Players:
-    """Creates the players of a group from a description such as `explorer:0.8,random:0.2`."""
-    return Players(parse_players(text), num_games)
+def make_scripted(text: str, world: World, num_games: int) -> ScriptedPlayers:
+    """Creates the scripted players of a group from a description such as `explorer:0.8,random:0.2`."""
+    return ScriptedPlayers(parse_scripted(text, world), world, num_games)
 
 
-def parse_players(text: str) -> dict[str, float]:
+def parse_scripted(text: str, world: World) -> dict[str, float]:
     """`explorer:0.8,random:0.2` -> shares that sum to 1; a bare name has weight 1."""
     weights: dict[str, float] = {}
     for part in text.split(","):
         name, _, weight = part.strip().partition(":")
-        if name not in PLAYERS:
-            near = difflib.get_close_matches(name, PLAYERS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(PLAYERS)}"
-            raise UserError(f"unknown collector {name!r} (--config.collect.collector): {hint}")
+        if name not in world.players:
+            near = difflib.get_close_matches(name, world.players, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(world.players)}"
+            raise UserError(f"unknown collector {name!r} ({FLAG}): {hint}")
+        known = ("random", *OF_WORLD.get(world.name, ()))
+        if name not in known:
+            raise UserError(
+                f"the world {world.name!r} names the scripted player {name!r}, which the program does not have: for "
+                f"this world it has {', '.join(known)} ({FLAG})"
+            )
         if name in weights:
-            raise UserError(f"{text!r} names {name!r} twice (--config.collect.collector)")
+            raise UserError(f"{text!r} names {name!r} twice ({FLAG})")
         try:
             weights[name] = float(weight or 1)
         except ValueError:
             weights[name] = -1.0
         if not 0 < weights[name] < float("inf"):
-            raise UserError(
-                f"the share of {name!r} must be a positive number, not {weight!r} (--config.collect.collector)"
-            )
+            raise UserError(f"the share of {name!r} must be a positive number, not {weight!r} ({FLAG})")
     total = sum(weights.values())
     return {name: weight / total for name, weight in weights.items()}
 
 
-def _make(name: str) -> Player:
-    if name == "random":
-        return RandomPlayer()
-    from motif_jax.actors.explorer import ExplorerPlayer
-
-    return ExplorerPlayer()
+def _make(name: str, world: World) -> ScriptedPlayer:
+    return RandomPlayer(len(world.action_names)) if name == "random" else OF_WORLD[world.name][name]()

@@ -14,19 +14,21 @@ import contextlib
 import os
 import select
 import time
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from motif_jax.actors.capacity import check_capacity
 from motif_jax.actors.folders import remove_stale_folders
 from motif_jax.actors.layout import Ended, Full, Layout, Request
-from motif_jax.actors.players import parse_players
+from motif_jax.actors.players import parse_scripted
 from motif_jax.actors.shared_arrays import SharedArrays
 from motif_jax.actors.transport import ProcessWorker
 from motif_jax.actors.worker_handle import WorkerHandle
-from motif_jax.envs.observations import observation_specs
 from motif_jax.envs.seeding import SeedStream
-from motif_jax.envs.vector import GameSettings
+from motif_jax.envs.settings import check_world
+from motif_jax.envs.world import select_specs
 from motif_jax.metrics import Timers
 from motif_jax.structs import ArraySpec, EpisodeInfo
 
@@ -39,7 +41,7 @@ class ActorPool:
 
     def __init__(
         self,
-        settings: GameSettings,
+        env: Mapping[str, Any],
         observations: tuple[str, ...],
         *,
         num_workers: int,
@@ -60,11 +62,12 @@ class ActorPool:
         """Lays out the memory and starts the workers.
 
         Args:
-          settings, observations: what games, and what is recorded of them (`observations.OBSERVATIONS`, `EVENTS`).
+          env: what is played: the config's section `env`, as plain values.
+          observations: what is recorded, names from `World.specs`.
           num_workers: processes; 0 plays all games in this process.
           games_per_worker: games in each.
           rollout_length: steps per slot (T).
-          player: scripted player in the workers (`players`); if empty, `poll` returns requests to be answered.
+          player: scripted players in the workers (`players`); if empty, `poll` returns requests to be answered.
           groups: groups per worker, when requests are to be answered.
           outputs, starts: what is stored by `act` beside each action, and beside the first of each rollout.
           warmup_steps: a game begins with up to so many random actions, which are not recorded.
@@ -73,15 +76,16 @@ class ActorPool:
           hang_timeout_s: a worker that gives no sign of life for so many seconds is replaced.
           flag: section of the config that error messages name.
         """
-        settings.check()
+        self.world = check_world(env)
         if player:
-            parse_players(player)
+            parse_scripted(player, self.world)
             # No group waits for actions, so each game is stepped for a whole slot, in a warm cache.
             groups = max(games_per_worker, 1)
-        observation_specs(observations)
         self.layout = Layout(
-            settings=settings,
-            observations=observations,
+            env=dict(env),
+            observations=tuple(select_specs(self.world.specs, observations).items()),
+            action=self.world.action,
+            num_figures=len(self.world.figures),
             num_workers=max(num_workers, 1),
             groups=groups,
             group_size=games_per_worker // groups,
@@ -213,10 +217,11 @@ class ActorPool:
 
     def ended(self, full: Full) -> list[Ended]:
         """The episodes that ended in a rollout, in order."""
-        slot, found = full.slot, []
+        slot, found, kinds = full.slot, [], list(self.world.figures.values())
         for number in range(int(self._shared["num_episodes"][slot])):
             step, game = self._shared["ended_at"][slot, number]
-            found.append(Ended(int(step), int(game), EpisodeInfo.from_row(self._shared["episodes"][slot, number])))
+            info = EpisodeInfo.from_row(self._shared["episodes"][slot, number], kinds)
+            found.append(Ended(int(step), int(game), info))
         return found
 
     def close(self) -> None:

@@ -34,17 +34,17 @@ class SharedArrays:
     def __getitem__(self, name: str) -> np.ndarray:
         return self.arrays[name]
 
-    def claim(self, name: str, message: Callable[[int], None]) -> int:
+    def claim(self, name: str, record: Callable[[int], None]) -> int:
         """Takes the next number of the counter `name` (one int64); no two living processes get the same.
 
-        Calls `message` with the number, so that the caller can record it, before the counter is increased. If the
+        Calls `record` with the number, so that the caller can write it down, before the counter is increased. If the
         process is killed in between, the number is recorded and will be given out once more; no number is ever
         skipped. The kernel releases the lock when its holder dies, so a worker killed here blocks no other.
         """
         fcntl.lockf(self.file, fcntl.LOCK_EX)
         try:
             number = int(self.arrays[name][0])
-            message(number)
+            record(number)
             self.arrays[name][0] = number + 1
             return number
         finally:

@@ -15,7 +15,9 @@ from motif_jax.actors.folders import WorkerFolder
 from motif_jax.actors.layout import MESSAGE_FORMAT, Layout, Op
 from motif_jax.actors.shared_arrays import SharedArrays
 from motif_jax.actors.worker import Worker
+from motif_jax.envs.own_code import reported
 from motif_jax.envs.seeding import SeedStream
+from motif_jax.structs import UserCodeError, UserError
 
 Message = tuple[int, int, int]  # Op, group, slot
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -65,8 +67,8 @@ class ProcessWorker:
             "parent": os.getpid(),
             "messages_in": worker_in,
             "messages_out": worker_out,
-            "slab": shared.file,
-            "layout": layout._replace(settings=layout.settings._asdict())._asdict(),  # type: ignore[arg-type]
+            "shared_file": shared.file,
+            "layout": layout._asdict(),
         }
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it died at once: the pool will see that
@@ -93,9 +95,16 @@ class ProcessWorker:
                 report = json.loads(data)
                 refusal = report["refusal"]  # of the system, if any; `system_errors` explains it to the user
                 cause = OSError(*refusal) if refusal else None
+                sentence = report.get("sentence")
+                if sentence and not refusal:
+                    raise self._as_user_error(sentence, report["traceback"])
                 raise WorkerError(f"{self._who()} failed:\n{report['traceback']}") from cause
             messages.append(message)
         return messages
+
+    def _as_user_error(self, sentence: str, details: str) -> UserError:
+        """An error that the user can correct; `details` is the traceback of code of theirs, if it is in that."""
+        return UserCodeError(f"{sentence}; {self._who()}", details) if details else UserError(sentence)
 
     def kill(self) -> tuple[int, list[Message]]:
         """Kills the process; returns its exit status (negative: by that signal) and its last messages."""
@@ -129,7 +138,9 @@ class InlineWorker:
         self._inbox: collections.deque[Message] = collections.deque()
         self._outbox: list[Message] = []
         self._who = describe(layout, shared, index)
-        self._worker = Worker(layout, shared, index, lambda op, group, slot: self._outbox.append((op, group, slot)))
+        self._env = layout.env
+        with reported(layout.env):
+            self._worker = Worker(layout, shared, index, lambda op, group, slot: self._outbox.append((op, group, slot)))
 
     def send(self, op: Op, group: int, slot: int) -> None:
         """Queues one message until the pool polls."""
@@ -139,7 +150,8 @@ class InlineWorker:
         """Handles one waiting message and returns what it led to."""
         if self._inbox and not self._outbox:
             try:
-                self._worker.handle(*self._inbox.popleft())
+                with reported(self._env, f"; {self._who()}"):
+                    self._worker.handle(*self._inbox.popleft())
             except Exception as error:
                 error.add_note(f"(in {self._who()})")
                 raise

@@ -22,11 +22,13 @@ from collections.abc import Callable
 import numpy as np
 
 from motif_jax.actors.layout import MESSAGE_FORMAT, Layout, Op
-from motif_jax.actors.players import make_player
+from motif_jax.actors.players import make_scripted
 from motif_jax.actors.shared_arrays import SharedArrays
-from motif_jax.envs.observations import Rows, open_rows
-from motif_jax.envs.vector import GameSettings, GameVector
-from motif_jax.structs import ArraySpec
+from motif_jax.envs.own_code import as_failure
+from motif_jax.envs.settings import make_world
+from motif_jax.envs.strict import check_observations
+from motif_jax.envs.world import World
+from motif_jax.structs import ArraySpec, UserError
 from motif_jax.system_errors import find_refusal
 
 PR_SET_PDEATHSIG = 1
@@ -36,7 +38,13 @@ class Group:
     """Games that step together, and the slot they are writing."""
 
     def __init__(
-        self, layout: Layout, shared: SharedArrays, worker: int, group: int, rows_of: Callable[[int], list[Rows]]
+        self,
+        layout: Layout,
+        shared: SharedArrays,
+        worker: int,
+        group: int,
+        world: World,
+        rows_of: Callable[[int], list[dict[str, np.ndarray]]],
     ):
         self._shared, self._layout = shared, layout
         self._playing = memoryview(shared["playing"][worker, group])
@@ -47,22 +55,24 @@ class Group:
         self._stepping = memoryview(shared["stepping"][worker, group : group + 1])
         self._played = memoryview(shared["played"][worker, group : group + 1])
         self._actions = shared["actions"][worker, group]
-        self.player = make_player(layout.player, layout.group_size) if layout.player else None
-        self.vector = GameVector(
+        self.scripted = make_scripted(layout.player, world, layout.group_size) if layout.player else None
+        self.vector = world.vector(
             layout.group_size,
-            layout.settings,
-            layout.observations,
+            tuple(key for key, _ in layout.observations),
             seed=layout.seed,
             stream=layout.stream,
             next_episode=self._next_episode,
-            extra_frames=self.player.frames if self.player else (),
+            extra_frames=self.scripted.frames if self.scripted else (),
             stepping=self._stepping,
         )
-        self._rows_of = rows_of
+        # Looking a row up costs more than writing to it, so every row is looked up once and kept.
+        self._rows_of = functools.cache(lambda slot: [self.vector.open_rows(row) for row in rows_of(slot)])
         self.granted: collections.deque[int] = collections.deque()
         self.slot: int | None = None
         self.step_in_slot = 0
         self.vector.reset()
+        if ":" in layout.env.get("world", ""):
+            check_observations(world, self.vector, layout.observations, layout.group_size)
         self._stepping[0] = 0
 
     def warm_up(self, game: int, limit: int) -> None:
@@ -81,16 +91,16 @@ class Group:
         place = next((place for place, number in enumerate(self._redo) if number), None)
         if place is None:
 
-            def message(number: int) -> None:
+            def record(number: int) -> None:
                 self._playing[game] = number + 1
 
-            episode = self._shared.claim("next_episode", message)
+            episode = self._shared.claim("next_episode", record)
         else:
             episode = self._redo[place] - 1
             self._playing[game] = self._redo[place]
             self._redo[place] = 0
-        if self.player:
-            self.player.begin(game, self.vector.seed_of(episode))
+        if self.scripted:
+            self.scripted.begin(game, self.vector.seed_of(episode))
         return episode
 
     def delivered(self) -> None:
@@ -114,7 +124,7 @@ class Group:
     def step(self) -> bool:
         """Plays one step and writes it to the slot; returns whether the slot is full."""
         vector, step = self.vector, self.step_in_slot
-        actions = self.player.act(vector) if self.player else self._actions.tolist()
+        actions = self.scripted.act(vector) if self.scripted else self._actions.tolist()
         rows, after = self._rows[step], self._rows[step + 1]
         for game, action in enumerate(actions):
             rows["action"][game] = action
@@ -134,7 +144,7 @@ class Group:
         for game, info in self.vector.finished:
             number = count[self.slot]
             self._shared["ended_at"][self.slot, number] = step, game
-            self._shared["episodes"][self.slot, number] = info
+            self._shared["episodes"][self.slot, number] = info.as_row()
             count[self.slot] += 1
 
 
@@ -145,23 +155,22 @@ class Worker:
         self._reply = reply
         self._beat = memoryview(shared["beat"][index : index + 1])
         self._layout, self._shared = layout, shared
-        # Looking a row up costs more than writing to it, so every row is looked up once and kept.
-        rows_of = functools.cache(self._rows_of)
+        world = make_world(layout.env)
         self.groups = []
         for group in range(layout.groups):
-            self.groups.append(Group(layout, shared, index, group, rows_of))
+            self.groups.append(Group(layout, shared, index, group, world, self._rows_of))
             self._beat[0] += 1
             for game in range(layout.group_size if layout.warmup_steps else 0):
                 self.groups[-1].warm_up(game, layout.warmup_steps)
                 self._beat[0] += 1
 
-    def _rows_of(self, slot: int) -> list[Rows]:
+    def _rows_of(self, slot: int) -> list[dict[str, np.ndarray]]:
         """The rows of a slot: step t and observation t stand in row t; the last has an observation only."""
         rows: list[dict[str, np.ndarray]] = [{} for _ in range(self._layout.rollout_length + 1)]
         for key in self._layout.row_specs():
             for row, array in zip(rows, self._shared[key][slot], strict=False):
                 row[key] = array
-        return [open_rows(row) for row in rows]
+        return rows
 
     def handle(self, op: int, number: int, slot: int) -> None:
         """Handles one message for group `number`: a new slot, or actions to step with."""
@@ -178,7 +187,7 @@ class Worker:
 
     def _go_on(self, group: Group, number: int) -> None:
         """Asks for actions, or lets the scripted player fill every slot that was granted."""
-        if group.player is None:
+        if group.scripted is None:
             self._reply(Op.READY, number, group.slot or 0)
             return
         while group.slot is not None:
@@ -214,7 +223,7 @@ def main() -> None:
 
     try:
         layout = layout_from_json(start["layout"])
-        shared = SharedArrays(layout.specs(), start["slab"])
+        shared = SharedArrays(layout.specs(), start["shared_file"])
         gc.set_threshold(100_000)  # steps create no reference cycles; looking for them takes 1 % of the time
         _serve(Worker(layout, shared, index, reply), shared, index, messages_in)
     except BrokenPipeError:
@@ -222,6 +231,10 @@ def main() -> None:
     except Exception as error:
         # Short enough for the pipe to hold it whole, also when every character is written as an escape.
         report = {"traceback": traceback.format_exc()[-10_000:], "refusal": find_refusal(error)}
+        if isinstance(error, UserError):
+            report |= {"sentence": str(error), "traceback": ""}
+        elif failure := as_failure(start["layout"]["env"], error):
+            report |= {"sentence": failure.sentence, "traceback": failure.traceback}
         text = json.dumps(report).encode()
         os.write(messages_out, MESSAGE_FORMAT.pack(Op.ERROR, 0, len(text)) + text)
         sys.exit(1)
@@ -232,9 +245,7 @@ def _serve(worker: Worker, shared: SharedArrays, index: int, messages_in: int) -
     waited_s = shared["waited_s"]
     while True:
         begin = time.perf_counter()
-        data = os.read(
-            messages_in, 512 * MESSAGE_FORMAT.size
-        )  # messages are written whole, so only whole ones are read
+        data = os.read(messages_in, 512 * MESSAGE_FORMAT.size)  # messages are written whole, so read whole
         waited_s[index] += time.perf_counter() - begin
         if not data:  # the parent closed the pool, or is gone
             worker.close()
@@ -246,10 +257,10 @@ def _serve(worker: Worker, shared: SharedArrays, index: int, messages_in: int) -
 
 def layout_from_json(fields: dict) -> Layout:
     """Rebuilds the layout that was sent as JSON of `Layout._asdict`."""
-    fields["settings"] = GameSettings(**fields["settings"])
-    fields["observations"] = tuple(fields["observations"])
-    for name in ("outputs", "starts"):
-        fields[name] = tuple((key, ArraySpec(tuple(shape), dtype)) for key, (shape, dtype) in fields[name])
+    for name in ("observations", "outputs", "starts"):
+        fields[name] = tuple((key, ArraySpec(tuple(shape), *rest)) for key, (shape, *rest) in fields[name])
+    shape, *rest = fields["action"]
+    fields["action"] = ArraySpec(tuple(shape), *rest)
     return Layout(**fields)
 
 

@@ -1,8 +1,8 @@
 """The question that is put to a language model: built-in versions, goals, and the user's own.
 
 A prompt is a TOML file with the fields `system`, `reason` or `score` (the request in that mode), `captions` and
-`retry`; the built-in ones are beside this file. All that is the same for every pair comes before the captions: it is
-computed once by an engine that caches prefixes.
+`retry`; the general ones are beside this file, those of a game among its texts (texts.py). All that is the same for
+every pair comes before the captions: it is computed once by an engine that caches prefixes.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import hashlib
 import json
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from motif_jax.annotation.annotator import Question
+from motif_jax.annotation.texts import Texts
 from motif_jax.foreign import read_text
 from motif_jax.structs import UserError
 
-HERE = Path(__file__).parent
 VERSIONS = ("default", "reworded")
 MODES = ("reason", "score")
-GOALS: dict[str, str] = tomllib.loads((HERE / "goals.toml").read_text())  # by name, what a model is told
 
 Message = dict[str, str]
 
@@ -39,8 +39,7 @@ class Prompt:
 
     def messages(self, question: Question) -> list[Message]:
         """The conversation that asks `question`."""
-        shown = {"{first}": question.first, "{second}": question.second}
-        pair = re.sub(r"\{first\}|\{second\}", lambda place: shown[place[0]], self.captions)
+        pair = _fill(self.captions, {"{first}": question.first, "{second}": question.second})
         user = f"{self.request}\n{pair}"
         if not self.system:
             return [{"role": "user", "content": user}]
@@ -68,12 +67,13 @@ class Prompt:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def make_prompt(mode: str, goal: str, version: str, file: str = "", system_role: bool = True) -> Prompt:
+def make_prompt(texts: Texts, mode: str, goal: str, version: str, file: str = "", system_role: bool = True) -> Prompt:
     """The prompt of a mode.
 
     Args:
+      texts: what is said of the game.
       mode: "reason" or "score".
-      goal: one of GOALS, or a sentence.
+      goal: one of the game's goals, or a sentence.
       version: one of VERSIONS; not used with `file`.
       file: a prompt file of the user's own.
       system_role: whether the model's chat template has the role "system".
@@ -82,7 +82,7 @@ def make_prompt(mode: str, goal: str, version: str, file: str = "", system_role:
         raise UserError(f"unknown mode {mode!r} (--config.annotate.mode): choose from {', '.join(MODES)}")
     if not file and version not in VERSIONS:
         raise UserError(f"unknown prompt {version!r} (--config.annotate.prompt): choose from {', '.join(VERSIONS)}")
-    path = Path(file).expanduser() if file else HERE / f"{version}.toml"
+    path = Path(file).expanduser() if file else texts.prompt(version)
     fields = _read(path)
     needed = ["captions", mode] + ["retry"] * (mode == "reason")
     for name in needed:
@@ -94,30 +94,41 @@ def make_prompt(mode: str, goal: str, version: str, file: str = "", system_role:
                 f"the field 'captions' of prompt file {str(path)!r} has no place for {{{name}}} "
                 "(--config.annotate.prompt_file)"
             )
-    text = goal_text(goal)
+    text = goal_text(texts, goal)
     if "{goal}" not in fields[mode] and goal != "defaultgoal":
         raise UserError(
             f"the field {mode!r} of prompt file {str(path)!r} has no place for {{goal}}, so the goal {goal!r} would "
             "never be said (--config.annotate.goal, --config.annotate.prompt_file)"
         )
     return Prompt(
-        system=fields.get("system", ""),
-        request=re.sub(r"[ \t]+\n", "\n", fields[mode].replace("{goal}", text)).strip(),
+        system=fields.get("system", "").replace("{game}", texts.about),
+        request=re.sub(r"[ \t]+\n", "\n", _fill(fields[mode], {"{game}": texts.about, "{goal}": text})).strip(),
         captions=fields["captions"],
         retry=fields["retry"] if mode == "reason" else "",
         system_role=system_role,
     )
 
 
-def goal_text(goal: str) -> str:
-    """What is said about the goal: a built-in one by its name, or the user's own sentence as it is."""
-    if goal in GOALS:
-        return GOALS[goal]
-    if " " in goal.strip():
+def is_sentence(goal: str) -> bool:
+    """Whether a goal is in the user's own words; otherwise it is the name of one."""
+    return " " in goal.strip()
+
+
+def goal_text(texts: Texts, goal: str) -> str:
+    """What is said about the goal: a named one in the words of the game's texts, a sentence as it is."""
+    goals = texts.goals
+    if goal in goals:
+        return goals[goal]
+    if is_sentence(goal):
         return goal.strip()
-    near = difflib.get_close_matches(goal, GOALS, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(GOALS)}, or write a sentence of your own"
+    near = difflib.get_close_matches(goal, goals, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(goals)}, or write a sentence of your own"
     raise UserError(f"unknown goal {goal!r} (--config.annotate.goal): {hint}")
+
+
+def _fill(text: str, places: Mapping[str, str]) -> str:
+    """Puts values in their places, all at once: places that a value itself names are left as they are."""
+    return re.sub("|".join(map(re.escape, places)), lambda place: places[place[0]], text)
 
 
 def _read(path: Path) -> dict[str, str]:

@@ -1,8 +1,8 @@
-"""Games. In: actions and seeds. Out: NumPy observations, rewards, ends. Owns everything NetHack; never loads jax.
+"""Worlds. In: actions and seeds. Out: NumPy observations, rewards, ends. Never loads jax.
 
-`nethack` steps one game and `engine` corrects what NLE leaves open, `tasks` says what is rewarded, `observations` turns
-raw frames into what is shipped, `vector` steps many games in lock-step, `toy` is a tiny world with the same frames,
-and `gym_game` offers all of it to other libraries. Importing this room makes its ids known to gymnasium.
+`world` says what a game is to everybody else, and `settings` makes the world that the config names: `nethack`, `toy`,
+or a class of the user's (`own_code` loads it, `strict` checks what it writes). `seeding` says which game is played.
+Importing this room makes the ids of NetHack's tasks known to gymnasium.
 """
 
 from motif_jax.envs.registration import register

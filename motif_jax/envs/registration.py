@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gymnasium
 
-from motif_jax.envs.tasks import TASKS
+from motif_jax.envs.nethack.tasks import TASKS
 
 
 def register() -> None:
@@ -12,4 +12,4 @@ def register() -> None:
     ids = {f"motif_jax/{task.name}": name for name, task in TASKS.items()} | {"motif_jax/Toy-v0": "toy"}
     for identifier, task in ids.items():
         if identifier not in gymnasium.registry:
-            gymnasium.register(identifier, entry_point="motif_jax.envs.gym_game:GymGame", kwargs={"task": task})
+            gymnasium.register(identifier, entry_point="motif_jax.envs.nethack.gym_game:GymGame", kwargs={"task": task})

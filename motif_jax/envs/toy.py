@@ -1,5 +1,6 @@
-"""A tiny text world with NetHack's frames and actions: find the stairs in a small room. Solvable in seconds.
+"""A tiny world with NetHack's frames and actions: find the stairs in a small room. Solvable in seconds.
 
+It is the world `toy`, and, for configs from before there were worlds, the task `toy` of the world `nethack`.
 The hero starts somewhere in a room of 5 x 5 squares and is rewarded 1 for walking onto `>`, less 0.01 per step. An
 episode is cut after 50 steps. The best return is 1 - 0.01 * (king's distance to the stairs), 0.975 on average or so.
 """
@@ -7,9 +8,12 @@ episode is cut after 50 steps. The best return is 1 - 0.01 * (king's distance to
 from __future__ import annotations
 
 import random
+from typing import NamedTuple
 
 import numpy as np
 
+from motif_jax.envs.nethack.figures import make_info
+from motif_jax.envs.nethack.world import FrameWorld
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.structs import EndStatus, EpisodeInfo
 
@@ -17,12 +21,13 @@ SIZE = 5  # squares on a side
 TOP, LEFT = 8, 30  # terminal cell of the room's first square
 MAX_STEPS = 50
 MOVES = {1: (0, -1), 2: (1, 0), 3: (0, 1), 4: (-1, 0), 5: (1, -1), 6: (1, 1), 7: (-1, 1), 8: (-1, -1)}  # (dx, dy)
+NAMES = ("north", "east", "south", "west", "northeast", "southeast", "southwest", "northwest")  # of MOVES, in order
 WALL, STAIRS = b"It's a wall.", b"You descend the stairs."
 WHITE, GREY = 15, 7
 
 
 class ToyGame:
-    """The same protocol as `nethack.NetHackGame`."""
+    """The game with the figures of NetHack, which stand still here."""
 
     num_actions = 23
     cause = ""  # nobody dies here
@@ -30,7 +35,7 @@ class ToyGame:
     def __init__(self, buffers: dict[str, np.ndarray], *, max_episode_steps: int = MAX_STEPS):
         self.buffers = buffers
         self.last_frame = {key: array.copy() for key, array in buffers.items()}
-        self._max_steps = max_episode_steps
+        self._max_steps = min(max_episode_steps, MAX_STEPS)
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
         """Places hero and stairs on different squares."""
@@ -40,6 +45,7 @@ class ToyGame:
         self.steps = 0
         self.episode_return = 0.0
         self.success = False
+        self.walls = 0  # times it walked into one
         self.end = EndStatus.RUNNING
         self.message_counts: dict[bytes, int] = {}
         self._show(b"")
@@ -52,6 +58,7 @@ class ToyGame:
         reward, text = -0.01, b""
         if not (0 <= x < SIZE and 0 <= y < SIZE):
             text = WALL
+            self.walls += 1
         else:
             self._hero = x, y
             if self._hero == self._stairs:
@@ -67,8 +74,8 @@ class ToyGame:
         return reward
 
     def info(self) -> EpisodeInfo:
-        """The episode so far; the game's numbers stand still in this world."""
-        return EpisodeInfo(
+        """The episode so far."""
+        return make_info(
             episode=self.episode,
             steps=self.steps,
             episode_return=self.episode_return,
@@ -108,3 +115,39 @@ class ToyGame:
                     array[row + y, LEFT + x] = ord(char) if chars else color
                 if key == "tty_chars":
                     array[0, : len(text)] = np.frombuffer(text, np.uint8)
+
+
+class OwnToyGame(ToyGame):
+    """The game with figures of its own."""
+
+    def info(self) -> EpisodeInfo:
+        """The episode so far."""
+        return EpisodeInfo(self.episode, self.steps, self.episode_return, int(self.end), self.success, (self.walls,))
+
+
+class ToySettings(NamedTuple):
+    """How games of the world `toy` are made; see `nethack.settings.FrameSettings`."""
+
+    max_episode_steps: int
+    screen: str = "terminal"
+    reference_time_limit: bool = False
+
+    def make(self, buffers: dict[str, np.ndarray]) -> OwnToyGame:
+        """One game that writes into `buffers`."""
+        return OwnToyGame(buffers, max_episode_steps=self.max_episode_steps)
+
+
+class ToyWorld(FrameWorld):
+    """See the module docstring."""
+
+    name = "toy"
+    about = "a game in which a hero looks for the stairs in a small room"
+    figures = {"walls": int}  # noqa: RUF012  (times that the hero walked into one)
+    players = ("random",)
+    action_names = ("wait", *NAMES, *(f"wait {number}" for number in range(1, 15)))
+
+    def __init__(self, max_episode_steps: int = MAX_STEPS):
+        super().__init__(ToySettings(max_episode_steps))
+
+    def check(self) -> None:
+        """See `World.check`: nothing can be wrong."""

@@ -5,23 +5,20 @@ So evaluation transfers no screens, keeps a few bytes per step (`Track`), and ch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.annotation.lexicon import happenings
 from motif_jax.captions import WIDTH, decode
-from motif_jax.envs.nethack import ACTION_NAMES
-from motif_jax.envs.observations import FRAME, Frames, frame_keys
+from motif_jax.envs.own_code import WORLD_FLAG, reported
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.vector import Game, GameSettings
+from motif_jax.envs.settings import make_world, title
+from motif_jax.envs.world import SCREEN_SHAPE, Game
 from motif_jax.files import read_arrays, write_whole
 from motif_jax.replays.replay import Replay
 from motif_jax.structs import EndStatus, EpisodeInfo, UserError
-
-SCREEN = ("tty_chars", "tty_colors", "tty_cursor")
 
 
 class Track(NamedTuple):
@@ -44,9 +41,14 @@ class EpisodeEvents(NamedTuple):
 class EventCounter:
     """Plays episodes again and counts the events in them; use it as a context manager."""
 
-    def __init__(self, settings: GameSettings, seed: int):
-        """Takes the settings and the seed with which the episodes were played."""
-        self._settings, self._seed = settings, seed
+    def __init__(self, env: Mapping[str, Any], seed: int, happenings: Callable[[str], Iterable[str]]):
+        """Takes what was played.
+
+        Args:
+          env, seed: the config's section and the seed with which the episodes were played.
+          happenings: the events that a message reports.
+        """
+        self._env, self._seed, self._happenings = dict(env), seed, happenings
         self._game: Game | None = None
         self._known: dict[bytes, list[str]] = {}  # the events that a message reports
 
@@ -58,29 +60,35 @@ class EventCounter:
             self._game.close()
 
     def describe(self, info: EpisodeInfo, actions: np.ndarray) -> EpisodeEvents | None:
-        """Counts the events of an episode; None if it comes out differently, as a non-deterministic custom game may."""
+        """Counts the events of an episode; None if it comes out differently, as a world that is not exact may."""
+        with reported(self._env):
+            return self._describe(info, actions)
+
+    def _describe(self, info: EpisodeInfo, actions: np.ndarray) -> EpisodeEvents | None:
         if self._game is None:
-            self._game = make_game(self._settings)
+            self._game = make_world(self._env).game(shown=False)
         did: dict[str, int] = {}
         begin(self._game, self._seed, info.episode)
         for action in actions.tolist():
             if self._game.end:  # it ended earlier than the first time
                 return None
             self._game.step(action)
-            message = self._game.message
+            message = caption_of(self._game)
             if message not in self._known:
-                self._known[message] = happenings(decode(np.frombuffer(message, np.uint8)))
+                self._known[message] = list(self._happenings(decode(np.frombuffer(message, np.uint8))))
             for name in self._known[message]:
                 did[name] = did.get(name, 0) + 1
         if self._game.info() != info:
             return None
-        return EpisodeEvents(getattr(self._game, "cause", ""), did)
+        return EpisodeEvents(self._game.cause, did)
 
 
-def make_game(settings: GameSettings, more: Iterable[str] = ()) -> Game:
-    """Makes a game whose frames have the arrays that it needs itself, and `more`."""
-    keys = dict.fromkeys((*frame_keys((), settings.screen), *more))
-    return settings.make(Frames(1, keys).views(0))
+def caption_of(game: Game) -> bytes:
+    """What the game says now; raises UserError if a world of the user's own gives something else than bytes."""
+    message = game.message
+    if not isinstance(message, bytes) or len(message) > WIDTH:
+        raise UserError(f"the message of a game must be at most {WIDTH} bytes, not {message!r:.80} ({WORLD_FLAG})")
+    return message
 
 
 def begin(game: Game, seed: int, episode: int) -> None:
@@ -88,32 +96,39 @@ def begin(game: Game, seed: int, episode: int) -> None:
     game.reset(game_seed(seed, SeedStream.EVALUATE, episode), episode)
 
 
-def figures_of(info: EpisodeInfo) -> dict[str, Any]:
-    """The figures of an episode, as in its line of `episodes.jsonl`."""
-    return info._asdict() | {"end_status": EndStatus(info.end_status).name.lower()}
+def figures_of(info: EpisodeInfo, figures: Iterable[str]) -> dict[str, Any]:
+    """The values of an episode, as in its line of `episodes.jsonl`; `figures` are those of the world, by name."""
+    return info.named(figures) | {"end_status": EndStatus(info.end_status).name.lower()}
 
 
 def make_replay(
-    settings: GameSettings, seed: int, row: Mapping[str, Any], track: Track, about: Mapping[str, Any]
+    env: Mapping[str, Any], seed: int, row: Mapping[str, Any], track: Track, about: Mapping[str, Any]
 ) -> Replay | None:
     """Plays an episode again and records every frame; None if it comes out differently.
 
     Args:
-      settings, seed: those with which it was played.
+      env, seed: the config's section and the seed with which it was played.
       row: its line of `episodes.jsonl`.
       track: its steps.
       about: further entries of `Replay.about`, such as the player.
     """
-    game = make_game(settings, SCREEN)
+    with reported(env):
+        return _make_replay(env, seed, row, track, about)
+
+
+def _make_replay(
+    env: Mapping[str, Any], seed: int, row: Mapping[str, Any], track: Track, about: Mapping[str, Any]
+) -> Replay | None:
+    world = make_world(env)
+    game = world.game()
     steps = len(track.action)
-    chars, colors = (np.zeros((steps + 1, *FRAME[key].shape), np.uint8) for key in SCREEN[:2])
+    chars, colors = (np.zeros((steps + 1, *SCREEN_SHAPE), np.uint8) for _ in range(2))
     cursor, message = np.zeros((steps + 1, 2), np.uint8), np.zeros((steps + 1, WIDTH), np.uint8)
     count, reward = np.zeros(steps + 1, np.int32), np.zeros(steps, np.float32)
 
     def show(at: int) -> None:
-        frame = game.last_frame if game.end else game.buffers
-        chars[at], colors[at], cursor[at] = (frame[key] for key in SCREEN)
-        message[at] = np.frombuffer(game.message.ljust(WIDTH, b"\0"), np.uint8)
+        chars[at], colors[at], cursor[at] = game.screen()
+        message[at] = np.frombuffer(caption_of(game).ljust(WIDTH, b"\0"), np.uint8)
         count[at] = game.message_count
 
     try:
@@ -127,11 +142,10 @@ def make_replay(
         info = game.info()
     finally:
         game.close()
-    if any(row[name] != value for name, value in figures_of(info).items()):
+    if any(row[name] != value for name, value in figures_of(info, world.figures).items()):
         return None
-    names = ACTION_NAMES if settings.num_actions == len(ACTION_NAMES) else map(str, range(settings.num_actions))
-    facts = {"episode": row["episode"], "end": row["end_status"], "cause": row["cause"], "task": settings.task}
-    facts |= {"action_names": list(names), "figures": dict(row)}
+    facts = {"episode": row["episode"], "end": row["end_status"], "cause": row["cause"], "task": title(env)}
+    facts |= {"action_names": list(world.action_names), "figures": dict(row)}
     return Replay(
         {**about, **facts}, chars, colors, cursor, message, count, track.action, reward,
         track.z, track.intrinsic, track.value, track.probability,

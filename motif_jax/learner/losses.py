@@ -15,7 +15,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from motif_jax.parallel import AXIS, total
+from motif_jax.parallel import greatest, least, total
 
 RATIO_RANGE = (0.05, 20.0)  # beyond it a sample says nothing about the policy (sample-factory)
 
@@ -135,9 +135,9 @@ def symmetric_kl(log_probabilities: jax.Array, weight: jax.Array) -> jax.Array:
 def extremes(samples: jax.Array, counted: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Least and greatest of the counted samples of all devices. [T, B], [T, B] bool"""
     samples = samples.astype(jnp.float32)
-    least = samples.min(where=counted, initial=jnp.inf)
-    greatest = samples.max(where=counted, initial=-jnp.inf)
-    return jax.lax.pmin(least, AXIS), jax.lax.pmax(greatest, AXIS)
+    lowest = samples.min(where=counted, initial=jnp.inf)
+    highest = samples.max(where=counted, initial=-jnp.inf)
+    return least(lowest), greatest(highest)
 
 
 def spread(

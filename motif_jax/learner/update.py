@@ -23,8 +23,8 @@ from motif_jax.learner.vtrace import BOOTSTRAPS, next_values, vtrace
 from motif_jax.parallel import total
 
 Metrics = dict[str, jax.Array]
-# (parameters, observations [T+1, B, ...], first [T+1, B], core [B, H]) -> (logits [T+1, B, A], values [T+1, B])
-Unroll = Callable[[Any, dict[str, jax.Array], jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
+# (params, frozen, observations [T+1, B, ...], first [T+1, B], core [B, H]) -> (logits [T+1, B, A], values [T+1, B])
+Unroll = Callable[[Any, Any, dict[str, jax.Array], jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
 
 
 class Rollouts(NamedTuple):
@@ -32,7 +32,7 @@ class Rollouts(NamedTuple):
 
     observations: dict[str, jax.Array]  # what the policy reads. [T + 1, B, ...]
     first: jax.Array  # the observation is an episode's first. [T + 1, B] bool
-    core: jax.Array  # recurrent state before the first step. [1, B, H]
+    core: jax.Array  # recurrent state before the first step. [1, B, H]; H = 0 for a policy without one
     action: jax.Array  # [T, B] int32
     logits: jax.Array  # of the policy that acted. [T, B, A] float32
     value: jax.Array  # its values. [T, B]
@@ -59,7 +59,14 @@ class Samples(NamedTuple):
     valid: jax.Array  # [T, B] bool
 
 
-ShapeRewards = Callable[[Any, Rollouts], Rewards]  # (constants, rollouts)
+class Constants(NamedTuple):
+    """What an update reads and does not change, beside the rollouts."""
+
+    frozen: Any = ()  # parameters of the network that are not trained
+    rewards: Any = None  # what `shape_rewards` needs
+
+
+ShapeRewards = Callable[[Any, Rollouts], Rewards]  # (constants.rewards, rollouts)
 
 
 class LearnerState(NamedTuple):
@@ -114,7 +121,12 @@ def init_state(params: Any, settings: Settings) -> LearnerState:
 
 
 def annealed(start: float, end: float, version: jax.Array, total_updates: int) -> jax.Array:
-    """Interpolates linearly from start to end over `total_updates`; start if that is 0."""
+    """Interpolates linearly from start to end over `total_updates`; start if that is 0.
+
+    If start and end are equal, the compiled program does not depend on `total_updates`: it serves runs of any length.
+    """
+    if start == end:
+        total_updates = min(total_updates, 1)
     progress = jnp.minimum(version / total_updates, 1.0) if total_updates else 0.0
     return jnp.float32(start) + (end - start) * progress
 
@@ -134,10 +146,12 @@ def make_policy_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Se
     num_steps = settings.num_epochs * settings.num_minibatches
     is_appo = settings.algorithm == "appo"
 
-    def loss_of(params: Any, data: Samples, coefficient: jax.Array) -> tuple[jax.Array, tuple[Metrics, Metrics]]:
+    def loss_of(
+        params: Any, frozen: Any, data: Samples, coefficient: jax.Array
+    ) -> tuple[jax.Array, tuple[Metrics, Metrics]]:
         """This device's part of the loss; its part of the averaged metrics; metrics of all devices' samples."""
         batch, reward, valid = data
-        logits, values = unroll(params, batch.observations, batch.first, batch.core[0])
+        logits, values = unroll(params, frozen, batch.observations, batch.first, batch.core[0])
         chex.assert_equal_shape([values, batch.first])
         chex.assert_equal_shape([logits[:-1], batch.logits])
         chex.assert_type([logits, values], jnp.float32)
@@ -174,12 +188,12 @@ def make_policy_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Se
         means["fraction_clipped"] = losses.part_of_mean(outside, weight)
         return loss, (means, losses.spread(ratio, value, targets, advantages, valid))
 
-    def step(state: LearnerState, data: Samples) -> tuple[LearnerState, Metrics]:
+    def step(state: LearnerState, frozen: Any, data: Samples) -> tuple[LearnerState, Metrics]:
         """One step of the optimizer; the version stays."""
         anneal = partial(annealed, version=state.version, total_updates=settings.total_updates)
         rate = anneal(settings.learning_rate, settings.learning_rate_end)
         coefficient = anneal(settings.exploration_coefficient, settings.exploration_end)
-        gradients, (means, spread) = jax.grad(loss_of, has_aux=True)(state.params, data, coefficient)
+        gradients, (means, spread) = jax.grad(loss_of, has_aux=True)(state.params, frozen, data, coefficient)
         with jax.named_scope("optimizer"):
             gradients, means = total((gradients, means))
             directions, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
@@ -192,19 +206,19 @@ def make_policy_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Se
         metrics = means | spread | norms | {"learning_rate": rate, "finite": finite}
         return LearnerState(params, optimizer_state, state.version), metrics
 
-    def update(state: LearnerState, constants: Any, rollouts: Rollouts) -> tuple[LearnerState, Metrics]:
+    def update(state: LearnerState, constants: Constants, rollouts: Rollouts) -> tuple[LearnerState, Metrics]:
         check(rollouts, settings.num_minibatches)
         with jax.named_scope("rewards"):
-            rewards = shape_rewards(constants, rollouts)
+            rewards = shape_rewards(constants.rewards, rollouts)
             chex.assert_equal_shape([*rewards, rollouts.reward])
         lag = state.version - rollouts.version
         data = Samples(rollouts, rewards.total, lag < settings.max_policy_lag)
         if num_steps == 1:
-            new, metrics = step(state, data)
+            new, metrics = step(state, constants.frozen, data)
         else:
 
             def body(state: LearnerState, index: jax.Array) -> tuple[LearnerState, Metrics]:
-                return step(state, minibatch(data, index, settings.num_minibatches))
+                return step(state, constants.frozen, minibatch(data, index, settings.num_minibatches))
 
             new, steps = jax.lax.scan(body, state, jnp.arange(num_steps) % settings.num_minibatches)
             reduce = {"min": jnp.min, "max": jnp.max, "finite": jnp.min}

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from motif_jax.envs.observations import OBSERVATIONS
+from motif_jax.envs.nethack.observations import OBSERVATIONS
 from motif_jax.networks.layers import Conv, Line, Linear, pool, relu
 
 CHARACTERS = 256
@@ -95,7 +95,7 @@ class BlstatsEncoder(nnx.Module):
         self.first, self.second = Linear(numbers, 128, rngs=rngs), Linear(128, 128, rngs=rngs)
 
     def __call__(self, vector: jax.Array) -> jax.Array:
-        """[B, 27] scaled (envs/observations.py) -> [B, 128]"""
+        """[B, 27] scaled (envs/nethack/observations.py) -> [B, 128]"""
         return jax.nn.relu(self.second(jax.nn.relu(self.first(vector))))
 
 

@@ -1,7 +1,8 @@
 """The policy: logits of actions and a value, from observations and memory.
 
-Both presets are an encoder of the moment, a gated recurrent unit and two heads. "reference" is the published network
-(2,795,640 parameters with 23 actions); "small" is ours, for machines without an accelerator.
+A preset is an encoder of the moment, a gated recurrent unit and two heads. "reference" is the published network
+(2,795,640 parameters with 23 actions); "small" is ours, for machines without an accelerator; both read NetHack.
+"general" follows from the specs of what it reads, whatever the world (general.py).
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from motif_jax.networks.core import Core
+from motif_jax.networks.general import GeneralEncoder
+from motif_jax.networks.kinds import GENERAL
 from motif_jax.networks.presets import ReferenceEncoder, SmallEncoder
-from motif_jax.structs import UserError
+from motif_jax.structs import ArraySpec, UserError
 
 
 class Preset(NamedTuple):
@@ -27,6 +30,7 @@ class Preset(NamedTuple):
 
 
 PRESETS = {"reference": Preset(ReferenceEncoder, 512), "small": Preset(SmallEncoder, 128)}
+GENERAL_CORE = 128
 
 
 class PolicyNetwork(nnx.Module):
@@ -40,6 +44,7 @@ class PolicyNetwork(nnx.Module):
         preset: str = "reference",
         num_actions: int = 23,
         *,
+        specs: Mapping[str, ArraySpec] | None = None,
         dtype: DTypeLike = jnp.float32,
         for_cpu: bool | None = None,
         rngs: nnx.Rngs,
@@ -47,22 +52,27 @@ class PolicyNetwork(nnx.Module):
         """Initialises the parameters as published.
 
         Args:
-          preset: one of PRESETS.
+          preset: one of PRESETS, or GENERAL.
           num_actions: number of logits.
+          specs: of the observations that GENERAL reads.
           dtype: what the products are computed in; parameters and results are float32.
           for_cpu: whether to compute in the way that is fast on CPUs and gives the same (images.py); if None,
             whether the default backend is a CPU.
           rngs: of the initialisation.
         """
         for_cpu = jax.default_backend() == "cpu" if for_cpu is None else for_cpu
-        if preset not in PRESETS:
-            raise UserError(
-                f"unknown network {preset!r} (--config.policy.network): choose from {', '.join(sorted(PRESETS))}"
-            )
-        encoder, self.core_size = PRESETS[preset]
-        self.reads = encoder.READS
-        self.encoder = encoder(for_cpu=for_cpu, dtype=dtype, rngs=rngs)
-        self.core = Core(encoder.FEATURES, self.core_size, dtype=dtype, rngs=rngs)
+        if preset == GENERAL:
+            general = GeneralEncoder(specs or {}, for_cpu=for_cpu, dtype=dtype, rngs=rngs)
+            self.reads, features, self.core_size = general.reads, general.features, GENERAL_CORE
+            self.encoder: Any = general
+        elif preset in PRESETS:
+            encoder, self.core_size = PRESETS[preset]
+            self.encoder = encoder(for_cpu=for_cpu, dtype=dtype, rngs=rngs)
+            self.reads, features = encoder.READS, encoder.FEATURES
+        else:
+            known = ", ".join(sorted((*PRESETS, GENERAL)))
+            raise UserError(f"unknown network {preset!r} (--config.policy.network): choose from {known}")
+        self.core = Core(features, self.core_size, dtype=dtype, rngs=rngs)
         self.value = nnx.Linear(self.core_size, 1, kernel_init=nnx.initializers.orthogonal(), rngs=rngs)
         self.policy = nnx.Linear(self.core_size, num_actions, kernel_init=nnx.initializers.orthogonal(), rngs=rngs)
 

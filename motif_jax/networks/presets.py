@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
-from motif_jax.envs.observations import BLSTATS_SCALE, HIGH, LOW, OBSERVATIONS
+from motif_jax.envs.nethack.observations import BLSTATS_SCALE, HIGH, LOW, OBSERVATIONS
 from motif_jax.networks.images import ImageEncoder, elu, in_pieces
 from motif_jax.networks.tiles import CHARACTERS
 
@@ -22,7 +22,7 @@ MOST_TEXT = 80  # characters of a message that the small network reads: a line o
 
 
 def scale(blstats: jax.Array) -> jax.Array:
-    """`envs.observations.scale_blstats` on the device. [..., 27] integers -> [..., 27] float32"""
+    """`envs.nethack.observations.scale_blstats` on the device. [..., 27] integers -> [..., 27] float32"""
     return jnp.clip(blstats.astype(jnp.float32) * jnp.asarray(BLSTATS_SCALE), LOW, HIGH)
 
 
@@ -113,21 +113,22 @@ class SmallEncoder(nnx.Module):
         return self.crop(self.block(blocks).reshape(count, -1))
 
 
-def trigrams(message: jax.Array, size: int) -> jax.Array:
+def trigrams(message: jax.Array, size: int, most: int = MOST_TEXT) -> jax.Array:
     """Counts every three characters in a row of a message, wherever they stand, in `size` places.
 
     A hash of the three says which place counts them, and with which sign, so that collisions cancel on average. A layer
     on top of it learns what the pieces mean.
 
     Args:
-      message: [N, 256] uint8, zero after the text.
+      message: [N, W] uint8, zero after the text.
       size: a power of two.
+      most: how many characters are read.
 
     Returns:
       [N, size] float32
     """
-    text = message[:, : MOST_TEXT + 2].astype(jnp.uint32)
-    pieces = text[:, :-2] | text[:, 1:-1] << 8 | text[:, 2:] << 16  # [N, 80]
+    text = message[:, : most + 2].astype(jnp.uint32)
+    pieces = text[:, :-2] | text[:, 1:-1] << 8 | text[:, 2:] << 16  # [N, most]
     hashed = pieces * jnp.uint32(0x9E3779B1)  # of a product, the upper bits depend on all of the number
     place, sign = hashed >> (33 - size.bit_length()), 1 - 2 * (hashed >> (32 - size.bit_length()) & 1).astype(jnp.int32)
     counted = jnp.where(pieces == 0, 0, sign).astype(jnp.float32)

@@ -7,15 +7,16 @@ only when a directory is read.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from motif_jax.envs.vector import GameSettings
+from motif_jax.envs.world import World
 from motif_jax.structs import UserError
 
 if TYPE_CHECKING:
     from motif_jax.policies.model import Model
-    from motif_jax.rewards.learnt import Reward
+    from motif_jax.rewards.sources import RewardSources
 
 LAST, ALL = "last", "all"
 
@@ -105,25 +106,19 @@ def list_steps(path: str, flag: str) -> tuple[Path, list[int]]:
     return directory, steps
 
 
-def load(path: str, step: int, settings: GameSettings, flag: str) -> tuple[Model, dict[str, Any], Reward | None]:
-    """Reads a policy with `model.read_policy`; raises a UserError if it cannot play this game."""
+def load(
+    path: str, step: int, world: World, flag: str, trusted: Iterable[str] = ()
+) -> tuple[Model, dict[str, Any], RewardSources]:
+    """Reads a policy with `model.read_policy`; raises a UserError if it cannot play in this world."""
     import jax
 
     from motif_jax.policies.model import read_policy
 
     try:
-        model, facts, reward = read_policy(path, str(step))
+        model, facts, sources = read_policy(path, str(step), trusted)
     except UserError as error:
         raise UserError(f"{error} ({flag})") from error
-    if model.num_actions != settings.num_actions:
-        raise UserError(
-            f"the policy in {path!r} has {model.num_actions} actions, where the game {settings.task!r} has "
-            f"{settings.num_actions} ({flag}, --config.env.task)"
-        )
-    screen = facts["config"]["env"]["screen"]
-    if screen != settings.screen:
-        raise UserError(
-            f"the policy in {path!r} has learnt to read the screen {screen!r}, not {settings.screen!r} "
-            f"({flag}, --config.env.screen)"
-        )
-    return model._replace(params=jax.device_put(model.params)), facts, reward
+    if reason := world.plays(facts):
+        raise UserError(f"the policy in {path!r} {reason} ({flag}, --config.env)")
+    params, frozen = jax.device_put((model.params, model.frozen))
+    return model._replace(params=params, frozen=frozen), facts, sources

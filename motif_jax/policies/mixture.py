@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from motif_jax.envs.vector import GameSettings
+from motif_jax.envs.settings import make_world
 from motif_jax.files import read_json
 from motif_jax.policies.choice import Checkpoint, find, load, parse_mixture
 from motif_jax.policies.player import Played, PolicyPlayer
@@ -42,7 +42,7 @@ class Mixture:
           partial: the dataset in the making; if it was begun, the checkpoints that began it go on, also where there
             are later ones by now.
         """
-        section, settings = config.collect, GameSettings(**config.env)
+        section, world = config.collect, make_world(config.env)
         self.checkpoints, first_episode = recorded(partial)
         if not self.checkpoints:
             self.checkpoints = find(parse_mixture(section.policies, FLAG), FLAG)
@@ -57,13 +57,13 @@ class Mixture:
         self._players: list[PolicyPlayer] = []  # of each policy; the same for those that differ in parameters only
         networks: dict[str, PolicyPlayer] = {}
         for checkpoint in self.checkpoints:
-            model, facts, _ = load(checkpoint.path, checkpoint.step, settings, FLAG)
+            model, facts, _ = load(checkpoint.path, checkpoint.step, world, FLAG)
             network = json.dumps(facts["model"], sort_keys=True)
             if network not in networks:
                 games = workers * section.games_per_worker
                 networks[network] = PolicyPlayer(model, games, self._group_size, config.seed + first_episode)
             self._players.append(networks[network])
-            self._played.append(networks[network].prepare(model.params, len(self._played)))
+            self._played.append(networks[network].prepare(model.params, len(self._played), model.frozen))
         self.reads = tuple(sorted({key for player in networks.values() for key in player.reads}))
 
     def facts(self) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,54 +11,70 @@ import jax.numpy as jnp
 from flax import nnx
 
 from motif_jax.checkpoint import find_checkpoints, reading
+from motif_jax.networks.kinds import from_record
 from motif_jax.networks.policy import PolicyNetwork
+from motif_jax.parallel import Rules
 from motif_jax.parameters import leaves_by_path, rebuild
-from motif_jax.rewards.learnt import Reward
-from motif_jax.rewards.model import make_reward_model
-from motif_jax.rewards.statistics import RewardStatistics
+from motif_jax.rewards.sources import RewardSources, sources_from
 from motif_jax.structs import UserError
 
 
 class Model(NamedTuple):
-    """A policy network as functions of its parameters."""
+    """A policy network as functions of its parameters.
 
-    params: Any  # initial, or from a checkpoint
-    prepare: Callable[[Any], Any]  # params -> what is computed from them once
-    step: Callable[..., tuple[jax.Array, jax.Array, jax.Array]]  # params, observations, first, core, prepared
-    unroll: Callable[..., tuple[jax.Array, jax.Array]]
-    reads: tuple[str, ...]
-    core_size: int
+    All parameters are arguments of the functions, so a compiled program never contains their values.
+    """
+
+    params: Any  # those that are trained: initial, or from a checkpoint
+    prepare: Callable[[Any, Any], Any]  # (params, frozen) -> what is computed from them once
+    # (params, frozen, observations, first, core, prepared) -> (logits, values, core)
+    step: Callable[..., tuple[jax.Array, jax.Array, jax.Array]]
+    unroll: Callable[..., tuple[jax.Array, jax.Array]]  # (params, frozen, observations, first, core): update.Unroll
+    reads: tuple[str, ...]  # names of the observations
+    core_size: int  # numbers of recurrent state per game; 0 for a network without one
     num_actions: int
+    frozen: Any = ()  # parameters that are not trained
+    rules: Rules = ()  # how parameters are cut among devices, where the default of `parallel.shardings` is not right
 
 
 def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
-    """Makes the network from `options` (network, num_actions, dtype); without a seed, `params` has shapes only."""
+    """Makes a network; its `nnx.Param` are trained, whatever else it holds is `frozen`.
+
+    Args:
+      options: network, num_actions, dtype; for the network `general`, also `reads`, the specs of what it reads by name.
+      seed: of the initial parameters; without one, parameters are shapes only.
+    """
+    specs = from_record(options.get("reads", {}))
 
     def make() -> PolicyNetwork:
         dtype, rngs = jnp.dtype(options["dtype"]), nnx.Rngs(seed or 0)
-        return PolicyNetwork(options["network"], options["num_actions"], dtype=dtype, rngs=rngs)
+        return PolicyNetwork(options["network"], options["num_actions"], specs=specs, dtype=dtype, rngs=rngs)
 
     network = nnx.eval_shape(make) if seed is None else make()
     graph, params, *rest = nnx.split(network, nnx.Param, ...)
+    (frozen,) = rest
 
-    def step(params: Any, *inputs: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-        return nnx.merge(graph, params, *rest).step(*inputs)
+    def step(params: Any, frozen: Any, *inputs: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+        return nnx.merge(graph, params, frozen).step(*inputs)
 
-    def unroll(params: Any, *inputs: Any) -> tuple[jax.Array, jax.Array]:
-        return nnx.merge(graph, params, *rest).unroll(*inputs)
+    def unroll(params: Any, frozen: Any, *inputs: Any) -> tuple[jax.Array, jax.Array]:
+        return nnx.merge(graph, params, frozen).unroll(*inputs)
 
-    def prepare(params: Any) -> Any:
-        return nnx.merge(graph, params, *rest).prepare()
+    def prepare(params: Any, frozen: Any) -> Any:
+        return nnx.merge(graph, params, frozen).prepare()
 
-    return Model(params, prepare, step, unroll, network.reads, network.core_size, options["num_actions"])
+    return Model(params, prepare, step, unroll, network.reads, network.core_size, options["num_actions"], frozen)
 
 
-def read_policy(path: str | Path, which: str = "last") -> tuple[Model, dict[str, Any], Reward | None]:
-    """Reads a policy, its facts, and the learnt reward it was trained with, if any; only the checkpoint is needed.
+def read_policy(
+    path: str | Path, which: str = "last", trusted: Iterable[str] = ()
+) -> tuple[Model, dict[str, Any], RewardSources]:
+    """Reads a policy, its facts, and the reward sources it was trained with; only the checkpoint is needed.
 
     Args:
       path: a workdir, its `policy` directory, or a directory of checkpoints.
       which: "last", or the number of a checkpoint.
+      trusted: reward sources beside the program's own that may be imported, as module:Class.
     """
     directory = find_checkpoints(Path(path), "policy")
     with reading(directory) as checkpoints:
@@ -67,16 +83,5 @@ def read_policy(path: str | Path, which: str = "last") -> tuple[Model, dict[str,
         raise UserError(f"the checkpoints in {str(directory)!r} are not of a policy")
     model = make_policy_model(facts["model"], None)
     params = rebuild(model.params, leaves_by_path(whole["learner"]["params"]), directory)
-    reward = None
-    if "reward" in whole:
-        about, arrays = facts["reward"], whole["reward"]
-        _, like = make_reward_model(about["model"], 0)
-        reward = Reward(
-            about["model"],
-            rebuild(like, leaves_by_path(arrays["params"]), directory),
-            RewardStatistics(**about["statistics"]),
-            arrays["captions"],
-            arrays["counts"],
-            about["facts"],
-        )
-    return model._replace(params=params), facts, reward
+    frozen = rebuild(model.frozen, leaves_by_path(whole.get("frozen", ())), directory)
+    return model._replace(params=params, frozen=frozen), facts, sources_from(facts, whole, trusted)

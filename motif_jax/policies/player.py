@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ class Played(NamedTuple):
     """Parameters that `PolicyPlayer` acts with."""
 
     params: Any
+    frozen: Any
     prepared: Any  # what is computed from them once
     version: int  # number of training updates that made it
 
@@ -28,14 +29,24 @@ class Played(NamedTuple):
 class PolicyPlayer:
     """An `inference.Policy` that acts for all requesting games in one compiled step."""
 
-    def __init__(self, model: Model, num_games: int, group_size: int, seed: int, greedy: bool = False):
-        """Compiles the step, and starts every game with an empty recurrent state.
+    def __init__(
+        self,
+        model: Model,
+        num_games: int,
+        group_size: int,
+        seed: int,
+        greedy: bool = False,
+        sizes: Sequence[int] = (),
+    ):
+        """Starts every game with an empty recurrent state.
 
         Args:
           model: the network; its parameters are used until `swap` replaces them.
           num_games, group_size: numbers of games in the pool, and in each of its groups.
           seed: for sampling the actions.
           greedy: take the most probable action instead of sampling.
+          sizes: the numbers of games, ascending, for which the step may be compiled; see `padded_size`. Calls for more
+            games than the last one are answered in several parts.
         """
         self.reads = model.reads
         self.outputs = {
@@ -45,16 +56,18 @@ class PolicyPlayer:
         }
         self.starts = {"core": ArraySpec((model.core_size,), "float32")}
         self._prepare = jax.jit(model.prepare)
+        self._frozen = jax.device_put(model.frozen)
         self._played = self.prepare(model.params, 0)
         self._coming: collections.deque[Played] = collections.deque()
-        self._num_games, self._group_size = num_games, group_size
+        self._num_games, self._group_size, self._sizes = num_games, group_size, tuple(sizes)
         self._cores = jnp.zeros((num_games + 1, model.core_size))  # the last row is for padding
         self._key, self._calls = jax.random.key(seed), 0
         self._step = jax.jit(partial(play_step, model.step, greedy), donate_argnums=1)
 
-    def prepare(self, params: Any, version: int) -> Played:
-        """Computes what `swap` needs from parameters."""
-        return Played(params, self._prepare(params), version)
+    def prepare(self, params: Any, version: int, frozen: Any = None) -> Played:
+        """Computes what `swap` needs from parameters; without `frozen`, with those of the player's model."""
+        frozen = self._frozen if frozen is None else frozen
+        return Played(params, frozen, self._prepare(params, frozen), version)
 
     def swap(self, played: Played, wait: bool) -> None:
         """Replaces the parameters once they are on the device; with `wait`, waits for that.
@@ -71,16 +84,30 @@ class PolicyPlayer:
         """See `inference.Policy`."""
         while self._coming and _is_there(self._coming[0]):  # in order, so that a busy learner delays no call
             self._played = self._coming.popleft()
-        params, prepared, version = self._played
+        most = self._sizes[-1] if self._sizes else len(games)
+        if len(games) <= most:
+            return self._act(observations, first, games)
+        found = []
+        for start in range(0, len(games), most):
+            part = slice(start, start + most)
+            some = {key: array[part] for key, array in observations.items()}
+            found.append(self._act(some, first[part], games[part]))
+        names = found[0][1]
+        outputs = {name: np.concatenate([np.asarray(outputs[name]) for _, outputs in found]) for name in names}
+        return np.concatenate([actions for actions, _ in found]), outputs
+
+    def _act(
+        self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Acts by one call of the compiled step."""
+        params, frozen, prepared, version = self._played
         count = len(games)
-        groups = count // self._group_size
-        full = groups if groups <= EXACT else 1 << (groups - 1).bit_length()
-        missing = full * self._group_size - count
+        missing = padded_size(count, self._group_size, self._sizes) - count
         if missing:
             observations = {key: _pad(array, missing, 0) for key, array in observations.items()}
             first, games = _pad(first, missing, True), _pad(games, missing, self._num_games)
         self._cores, before, actions, logits, values = self._step(
-            (params, prepared), self._cores, self._key, np.int32(self._calls), observations, first, games
+            (params, frozen, prepared), self._cores, self._key, np.int32(self._calls), observations, first, games
         )
         self._calls += 1
         outputs = {"logits": np.asarray(logits)[:count], "value": np.asarray(values)[:count]}
@@ -88,10 +115,24 @@ class PolicyPlayer:
         return np.asarray(actions)[:count], outputs | {"core": before}
 
 
+def padded_size(count: int, group_size: int, sizes: Sequence[int] = ()) -> int:
+    """The number of games that a call for `count` games is padded to; the step is compiled once for each such number.
+
+    With `sizes`, the first that is large enough. Without, whole groups are padded to a number of groups (up to EXACT of
+    them not at all), any other count to a power of two.
+    """
+    if sizes:
+        return next(size for size in sizes if size >= count)
+    groups, rest = divmod(count, group_size)
+    if rest:
+        return 1 << (count - 1).bit_length()
+    return group_size * (groups if groups <= EXACT else 1 << (groups - 1).bit_length())
+
+
 def play_step(
     step: Callable,
     greedy: bool,
-    played: tuple[Any, Any],
+    weights: tuple[Any, Any, Any],
     cores: jax.Array,
     key: jax.Array,
     call: jax.Array,
@@ -99,10 +140,13 @@ def play_step(
     first: jax.Array,
     games: jax.Array,
 ) -> tuple[jax.Array, ...]:
-    """Acts once in some games; returns all recurrent states, these games' previous ones, actions, logits, values."""
+    """Acts once in some games, with `weights` = (params, frozen, prepared).
+
+    Returns all recurrent states, these games' previous ones, actions, logits, values.
+    """
     before = cores[games]
-    params, prepared = played
-    logits, values, after = step(params, observations, first, before, prepared)
+    params, frozen, prepared = weights
+    logits, values, after = step(params, frozen, observations, first, before, prepared)
     if greedy:
         actions = logits.argmax(-1)
     else:

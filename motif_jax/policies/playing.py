@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from motif_jax.envs.observations import observation_specs, plain_shape
+from motif_jax.envs.settings import make_world
+from motif_jax.envs.world import plain_shape, select_specs
+from motif_jax.networks.kinds import from_record
 from motif_jax.policies.model import read_policy
 from motif_jax.rewards.learnt import Reward
 
@@ -36,9 +38,12 @@ class Policy:
         """Called by `load_policy`, with what the checkpoint contains."""
         self.facts, self.reward = dict(facts), reward
         self.reads: tuple[str, ...] = model.reads  # names of the observations
-        self._specs = observation_specs(self.reads)
-        self._params, self._core_size = model.params, model.core_size
-        self._prepared = jax.jit(model.prepare)(model.params)
+        if "reads" in facts["model"]:
+            self._specs = from_record(facts["model"]["reads"])
+        else:  # a network that reads NetHack's frames
+            self._specs = select_specs(make_world(facts["config"]["env"]).specs, self.reads)
+        self._weights, self._core_size = jax.device_put((model.params, model.frozen)), model.core_size
+        self._prepared = jax.jit(model.prepare)(*self._weights)
         self._step = jax.jit(model.step)
         self._rng = np.random.default_rng(seed)
         self.begin()
@@ -52,7 +57,7 @@ class Policy:
 
         Args:
           observation: of one game, as the environments of `motif_jax.envs` give it, or in the shapes of
-            `motif_jax.envs.observations`; more than `reads` does no harm.
+            `World.specs`; more than `reads` does no harm.
           greedy: take the most probable action instead of sampling one.
         """
         missing = [name for name in self.reads if name not in observation]
@@ -65,7 +70,7 @@ class Policy:
                 raise TypeError(f"{name!r} of one game is of shape {plain_shape(spec.shape)}, and not {array.shape}")
             seen[name] = array.reshape(1, *spec.shape)
         first = np.array([self._first])
-        logits, values, self._core = self._step(self._params, seen, first, self._core, self._prepared)
+        logits, values, self._core = self._step(*self._weights, seen, first, self._core, self._prepared)
         odds = np.exp(np.asarray(logits[0], np.float64) - float(logits[0].max()))
         odds /= odds.sum()
         self._first = False
@@ -84,4 +89,5 @@ def load_policy(path: str | Path, which: str | int = "last", seed: int = 0) -> P
       which: "last", or the number of a checkpoint, which is its number of training steps.
       seed: for sampling the actions.
     """
-    return Policy(*read_policy(path, str(which)), seed)
+    model, facts, sources = read_policy(path, str(which))
+    return Policy(model, facts, sources.learnt.reward if sources.learnt else None, seed)

@@ -21,8 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from motif_jax.captions import CaptionTable
-from motif_jax.envs.observations import FRAME
+from motif_jax.captions import WIDTH, CaptionTable
 from motif_jax.files import read_array, read_json, write_array, write_json
 from motif_jax.foreign import leads_out, written_bytes
 from motif_jax.structs import UserError
@@ -34,10 +33,13 @@ CHUNK_BYTES = 64 * 2**20
 ROWS = 65_536  # read at a time
 
 # Trailing axes and allowed kinds (np.dtype.kind) of the arrays that are read, by name.
-KINDS = {"message": "u", "blstats": "iu", "tty_chars": "u", "tty_colors": "iu", "glyphs": "iu"}
 DATA = {
     "rewards": ((), "iuf"),
-    **{name: (FRAME[name].shape, kinds) for name, kinds in KINDS.items()},
+    "message": ((WIDTH,), "u"),
+    "blstats": ((27,), "iu"),
+    "tty_chars": ((24, 80), "u"),
+    "tty_colors": ((24, 80), "iu"),
+    "glyphs": ((21, 79), "iu"),
 }
 INFO = {
     "score": "iufb",

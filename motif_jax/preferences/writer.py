@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,41 +23,49 @@ from motif_jax.preferences.pairs import Episode, cut, places, stretch_starts
 from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import ArraySpec, UserError
 
-DATA_SPECS = {
-    "message": ArraySpec((256,), "uint8"),
-    "blstats": ArraySpec((27,), "int32"),
-    "rewards": ArraySpec((), "float32"),
-    "tty_chars": ArraySpec((24, 80), "uint8"),
-    "tty_colors": ArraySpec((24, 80), "int8"),
-    "glyphs": ArraySpec((21, 79), "int16"),
-}
-INFO = ("score", "turns", "experience_level", "max_depth", "steps", "episode")
-SUM = "sha256"  # a key in progress.json of versions whose JSON files had no checksums
+FIGURES = ("score", "turns", "experience_level", "max_depth")  # of an episode that are kept, if the world has them
+SUM = "sha256"  # of the progress, in files of versions whose JSON files had no checksums of their own
 SPARE_BYTES = 64 * 2**20  # to leave free on the disk
 
 
 class PairWriter:
     """Writes a dataset: give it episodes in order until it is `full`, then `finish` it."""
 
-    def __init__(self, path: Path, *, num_pairs: int, length: int, keys: tuple[str, ...], seed: int, keep_empty: float):
+    def __init__(
+        self,
+        path: Path,
+        *,
+        num_pairs: int,
+        length: int,
+        specs: Mapping[str, ArraySpec],
+        figures: Mapping[str, type],
+        seed: int,
+        keep_empty: float,
+        character: str = "",
+    ):
         """Makes the files, or goes on with those of an earlier run.
 
         Args:
           path: where the finished dataset will be.
           num_pairs, length: N and L.
-          keys: data arrays to write, from DATA_SPECS.
+          specs: data arrays to write, by name: of one step.
+          figures: of the world's episodes, with their types; those of FIGURES are kept.
           seed, keep_empty: see `pairs`.
+          character: who plays, in NetHack's words; "" where there is no such thing.
         """
         self.path, self.partial = path, path.with_name(path.name + ".partial")
-        self._length, self._keys, self._seed, self._keep_empty = length, keys, seed, keep_empty
-        self._num_pairs = num_pairs
+        self._length, self._keys, self._seed, self._keep_empty = length, tuple(specs), seed, keep_empty
+        self._num_pairs, self._figures, self._character = num_pairs, tuple(figures), character
+        kinds = {name: kind for name, kind in figures.items() if name in FIGURES} | {"steps": int, "episode": int}
+        self._info = tuple(kinds)
         specs = {
-            f"data/{key}": ArraySpec((num_pairs, 2, length, *DATA_SPECS[key].shape), DATA_SPECS[key].dtype)
-            for key in keys
+            f"data/{key}": ArraySpec((num_pairs, 2, length, *spec.shape), spec.dtype) for key, spec in specs.items()
         }
-        specs |= {f"info/{key}": ArraySpec((num_pairs, 2), "int64") for key in INFO}
+        for key, kind in kinds.items():
+            specs[f"info/{key}"] = ArraySpec((num_pairs, 2), "float64" if kind is float else "int64")
         specs["info/start"] = ArraySpec((num_pairs, 2), "int32")
-        specs["info/character"] = ArraySpec((num_pairs, 2), "<U16")
+        if character:
+            specs["info/character"] = ArraySpec((num_pairs, 2), "<U16")
         progress = self._read_progress()
         if progress is None:
             self._make_room(sum(spec.nbytes for spec in specs.values()))
@@ -75,7 +84,7 @@ class PairWriter:
         """Whether every place is filled."""
         return self.moments >= len(self._places)
 
-    def add(self, episode: Episode, character: str) -> None:
+    def add(self, episode: Episode) -> None:
         """Writes the stretches of the next episode."""
         starts = stretch_starts(episode, self._length, self._seed, self._keep_empty)
         spots = self._places[self.moments : self.moments + len(starts)]
@@ -83,10 +92,12 @@ class PairWriter:
         for key in self._keys:
             array = self._arrays[f"data/{key}"]
             array.reshape(-1, *array.shape[2:])[spots] = cut(episode.steps[key], starts, self._length)
-        for key in INFO:
-            self._arrays[f"info/{key}"].reshape(-1)[spots] = getattr(episode.info, key)
+        values = episode.info.named(self._figures)
+        for key in self._info:
+            self._arrays[f"info/{key}"].reshape(-1)[spots] = values[key]
         self._arrays["info/start"].reshape(-1)[spots] = starts
-        self._arrays["info/character"].reshape(-1)[spots] = character
+        if self._character:
+            self._arrays["info/character"].reshape(-1)[spots] = self._character
         self.progress["moments"] += len(starts)
         self.progress["steps"] += episode.info.steps
         self.progress["next_episode"] = episode.info.episode + 1

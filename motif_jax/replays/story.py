@@ -17,6 +17,7 @@ BARS = "▁▂▃▄▅▆▇█"
 LEAST = 0.01  # share of the episode's largest reward of a step; smaller rewards are not highlighted
 PENALTY = 0.1  # nor are the game's penalties for steps without game time, which are smaller than this
 TOP = 100  # messages in the list
+COMMON = ("episode", "steps", "episode_return", "end_status", "success", "intrinsic_return")  # every world's figures
 
 
 class Story(NamedTuple):
@@ -106,9 +107,9 @@ def summary(story: Story, messages: int) -> str:
     facts = [f"return of the game {number(story.earned[-1])}"]
     facts += [f"learnt {number(story.gained[-1])}"] * story.learnt
     facts += [
-        f"{name.replace('_', ' ')} {figures[name]:,}"
-        for name in ("score", "max_depth", "gold", "experience_level")
-        if isinstance(figures.get(name), int)
+        f"{name.replace('_', ' ')} {value:,}"
+        for name, value in figures.items()
+        if name not in COMMON and type(value) in (int, float)
     ]
     lines.append(", ".join(facts))
     if story.top and messages:

@@ -1,1 +1,1 @@
-"""From preferences to rewards: loss and training step, data in batches, statistics. Networks come as arguments."""
+"""From preferences to rewards: loss, training step, statistics; and the sources that reward an agent (source.py)."""

@@ -1,108 +1,112 @@
-"""The learnt reward in policy training: the observations that it reads, and the rewards of rollouts' steps."""
+"""The protocol of reward sources: what rewards the agent beside the game.
+
+A list of sources rewards the agent (choice.py parses it, sources.py holds it). Two threads use a source:
+
+    hand-off thread     rewards of the steps of new rollouts, from ONE immutable snapshot
+    learner's thread    `advance` after each update of the policy: the only writer; it swaps in a new snapshot
+
+So no locks are needed: `rewards` reads `self._snapshot` once. A snapshot holds copies, because compiled updates are
+given the memory of their state. A source of your own is one class:
+
+    class Deeper(RewardSource):
+        observations = ("event_blstats",)
+
+        def rewards(self, rollouts):
+            return rollouts["event_blstats"][..., 12] > 1
+
+    --config.policy.sources=learnt,my_package.my_module:Deeper:0.1
+"""
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from motif_jax.checkpoint import find_checkpoints
-from motif_jax.envs.observations import scale_blstats
-from motif_jax.rewards.intrinsic import Mix
-from motif_jax.rewards.learnt import Reward, load_reward
-from motif_jax.rewards.table import RewardTable
-from motif_jax.structs import UserError
+from motif_jax.structs import ArraySpec
 
 Arrays = dict[str, np.ndarray]
+Facts = dict[str, Any]  # as JSON holds them
+
+
+class Setting(NamedTuple):
+    """What a source is made from when training begins."""
+
+    config: ConfigDict
+    workdir: Path
+    specs: Mapping[str, ArraySpec]  # all observations that the world can record
+    reads: tuple[str, ...] = ()  # those that the policy reads
+    mesh: Any = None  # the learner's devices; None where nothing is trained
 
 
 class RewardSource:
-    """Computes learnt rewards for rollouts' steps, and names the observations that must be recorded for it."""
+    """A source of rewards; a subclass overrides `rewards`, and what else it needs. These defaults hold no state."""
 
-    def __init__(self, reward: Reward, mix: Mix, one_step_late: bool):
-        """Computes the rewards of the training data's captions in advance, if the reward reads only messages.
+    observations: tuple[str, ...] = ()  # names of those that rollouts must record, beside what the policy reads
+    learns = False  # whether `advance` changes what `arrays` returns
+
+    @classmethod
+    def make(cls, setting: Setting) -> RewardSource:
+        """A new source, for the start of training; `restore` follows where training is resumed."""
+        return cls()
+
+    @classmethod
+    def rebuild(cls, arrays: Any, facts: Facts) -> RewardSource:
+        """The source as a checkpoint holds it, for evaluation; it need not be able to `advance`."""
+        return cls()
+
+    def rewards(self, rollouts: Arrays) -> np.ndarray:
+        """The reward of each step, before the coefficient is applied. Called in the hand-off thread.
 
         Args:
-          reward: the learnt reward.
-          mix: threshold, exponent, coefficients.
-          one_step_late: as published, a step is rewarded for the message shown before its action, rather than for the
-            message that the action led to; the last message of an episode is then never rewarded.
+          rollouts: arrays of T steps of B games, by name: `observations` and what the policy reads ([T + 1, B, ...],
+            before each step and after the last), observations named `event_*` (what each step led to, [T, B, ...]),
+            `action`, `reward`, `terminated` and `truncated` ([T, B]), `first` (an episode begins here, [T + 1, B]),
+            `game` (the number of each game, which stays the same from call to call, [1, B]).
+
+        Returns:
+          [T, B], finite.
         """
-        self.reward, self.mix = reward, mix
-        self._prefix = "" if one_step_late else "event_"
-        self.table: RewardTable | None = None
-        if reward.reads_only_messages:
-            self.table = RewardTable(lambda messages: reward(messages).normalised, reward.captions)
-        options = reward.options
-        self._needs = {"message": True, "blstats": options["blstats"] or options["crop"]}
-        self._needs["glyphs"] = options["crop"] or options["glyphs"]
+        raise NotImplementedError(f"{type(self).__name__} has no method `rewards`")
 
-    @property
-    def observations(self) -> tuple[str, ...]:
-        """Names of the observations that rollouts must record for this reward."""
-        needed = [name for name, needs in self._needs.items() if needs]
-        return tuple(f"{self._prefix}{name}" for name in [*needed, "message_count"])
+    def moments(self, rollouts: Arrays) -> Arrays:
+        """What `shape` makes the rewards of, [T, B, ...] each; it is placed on the learner's devices."""
+        return {"reward": np.asarray(self.rewards(rollouts), np.float32)}
 
-    def __call__(self, arrays: Arrays) -> Arrays:
-        """Normalised rewards `z` and message `counts` of rollouts' steps. [T, B] each"""
-        steps = len(arrays["reward"])
-        moments = {name: arrays[f"{self._prefix}{name}"][:steps] for name, needs in self._needs.items() if needs}
-        counts = arrays[f"{self._prefix}message_count"][:steps]
-        if self.table is not None:
-            return {"z": self.table(moments["message"]), "counts": counts}
-        flat = {name: array.reshape(-1, *array.shape[2:]) for name, array in moments.items()}
-        message, more = flat.pop("message"), {}
-        if self.reward.options["blstats"]:
-            more["vector"] = scale_blstats(flat["blstats"])
-        more |= {name: array for name, array in flat.items() if name != "blstats" or self.reward.options["crop"]}
-        z = self.reward(message, **more).normalised
-        return {"z": z.reshape(counts.shape), "counts": counts}
+    def shape(self, moments: Mapping[str, Any]) -> Any:
+        """The reward of each step from its `moments`: plain arithmetic, on NumPy and on JAX arrays. [T, B]"""
+        return moments["reward"]
 
+    def advance(self, batch: Any, hosts: Any) -> None:
+        """Learns from a batch. Called in the learner's thread, after the update of the policy that used the batch.
 
-def make_reward_source(config: ConfigDict, workdir: Path) -> RewardSource | None:
-    """Loads the reward that the config names; None if its coefficient is 0."""
-    section = config.policy
-    if not section.intrinsic_coefficient:
-        return None
-    source, which = Path(section.reward_dir or workdir), section.reward_checkpoint
-    try:
-        reward, newest = load_reward(source, which), newest_checkpoint(source)
-    except UserError as error:
-        raise UserError(f"{error} (--config.policy.reward_dir, .reward_checkpoint)") from None
-    if which == "last" and reward.facts["epoch"] != newest:
-        raise UserError(
-            f"the last checkpoint of the reward in {str(source)!r}, {newest}, is damaged; one before it can be used: "
-            f"--config.policy.reward_checkpoint={reward.facts['epoch']}"
-        )
-    return RewardSource(reward, make_mix(config, reward), section.reference_alignment)
+        Args:
+          batch: `actors.handoff.Batch`; `batch.arrays.rollouts` lies on the learner's devices.
+          hosts: which host this is, and of how many (`me`, `count`). All hosts call `advance` at the same point, so
+            what is compiled for all devices may be run here, and nowhere else in a source.
+        """
 
+    def arrays(self) -> Any:
+        """A tree of arrays for the checkpoint, of shapes other than zero; empty if there is nothing to keep."""
+        return {}
 
-def newest_checkpoint(path: Path) -> int:
-    """The number of a reward's last checkpoint, even if that is damaged."""
-    return max(int(folder.name) for folder in find_checkpoints(path).iterdir() if folder.name.isdecimal())
+    def facts(self) -> Facts:
+        """What else `rebuild` and `restore` need, as JSON holds it."""
+        return {}
 
+    def restore(self, arrays: Any, facts: Facts) -> None:
+        """Goes on from `arrays` and `facts` of a checkpoint; raises a UserError with the flag if that cannot be."""
 
-def make_mix(config: ConfigDict, reward: Reward | None) -> Mix:
-    """Reads from the config how the game's reward and the learnt reward are combined."""
-    section = config.policy
-    known = reward is not None and section.threshold_quantile >= 0
-    threshold = reward.statistics.quantile(section.threshold_quantile) if reward and known else float("-inf")
-    return Mix(
-        extrinsic=section.extrinsic_coefficient,
-        intrinsic=section.intrinsic_coefficient if reward else 0.0,
-        scale=section.reward_scale,
-        clip=section.reward_clip,
-        threshold=threshold,
-        count_exponent=section.count_exponent,
-    )
+    def figures(self) -> dict[str, float]:
+        """Figures for a row of metrics.jsonl, as `reward/NAME`; the names begin with that of the source."""
+        return {}
 
+    def about(self) -> Facts:
+        """What evaluation and report say of the source; equal dictionaries mean equal rewards."""
+        return self.facts()
 
-def reward_checksum(reward: Reward) -> str:
-    """A SHA-256 of parameters and statistics, to check that a policy is trained with the same reward throughout."""
-    found = hashlib.sha256(repr(reward.statistics).encode())
-    for leaf in jax.tree.leaves(reward.params):
-        found.update(np.asarray(leaf).tobytes())
-    return found.hexdigest()
+    def close(self) -> None:
+        """Frees what the source holds."""

@@ -6,15 +6,19 @@ import numpy as np
 import pytest
 
 from motif_jax.actors.paths import DIAGONAL, STEPS, beside, path_to, shift, squares
-from motif_jax.actors.players import make_player, parse_players
-from motif_jax.envs.observations import open_rows
-from motif_jax.envs.vector import STEP_SPECS, GameSettings, GameVector
+from motif_jax.actors.players import make_scripted, parse_scripted
+from motif_jax.envs.nethack.figures import FIGURES
+from motif_jax.envs.nethack.observations import open_rows
+from motif_jax.envs.nethack.settings import GameSettings
+from motif_jax.envs.nethack.vector import GameVector
+from motif_jax.envs.settings import make_world
+from motif_jax.envs.world import step_specs
 
 
 def play(player_name: str, episodes: int, max_steps: int) -> list:
     """The first episodes of that player, alone."""
     numbers = iter(range(episodes + 1))
-    player = make_player(player_name, 1)
+    player = make_scripted(player_name, make_world({}), 1)
 
     def begin(game: int) -> int:
         episode = next(numbers)
@@ -24,7 +28,7 @@ def play(player_name: str, episodes: int, max_steps: int) -> list:
     settings = GameSettings(max_episode_steps=max_steps)
     vector = GameVector(1, settings, (), seed=1, next_episode=begin, extra_frames=player.frames)
     vector.reset()
-    rows = open_rows({key: np.zeros((1, *spec.shape), spec.dtype) for key, spec in STEP_SPECS.items()})
+    rows = open_rows({key: np.zeros((1, *spec.shape), spec.dtype) for key, spec in step_specs().items()})
     found = []
     while len(found) < episodes:
         vector.step(player.act(vector), rows)
@@ -34,8 +38,9 @@ def play(player_name: str, episodes: int, max_steps: int) -> list:
 
 def test_the_explorer_gets_down():
     explorer, at_random = play("explorer", 20, 2500), play("random", 8, 2500)
-    assert np.mean([info.max_depth >= 3 for info in explorer]) >= 0.4
-    assert np.mean([info.score for info in explorer]) > 3 * np.mean([info.score for info in at_random])
+    explorer, at_random = ([info.named(FIGURES) for info in infos] for infos in (explorer, at_random))
+    assert np.mean([figures["max_depth"] >= 3 for figures in explorer]) >= 0.4
+    assert np.mean([figures["score"] for figures in explorer]) > 3 * np.mean([f["score"] for f in at_random])
 
 
 @pytest.mark.quick
@@ -47,8 +52,8 @@ def test_an_episode_is_the_same_wherever_it_is_played():
 
 @pytest.mark.quick
 def test_shares_are_parsed():
-    assert parse_players("explorer:3,random:1") == {"explorer": 0.75, "random": 0.25}
-    assert parse_players("random") == {"random": 1.0}
+    assert parse_scripted("explorer:3,random:1", make_world({})) == {"explorer": 0.75, "random": 0.25}
+    assert parse_scripted("random", make_world({})) == {"random": 1.0}
 
 
 def slow_distance(start: tuple, goals: set, walkable: set, doors: set) -> int | None:

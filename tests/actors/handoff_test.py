@@ -8,14 +8,13 @@ import pytest
 from motif_jax.actors.handoff import Handoff
 from motif_jax.actors.inference import RandomPolicy, answer
 from motif_jax.actors.pool import ActorPool
-from motif_jax.envs.vector import GameSettings
 
 pytestmark = pytest.mark.quick
 
 
 def make_pool() -> ActorPool:
     return ActorPool(
-        GameSettings(task="toy"), ("message", "crop", "event_message"),
+        {"task": "toy"}, ("message", "crop", "event_message"),
         num_workers=0, games_per_worker=4, rollout_length=5, slots_per_group=3,
     )  # fmt: skip
 
@@ -35,8 +34,9 @@ def test_batches_are_rollouts_side_by_side():
         for number, batch in enumerate(batches):
             parts = copies[3 * number : 3 * number + 3]
             assert batch.steps == 5 * 2 * 3
-            for key, array in batch.arrays.items():
-                assert np.array_equal(array, np.concatenate([part[key] for part in parts], 1)), key
+            assert batch.arrays.keys() - parts[0].keys() == {"game"}  # whose columns they are
+            for key in parts[0]:
+                assert np.array_equal(batch.arrays[key], np.concatenate([part[key] for part in parts], 1)), key
         assert batches[0].arrays["crop"].shape == (6, 6, 2, 12, 12)  # T + 1, three rollouts of two games
         assert batches[0].arrays["reward"].shape == (5, 6)
         assert {"wait_for_rollouts", "stack", "place", "wait_for_learner"} <= handoff.timers.seconds.keys()

@@ -14,10 +14,11 @@ from conftest import ROOT, children
 
 from motif_jax.actors.inference import RandomPolicy, answer
 from motif_jax.actors.pool import ActorPool
-from motif_jax.actors.transport import WorkerError
-from motif_jax.envs.observations import POLICY_OBSERVATIONS, open_rows
-from motif_jax.envs.vector import STEP_SPECS, GameSettings, GameVector
-from motif_jax.structs import ArraySpec, UserError
+from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, open_rows
+from motif_jax.envs.nethack.settings import GameSettings
+from motif_jax.envs.nethack.vector import GameVector
+from motif_jax.envs.world import step_specs
+from motif_jax.structs import ArraySpec, UserCodeError, UserError
 
 ROLLOUT = 8
 
@@ -38,9 +39,9 @@ class MessagePolicy:
 
 def make_pool(task="toy", num_workers=2, games=4, **options) -> ActorPool:
     options = {"rollout_length": ROLLOUT, "hang_timeout_s": 2.0, "seed": 5} | options
-    settings = GameSettings(task=task, max_episode_steps=options.pop("max_episode_steps", 60))
+    env = {"task": task, "max_episode_steps": options.pop("max_episode_steps", 60)}
     return ActorPool(
-        settings, (*POLICY_OBSERVATIONS, "event_blstats"), num_workers=num_workers, games_per_worker=games, **options
+        env, (*POLICY_OBSERVATIONS, "event_blstats"), num_workers=num_workers, games_per_worker=games, **options
     )
 
 
@@ -74,9 +75,11 @@ def test_rollouts_are_what_a_lonely_game_would_have_shown(num_workers):
         episode, begin = next(((info.episode, 0) for _, info in stream if info), (None, 0))
         if episode is None:
             continue
-        vector = GameVector(1, pool.layout.settings, pool.layout.observations, seed=5, next_episode=lambda _: episode)
+        vector = GameVector(
+            1, GameSettings(**pool.layout.env), dict(pool.layout.observations), seed=5, next_episode=lambda _: episode
+        )
         vector.reset()
-        rows = {k: np.zeros((1, *s.shape), s.dtype) for k, s in (STEP_SPECS | vector.observer.specs).items()}
+        rows = {k: np.zeros((1, *s.shape), s.dtype) for k, s in (step_specs() | vector.observer.specs).items()}
         for step, end in stream[begin:]:
             vector.observe(open_rows(rows))
             assert bool(step["first"]) == bool(vector.first[0])
@@ -223,17 +226,16 @@ def test_an_episode_that_crashes_again_and_again_is_given_up():
 
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_an_error_in_a_worker_arrives_with_its_traceback(num_workers):
-    kind = WorkerError if num_workers else KeyError
     before = children()
-    with pytest.raises(kind) as caught, make_pool("faulty_games:Raising", num_workers) as pool:
+    with pytest.raises(UserCodeError) as caught, make_pool("faulty_games:Raising", num_workers) as pool:
         list(play(pool, RandomPolicy(23), 10))
     assert "a bug in the game" in str(caught.value)
-    if not num_workers:
-        assert any("actor worker 0 (seed 5" in message for message in caught.value.__notes__)
-    else:
-        assert "actor worker 0 (seed 5, stream train, episodes 0, 1, 2, 3)" in str(caught.value)
-        assert "faulty_games.py" in str(caught.value)
-        assert "in step" in str(caught.value)
+    assert caught.value.sentence == (
+        "the game 'faulty_games:Raising' failed with KeyError: 'a bug in the game' (--config.env.task); actor worker 0 "
+        "(seed 5, stream train, episodes 0, 1, 2, 3)"
+    )
+    assert "faulty_games.py" in caught.value.traceback
+    assert "in step" in caught.value.traceback
     assert children() == before
 
 
@@ -241,8 +243,7 @@ def test_workers_go_when_their_parent_is_killed():
     code = """
         import os, signal, sys
         from motif_jax.actors.pool import ActorPool
-        from motif_jax.envs.vector import GameSettings
-        pool = ActorPool(GameSettings(task="toy"), ("message",), num_workers=2, games_per_worker=2, rollout_length=4)
+        pool = ActorPool({"task": "toy"}, ("message",), num_workers=2, games_per_worker=2, rollout_length=4)
         print(*pool.processes, flush=True)
         pool.poll(2.0)
         os.kill(os.getpid(), signal.SIGKILL)

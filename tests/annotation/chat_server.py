@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from nethack_texts import NETHACK
+
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
 
@@ -30,7 +32,7 @@ class ChatServer:
         self.verdicts = 0  # that went out whole
         self.in_flight = self.most_in_flight = 0
         self.delay_s = 0.0
-        self.lexicon = Lexicon("defaultgoal")
+        self.lexicon = Lexicon(NETHACK, "defaultgoal")
         self.lock = threading.Lock()
         self._port = 0
         self._server: ThreadingHTTPServer | None = None

@@ -3,11 +3,11 @@
 import itertools
 
 import pytest
+from nethack_texts import GOALS, NETHACK
 from small_dataset import EVENTS
 
 from motif_jax.annotation.annotator import Question
-from motif_jax.annotation.lexicon import RULES, Lexicon
-from motif_jax.annotation.prompts import GOALS
+from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -59,7 +59,7 @@ ORDER = {
 
 @pytest.mark.parametrize("goal", ORDER)
 def test_what_is_better(goal):
-    lexicon = Lexicon(goal)
+    lexicon = Lexicon(NETHACK, goal)
     for better, worse in itertools.pairwise(ORDER[goal]):
         for first, second in itertools.product(better, worse):
             assert lexicon.answer(Question(first, second)).second_better == 0.0, (first, second)
@@ -70,27 +70,28 @@ def test_what_is_better(goal):
 
 
 def test_it_says_why():
-    said = Lexicon("gold").answer(Question("$ - 3 gold pieces.", "You kill the newt!")).said
+    said = Lexicon(NETHACK, "gold").answer(Question("$ - 3 gold pieces.", "You kill the newt!")).said
     assert said == "1: picks up gold (+3); 2: nothing of note (+0)"
 
 
 def test_every_line_of_a_longer_caption_counts():
-    lexicon = Lexicon("gold")
+    lexicon = Lexicon(NETHACK, "gold")
     assert lexicon.worth("$ - 3 gold pieces.\nYou kill the newt!\n$ - 9 gold pieces. (x2)")[0] == 6
 
 
-def test_every_rule_matters_to_some_goal_and_names_are_unique():
-    assert all(any(rule[2:]) for rule in RULES)
-    assert len({rule.name for rule in RULES}) == len(RULES)
+def test_every_rule_of_nethack_matters_to_some_goal_and_every_goal_to_some_rule():
+    rules = NETHACK.rules().rules
+    assert all(any(rule.worth.values()) for rule in rules)
+    assert all(any(rule.worth_to(goal) for rule in rules) for goal in GOALS)
 
 
 def test_answers_stream():
-    lexicon = Lexicon("defaultgoal")
+    lexicon = Lexicon(NETHACK, "defaultgoal")
     endless = (Question(first, "") for first in itertools.cycle(EVENTS))
     assert len(list(itertools.islice(lexicon.answers(endless), 25))) == 25
 
 
 def test_goals_of_ones_own_need_a_language_model():
-    assert {Lexicon(goal).answer(Question("", "You die...")).second_better for goal in GOALS} == {0.0}
+    assert {Lexicon(NETHACK, goal).answer(Question("", "You die...")).second_better for goal in GOALS} == {0.0}
     with pytest.raises(UserError, match=r"knows the goals defaultgoal, .*not 'drink from fountains'.*backend=vllm"):
-        Lexicon("drink from fountains")
+        Lexicon(NETHACK, "drink from fountains")

@@ -12,6 +12,7 @@ from chat_server import ChatServer
 from hypothesis import given
 from hypothesis import strategies as st
 from lies import BUSY, ENDLESS, ESCAPE, FINITE, LIES, reply, say
+from nethack_texts import NETHACK
 
 from motif_jax.annotation import endpoint
 from motif_jax.annotation.annotator import Incomplete, Question, Sampling
@@ -22,7 +23,7 @@ from motif_jax.annotation.server import MAX_SAID, Server
 from motif_jax.structs import UserError
 
 SAMPLING = Sampling(0.1, 0.95, 50, 200)
-LEXICON = Lexicon("defaultgoal")
+LEXICON = Lexicon(NETHACK, "defaultgoal")
 KEY = "ses\\ame/1'2+3"
 MEMORY_MIB = 80  # for 32 replies at a time; one endless body takes ten times as much within a second
 
@@ -56,7 +57,9 @@ def peak_mib() -> float:
 def connect(url: str, mode: str = "reason", version: str = "default", **options) -> Server:
     options = {"in_flight": 32, "timeout_s": 1.0, "patience_s": 30.0, "start_s": 0.2} | options
     sampling = SAMPLING if mode == "reason" else None
-    return Server(url, options.pop("model", ""), make_prompt(mode, "defaultgoal", version), sampling, **options)
+    return Server(
+        url, options.pop("model", ""), make_prompt(NETHACK, mode, "defaultgoal", version), sampling, **options
+    )
 
 
 def harmless(text: str, limit: int) -> bool:

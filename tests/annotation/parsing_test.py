@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nethack_texts import NETHACK
 
 from motif_jax.annotation.parsing import KEYS, read_verdict
 from motif_jax.annotation.prompts import VERSIONS, make_prompt
@@ -42,7 +43,7 @@ def test_verdicts(text, verdict):
 
 def test_the_key_that_the_prompt_asks_for_goes_before_the_other():
     text = '("best_description": 1) vs ("best_message": 2)'
-    asked = {version: make_prompt("reason", "defaultgoal", version).key for version in VERSIONS}
+    asked = {version: make_prompt(NETHACK, "reason", "defaultgoal", version).key for version in VERSIONS}
     assert {version: read_verdict(text, key) for version, key in asked.items()} == {"default": 0.0, "reworded": 1.0}
     assert read_verdict('("best_message": 2) ("best_description": 1)', asked["default"]) == 0.0
     unreadable = '("best_message": unsure) so ("best_description": 2)'
@@ -64,6 +65,6 @@ def test_anything_may_be_written(text):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_the_prompt_asks_for_can_be_read(version):
-    prompt = make_prompt("reason", "gold", version)
+    prompt = make_prompt(NETHACK, "reason", "gold", version)
     assert [read_verdict(verdict, prompt.key) for verdict in prompt.verdicts] == [0.0, 1.0, 0.5]
     assert all(verdict in prompt.retry and verdict in prompt.request for verdict in prompt.verdicts)

@@ -1,9 +1,10 @@
 """The question: roles, goals, versions, and people's own."""
 
 import pytest
+from nethack_texts import FOLDER, GOALS, NETHACK
 
 from motif_jax.annotation.annotator import Question
-from motif_jax.annotation.prompts import GOALS, HERE, MODES, VERSIONS, make_prompt
+from motif_jax.annotation.prompts import MODES, VERSIONS, make_prompt
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -14,7 +15,7 @@ PAIR = Question("You kill the newt!", "")
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("goal", GOALS)
 def test_all_prompts_have_roles_goal_and_captions(mode, version, goal):
-    system, user = make_prompt(mode, goal, version).messages(PAIR)
+    system, user = make_prompt(NETHACK, mode, goal, version).messages(PAIR)
     assert (system["role"], user["role"]) == ("system", "user")
     assert "honest" in system["content"]
     assert GOALS[goal] in user["content"]
@@ -26,7 +27,7 @@ def test_all_prompts_have_roles_goal_and_captions(mode, version, goal):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_all_that_pairs_share_stands_before_them(mode, version):
-    prompt = make_prompt(mode, "stairs", version)
+    prompt = make_prompt(NETHACK, mode, "stairs", version)
     one, other = (prompt.messages(Question(f"{word} up", f"{word} down")) for word in ("A", "B"))
     assert one[0] == other[0]
     shared, _, _ = one[1]["content"].partition("A up")
@@ -35,27 +36,29 @@ def test_all_that_pairs_share_stands_before_them(mode, version):
 
 
 def test_versions_and_modes_differ_and_the_hash_tells():
-    prompts = [make_prompt(mode, goal, version) for mode in MODES for goal in GOALS for version in VERSIONS]
+    prompts = [make_prompt(NETHACK, mode, goal, version) for mode in MODES for goal in GOALS for version in VERSIONS]
     assert len({prompt.hash for prompt in prompts}) == len(prompts) == 20
-    assert make_prompt("score", "gold", "default") == make_prompt("score", "gold", "default")
+    assert make_prompt(NETHACK, "score", "gold", "default") == make_prompt(NETHACK, "score", "gold", "default")
 
 
 def test_captions_are_taken_literally():
-    user = make_prompt("reason", "gold", "default").messages(Question("{second} {goal} \\1", "{first}"))[1]["content"]
+    user = make_prompt(NETHACK, "reason", "gold", "default").messages(Question("{second} {goal} \\1", "{first}"))[1][
+        "content"
+    ]
     assert '"description_1": "{second} {goal} \\1"' in user
     assert '"description_2": "{first}"' in user
 
 
 def test_models_without_a_system_role_get_its_text_from_the_user():
-    plain = make_prompt("reason", "gold", "default")
-    prompt = make_prompt("reason", "gold", "default", system_role=False)
+    plain = make_prompt(NETHACK, "reason", "gold", "default")
+    prompt = make_prompt(NETHACK, "reason", "gold", "default", system_role=False)
     (user,) = prompt.messages(PAIR)
     assert user["content"].startswith(plain.system)
     assert prompt.hash != plain.hash
 
 
 def test_the_second_try_goes_on_with_the_conversation():
-    prompt = make_prompt("reason", "gold", "default")
+    prompt = make_prompt(NETHACK, "reason", "gold", "default")
     again = prompt.again(prompt.messages(PAIR), "Hm.")
     assert [message["role"] for message in again] == ["system", "user", "assistant", "user"]
     assert again[2]["content"] == "Hm."
@@ -63,19 +66,20 @@ def test_the_second_try_goes_on_with_the_conversation():
 
 def test_a_sentence_of_ones_own_is_the_goal():
     goal = "The player's goal is to drink from as many fountains as possible."
-    assert goal in make_prompt("score", goal, "default").request
+    assert goal in make_prompt(NETHACK, "score", goal, "default").request
 
 
 def test_a_copy_of_the_default_is_the_default(tmp_path):
     file = tmp_path / "mine.toml"
-    file.write_text((HERE / "default.toml").read_text())
-    assert make_prompt("reason", "gold", "default", str(file)) == make_prompt("reason", "gold", "default")
+    file.write_text((FOLDER / "default.toml").read_text())
+    mine = make_prompt(NETHACK, "reason", "gold", "default", str(file))
+    assert mine == make_prompt(NETHACK, "reason", "gold", "default")
 
 
 def test_a_prompt_file_needs_only_what_its_mode_uses(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text("score = 'Which? {goal}'\ncaptions = '{second} or {first}'")
-    assert make_prompt("score", "gold", "default", str(file)).messages(PAIR) == [
+    assert make_prompt(NETHACK, "score", "gold", "default", str(file)).messages(PAIR) == [
         {"role": "user", "content": f"Which? {GOALS['gold']}\n or You kill the newt!"}
     ]
 
@@ -98,7 +102,7 @@ def test_prompt_files_that_cannot_work_are_refused(tmp_path, text, sentence):
     file = tmp_path / "mine.toml"
     file.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(UserError, match=sentence + r".*--config.annotate.prompt_file"):
-        make_prompt("reason", "gold", "default", str(file))
+        make_prompt(NETHACK, "reason", "gold", "default", str(file))
 
 
 @pytest.mark.parametrize(
@@ -113,4 +117,4 @@ def test_prompt_files_that_cannot_work_are_refused(tmp_path, text, sentence):
 )
 def test_values_that_mean_nothing_are_refused(arguments, sentence):
     with pytest.raises(UserError, match=sentence):
-        make_prompt(*arguments)
+        make_prompt(NETHACK, *arguments)

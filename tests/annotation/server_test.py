@@ -7,6 +7,7 @@ import time
 
 import pytest
 from chat_server import ChatServer
+from nethack_texts import NETHACK
 from small_dataset import EVENTS
 
 from motif_jax.annotation import endpoint
@@ -19,7 +20,7 @@ from motif_jax.structs import UserError
 
 QUESTIONS = [Question(f"{first} #{number}", second) for number in range(3) for first in EVENTS for second in EVENTS]
 SAMPLING = Sampling(0.1, 0.95, 50, 200)
-LEXICON = Lexicon("defaultgoal")
+LEXICON = Lexicon(NETHACK, "defaultgoal")
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +33,9 @@ def short_pauses(monkeypatch):
 def connect(chat: ChatServer, mode: str = "reason", **options) -> Server:
     options = {"in_flight": 16, "timeout_s": 5.0, "patience_s": 5.0, "start_s": 1.0} | options
     sampling = SAMPLING if mode == "reason" else None
-    return Server(chat.url, options.pop("model", ""), make_prompt(mode, "defaultgoal", "default"), sampling, **options)
+    return Server(
+        chat.url, options.pop("model", ""), make_prompt(NETHACK, mode, "defaultgoal", "default"), sampling, **options
+    )
 
 
 def ask(server: Server, questions=QUESTIONS) -> dict:
@@ -222,7 +225,7 @@ def test_nobody_is_followed_elsewhere():
 
 
 def test_a_server_that_never_speaks_is_given_up_in_time():
-    prompt = make_prompt("reason", "defaultgoal", "default")
+    prompt = make_prompt(NETHACK, "reason", "defaultgoal", "default")
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen(5)

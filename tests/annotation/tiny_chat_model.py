@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+from nethack_texts import NETHACK
 from small_dataset import EVENTS
 
 from motif_jax.annotation.annotator import Question
@@ -61,7 +62,7 @@ def make(directory: Path) -> Path:
     model = LlamaForCausalLM(config)
     # Random weights give a verdict some 1 % of the time. This adds 12 to the logits of the digits where one is due, for
     # the questions of the test, and leaves the differences between digits to chance.
-    prompt = make_prompt("score", "gold", "default")
+    prompt = make_prompt(NETHACK, "score", "gold", "default")
     conversations = [
         [*prompt.messages(Question(first, second)), {"role": "assistant", "content": "("}]
         for first, second in itertools.permutations(EVENTS, 2)

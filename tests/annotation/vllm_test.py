@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import tiny_chat_model
 from conftest import ROOT, get_config
+from nethack_texts import NETHACK
 from small_dataset import random_pairs, write_dataset
 
 from motif_jax.annotation.annotator import Question
@@ -120,7 +121,7 @@ def by_transformers(model: Path, dataset: PairDataset) -> np.ndarray:
 
     tokenizer = AutoTokenizer.from_pretrained(model)
     network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-    prompt = make_prompt("score", "gold", "default")
+    prompt = make_prompt(NETHACK, "score", "gold", "default")
 
     def ask(first: str, second: str) -> float:
         messages = [*prompt.messages(Question(first, second)), {"role": "assistant", "content": "("}]

@@ -6,7 +6,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import motif_jax.envs  # noqa: F401  (makes the ids known)
-from motif_jax.envs.tasks import TASKS
+from motif_jax.envs.nethack.tasks import TASKS
 
 
 @pytest.mark.quick

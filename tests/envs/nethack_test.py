@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from nle import nethack
 
-from motif_jax.actors.players import make_player
-from motif_jax.envs import engine
-from motif_jax.envs.nethack import (
+from motif_jax.actors.players import make_scripted
+from motif_jax.envs.nethack import engine
+from motif_jax.envs.nethack.figures import FIGURES
+from motif_jax.envs.nethack.game import (
     ACTION_NAMES,
     BRANCH,
     CONDITION,
@@ -25,9 +26,10 @@ from motif_jax.envs.nethack import (
     count_seen,
     eat_key,
 )
-from motif_jax.envs.observations import FRAME, Frames
+from motif_jax.envs.nethack.observations import FRAME, Frames
+from motif_jax.envs.nethack.tasks import TASKS, step_penalty
 from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
-from motif_jax.envs.tasks import TASKS, step_penalty
+from motif_jax.envs.settings import make_world
 from motif_jax.metrics import resident_mib
 from motif_jax.structs import EndStatus
 
@@ -166,7 +168,7 @@ def test_eating_works_in_the_real_game():
 
 def descend(game: NetHackGame, episode: int, steps: int = 3000):
     """Lets the explorer play; the reward of each step."""
-    player = make_player("explorer", 1)
+    player = make_scripted("explorer", make_world({}), 1)
     seed = game_seed(5, SeedStream.TRAIN, episode)
     player.begin(0, seed)
     game.reset(seed, episode)
@@ -275,7 +277,7 @@ def test_the_time_limit_cuts_the_episode_and_leaves_its_last_frame():
     assert game.end == EndStatus.ABORTED
     assert game.info().end_status == -1
     assert bytes(game.last_frame["tty_chars"]) == bytes(game.buffers["tty_chars"])
-    assert game.info().turns == game.buffers["blstats"][20]
+    assert game.info().named(FIGURES)["turns"] == game.buffers["blstats"][20]
 
 
 @pytest.mark.quick
@@ -287,7 +289,7 @@ def test_nothing_of_an_episode_is_left_in_the_next():
     info = game.info()
     assert (info.steps, info.episode_return, info.success, info.end_status) == (0, 0.0, False, 0)
     assert game.message_counts == {game.message: 1}
-    assert info.scout == count_seen(game.buffers["glyphs"])
+    assert info.named(FIGURES)["scout"] == count_seen(game.buffers["glyphs"])
     assert game._frozen == 0
 
 
@@ -303,8 +305,8 @@ def test_death_keeps_its_message_and_its_frame():
             assert b"You die" in game.message
             assert not game.buffers["blstats"].any()  # what the engine left behind
             info = game.info()
-            assert info.depth >= 1
-            assert info.turns > 1
+            assert info.named(FIGURES)["depth"] >= 1
+            assert info.named(FIGURES)["turns"] > 1
             assert info.end_status == 1
             assert bytes(game.last_frame["message"]).rstrip(b"\0") == game.message
             assert b"You die" in bytes(game.last_frame["tty_chars"][0])
@@ -318,9 +320,9 @@ def test_scout_counts_what_is_drawn_of_every_level_visited():
         if not game.end:
             here = tuple(game.buffers["blstats"][[BRANCH, STAIRS_LEVEL]])
             levels[here] = int((game.buffers["glyphs"] != nethack.GLYPH_CMAP_OFF).sum())
-            assert game.info().scout == sum(levels.values())
+            assert game.info().named(FIGURES)["scout"] == sum(levels.values())
     assert len(levels) >= 2
-    assert game.info().max_depth >= 2
+    assert game.info().named(FIGURES)["max_depth"] >= 2
 
 
 def test_memory_is_flat_over_two_thousand_resets():

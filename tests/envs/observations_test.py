@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from motif_jax.envs.observations import (
+from motif_jax.envs.nethack.observations import (
     BLANKS,
     CROP,
     EVENTS,

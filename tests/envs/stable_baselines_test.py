@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import motif_jax.envs  # noqa: F401  (makes the ids known)
-from motif_jax.envs.observations import EVENTS, OBSERVATIONS
-from motif_jax.envs.tasks import TASKS
+from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS
+from motif_jax.envs.nethack.tasks import TASKS
 
 pytest.importorskip("stable_baselines3", reason="bash launch/test.sh installs Stable-Baselines3")
 

@@ -3,16 +3,18 @@
 import numpy as np
 import pytest
 
-from motif_jax.envs.observations import POLICY_OBSERVATIONS, open_rows
+from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, open_rows
+from motif_jax.envs.nethack.settings import GameSettings
+from motif_jax.envs.nethack.vector import GameVector
 from motif_jax.envs.toy import MOVES, STAIRS, ToyGame
-from motif_jax.envs.vector import STEP_SPECS, GameSettings, GameVector
+from motif_jax.envs.world import step_specs
 from motif_jax.structs import EndStatus, UserError
 
 
 def make(num_games: int, task: str = "score", **settings) -> tuple[GameVector, dict]:
     vector = GameVector(num_games, GameSettings(task=task, **settings), (*POLICY_OBSERVATIONS, "event_blstats"))
     vector.reset()
-    specs = STEP_SPECS | vector.observer.specs
+    specs = step_specs() | vector.observer.specs
     return vector, {key: np.zeros((num_games, *spec.shape), spec.dtype) for key, spec in specs.items()}
 
 

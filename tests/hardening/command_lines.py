@@ -17,6 +17,7 @@ from motif_jax.stages import NAMES
 from motif_jax.structs import UserError
 
 NOWHERE = "/tmp/nowhere"  # where the command lines work, if nobody says otherwise
+STAGES = [importlib.import_module(f"motif_jax.stages.{name}") for name in NAMES]  # here, not in every fork
 
 
 def parse(arguments: list[str]) -> None:
@@ -25,8 +26,8 @@ def parse(arguments: list[str]) -> None:
     launch.define_flags()
     launch.parse(arguments)
     if Path(launch.FLAGS.workdir) == Path(NOWHERE):
-        for name in NAMES:
-            importlib.import_module(f"motif_jax.stages.{name}").check(launch.FLAGS.config)
+        for stage in STAGES:
+            stage.check(launch.FLAGS.config)
 
 
 def told_by_a_fork(arguments: list[str]) -> tuple[int, str]:

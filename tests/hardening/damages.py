@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import os
@@ -12,7 +11,6 @@ import tempfile
 import warnings
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 from conftest import get_config
@@ -37,19 +35,7 @@ def run(workdir: Path, stage: str, **values) -> None:
     """One stage in this process, with all that `launch` does around it."""
     config = get_config("quickstart.py", "toy")
     config.update_from_flattened_dict(SMALL | {name.replace("__", "."): value for name, value in values.items()})
-    with everything_compiled_once():
-        experiment.run(config, workdir, [stage])
-
-
-@contextlib.contextmanager
-def everything_compiled_once():
-    """Also what is compiled in no time: it is hundreds of functions, for each of these runs."""
-    before = jax.config.jax_persistent_cache_min_compile_time_secs
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    try:
-        yield
-    finally:
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", before)
+    experiment.run(config, workdir, [stage])
 
 
 @functools.cache

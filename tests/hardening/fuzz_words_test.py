@@ -12,14 +12,16 @@ from conftest import ROOT
 from fuzzing import GRAMMAR, JSON, SETTINGS, WORDS, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nethack_texts import NETHACK
 from small_dataset import EVENTS
 
-from motif_jax.actors.players import parse_players
+from motif_jax.actors.players import parse_scripted
 from motif_jax.annotation import endpoint
 from motif_jax.annotation.annotator import Answer, Incomplete, Question, Sampling
 from motif_jax.annotation.endpoint import check_url, retry_after_s
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.server import Server
+from motif_jax.envs.settings import make_world
 from motif_jax.policies.choice import parse_mixture, parse_one
 from motif_jax.rewards.labels import parse_annotators
 from motif_jax.stages.annotate.setup import read_json
@@ -30,16 +32,20 @@ pytestmark = pytest.mark.quick
 # ---- what users write
 
 
+def scripted(text):
+    return parse_scripted(text, make_world({}))
+
+
 @SETTINGS
 @given(GRAMMAR)
 def test_who_plays_is_understood_or_refused(text):
-    for parse in (parse_players, lambda text: parse_mixture(text, "--flag"), lambda text: parse_one(text, "--flag"),
+    for parse in (scripted, lambda text: parse_mixture(text, "--flag"), lambda text: parse_one(text, "--flag"),
                   parse_annotators, lambda text: read_json(text, "x"), check_url,
-                  lambda text: make_prompt("reason", text or "gold", "default")):  # fmt: skip
+                  lambda text: make_prompt(NETHACK, "reason", text or "gold", "default")):  # fmt: skip
         refused(lambda parse=parse: parse(text))
     assert 0 <= retry_after_s(text) <= 600
-    if not refused(lambda: parse_players(text)):
-        assert sum(parse_players(text).values()) == pytest.approx(1)
+    if not refused(lambda: scripted(text)):
+        assert sum(scripted(text).values()) == pytest.approx(1)
 
 
 NAMES = ["seed", "stages", "env.task", "env.max_episode_steps", "env.reference_sober", "collect.num_pairs", "collect",
@@ -114,7 +120,9 @@ def test_any_reply_of_a_server_is_an_answer_or_none(mode, faults, monkeypatch):
     with ChatServer() as chat:
         honest, chat.complete = chat.complete, twisted
         sampling = Sampling(0.1, 0.95, 50, 200) if mode == "reason" else None
-        server = Server(chat.url, "", make_prompt(mode, "gold", "default"), sampling, in_flight=8, patience_s=0.3)
+        server = Server(
+            chat.url, "", make_prompt(NETHACK, mode, "gold", "default"), sampling, in_flight=8, patience_s=0.3
+        )
         answers: dict[Question, Answer] = {}
         told = ""
         try:

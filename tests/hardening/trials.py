@@ -6,7 +6,7 @@ import random
 import signal
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -29,23 +29,29 @@ class Trial:
         self.killed: list[Outcome] = []
         self.terminate = stage in ("collect", "annotate", "train_reward")  # others end with 0, and say what they saved
 
-    def kill(self, prepare: Callable[[Path], object], check: Callable[[Path], object], count: int = KILLS) -> None:
+    def kill(
+        self, prepare: Callable[[Path], object], check: Callable[[Path], object], count: int = KILLS,
+        by_clock: float = 0.5,
+    ) -> None:  # fmt: skip
         """Kills it so often, and lets it finish in between.
 
-        Half of the kills are at moments drawn from the seconds of an undisturbed run, half at a change of a file drawn
-        from its changes. What is done before it is hit is checked, and another is begun.
+        The kills are spread evenly over an undisturbed run, in random order: some at a time, the others at a change of
+        a file. What is done before it is hit is checked, and another is begun.
 
         Args:
           prepare: puts into a fresh workdir what the stage needs.
           check: what has come of a workdir; called first with that of the undisturbed run.
           count: kills.
+          by_clock: share of the kills that are at a time.
         """
         for name in ("compiled", "straight"):  # what is compiled in the first is compiled for all
             workdir = self.begin(prepare, name)
             straight = self.go_on(self.victims[0], workdir)
         check(workdir)
         with ThreadPoolExecutor(LANES) as pool:
-            lanes = [pool.submit(self.lane, lane, straight, prepare, check, count // LANES) for lane in range(LANES)]
+            each = count // LANES
+            moments = [self.moments(lane, straight, each, by_clock) for lane in range(LANES)]
+            lanes = [pool.submit(self.lane, lane, moments[lane], prepare, check, each) for lane in range(LANES)]
             for lane in lanes:
                 lane.result()
         assert len(self.killed) >= count
@@ -53,16 +59,24 @@ class Trial:
         for killed in self.killed:
             assert not list(Path(tempfile.gettempdir()).glob(f"motif_jax-{killed.process}-*/*"))
 
-    def lane(self, lane: int, straight: Outcome, prepare: Callable, check: Callable, count: int) -> None:
-        rng, finished, killed = random.Random(lane), 0, 0
+    def moments(self, lane: int, straight: Outcome, count: int, by_clock: float) -> Iterator[dict[str, Any]]:
+        """When to kill, without an end: of `count` in a row each hits another part of the run; lanes hit in between."""
+        rng = random.Random(lane)
+        while True:
+            for part in rng.sample(range(count), count):
+                share = (part + (lane + rng.random()) / LANES) / count  # of the run
+                if rng.random() >= by_clock:
+                    yield {"at_change": 1 + int(share * straight.changes)}
+                elif self.terminate and rng.random() < 0.3:
+                    yield {"after_s": share * straight.seconds, "number": signal.SIGTERM}
+                else:
+                    yield {"after_s": share * straight.seconds}
+
+    def lane(self, lane: int, moments: Iterator, prepare: Callable, check: Callable, count: int) -> None:
+        finished, killed = 0, 0
         workdir = self.begin(prepare, f"{lane}-{finished}")
         while killed < count:
-            moment: dict[str, Any] = {"after_s": rng.uniform(0.0, straight.seconds)}
-            if rng.random() < 0.5:
-                moment = {"at_change": rng.randint(1, straight.changes)}
-            elif self.terminate and rng.random() < 0.3:
-                moment["number"] = signal.SIGTERM
-            outcome = self.go_on(self.victims[lane], workdir, **moment)
+            outcome = self.go_on(self.victims[lane], workdir, **next(moments))
             killed += outcome.killed
             if outcome.status == 0:
                 check(workdir)

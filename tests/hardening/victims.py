@@ -26,7 +26,6 @@ MODULES = (  # what a victim shall not have to load first
     "stages.train_policy.training", "stages.evaluate", "stages.evaluate.play", "stages.report", "policies.mixture",
 )  # fmt: skip
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink", "shutil.rmtree"}
-ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}  # see conftest.py
 WRITING = os.O_WRONLY | os.O_RDWR
 
 
@@ -57,7 +56,7 @@ class Victims:
         """`root` is the repository: relative paths in arguments are from there."""
         self._process = subprocess.Popen(
             [sys.executable, __file__], cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env=os.environ | ENVIRONMENT | {"PYTHONPATH": os.pathsep.join([str(root), *sys.path])},
+            env=os.environ | {"JAX_PLATFORMS": "cpu"} | {"PYTHONPATH": os.pathsep.join([str(root), *sys.path])},
         )  # fmt: skip
 
     def __enter__(self) -> Victims:

@@ -8,7 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from motif_jax.learner.update import LearnerState, Rewards, Rollouts, Settings, init_state, make_policy_update
+from motif_jax.learner.update import (
+    Constants,
+    LearnerState,
+    Rewards,
+    Rollouts,
+    Settings,
+    init_state,
+    make_policy_update,
+)
 from motif_jax.parallel import make_mesh, map_update, replicate, shard
 
 T, B, A, D, H = 5, 16, 3, 4, 2
@@ -17,7 +25,7 @@ VERSION = 7
 BASE = Settings(learning_rate=2e-2, learning_rate_end=2e-2, max_policy_lag=100, max_gradient_norm=1e9)
 
 
-def unroll(params, observations, first, core):
+def unroll(params, frozen, observations, first, core):
     """A linear policy with a memory that fades, and is lost when an episode begins."""
 
     def remember(core, step):
@@ -34,7 +42,7 @@ def shape_rewards(constants, rollouts):
     return Rewards(rollouts.reward + intrinsic, rollouts.reward, intrinsic)
 
 
-CONSTANTS = {"scale": jnp.float32(0.5)}
+CONSTANTS = Constants(rewards={"scale": jnp.float32(0.5)})
 
 
 def make_params(seed: int = 0):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from motif_jax.learner import losses
-from motif_jax.parallel import AXIS, total
+from motif_jax.parallel import DATA, total
 
 RNG = np.random.default_rng(0)
 VALID = RNG.random((9, 8)) < 0.8
@@ -18,7 +18,7 @@ ADVANTAGES, VALUES, OLD_VALUES, TARGETS = RNG.normal(size=(4, 9, 8)).astype(np.f
 def on_devices(function, *arrays, devices: int = 1):
     """The batch, axis 1, cut among so many devices, that are imagined by vmap."""
     cut = [jnp.stack(jnp.split(jnp.asarray(array), devices, axis=1)) for array in arrays]
-    return jax.jit(jax.vmap(function, axis_name=AXIS))(*cut)
+    return jax.jit(jax.vmap(function, axis_name=DATA))(*cut)
 
 
 def mean(function, *arrays, valid=VALID, devices: int = 1) -> float:

@@ -53,7 +53,7 @@ def only(rollouts: Rollouts, columns) -> Rollouts:
 
 def plain_loss(params, rollouts: Rollouts, settings: Settings):
     """The loss, for one device and samples that are all valid, written without the learner's parts but V-trace."""
-    logits, values = unroll(params, rollouts.observations, rollouts.first, rollouts.core[0])
+    logits, values = unroll(params, (), rollouts.observations, rollouts.first, rollouts.core[0])
     log_pi, log_mu = jax.nn.log_softmax(logits[:-1]), jax.nn.log_softmax(rollouts.logits)
     chosen = jax.nn.one_hot(rollouts.action, A)
     ratio = jnp.exp(((log_pi - log_mu) * chosen).sum(-1))
@@ -109,7 +109,7 @@ def test_what_is_measured():
     assert metrics["finite"] == 1
     # the policy that acted, asked again
     rollouts = make_rollouts()
-    logits, values = unroll(make_params(), rollouts.observations, rollouts.first, rollouts.core[0])
+    logits, values = unroll(make_params(), (), rollouts.observations, rollouts.first, rollouts.core[0])
     metrics = train(BASE, rollouts._replace(logits=logits[:-1], value=values[:-1]))[1]
     for name, value in {"kl": 0, "ratio_deviation": 0, "ratio_min": 1, "ratio_max": 1, "fraction_clipped": 0}.items():
         assert metrics[name] == pytest.approx(value, abs=1e-5)
@@ -199,7 +199,7 @@ def test_it_learns_which_action_pays(algorithm):
     state, act, pay = initial(version=0), jax.jit(unroll), []
     for number in range(60):
         rollouts = make_rollouts(number, terminated=yes, truncated=no, first=np.ones((T + 1, B), bool))
-        logits, value = jax.device_get(act(state.params, rollouts.observations, rollouts.first, rollouts.core[0]))
+        logits, value = jax.device_get(act(state.params, (), rollouts.observations, rollouts.first, rollouts.core[0]))
         action = (logits[:-1] + rng.gumbel(size=(T, B, A))).argmax(-1).astype(np.int32)
         reward = np.float32(action == np.where(rollouts.observations["x"][:-1, :, 0] > 0, 1, 2))
         rollouts = rollouts._replace(logits=logits[:-1], value=value[:-1], action=action, reward=reward,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from motif_jax.envs.observations import OBSERVATIONS, scale_blstats
+from motif_jax.envs.nethack.observations import OBSERVATIONS, scale_blstats
 from motif_jax.networks import images, tables
 from motif_jax.networks.core import Core
 from motif_jax.networks.images import convolve, convolve_looked_up
@@ -69,7 +69,7 @@ def test_every_preset_reads_what_games_ship():
 
 @pytest.mark.quick
 def test_an_unknown_preset_names_the_flag_and_the_known_ones():
-    with pytest.raises(UserError, match=r"'large' \(--config.policy.network\): choose from reference, small"):
+    with pytest.raises(UserError, match=r"'large' \(--config.policy.network\): choose from general, reference, small"):
         PolicyNetwork("large", ACTIONS, rngs=nnx.Rngs(0))
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from motif_jax.envs.observations import HERO_COLUMN, HERO_ROW
+from motif_jax.envs.nethack.observations import HERO_COLUMN, HERO_ROW
 from motif_jax.networks.tiles import PALETTE, render, tile_atlas
 
 pytestmark = pytest.mark.quick

@@ -12,15 +12,23 @@ from motif_jax.preferences.pairs import Episode, cut, places, stretch_starts
 from motif_jax.preferences.store import PairDataset
 from motif_jax.preferences.writer import PairWriter
 from motif_jax.stages import collect
-from motif_jax.structs import EpisodeInfo, UserError
+from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
 
 pytestmark = pytest.mark.quick
-SIZES = {"num_pairs": 40, "length": 2, "keys": ("message", "blstats", "rewards"), "seed": 3, "keep_empty": 1.0}
+SPECS = {
+    "message": ArraySpec((256,), "uint8"),
+    "blstats": ArraySpec((27,), "int32"),
+    "rewards": ArraySpec((), "float32"),
+}
+SIZES = {
+    "num_pairs": 40, "length": 2, "specs": SPECS, "seed": 3, "keep_empty": 1.0, "character": "mon-hum-neu-mal",
+    "figures": {"score": int, "turns": int, "gold": int, "max_depth": int, "experience_level": int},
+}  # fmt: skip
 
 
 def episode(number: int, steps: int) -> Episode:
     """Every step can be told from every other: blstats 0 and 1 are episode and step."""
-    info = EpisodeInfo(number, steps, 0.0, 1, False, False, 10 * number, steps, 1, 2, 0, 1, 0)
+    info = EpisodeInfo(number, steps, 0.0, 1, False, (10 * number, steps, 0, 2, 1))
     blstats = np.zeros((steps, 27), np.int32)
     blstats[:, 0], blstats[:, 1] = number, np.arange(steps)
     messages = np.zeros((steps, 256), np.uint8)
@@ -31,7 +39,7 @@ def episode(number: int, steps: int) -> Episode:
 def write(writer: PairWriter, episodes: list[Episode]) -> None:
     for one in episodes:
         if not writer.full and one.info.episode >= writer.progress["next_episode"]:
-            writer.add(one, "mon-hum-neu-mal")
+            writer.add(one)
 
 
 EPISODES = [episode(number, steps) for number, steps in enumerate([25, 1, 60, 33, 90])]
@@ -73,7 +81,7 @@ def test_pairs_hold_what_was_played(tmp_path):
         for side in range(2):
             number, start = dataset.info["episode"][pair, side], dataset.info["start"][pair, side]
             source = EPISODES[number]
-            for key in SIZES["keys"]:
+            for key in SPECS:
                 assert np.array_equal(dataset.data[key][pair, side], cut(source.steps[key], np.array([start]), 2)[0])
             assert dataset.info["score"][pair, side] == 10 * number
             seen.add((int(number), int(start)))
@@ -99,7 +107,7 @@ def test_an_interrupted_writer_ends_with_the_same_dataset(tmp_path, killed_after
     assert second.progress["next_episode"] == 2
     write(second, EPISODES)
     resumed = second.finish({}, {})
-    for key in SIZES["keys"]:
+    for key in SPECS:
         assert np.array_equal(plain.data[key], resumed.data[key])
     assert (plain.path / "dataset.json").read_text() == (resumed.path / "dataset.json").read_text()
 
@@ -171,10 +179,10 @@ def test_a_full_disk_is_noticed_before_anything_is_played(tmp_path, monkeypatch)
 
 def test_a_start_without_progress_leaves_no_trace(tmp_path):
     """Another config may have begun here, with other arrays."""
-    PairWriter(tmp_path / "dataset", **SIZES | {"num_pairs": 7, "keys": ("message", "tty_chars")}).commit()
+    PairWriter(tmp_path / "dataset", **SIZES | {"num_pairs": 7, "specs": {"message": SPECS["message"]}}).commit()
     writer = PairWriter(tmp_path / "dataset", **SIZES)
     write(writer, EPISODES)
-    assert set(writer.finish({}, {}).data) == set(SIZES["keys"])
+    assert set(writer.finish({}, {}).data) == set(SPECS)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", ""])

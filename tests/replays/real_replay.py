@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from motif_jax.captions import encode
-from motif_jax.envs.nethack import ACTION_NAMES
-from motif_jax.envs.observations import FRAME, Frames, frame_keys
+from motif_jax.envs.nethack.game import ACTION_NAMES
+from motif_jax.envs.nethack.observations import FRAME, Frames, frame_keys
+from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.vector import GameSettings
 from motif_jax.replays.replay import COLUMNS, DTYPES, ROWS, Replay
 
 SCREEN = ("tty_chars", "tty_colors", "tty_cursor")

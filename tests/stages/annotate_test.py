@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from chat_server import ChatServer
 from conftest import ROOT, get_config
+from nethack_texts import NETHACK
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax.annotation import endpoint
@@ -54,7 +55,7 @@ def run(workdir, **values):
 
 def expected(workdir, goal: str = "defaultgoal") -> list[int]:
     """The lexicon's labels, pair by pair."""
-    dataset, lexicon = PairDataset(workdir / "dataset"), Lexicon(goal)
+    dataset, lexicon = PairDataset(workdir / "dataset"), Lexicon(NETHACK, goal)
     table, ids = dataset.captions()
     pairs = [(table.text(first), table.text(second)) for first, second in ids[:, :, 0]]
     worth = [(lexicon.worth(first)[0], lexicon.worth(second)[0]) for first, second in pairs]

@@ -138,7 +138,7 @@ def test_a_policy_of_another_game_is_refused(toys, tmp_path, monkeypatch):
     config = get_config(argument=TASK)
     config.env.screen = "map"
     config.collect.policies = str(toys.good)
-    with pytest.raises(UserError, match=r"read the screen 'terminal', not 'map' .* --config.env.screen"):
+    with pytest.raises(UserError, match=r"read the screen 'terminal', not 'map' .* --config.env\)"):
         collect.run(config, tmp_path)
 
 

@@ -86,6 +86,7 @@ def test_hosts_train_together_and_a_signal_to_one_stops_all(tmp_path):
     assert [status for status, _, _ in told] == [0, 0], told
     assert "train_policy: 1,280 steps, 20 updates" in told[0][1]
     assert "train_policy: " not in told[1][1]  # the first host writes
+    assert "sent the parameters" not in told[0][1]  # both began with the same
     before = check_one_run(tmp_path)
     assert before["env_steps"] == 1280
     assert json.loads((tmp_path / "config.json").read_text())["distributed"]["process_id"] == 0
@@ -98,6 +99,7 @@ def test_hosts_train_together_and_a_signal_to_one_stops_all(tmp_path):
     ((status, output, errors),) = ended([job])
     assert status == 0, errors
     assert "train_policy: going on after 1,280 steps" in output
+    assert "sent the parameters" not in output  # both read the checkpoint
     assert "stopped by a signal to another host after" in errors
     assert "stopped by SIGTERM after" in errors
     assert "not finished, requeued" in output
@@ -126,6 +128,7 @@ def check_one_run(workdir) -> dict:
         step, arrays, facts = checkpoints.readable("last")
     assert step == summary["env_steps"]
     assert int(arrays["learner"]["version"]) == summary["updates"] == facts["progress"]["updates"]
+    assert int(arrays["sources"]["rnd"]["updates"]) == summary["updates"]
     assert summary["episodes"] > rows[-1]["episode/all"]  # those of the other host as well
     return summary
 

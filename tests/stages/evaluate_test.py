@@ -7,6 +7,9 @@ import pytest
 from conftest import get_config
 from toy_policies import TASK, policies
 
+from motif_jax.annotation.rules import NO_RULES
+from motif_jax.envs.nethack.figures import FIGURES
+from motif_jax.envs.settings import make_world
 from motif_jax.files import read_json
 from motif_jax.stages import evaluate
 from motif_jax.stages.evaluate import play as policy_play
@@ -41,7 +44,7 @@ def run(workdir, policy: str = "", name: str = "", **values):
     evaluate.check(config)
     if not evaluate.is_complete(config, workdir):
         evaluate.run(config, workdir)
-    contender = find_contender(workdir, policy, config.evaluate.greedy, evaluate.FLAG)
+    contender = find_contender(workdir, policy, make_world(config.env), config.evaluate.greedy, evaluate.FLAG)
     folder = workdir / "evaluate" / (name or contender.name)
     return evaluate_summary.read_rows(folder / "episodes.jsonl"), read_json(folder / "summary.json")
 
@@ -69,7 +72,7 @@ def test_a_trained_policy_stands_beside_chance(workdir, toys, capsys):
     table = capsys.readouterr().out.splitlines()
     head = next(line for line in table if "random" in line and "policy-7680" in line)
     assert head.split() == ["random", "policy-7680"]
-    assert {line.split()[0] for line in table[table.index(head) + 2 :][:9]} == set(evaluate_summary.FIGURES)
+    assert {line.split()[0] for line in table[table.index(head) + 2 :][:12]} == {*evaluate_summary.keys_of(FIGURES)}
 
 
 def test_all_have_the_same_games_and_short_ones_are_not_favoured(tmp_path):
@@ -149,11 +152,15 @@ def test_a_policy_that_was_trained_anew_is_played_anew(tmp_path, toys, capsys, m
 @pytest.mark.quick
 def test_an_interval_holds_the_mean_and_narrows():
     rng = np.random.default_rng(0)
-    same = dict.fromkeys(evaluate_summary.FIGURES.values(), 1.0) | {"did": {}, "cause": "", "end_status": "aborted"}
+    same = dict.fromkeys(evaluate_summary.keys_of(FIGURES).values(), 1.0) | {
+        "did": {},
+        "cause": "",
+        "end_status": "aborted",
+    }
 
     def interval(count):
         rows = [same | {"score": score} for score in rng.normal(5, 2, count)]
-        return evaluate_summary.summarise_episodes(rows, seed=0)["figures"]["score"]
+        return evaluate_summary.summarise_episodes(rows, seed=0, figures=FIGURES, rules=NO_RULES)["figures"]["score"]
 
     few, many = interval(25), interval(2500)
     for found, count in ((few, 25), (many, 2500)):
@@ -161,8 +168,14 @@ def test_an_interval_holds_the_mean_and_narrows():
         assert found["high"] - found["low"] == pytest.approx(2 * 1.96 * 2 / count**0.5, rel=0.3)
         assert found["low"] < found["mean"] < found["high"]
     assert interval(1)["low"] is None  # of one episode nothing can be said
-    nothing = {"figures": dict.fromkeys(evaluate_summary.FIGURES), "did": {}, "ends": {}}
-    assert evaluate_summary.summarise_episodes([], seed=0) == nothing
+    nothing = {
+        "figures": dict.fromkeys(evaluate_summary.keys_of(FIGURES)),
+        "did": {},
+        "aims": [],
+        "returns": {},
+        "ends": {},
+    }
+    assert evaluate_summary.summarise_episodes([], seed=0, figures=FIGURES, rules=NO_RULES) == nothing
 
 
 @pytest.mark.quick
@@ -183,9 +196,9 @@ def test_values_that_cannot_work_are_refused_in_one_sentence(values, sentence):
 def test_a_workdir_may_have_any_name(toys, tmp_path):
     for name in ("policy", "checkpoints"):
         shutil.copytree(toys.weak, tmp_path / name)
-        found = find_contender(tmp_path / name, "", False, evaluate.FLAG)
+        found = find_contender(tmp_path / name, "", make_world({}), False, evaluate.FLAG)
         assert (found.name, found.path) == ("policy-128", ".")
-        other = find_contender(tmp_path, str(tmp_path / name), False, evaluate.FLAG)
+        other = find_contender(tmp_path, str(tmp_path / name), make_world({}), False, evaluate.FLAG)
         assert other.name == f"{name}-128"
     both = settings(str(toys.weak), beside=f"{tmp_path / 'weak'}")
     shutil.copytree(toys.weak, tmp_path / "weak")

@@ -10,7 +10,7 @@ import pytest
 from host_processes import address, ended, flags, rows_of, start, wait_for_rows
 from jax._src.clusters.slurm_cluster import SlurmCluster
 
-from motif_jax import parallel
+from motif_jax import distributed
 from motif_jax.checkpoint import reading
 from motif_jax.files import read_arrays
 from motif_jax.stages.train_policy.hosts import LOST
@@ -46,14 +46,14 @@ def steps_saved(workdir) -> int:
     """By host 0, or by the one that outlived it, until the next start makes a checkpoint of it."""
     rescued = workdir / "policy" / RESCUED
     if rescued.exists():
-        arrays = read_arrays(rescued, ["version", FACTS])
-        version, facts = arrays["version"], json.loads(arrays[FACTS].tobytes())
+        arrays = read_arrays(rescued, ["version", "sources/rnd/updates", FACTS])
+        version, learnt, facts = arrays["version"], arrays["sources/rnd/updates"], json.loads(arrays[FACTS].tobytes())
     else:
         with reading(workdir / "policy/checkpoints") as checkpoints:
             _, state, facts = checkpoints.latest()
-        version = state["learner"]["version"]
+        version, learnt = state["learner"]["version"], state["sources"]["rnd"]["updates"]
     steps = facts["progress"]["env_steps"]
-    assert int(version) == facts["progress"]["updates"] == steps // 64
+    assert int(version) == int(learnt) == facts["progress"]["updates"] == steps // 64
     return steps
 
 
@@ -112,4 +112,4 @@ def test_slurm_tasks_meet_where_jax_itself_would(nodes, monkeypatch):
     expected = SlurmCluster.get_coordinator_address(timeout_secs=1, override_coordinator_port=None)
     if nodes == "a-b[03]":  # which JAX does not take apart
         expected = expected.replace("03]", "03")
-    assert parallel.slurm_coordinator() == expected
+    assert distributed.slurm_coordinator() == expected

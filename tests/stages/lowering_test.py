@@ -1,28 +1,51 @@
 """Every program that runs on a device also lowers for GPUs and TPUs, which a machine without one can check."""
 
 import functools
+import os
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from conftest import ROOT
 from jax import export
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
-from motif_jax.envs.observations import OBSERVATIONS
-from motif_jax.learner.update import Rollouts, Settings, init_state, make_policy_update
-from motif_jax.parallel import make_mesh, map_update, replicate, shard
+from motif_jax.envs.nethack.observations import OBSERVATIONS
+from motif_jax.learner.update import Constants, Rollouts, Settings, init_state, make_policy_update
+from motif_jax.networks.kinds import to_record
+from motif_jax.parallel import make_mesh, map_update, place, replicate, shard, shardings
 from motif_jax.policies.model import make_policy_model
 from motif_jax.policies.player import play_step
 from motif_jax.rewards import model as reward_model
 from motif_jax.rewards import preference
 from motif_jax.rewards.batches import Batches
+from motif_jax.rewards.distillation import make_novelty
 from motif_jax.rewards.intrinsic import Mix
+from motif_jax.rewards.learnt_source import LearntSource
+from motif_jax.rewards.source import RewardSource
+from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.stages.train_policy.placing import make_shape_rewards
+from motif_jax.structs import ArraySpec
 
-T, B, A = 4, 8, 23
+T, B, A = 4, 16, 23
+OTHERS = {  # observations that the network "general" reads, one of each kind
+    "mission": ArraySpec((40,), "uint8", "text"),
+    "speed": ArraySpec((3,), "float32", "vector"),
+    "direction": ArraySpec((), "int32", "category", 4),
+    "view": ArraySpec((7, 7, 3), "uint8", "grid"),
+    "camera": ArraySpec((84, 84, 4), "uint8", "image"),
+}
 PLATFORMS = ["cuda", "tpu"]
 MIX = Mix(extrinsic=0.1, intrinsic=0.1, scale=0.1, clip=10.0, threshold=0.0, count_exponent=3.0)
+
+LEARNT = LearntSource.__new__(LearntSource)  # its arithmetic alone, without a reward
+LEARNT.mix = MIX
+SOURCES = RewardSources([Weighted("learnt", "", 0.1, LEARNT), Weighted("rnd", "", 0.2, RewardSource())])
 
 
 @pytest.fixture(autouse=True)
@@ -41,29 +64,39 @@ def lower(program, *arguments) -> None:
 
 
 def observations(names, *leading):
-    return {name: np.zeros((*leading, *OBSERVATIONS[name].shape), OBSERVATIONS[name].dtype) for name in names}
+    specs = OBSERVATIONS | OTHERS
+    return {name: np.zeros((*leading, *specs[name].shape), specs[name].dtype) for name in names}
 
 
 def policy_model(network, dtype):
-    return make_policy_model({"network": network, "num_actions": A, "dtype": dtype}, 0)
+    return make_policy_model({"network": network, "num_actions": A, "dtype": dtype, "reads": to_record(OTHERS)}, 0)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("network", ["reference", "small"])
+@pytest.mark.parametrize("network", ["reference", "small", "general"])
 def test_the_policy_step_lowers(network, dtype):
     model = policy_model(network, dtype)
     step = jax.jit(functools.partial(play_step, model.step, False), donate_argnums=1)
-    played = model.params, jax.jit(model.prepare)(model.params)
+    weights = model.params, model.frozen, jax.jit(model.prepare)(model.params, model.frozen)
     cores, key = np.zeros((B + 1, model.core_size), np.float32), jax.random.key(0)
-    lower(step, played, cores, key, np.int32(0), observations(model.reads, B), np.zeros(B, bool), np.zeros(B, np.int32))
+    lower(
+        step, weights, cores, key, np.int32(0), observations(model.reads, B), np.zeros(B, bool), np.zeros(B, np.int32)
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize(("network", "algorithm"), [("reference", "appo"), ("small", "appo"), ("small", "impala")])
+@pytest.mark.parametrize(
+    ("network", "algorithm"), [("reference", "appo"), ("small", "appo"), ("small", "impala"), ("general", "appo")]
+)
 def test_the_update_of_the_policy_lowers(network, algorithm, dtype):
+    lower_update(network, dtype, algorithm)
+
+
+def lower_update(network, dtype, algorithm, fsdp=1, tensor=1):
+    """On a mesh of all devices."""
     model = policy_model(network, dtype)
     settings = Settings(algorithm=algorithm, num_epochs=2, num_minibatches=2)
-    update = make_policy_update(model.unroll, make_shape_rewards(MIX), settings)
+    update = make_policy_update(model.unroll, make_shape_rewards(MIX, SOURCES), settings)
     steps = np.zeros((T, B), np.float32)
     rollouts = Rollouts(
         observations=observations(model.reads, T + 1, B),
@@ -76,11 +109,40 @@ def test_the_update_of_the_policy_lowers(network, algorithm, dtype):
         reward=steps,
         terminated=steps.astype(bool),
         truncated=steps.astype(bool),
-        moments={"z": steps, "counts": np.ones((T, B), np.uint8)},
+        moments={"learnt": {"z": steps, "counts": np.ones((T, B), np.uint8)}, "rnd": {"reward": steps}},
     )
-    mesh = make_mesh()
-    state = replicate(init_state(model.params, settings), mesh)
-    lower(map_update(update, mesh, 1, num_constants=1), state, None, shard(rollouts, mesh, axis=1))
+    mesh = make_mesh(fsdp=fsdp, tensor=tensor)
+    state = place(init_state(model.params, settings), mesh)
+    results = shardings(state, mesh), NamedSharding(mesh, P())
+    program = map_update(update, mesh, 1, num_constants=1, results=results)
+    lower(program, state, Constants(model.frozen), shard(rollouts, mesh, axis=1))
+
+
+def lower_on_eight_devices() -> None:
+    """What the test below runs where there are eight devices."""
+    assert jax.device_count() == 8
+    jax.default_backend = lambda: "gpu"
+    for network, fsdp, tensor in (("small", 2, 2), ("reference", 8, 1), ("reference", 1, 4)):
+        lower_update(network, "float32", "appo", fsdp, tensor)
+
+
+@pytest.mark.slow
+def test_the_update_of_the_policy_lowers_with_parameters_that_are_cut():
+    code = (
+        "import sys; sys.path[:0] = ['tests', 'tests/stages']\nimport lowering_test as it\nit.lower_on_eight_devices()"
+    )
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+def test_the_update_and_the_bonus_of_novelty_lower():
+    specs = {name: OBSERVATIONS[name] for name in ("crop", "blstats", "message")}
+    novelty, mesh = make_novelty(specs, 32, 16, 1e-4), make_mesh()
+    state = replicate(novelty.init(jax.random.key(0)), mesh)
+    lower(map_update(novelty.update, mesh, 1), state, shard(observations(specs, T + 1, B), mesh, axis=1))
+    lower(jax.jit(novelty.bonus), novelty.init(jax.random.key(0)), observations(specs, B))
 
 
 @pytest.mark.parametrize("reads", [{}, {"blstats": True, "crop": True, "glyphs": True}])

@@ -1,6 +1,7 @@
 """One of two hosts on this machine.
 
-JAX's collectives of the CPU, which listen wherever the machine's name points to, are told to listen on loopback.
+JAX's collectives of the CPU, which listen wherever the machine's name points to, are told to listen on loopback. What
+host 1 has compiled is kept as well; JAX keeps that of host 0 alone.
 
     python one_host.py launch --config=...             as `python -m motif_jax.launch`
     python one_host.py update ADDRESS ME FILE          three updates of a linear policy, then host 1 fails
@@ -11,13 +12,16 @@ JAX's collectives of the CPU, which listen wherever the machine's name points to
 import functools
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
+from jax._src import compilation_cache, compiler
 from jax._src.lib import _jax
 
-from motif_jax import launch, liveness, parallel
+from motif_jax import distributed, host_copies, launch, liveness, parallel
 from motif_jax.stages.train_policy.hosts import Hosts, Vote
 from motif_jax.structs import UserError
 
@@ -27,17 +31,25 @@ LARGE = np.array([2_000_000_001.25, 2.0**40 + 1])  # 32 bits are too few for eit
 def update(address: str, me: str, file: str) -> None:
     """What became of the parameters, of numbers that are passed on, and of this host when the other one failed."""
     jax.config.update("jax_num_cpu_devices", 2)
-    parallel.start_hosts(address, 2, int(me))
+    distributed.start_hosts(address, 2, int(me))
     import linear_policy  # not before: it computes
 
-    assert parallel.host() == (int(me), 2)
+    assert distributed.host() == (int(me), 2)
     half = linear_policy.B // 2
     share = slice(int(me) * half, (int(me) + 1) * half)
     rollouts = jax.tree.map(lambda array: array[:, share], linear_policy.make_rollouts())
     state, metrics = linear_policy.train(rollouts=rollouts, devices=0, updates=3)
-    sent = parallel.from_first_host(
+    sent = distributed.from_first_host(
         {"large": LARGE * (1 + int(me)), "none": np.zeros((2, 0)), "yes": np.array(me == "0")}
     )
+    mine = {"numbers": np.arange(6.0), "host": np.array(7)}
+    same, nobody = distributed.same_on_every_host(mine)
+    other, differing = distributed.same_on_every_host(mine | {"host": np.array(int(me))})
+    assert same is mine
+    assert nobody == []
+    assert differing == [1]
+    assert (int(other["host"]), other["numbers"].tolist()) == (0, [0, 1, 2, 3, 4, 5])
+    copy_arrays(int(me))
     told = ""
     try:
         with Hosts() as hosts:
@@ -50,22 +62,51 @@ def update(address: str, me: str, file: str) -> None:
     np.savez(file, **state.params, loss=metrics["loss"], told=told, vote=vote, others=others, **sent)
 
 
+def copy_arrays(me: int) -> None:
+    """Copies arrays that are cut among the two devices of each host, and refuses one that is cut among the hosts."""
+    mesh = parallel.make_mesh(fsdp=2)
+    assert [{device.process_index for device in place.flat} for place in mesh.devices] == [{0}, {1}]
+    array = np.arange(12.0, dtype=np.float32).reshape(4, 3)
+    placed = parallel.place({"cut": array, "whole": np.float32(3)}, mesh)
+    assert not placed["cut"].is_fully_replicated
+    for copies in (host_copies.local_copy, host_copies.spread_copy, host_copies.host_copy):
+        found = copies(placed)
+        np.testing.assert_array_equal(found["cut"], array)
+        assert found["whole"] == 3
+    batch = parallel.shard(array, mesh)  # each host gives the same, so it is there twice
+    assert batch.shape == (8, 3)
+    np.testing.assert_array_equal(host_copies.host_part(batch), array)
+    for copies in (host_copies.local_copy, host_copies.spread_copy, host_copies.host_copy):
+        try:
+            copies(batch)
+        except ValueError as error:
+            assert "this host has only a part of an array of shape (8, 3)" in str(error)  # noqa: PT017
+        else:
+            raise AssertionError(f"host {me} has a whole copy")
+
+
 def meet(address: str, me: str, seconds: str) -> None:
     """Waits for the other host."""
-    parallel.START_TIMEOUT_S = float(seconds)
-    parallel.start_hosts(address, 2, int(me))
+    distributed.START_TIMEOUT_S = float(seconds)
+    distributed.start_hosts(address, 2, int(me))
 
 
 def lose(address: str, me: str, victim: str, number: str) -> None:
     """The other host waits in XLA for the victim's devices."""
-    parallel.start_hosts(address, 2, int(me))
+    distributed.start_hosts(address, 2, int(me))
     with Hosts():
         if me == victim:
             os.kill(os.getpid(), int(number))
         parallel.make_mesh()
 
 
+def keep_compiled(key: str, seconds: float, name: str, backend: Any, executable: Any, callbacks: Sequence[Any]) -> None:
+    """As `compiler._cache_write`, for every host."""
+    compilation_cache.put_executable_and_time(key, name, executable, backend, int(seconds))
+
+
 if __name__ == "__main__":
+    compiler._cache_write = keep_compiled
     _jax.make_gloo_tcp_collectives = functools.partial(_jax.make_gloo_tcp_collectives, hostname="127.0.0.1")
     liveness.BEAT_S, liveness.SILENT_BEATS = 0.2, 20
     sys.path.insert(0, str(Path(__file__).parent.parent / "learner"))

@@ -7,9 +7,9 @@ import pytest
 from conftest import get_config
 
 from motif_jax.captions import decode
-from motif_jax.envs.observations import Frames, frame_keys
+from motif_jax.envs.nethack.observations import Frames, frame_keys
+from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.vector import GameSettings
 from motif_jax.episodes import playback
 from motif_jax.files import read_json
 from motif_jax.replays.replay import load_replay, top_messages
@@ -67,7 +67,7 @@ def test_an_episode_with_another_figure_is_not_the_same(dungeon):
     config, workdir, rows = dungeon
     track = playback.read_tracks(workdir / "evaluate/random/tracks.npz")[0]
     for row, same in ((rows[0], True), (rows[0] | {"gold": rows[0]["gold"] + 1}, False)):
-        found = playback.make_replay(GameSettings(**config.env), config.seed, row, track, {})
+        found = playback.make_replay(config.env.to_dict(), config.seed, row, track, {})
         assert (found is not None) == same
 
 

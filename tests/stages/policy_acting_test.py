@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from motif_jax.policies.model import Model
-from motif_jax.policies.player import PolicyPlayer
+from motif_jax.policies.player import PolicyPlayer, padded_size
 
 pytestmark = pytest.mark.quick
 
@@ -23,11 +23,11 @@ class Computed:
 def make_player() -> PolicyPlayer:
     """Prefers action 1, with a value that counts the steps of an episode."""
 
-    def step(params, observations, first, core, prepared):
+    def step(params, frozen, observations, first, core, prepared):
         core = jnp.where(first[:, None], 0, core) + 1
         return jnp.array([[0.0, 100.0]]).repeat(len(core), 0), core[:, 0], core
 
-    model = Model(jnp.zeros(1), lambda params: None, step, step, ("x",), 1, 2)
+    model = Model(jnp.zeros(1), lambda params, frozen: None, step, step, ("x",), 1, 2)
     return PolicyPlayer(model, num_games=6, group_size=2, seed=0)
 
 
@@ -60,3 +60,45 @@ def test_every_game_has_a_memory_of_its_own():
     assert outputs["value"].tolist() == [2, 2, 2, 2, 1, 1]  # steps, this one included
     assert np.asarray(outputs["core"])[:6, 0].tolist() == [1, 1, 1, 1, 0, 0]  # before it
     assert ask(player, [4, 5], first=True)[1]["value"].tolist() == [1, 1]
+
+
+# ---- calls for any number of games
+
+
+def counting_player(**values) -> PolicyPlayer:
+    """Its value is the sum of a game's observations."""
+
+    def step(params, frozen, observations, first, core, prepared):
+        return jnp.zeros((len(core), 2)), observations["x"][:, 0] + frozen, core
+
+    model = Model(jnp.zeros(1), lambda params, frozen: None, step, step, ("x",), 0, 2, frozen=jnp.float32(100))
+    return PolicyPlayer(model, num_games=40, group_size=4, seed=0, **values)
+
+
+def values_of(player, count):
+    actions, outputs = player({"x": np.arange(count)[:, None]}, np.zeros(count, bool), np.arange(count))
+    assert actions.shape == (count,)
+    assert outputs["logits"].shape == (count, 2)
+    return outputs["value"].tolist()
+
+
+def test_any_number_of_games_is_answered_with_one_program_per_size():
+    player = counting_player()
+    for count in range(1, 41):
+        assert values_of(player, count) == [100 + number for number in range(count)]
+    # 4, 8, ... 32 games are whole groups, of which up to 8 are not padded, 36 and 40 become 64; others: powers of two
+    assert player._step._cache_size() == len({1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 64})
+
+
+def test_sizes_that_are_given_are_the_only_ones_and_larger_calls_are_cut():
+    player = counting_player(sizes=(2, 8))
+    for count in (1, 2, 3, 8, 9, 25):
+        assert values_of(player, count) == [100 + number for number in range(count)]
+    assert player._step._cache_size() == 2
+
+
+@pytest.mark.parametrize(("count", "sizes", "padded"), [
+    (32, (), 32), (36, (), 64), (33, (), 64), (1, (), 1), (3, (), 4), (5, (2, 8), 8), (2, (2, 8), 2),
+])  # fmt: skip
+def test_sizes_of_calls(count, sizes, padded):
+    assert padded_size(count, 4, sizes) == padded

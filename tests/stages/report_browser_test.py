@@ -200,7 +200,7 @@ def test_without_a_learnt_reward_the_paid_moments_are_the_games(tab, tmp_path):
     for key, step in (("n", 1), ("n", 41), ("n", 81), ("n", 81), ("p", 41)):  # the game pays every 40th step
         tab.press(key)
         assert tab.run(STEP) == step
-    assert "Highest rewards of the game" in tab.run("document.querySelector('.player .paying').textContent")
+    assert "Highest rewards of the game" in tab.run("document.querySelector('.player .highest').textContent")
 
 
 def test_dark_and_light_are_both_legible(page):

@@ -298,7 +298,7 @@ def test_the_threshold_is_the_one_that_the_policy_was_trained_with(copy):
     config["policy"]["threshold_quantile"] = -1.0
     write_json(copy / "policy/config.json", config)
     text = Seen(make(copy)).text
-    assert "pays the agent nothing" not in text
+    assert "is worth nothing to the agent" not in text
     assert " lie below " not in text
     shutil.rmtree(copy / "policy")
     assert "By default, what lies below" in Seen(make(copy)).text

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 from conftest import get_config
+from nethack_texts import NETHACK
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax.captions import encode
+from motif_jax.envs.nethack.figures import FIGURES
 from motif_jax.files import write_json, write_lines
 from motif_jax.preferences.store import PairDataset
 from motif_jax.replays.replay import COLUMNS, ROWS, Replay, save_replay
@@ -82,14 +84,16 @@ def write_player(path: Path, name: str, step: int, score: float, events: tuple[s
     rows = [
         {"episode": at, "steps": STEPS, "episode_return": score + at, "end_status": "death" if at else "aborted",
          "success": False, "score": score + at, "turns": 50, "depth": 1, "max_depth": 1 + at % 2, "gold": at,
-         "experience_level": 1, "scout": 100, "intrinsic_return": float(rng.normal(score / 5)),
+         "experience_level": 1, "scout": 100, "ascended": False, "intrinsic_return": float(rng.normal(score / 5)),
          "cause": cause if at else "", "did": {"beats a monster": at, "picks up gold": int(score)}}
         for at in range(10)
     ]  # fmt: skip
     about = {"name": name, "path": "." if step else "", "step": step, "greedy": False, "reward": "abc", "goal": "gold"}
     write_json(
         folder / "summary.json",
-        about | {"episodes": 10, "task": "score", "replays": {"best": 1}} | summarise_episodes(rows, 0),
+        about
+        | {"episodes": 10, "task": "score", "replays": {"best": 1}}
+        | summarise_episodes(rows, 0, FIGURES, NETHACK.rules()),
     )
     replay = make_replay(name, events, rows[1], ["best"])
     save_replay(folder / "replays/episode-00001.npz", replay)

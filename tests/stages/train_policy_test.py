@@ -1,4 +1,4 @@
-"""Training of a policy: it learns, it can be stopped and killed, and what it is paid is what the reward says."""
+"""Training of a policy: it learns, it can be stopped and killed, and is rewarded with what the sources say."""
 
 import os
 import shutil
@@ -84,7 +84,7 @@ LEARNING = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("algorithm", "steps", "synchronous"), [("appo", 100_000, False), ("impala", 250_000, True)])
+@pytest.mark.parametrize(("algorithm", "steps", "synchronous"), [("appo", 100_000, False), ("impala", 140_000, True)])
 def test_both_algorithms_solve_the_toy_world(tmp_path, algorithm, steps, synchronous):
     """IMPALA corrects less for old samples, whose age depends on how busy the machine is: it learns from fresh ones."""
     before = children()
@@ -146,9 +146,10 @@ def test_a_longer_run_goes_on_where_the_shorter_one_ended(whole, tmp_path):
 
 
 def test_a_checkpoint_reloads_alone(whole):
-    model, facts, reward = read_policy(whole)
+    model, facts, sources = read_policy(whole)
     assert facts["model"] == {"network": "small", "num_actions": 23, "dtype": "float32"}
-    assert reward is None
+    assert len(sources) == 0
+    assert sources.learnt is None
     assert_equal_to_the_bit(
         jax.tree.leaves(jax.tree.map(np.asarray, model.params)), jax.tree.leaves(arrays(whole)[1]["params"])
     )
@@ -165,7 +166,7 @@ def test_training_begins_with_the_parameters_of_another_run(whole, tmp_path):
         run(tmp_path / "reference", init_from=str(whole), network="reference")
 
 
-def test_the_learnt_reward_is_paid_and_kept_in_the_checkpoint(tmp_path):
+def test_the_learnt_reward_is_given_and_kept_in_the_checkpoint(tmp_path):
     write_dataset(tmp_path / "dataset", random_pairs(300))
     config = get_config("quickstart.py")
     config.reward.update(batch_size=64, learning_rate=1e-3, num_epochs=1, message="lt_cnn_small")
@@ -174,13 +175,13 @@ def test_the_learnt_reward_is_paid_and_kept_in_the_checkpoint(tmp_path):
     rows = run(tmp_path, intrinsic_coefficient=0.1, threshold_quantile=-1.0)
     assert rows[-1]["episode/intrinsic_return"] != 0
     assert rows[-1]["train/intrinsic_reward"] != 0
-    assert rows[-1]["reward/paid_share"] > 0.9
+    assert rows[-1]["reward/learnt_share"] > 0.9
     assert rows[-1]["reward/messages"] >= 3  # nothing, the wall, the stairs
-    _, facts, kept = read_policy(tmp_path)
-    reward = load_reward(tmp_path)
+    _, facts, sources = read_policy(tmp_path)
+    kept, reward = sources.learnt.reward, load_reward(tmp_path)
     assert np.array_equal(kept(EVENTS).raw, reward(EVENTS).raw)
     assert np.allclose(kept(EVENTS).normalised, reward(EVENTS).normalised)
-    assert facts["reward"]["mix"]["intrinsic"] == 0.1
+    assert facts["sources"]["learnt"]["facts"]["mix"]["intrinsic"] == 0.1
 
     run(tmp_path, intrinsic_coefficient=0.1, threshold_quantile=-1.0, train_for_env_steps=704)
     shutil.rmtree(tmp_path / "reward")

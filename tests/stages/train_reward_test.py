@@ -8,12 +8,13 @@ import sys
 import numpy as np
 import pytest
 from conftest import ROOT, get_config
+from host_processes import QUICKLY
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax import load_reward
 from motif_jax.captions import encode
 from motif_jax.checkpoint import Checkpoints
-from motif_jax.envs.observations import scale_blstats
+from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.files import read_json
 from motif_jax.parameters import leaves_by_path
 from motif_jax.preferences.store import PairDataset
@@ -130,7 +131,7 @@ def assert_equal_to_the_bit(one, other) -> None:
 
 def test_in_two_runs_it_ends_as_in_one_to_the_bit(tmp_path):
     for name, epochs in (("whole", (4,)), ("parts", (1, 2, 4))):
-        workdir = make_workdir(tmp_path / name, 700)
+        workdir = make_workdir(tmp_path / name, 300)
         for number in epochs:
             facts = run(workdir, num_epochs=number)
         assert [row["epoch"] for row in facts["history"]] == [0, 1, 2, 3, 4]
@@ -139,7 +140,7 @@ def test_in_two_runs_it_ends_as_in_one_to_the_bit(tmp_path):
 
 @pytest.mark.filterwarnings(ORBAX)
 def test_a_torn_checkpoint_is_passed_over(tmp_path):
-    whole, torn = make_workdir(tmp_path / "whole", 700), make_workdir(tmp_path / "torn", 700)
+    whole, torn = make_workdir(tmp_path / "whole", 300), make_workdir(tmp_path / "torn", 300)
     run(whole, num_epochs=3)
     run(torn, num_epochs=3)
     assert {file.name for file in (torn / "reward/checkpoints").iterdir()} == {"2", "3"}
@@ -173,14 +174,14 @@ def test_four_devices_learn_what_one_learns(tmp_path):
     ends = {}
     for devices in (1, 4):
         workdir = make_workdir(tmp_path / str(devices), 700)
-        environment = os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+        flags = f"--xla_force_host_platform_device_count={devices} {QUICKLY['XLA_FLAGS']}"
         options = [
             "--config.reward.batch_size=128",
             "--config.reward.num_epochs=2",
             "--config.reward.message=lt_cnn_small",
         ]
         command = [sys.executable, "-m", "motif_jax.launch", *STAGE, f"--workdir={workdir}", *options]
-        subprocess.run(command, cwd=ROOT, env=environment | {"JAX_PLATFORMS": "cpu"}, check=True)
+        subprocess.run(command, cwd=ROOT, env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}, check=True)
         ends[devices] = load_reward(workdir).table().raw
     np.testing.assert_allclose(ends[1], ends[4], atol=2e-3)
 

@@ -165,7 +165,7 @@ for (const player of document.querySelectorAll(".player")) {
   function listMoments() {
     const values = replay.shownRewards, learnt = values === replay.intrinsic;
     const best = Array.from(values.keys()).filter((step) => values[step] > 0).sort((a, b) => values[b] - values[a] || a - b);
-    part("paying").textContent = best.length ? `Highest ${learnt ? "learnt rewards" : "rewards of the game"}` : "";
+    part("highest").textContent = best.length ? `Highest ${learnt ? "learnt rewards" : "rewards of the game"}` : "";
     part("moments").hidden = !best.length;
     part("moments").querySelector("ol").replaceChildren(...best.slice(0, SHOWN).map((step) => {
       const item = document.createElement("li"), button = document.createElement("button");

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.config_table import Tables, check_values
 from motif_jax.console import print_line
+from motif_jax.envs.settings import TABLE as GAME
 from motif_jax.files import write_config
 from motif_jax.preferences.folders import annotation_folder, labels_file, moving_hint
 from motif_jax.preferences.merging import check_free, check_merged, is_merged, merge
@@ -32,10 +33,11 @@ from motif_jax.stages.annotate.setup import (
     label_name,
     make_annotator,
     make_facts,
+    texts_of,
 )
 from motif_jax.structs import UserError
 
-READS: Tables = EXPERIMENT | TABLES
+READS: Tables = EXPERIMENT | {"env": GAME} | TABLES
 IDENTITY = ()  # labels record what they were made from: preferences/shards.py
 WRITES = "--config.annotate.cache_dir"
 MEMORY = "--config.annotate.batch_size"
@@ -59,7 +61,7 @@ def loads_jax(config: ConfigDict) -> bool:
 def check(config: ConfigDict) -> None:
     """Raises UserError for values that cannot work, before anything is started."""
     check_values(config, READS)
-    check_section(config.annotate)
+    check_section(config.annotate, texts_of(config))
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
@@ -69,7 +71,7 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
     if section.ignore_existing or section.compare_with or not page_of(workdir, name).exists():
         return False
     dataset = PairDataset(workdir / "dataset")
-    facts = make_facts(section, config.seed, dataset)
+    facts = make_facts(section, config.seed, dataset, texts_of(config))
     older = {key: value for key, value in facts.items() if key != BOTTOM_LINE_VERSION}  # whole, it is still valid
     if not any(is_merged(dataset, name, made_of) for made_of in (facts, older)):
         return False
@@ -102,7 +104,7 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
     started = time.monotonic()
     questions = None if oracle else Questions(dataset, section.captions)
     of_pair = np.arange(len(dataset)) if questions is None else questions.of_pair  # [N]; an oracle asks every pair
-    facts = make_facts(section, config.seed, dataset)
+    facts = make_facts(section, config.seed, dataset, texts_of(config))
 
     # ---- ask
     folder, labels = annotation_folder(dataset.path, name), labels_file(dataset.path, name)

@@ -31,7 +31,7 @@ COMMIT_EVERY_S = 30.0  # also when the batch is not full, as answers of a slow m
 CACHE_LINES = 4096  # looked up at a time
 ANSWERED_AT_LEAST = 0.05  # share of a job's questions; with fewer labels the job has failed
 COUNTED = ("asked", "from_cache", "no_verdict", "prompt_tokens", "cached_tokens", "output_tokens")
-MakeAnnotator = Callable[[ConfigDict, int], tuple[Annotator, dict[str, Any]]]
+MakeAnnotator = Callable[[ConfigDict], tuple[Annotator, dict[str, Any]]]
 
 
 class Job:
@@ -39,7 +39,7 @@ class Job:
 
     def __init__(self, config: ConfigDict, questions: Questions, shard: Shard, rows: np.ndarray):
         """Takes the rows of the dataset that belong to the shard, `rows`. [M]"""
-        self._section, self._seed, self._questions, self._shard = config.annotate, config.seed, questions, shard
+        self._config, self._section, self._questions, self._shard = config, config.annotate, questions, shard
         section = config.annotate
         low, high = question_range(shard.part, len(questions))
         if section.backend not in MODELS:
@@ -76,7 +76,7 @@ class Job:
             self._commit(bool(self._wanted.all()), [])
             return
         print_line(f"annotate: {self._open():,} distinct questions for {len(self._shard.codes):,} pairs")
-        annotator, about = make(self._section, self._seed)
+        annotator, about = make(self._config)
         store = (
             AnswerStore(Path(self._section.cache_dir).expanduser(), about)
             if about and self._section.cache_dir

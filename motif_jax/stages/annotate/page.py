@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Answer, Question, batched
 from motif_jax.annotation.answers import read_answers
+from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.files import read_array, write_json, write_whole
 from motif_jax.pages.blocks import folded, page, share_bar, table, tiles
 from motif_jax.pages.charts import columns
@@ -21,7 +22,7 @@ from motif_jax.preferences.merging import Merged
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.shards import to_codes
 from motif_jax.preferences.store import PairDataset, Preference
-from motif_jax.stages.annotate.setup import MODELS, make_lexicon, make_the_prompt
+from motif_jax.stages.annotate.setup import MODELS, make_the_prompt, texts_of
 
 SHOWN = 30  # questions
 LINES = 4096  # of an answer cache, looked up at a time
@@ -54,14 +55,14 @@ def write_page(
     if questions is not None:
         label = _labels(dataset, name, questions)
         top = np.argsort(-questions.counts, kind="stable")[:SHOWN]
-        evidence = _evidence(section, questions, logs, top, label)
+        evidence = _evidence(config, questions, logs, top, label)
         figures += _figures(len(dataset), questions, logs, evidence)
         details = _of_the_questions(section, questions, label, top, evidence)
         summary = _summary(section, questions, label, evidence)
     for other in filter(None, section.compare_with.split(",")):
         details += _agreement(dataset, name, other)
     if section.backend in MODELS:
-        messages = make_the_prompt(section).messages(Question("(first caption)", "(second caption)"))
+        messages = make_the_prompt(section, texts_of(config)).messages(Question("(first caption)", "(second caption)"))
         words = "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in messages)
         details += ["<h2>The whole prompt</h2>", folded("prompt", words)]
     path = page_of(workdir, name)
@@ -152,12 +153,12 @@ def _of_the_questions(
 
 
 def _evidence(
-    section: ConfigDict, questions: Questions, logs: list[dict[str, Any]], top: np.ndarray, label: np.ndarray
+    config: ConfigDict, questions: Questions, logs: list[dict[str, Any]], top: np.ndarray, label: np.ndarray
 ) -> Evidence:
     """Collects the evidence: applies the rules again, or reads the answer caches that the jobs have used."""
     said: dict[int, str] = {}
-    if section.backend == "lexicon":
-        lexicon = make_lexicon(section)
+    if config.annotate.backend == "lexicon":
+        lexicon = Lexicon(texts_of(config), config.annotate.goal)
         for number in top.tolist():
             for _, answer in lexicon.answers([Question(*questions.text(number))]):
                 said[number] = answer.said

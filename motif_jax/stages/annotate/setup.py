@@ -12,10 +12,12 @@ from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Annotator, Sampling
 from motif_jax.annotation.answers import slug
-from motif_jax.annotation.lexicon import VERSION, Lexicon
-from motif_jax.annotation.prompts import GOALS, MODES, VERSIONS, Prompt, make_prompt
+from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.prompts import MODES, VERSIONS, Prompt, is_sentence, make_prompt
+from motif_jax.annotation.texts import Texts, read_texts
 from motif_jax.annotation.vllm_engine import check_vllm, identity
 from motif_jax.config_table import MANY_SECONDS, NAME, NAME_LIST, PATH, Flag, Number, Tables, Text, Value, Whole, shown
+from motif_jax.envs.settings import make_world
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.questions import BOTTOM_LINE, KINDS
 from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
@@ -34,6 +36,7 @@ TABLES: Tables = {
         "goal": Value(Text(longest=2000), decides=True),
         "prompt": Value(Text(VERSIONS), decides=True),
         "prompt_file": Value(PATH, decides=True),
+        "lexicon": Value(PATH, decides=True, older=""),
         "system_role": Value(Flag(), decides=True),
         "captions": Value(Text(KINDS), decides=True),
         "both_orders": Value(
@@ -77,7 +80,13 @@ TABLES: Tables = {
 }
 
 
-def check_section(section: ConfigDict) -> None:
+def texts_of(config: ConfigDict) -> Texts:
+    """What is said of the game that the config names."""
+    world = make_world(config.env.to_dict())
+    return read_texts(world.about, world.texts, config.annotate.lexicon)
+
+
+def check_section(section: ConfigDict, texts: Texts) -> None:
     """Raises UserError for values that cannot work together; no model is loaded or asked."""
     if not 0 <= section.shard < section.num_shards:
         raise UserError(
@@ -85,9 +94,9 @@ def check_section(section: ConfigDict) -> None:
             "(--config.annotate.shard, .num_shards)"
         )
     if section.backend == "lexicon":
-        make_lexicon(section)
+        Lexicon(texts, section.goal)
     if section.backend in MODELS:
-        make_the_prompt(section)
+        make_the_prompt(section, texts)
         if not section.sampling.top_k:
             raise UserError("top_k cannot be 0: give -1 for all (--config.annotate.sampling.top_k)")
     if section.backend == "vllm":
@@ -107,15 +116,16 @@ def label_name(section: ConfigDict) -> str:
         return section.custom_name
     if section.backend in ORACLES:
         return section.backend
-    goal = section.goal if section.goal in GOALS else f"{slug(section.goal)}-{_hash(section.goal)[:4]}"
+    goal = section.goal if not is_sentence(section.goal) else f"{slug(section.goal)}-{_hash(section.goal)[:4]}"
     if section.backend == "lexicon":
-        return f"lexicon_{section.captions}_{goal}"
+        name = f"lexicon_{section.captions}_{goal}"
+        return f"{name}_{slug(section.lexicon.removesuffix('.toml'))}" if section.lexicon else name
     prompt = slug(section.prompt_file.removesuffix(".toml")) if section.prompt_file else section.prompt
     name = f"{slug(section.model or 'server')}_{section.captions}_{goal}_{prompt}"
     return name if section.mode == "reason" else f"{name}_{section.mode}"
 
 
-def make_facts(section: ConfigDict, seed: int, dataset: PairDataset) -> dict[str, Any]:
+def make_facts(section: ConfigDict, seed: int, dataset: PairDataset, texts: Texts) -> dict[str, Any]:
     """All that labels depend on, of dataset and config, as a flat dict. The model itself is checked later (job.py)."""
     facts: dict[str, Any] = {"backend": section.backend, "num_shards": section.num_shards}
     facts["dataset"] = fingerprint(dataset)
@@ -129,9 +139,9 @@ def make_facts(section: ConfigDict, seed: int, dataset: PairDataset) -> dict[str
         facts |= {"captions": section.captions, "goal": section.goal}
         facts |= {BOTTOM_LINE_VERSION: BOTTOM_LINE} if section.captions == "msg_minbl" else {}
     if section.backend == "lexicon":
-        facts["rules"] = VERSION
+        facts["rules"] = texts.rules().version
     if section.backend in MODELS:
-        facts |= {"model": section.model, "mode": section.mode, "prompt": make_the_prompt(section).hash}
+        facts |= {"model": section.model, "mode": section.mode, "prompt": make_the_prompt(section, texts).hash}
         facts["tie_margin"] = section.tie_margin
         if section.backend == "vllm":
             facts |= {f"vllm.{name}": section.vllm[name] for name in ENGINE}
@@ -143,21 +153,17 @@ def make_facts(section: ConfigDict, seed: int, dataset: PairDataset) -> dict[str
     return facts
 
 
-def make_the_prompt(section: ConfigDict) -> Prompt:
+def make_the_prompt(section: ConfigDict, texts: Texts) -> Prompt:
     """Makes the prompt that the config describes."""
-    return make_prompt(section.mode, section.goal, section.prompt, section.prompt_file, section.system_role)
+    return make_prompt(texts, section.mode, section.goal, section.prompt, section.prompt_file, section.system_role)
 
 
-def make_lexicon(section: ConfigDict) -> Annotator:
-    """Makes the annotator that applies the rules of the goal."""
-    return Lexicon(section.goal)
-
-
-def make_annotator(section: ConfigDict, seed: int) -> tuple[Annotator, dict[str, Any]]:
+def make_annotator(config: ConfigDict) -> tuple[Annotator, dict[str, Any]]:
     """Starts the annotator; returns it and what its answers depend on, for the answer cache ({}: not cached)."""
+    section, texts = config.annotate, texts_of(config)
     if section.backend == "lexicon":
-        return make_lexicon(section), {}
-    prompt = make_the_prompt(section)
+        return Lexicon(texts, section.goal), {}
+    prompt = make_the_prompt(section, texts)
     sampling = Sampling(**section.sampling.to_dict()) if section.mode == "reason" else None
     about: dict[str, Any] = {"mode": section.mode, "prompt": prompt.hash, "system": prompt.system}
     about |= {"request": prompt.request, "captions": prompt.captions, "retry": prompt.retry}
@@ -172,7 +178,7 @@ def make_annotator(section: ConfigDict, seed: int) -> tuple[Annotator, dict[str,
             "max_model_len": options.max_model_len or None,
             "gpu_memory_utilization": options.gpu_memory_utilization,
             "quantization": options.quantization or None,
-            "seed": seed,
+            "seed": config.seed,
         } | read_json(options.extra, "vllm.extra")
         model: Annotator = VllmEngine(os.path.expanduser(section.model), prompt, sampling, section.batch_size, engine)
         about |= {"engine": {name: options[name] for name in ENGINE}}

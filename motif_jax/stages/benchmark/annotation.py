@@ -26,7 +26,7 @@ from motif_jax.config_file import find_config
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import annotate, collect
-from motif_jax.stages.annotate.setup import make_the_prompt
+from motif_jax.stages.annotate.setup import make_the_prompt, texts_of
 from motif_jax.stages.benchmark.rows import Row, say, take_turns
 
 ANALYSIS = "The first message says that a monster was beaten, which is progress; the second says nothing. " * 10
@@ -73,7 +73,7 @@ class Instant:
 
     def __init__(self, config: ConfigDict):
         """Takes prompt and mode from `config.annotate`."""
-        self._prompt, self._mode = make_the_prompt(config.annotate), config.annotate.mode
+        self._prompt, self._mode = make_the_prompt(config.annotate, texts_of(config)), config.annotate.mode
 
     def answers(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer]]:
         """Yields each question with its answer, in order; the longer caption is preferred."""
@@ -108,8 +108,8 @@ def rate(config: ConfigDict, folder: Path, pairs: int, values: dict[str, Any]) -
     config = config.copy_and_resolve_references()
     config.annotate.update(get_fresh(folder) | values)
 
-    def make(section: ConfigDict, seed: int) -> tuple[Annotator, dict[str, Any]]:
-        return Instant(config), {"model": "instant", "mode": section.mode}
+    def make(config: ConfigDict) -> tuple[Annotator, dict[str, Any]]:
+        return Instant(config), {"model": "instant", "mode": config.annotate.mode}
 
     start = time.perf_counter()
     with contextlib.redirect_stdout(io.StringIO()):

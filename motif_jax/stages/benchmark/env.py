@@ -18,10 +18,10 @@ from ml_collections import ConfigDict
 
 from motif_jax.actors.pool import ActorPool
 from motif_jax.console import print_line
-from motif_jax.envs.nethack import KEYS
-from motif_jax.envs.observations import POLICY_OBSERVATIONS, Frames, frame_keys
+from motif_jax.envs.nethack.game import KEYS
+from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, Frames, frame_keys
+from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.seeding import game_seed
-from motif_jax.envs.vector import GameSettings
 from motif_jax.machine import usable_cores
 from motif_jax.metrics import resident_mib
 from motif_jax.stages import collect
@@ -108,9 +108,7 @@ def sizes_of(name: str) -> tuple[int, int]:
 
 def bytes_per_step() -> int:
     """Bytes of a rollout per game and step, with all observations of a policy."""
-    with ActorPool(
-        GameSettings(task="toy"), POLICY_OBSERVATIONS, num_workers=0, games_per_worker=2, rollout_length=2
-    ) as actors:
+    with ActorPool({"task": "toy"}, POLICY_OBSERVATIONS, num_workers=0, games_per_worker=2, rollout_length=2) as actors:
         return actors.layout.bytes_per_step
 
 

@@ -10,10 +10,12 @@ import numpy as np
 
 from motif_jax.actors.inference import RandomPolicy, answer
 from motif_jax.actors.pool import ActorPool
-from motif_jax.envs.nethack import KEYS, NetHackGame
-from motif_jax.envs.observations import POLICY_OBSERVATIONS, Frames, frame_keys, open_rows
+from motif_jax.envs.nethack.game import KEYS, NetHackGame
+from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, Frames, frame_keys, open_rows
+from motif_jax.envs.nethack.settings import GameSettings
+from motif_jax.envs.nethack.vector import GameVector
 from motif_jax.envs.seeding import game_seed
-from motif_jax.envs.vector import STEP_SPECS, GameSettings, GameVector
+from motif_jax.envs.world import step_specs
 
 RAW_KEYS = ("tty_chars", "tty_colors", "tty_cursor", "blstats", "message", "glyphs")  # what the content is made from
 ROLLOUT = 128
@@ -75,7 +77,7 @@ def stepper(seconds: float, games: int, screen: str) -> float:
     """Our games in lock-step in this process, with everything that a policy is shown."""
     vector = GameVector(games, GameSettings(screen=screen), POLICY_OBSERVATIONS)
     vector.reset()
-    specs = STEP_SPECS | vector.observer.specs
+    specs = step_specs() | vector.observer.specs
     rows = open_rows({key: np.zeros((games, *spec.shape), spec.dtype) for key, spec in specs.items()})
     rng = np.random.default_rng(0)
 
@@ -141,7 +143,7 @@ def _record_keys(game: NetHackGame) -> tuple[list[int], int]:
 def pool(seconds: float, games: int, workers: int, player: str) -> float:
     """Our pool, with random actions chosen beside the games or by a policy in this process."""
     with ActorPool(
-        GameSettings(),
+        {},
         POLICY_OBSERVATIONS,
         num_workers=workers,
         games_per_worker=max(games // workers // 2 * 2, 2),

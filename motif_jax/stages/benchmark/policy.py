@@ -21,11 +21,14 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.captions import WIDTH
-from motif_jax.learner.update import init_state
-from motif_jax.parallel import local_copy, replicate
+from motif_jax.host_copies import local_copy
+from motif_jax.learner.update import Constants, init_state
+from motif_jax.parallel import place
+from motif_jax.rewards.choice import LEARNT, SOURCES
 from motif_jax.rewards.learnt import Reward
+from motif_jax.rewards.learnt_source import LearntSource, make_mix
 from motif_jax.rewards.model import make_reward_model
-from motif_jax.rewards.source import RewardSource, make_mix
+from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.rewards.statistics import LEVELS, RewardStatistics
 from motif_jax.stages.benchmark.reward import OPTIONS, matrix_product
 from motif_jax.stages.benchmark.rows import Row, say, take_turns
@@ -48,10 +51,11 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     runs: dict[str, Callable[[], float]] = {"matrix_product": matrix_product}
     trainings: dict[str, Training] = {}
     for network in config.benchmark.networks:
-        paid = Training(config, network, paid=True)
-        trainings[network] = paid
-        runs[f"end_to_end.{network}"] = partial(paid.run, STRETCH * seconds)
-        runs[f"end_to_end_unpaid.{network}"] = partial(Training(config, network, paid=False).run, STRETCH * seconds)
+        training = Training(config, network, rewarded=True)
+        trainings[network] = training
+        runs[f"end_to_end.{network}"] = partial(training.run, STRETCH * seconds)
+        unrewarded = Training(config, network, rewarded=False)
+        runs[f"end_to_end_no_reward.{network}"] = partial(unrewarded.run, STRETCH * seconds)
     for network, training in trainings.items():
         training.run(0.0)  # which leaves a batch to measure with
         runs[f"learner.{network}"] = partial(training.learn, seconds)
@@ -66,9 +70,11 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     for network, training in trainings.items():
         sizes = training.sizes()
         add(f"policy.end_to_end.{network}", median[f"end_to_end.{network}"], "steps/s", **sizes, reward="on")
-        add(f"policy.end_to_end_unpaid.{network}", median[f"end_to_end_unpaid.{network}"], "steps/s", reward="off")
+        add(
+            f"policy.end_to_end_no_reward.{network}", median[f"end_to_end_no_reward.{network}"], "steps/s", reward="off"
+        )
         cost = [1 - on / off for on, off in zip(rounds[f"end_to_end.{network}"],
-                                                rounds[f"end_to_end_unpaid.{network}"], strict=True)]  # fmt: skip
+                                                rounds[f"end_to_end_no_reward.{network}"], strict=True)]  # fmt: skip
         spread = {"least": f"{min(cost):.1%}", "most": f"{max(cost):.1%}"}
         add(f"policy.reward_cost.{network}", 100 * statistics.median(cost), "%", **spread)
         add(f"policy.reward_lookup.{network}", training.lookup(seconds), "steps/s", messages=training.messages)
@@ -92,18 +98,21 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
 class Training:
     """One network with its learner, compiled once."""
 
-    def __init__(self, config: ConfigDict, network: str, paid: bool):
-        """Builds it as train_policy does; if `paid`, with an untrained reward, which costs as much as a trained one."""
+    def __init__(self, config: ConfigDict, network: str, rewarded: bool):
+        """Builds it as train_policy does; `rewarded` by an untrained reward, which costs as much as a trained one."""
         self._config = config = config.copy_and_resolve_references()
         section = config.policy
         section.network, section.warmup_steps = network, 0
         reward = untaught_reward()
-        pay = RewardSource(reward, make_mix(config, reward), False) if paid else None
-        parts = assemble(config, lambda: pay, hosts=1)
-        self._parts, self._model, self._pay, self._mesh = parts, parts.model, parts.pay, parts.mesh
+        learnt = LearntSource(reward, make_mix(config, reward), False)
+        weighted = Weighted(LEARNT, SOURCES[LEARNT].path, section.intrinsic_coefficient, learnt)
+        sources = RewardSources([weighted] if rewarded else [])
+        parts = assemble(config, Path(), lambda setting: sources, hosts=1)
+        self._parts, self._model, self._mesh = parts, parts.model, parts.mesh
         # A copy, because updates give their state away, and the player still uses these parameters.
         params = jax.tree.map(jnp.copy, self._model.params)
-        self._state = replicate(init_state(params, parts.learner), self._mesh)
+        self._state = place(init_state(params, parts.learner), self._mesh, self._model.rules)
+        self._constants = Constants(place(self._model.frozen, self._mesh, self._model.rules))
         self._player = make_player(config, self._model, seed=0)
         self.group_size = section.games_per_worker // section.groups
         self._batch: Any = None
@@ -113,7 +122,7 @@ class Training:
         parts, player = self._parts, self._player
         with open_pool(self._config, parts, player, first_episode=0) as pool:
             self.bytes_per_step = pool.layout.bytes_per_step
-            source = FreeRunning(pool, player, parts.rollouts, make_place(self._model, self._pay, self._mesh))
+            source = FreeRunning(pool, player, parts.rollouts, make_place(self._model, parts.sources, self._mesh))
             try:
                 number, steps, start = 0, 0, 0.0
                 while number < WARMUP_BATCHES or time.perf_counter() - start < seconds:
@@ -121,7 +130,7 @@ class Training:
                     if batch is None:
                         continue
                     self._batch = batch
-                    self._state, metrics = self._parts.update(self._state, None, batch.arrays.rollouts)
+                    self._state, metrics = self._parts.update(self._state, self._constants, batch.arrays.rollouts)
                     player.swap(player.prepare(local_copy(self._state.params), number), wait=False)
                     jax.block_until_ready(metrics)
                     number += 1
@@ -137,7 +146,7 @@ class Training:
         """Steps per second of the learner alone, on the last batch."""
         rollouts, done, start = self._batch.arrays.rollouts, 0, time.perf_counter()
         while not done or time.perf_counter() - start < seconds:
-            self._state, metrics = self._parts.update(self._state, None, rollouts)
+            self._state, metrics = self._parts.update(self._state, self._constants, rollouts)
             jax.block_until_ready(metrics)
             done += 1
         return done * self._batch.steps / (time.perf_counter() - start)
@@ -154,34 +163,39 @@ class Training:
 
     def lookup(self, seconds: float) -> float:
         """Steps per second of the learnt reward alone, when nearly all messages are known."""
-        assert self._pay is not None
-        assert self._pay.table is not None
+        table = self._parts.sources.learnt.table
         messages = np.asarray(self._batch.arrays.rollouts.observations["message"])[1:]
-        self._pay.table(messages)
+        table(messages)
         done, start = 0, time.perf_counter()
         while not done or time.perf_counter() - start < seconds:
-            self._pay.table(messages)
+            table(messages)
             done += 1
         return done * self._batch.steps / (time.perf_counter() - start)
 
     @property
     def messages(self) -> int:
         """The number of messages in the table of the learnt reward."""
-        return len(self._pay.table) if self._pay and self._pay.table else 0
+        learnt = self._parts.sources.learnt
+        return len(learnt.table) if learnt else 0
 
     def flops(self) -> tuple[float, float]:
         """Operations per step of acting and of learning, as the compiler counts them."""
         observations, first = self._moment()
-        params, core = self._model.params, np.zeros((self.group_size, self._model.core_size), np.float32)
+        weights, core = (
+            (self._model.params, self._model.frozen),
+            np.zeros((self.group_size, self._model.core_size), np.float32),
+        )
         rollout = {key: array[None] for key, array in observations.items()}, first[None], core  # one step: no loop
 
         def learn(params: Any, *inputs: Any) -> jax.Array:
-            logits, values = self._model.unroll(params, *inputs)
+            logits, values = self._model.unroll(params, weights[1], *inputs)
             return logits.sum() + values.sum()
 
         programs = (
-            jax.jit(self._model.step).lower(params, observations, first, core, jax.jit(self._model.prepare)(params)),
-            jax.jit(jax.grad(learn)).lower(params, *rollout),
+            jax.jit(self._model.step).lower(
+                *weights, observations, first, core, jax.jit(self._model.prepare)(*weights)
+            ),
+            jax.jit(jax.grad(learn)).lower(weights[0], *rollout),
         )
         acting, learning = ((program.compile().cost_analysis() or {}).get("flops", 0.0) for program in programs)
         return acting / self.group_size, learning / self.group_size

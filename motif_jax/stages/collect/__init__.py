@@ -20,23 +20,24 @@ import motif_jax
 from motif_jax.actors.capacity import check_capacity
 from motif_jax.actors.inference import answer
 from motif_jax.actors.layout import Full
-from motif_jax.actors.players import parse_players
+from motif_jax.actors.players import parse_scripted
 from motif_jax.actors.pool import ActorPool
 from motif_jax.config_table import MANY_SECONDS, PATH, PATHS, Flag, Number, Tables, Text, Value, Whole, check_values
 from motif_jax.console import clean, print_line
 from motif_jax.envs.seeding import SeedStream
-from motif_jax.envs.vector import TABLE as GAME
-from motif_jax.envs.vector import GameSettings
+from motif_jax.envs.settings import TABLE as ENV
+from motif_jax.envs.settings import check_world, make_world, title
+from motif_jax.envs.world import World
 from motif_jax.files import write_config
 from motif_jax.metrics import Progress
 from motif_jax.policies.choice import parse_mixture
 from motif_jax.preferences.pairs import Episode
-from motif_jax.preferences.store import PairDataset
+from motif_jax.preferences.store import DATA, PairDataset
 from motif_jax.preferences.writer import PairWriter, is_tidy, tidy
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.collect.episodes import EpisodeQueue
 from motif_jax.stages.collect.published import adopt
-from motif_jax.structs import UserError
+from motif_jax.structs import ArraySpec, UserError
 
 TABLES: Tables = {
     "collect": {
@@ -56,7 +57,7 @@ TABLES: Tables = {
         "hang_timeout_s": Value(Number(0.1, MANY_SECONDS)),
     }
 }
-READS: Tables = EXPERIMENT | {"env": GAME} | TABLES
+READS: Tables = EXPERIMENT | {"env": ENV} | TABLES
 IDENTITY = ("", "env", "collect")
 WRITES = "--config.collect.num_pairs, .save_screen, .save_glyphs"
 MEMORY = "--config.collect.num_workers, .games_per_worker, .rollout_length"
@@ -106,11 +107,8 @@ def run(config: ConfigDict, workdir: Path) -> None:
         return
 
     # ---- what is recorded
-    keys = ["message", "blstats"]
-    if config.collect.save_screen:
-        keys += ["tty_chars", "tty_colors"]
-    if config.collect.save_glyphs:
-        keys.append("glyphs")
+    world = make_world(config.env)
+    keys = recorded_keys(config, world)
     observations = tuple(f"event_{key}" for key in keys)
 
     # ---- who plays
@@ -125,7 +123,9 @@ def run(config: ConfigDict, workdir: Path) -> None:
         workdir / "dataset",
         num_pairs=config.collect.num_pairs,
         length=config.collect.segment_length,
-        keys=(*keys, "rewards"),
+        specs={key: world.specs[f"event_{key}"] for key in keys} | {"rewards": ArraySpec((), "float32")},
+        figures=world.figures,
+        character=config.env.character if world.name == "nethack" else "",
         seed=config.seed,
         keep_empty=config.collect.keep_empty,
     )
@@ -141,7 +141,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
     progress = Progress("collect", config.collect.num_pairs, "pairs", writer.moments // 2)
     if not writer.full:
         with ActorPool(
-            GameSettings(**config.env),
+            config.env.to_dict(),
             (*observations, *(mixture.reads if mixture else ())),
             num_workers=config.collect.num_workers,
             games_per_worker=config.collect.games_per_worker,
@@ -172,7 +172,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
                         held.append(full)
                 while not writer.full and (ready := episodes.next(pool.given_up)) is not None:
                     if isinstance(ready, Episode):
-                        writer.add(ready, config.env.character)
+                        writer.add(ready)
                     else:
                         writer.skip(ready)
                 if time.monotonic() - committed > config.collect.commit_every_s:
@@ -199,10 +199,11 @@ def run(config: ConfigDict, workdir: Path) -> None:
     dataset = writer.finish(
         {
             "collector": "policies" if mixture else config.collect.collector,
-            "task": config.env.task,
+            "task": title(config.env),
             "seed": config.seed,
             "keep_empty": config.collect.keep_empty,
-            "versions": {"motif_jax": motif_jax.__version__, "numpy": np.__version__, "nle": _nle_version()},
+            "versions": {"motif_jax": motif_jax.__version__, "numpy": np.__version__}
+            | ({"nle": _nle_version()} if world.name == "nethack" else {}),
         }
         | ({"policies": mixture.facts()} if mixture else {}),
         {
@@ -223,17 +224,40 @@ def check(config: ConfigDict) -> None:
     section = config.collect
     if section.dataset:
         return
-    GameSettings(**config.env).check()
+    world = check_world(config.env)
     if section.policies:
         parse_mixture(section.policies, "--config.collect.policies")
     else:
-        parse_players(section.collector)
+        parse_scripted(section.collector, world)
+    recorded_keys(config, world)
     check_capacity(section.num_workers, section.games_per_worker)
     if section.segment_length > config.env.max_episode_steps:
         raise UserError(
             f"no episode has {section.segment_length} steps, as --config.env.max_episode_steps is "
             f"{config.env.max_episode_steps} (--config.collect.segment_length)"
         )
+
+
+def recorded_keys(config: ConfigDict, world: World) -> list[str]:
+    """The observations of a moment that the dataset keeps; raises UserError if it cannot keep one of them."""
+    more = {"save_screen": ("tty_chars", "tty_colors"), "save_glyphs": ("glyphs",)}
+    keys = list(world.pairs)
+    for flag, wanted in more.items():
+        if config.collect[flag]:
+            keys += [key for key in wanted if key not in keys]
+            if missing := [key for key in wanted if f"event_{key}" not in world.specs]:
+                raise UserError(
+                    f"the world {world.name!r} has no observation 'event_{missing[0]}' (--config.collect.{flag})"
+                )
+    for key in keys:
+        spec = world.specs.get(f"event_{key}")
+        shape, kinds = DATA.get(key, ((), ""))
+        if spec is None or spec.shape != shape or np.dtype(spec.dtype).kind not in kinds:
+            raise UserError(
+                f"a dataset cannot keep {key!r}, which the world {world.name!r} lists in `pairs`: it keeps "
+                f"{', '.join(name for name in DATA if name != 'rewards')}, as NetHack has them (--config.env.world)"
+            )
+    return keys
 
 
 def describe(dataset: PairDataset) -> str:

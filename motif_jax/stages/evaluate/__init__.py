@@ -22,16 +22,30 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from motif_jax.actors.capacity import check_capacity
-from motif_jax.config_table import MANY_SECONDS, PATH, PATHS, Flag, Number, Tables, Text, Value, Whole, check_values
+from motif_jax.config_table import (
+    MANY_SECONDS,
+    PATH,
+    PATHS,
+    Flag,
+    Number,
+    Tables,
+    Text,
+    Value,
+    Whole,
+    check_values,
+    flatten,
+)
 from motif_jax.console import print_line
-from motif_jax.envs.vector import TABLE as GAME
-from motif_jax.envs.vector import GameSettings
+from motif_jax.envs.settings import TABLE as ENV
+from motif_jax.envs.settings import check_world, make_world, title
 from motif_jax.episodes.playback import Track, read_tracks, write_tracks
 from motif_jax.files import write_config, write_json, write_lines
+from motif_jax.rewards.choice import LEARNT
+from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.evaluate.contenders import BESIDE_FLAG, FLAG, Contender, check_policy, find_contenders
 from motif_jax.stages.evaluate.replays import check_choice, keep_replays
-from motif_jax.stages.evaluate.summary import print_table, read_json, read_rows, summarise_episodes
+from motif_jax.stages.evaluate.summary import print_table, read_json, read_rows, rules_of, summarise_episodes
 from motif_jax.stages.train_policy import TABLES as TRAINING
 from motif_jax.structs import UserError
 
@@ -48,7 +62,7 @@ TABLES: Tables = {
         "hang_timeout_s": Value(Number(0.1, MANY_SECONDS)),
     }
 }
-READS: Tables = EXPERIMENT | {"env": GAME} | TRAINING | TABLES
+READS: Tables = EXPERIMENT | {"env": ENV} | TRAINING | TABLES
 IDENTITY = ("", "env")  # so that results that are compared are of the same games
 WRITES = "--config.evaluate.replays, .episodes"
 MEMORY = "--config.evaluate.num_workers, .games_per_worker"
@@ -73,10 +87,11 @@ def check(config: ConfigDict) -> None:
     """Refuses values that cannot work."""
     check_values(config, READS)
     section = config.evaluate
-    GameSettings(**config.env).check()
-    check_policy(section.policy, FLAG)
+    world = check_world(config.env)
+    rules_of(world)
+    check_policy(section.policy, world, FLAG)
     for other in filter(None, section.beside.split(",")):
-        check_policy(other, BESIDE_FLAG)
+        check_policy(other, world, BESIDE_FLAG)
     check_choice(section.replays, section.episodes)
     check_capacity(section.num_workers, section.games_per_worker, flag="--config.evaluate")
 
@@ -102,7 +117,11 @@ def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
     """A checksum that changes when the player or the learnt reward may have changed; `evaluate` then reads both."""
     section, own = config.policy, workdir / "policy" / "checkpoints"
     names = ("reward_dir", "reward_checkpoint", "threshold_quantile", "count_exponent", "reference_alignment")
-    found = hashlib.sha256(json.dumps([section[name] for name in names]).encode())
+    values = [section[name] for name in names]
+    if section.sources != LEARNT:
+        given = flatten(section.to_dict())
+        values += [section.sources, *(given[name] for name in SOURCE_VALUES)]
+    found = hashlib.sha256(json.dumps(values).encode())
     steps = [int(folder.name) for folder in own.glob("*") if folder.name.isdecimal()]
     last = own / str(max(steps, default=0))
     played = (own if contender.path == "." else Path(contender.path)) / str(contender.step)
@@ -118,7 +137,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
     for contender, flag in contenders:
         if not is_evaluated(config, workdir, contender):
             evaluate(config, workdir, contender, flag)
-    print_table(workdir / "evaluate", contenders[-1][0].name)
+    print_table(workdir / "evaluate", contenders[-1][0].name, make_world(config.env).figures)
 
 
 def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str) -> None:
@@ -126,7 +145,7 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
     from motif_jax.stages.evaluate.play import make_playing, play
 
     # ---- the player, and the episodes that were played before
-    section = config.evaluate
+    section, world = config.evaluate, make_world(config.env)
     wanted = section.episodes
     folder = workdir / "evaluate" / contender.name
     playing = make_playing(config, workdir, contender, flag)
@@ -142,7 +161,8 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
         )
     if before == about:
         tracks = read_tracks(folder / "tracks.npz")
-        known = {row["episode"]: row for row in read_rows(folder / "episodes.jsonl") if row["episode"] in tracks}
+        known = {row["episode"]: row for row in read_rows(folder / "episodes.jsonl", world.figures)}
+        known = {number: row for number, row in known.items() if number in tracks}
         rows = {number: row for number, row in known.items() if number < wanted}
         beyond = {number: row for number, row in known.items() if number >= wanted}
         if rows:
@@ -175,11 +195,11 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
         "stamp": stamp(config, workdir, contender),
         "episodes": wanted,
         "episodes_given_up": given_up,
-        "task": config.env.task,
+        "task": title(config.env),
         "seconds": round(seconds, 1),
         "steps_per_s": round(steps / seconds),
         "chosen": section.replays,
         "replays": replays,
-        **summarise_episodes([rows[number] for number in sorted(rows)], config.seed),
+        **summarise_episodes([rows[number] for number in sorted(rows)], config.seed, world.figures, rules_of(world)),
     })  # fmt: skip
     print_line(f"evaluate: {wanted:,} episodes, {steps:,} steps of them now, in {seconds:,.0f} s; {folder}")

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from motif_jax.actors.players import PLAYERS
+from motif_jax.envs.settings import make_world
+from motif_jax.envs.world import World
 from motif_jax.policies.choice import LAST, list_steps, parse_one
 from motif_jax.structs import UserError
 
@@ -23,19 +24,19 @@ class Contender(NamedTuple):
     greedy: bool
 
 
-def check_policy(policy: str, flag: str) -> None:
-    """Raises UserError if `policy` cannot name exactly one player."""
-    if policy not in (*PLAYERS, ""):
+def check_policy(policy: str, world: World, flag: str) -> None:
+    """Raises UserError if `policy` cannot name exactly one player of this world."""
+    if policy not in (*world.players, ""):
         parse_one(policy, flag)
 
 
 def find_contenders(config: ConfigDict, workdir: Path) -> list[tuple[Contender, str]]:
     """All players of the evaluation, each once, with the flag that names it; `config.evaluate.policy` comes last."""
-    section = config.evaluate
+    section, world = config.evaluate, make_world(config.env)
     named = [(other, BESIDE_FLAG) for other in section.beside.split(",") if other] + [(section.policy, FLAG)]
     found: dict[Contender, str] = {}
     for policy, flag in named:
-        contender = find_contender(workdir, policy, section.greedy, flag)
+        contender = find_contender(workdir, policy, world, section.greedy, flag)
         found.pop(contender, None)
         found[contender] = flag
     by_name: dict[str, Contender] = {}
@@ -45,9 +46,9 @@ def find_contenders(config: ConfigDict, workdir: Path) -> list[tuple[Contender, 
     return list(found.items())
 
 
-def find_contender(workdir: Path, policy: str, greedy: bool, flag: str) -> Contender:
+def find_contender(workdir: Path, policy: str, world: World, greedy: bool, flag: str) -> Contender:
     """The player that `policy`, the value of `flag`, names; checkpoints are looked for, but not read."""
-    if policy in PLAYERS:
+    if policy in world.players:
         return Contender(policy, "", 0, False)
     choice = parse_one(policy or str(workdir), flag)
     directory, steps = list_steps(choice.path, flag)

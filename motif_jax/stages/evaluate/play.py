@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import json
-import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,53 +19,69 @@ from motif_jax.actors.pool import ActorPool
 from motif_jax.checkpoint import find_checkpoints
 from motif_jax.console import print_line
 from motif_jax.envs.seeding import SeedStream
-from motif_jax.envs.vector import GameSettings
+from motif_jax.envs.settings import make_world
 from motif_jax.episodes.pieces import Pieces, Steps
 from motif_jax.episodes.playback import EpisodeEvents, EventCounter, Track, figures_of
 from motif_jax.metrics import Progress, Timers
 from motif_jax.policies.choice import list_steps, load
 from motif_jax.policies.model import Model, read_policy
 from motif_jax.policies.player import PolicyPlayer
-from motif_jax.rewards.intrinsic import Mix, intrinsic_reward
-from motif_jax.rewards.learnt import Reward, load_reward
-from motif_jax.rewards.source import RewardSource, make_mix, reward_checksum
+from motif_jax.rewards.choice import LEARNT, SOURCES
+from motif_jax.rewards.learnt import load_reward
+from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, make_mix
+from motif_jax.rewards.sources import RewardSources, Weighted, chosen
 from motif_jax.stages.evaluate.contenders import FLAG, Contender
+from motif_jax.stages.evaluate.summary import rules_of
 from motif_jax.structs import EpisodeInfo, UserError
 
 GROUPS = 2  # per worker: one plays while the other waits for actions
 ROLLOUT = 64  # steps that are looked at together
 KEEP_EVERY_S = 20.0  # seconds between two saves: a killed run loses no more play than that
 
+REWARD = "reward of "  # before a source's name: the rewards of an episode's steps
+
 Row = dict[str, Any]
 
 
 class Playing(NamedTuple):
-    """A loaded player with its learnt reward, and checksums that show whether they are the same as last time."""
+    """A loaded player with its reward sources, and checksums that show whether they are the same as last time."""
 
     name: str
-    player: str  # scripted, or "" for the model's
+    scripted: str  # name of a scripted player, or "" for the model
     model: Model | None
     greedy: bool
-    pay: RewardSource | None
-    about: dict[str, Any]  # checksums of parameters, and of the learnt reward with all its settings; its goal
+    sources: RewardSources
+    about: dict[str, Any]  # checksums of parameters, and of the reward sources with all their settings; the goal
 
 
 def make_playing(config: ConfigDict, workdir: Path, contender: Contender, flag: str) -> Playing:
-    """Loads the policy and the reward that its episodes are valued by: its own, else that of the workdir."""
+    """Loads the policy and the reward sources that value its episodes.
+
+    These are its own; the learnt reward is that of the workdir if it has none.
+    """
     if not contender.path:
-        pay = pay_of_workdir(config, workdir)
-        return Playing(contender.name, contender.name, None, False, pay, {"parameters": None} | about_pay(pay))
+        sources = sources_of_workdir(config, workdir)
+        return Playing(contender.name, contender.name, None, False, sources, {"parameters": None} | about(sources))
     path = str(workdir) if contender.path == "." else contender.path
-    model, facts, reward = load(path, contender.step, GameSettings(**config.env), flag)
-    pay = pay_of_policy(facts, reward) or pay_of_workdir(config, workdir)
+    trusted = [choice.path for choice in chosen(config)]
+    model, facts, sources = load(path, contender.step, make_world(config.env), flag, trusted)
+    if left_out := sorted(facts.get("sources", {}).keys() - {one.name for one in sources}):
+        print_line(
+            f"evaluate: {contender.name} was trained with {', '.join(left_out)}, reward sources that this config does "
+            "not name: their returns are left out (--config.policy.sources)"
+        )
+    if not sources.learnt:
+        of_workdir = (one for one in sources_of_workdir(config, workdir) if one.name == LEARNT)
+        sources = RewardSources([*of_workdir, *sources])
     found = hashlib.sha256()
-    for leaf in jax.tree.leaves(model.params):
+    for leaf in jax.tree.leaves((model.params, model.frozen)):
         found.update(np.asarray(leaf).tobytes())
-    tell_of_other_games(contender.name, facts["config"].get("env", {}), config)
-    return Playing(contender.name, "", model, contender.greedy, pay, {"parameters": found.hexdigest()} | about_pay(pay))
+    report_other_games(contender.name, facts["config"].get("env", {}), config)
+    checksums = {"parameters": found.hexdigest()} | about(sources)
+    return Playing(contender.name, "", model, contender.greedy, sources, checksums)
 
 
-def tell_of_other_games(name: str, trained: dict[str, Any], config: ConfigDict) -> None:
+def report_other_games(name: str, trained: dict[str, Any], config: ConfigDict) -> None:
     """Prints a line if a policy plays other games than it was trained on; no error, as this may be intended."""
     now = config.env.to_dict()
     keys = [key for key in sorted(now) if trained.get(key, now[key]) != now[key]]
@@ -75,44 +90,33 @@ def tell_of_other_games(name: str, trained: dict[str, Any], config: ConfigDict) 
         print_line(f"evaluate: {name} was trained with {'; '.join(other)} (--config.env)")
 
 
-def pay_of_policy(facts: dict[str, Any], reward: Reward | None) -> RewardSource | None:
-    """The learnt reward with the settings of a policy's training; None for a policy trained without one."""
-    if reward is None:
-        return None
-    return RewardSource(reward, Mix(**facts["reward"]["mix"]), facts["config"]["policy"]["reference_alignment"])
-
-
-def pay_of_workdir(config: ConfigDict, workdir: Path) -> RewardSource | None:
-    """The learnt reward of the workdir: its policy's, else as this config sets it; None if there is no reward."""
+def sources_of_workdir(config: ConfigDict, workdir: Path) -> RewardSources:
+    """The reward sources of the workdir's policy; without a learnt one among them, that which this config sets."""
     try:
         directory, steps = list_steps(str(workdir / "policy"), FLAG)
     except UserError:  # no policy
         steps = []
+    sources = RewardSources()
     if steps:
-        _, facts, reward = read_policy(directory, str(steps[-1]))
-        if pay := pay_of_policy(facts, reward):
-            return pay
+        _, _, sources = read_policy(directory, str(steps[-1]), [choice.path for choice in chosen(config)])
+    if sources.learnt:
+        return sources
     section = config.policy
     if not section.reward_dir:
         try:
             find_checkpoints(workdir / "reward")
         except UserError:
-            return None
+            return sources
     reward = load_reward(section.reward_dir or workdir, section.reward_checkpoint)
-    return RewardSource(reward, make_mix(config, reward), section.reference_alignment)
+    learnt = LearntSource(reward, make_mix(config, reward), section.reference_alignment)
+    return RewardSources([Weighted(LEARNT, SOURCES[LEARNT].path, section.intrinsic_coefficient, learnt), *sources])
 
 
-def about_pay(pay: RewardSource | None) -> dict[str, Any]:
-    """Checksum, goal, threshold and exponent of the learnt reward; equal checksums mean equal rewards."""
-    if pay is None:
-        return dict.fromkeys(("reward", "goal", "threshold", "count_exponent"))
-    parts = [reward_checksum(pay.reward), pay.mix.threshold, pay.mix.count_exponent, *pay.observations]
-    return {
-        "reward": hashlib.sha256(json.dumps(parts).encode()).hexdigest(),
-        "goal": pay.reward.facts.get("config", {}).get("annotate", {}).get("goal"),
-        "threshold": float(pay.mix.threshold) if math.isfinite(pay.mix.threshold) else None,
-        "count_exponent": pay.mix.count_exponent,
-    }
+def about(sources: RewardSources) -> dict[str, Any]:
+    """What the summary says of the sources: of the learnt reward, and under `sources` of the others, if any."""
+    found = sources.learnt.about() if sources.learnt else dict(NO_REWARD)
+    others = sources.about()
+    return found | ({"sources": others} if others else {})
 
 
 def play(
@@ -148,17 +152,18 @@ def play(
     if playing.model:
         seed = config.seed + min(missing)
         policy = PolicyPlayer(playing.model, workers * games, games // groups, seed, playing.greedy)
-    observations = {*(policy.reads if policy else ()), *(playing.pay.observations if playing.pay else ())}
-    settings, pieces, timers = GameSettings(**config.env), Pieces(), Timers()
+    observations = {*(policy.reads if policy else ()), *playing.sources.observations}
+    env, pieces, timers = config.env.to_dict(), Pieces(), Timers()
     with (
-        EventCounter(settings, config.seed) as counter,
+        contextlib.closing(playing.sources),
+        EventCounter(env, config.seed, rules_of(make_world(env)).happenings()) as counter,
         ActorPool(
-            settings,
+            env,
             tuple(sorted(observations)),
             num_workers=min(section.num_workers, workers),
             games_per_worker=games,
             rollout_length=ROLLOUT,
-            player=playing.player,
+            player=playing.scripted,
             groups=groups,
             outputs=policy.outputs if policy else None,
             starts=policy.starts if policy else None,
@@ -169,7 +174,7 @@ def play(
             flag="--config.evaluate",
         ) as pool,
     ):
-        done = len(rows)
+        done, figures = len(rows), tuple(pool.world.figures)
         progress = Progress(f"evaluate {playing.name}", done + len(missing), "episodes", done)
         kept = time.monotonic()
         while not missing <= set(pool.given_up):
@@ -177,7 +182,7 @@ def play(
             if policy:
                 answer(pool, requests, policy)
             if fulls:
-                batch = make_batch(pool, fulls, lambda arrays: as_steps(arrays, playing.pay), timers)
+                batch = make_batch(pool, fulls, lambda arrays: as_steps(arrays, playing.sources), timers)
                 for number, (full, ended) in enumerate(zip(batch.fulls, batch.episodes, strict=True)):
                     size = pool.layout.group_size
                     columns = slice(number * size, (number + 1) * size)
@@ -185,8 +190,8 @@ def play(
                     for info, steps in pieces.take(full, part, part.pop("first")[0], ended):
                         if info.episode in missing:
                             missing.remove(info.episode)
-                            tracks[info.episode] = Track(**steps)
-                            rows[info.episode] = as_row(info, tracks[info.episode], counter, playing.pay is not None)
+                            tracks[info.episode] = Track(**{name: steps[name] for name in Track._fields})
+                            rows[info.episode] = as_row(info, figures, steps, counter, playing.sources)
             progress.update(len(rows))
             if time.monotonic() - kept > KEEP_EVERY_S:
                 keep()
@@ -195,8 +200,11 @@ def play(
     return sorted(missing)
 
 
-def as_steps(arrays: Arrays, pay: RewardSource | None) -> Steps:
-    """The arrays of a batch that a Track keeps, [T, B] each; NaN where a value is not known."""
+def as_steps(arrays: Arrays, sources: RewardSources) -> Steps:
+    """The arrays of a batch that a Track keeps, and the rewards of each other source; NaN where a value is not known.
+
+    [T, B] each, but for `first`.
+    """
     action = arrays["action"]
     nothing = np.full(action.shape, np.nan, np.float32)
     steps = {"action": action, "first": arrays["first"], "value": arrays.get("value", nothing)}
@@ -204,15 +212,29 @@ def as_steps(arrays: Arrays, pay: RewardSource | None) -> Steps:
     if "logits" in arrays:
         odds = np.exp(arrays["logits"] - arrays["logits"].max(-1, keepdims=True))
         steps["probability"] = np.take_along_axis(odds, action[..., None], -1)[..., 0] / odds.sum(-1)
-    if pay:
-        moments = pay(arrays)
-        steps["z"] = moments["z"].astype(np.float32)
-        steps["intrinsic"] = np.asarray(intrinsic_reward(moments["z"], moments["counts"], pay.mix), np.float32)
-    return steps
+    moments = sources.moments(arrays)
+    rewards = sources.shape(moments)
+    sources.check(rewards, action.shape)
+    if LEARNT in rewards:
+        steps["z"] = moments[LEARNT]["z"].astype(np.float32)
+        steps["intrinsic"] = np.asarray(rewards.pop(LEARNT), np.float32)
+    return steps | {f"{REWARD}{name}": np.asarray(array, np.float32) for name, array in rewards.items()}
 
 
-def as_row(info: EpisodeInfo, track: Track, counter: EventCounter, paid: bool) -> Row:
-    """The figures and events of one finished episode: its line of `episodes.jsonl`."""
-    events = counter.describe(info, track.action)
-    row = figures_of(info) | {"intrinsic_return": float(track.intrinsic.sum(dtype=np.float64)) if paid else None}
-    return row | (events or EpisodeEvents("", None))._asdict()
+def as_row(
+    info: EpisodeInfo, figures: Iterable[str], steps: Steps, counter: EventCounter, sources: RewardSources
+) -> Row:
+    """The values of one finished episode, also of the world's `figures`: its line of `episodes.jsonl`."""
+    events = counter.describe(info, steps["action"])
+    return figures_of(info, figures) | returns_of(steps, sources) | (events or EpisodeEvents("", None))._asdict()
+
+
+def returns_of(steps: Steps, sources: RewardSources) -> Row:
+    """The learnt return of an episode, null without a learnt reward; and under `returns` those of other sources."""
+    found: Row = {"intrinsic_return": float(steps["intrinsic"].sum(dtype=np.float64)) if sources.learnt else None}
+    returns = {
+        name.removeprefix(REWARD): float(array.sum(dtype=np.float64))
+        for name, array in steps.items()
+        if name.startswith(REWARD)
+    }
+    return found | ({"returns": returns} if returns else {})

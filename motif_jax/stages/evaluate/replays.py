@@ -10,7 +10,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from motif_jax.console import print_line
-from motif_jax.envs.vector import GameSettings
+from motif_jax.envs.settings import essential, make_world
 from motif_jax.episodes.playback import Track, make_replay, read_tracks
 from motif_jax.replays.replay import load_replay, save_replay
 from motif_jax.stages.evaluate.summary import read_json, read_rows
@@ -65,7 +65,7 @@ def record(config: ConfigDict, file: Path, row: Row, track: Track, about: Row, w
     facts = {"player": about["name"], "chosen": words}
     facts |= {name: about[name] for name in ("parameters", "reward", "goal", "threshold", "count_exponent")}
     facts |= {"games": games_of(config)}
-    replay = make_replay(GameSettings(**config.env), config.seed, row, track, facts)
+    replay = make_replay(config.env.to_dict(), config.seed, row, track, facts)
     if replay is not None:
         save_replay(file, replay)
     return replay is not None
@@ -73,7 +73,7 @@ def record(config: ConfigDict, file: Path, row: Row, track: Track, about: Row, w
 
 def games_of(config: ConfigDict) -> dict[str, Any]:
     """The settings that decide which games are played: `config.env` and the seed."""
-    return config.env.to_dict() | {"seed": config.seed}
+    return essential(config.env.to_dict()) | {"seed": config.seed}
 
 
 def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: str) -> Path:
@@ -88,10 +88,11 @@ def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: s
     """
     from motif_jax.stages.evaluate.contenders import find_contender
 
-    contender = find_contender(workdir, policy, config.evaluate.greedy, f"{flag}.policy")
+    world = make_world(config.env)
+    contender = find_contender(workdir, policy, world, config.evaluate.greedy, f"{flag}.policy")
     folder = workdir / "evaluate" / contender.name
     recorded = read_json(folder / "config.json") or {}
-    alike = {**recorded.get("env", {}), "seed": recorded.get("seed")} == games_of(config)
+    alike = {**essential(recorded.get("env", {})), "seed": recorded.get("seed")} == games_of(config)
     summary = read_json(folder / "summary.json") if alike else None  # those of other games do not count
     if not episode.isdecimal():
         kept = (summary or {}).get("replays", {})
@@ -106,7 +107,7 @@ def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: s
     tracks = read_tracks(folder / "tracks.npz") if summary else {}
     own = workdir / "visualize" / contender.name
     if number in tracks:
-        row = next(row for row in read_rows(folder / "episodes.jsonl") if row["episode"] == number)
+        row = next(row for row in read_rows(folder / "episodes.jsonl", world.figures) if row["episode"] == number)
         about, track = read_json(folder / "player.json") or {}, tracks[number]
     else:
         from motif_jax.stages.evaluate.play import make_playing, play

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from motif_jax import files
-from motif_jax.annotation.lexicon import RULES
+from motif_jax.annotation.rules import Rules
+from motif_jax.annotation.texts import read_texts
 from motif_jax.console import print_line
+from motif_jax.envs.world import World
 from motif_jax.structs import UserError
 
-FIGURES = {  # of an episode: what it is called in its line
-    "return": "episode_return", "score": "score", "max_depth": "max_depth", "gold": "gold",
-    "experience_level": "experience_level", "scout": "scout", "steps": "steps", "success": "success",
-    "intrinsic_return": "intrinsic_return",
+COMMON = {  # figures of every world's episodes: what they are called in a line of episodes.jsonl
+    "return": "episode_return", "steps": "steps", "success": "success", "intrinsic_return": "intrinsic_return",
 }  # fmt: skip
 END_NAMES = {"aborted": "time limit", "task_successful": "goal reached", "death": "death"}  # without a cause
 RESAMPLES = 2000
@@ -27,17 +27,46 @@ HAPPENINGS = 8  # in the table
 Interval = dict[str, float | None]
 
 
-def summarise_episodes(rows: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
-    """Figures (null where the episodes do not have one), what happened per episode, and how many ended how."""
-    columns = {name: [row[key] for row in rows] for name, key in FIGURES.items()}
+def rules_of(world: World) -> Rules:
+    """The rules by which the events of its episodes are counted; raises UserError for a file that cannot work."""
+    return read_texts(world.about, world.texts).rules()
+
+
+def summarise_episodes(
+    rows: Sequence[Mapping[str, Any]], seed: int, figures: Iterable[str], rules: Rules
+) -> dict[str, Any]:
+    """Figures (null where the episodes do not have one), returns of the reward sources beside the learnt one, what
+    happened per episode, and how many ended how.
+
+    Args:
+      rows: lines of `episodes.jsonl`.
+      seed: of the intervals.
+      figures: of the world, beside COMMON.
+      rules: of the world, by which its events were counted.
+    """
+    columns = {name: [row[key] for row in rows] for name, key in keys_of(figures).items()}
     known = {name: column for name, column in columns.items() if rows and None not in column}
     told = [row["did"] for row in rows if row["did"] is not None]
-    did = {rule.name: [happened.get(rule.name, 0) for happened in told] for rule in RULES}
+    did = {name: [happened.get(name, 0) for happened in told] for name in rules.names}
     return {
-        "figures": dict.fromkeys(FIGURES) | intervals(known, seed),
+        "figures": dict.fromkeys(columns) | intervals(known, seed),
+        "aims": sorted(rules.aims),
         "did": intervals({name: column for name, column in did.items() if any(column)}, seed),
+        "returns": intervals(_returns(rows), seed),
         "ends": dict(collections.Counter(row["cause"] or END_NAMES[row["end_status"]] for row in rows).most_common()),
     }
+
+
+def _returns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """The episodes' returns by reward source; without those that some episodes lack."""
+    known = [row.get("returns", {}) for row in rows]
+    names = [name for name in (known[0] if known else ()) if all(name in returns for returns in known)]
+    return {name: [returns[name] for returns in known] for name in names}
+
+
+def keys_of(figures: Iterable[str]) -> dict[str, str]:
+    """All figures of an episode, the world's after its return: what they are called in its line."""
+    return {"return": COMMON["return"]} | {name: name for name in figures} | COMMON
 
 
 def intervals(columns: Mapping[str, Sequence[float]], seed: int) -> dict[str, Interval]:
@@ -60,22 +89,33 @@ def intervals(columns: Mapping[str, Sequence[float]], seed: int) -> dict[str, In
     }
 
 
-def print_table(directory: Path, name: str) -> None:
-    """Prints a row per figure: the player `name` first, then up to BESIDE players that were evaluated before."""
+def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
+    """Prints a row per figure: the player `name` first, then up to BESIDE players that were evaluated before.
+
+    Args:
+      directory: with a directory per player.
+      name: of the player.
+      own: figures of the world, beside COMMON.
+    """
     others = sorted(path.parent.name for path in directory.glob("*/summary.json") if path.parent.name != name)
     summaries = {other: read_json(directory / other / "summary.json") or {} for other in (name, *others[:BESIDE])}
     mine = summaries[name]
     often = sorted(mine["did"], key=lambda happening: -mine["did"][happening]["mean"])[:HAPPENINGS]
+    figures = keys_of(own)
+    rewarded = sorted(mine.get("returns", {}))  # the sources beside the learnt reward
     columns = {other: [f"{summary['episodes']:,} episodes"] for other, summary in summaries.items()}
     for other, summary in summaries.items():
-        for figure in FIGURES:
-            paid_alike = figure != "intrinsic_return" or summary["reward"] == mine["reward"]
-            columns[other].append(show(summary["figures"][figure]) if paid_alike else "another reward")
+        for figure in figures:
+            comparable = figure != "intrinsic_return" or summary["reward"] == mine["reward"]
+            columns[other].append(show(summary["figures"].get(figure)) if comparable else "another reward")
+        for source in rewarded:
+            comparable = summary.get("sources", {}).get(source) == mine.get("sources", {}).get(source)
+            columns[other].append(show(summary["returns"].get(source)) if comparable else "another reward")
         did = summary.get("did", {})  # an evaluation by an older version does not have it
         columns[other] += [show(did.get(happening, None if not did else dict.fromkeys(("mean", "low", "high"), 0.0)))
                            for happening in often]  # fmt: skip
     width = {other: max(map(len, (other, *cells))) for other, cells in columns.items()}
-    names = ("", *FIGURES, *often)
+    names = ("", *figures, *(f"{source} return" for source in rewarded), *often)
     left = max(map(len, names)) + 2
     print_line(" " * left + "".join(f"  {other:>{width[other]}}" for other in columns))
     for number, row in enumerate(names):
@@ -103,11 +143,16 @@ def read_json(file: Path) -> dict[str, Any] | None:
         raise UserError(f"{str(file)!r} is damaged ({error}): remove it (--workdir)") from error
 
 
-def read_rows(file: Path) -> list[dict[str, Any]]:
-    """The rows of `episodes.jsonl`, which is written whole or not at all; [] if the file does not exist."""
+def read_rows(file: Path, figures: Iterable[str] = ()) -> list[dict[str, Any]]:
+    """The rows of `episodes.jsonl`, which is written whole or not at all; [] if the file does not exist.
+
+    Args:
+      file: in the directory of a player.
+      figures: of the world, which each row must have beside COMMON.
+    """
     try:
         rows = list(files.read_lines(file)) if file.is_file() else []
-        if not all({"episode", *FIGURES.values()} <= row.keys() for row in rows):
+        if not all({"episode", *keys_of(figures).values()} <= row.keys() for row in rows):
             raise ValueError("it has lines that are of no episode")
         return rows
     except (OSError, ValueError) as error:

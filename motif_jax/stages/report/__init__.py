@@ -21,7 +21,7 @@ from motif_jax.config_table import PATHS, Tables, Value, Whole, check_values
 from motif_jax.console import print_line
 from motif_jax.files import read_json, write_json, write_whole
 from motif_jax.pages.blocks import asset, page
-from motif_jax.pages.charts import esc
+from motif_jax.pages.formats import esc
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.report.data import of_annotations, of_pairs
 from motif_jax.stages.report.found import look

@@ -9,7 +9,8 @@ import numpy as np
 
 from motif_jax.captions import decode
 from motif_jax.pages.blocks import quoted, share_bar, table, tiles
-from motif_jax.pages.charts import COLOURS, amount, columns, esc
+from motif_jax.pages.charts import COLOURS, columns
+from motif_jax.pages.formats import amount, esc
 from motif_jax.stages.annotate.page import NAMES, bias_tiles
 from motif_jax.stages.report.parts import SPREADS, Annotation, Pairs
 

@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
+from motif_jax.envs.settings import title
 from motif_jax.files import read_json, read_lines
-from motif_jax.pages.charts import Interval
+from motif_jax.pages.formats import Interval
 from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.merging import check_merged
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.stages.evaluate.replays import file_of
-from motif_jax.stages.evaluate.summary import FIGURES
-from motif_jax.stages.report.parts import SPREADS, Annotation, Facts, Found, Learnt, Pairs, Player, Training
+from motif_jax.stages.report.parts import SPREADS, Annotation, EvaluatedPlayer, Facts, Found, Learnt, Pairs, Training
 from motif_jax.structs import UserError
 
 
@@ -54,13 +54,15 @@ EPOCH: Kinds = {
     "score_accuracy": number, "train_loss": number, "train_accuracy": number,
 }  # fmt: skip
 VALUED: Kinds = {"reward": number, "caption": str, "times": int}
-PAY: Kinds = {"algorithm": str, "network": str, "extrinsic_coefficient": number, "intrinsic_coefficient": number,
-             "threshold_quantile": number, "reward_dir": str}  # fmt: skip
+SETTINGS: Kinds = {
+    "algorithm": str, "network": str, "extrinsic_coefficient": number, "intrinsic_coefficient": number,
+    "threshold_quantile": number, "reward_dir": str, "sources": str,
+}  # fmt: skip
 DONE: Kinds = {"env_steps": int, "seconds": number, "episodes": int}
 
 
 KEPT = re.compile(  # of the rows of training, which may be very many
-    r"env_steps|seconds|steps_per_s|memory_mib|reward/paid_share|train/entropy|(episode|time)/.*"
+    r"env_steps|seconds|steps_per_s|memory_mib|reward/\w+_share|train/entropy|(episode|time)/.*"
 )
 
 
@@ -162,30 +164,34 @@ def find_training(path: Path) -> Training | None:
             raise ValueError("a row without env_steps or seconds")
     config = read_object(path / "policy" / "config.json") or {}
     with checked(path / "policy" / "config.json"):
-        pay, task = typed(config.get("policy", {}), PAY), str(config.get("env", {}).get("task", ""))
+        settings = typed(config.get("policy", {}), SETTINGS)
+        task = title(config["env"]) if config.get("env") else ""
     summary = read_object(path / "policy" / "summary.json") or {}
     with checked(path / "policy" / "summary.json"):
         done = whole(typed(summary, DONE), DONE) if summary else {}
-        return Training(rows, done, pay, task, config, machine_of(summary), date_of(file))
+        return Training(rows, done, settings, task, config, machine_of(summary), date_of(file))
 
 
-def find_players(path: Path) -> list[Player]:
+def find_players(path: Path) -> list[EvaluatedPlayer]:
     """All players that were evaluated: the own policy's first, random play last."""
     found = []
     for file in sorted((path / "evaluate").glob("*/summary.json")):
         if (facts := read_object(file)) is None:
             continue  # another job evaluates it again at this moment
         with checked(file):
-            figures = {name: interval_of(facts["figures"].get(name)) for name in FIGURES}
+            figures = {name: interval_of(value) for name, value in facts["figures"].items()}
             chosen = list((facts.get("replays") or {}).values())
             files = {chosen.index(episode): file_of(file.parent, episode) for episode in chosen}
             did = {name: interval_of(value) for name, value in (facts.get("did") or {}).items()}
-            found.append(Player(
+            returns = {str(name): interval_of(value) for name, value in (facts.get("returns") or {}).items()}
+            found.append(EvaluatedPlayer(
                 file.parent.name, str(facts["path"]), int(facts["step"]), bool(facts["greedy"]), int(facts["episodes"]),
                 str(facts["task"]), facts.get("reward"), figures,
                 {name: value for name, value in did.items() if value},
                 {str(end): int(times) for end, times in (facts.get("ends") or {}).items()},
                 [kept for _, kept in sorted(files.items()) if kept.is_file()],
+                {name: value for name, value in returns.items() if value}, dict(facts.get("sources") or {}),
+                frozenset(map(str, facts.get("aims") or ())),
             ))  # fmt: skip
     return sorted(found, key=lambda one: (one.path != ".", one.name == "random", one.path == "", -one.step, one.greedy))
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from motif_jax.annotation.prompts import GOALS
+from motif_jax.annotation.prompts import is_sentence
+from motif_jax.envs.settings import TABLE as GAME
 from motif_jax.pages.blocks import folded, table
-from motif_jax.pages.charts import Interval, bars, esc, exact
-from motif_jax.stages.report.parts import Found, Player
+from motif_jax.pages.charts import bars
+from motif_jax.pages.formats import Interval, esc, exact
+from motif_jax.rewards.choice import LEARNT, parse_sources
+from motif_jax.stages.report.figures import compared, words
+from motif_jax.stages.report.parts import EvaluatedPlayer, Facts, Found
 
-COMPARED = ("score", "intrinsic_return", "gold", "max_depth", "experience_level", "success")  # with chance, at a glance
 SHOWN = 5
-WORDS = {  # figures of evaluation, for people
-    "return": ("the game's return", ""), "score": ("score", "of NetHack"),
-    "max_depth": ("deepest level", ""), "gold": ("gold", "at the end"), "experience_level": ("experience level", ""),
-    "scout": ("squares seen", ""), "steps": ("steps", "until the end"), "success": ("success", "share of episodes"),
-    "intrinsic_return": ("learnt return", "what the preferences reward"),
+OF_NETHACK = {  # values of the config that other worlds have no use for
+    "env": tuple(GAME.keys() - {"world", "options", "max_episode_steps"}), "collect": ("save_screen", "save_glyphs"),
+    "reward": ("blstats", "crop", "glyphs"),
 }  # fmt: skip
 
 
@@ -53,8 +55,9 @@ def title(found: Found) -> str:
     if not goal:
         return f"{subject} trained on learnt preferences" if found.training else f"{subject} of moments of a game"
     if goal == "defaultgoal":
-        return f"{subject} for a high score"
-    return f"{subject} for {esc(goal)}" if goal in GOALS else f"{subject} told: “{esc(goal)}”"
+        own = ":" in task_of(found)  # the game is the user's, who alone knows whether there are scores
+        return f"{subject} for {'progress' if own else 'a high score'}"
+    return f"{subject} told: “{esc(goal)}”" if is_sentence(goal) else f"{subject} for {esc(goal)}"
 
 
 def _beside_chance(found: Found) -> str:
@@ -63,15 +66,15 @@ def _beside_chance(found: Found) -> str:
         return ""
     own, chance = found.own, found.chance
     rows = []
-    for figure in COMPARED:
-        mine, theirs = own.figures[figure], chance.figures[figure]
+    for figure in compared(own.figures):
+        mine, theirs = own.figures[figure], chance.figures.get(figure)
         comparable = figure != "intrinsic_return" or own.reward == chance.reward
         if mine and theirs and comparable and mine != theirs:
-            rows.append((*WORDS[figure], (mine, theirs)))
+            rows.append((*words(figure), (mine, theirs)))
     return f'<div class="card">{bars(rows[:SHOWN], (label(own), "random play"))}</div>' if rows else ""
 
 
-def label(player: Player) -> str:
+def label(player: EvaluatedPlayer) -> str:
     """The name of a player in the report."""
     if player.path == ".":
         return f"the agent{', greedy' if player.greedy else ''}, step {player.step:,}"
@@ -117,16 +120,8 @@ def _trained(found: Found) -> list[str]:
     if not training:
         return []
     seconds = max(training.seconds, 1e-9)
-    by, paid = "", training.pay
-    if "intrinsic_coefficient" in paid and "extrinsic_coefficient" in paid:
-        learnt, game = paid["intrinsic_coefficient"], paid["extrinsic_coefficient"]
-        by = (
-            ", paid by the learnt reward alone,"
-            if not game
-            else ", paid by the game alone,"
-            if not learnt
-            else ", paid by both rewards,"
-        )
+    rewards = rewards_of(training.settings)
+    by = f", rewarded by {' and '.join(rewards)}{' alone' if len(rewards) == 1 else ''}," if rewards else ""
     where = machine_line(found)
     still = "" if training.is_over else " so far"
     return [
@@ -135,15 +130,30 @@ def _trained(found: Found) -> list[str]:
     ]
 
 
+def rewards_of(settings: Facts) -> dict[str, float]:
+    """The coefficients of what rewards a policy, by words for it; empty if the settings are not known."""
+    if not {"extrinsic_coefficient", "intrinsic_coefficient"} <= settings.keys():
+        return {}
+    game = settings["extrinsic_coefficient"]
+    found = {"the game": game} if game else {}
+    for choice in parse_sources(settings.get("sources", LEARNT), settings["intrinsic_coefficient"]):
+        found[{LEARNT: "the learnt reward", "count": "the count bonus"}.get(choice.name, choice.name)] = (
+            choice.coefficient
+        )
+    return {words: coefficient for words, coefficient in found.items() if coefficient}
+
+
 def _played(found: Found) -> list[str]:
-    """Sentences on the evaluation: success if a goal was ever reached, else the score, beside random play."""
+    """Sentences on the evaluation: success if a goal was ever reached, else the score or the return, beside chance."""
     own, chance = found.own, found.chance
     if not own:
         return []
-    both = [player.figures["success"] for player in (own, chance) if player]
+    both = [player.figures.get("success") for player in (own, chance) if player]
     reached = any(success and success.mean for success in both)
-    figure, does = ("success", "reaches the goal in a share of") if reached else ("score", "scores")
-    mine, theirs = own.figures[figure], chance.figures[figure] if chance else None
+    figure, does = ("score", "scores") if own.figures.get("score") else ("return", "gets a return of")
+    if reached:
+        figure, does = "success", "reaches the goal in a share of"
+    mine, theirs = own.figures.get(figure), chance.figures.get(figure) if chance else None
     sentences = []
     if mine:
         beside = f", random play {spell(theirs)}" if theirs else ""
@@ -176,20 +186,38 @@ def ran_on(found: Found) -> list[str]:
         rows.append(("memory", f"{machine['memory_gib']} GiB"))
     if machine.get("system"):
         rows.append(("system", esc(f"{machine['system']}, Python {machine.get('python', '')}")))
-    versions = machine.get("versions", {})
+    config = found.training.config if found.training else {}
+    versions = dict(machine.get("versions", {}))
+    if plays_own_world(config):
+        config = without_nethack(config)
+        versions.pop("nle", None)
     rows.append(("versions", esc(", ".join(f"{name} {version}" for name, version in versions.items()))))
     rows += [
         (f"{what} made", esc(part.made))
         for what, part in (("dataset", found.pairs), ("reward", found.learnt), ("policy", found.training))
         if part
     ]
-    config = found.training.config if found.training else {}
     if "seed" in config:
         rows.append(("seed", esc(config["seed"])))
     body = [table(("", ""), [[esc(name), value] for name, value in rows if value], kind="fits")]
     if config:
         body.append(folded("the whole config", json.dumps(config, indent=2, sort_keys=True)))
     return body
+
+
+def plays_own_world(config: Mapping[str, Any]) -> bool:
+    """Whether the config is of a world of the user's own."""
+    return ":" in str(config.get("env", {}).get("world", ""))
+
+
+def without_nethack(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config without the values that mean nothing to other worlds than NetHack."""
+    return {
+        name: {key: value for key, value in section.items() if key not in OF_NETHACK.get(name, ())}
+        if isinstance(section, Mapping)
+        else section
+        for name, section in config.items()
+    }
 
 
 def spell(interval: Interval) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from motif_jax.pages.charts import Interval
+from motif_jax.pages.formats import Interval
 from motif_jax.preferences.store import PairDataset
 
 Facts = dict[str, Any]
@@ -52,7 +52,7 @@ class Training(NamedTuple):
 
     rows: list[dict[str, float]]  # of metrics.jsonl, at least one; unknown values are left out
     summary: Facts  # of the last time it was finished or stopped; empty if it never was
-    pay: Facts  # algorithm, network, coefficients, threshold
+    settings: Facts  # algorithm, network, reward sources, coefficients, threshold
     task: str
     config: Facts  # the whole of it
     machine: Facts
@@ -79,7 +79,7 @@ class Training(NamedTuple):
         return int(self.summary["episodes"] if self.is_over else self.rows[-1].get("episode/all", 0))
 
 
-class Player(NamedTuple):
+class EvaluatedPlayer(NamedTuple):
     """An evaluated player and its results."""
 
     name: str
@@ -93,6 +93,9 @@ class Player(NamedTuple):
     did: dict[str, Interval]  # per episode
     ends: dict[str, int]
     replays: list[Path]
+    returns: dict[str, Interval]  # of the reward sources beside the learnt reward, by name
+    sources: Facts  # what is known of these; those that are equal give equal rewards
+    aims: frozenset[str]  # what goals of the game ask for, among what can happen
 
 
 class Found(NamedTuple):
@@ -104,7 +107,7 @@ class Found(NamedTuple):
     annotations: list[Annotation]
     learnt: Learnt | None
     training: Training | None
-    players: list[Player]  # its own policy's first, chance last
+    players: list[EvaluatedPlayer]  # its own policy's first, chance last
     machine: Facts  # of the latest of these parts that names one
 
     @property
@@ -113,12 +116,12 @@ class Found(NamedTuple):
         return not (self.pairs or self.learnt or self.training or self.players)
 
     @property
-    def own(self) -> Player | None:
+    def own(self) -> EvaluatedPlayer | None:
         """The evaluation of the workdir's own policy, at its latest evaluated checkpoint."""
         return self.players[0] if self.players and self.players[0].path == "." else None
 
     @property
-    def chance(self) -> Player | None:
+    def chance(self) -> EvaluatedPlayer | None:
         """The evaluation of random play."""
         return next((player for player in self.players if player.name == "random"), None)
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from motif_jax.annotation.lexicon import AIMS
 from motif_jax.pages.blocks import share_bar, table
-from motif_jax.pages.charts import COLOURS, Interval, bars, esc, exact, reach, track
-from motif_jax.stages.report.head import WORDS, label
-from motif_jax.stages.report.parts import Player
+from motif_jax.pages.charts import COLOURS, bars, reach, track
+from motif_jax.pages.formats import Interval, esc, exact
+from motif_jax.stages.report.figures import in_order, words
+from motif_jax.stages.report.head import label
+from motif_jax.stages.report.parts import EvaluatedPlayer
 
 CAUSES_SHOWN = 6  # causes that are named; the others are added up
 SELDOM = 0.05  # times per episode; what happens less often is left out
 NOTHING = Interval(0.0, 0.0, 0.0)
 
 
-def of_players(players: Sequence[Player]) -> list[str]:
+def of_players(players: Sequence[EvaluatedPlayer]) -> list[str]:
     """The part on evaluation, as HTML: figures, ends of episodes, behaviours."""
     body = [
         '<p class="soft">The same games for everybody, on seeds that nobody is trained on; means with 95 % bootstrap '
@@ -29,32 +30,42 @@ def of_players(players: Sequence[Player]) -> list[str]:
     return body
 
 
-def figures_table(named: Sequence[tuple[str, Player]]) -> str:
+def figures_table(named: Sequence[tuple[str, EvaluatedPlayer]]) -> str:
     """A row per figure, a column per player."""
     rows = [["episodes", *(f"{player.episodes:,}" for _, player in named)]]
     rewards = {player.reward for _, player in named}
-    for figure, (words, note) in WORDS.items():
-        intervals = [player.figures[figure] for _, player in named]
+    for figure in in_order(figure for _, player in named for figure in player.figures):
+        name, note = words(figure)
+        intervals = [player.figures.get(figure) for _, player in named]
         if not any(interval and interval.mean for interval in intervals):
             continue
         alike = figure != "intrinsic_return" or len(rewards) == 1
-        low, high = reach(intervals)
-        cells = []
-        for number, interval in enumerate(intervals):
-            if interval is None:
-                cells.append('<span class="soft">–</span>')
-                continue
-            colour = COLOURS[number % len(COLOURS)]
-            cells.append(
-                f'<b>{exact(interval.mean)}</b> <span class="soft">{interval.words}</span>'
-                f"{track(interval, low, high, colour) if alike else ''}"
-            )
-        what = esc(words) if alike else f"{esc(words)} <small class=soft>of different rewards</small>"
-        rows.append([f"{what}<br><small class=soft>{esc(note)}</small>" if note and alike else what, *cells])
+        rows.append(_figure_row(name, note, intervals, alike))
+    for source in {source: None for _, player in named for source in player.returns}:
+        intervals = [player.returns.get(source) for _, player in named]
+        alike = all(player.sources.get(source) == named[0][1].sources.get(source) for _, player in named)
+        rows.append(_figure_row(f"{source} return", "what this reward source gave", intervals, alike))
     return table(("", *(name for name, _ in named)), rows, kind="figures")
 
 
-def _ends(player: Player, others: Sequence[Player]) -> str:
+def _figure_row(words: str, note: str, intervals: Sequence[Interval | None], alike: bool) -> list[str]:
+    """A figure of several players as cells; with a scale if all values mean the `alike`."""
+    low, high = reach(intervals)
+    cells = []
+    for number, interval in enumerate(intervals):
+        if interval is None:
+            cells.append('<span class="soft">–</span>')
+            continue
+        colour = COLOURS[number % len(COLOURS)]
+        cells.append(
+            f'<b>{exact(interval.mean)}</b> <span class="soft">{interval.words}</span>'
+            f"{track(interval, low, high, colour) if alike else ''}"
+        )
+    what = esc(words) if alike else f"{esc(words)} <small class=soft>of different rewards</small>"
+    return [f"{what}<br><small class=soft>{esc(note)}</small>" if note and alike else what, *cells]
+
+
+def _ends(player: EvaluatedPlayer, others: Sequence[EvaluatedPlayer]) -> str:
     """How often each end occurred for one player, as a bar; an end has the same colour for all players."""
     colours = dict(zip(_often(others)[:CAUSES_SHOWN], COLOURS, strict=False))
     total = max(sum(player.ends.values()), 1)
@@ -67,7 +78,7 @@ def _ends(player: Player, others: Sequence[Player]) -> str:
     return f"<p>{esc(label(player))}</p>{share_bar(shares, thin=True)}"
 
 
-def _often(players: Iterable[Player]) -> list[str]:
+def _often(players: Iterable[EvaluatedPlayer]) -> list[str]:
     """All ends of episodes, the most frequent first."""
     times: dict[str, float] = {}
     for player in players:
@@ -76,7 +87,7 @@ def _often(players: Iterable[Player]) -> list[str]:
     return sorted(times, key=lambda end: (-times[end], end))
 
 
-def behaviours(named: Sequence[tuple[str, Player]]) -> list[str]:
+def behaviours(named: Sequence[tuple[str, EvaluatedPlayer]]) -> list[str]:
     """How often each behaviour occurred per episode: those that goals ask for first, then those that differ most."""
     named = [(name, player) for name, player in named if player.did]
     if not named:
@@ -86,6 +97,7 @@ def behaviours(named: Sequence[tuple[str, Player]]) -> list[str]:
     told_apart = trained if len(trained) > 1 else range(len(named))
     names = {behaviour for _, player in named for behaviour in player.did}
 
+    aims = {behaviour for _, player in named for behaviour in player.aims}
     done = {behaviour: [player.did.get(behaviour, NOTHING) for _, player in named] for behaviour in names}
 
     def apart(behaviour: str) -> float:
@@ -94,9 +106,9 @@ def behaviours(named: Sequence[tuple[str, Player]]) -> list[str]:
 
     often = [behaviour for behaviour in names if max(interval.mean for interval in done[behaviour]) >= SELDOM]
     if len(named) > 1:
-        often.sort(key=lambda behaviour: (behaviour not in AIMS, -apart(behaviour), behaviour))
+        often.sort(key=lambda behaviour: (behaviour not in aims, -apart(behaviour), behaviour))
     else:
-        often.sort(key=lambda behaviour: (behaviour not in AIMS, -done[behaviour][0].mean, behaviour))
+        often.sort(key=lambda behaviour: (behaviour not in aims, -done[behaviour][0].mean, behaviour))
     first = "; first what goals ask for" + (", then what differs most" if len(named) > 1 else "")
     return [
         "<h3>What they did</h3>",

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from motif_jax.pages.blocks import share_bar, tiles
-from motif_jax.pages.charts import Level, amount, curves, esc
-from motif_jax.stages.report.head import duration
+from motif_jax.pages.charts import Level, curves
+from motif_jax.pages.formats import amount, esc
+from motif_jax.stages.report.figures import curves_of
+from motif_jax.stages.report.head import duration, rewards_of
 from motif_jax.stages.report.parts import Found, Training
 
-CURVES = (  # of metrics.jsonl: title, a note on it, and the figure of evaluation that chance is shown for
-    ("episode/intrinsic_return", "Learnt return", "per episode", "intrinsic_return"),
-    ("episode/return", "The game's return", "per episode", "return"),
-    ("episode/score", "Score", "at the end", "score"),
-    ("episode/gold", "Gold", "at the end", "gold"),
-    ("episode/max_depth", "Deepest level", "", "max_depth"),
-    ("episode/experience_level", "Experience level", "at the end", "experience_level"),
-    ("episode/success", "Success", "share of episodes", "success"),
-    ("episode/steps", "Length", "steps per episode", "steps"),
-    ("train/entropy", "Entropy", "of the policy; less is more decided", ""),
-    ("steps_per_s", "Speed", "steps/s", ""),
-)
 THREADS = (  # activities of each thread, by metric time/NAME; shares of the whole time
     ("The thread that answers games", {
         "policy": "choosing actions", "wait_for_workers": "waiting for games",
@@ -31,6 +23,7 @@ THREADS = (  # activities of each thread, by metric time/NAME; shares of the who
     ("The learner", {"wait_for_batch": "waiting for a batch", "update": "waiting for the device"}),
     ("The workers", {"workers_wait": "waiting for actions"}),
 )  # fmt: skip
+RETURN = re.compile(r"episode/(\w+)_return")  # of a reward source
 PALETTE = ("first", "second", "good", "plum")
 
 
@@ -43,24 +36,41 @@ def of_policy(found: Found, training: Training) -> list[str]:
         (f"{steps / max(seconds, 1e-9):,.0f}", "steps/s, all in all"),
         (f"{training.episodes:,}", "episodes"),
     ]
-    paid = mean_of(rows, "reward/paid_share")
-    if paid:
-        figures.append((f"{paid:.1%}", "of the steps were paid by the learnt reward"))
+    share = mean_of(rows, "reward/learnt_share") or mean_of(rows, "reward/paid_share")  # its older name
+    if share:
+        figures.append((f"{share:.1%}", "of the steps were rewarded by the learnt reward"))
     memory = max((row["memory_mib"] for row in rows if "memory_mib" in row), default=0.0)
     if memory:
         figures.append((f"{memory:,.0f} MiB", "of memory at most"))
     charts = []
-    for name, title, note, figure in CURVES:
+    for name, title, note, figure in curves_of(metric for row in rows for metric in row):
         points = curve(training, name)
         if not any(value for _, value in points):
             continue  # always zero, as success is for a task without a goal
-        chance = found.chance.figures[figure] if figure and found.chance else None
+        chance = found.chance.figures.get(figure) if figure and found.chance else None
         if figure == "intrinsic_return" and found.chance and found.own and found.chance.reward != found.own.reward:
             chance = None
         levels = [Level("random play", chance)] if chance else []
         charts.append(curves({title.lower(): points}, "steps", title=title, note=note, levels=levels))
-    body = [_paid(training), tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
+    charts += [chart for name in sources_of(training) if (chart := _return_curve(found, training, name))]
+    body = [_rewards(training), tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
     return [*body, "<h3>Where time goes</h3>", *_time(rows)]
+
+
+def sources_of(training: Training) -> list[str]:
+    """Names of the reward sources, beside the learnt reward, whose returns the rows have."""
+    names = {match[1]: None for row in training.rows for key in row if (match := RETURN.fullmatch(key))}
+    return [name for name in names if name != "intrinsic"]
+
+
+def _return_curve(found: Found, training: Training, source: str) -> str:
+    """The curve of a source's return, as HTML, beside that of random play if the same source has valued it."""
+    points = curve(training, f"episode/{source}_return")
+    own, chance = found.own, found.chance
+    alike = own and chance and own.sources.get(source) == chance.sources.get(source)
+    levels = [Level("random play", chance.returns[source])] if alike and chance and source in chance.returns else []
+    title = f"{source} return"
+    return curves({title: points}, "steps", title=title, note="per episode", levels=levels)
 
 
 def curve(training: Training, name: str) -> list[tuple[float, float]]:
@@ -74,14 +84,13 @@ def mean_of(rows: list[dict[str, float]], name: str) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _paid(training: Training) -> str:
-    """A line on algorithm, network and the coefficients of the two rewards, as HTML."""
-    section = training.pay
-    if not {"algorithm", "network", "extrinsic_coefficient", "intrinsic_coefficient"} <= section.keys():
+def _rewards(training: Training) -> str:
+    """A line on algorithm, network and the coefficients of all rewards, as HTML."""
+    section, rewards = training.settings, rewards_of(training.settings)
+    if not rewards or not {"algorithm", "network"} <= section.keys():
         return ""
     words = [f"algorithm {section['algorithm']}", f"network {section['network']}"]
-    words.append(f"paid {section['extrinsic_coefficient']:g} × the game's reward")
-    words[-1] += f" + {section['intrinsic_coefficient']:g} × the learnt one"
+    words.append(f"rewarded by {' + '.join(f'{coefficient:g} × {what}' for what, coefficient in rewards.items())}")
     return f'<p class="soft">{esc(" · ".join(words))}</p>'
 
 

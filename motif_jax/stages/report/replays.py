@@ -23,20 +23,20 @@ import numpy as np
 
 from motif_jax.captions import decode
 from motif_jax.pages.blocks import data_script
-from motif_jax.pages.charts import esc, exact
+from motif_jax.pages.formats import esc, exact
 from motif_jax.replays.replay import Replay, load_replay
 from motif_jax.screens import PALETTE, REVERSED, SHOWN
 from motif_jax.stages.evaluate.summary import END_NAMES
 from motif_jax.stages.report.found import checked
 from motif_jax.stages.report.head import label
-from motif_jax.stages.report.parts import Player
+from motif_jax.stages.report.parts import EvaluatedPlayer
 
 SPEEDS = (1, 2, 5, 10, 20, 50, 100)  # steps per second
 USUAL = 10
 FLOATS = ("reward", "z", "intrinsic", "value", "probability")
 
 
-def choose(players: Sequence[Player], most: int) -> list[tuple[Player, Path]]:
+def choose(players: Sequence[EvaluatedPlayer], most: int) -> list[tuple[EvaluatedPlayer, Path]]:
     """At most `most` replays to show: the own policy's first, then those of the other players in turn."""
     own = [(player, file) for player in players if player.path == "." for file in player.replays]
     others = [player.replays for player in players if player.path != "."]
@@ -50,7 +50,7 @@ def choose(players: Sequence[Player], most: int) -> list[tuple[Player, Path]]:
     return (own + turns)[:most]
 
 
-def of_replays(chosen: Sequence[tuple[Player, Path]]) -> list[str]:
+def of_replays(chosen: Sequence[tuple[EvaluatedPlayer, Path]]) -> list[str]:
     """The replay player and its data, as HTML."""
     options, data = [], []
     for number, (player, file) in enumerate(chosen):
@@ -60,10 +60,10 @@ def of_replays(chosen: Sequence[tuple[Player, Path]]) -> list[str]:
             options.append(f'<option value="{name}">{esc(named(player, replay))}</option>')
             data.append(data_script(name, pack(replay)))
     colours = [f"rgb({red} {green} {blue})" for red, green, blue in PALETTE]
-    return [_player("".join(options)), data_script("colours", colours), *data]
+    return [_replay_player("".join(options)), data_script("colours", colours), *data]
 
 
-def named(player: Player, replay: Replay) -> str:
+def named(player: EvaluatedPlayer, replay: Replay) -> str:
     """The title of a replay: player, episode, why it was chosen, returns and end."""
     about = replay.about
     words = [label(player), f"episode {about['episode']}"]
@@ -99,15 +99,15 @@ def delta(frames: np.ndarray) -> np.ndarray:
     return changed
 
 
-def _player(options: str) -> str:
+def _replay_player(options: str) -> str:
     speeds = "".join(
         f'<option value="{speed}"{" selected" if speed == USUAL else ""}>{speed} steps/s</option>' for speed in SPEEDS
     )
     buttons = "".join(
         f'<button type="button" class="{name}" title="{esc(title)}" aria-label="{esc(title)}">{word}</button>'
         for name, title, word in (
-            ("earlier", "the paid moment before", "« paid"), ("back", "one step back", "‹"),
-            ("forward", "one step on", "›"), ("later", "the next paid moment", "paid »"),
+            ("earlier", "the reward before", "« reward"), ("back", "one step back", "‹"),
+            ("forward", "one step on", "›"), ("later", "the next reward", "reward »"),
         )
     )  # fmt: skip
     facts = "".join(
@@ -133,9 +133,9 @@ def _player(options: str) -> str:
         '<button type="button" class="zoom" aria-pressed="false" title="follow the hero">Zoom</button>'
         '<span class="where">step <b class="step">0</b> of <span class="steps">0</span></span></div>'
         f"<dl>{facts}</dl></div>"
-        '<div class="moments" hidden><p class="paying"></p><ol></ol></div>'
+        '<div class="moments" hidden><p class="highest"></p><ol></ol></div>'
         '<p class="help">In the line under the game, the learnt reward of each step points up, the game\'s down, '
         "what is below zero is red: click or drag. "
         "<kbd>space</kbd> plays, <kbd>←</kbd> <kbd>→</kbd> step, <kbd>↑</kbd> <kbd>↓</kbd> change the "
-        "speed, <kbd>n</kbd> <kbd>p</kbd> go to paid moments, <kbd>z</kbd> zooms.</p></div>"
+        "speed, <kbd>n</kbd> <kbd>p</kbd> go to rewards, <kbd>z</kbd> zooms.</p></div>"
     )

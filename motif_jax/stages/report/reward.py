@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from motif_jax.pages.blocks import quoted, table, tiles
-from motif_jax.pages.charts import curves, esc
+from motif_jax.pages.charts import curves
+from motif_jax.pages.formats import esc
 from motif_jax.stages.report.parts import Learnt, Training
 from motif_jax.stages.train_reward.page import USUAL, percent, spread
 
@@ -26,7 +27,7 @@ def of_reward(learnt: Learnt, training: Training | None) -> list[str]:
     if learnt.history:
         body += _learning(learnt.history)
     if learnt.captions:
-        body += _captions(learnt, learnt.captions, training.pay if training else {})
+        body += _captions(learnt, learnt.captions, training.settings if training else {})
     return body
 
 
@@ -62,12 +63,12 @@ def threshold(learnt: Learnt, told: dict[str, Any], level: float) -> float:
     return float(np.interp(level, levels, [known[one] for one in levels]))
 
 
-def _captions(learnt: Learnt, told: dict[str, Any], pay: dict[str, Any]) -> list[str]:
-    """Spread and extremes of the captions, as HTML; `pay` has the policy's reward settings, empty if not known."""
-    own = "threshold_quantile" in pay and not pay.get("reward_dir")  # otherwise the threshold is of another reward
-    level = pay["threshold_quantile"] if own else USUAL
+def _captions(learnt: Learnt, told: dict[str, Any], settings: dict[str, Any]) -> list[str]:
+    """Spread and extremes of the captions, as HTML; `settings` are the policy's, empty if not known."""
+    own = "threshold_quantile" in settings and not settings.get("reward_dir")  # else of another reward
+    level = settings["threshold_quantile"] if own else USUAL
     mark = (level, threshold(learnt, told, level)) if level >= 0 and (learnt.quantiles or told["thresholds"]) else None
-    below = f"below {mark[1]:.2f} ({level:.0%} of them) pays the agent nothing." if mark else ""
+    below = f"below {mark[1]:.2f} ({level:.0%} of them) is worth nothing to the agent." if mark else ""
     rule = f" What lies {below}" if own and below else f" By default, what lies {below}" if below else ""
     marks = ", ".join(f"{float(level):.0%} below {value:.2f}" for level, value in told["thresholds"].items())
     return [

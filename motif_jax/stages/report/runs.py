@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from motif_jax.pages.blocks import table
-from motif_jax.pages.charts import amount, curves, esc
+from motif_jax.pages.charts import curves
+from motif_jax.pages.formats import amount, esc
+from motif_jax.stages.report.figures import curves_of
 from motif_jax.stages.report.found import link
 from motif_jax.stages.report.head import annotator, duration, task_of
 from motif_jax.stages.report.parts import Found
 from motif_jax.stages.report.players import behaviours, figures_table
-from motif_jax.stages.report.policy import CURVES, curve
+from motif_jax.stages.report.policy import curve
 from motif_jax.stages.report.reward import liked
 from motif_jax.stages.train_reward.page import percent
 
@@ -32,7 +34,8 @@ def of_runs(runs: Mapping[str, Found], home: Path) -> list[str]:
         told = "; ".join(f"{name}: {', '.join(values)}" for name, values in differ.items())
         body.append(f'<p class="soft">The runs were not made alike, so compare with care ({esc(told)}).</p>')
     charts = []
-    for name, title, note, _ in CURVES:
+    metrics = (metric for found in runs.values() if found.training for row in found.training.rows for metric in row)
+    for name, title, note, _ in curves_of(metrics):
         lines = {run: curve(found.training, name) for run, found in runs.items() if found.training}
         if name in ALONE or not any(value for points in lines.values() for _, value in points):
             continue

@@ -19,10 +19,11 @@ from motif_jax.over_seeds import Estimate, band, estimate, improvement, interqua
 from motif_jax.pages.blocks import page, table
 from motif_jax.pages.charts import COLOURS, Band, curves, dots, reach
 from motif_jax.pages.formats import Interval, amount, esc, exact
+from motif_jax.stages.report.figures import curves_of, in_order, words
 from motif_jax.stages.report.found import link, look
-from motif_jax.stages.report.head import WORDS, duration
-from motif_jax.stages.report.parts import Found, Player
-from motif_jax.stages.report.policy import CURVES, curve
+from motif_jax.stages.report.head import duration
+from motif_jax.stages.report.parts import EvaluatedPlayer, Found
+from motif_jax.stages.report.policy import curve
 from motif_jax.structs import UserError
 
 FEW = 5  # seeds: a claim about learning needs at least so many
@@ -78,7 +79,7 @@ def columns(variants: Sequence[Variant]) -> dict[str, dict[str, np.ndarray]]:
     return {name: scores for name, scores in found.items() if scores}
 
 
-def scores_of(players: Sequence[Player | None]) -> dict[str, np.ndarray]:
+def scores_of(players: Sequence[EvaluatedPlayer | None]) -> dict[str, np.ndarray]:
     """The figures that all of these players have, a value per player. [S] each"""
     known = [player.figures for player in players if player]
     return {
@@ -101,8 +102,8 @@ def body(variants: Sequence[Variant], workdir: Path, home: Path) -> list[str]:
     for variant in variants:
         if variant.missing:
             named = f" of {variant.name}" if variant.name else ""
-            words = ", ".join(map(str, sorted(variant.missing)))
-            lines.append(f'<p class="absent">Not evaluated yet{esc(named)}: seed {words}. They are left out.</p>')
+            seeds_left = ", ".join(map(str, sorted(variant.missing)))
+            lines.append(f'<p class="absent">Not evaluated yet{esc(named)}: seed {seeds_left}. They are left out.</p>')
     if seeds < FEW:
         lines.append(f'<p class="absent">A claim about learning needs at least {FEW} seeds; these are {seeds}.</p>')
     if found:
@@ -117,14 +118,14 @@ def body(variants: Sequence[Variant], workdir: Path, home: Path) -> list[str]:
 def figures_table(found: Mapping[str, Mapping[str, np.ndarray]]) -> str:
     """A row per figure: mean, interval, interquartile mean, and every seed as a dot."""
     rows = []
-    for figure in dict.fromkeys(figure for scores in found.values() for figure in scores):
+    for figure in in_order(figure for scores in found.values() for figure in scores):
         values = {name: scores[figure] for name, scores in found.items() if figure in scores}
         if not any(array.any() for array in values.values()):
             continue  # zero for everybody, as success is in a task without a goal
         intervals = {name: as_interval(estimate([array])) for name, array in values.items()}
         ends = [Interval(float(end)) for array in values.values() for end in (array.min(), array.max())]
         low, high = reach([*intervals.values(), *ends])
-        what, note = WORDS.get(figure, (figure.replace("_", " "), ""))
+        what, note = words(figure)
         cells = [f"{esc(what)}<br><small class=soft>{esc(note)}</small>" if note else esc(what)]
         for number, name in enumerate(found):
             if name not in values:
@@ -155,7 +156,7 @@ def comparison(found: Mapping[str, Mapping[str, np.ndarray]]) -> str:
                 continue
             needed = seeds_needed(first, second)
             rows.append([
-                f"<b>{esc(ours)}</b> against {esc(theirs)}", esc(WORDS.get(figure, (figure.replace("_", " "), ""))[0]),
+                f"<b>{esc(ours)}</b> against {esc(theirs)}", esc(words(figure)[0]),
                 f"{first.mean() - second.mean():+.2f}", spell_estimate(improvement(first, second)),
                 "–" if needed is None else str(needed),
             ])  # fmt: skip
@@ -169,7 +170,8 @@ def comparison(found: Mapping[str, Mapping[str, np.ndarray]]) -> str:
 def training(variants: Sequence[Variant]) -> list[str]:
     """Curves of training: the mean over the seeds of each variant, with its interval."""
     charts = []
-    for name, title, note, _ in CURVES:
+    trainings = [one.training for variant in variants for one in variant.runs.values() if one.training]
+    for name, title, note, _ in curves_of(metric for one in trainings for row in one.rows for metric in row):
         lines: dict[str, list[tuple[float, float]]] = {}
         bands: dict[str, Band] = {}
         for variant in variants:
@@ -189,10 +191,10 @@ def runs_table(variants: Sequence[Variant], home: Path) -> str:
     rows = []
     for variant in variants:
         for seed, one in sorted(variant.runs.items()):
-            target, words = link(one.path / "report" / "index.html", home), f"{variant.name} seed {seed}".strip()
+            target, title = link(one.path / "report" / "index.html", home), f"{variant.name} seed {seed}".strip()
             training = one.training
             rows.append([
-                f'<a href="{esc(target)}">{esc(words)}</a>' if target else esc(words),
+                f'<a href="{esc(target)}">{esc(title)}</a>' if target else esc(title),
                 amount(training.steps) if training else "–", duration(training.seconds) if training else "–",
                 f"{one.own.episodes:,}" if one.own else "–",
             ])  # fmt: skip

@@ -13,20 +13,24 @@ from ml_collections import ConfigDict
 
 from motif_jax.actors.capacity import available_mib, check_capacity
 from motif_jax.config_table import MANY_SECONDS, PATH, Flag, Number, Tables, Text, Value, Whole, check_values
-from motif_jax.envs.vector import TABLE as GAME
-from motif_jax.envs.vector import GameSettings
+from motif_jax.envs.settings import TABLE as ENV
+from motif_jax.envs.settings import check_world
 from motif_jax.files import read_json
+from motif_jax.networks.kinds import FIXED, GENERAL, check_reads
+from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
+from motif_jax.rewards.choice import find_own_class, parse_sources
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.train_policy.conditions import coordinator, finished
 from motif_jax.structs import UserError
 
 TABLES: Tables = {
     "policy": {
-        "network": Value(Text(("reference", "small")), decides=True),
+        "network": Value(Text((*FIXED, GENERAL)), decides=True),
         "dtype": Value(Text(("float32", "bfloat16")), decides=True),
         "algorithm": Value(Text(("appo", "impala")), decides=True),
         "init_from": Value(PATH, decides=True),
         # what it is rewarded for
+        "sources": Value(Text(longest=1000), decides=True, older="learnt"),
         "extrinsic_coefficient": Value(Number(-1e6, 1e6), decides=True),
         "intrinsic_coefficient": Value(Number(-1e6, 1e6), decides=True),
         "reward_dir": Value(PATH, decides=True),
@@ -40,6 +44,7 @@ TABLES: Tables = {
             decides=True,
             differs="the learnt reward is credited to the step that caused the message, also to an episode's last",
         ),
+        **SOURCE_VALUES,
         # who plays
         "num_workers": Value(Whole()),
         "games_per_worker": Value(Whole(1)),
@@ -60,7 +65,7 @@ TABLES: Tables = {
         "clip_value": Value(
             Number(0, infinite=True),
             decides=True,
-            differs="in goal tasks the value loss is not clipped, as they pay 50, far from any first value",
+            differs="in goal tasks the value loss is not clipped, as their rewards are 50, far from any first value",
         ),
         "value_coefficient": Value(Number(0, 1e6), decides=True),
         "exploration": Value(Text(("entropy", "symmetric_kl")), decides=True),
@@ -81,6 +86,8 @@ TABLES: Tables = {
         ),
         "max_policy_lag": Value(Whole(1), decides=True),
         "num_devices": Value(Whole()),
+        "fsdp": Value(Whole(1), older=1),
+        "tensor": Value(Whole(1), older=1),
         # how long, and what is kept
         "train_for_env_steps": Value(Whole(1, 10**15)),
         "train_for_seconds": Value(Number(0, MANY_SECONDS)),
@@ -97,7 +104,7 @@ TABLES: Tables = {
         "num_steps": Value(Whole()),
     },
 }
-READS: Tables = EXPERIMENT | {"env": GAME} | TABLES
+READS: Tables = EXPERIMENT | {"env": ENV} | TABLES
 IDENTITY = ("", "env", "policy")
 WRITES = "--config.policy.keep_checkpoints, .milestone_every_steps"
 MEMORY = "--config.policy.num_workers, .games_per_worker, .batch_size, .network"
@@ -143,11 +150,16 @@ def check(config: ConfigDict) -> None:
     """Refuses values that cannot work."""
     check_values(config, READS)
     section = config.policy
-    GameSettings(**config.env).check()
-    if not section.extrinsic_coefficient and not section.intrinsic_coefficient:
+    world = check_world(config.env)
+    check_reads(section.network, world.specs, world.reads, world.name)
+    choices = parse_sources(section.sources, section.intrinsic_coefficient)
+    if not section.extrinsic_coefficient and not any(choice.coefficient for choice in choices):
         raise UserError(
-            "a policy without any reward learns nothing (--config.policy.extrinsic_coefficient, .intrinsic_coefficient)"
+            "a policy without any reward learns nothing (--config.policy.extrinsic_coefficient, "
+            ".intrinsic_coefficient, .sources)"
         )
+    for choice in choices:
+        find_own_class(choice)
     which = section.reward_checkpoint
     if which not in ("last", "best") and not (which.isascii() and which.isdecimal()):
         raise UserError(

@@ -23,7 +23,7 @@ from types import TracebackType
 import numpy as np
 
 from motif_jax import liveness
-from motif_jax.parallel import from_every_host, host, leave_hosts, watch_hosts
+from motif_jax.distributed import from_every_host, host, leave_hosts, watch_hosts
 from motif_jax.startup import say
 from motif_jax.structs import UserError
 

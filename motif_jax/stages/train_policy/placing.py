@@ -1,4 +1,4 @@
-"""Adds the learnt reward to rollouts, and places them on the devices for the learner."""
+"""Adds what the reward sources give to rollouts, and places them on the devices for the learner."""
 
 from __future__ import annotations
 
@@ -12,18 +12,23 @@ from jax.sharding import Mesh
 from motif_jax.learner.update import Rewards, Rollouts
 from motif_jax.parallel import shard
 from motif_jax.policies.model import Model
-from motif_jax.rewards.intrinsic import Mix, extrinsic_reward, intrinsic_reward
-from motif_jax.rewards.source import Arrays, RewardSource
+from motif_jax.rewards.intrinsic import Mix, extrinsic_reward
+from motif_jax.rewards.source import Arrays
+from motif_jax.rewards.sources import RewardSources
 
 
-def make_shape_rewards(mix: Mix) -> Callable[[Any, Rollouts], Rewards]:
-    """Makes the function that computes the learner's rewards from rollouts, as `mix` weights them."""
+def make_shape_rewards(mix: Mix, sources: RewardSources) -> Callable[[Any, Rollouts], Rewards]:
+    """Makes the function that computes the learner's rewards from rollouts, with all coefficients applied.
+
+    Args:
+      mix: how the game's reward is scaled and weighted.
+      sources: what else rewards the agent.
+    """
 
     def shape_rewards(_: Any, rollouts: Rollouts) -> Rewards:
         extrinsic = mix.extrinsic * extrinsic_reward(rollouts.reward, mix)
-        intrinsic = jnp.zeros_like(extrinsic)
-        if rollouts.moments:
-            intrinsic = mix.intrinsic * intrinsic_reward(rollouts.moments["z"], rollouts.moments["counts"], mix)
+        intrinsic = sources.total(rollouts.moments)
+        intrinsic = jnp.zeros_like(extrinsic) if intrinsic is None else intrinsic
         return Rewards(extrinsic + intrinsic, extrinsic, intrinsic)
 
     return shape_rewards
@@ -33,26 +38,25 @@ class Placed(NamedTuple):
     """A batch on the device, and figures about it on the host."""
 
     rollouts: Rollouts
-    intrinsic: np.ndarray | None  # learnt reward of each step, without coefficient. [T, B]
+    rewards: dict[str, np.ndarray]  # of each source, by its name, without coefficient. [T, B] each
     ended: np.ndarray  # [T, B] bool
     first: np.ndarray  # whether each rollout begins with an episode. [B]
-    paid_share: float  # share of the steps with a learnt reward that is not 0
 
 
-def make_place(model: Model, pay: RewardSource | None, mesh: Mesh) -> Callable[[Arrays], Placed]:
-    """Makes the function that rewards the arrays of rollouts (if `pay` is given) and places them on `mesh`."""
+def make_place(model: Model, sources: RewardSources, mesh: Mesh) -> Callable[[Arrays], Placed]:
+    """Makes the function that rewards the arrays of rollouts and places them on `mesh`."""
 
     def place(arrays: Arrays) -> Placed:
-        moments = pay(arrays) if pay else {}
+        moments = sources.moments(arrays)
+        rewards = sources.shape(moments)
+        sources.check(rewards, arrays["reward"].shape)
         rows: dict[str, Any] = {key: arrays[key] for key in Rollouts._fields if key in arrays}
         rows |= {"observations": {key: arrays[key] for key in model.reads}, "moments": moments}
-        intrinsic = intrinsic_reward(moments["z"], moments["counts"], pay.mix) if pay else None
         return Placed(
             rollouts=shard(Rollouts(**rows), mesh, axis=1),
-            intrinsic=intrinsic,
+            rewards=rewards,
             ended=arrays["terminated"] | arrays["truncated"],
             first=arrays["first"][0],
-            paid_share=float((intrinsic != 0).mean()) if intrinsic is not None else 0.0,
         )
 
     return place

@@ -1,9 +1,10 @@
-"""Metrics of policy training: episodes with their learnt returns, figures of the learner, and where time goes."""
+"""Metrics of policy training: episodes with the returns of all sources, figures of the learner, where time goes."""
 
 from __future__ import annotations
 
 import collections
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +16,26 @@ from motif_jax.actors.pool import ActorPool
 from motif_jax.console import print_line
 from motif_jax.files import is_cut_off, parse_json, write_lines
 from motif_jax.metrics import Progress, Writers, resident_mib
-from motif_jax.rewards.source import RewardSource
+from motif_jax.rewards.choice import LEARNT
+from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages.train_policy.acting import Source
 from motif_jax.stages.train_policy.placing import Placed
 from motif_jax.structs import EndStatus, EpisodeInfo
 
 RECENT = 100  # episodes that the progress line is about
 EXTREMES = {"min": min, "max": max}
+Ended = tuple[EpisodeInfo, dict[str, float]]  # an episode, and what each source gave for it
 
 
 class Returns:
-    """The learnt reward of whole episodes, added up over the rollouts that they are spread over."""
+    """The rewards of whole episodes, of each source, added up over the rollouts that they are spread over."""
 
     def __init__(self) -> None:
-        # Sum and steps so far of each game, by worker and group. [2, E]
+        # Sums of the sources, and steps, so far in each game; by worker and group. [sources + 1, E]
         self._open: dict[tuple[int, int], np.ndarray] = {}
 
-    def take(self, batch: Batch) -> list[tuple[EpisodeInfo, float]]:
-        """Episodes that ended in a batch, with their learnt returns.
+    def take(self, batch: Batch) -> list[Ended]:
+        """Episodes that ended in a batch, with their returns by source.
 
         Those that began with random actions (`warmup_steps`) are left out: they say little about the policy.
         """
@@ -41,15 +44,15 @@ class Returns:
         found = []
         for number, (full, episodes) in enumerate(zip(batch.fulls, batch.episodes, strict=True)):
             columns = slice(number * size, (number + 1) * size)
-            paid = np.zeros((steps, size)) if placed.intrinsic is None else placed.intrinsic[:, columns]
-            counted = np.stack([paid, np.ones((steps, size))], 1)  # [T, 2, E]
+            rewards = [array[:, columns] for array in placed.rewards.values()]
+            counted = np.stack([*rewards, np.ones((steps, size))], 1)  # [T, sources + 1, E]
             sums = np.cumsum(counted, 0, dtype=np.float64)
-            carried = self._open.get((full.worker, full.group), np.zeros((2, size)))
+            carried = self._open.get((full.worker, full.group), np.zeros((len(rewards) + 1, size)))
             carried = np.where(placed.first[columns], 0.0, carried)
             for ended in episodes:
-                value, seen = carried[:, ended.game] + sums[ended.step, :, ended.game]
+                *values, seen = carried[:, ended.game] + sums[ended.step, :, ended.game]
                 if seen >= ended.info.steps:
-                    found.append((ended.info, float(value)))
+                    found.append((ended.info, dict(zip(placed.rewards, map(float, values), strict=True))))
                 carried[:, ended.game] = -sums[ended.step, :, ended.game]
             self._open[full.worker, full.group] = carried + sums[-1]
         return found
@@ -60,17 +63,18 @@ class Record:
 
     def __init__(self, pool: ActorPool, source: Source):
         """Takes the pool and the source, whose counters and timers go into the rows."""
-        self.recent: collections.deque[tuple[EpisodeInfo, float]] = collections.deque(maxlen=RECENT)
+        self.figures = tuple(pool.world.figures)  # of the world's episodes
+        self.recent: collections.deque[Ended] = collections.deque(maxlen=RECENT)
         self.episodes = 0
         self._pool, self._source, self._returns = pool, source, Returns()
         self._timers_before: dict[str, float] = {}
         self._clear()
 
     def _clear(self) -> None:
-        self._ended: list[tuple[EpisodeInfo, float]] = []
+        self._ended: list[Ended] = []
         self._updates: list[dict[str, float]] = []
         self._depths: list[int] = []
-        self._paid: list[float] = []
+        self._rewards: dict[str, list[tuple[float, float]]] = {}  # of each batch: mean, share that is not 0
 
     def batch(self, batch: Batch) -> None:
         """Adds the episodes and figures of a batch."""
@@ -79,7 +83,8 @@ class Record:
         self.recent.extend(ended)
         self.episodes += len(ended)
         self._depths.append(self._source.depth)
-        self._paid.append(batch.arrays.paid_share)
+        for name, array in batch.arrays.rewards.items():
+            self._rewards.setdefault(name, []).append((float(array.mean()), float((array != 0).mean())))
 
     @property
     def updates(self) -> int:
@@ -96,9 +101,10 @@ class Record:
         for name in self._updates[-1] if self._updates else ():
             values = [metrics[name] for metrics in self._updates]
             row[f"train/{name}"] = EXTREMES.get(name.rpartition("_")[2], np.mean)(values)
-        row |= {f"episode/{name}": value for name, value in summarise_recent(self._ended).items()}
+        row |= {f"episode/{name}": value for name, value in summarise_recent(self._ended, self.figures).items()}
         row["episode/all"] = self.episodes
-        row["reward/paid_share"] = np.mean(self._paid) if self._paid else None
+        for name, figures in self._rewards.items():
+            row[f"reward/{name}_mean"], row[f"reward/{name}_share"] = np.mean(figures, 0).tolist()
         row |= {f"time/{name}": value for name, value in self._time(seconds).items()}
         row["queue/batches_waiting"] = np.mean(self._depths) if self._depths else None
         row["workers/restarts"], row["workers/dropped_steps"] = self._pool.restarts, self._pool.dropped_steps
@@ -118,12 +124,10 @@ class Record:
 class Log:
     """The progress line, and a row of figures now and then; use as a context manager."""
 
-    def __init__(
-        self, config: ConfigDict, folder: Path, done: dict[str, Any], record: Record, pay: RewardSource | None
-    ):
+    def __init__(self, config: ConfigDict, folder: Path, done: dict[str, Any], record: Record, sources: RewardSources):
         """Opens the files in `folder`, and continues after the rows that they have."""
         section = config.policy
-        self._record, self._pay, self._every_s = record, pay, section.log_every_s
+        self._record, self._sources, self._every_s = record, sources, section.log_every_s
         self._limits = section.train_for_env_steps, section.train_for_seconds
         self._writers = Writers(folder, section.tensorboard, section.wandb, config.to_dict(), done["env_steps"])
         self._bar = Progress("train_policy", section.train_for_env_steps, "steps", done["env_steps"])
@@ -142,9 +146,10 @@ class Log:
             self._write(done)
         notes = {}
         if self._record.recent:
-            recent = summarise_recent(list(self._record.recent))
-            notes = {"return": f"{recent['return']:.2f}", "depth": f"{recent['max_depth']:.1f}"}
-            notes |= {"learnt": f"{recent['intrinsic_return']:.2f}"} if self._pay else {}
+            recent = summarise_recent(list(self._record.recent), self._record.figures)
+            notes = {"return": f"{recent['return']:.2f}"}
+            notes |= {"depth": f"{recent['max_depth']:.1f}"} if "max_depth" in recent else {}
+            notes |= {one.name: f"{recent[return_name(one.name)]:.2f}" for one in self._sources}
         steps, seconds = self._limits
         if seconds and done["seconds"]:  # time ends the run: expect as many steps as this pace allows
             self._bar.expect(min(steps, round(done["env_steps"] * seconds / done["seconds"])))
@@ -160,23 +165,30 @@ class Log:
         seconds = max(now - self._written, 1e-9)
         row = {"seconds": round(done["seconds"], 2), "updates": done["updates"]}
         row |= {"steps_per_s": round((done["env_steps"] - self._steps) / seconds, 1)}
-        if self._pay and self._pay.table:
-            row |= {"reward/messages": len(self._pay.table), "reward/new_messages": self._pay.table.misses}
+        row |= self._sources.figures()
         self._writers.write(done["env_steps"], row | self._record.row(seconds))
         self._written, self._steps = now, done["env_steps"]
 
 
-def summarise_recent(ended: list[tuple[EpisodeInfo, float]]) -> dict[str, Any]:
-    """Means over episodes; empty means are null."""
+def return_name(source: str) -> str:
+    """What the return of a source is called in a row; that of the learnt reward has kept its first name."""
+    return "intrinsic_return" if source == LEARNT else f"{source}_return"
+
+
+def summarise_recent(ended: list[Ended], figures: Sequence[str]) -> dict[str, Any]:
+    """Means over episodes, also of the world's own figures, by name; empty means are null."""
     infos = [info for info, _ in ended]
 
     def mean(values: list[float]) -> float | None:
         return float(np.mean(values)) if values else None
 
     found: dict[str, Any] = {"count": len(infos), "return": mean([info.episode_return for info in infos])}
-    found["intrinsic_return"] = mean([value for _, value in ended])
-    for name in ("steps", "score", "turns", "depth", "max_depth", "gold", "experience_level", "scout", "success"):
-        found[name] = mean([float(getattr(info, name)) for info in infos])
+    found["intrinsic_return"] = mean([returns.get(LEARNT, 0.0) for _, returns in ended])
+    for name in {name: None for _, returns in ended for name in returns if name != LEARNT}:
+        found[return_name(name)] = mean([returns[name] for _, returns in ended])
+    values = [info.named(figures) for info in infos]
+    for name in ("steps", *figures, "success"):
+        found[name] = mean([float(one[name]) for one in values])
     for status in (EndStatus.DEATH, EndStatus.ABORTED):
         found[f"share_{status.name.lower()}"] = mean([float(info.end_status == status) for info in infos])
     return found

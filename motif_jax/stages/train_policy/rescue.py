@@ -1,8 +1,8 @@
 """Saves what was learnt when another host is lost, although the update in progress never ends.
 
 An update is given the memory of the state before it, and fails or waits for ever if a host dies during it. So a copy of
-every state is kept, on one device, until the update after it has succeeded: the memory of two states, and the time in
-which one is copied there.
+every state is kept until the update after it has succeeded, on one device, or cut among the devices of this host as the
+state is: the memory of two states, and the time in which one is copied.
 
 Host 0 writes a checkpoint of it. If host 0 is lost, another one writes `policy/rescued.npz`, because orbax cannot do
 without host 0, which may be only stopped, and then holds the checkpoints. The next start makes it a checkpoint.
@@ -20,9 +20,9 @@ import jax
 import numpy as np
 
 from motif_jax.files import read_arrays, write_whole
+from motif_jax.host_copies import spread_copy
 from motif_jax.learner.update import LearnerState
-from motif_jax.parallel import local_copy
-from motif_jax.parameters import leaves_by_path
+from motif_jax.parameters import leaves_by_path, rebuild
 from motif_jax.structs import UserError
 
 RESCUED, FACTS = "rescued.npz", "facts"
@@ -31,48 +31,68 @@ RESCUED, FACTS = "rescued.npz", "facts"
 class Rescue:
     """The learner's states after the last two updates. Each host has one, since any may be lost."""
 
-    def __init__(self, write: Callable[[LearnerState, dict[str, Any]], None]):
-        """`write` gets a state, and how far it got."""
+    def __init__(self, write: Callable[[LearnerState, dict[str, Any], dict[str, Any]], None]):
+        """`write` gets a state, the arrays of the reward sources that learn, and how far it got."""
         self._write = write
-        self._copies: collections.deque[tuple[LearnerState, dict[str, Any]]] = collections.deque(maxlen=2)
+        self._copies: collections.deque[tuple[LearnerState, Any, dict[str, Any]]] = collections.deque(maxlen=2)
 
-    def add(self, state: LearnerState, done: dict[str, Any]) -> None:
-        """Keeps the state after an update, and how far it got.
+    def add(self, state: LearnerState, learning: dict[str, Any], done: dict[str, Any]) -> None:
+        """Keeps the state after an update, `RewardSources.learning` (which are copies already), and how far it got.
 
         The update may still be in work, but the figures of the one before it must have been seen: it has succeeded.
         """
-        self._copies.append((local_copy(state), dict(done)))
+        self._copies.append((spread_copy(state), learning, dict(done)))
 
     def save(self) -> str:
         """Writes the newest state that was computed; may run in any thread. Returns what to report to the user."""
-        for state, done in reversed(list(self._copies)):
-            if not all(leaf.is_ready() for leaf in jax.tree.leaves(state)):
+        for state, learning, done in reversed(list(self._copies)):
+            if not all(leaf.is_ready() for leaf in jax.tree.leaves((state, learning)) if hasattr(leaf, "is_ready")):
                 continue
             try:
-                arrays = jax.tree.map(np.asarray, state)
+                arrays, of_sources = jax.tree.map(np.asarray, (state, learning))
             except (RuntimeError, ValueError):  # the update failed, as its collectives do when a host is gone
                 continue
-            self._write(arrays, done)
+            self._write(arrays, of_sources, done)
             return f"all {done['env_steps']:,} steps are saved"
         return "nothing was learnt since it started"
 
 
-def write_rescued(folder: Path, state: LearnerState, done: dict[str, Any], reward: str | None) -> None:
-    """Writes what `read_rescued` reads: a state, how far it got, and the learnt reward's checksum if there is one."""
+def write_rescued(
+    folder: Path, state: Any, learning: dict[str, Any], done: dict[str, Any], sources: dict[str, Any]
+) -> None:
+    """Writes what `read_rescued` reads.
+
+    Args:
+      folder: the policy's.
+      state: a tree of arrays, as `start.whole_state` makes it.
+      learning: `RewardSources.learning` at that time.
+      done: how far it got.
+      sources: `RewardSources.facts`.
+    """
     if not (folder / "config.json").exists():
         raise UserError(f"this host does not see what host 0 has written to {str(folder)!r}")
-    arrays: dict[str, Any] = {"/".join(path): np.asarray(leaf) for path, leaf in leaves_by_path(state).items()}
-    facts = {"progress": done, "reward": {"checksum": reward}}
+    arrays: dict[str, Any] = {"/".join(path): np.asarray(leaf) for path, leaf in paths_of(state, learning).items()}
+    facts = {"progress": done, "sources": sources}
     arrays[FACTS] = np.frombuffer(json.dumps(facts).encode(), np.uint8)
     write_whole(folder / RESCUED, lambda file: np.savez(file, **arrays))
 
 
-def read_rescued(folder: Path, like: LearnerState) -> tuple[dict[tuple[str, ...], np.ndarray], dict[str, Any]] | None:
-    """Arrays by their paths in `like`, and facts as in a checkpoint; None if no state was rescued."""
+def paths_of(state: Any, learning: dict[str, Any]) -> dict[tuple[str, ...], Any]:
+    """The arrays of the learner and of reward sources, by paths: those of sources begin with `sources`."""
+    return leaves_by_path(state) | {("sources", *path): leaf for path, leaf in leaves_by_path(learning).items()}
+
+
+def read_rescued(
+    folder: Path, like: Any, learning: dict[str, Any]
+) -> tuple[dict[tuple[str, ...], np.ndarray], dict[str, Any], dict[str, Any]] | None:
+    """Arrays by their paths in `like`, trees like those of `learning`, and facts as in a checkpoint.
+
+    None if no state was rescued.
+    """
     file = folder / RESCUED
     if not file.exists():
         return None
-    names = {"/".join(path): path for path in leaves_by_path(like)}
+    names = {"/".join(path): path for path in paths_of(like, learning)}
     try:
         arrays = read_arrays(file, [*names, FACTS])
         facts = json.loads(arrays[FACTS].tobytes())
@@ -80,4 +100,7 @@ def read_rescued(folder: Path, like: LearnerState) -> tuple[dict[tuple[str, ...]
         raise UserError(
             f"{str(file)!r} is damaged ({error}): move it away to go on from the last checkpoint (--workdir)"
         ) from error
-    return {path: arrays[name] for name, path in names.items()}, facts
+    found = {path: arrays[name] for name, path in names.items()}
+    of_learner = {path: array for path, array in found.items() if path[0] != "sources"}
+    of_sources = rebuild(learning, {path[1:]: array for path, array in found.items() if path[0] == "sources"}, file)
+    return of_learner, {"sources": of_sources}, facts

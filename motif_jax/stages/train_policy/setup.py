@@ -1,22 +1,29 @@
-"""Makes what policy training needs from the config: network, reward, learner, devices, games."""
+"""Makes what policy training needs from the config: network, reward sources, learner, devices, games."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from jax.sharding import Mesh
+import jax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
 from motif_jax.actors.pool import ActorPool
 from motif_jax.console import print_line
 from motif_jax.envs.seeding import SeedStream
-from motif_jax.envs.vector import GameSettings
-from motif_jax.learner.update import Settings, make_policy_update
-from motif_jax.parallel import make_mesh, map_update
+from motif_jax.envs.settings import make_world
+from motif_jax.envs.world import World
+from motif_jax.learner.update import Settings, init_state, make_policy_update
+from motif_jax.networks.kinds import GENERAL, to_record
+from motif_jax.parallel import batch_parts, make_mesh, map_update, shardings
 from motif_jax.policies.model import Model, make_policy_model
 from motif_jax.policies.player import PolicyPlayer
-from motif_jax.rewards.source import RewardSource, make_mix
+from motif_jax.rewards.learnt_source import make_mix
+from motif_jax.rewards.source import Setting
+from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages.train_policy.placing import make_shape_rewards
 from motif_jax.structs import UserError
 
@@ -26,30 +33,36 @@ FAR_AHEAD = 32  # batches; the published system's settings make about 8
 class Parts(NamedTuple):
     """What policy training works with, except the learner's state."""
 
-    games: GameSettings
+    env: dict[str, Any]  # the config's section: what is played
+    world: World
     mesh: Mesh
     rollouts: int  # of this host, that make its share of a batch
     options: dict[str, Any]  # of the network
     model: Model
-    pay: RewardSource | None  # the learnt reward
+    sources: RewardSources
     learner: Settings
-    update: Any  # compiled: (state, None, rollouts) -> (state, metrics)
+    update: Any  # compiled: (state, constants, rollouts) -> (state, metrics)
 
 
-def assemble(config: ConfigDict, make_reward_source: Callable[[], RewardSource | None], hosts: int) -> Parts:
+def assemble(config: ConfigDict, workdir: Path, make_sources: Callable[[Setting], RewardSources], hosts: int) -> Parts:
     """Makes the parts of training; refuses a batch that does not fit devices or hosts before it loads the reward."""
     section = config.policy
-    games = GameSettings(**config.env)
-    mesh = make_mesh(section.num_devices, "--config.policy.num_devices")
-    rollouts = check_batch(config, mesh.size, hosts)
-    pay = make_reward_source()
-    options = {"network": section.network, "num_actions": games.num_actions, "dtype": section.dtype}
+    env = config.env.to_dict()
+    world = make_world(env)
+    mesh = make_mesh(section.num_devices, section.fsdp, section.tensor, "--config.policy")
+    rollouts = check_batch(config, batch_parts(mesh), hosts)
+    options = {"network": section.network, "num_actions": len(world.action_names), "dtype": section.dtype}
+    if section.network == GENERAL:
+        options["reads"] = to_record({name: world.specs[name] for name in world.reads})
     model = make_policy_model(options, config.seed)
+    sources = make_sources(Setting(config, workdir, world.specs, model.reads, mesh))
     learner = learner_settings(config)
-    shape_rewards = make_shape_rewards(pay.mix if pay else make_mix(config, None))
+    shape_rewards = make_shape_rewards(make_mix(config, None), sources)
     update = make_policy_update(model.unroll, shape_rewards, learner)
-    mapped = map_update(update, mesh, batch_axis=1, num_constants=1)
-    return Parts(games, mesh, rollouts, options, model, pay, learner, mapped)
+    state = jax.eval_shape(lambda params: init_state(params, learner), model.params)
+    results = shardings(state, mesh, model.rules), NamedSharding(mesh, P())
+    mapped = map_update(update, mesh, batch_axis=1, num_constants=1, results=results)
+    return Parts(env, world, mesh, rollouts, options, model, sources, learner, mapped)
 
 
 def learner_settings(config: ConfigDict) -> Settings:
@@ -65,7 +78,7 @@ def learner_settings(config: ConfigDict) -> Settings:
 
 
 def check_batch(config: ConfigDict, num_devices: int, hosts: int) -> int:
-    """How many rollouts of groups of this host make its share of a batch."""
+    """How many rollouts of groups of this host make its share of a batch, which is cut among `num_devices`."""
     section = config.policy
     games = section.games_per_worker // section.groups
     columns, rest = divmod(section.batch_size, section.rollout_length)  # games side by side in a batch
@@ -92,7 +105,7 @@ def make_player(config: ConfigDict, model: Model, seed: int) -> PolicyPlayer:
 def open_pool(config: ConfigDict, parts: Parts, player: PolicyPlayer, first_episode: int) -> ActorPool:
     """Starts the games of this host; `first_episode` is the number of their first episode."""
     section = config.policy
-    observations = {*parts.model.reads, *(parts.pay.observations if parts.pay else ())}
+    observations = {*parts.model.reads, *parts.sources.observations}
     groups = max(section.num_workers, 1) * section.groups
     slots = -(-parts.rollouts // groups) + 1  # enough for a batch, and one to write on
     ahead = slots * groups / parts.rollouts
@@ -103,7 +116,7 @@ def open_pool(config: ConfigDict, parts: Parts, player: PolicyPlayer, first_epis
             "(--config.policy.games_per_worker, .batch_size)"
         )
     return ActorPool(
-        parts.games,
+        parts.env,
         tuple(sorted(observations)),
         num_workers=section.num_workers,
         games_per_worker=section.games_per_worker,

@@ -1,11 +1,10 @@
-"""Start, checkpoints, stop signals and profiler traces of policy training."""
+"""Start, checkpoints and stop signals of policy training."""
 
 from __future__ import annotations
 
-import contextlib
+import enum
 import signal
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -15,15 +14,17 @@ import numpy as np
 from ml_collections import ConfigDict
 
 import motif_jax
-from motif_jax.checkpoint import Checkpoints
+from motif_jax.checkpoint import Checkpoints, reading
 from motif_jax.config_table import record
 from motif_jax.console import print_line
+from motif_jax.distributed import from_first_host, same_on_every_host
+from motif_jax.host_copies import host_copy
 from motif_jax.learner.update import LearnerState, init_state
 from motif_jax.locks import Held, take
-from motif_jax.parallel import from_first_host, replicate
+from motif_jax.parallel import place
 from motif_jax.parameters import leaves_by_path, rebuild
 from motif_jax.policies.model import read_policy
-from motif_jax.rewards.source import RewardSource, reward_checksum
+from motif_jax.rewards.sources import RewardSources, saved_sources
 from motif_jax.stages.train_policy.hosts import Hosts, Vote
 from motif_jax.stages.train_policy.rescue import RESCUED, read_rescued
 from motif_jax.stages.train_policy.setup import Parts
@@ -37,8 +38,8 @@ class Keeper:
 
     def __init__(self, config: ConfigDict, folder: Path, parts: Parts):
         """Opens `folder/checkpoints`."""
-        section, pay = config.policy, parts.pay
-        self._reward: dict[str, Any] = {}
+        section, self._sources = config.policy, parts.sources
+        self.frozen: Any = ()  # parameters that are not trained; saved in every checkpoint, as each is used alone
         self._saving = threading.Lock()  # if another host is lost, another thread saves
         folder.mkdir(parents=True, exist_ok=True)
         try:  # hosts share the workdir's own lock, and so do the hosts of another run that was started by mistake
@@ -48,25 +49,26 @@ class Keeper:
         self._checkpoints = Checkpoints(folder / "checkpoints", section.keep_checkpoints, section.milestone_every_steps)
         self._facts: dict[str, Any] = {"model": parts.options, "config": record(config.to_dict())}
         self._facts |= {"versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__}}
-        if pay:
-            reward = pay.reward
-            self._reward = {"params": reward.params, "captions": reward.captions, "counts": reward.counts}
-            self._facts["reward"] = {"model": reward.options, "statistics": reward.statistics._asdict()}
-            self._facts["reward"] |= {"checksum": reward_checksum(reward), "mix": pay.mix._asdict()}
-            self._facts["reward"]["facts"] = {"epoch": reward.facts.get("epoch")}
 
     @property
     def directory(self) -> Path:
         """The directory of the checkpoints."""
         return self._checkpoints.directory
 
-    def latest(self, like: LearnerState) -> tuple[dict[tuple[str, ...], Any], dict[str, Any]] | None:
-        """Arrays by name and facts of the last checkpoint that can be read, or of what was rescued after it."""
+    def latest(self, like: dict[str, Any]) -> tuple[dict[tuple[str, ...], Any], dict[str, Any], dict[str, Any]] | None:
+        """The last checkpoint that can be read, or what was rescued after it.
+
+        Args:
+          like: a `whole_state`, which has the form of the arrays.
+
+        Returns:
+          The arrays of network and learner by name, the arrays of everything else, and the facts.
+        """
         found = self._checkpoints.latest()
-        rescued = read_rescued(self.directory.parent, like)
-        if rescued and (found is None or rescued[1]["progress"]["env_steps"] > found[0]):
+        rescued = read_rescued(self.directory.parent, like, self._sources.learning())
+        if rescued and (found is None or rescued[2]["progress"]["env_steps"] > found[0]):
             return rescued
-        return found and (leaves_by_path(found[1]["learner"]), found[2])
+        return found and (arrays_of(found[1]), found[1], found[2])
 
     def keep_rescued(self, state: LearnerState, done: dict[str, Any]) -> None:
         """Saves a rescued state as a checkpoint unless it is one already, and removes the file of the rescue."""
@@ -76,15 +78,24 @@ class Keeper:
             self._checkpoints.wait()
             rescued.unlink()
 
-    def save(self, state: LearnerState, done: dict[str, Any]) -> None:
-        """Starts to write a checkpoint, unless there is one with the same number of steps."""
+    def save(self, state: LearnerState, done: dict[str, Any], learning: dict[str, Any] | None = None) -> None:
+        """Starts to write a checkpoint, unless there is one with the same number of steps.
+
+        Args:
+          state: the learner's.
+          done: how far it got.
+          learning: `RewardSources.learning` at that time; None: as the sources are now.
+        """
         step = int(done["env_steps"])
         arrays: dict[str, Any] = {"learner": state}
-        if self._reward:
-            arrays["reward"] = self._reward
+        if jax.tree.leaves(self.frozen):
+            arrays["frozen"] = self.frozen
+        if of_sources := self._sources.arrays() | (learning or {}):
+            arrays["sources"] = of_sources
+        facts = self._facts | {"sources": self._sources.facts(), "progress": dict(done)}
         with self._saving:
             if step not in self._checkpoints.steps():
-                self._checkpoints.save(step, arrays, self._facts | {"progress": dict(done)})
+                self._checkpoints.save(step, arrays, facts)
 
     def close(self) -> None:
         """Waits for what is being written and releases the lock; further calls do nothing."""
@@ -93,43 +104,111 @@ class Keeper:
             self._lock.close()
 
 
-def begin(config: ConfigDict, keeper: Keeper | None, parts: Parts, hosts: Hosts) -> tuple[LearnerState, dict[str, Any]]:
-    """The learner's state on all devices, and how far it got.
+class Origin(enum.IntEnum):
+    """Where the parameters come from when training begins."""
 
-    It comes from the first of these that exists: the run's own last checkpoint, or a state rescued after it; the
-    parameters of another run; random parameters. The first host reads it and sends it to the others.
+    NEW = 0  # random numbers
+    POLICY = 1  # another policy: --config.policy.init_from
+    CHECKPOINT = 2  # the run's own
+
+
+def arrays_of(checkpoint: dict[str, Any]) -> dict[tuple[str, ...], Any]:
+    """The arrays of a policy's checkpoint, by their names in a `whole_state`."""
+    frozen = leaves_by_path(checkpoint.get("frozen", ()))
+    return leaves_by_path(checkpoint["learner"]) | {("frozen", *name): array for name, array in frozen.items()}
+
+
+def whole_state(state: LearnerState, frozen: Any) -> dict[str, Any]:
+    """All arrays of the network and the learner, under the names that they have in files."""
+    return state._asdict() | {"frozen": frozen}
+
+
+def begin(
+    config: ConfigDict, keeper: Keeper | None, parts: Parts, checkpoints: Path, hosts: Hosts
+) -> tuple[LearnerState, Any, dict[str, Any]]:
+    """The learner's state on all devices, the network's frozen parameters as they were read, and how far it got.
+
+    They come from the first of these that exists: the run's own last checkpoint, or a state rescued after it; another
+    policy; random parameters. The first host decides which. Every other host reads the same files, if it sees them, and
+    compares a checksum with the first host; only if one has something else, the first host sends what it has to all.
+
+    Args:
+      config: of the experiment.
+      keeper: the run's checkpoints; of the first host only.
+      parts: of training.
+      checkpoints: their directory.
+      hosts: of this run.
     """
-    state, done = init_state(parts.model.params, parts.learner), dict(START)
-    found = keeper.latest(state) if keeper else None
+    new = whole_state(init_state(parts.model.params, parts.learner), parts.model.frozen)
+    whole, origin, done = new, Origin.NEW, dict(START)
+    found = keeper.latest(new) if keeper else None
     if keeper and found:
-        arrays, facts = found
-        check_reward(facts, parts.pay)
-        state = rebuild(state, arrays, keeper.directory, "--workdir")
+        arrays, others, facts = found
+        parts.sources.restore(saved_sources(facts, others))
+        whole, origin = rebuild(new, arrays, keeper.directory, "--workdir"), Origin.CHECKPOINT
         done = {name: type(START[name])(facts["progress"][name]) for name in START}
-        keeper.keep_rescued(state, done)
+        keeper.frozen = host_copy(whole["frozen"])
+        keeper.keep_rescued(LearnerState(**{name: whole[name] for name in LearnerState._fields}), done)
     elif keeper and config.policy.init_from:
-        source, flag = Path(config.policy.init_from), "--config.policy.init_from"
-        try:
-            other, _, _ = read_policy(source)
-        except UserError as error:
-            raise UserError(f"{error} ({flag})") from None
-        state = init_state(rebuild(parts.model.params, leaves_by_path(other.params), source, flag), parts.learner)
+        whole, origin = read_initial(config, parts, new), Origin.POLICY
     hosts.agree(Vote.GO_ON)  # until here each host worked alone, and one may have failed
-    state, numbers = from_first_host((state, np.array([done[name] for name in START], np.float64)))
     if hosts.count > 1:
-        done = {name: type(START[name])(value) for name, value in zip(START, np.asarray(numbers), strict=True)}
-    return replicate(state, parts.mesh), done
+        numbers = from_first_host(np.array([origin, *(done[name] for name in START)], np.float64)).tolist()
+        origin = Origin(int(numbers[0]))
+        done = {name: type(START[name])(value) for name, value in zip(START, numbers[1:], strict=True)}
+        if hosts.me:
+            whole = read_as_first_host(config, parts, new, origin, checkpoints, int(done["env_steps"]))
+        hosts.agree(Vote.GO_ON)
+        whole, differing = same_on_every_host(whole)
+        if keeper and differing:
+            names = ", ".join(map(str, differing))
+            print_line(f"train_policy: sent the parameters to all hosts, as host {names} could not read the same ones")
+        share_sources(parts.sources)
+    if keeper:
+        keeper.frozen = host_copy(whole["frozen"])
+    frozen = whole.pop("frozen")
+    return place(LearnerState(**whole), parts.mesh, parts.model.rules), frozen, done
 
 
-def check_reward(facts: dict[str, Any], pay: RewardSource | None) -> None:
-    """Refuses to go on with another learnt reward than the one that training began with."""
-    before = facts.get("reward", {}).get("checksum")
-    now = reward_checksum(pay.reward) if pay else None
-    if before != now:
-        raise UserError(
-            "the learnt reward has changed since this policy's training began: choose another --workdir, or the same "
-            "reward (--config.policy.reward_dir)"
-        )
+def read_initial(config: ConfigDict, parts: Parts, new: dict[str, Any]) -> dict[str, Any]:
+    """A new state with the parameters of the policy that the config names."""
+    source, flag = Path(config.policy.init_from), "--config.policy.init_from"
+    try:
+        other, _, _ = read_policy(source)
+    except UserError as error:
+        raise UserError(f"{error} ({flag})") from None
+    params = rebuild(parts.model.params, leaves_by_path(other.params), source, flag)
+    frozen = rebuild(new["frozen"], leaves_by_path(other.frozen), source, flag)
+    return whole_state(init_state(params, parts.learner), frozen)
+
+
+def read_as_first_host(
+    config: ConfigDict, parts: Parts, new: dict[str, Any], origin: Origin, folder: Path, step: int
+) -> dict[str, Any]:
+    """Reads on another host what the first one has read; a new state if this host cannot read it.
+
+    Args:
+      config: of the experiment.
+      parts: of training.
+      new: a new state.
+      origin: what the first host has read.
+      folder: the directory of checkpoints.
+      step: the checkpoint.
+    """
+    try:
+        if origin == Origin.POLICY:
+            return read_initial(config, parts, new)
+        if origin == Origin.CHECKPOINT and folder.is_dir():
+            with reading(folder) as checkpoints:
+                return rebuild(new, arrays_of(checkpoints.readable(str(step))[1]), folder)
+    except (UserError, OSError):
+        pass  # its checksum will be another one
+    return new
+
+
+def share_sources(sources: RewardSources) -> None:
+    """Gives the first host's state of those reward sources that learn to all hosts."""
+    sources.take_over(from_first_host(sources.learning()))
 
 
 class StopAsked:
@@ -153,34 +232,3 @@ class StopAsked:
         if self.asked and number == signal.SIGINT:
             raise Interrupted(number)
         self.asked = signal.Signals(number).name
-
-
-class Trace:
-    """Traces some updates for XProf, TensorBoard or Perfetto."""
-
-    def __init__(self, section: ConfigDict, folder: Path):
-        """Nothing is traced if `num_steps` is 0."""
-        self._left, self._start, self._folder = section.num_steps, section.start_step, folder
-        self._seen, self._open = 0, False
-
-    @contextlib.contextmanager
-    def step(self, number: int) -> Iterator[None]:
-        """Around one update."""
-        if self._left and self._seen >= self._start and not self._open:
-            jax.profiler.start_trace(str(self._folder), create_perfetto_trace=True)
-            self._open = True
-        self._seen += 1
-        with jax.profiler.StepTraceAnnotation("update", step_num=number):
-            yield
-        if self._open:
-            self._left -= 1
-            if not self._left:
-                self.close()
-
-    def close(self) -> None:
-        """Writes what was traced."""
-        if self._open:
-            jax.effects_barrier()
-            jax.profiler.stop_trace()
-            self._open = False
-            print_line(f"train_policy: a trace of the device's work is in {self._folder}")

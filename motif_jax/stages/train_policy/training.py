@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,12 +19,14 @@ from ml_collections import ConfigDict
 
 from motif_jax.actors.handoff import Batch
 from motif_jax.console import print_line
+from motif_jax.distributed import host, start_hosts
 from motif_jax.files import write_config, write_json, write_whole
-from motif_jax.learner.update import LearnerState
+from motif_jax.host_copies import host_copy, host_part, local_copy
+from motif_jax.learner.update import Constants, LearnerState
 from motif_jax.machine import describe
-from motif_jax.parallel import host, local_copy, start_hosts
+from motif_jax.parallel import place
 from motif_jax.parameters import name_of
-from motif_jax.rewards.source import make_reward_source, reward_checksum
+from motif_jax.rewards.sources import make_sources
 from motif_jax.stages.train_policy.acting import FreeRunning, Rounds, Source
 from motif_jax.stages.train_policy.conditions import coordinator, finished
 from motif_jax.stages.train_policy.hosts import Hosts, Vote
@@ -31,7 +34,8 @@ from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.record import Log, Record, drop_rows_after, summarise_recent
 from motif_jax.stages.train_policy.rescue import Rescue, write_rescued
 from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
-from motif_jax.stages.train_policy.start import Keeper, StopAsked, Trace, begin
+from motif_jax.stages.train_policy.start import Keeper, StopAsked, begin, whole_state
+from motif_jax.stages.train_policy.trace import Trace
 from motif_jax.structs import Stopped, UserError
 
 EPISODES_PER_HOST = 2**40  # so that no two hosts play the same games
@@ -61,53 +65,52 @@ def learn(
     """Runs the training on this host; every host of a run calls it."""
     section, folder = config.policy, workdir / "policy"
     me, hosts = together.me, together.count
-    parts = assemble(config, lambda: make_reward_source(config, workdir), hosts)
+    parts = assemble(config, workdir, make_sources, hosts)
+    at_the_end.callback(parts.sources.close)
 
     # ---- where it begins
     keeper = Keeper(config, folder, parts) if me == 0 else None
     if keeper:
         at_the_end.callback(keeper.close)
-    state, done = begin(config, keeper, parts, together)
+    state, frozen, done = begin(config, keeper, parts, folder / "checkpoints", together)
+    constants = Constants(frozen=place(frozen, parts.mesh, parts.model.rules))
     if me == 0:
         if done["env_steps"]:
             print_line(f"train_policy: going on after {done['env_steps']:,} steps")
         write_config(folder, config)
         drop_rows_after(folder / "metrics.jsonl", done["env_steps"])
 
-    def write(state: LearnerState, done: dict[str, Any]) -> None:
+    def write(state: LearnerState, learning: dict[str, Any], done: dict[str, Any]) -> None:
         if keeper:
-            keeper.save(state, done)
+            keeper.save(state, done, learning)
             keeper.close()
         else:
-            write_rescued(folder, state, done, reward_checksum(parts.pay.reward) if parts.pay else None)
+            whole = whole_state(state, host_copy(frozen))
+            write_rescued(folder, whole, learning, done, parts.sources.facts())
 
     rescue = Rescue(write) if hosts > 1 else None
     together.save = rescue.save if rescue else None
 
     # ---- games
-    player = make_player(config, parts.model, seed=config.seed + done["updates"] * hosts + me)
+    player = make_player(config, parts.model._replace(frozen=frozen), seed=config.seed + done["updates"] * hosts + me)
     player.swap(player.prepare(local_copy(state.params), done["updates"]), wait=True)
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(open_pool(config, parts, player, me * EPISODES_PER_HOST + done["next_episode"]))
         source = (Rounds if section.synchronous else FreeRunning)(
-            pool, player, parts.rollouts, make_place(parts.model, parts.pay, parts.mesh)
+            pool, player, parts.rollouts, make_place(parts.model, parts.sources, parts.mesh)
         )
         stack.callback(source.close)
         record, trace = Record(pool, source), Trace(config.profile, folder / "profile")
         stack.callback(trace.close)
-        log = stack.enter_context(Log(config, folder, done, record, parts.pay)) if me == 0 else None
+        log = stack.enter_context(Log(config, folder, done, record, parts.sources)) if me == 0 else None
 
         # ---- learn
         before, start, broken = dict(done), time.monotonic(), ""
         saved, saved_steps = start, done["env_steps"]
         pending: Pending | None = None
         while not broken:
-            try:
+            with saved_on_error(keeper, state, done):  # for example of a worker
                 batch = source.get(PATIENCE_S)
-            except Exception:  # for example of a worker: what was learnt is still valid
-                if keeper:
-                    keeper.save(state, done)
-                raise
             if batch is None and not stop.asked:
                 continue
             vote = Vote.END if finished(config, done["env_steps"], done["seconds"]) else Vote.GO_ON
@@ -116,7 +119,7 @@ def learn(
             if vote != Vote.GO_ON or batch is None:
                 break
             with trace.step(done["updates"]):
-                state, metrics = parts.update(state, None, batch.arrays.rollouts)
+                state, metrics = parts.update(state, constants, batch.arrays.rollouts)
             done["updates"] += 1
             played = player.prepare(local_copy(state.params), done["updates"])
             player.swap(played, wait=section.synchronous)  # without `wait`, the games do not wait for the learner
@@ -125,10 +128,12 @@ def learn(
             done["next_episode"] = int(max([pool.next_episode - me * EPISODES_PER_HOST, *others[:, 0]]))
             record.batch(batch)
             done["episodes"] = before["episodes"] + record.episodes + int(others[:, 1].sum())
+            with saved_on_error(keeper, state, done):
+                parts.sources.advance(batch, together)
             if pending:
                 broken = check_metrics(pending, record, folder, source)
             if rescue:
-                rescue.add(state, done)
+                rescue.add(state, parts.sources.learning(), done)
             pending = Pending(done["updates"], done["env_steps"], batch, metrics)
             if log:
                 log.after_update(done)
@@ -151,7 +156,7 @@ def learn(
         raise UserError(broken)
     if keeper:
         seconds, steps = done["seconds"] - before["seconds"], done["env_steps"] - before["env_steps"]
-        recent = summarise_recent(list(record.recent))
+        recent = summarise_recent(list(record.recent), record.figures)
         write_json(folder / "summary.json", done | {
             "checkpoint": done["env_steps"],
             "steps_per_s": round(steps / max(seconds, 1e-9), 1),
@@ -170,6 +175,17 @@ def learn(
         )
 
 
+@contextlib.contextmanager
+def saved_on_error(keeper: Keeper | None, state: Any, done: dict[str, Any]) -> Iterator[None]:
+    """Saves what was learnt, which is still valid, before an error within passes on."""
+    try:
+        yield
+    except Exception:
+        if keeper:
+            keeper.save(state, done)
+        raise
+
+
 def check_metrics(pending: Pending, record: Record, folder: Path, source: Source) -> str:
     """Reads an update's metrics from the device; returns "" or, if they are not finite, an error message."""
     with source.timers("update"):
@@ -180,10 +196,7 @@ def check_metrics(pending: Pending, record: Record, folder: Path, source: Source
     me, hosts = host()
     file = folder / (f"broken-batch-{pending.update}" + (f"-host{me}" if hosts > 1 else "") + ".npz")
     leaves, _ = jax.tree_util.tree_flatten_with_path(pending.batch.arrays.rollouts)
-    arrays: dict[str, Any] = {
-        ".".join(name_of(path)): np.concatenate([np.asarray(part.data) for part in leaf.addressable_shards], 1)
-        for path, leaf in leaves
-    }
+    arrays: dict[str, Any] = {".".join(name_of(path)): host_part(leaf) for path, leaf in leaves}
     write_whole(file, lambda out: np.savez(out, **arrays))
     return (
         f"the loss is not finite at update {pending.update} ({pending.env_steps:,} steps); the batch is in "

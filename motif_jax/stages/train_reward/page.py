@@ -42,6 +42,7 @@ def write_page(
       rewards, target: of the validation pairs. [M, 2], [M]
     """
     last, history = facts["history"][-1], facts["history"]
+    scored = percent(last.get("score_accuracy")), "prefers the moment of the higher score, where scores differ"
     body = [
         "<h1>The reward</h1>",
         f'<p class="soft">learnt from {esc(", ".join(facts["annotators"]))} · {facts["parameters"]:,} parameters · '
@@ -53,7 +54,7 @@ def write_page(
                     percent(last["unseen_accuracy"]),
                     f"on the {last['unseen_sided']:,} of them with a caption that is not in the training pairs",
                 ),
-                (percent(last.get("score_accuracy")), "prefers the moment with the higher score, if scores differ"),
+                *([scored] if "score_accuracy" in last else []),  # other games than NetHack have none
                 (f"{last['loss']:.3f}", "validation loss; chance gives 0.693"),
             ]
         ),

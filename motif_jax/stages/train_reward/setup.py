@@ -11,7 +11,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.captions import CaptionTable, decode
-from motif_jax.envs.observations import scale_blstats
+from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.files import read_array, read_json
 from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.shards import checksum

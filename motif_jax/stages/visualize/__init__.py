@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 
 from ml_collections import ConfigDict
 
-from motif_jax.actors.players import PLAYERS
 from motif_jax.config_table import PATH, Number, Tables, Text, Value, check_values
 from motif_jax.console import clean, print_line, print_lines
-from motif_jax.envs.vector import GameSettings
+from motif_jax.envs.settings import check_world, make_world
 from motif_jax.metrics import Progress
 from motif_jax.policies.choice import parse_one
 from motif_jax.stages.evaluate import READS as EVALUATION
@@ -59,7 +58,7 @@ def shared(config: ConfigDict) -> None:
 
 def loads_jax(config: ConfigDict) -> bool:
     """Whether an episode of a policy may have to be played, which needs JAX."""
-    return not config.visualize.replay and config.visualize.policy not in PLAYERS
+    return not config.visualize.replay and config.visualize.policy not in make_world(config.env).players
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
@@ -84,8 +83,8 @@ def check(config: ConfigDict) -> None:
         if not Path(section.replay).is_file():
             raise UserError(f"there is no replay {section.replay!r} ({FLAG}.replay)")
         return
-    GameSettings(**config.env).check()
-    if section.policy not in (*PLAYERS, ""):
+    world = check_world(config.env)
+    if section.policy not in (*world.players, ""):
         parse_one(section.policy, f"{FLAG}.policy")
     if section.episode not in WORDS and not section.episode.isdecimal():
         raise UserError(

@@ -1,23 +1,19 @@
 """From a game's raw frame to the observations that are shipped.
 
 `Frames` holds the buffers that games write into, stacked so that one NumPy call serves all games of a group.
-`Observer` turns them into the requested observations. A name stands for what a player sees before the next action;
-with the prefix `event_` it stands for what the last action led to, also when it ended the episode (the plain name then
-already shows the next episode's first frame).
+`Observer` turns them into the requested observations; `envs/world.py` says what their names mean.
 """
 
 from __future__ import annotations
 
-import difflib
-import math
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from motif_jax.captions import WIDTH
-from motif_jax.structs import ArraySpec, UserError
+from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, Rows, select_specs
+from motif_jax.structs import ArraySpec
 
 CROP = 12  # cells on a side
 COLOURS = 32  # 0..15, and 16..31 the same reversed
@@ -26,8 +22,8 @@ HERO_ROW, HERO_COLUMN = 7, 6  # where the hero stands in the crop: terminal row 
 
 # What a game writes, as NLE lays it out.
 FRAME = {
-    "tty_chars": ArraySpec((24, 80), "uint8"),
-    "tty_colors": ArraySpec((24, 80), "int8"),
+    "tty_chars": ArraySpec(SCREEN_SHAPE, "uint8"),
+    "tty_colors": ArraySpec(SCREEN_SHAPE, "int8"),
     "tty_cursor": ArraySpec((2,), "uint8"),
     "glyphs": ArraySpec((21, 79), "int16"),
     "chars": ArraySpec((21, 79), "uint8"),
@@ -40,13 +36,13 @@ BLANKS = ord(" "), 0  # character and colour outside the screen
 MARGIN = 8 * 80  # blank cells before and after each screen, so that a crop can be read where the screen has ended
 
 OBSERVATIONS = {
-    "crop": ArraySpec((2, CROP, CROP), "uint8"),  # around the hero: characters, and COLOURS
+    "crop": ArraySpec((2, CROP, CROP), "uint8", "planes"),  # around the hero: characters, and COLOURS
     "vector": ArraySpec((27,), "float32"),  # blstats, scaled and clipped to [-5, 5]
     "blstats": ArraySpec((27,), "int32"),  # the bottom line as the game counts; `scale_blstats` makes it a vector
-    "message": ArraySpec((MESSAGE_BYTES,), "uint8"),
-    "message_count": ArraySpec((), "int32"),  # times this message was seen in this episode, now included
-    "tty_chars": ArraySpec((24, 80), "uint8"),
-    "tty_colors": ArraySpec((24, 80), "int8"),
+    "message": CAPTIONS["message"],
+    "message_count": CAPTIONS["message_count"],
+    "tty_chars": ArraySpec(SCREEN_SHAPE, "uint8"),
+    "tty_colors": ArraySpec(SCREEN_SHAPE, "int8"),
     "glyphs": ArraySpec((21, 79), "int16"),
 }
 EVENTS = {f"event_{key}": OBSERVATIONS[key] for key in ("blstats", "message", "message_count")}
@@ -78,23 +74,7 @@ def scale_blstats(blstats: np.ndarray, out: np.ndarray | None = None) -> np.ndar
 
 def observation_specs(keys: Iterable[str]) -> dict[str, ArraySpec]:
     """Specs of the named observations, in the given order."""
-    known = OBSERVATIONS | EVENTS
-    specs = {}
-    for key in keys:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"
-            raise UserError(f"unknown observation {key!r} (observations): {hint}")
-        specs[key] = known[key]
-    return specs
-
-
-def plain_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of an observation for other libraries.
-
-    They want one dimension at least, and take three for a picture, which a crop of characters and colours is not.
-    """
-    return shape if 1 <= len(shape) <= 2 else (math.prod(shape),)
+    return select_specs(OBSERVATIONS | EVENTS, keys)
 
 
 def frame_keys(keys: Iterable[str], screen: str) -> tuple[str, ...]:
@@ -135,9 +115,6 @@ class Frames:
     def views(self, game: int) -> dict[str, np.ndarray]:
         """Contiguous buffers of one game."""
         return {key: array[game] for key, array in self.arrays.items()}
-
-
-Rows = dict[str, Any]  # what stands in one row for each game of a group, as `open_rows` makes it
 
 
 def open_rows(rows: dict[str, np.ndarray]) -> Rows:

@@ -6,117 +6,16 @@ What can be done for all games at once (copies, scaling) is done once per step, 
 from __future__ import annotations
 
 import contextlib
-import importlib
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 
-from motif_jax.config_table import Flag, Number, Table, Text, Value, Whole
-from motif_jax.envs.observations import SCREENS, Frames, Observer, Rows, frame_keys
+from motif_jax.envs.nethack.observations import Frames, Observer, frame_keys, open_rows
+from motif_jax.envs.nethack.settings import FrameSettings
 from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
-from motif_jax.envs.tasks import PENALTY_MODES, check_character, get_task
-from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo, UserError
-
-# What is known of every step, whichever observations are asked for.
-STEP_SPECS = {
-    "action": ArraySpec((), "int32"),
-    "reward": ArraySpec((), "float32"),
-    "terminated": ArraySpec((), "bool"),
-    "truncated": ArraySpec((), "bool"),
-}
-
-TABLE: Table = {  # of the config's section `env`, which is `GameSettings`
-    "task": Value(Text(), decides=True),
-    "screen": Value(Text(tuple(SCREENS)), decides=True),
-    "max_episode_steps": Value(Whole(1), decides=True),
-    "penalty_mode": Value(Text(PENALTY_MODES), decides=True),
-    "penalty_step": Value(Number(-1e6, 1e6), decides=True),  # doubled a hundred times, float32 still holds it
-    "character": Value(Text(), decides=True),
-    "reference_time_limit": Value(
-        Flag(),
-        decides=True,
-        differs="an episode that the time limit cuts is no death",
-    ),
-    "reference_sober": Value(
-        Flag(),
-        decides=True,
-        differs="whoever hallucinates is not sober, also together with other conditions",
-    ),
-}
-
-
-class Game(Protocol):
-    """A game that writes its frames into buffers: NetHack, the toy world, or one of yours."""
-
-    num_actions: int
-    buffers: dict[str, np.ndarray]
-    end: EndStatus
-    message: bytes
-    message_count: int
-    last_frame: dict[str, np.ndarray]
-
-    def reset(self, seed: GameSeed, episode: int) -> None: ...
-    def step(self, action: int) -> float: ...
-    def info(self) -> EpisodeInfo: ...
-    def close(self) -> None: ...
-
-
-class GameSettings(NamedTuple):
-    """How games are made; `config.env` as plain values, so that it can be sent to a worker."""
-
-    task: str = "score"  # a task, "toy", or "module:Class" for a game of your own
-    screen: str = "terminal"  # crop from the "terminal" (as published) or from the "map" (faster, no text in it)
-    max_episode_steps: int = 5000
-    penalty_mode: str = "constant"
-    penalty_step: float = -0.01
-    character: str = "mon-hum-neu-mal"
-    reference_time_limit: bool = False  # the time limit is a true end
-    reference_sober: bool = False  # `NetHackGame`
-
-    def check(self) -> None:
-        """Raises UserError for invalid settings."""
-        for name, value in TABLE.items():
-            value.kind.check(name, f"--config.env.{name}", getattr(self, name))
-        if ":" in self.task:
-            self._own_class()
-        elif self.task != "toy":
-            get_task(self.task)
-        check_character(self.character)
-
-    @property
-    def num_actions(self) -> int:
-        """Actions of the game."""
-        return int(self._own_class().num_actions) if ":" in self.task else 23  # type: ignore[attr-defined]
-
-    def _own_class(self) -> Callable[[dict[str, np.ndarray]], Game]:
-        module, _, name = self.task.partition(":")
-        if not all(part.isidentifier() for part in (*module.split("."), name)):
-            raise UserError(f"a game of your own is named module:Class, not {self.task!r} (--config.env.task)")
-        try:
-            return getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError) as error:
-            raise UserError(f"cannot use the game {self.task!r} (--config.env.task): {error}") from error
-
-    def make(self, buffers: dict[str, np.ndarray]) -> Game:
-        """One game that writes into `buffers`."""
-        if self.task == "toy":
-            from motif_jax.envs.toy import MAX_STEPS, ToyGame
-
-            return ToyGame(buffers, max_episode_steps=min(self.max_episode_steps, MAX_STEPS))
-        if ":" in self.task:
-            return self._own_class()(buffers)
-        from motif_jax.envs.nethack import NetHackGame
-
-        return NetHackGame(
-            get_task(self.task),
-            buffers,
-            max_episode_steps=self.max_episode_steps,
-            penalty_mode=self.penalty_mode,
-            penalty_step=self.penalty_step,
-            reference_sober=self.reference_sober,
-            character=self.character,
-        )
+from motif_jax.envs.world import Rows
+from motif_jax.structs import EndStatus, EpisodeInfo
 
 
 class GameVector:
@@ -125,7 +24,7 @@ class GameVector:
     def __init__(
         self,
         num_games: int,
-        settings: GameSettings,
+        settings: FrameSettings,
         observations: Iterable[str],
         *,
         seed: int = 0,
@@ -159,6 +58,10 @@ class GameVector:
         self._any_first = True
         self.finished: list[tuple[int, EpisodeInfo]] = []  # by the last step, with the game's index
 
+    def open_rows(self, rows: dict[str, np.ndarray]) -> Rows:
+        """The rows in the form in which `observe` and `step` write them."""
+        return open_rows(rows)
+
     def reset(self) -> None:
         """Starts an episode in every game."""
         for index in range(len(self.games)):
@@ -190,7 +93,7 @@ class GameVector:
         self.observer.observe(rows, self._counts)
 
     def step(self, actions: Iterable[int], rows: Rows) -> None:
-        """Plays one action per game and records the step (STEP_SPECS and event_* rows), then starts new episodes.
+        """Plays one action per game, records it (`world.step_specs` and event_* rows), and starts new episodes.
 
         `terminated` and `truncated` are only written where they are true: their rows must come in cleared.
         """

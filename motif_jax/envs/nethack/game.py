@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 from nle import nethack
 
-from motif_jax.envs import engine
-from motif_jax.envs.observations import FRAME, MESSAGE_BYTES
+from motif_jax.envs.nethack import engine
+from motif_jax.envs.nethack.figures import make_info
+from motif_jax.envs.nethack.observations import FRAME, MESSAGE_BYTES
+from motif_jax.envs.nethack.tasks import SUCCESS_REWARD, Task, step_penalty
 from motif_jax.envs.seeding import GameSeed
-from motif_jax.envs.tasks import SUCCESS_REWARD, Task, step_penalty
 from motif_jax.structs import EndStatus, EpisodeInfo
 
 ACTIONS = (
@@ -107,7 +108,7 @@ class NetHackGame:
         self._glyphs = memoryview(buffers["glyphs"]).cast("B")
         self._is_score = task.is_score
         self.buffers = buffers
-        self.last_frame = {key: np.zeros(*FRAME[key]) for key in buffers}
+        self.last_frame = {key: np.zeros(FRAME[key].shape, FRAME[key].dtype) for key in buffers}
         self._last_blstats = memoryview(self.last_frame["blstats"])
         self._last_glyphs = memoryview(self.last_frame["glyphs"]).cast("B")
         self._screens = [key for key in ("tty_chars", "tty_colors", "tty_cursor") if key in buffers]
@@ -194,7 +195,7 @@ class NetHackGame:
     def info(self) -> EpisodeInfo:
         """The episode so far."""
         blstats = self._last_blstats if self.end else self._blstats
-        return EpisodeInfo(
+        return make_info(
             episode=self.episode,
             steps=self.steps,
             episode_return=self.episode_return,

@@ -1,8 +1,9 @@
-"""What the agent is paid for, from rollouts as the pool records them, against the reward itself asked step by step."""
+"""What the agent is rewarded for: rollouts as the pool records them, against the reward asked step by step."""
 
 from types import SimpleNamespace
 
 import jax.numpy as jnp
+import linear_policy
 import numpy as np
 import pytest
 from conftest import get_config
@@ -11,12 +12,15 @@ from motif_jax.actors.inference import RandomPolicy, answer
 from motif_jax.actors.layout import Ended, Full
 from motif_jax.actors.pool import ActorPool
 from motif_jax.captions import encode
-from motif_jax.envs.observations import scale_blstats
-from motif_jax.envs.vector import GameSettings
-from motif_jax.rewards.intrinsic import Mix, intrinsic_reward
+from motif_jax.envs.nethack.observations import scale_blstats
+from motif_jax.parallel import shard
+from motif_jax.rewards.choice import LEARNT
+from motif_jax.rewards.intrinsic import Mix
 from motif_jax.rewards.learnt import Reward
+from motif_jax.rewards.learnt_source import LearntSource, make_mix
 from motif_jax.rewards.model import make_reward_model
-from motif_jax.rewards.source import RewardSource, make_mix
+from motif_jax.rewards.source import RewardSource
+from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.rewards.statistics import LEVELS, RewardStatistics
 from motif_jax.stages.train_policy.placing import make_shape_rewards
 from motif_jax.stages.train_policy.record import Returns
@@ -34,11 +38,11 @@ def make_reward(**options) -> Reward:
     return Reward(options, params, statistics, np.array([encode("You die...")], np.uint8), np.ones(1, np.int32), {})
 
 
-def record(pay: RewardSource, more: tuple[str, ...] = ()) -> list[dict]:
+def record(source: RewardSource, more: tuple[str, ...] = ()) -> list[dict]:
     """Rollouts of random play on the toy world."""
     policy, found = RandomPolicy(23), []
-    keys = tuple(sorted({*pay.observations, *more}))
-    with ActorPool(GameSettings(task="toy"), keys, num_workers=0, games_per_worker=8, rollout_length=40) as pool:
+    keys = tuple(sorted({*source.observations, *more}))
+    with ActorPool({"task": "toy"}, keys, num_workers=0, games_per_worker=8, rollout_length=40) as pool:
         while len(found) < 4:
             requests, fulls = pool.poll()
             answer(pool, requests, policy)
@@ -49,14 +53,13 @@ def record(pay: RewardSource, more: tuple[str, ...] = ()) -> list[dict]:
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_steps_are_paid_for_the_messages_that_they_caused(late):
+def test_steps_are_rewarded_for_the_messages_that_they_caused(late):
     reward = make_reward()
-    pay = RewardSource(reward, Mix(threshold=0.1), late)
+    source = LearntSource(reward, Mix(threshold=0.1), late)
     events = ("event_message", "event_message_count", "message", "message_count")
     ends = 0
-    for arrays in record(pay, events):
-        found = pay(arrays)
-        paid = intrinsic_reward(found["z"], found["counts"], pay.mix)
+    for arrays in record(source, events):
+        found, rewards = source.moments(arrays), source.rewards(arrays)
         for step in range(40):
             for game in range(4):
                 # As published: what is seen before the action. Corrected: what the action led to, an end included.
@@ -65,21 +68,21 @@ def test_steps_are_paid_for_the_messages_that_they_caused(late):
                 z = reward(message[None]).normalised[0]
                 assert found["z"][step, game] == pytest.approx(z, abs=1e-5)
                 assert found["counts"][step, game] == count
-                assert paid[step, game] == pytest.approx(z / count**3 if z > 0.1 else 0, abs=1e-5)
+                assert rewards[step, game] == pytest.approx(z / count**3 if z > 0.1 else 0, abs=1e-5)
                 if arrays["terminated"][step, game]:
                     ends += 1
                     assert bytes(arrays["event_message"][step, game]).startswith(b"You descend")
                     assert not arrays["message"][step + 1, game].any()  # of the next episode
     assert ends
-    assert pay.observations == (("message", "message_count") if late else ("event_message", "event_message_count"))
+    assert source.observations == (("message", "message_count") if late else ("event_message", "event_message_count"))
 
 
 def test_a_reward_that_reads_the_bottom_line_is_asked_for_every_step():
     reward = make_reward(blstats=True)
-    pay = RewardSource(reward, Mix(), False)
-    assert pay.table is None
-    arrays = record(pay)[0]
-    found = pay(arrays)["z"]
+    source = LearntSource(reward, Mix(), False)
+    assert source.table is None
+    arrays = record(source)[0]
+    found = source.moments(arrays)["z"]
     for step, game in ((0, 0), (17, 3), (39, 1)):
         vector = scale_blstats(arrays["event_blstats"][step, game])[None]
         z = reward(arrays["event_message"][step, game][None], vector=vector).normalised[0]
@@ -101,20 +104,36 @@ def test_the_mix_is_what_config_and_reward_say():
     assert make_mix(config, None).intrinsic == 0
     assert make_mix(get_config(argument="oracle"), None).extrinsic == 10
 
-    rollouts = SimpleNamespace(
-        reward=jnp.array([[50.0]]), moments={"z": jnp.array([[2.0]]), "counts": jnp.array([[2]])}
-    )
-    rewards = make_shape_rewards(mix)(None, rollouts)
+    moments = {LEARNT: {"z": jnp.array([[2.0]]), "counts": jnp.array([[2]])}}
+    rollouts = SimpleNamespace(reward=jnp.array([[50.0]]), moments=moments)
+    learnt = Weighted(LEARNT, "", mix.intrinsic, LearntSource(make_reward(), mix, False))
+    rewards = make_shape_rewards(make_mix(config, None), RewardSources([learnt]))(None, rollouts)
     assert float(rewards.extrinsic[0, 0]) == pytest.approx(0.1 * 0.1 * 50)
     assert float(rewards.intrinsic[0, 0]) == pytest.approx(0.1 * 2 / 8)
     assert float(rewards.total[0, 0]) == pytest.approx(0.5 + 0.025)
     rollouts.moments = {}
-    assert float(make_shape_rewards(mix)(None, rollouts).total[0, 0]) == pytest.approx(0.5)
+    assert float(make_shape_rewards(mix, RewardSources())(None, rollouts).total[0, 0]) == pytest.approx(0.5)
 
 
 @pytest.mark.quick
-def test_learnt_returns_are_added_up_over_rollouts():
-    """Two groups of two games; what each episode was paid, added up step by step."""
+def test_without_annealing_runs_of_any_length_share_one_compiled_program():
+    """A run that is made longer begins without compiling; with annealing, the length is in the program."""
+
+    def program(steps: int, anneal: float) -> str:
+        config = get_config(argument="toy")
+        config.policy.train_for_env_steps, config.policy.anneal_learning_rate_to = steps, anneal
+        settings = learner_settings(config)
+        mesh, update = linear_policy.compiled(settings, 1)
+        rollouts = shard(linear_policy.make_rollouts(), mesh, axis=1)
+        return update.lower(linear_policy.initial(settings), linear_policy.CONSTANTS, rollouts).as_text()
+
+    assert program(10**5, 1.0) == program(10**6, 1.0)
+    assert program(10**5, 0.5) != program(10**6, 0.5)
+
+
+@pytest.mark.quick
+def test_returns_of_each_source_are_added_up_over_rollouts():
+    """Two groups of two games; what each episode was worth to two sources, added up step by step."""
     rng = np.random.default_rng(0)
     returns, open_sums, wanted, got = Returns(), {}, {}, {}
     first = {(worker, game): True for worker in range(2) for game in range(2)}
@@ -122,7 +141,7 @@ def test_learnt_returns_are_added_up_over_rollouts():
     for _ in range(30):
         fulls, episodes, columns, begins = [], [], [], []
         for worker in rng.permutation(2):
-            paid, ended = rng.random((5, 2)), rng.random((5, 2)) < 0.15
+            rewards, ended = rng.random((5, 2)), rng.random((5, 2)) < 0.15
             list_of = []
             for game in range(2):
                 begins.append(first[worker, game])
@@ -131,29 +150,31 @@ def test_learnt_returns_are_added_up_over_rollouts():
                 first[worker, game] = bool(ended[-1, game])
             for step in range(5):
                 for game in range(2):
-                    open_sums[worker, game] += paid[step, game]
+                    open_sums[worker, game] += rewards[step, game]
                     if ended[step, game]:
                         wanted[episode] = open_sums[worker, game]
-                        list_of.append(Ended(step, game, EpisodeInfo(episode, *[0] * 12)))
+                        list_of.append(Ended(step, game, EpisodeInfo(episode, *[0] * 4)))
                         open_sums[worker, game] = 0.0
                         episode += 1
             if rng.random() < 0.1:  # the worker died: its games begin again
                 first[worker, 0] = first[worker, 1] = True
             fulls.append(Full(int(worker), 0, 0))
             episodes.append(list_of)
-            columns.append(paid)
+            columns.append(rewards)
         ended = np.zeros((5, len(begins)), bool)
-        placed = SimpleNamespace(first=np.array(begins), intrinsic=np.concatenate(columns, 1), ended=ended)
+        whole = np.concatenate(columns, 1)
+        placed = SimpleNamespace(first=np.array(begins), rewards={LEARNT: whole, "twice": 2 * whole}, ended=ended)
         batch = SimpleNamespace(arrays=placed, fulls=fulls, episodes=episodes)
         got |= {info.episode: value for info, value in returns.take(batch)}
     assert episode > 20
-    assert got == pytest.approx(wanted)
+    assert {number: value[LEARNT] for number, value in got.items()} == pytest.approx(wanted)
+    assert {number: value["twice"] / 2 for number, value in got.items()} == pytest.approx(wanted)
 
 
 @pytest.mark.quick
 def test_episodes_that_began_with_random_actions_are_left_out():
-    placed = SimpleNamespace(first=np.array([True]), intrinsic=np.ones((5, 1)), ended=np.zeros((5, 1), bool))
-    rest = (0.0, 0, False, False, 0, 0, 1, 1, 0, 1, 0)
+    placed = SimpleNamespace(first=np.array([True]), rewards={LEARNT: np.ones((5, 1))}, ended=np.zeros((5, 1), bool))
+    rest = (0.0, 0, False)
     for steps, counted in ((3, True), (4, False)):  # the third step of what was seen was its third, or its fourth
         ended = [Ended(2, 0, EpisodeInfo(0, steps, *rest))]
         batch = SimpleNamespace(arrays=placed, fulls=[Full(0, 0, 0)], episodes=[ended])

@@ -7,8 +7,8 @@
     observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
 
 Ids are `motif_jax/` and the published name, see `tasks.TASKS`; `motif_jax/Toy-v0` is the toy world. Keyword arguments
-are those of `vector.GameSettings`, and `observations`, names from `observations.OBSERVATIONS` and `EVENTS`. The game's
-own time limit is called `time_limit` here, because gymnasium keeps `max_episode_steps` for a wrapper of its own.
+are those of `settings.GameSettings`, and `observations`, names from `observations.OBSERVATIONS` and `EVENTS`. The
+game's own time limit is called `time_limit` here, because gymnasium keeps `max_episode_steps` for a wrapper of its own.
 
 Observations have one or two dimensions: a count is of shape (1,), and the crop is flat. `crop.reshape(2, 12, 12)` has
 the characters around the hero and their colours.
@@ -23,7 +23,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from motif_jax.envs.observations import (
+from motif_jax.envs.nethack.figures import FIGURES
+from motif_jax.envs.nethack.observations import (
     COLOURS,
     HIGH,
     LOW,
@@ -32,10 +33,10 @@ from motif_jax.envs.observations import (
     Observer,
     frame_keys,
     open_rows,
-    plain_shape,
 )
+from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.vector import GameSettings
+from motif_jax.envs.world import plain_shape
 from motif_jax.screens import screen_text
 from motif_jax.structs import ArraySpec, EndStatus
 
@@ -116,7 +117,7 @@ class GymGame(gymnasium.Env):
         return {key: row.reshape(plain_shape(row.shape[1:])) for key, row in arrays.items()}
 
     def _info(self) -> dict[str, Any]:
-        info = self._game.info()._asdict()
+        info: dict[str, Any] = dict(self._game.info().named(FIGURES))
         info["episode_number"] = info.pop("episode")  # other libraries keep statistics of their own at "episode"
         return info
 

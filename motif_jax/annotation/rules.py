@@ -1,0 +1,150 @@
+"""Rules over captions, read from a TOML file: what has happened, and what that is worth to each goal.
+
+    [[rule]]
+    name = "picks up gold"                           # also what evaluation and the report call it
+    pattern = '\\$ - \\d+ gold piece'                  # a regular expression, searched in each line of a caption
+    worth = { progress = 2, combat = -1, gold = 3 }  # by goal; 0 to a goal that is not named
+
+`progress` is the worth to the goals that ask for progress of any kind (`GENERAL`); the other names are goals of the
+game (texts.py). A rule without any worth is only counted.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import math
+import re
+import tomllib
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from motif_jax.config_table import shown
+from motif_jax.foreign import read_text
+from motif_jax.structs import UserError
+
+PROGRESS = "progress"
+GENERAL = ("defaultgoal", "zeroknowledge")  # goals that ask for progress of any kind
+FIELDS = ("name", "pattern", "worth")
+LONGEST_NAME = 60  # characters; names stand in tables and charts
+AIMED_AT = 2  # a rule that is worth so much to a particular goal is what that goal asks for
+
+
+class Rule(NamedTuple):
+    """What a caption that matches a pattern is worth."""
+
+    name: str
+    pattern: str
+    worth: Mapping[str, float]  # by goal, and to PROGRESS
+
+    def worth_to(self, goal: str) -> float:
+        """The worth to one goal."""
+        return float(self.worth.get(PROGRESS if goal in GENERAL else goal, 0))
+
+
+class Rules(NamedTuple):
+    """The rules of a file, in its order."""
+
+    rules: tuple[Rule, ...]
+    version: str  # a hash of names, patterns and worths: labels by other rules are other labels
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What can happen."""
+        return tuple(rule.name for rule in self.rules)
+
+    @property
+    def aims(self) -> set[str]:
+        """Names of the rules that some particular goal asks for."""
+        return {
+            rule.name
+            for rule in self.rules
+            if max((worth for goal, worth in rule.worth.items() if goal != PROGRESS), default=0) >= AIMED_AT
+        }
+
+    def happenings(self) -> Callable[[str], list[str]]:
+        """A function from a message to the names of the rules that it matches, whatever they are worth."""
+        patterns = [(rule.name, re.compile(rule.pattern)) for rule in self.rules]
+        return lambda message: [name for name, pattern in patterns if pattern.search(message)]
+
+
+NO_RULES = Rules((), "")
+
+
+def read_rules(path: Path, goals: Collection[str], flag: str) -> Rules:
+    """Reads and checks a file of rules.
+
+    Args:
+      path: the file.
+      goals: the goals of the game, in their order.
+      flag: what names the file, for errors.
+    """
+    file = f"lexicon {str(path)!r}"
+    try:
+        content = tomllib.loads(read_text(path))
+    except FileNotFoundError:
+        raise UserError(f"there is no {file} ({flag})") from None
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: not text, or not TOML
+        reason = " ".join(str(error.strerror if isinstance(error, OSError) else error).split())
+        raise UserError(f"cannot read {file}: {reason} ({flag})") from error
+    for name in content:
+        if name != "rule":
+            raise UserError(f"{file} has {shown(name)}, and rules are written as [[rule]] ({flag})")
+    tables = content.get("rule")
+    if not isinstance(tables, list) or not tables:
+        raise UserError(f"{file} has no rules, which are written as [[rule]] ({flag})")
+    valued = [PROGRESS, *(goal for goal in goals if goal not in GENERAL)]
+    rules: dict[str, Rule] = {}
+    for number, table in enumerate(tables, 1):
+        problem = _problem(table, rules, valued)
+        if problem:
+            called = table.get("name") if isinstance(table, dict) else None
+            which = f"rule {number}" + (f", {shown(called)}," if isinstance(called, str) and called else "")
+            raise UserError(f"{which} of {file} {problem} ({flag})")
+        rules[table["name"]] = Rule(table["name"], table["pattern"], table["worth"])
+    return Rules(tuple(rules.values()), _version(rules.values(), valued))
+
+
+def _problem(table: Any, before: Collection[str], valued: Collection[str]) -> str:
+    """What is wrong with a rule, as the end of a sentence; "" if nothing is."""
+    if not isinstance(table, dict):
+        return "is no table"
+    for field in table:
+        if field not in FIELDS:
+            return f"has the field {shown(field)}, and a rule has {', '.join(FIELDS)}"
+    for field in FIELDS:
+        if field not in table:
+            return f"lacks the field {field!r}"
+    name, pattern, worth = (table[field] for field in FIELDS)
+    if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
+        return f"needs a name of 1 to {LONGEST_NAME} characters in one line, not {shown(name)}"
+    if name in before:
+        return "has the name of an earlier rule"
+    if not isinstance(pattern, str) or not pattern:
+        return f"needs a pattern, which is text, not {shown(pattern)}"
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        return f"has a pattern that is no regular expression: {error}"
+    if not isinstance(worth, dict):
+        return f"needs a table of numbers by goal as its worth, not {shown(worth)}"
+    for goal, value in worth.items():
+        if goal not in valued:
+            near = difflib.get_close_matches(goal, valued, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(valued)}"
+            return f"has a worth to the unknown goal {shown(goal)}: {hint}"
+        if type(value) not in (int, float) or not math.isfinite(value) or abs(value) > 1e9:
+            return f"has a worth to {goal!r} that is no finite number: {shown(value)}"
+    return ""
+
+
+def _version(rules: Collection[Rule], valued: Collection[str]) -> str:
+    """A hash of the rules, written as they were when they were Python, so that annotations of that time go on."""
+    written = [
+        f"Rule(name={rule.name!r}, pattern={rule.pattern!r}, "
+        + ", ".join(f"{goal}={rule.worth.get(goal, 0.0)!r}" for goal in valued)
+        + ")"
+        for rule in rules
+    ]
+    return hashlib.sha256(f"({', '.join(written)})".encode()).hexdigest()[:16]

@@ -1,0 +1,76 @@
+"""What is said of a game: what it is, its goals, its prompts and its rules.
+
+A game may come with a directory of TOML files: `goals.toml` (a line per goal: its name, and what a language model is
+told), `default.toml` and `reworded.toml` (prompts) and `lexicon.toml` (rules). Each may be missing. In place of missing
+prompts stand the general ones beside this module, which say `{game}` where they speak of the game; the goals that they
+come with are every game's, unless its own file has others of their name.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+from motif_jax.annotation.rules import NO_RULES, PROGRESS, Rules, read_rules
+from motif_jax.config_table import shown
+from motif_jax.foreign import read_text
+from motif_jax.structs import UserError
+
+HERE = Path(__file__).parent
+FLAG = "--config.env.world"  # of the game, whose files these are
+LEXICON_FLAG = "--config.annotate.lexicon"
+
+
+class Texts(NamedTuple):
+    """What is said of a game."""
+
+    about: str  # what the game is, in a few words that can end a sentence
+    goals: dict[str, str]  # by name, what a model is told
+    folder: Path | None  # its files
+    lexicon: str  # a file of rules that the user names; "": the game's own
+
+    def prompt(self, version: str) -> Path:
+        """The file of a version of the prompt."""
+        own = self.folder / f"{version}.toml" if self.folder else None
+        return own if own and own.exists() else HERE / f"{version}.toml"
+
+    def rules(self) -> Rules:
+        """The rules of the game; `NO_RULES` if it has none."""
+        if self.lexicon:
+            return read_rules(Path(self.lexicon).expanduser(), self.goals, LEXICON_FLAG)
+        own = self.folder / "lexicon.toml" if self.folder else None
+        return read_rules(own, self.goals, FLAG) if own and own.exists() else NO_RULES
+
+
+def read_texts(about: str, folder: Path | None, lexicon: str = "") -> Texts:
+    """Reads the goals of a game, and finds its other files.
+
+    Args:
+      about: what the game is.
+      folder: its files; None if it has none.
+      lexicon: a file of rules instead of the game's own.
+    """
+    if folder is not None and not folder.is_dir():
+        raise UserError(f"there is no directory {str(folder)!r}, where the game has its texts ({FLAG})")
+    own = folder / "goals.toml" if folder else None
+    goals = _read_goals(HERE / "goals.toml") | (_read_goals(own) if own and own.exists() else {})
+    return Texts(about, goals, folder, lexicon)
+
+
+def _read_goals(path: Path) -> dict[str, str]:
+    try:
+        goals = tomllib.loads(read_text(path))
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: not text, or not TOML
+        reason = " ".join(str(error.strerror if isinstance(error, OSError) else error).split())
+        raise UserError(f"cannot read the goals {str(path)!r}: {reason} ({FLAG})") from error
+    for name, text in goals.items():
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", name) or name == PROGRESS:
+            raise UserError(
+                f"{shown(name)} in {str(path)!r} cannot name a goal: choose letters, digits and dashes, and not "
+                f"{PROGRESS!r} ({FLAG})"
+            )
+        if not isinstance(text, str):
+            raise UserError(f"the goal {name!r} in {str(path)!r} must be text, not {shown(text)} ({FLAG})")
+    return goals

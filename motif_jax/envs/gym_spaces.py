@@ -1,0 +1,105 @@
+"""Spaces of gymnasium as specs of observations, and what its environments give as arrays of these specs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from motif_jax.captions import WIDTH, encode
+from motif_jax.envs.own_code import WORLD_FLAG
+from motif_jax.envs.world import CAPTIONS
+from motif_jax.structs import ArraySpec, UserError
+
+ALONE = "observation"  # the name of an observation that has none
+BYTES = 256
+CHANNELS = 4  # at most, of an image
+
+
+class Field(NamedTuple):
+    """One array of the observations."""
+
+    path: tuple[str, ...]  # keys of the dictionaries on the way to it
+    spec: ArraySpec
+    convert: Callable[[Any], Any]  # what the environment gives -> an array of the spec, or what fits one
+
+
+def fields_of(space: spaces.Space, kinds: Mapping[str, str], world: str) -> dict[str, Field]:
+    """All arrays of an observation space, by name; raises UserError for what cannot be one.
+
+    Args:
+      space: of the environment.
+      kinds: what the user says of some of them (networks/kinds.py).
+      world: the name of the world, for errors.
+    """
+    found: dict[str, Field] = {}
+    _collect(space, (), kinds, world, found)
+    for name in kinds:
+        if name not in found:
+            raise UserError(
+                f"the world {world!r} says of what kind the observation {name!r} is, which its environment does not "
+                f"give: it gives {', '.join(found)} ({WORLD_FLAG})"
+            )
+    return found
+
+
+def _collect(
+    space: spaces.Space, path: tuple[str, ...], kinds: Mapping[str, str], world: str, found: dict[str, Field]
+) -> None:
+    if isinstance(space, spaces.Dict):
+        for key, inner in space.spaces.items():
+            _collect(inner, (*path, str(key)), kinds, world, found)
+        return
+    name = "_".join(path) or ALONE
+    if name in CAPTIONS or name.startswith("event_") or name in found:
+        raise UserError(
+            f"the environment of the world {world!r} gives an observation called {name!r}, a name that is taken: "
+            f"rename it with a wrapper ({WORLD_FLAG})"
+        )
+    made = _field(space, path, kinds.get(name, ""))
+    if made is None:
+        raise UserError(
+            f"the world {world!r} cannot record the observation {name!r}, whose space is {type(space).__name__}: make "
+            f"it a Box, a text, discrete values or a Dict of these with a wrapper ({WORLD_FLAG})"
+        )
+    found[name] = made
+
+
+def _field(space: spaces.Space, path: tuple[str, ...], kind: str) -> Field | None:
+    """The field of a space that is no dictionary; None if there is none. `kind` is "" where nothing is said."""
+    if isinstance(space, spaces.Text) or isinstance(space.sample(), str):
+        return Field(path, ArraySpec((WIDTH,), "uint8", kind or "text"), encode)
+    if isinstance(space, spaces.Discrete):
+        start, values = int(space.start), int(space.n)
+        return Field(path, ArraySpec((), "int32", kind or "category", values), lambda value: value - start)
+    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
+        values = 2 if isinstance(space, spaces.MultiBinary) else int(np.max(space.nvec))
+        several = "category" if len(space.shape) <= 1 else "grid"
+        return Field(path, ArraySpec(space.shape, "int32", kind or several, values), np.asarray)
+    if isinstance(space, spaces.Box):
+        kind, dtype = kind or _kind_of_box(space), np.dtype(space.dtype)
+        chosen = kind in ("category", "grid") and dtype.kind in "iu"
+        if not np.can_cast(dtype, np.int32):
+            dtype = np.dtype(np.int32 if chosen else np.float32)  # what devices compute with
+        return Field(path, ArraySpec(space.shape, str(dtype), kind, _values(space) if chosen else 0), np.asarray)
+    return None
+
+
+def _kind_of_box(space: spaces.Box) -> str:
+    """What an array of numbers is by its type, shape and bounds; "" where they leave it open."""
+    rank = len(space.shape)
+    if rank <= 1 or (rank == 2 and np.issubdtype(space.dtype, np.floating)):
+        return "vector"
+    if space.dtype == np.uint8 and rank == 3 and space.shape[2] <= CHANNELS and space.high.max() == BYTES - 1:
+        return "image"
+    if np.issubdtype(space.dtype, np.integer) and rank in (2, 3) and 0 < _values(space) < BYTES:
+        return "grid"
+    return ""
+
+
+def _values(space: spaces.Box) -> int:
+    """How many values, from 0 on, the numbers can have; 0 if they are not bounded, or can be negative."""
+    low, high = int(space.low.min()), int(space.high.max())
+    return high + 1 if low >= 0 and high < 65_536 else 0

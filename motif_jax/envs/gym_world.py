@@ -1,0 +1,192 @@
+"""Any environment of gymnasium as a world: name it, and say in words what happens in it.
+
+    class GoTo(GymWorld):
+        id = "BabyAI-GoToLocal-v0"
+        about = "a room in which a robot is sent to an object"
+        kinds = {"image": "grid"}
+
+        def caption(self, observation, env):
+            return "You see a red ball."
+
+`--config.env.world=module:GoTo` then plays it (docs/own-game.md).
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+from gymnasium import spaces
+
+from motif_jax.envs.gym_games import GymGame, GymVector, Row, quiet
+from motif_jax.envs.gym_spaces import Field, fields_of
+from motif_jax.envs.own_code import WORLD_FLAG
+from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.world import CAPTIONS, CHOICE, trained_world
+from motif_jax.structs import ArraySpec, UserError
+
+SUCCESS = 0.0  # an episode that the environment ends with a reward above this has succeeded
+
+
+class GymWorld:
+    """An environment of gymnasium with a caption for each moment; what subclasses set is marked below."""
+
+    # ---- set by a subclass
+    id: str = ""  # of `gymnasium.make`
+    about: str = ""  # what the game is, as a language model is told; "": by its id
+    kinds: Mapping[str, str] = {}  # of observations whose kind does not follow from their space: networks/kinds.py
+    figures: Mapping[str, type] = {}  # numbers of an episode that `measure` gives: name -> bool, int or float
+    texts: Path | None = None  # directory with goals, prompts and rules about this game
+    # `reads`, the observations that a policy reads, and `action_names` may be set too; see the properties below.
+
+    # ---- the same for all
+    action = CHOICE
+    pairs = ("message",)
+    players = ("random",)
+
+    def __init__(self, max_episode_steps: int = 5000, **options: Any):
+        """Takes the time limit, after which episodes are cut, and options for the environment."""
+        self.time_limit, self.options = max_episode_steps, options
+        self.class_name = f"{type(self).__module__}:{type(self).__qualname__}"
+        self.name = getattr(type(self), "name", self.id or self.class_name)
+        self.about = self.about or f"the game {self.name}"
+
+    # ---- may be overridden, `caption` must be
+
+    def make(self) -> gymnasium.Env:
+        """Makes the environment; its wrappers may be added here."""
+        return gymnasium.make(self.id, disable_env_checker=True, **self.options)
+
+    def caption(self, observation: Any, env: Any) -> str:
+        """What has just happened, in one line of up to 256 characters; other characters than Latin-1 become "?".
+
+        Args:
+          observation: as the environment gives it.
+          env: the environment without its wrappers.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must say what has just happened: def caption(...)")
+
+    def screen(self, env: Any) -> Sequence[Row]:
+        """A picture for people: up to 21 rows of 80 characters, each text or pieces of text with their colours."""
+        return [f"{type(env).__name__}: its world draws no screen"]
+
+    def measure(self, env: Any) -> Sequence[float]:
+        """The values of `figures`, in their order."""
+        return ()
+
+    def succeeded(self, reward: float, env: Any) -> bool:
+        """Whether an episode that the environment has just ended with this reward has succeeded."""
+        return reward > SUCCESS
+
+    # ---- as `World` asks
+
+    @functools.cached_property
+    def _spaces(self) -> tuple[dict[str, Field], tuple[str, ...]]:
+        """The arrays of the observations and the names of the actions, from an environment that is made for this."""
+        if not self.id and type(self).make is GymWorld.make:
+            raise UserError(f"the world {self.class_name!r} names no environment, as id = ... ({WORLD_FLAG})")
+        try:
+            with quiet():
+                env = self.make()
+        except gymnasium.error.UnregisteredEnv as error:
+            near = difflib.get_close_matches(self.id, list(gymnasium.registry), n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "import what registers it in the module of the world"
+            raise UserError(f"gymnasium knows no environment {self.id!r} ({WORLD_FLAG}): {hint}") from error
+        try:
+            fields = fields_of(env.observation_space, self.kinds, self.name)
+            given: Any = type(self).action_names
+            return fields, _names_of(env, () if isinstance(given, property) else given, self.name)
+        finally:
+            env.close()
+
+    @property
+    def fields(self) -> dict[str, Field]:
+        """What the environment gives, by name."""
+        return self._spaces[0]
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """What can be chosen; by default what the environment calls it."""
+        return self._spaces[1]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """What a policy reads; by default all that the environment gives, and the caption."""
+        return (*self.fields, "message")
+
+    @functools.cached_property
+    def specs(self) -> dict[str, ArraySpec]:
+        """See `World.specs`: what the environment gives, and the captions."""
+        return {name: field.spec for name, field in self.fields.items()} | CAPTIONS
+
+    def check(self) -> None:
+        """Makes an environment, and plays a step in it."""
+        game = self.game()
+        try:
+            game.reset(game_seed(0, SeedStream.TRAIN, 0), 0)
+            game.step(0)
+            game.info()
+            game.screen()
+        finally:
+            game.close()
+
+    def vector(
+        self,
+        num_games: int,
+        observations: tuple[str, ...],
+        *,
+        seed: int,
+        stream: int,
+        next_episode: Callable[[int], int] | None = None,
+        extra_frames: Iterable[str] = (),
+        stepping: Any = None,
+    ) -> GymVector:
+        """See `World.vector`."""
+        return GymVector(
+            self, num_games, observations, seed=seed, stream=stream, next_episode=next_episode, stepping=stepping
+        )
+
+    def game(self, shown: bool = True) -> GymGame:
+        """See `World.game`."""
+        return GymGame(self)
+
+    def plays(self, facts: Mapping[str, Any]) -> str:
+        """See `World.plays`: whether the policy was trained in this class, with these actions."""
+        if trained_world(facts) != self.class_name:
+            return f"was trained in the world {trained_world(facts)!r}, not {self.class_name!r}"
+        actions = facts["model"]["num_actions"]
+        if actions != len(self.action_names):
+            return f"has {actions} actions, where the world {self.name!r} has {len(self.action_names)}"
+        for name, (shape, dtype, *_) in facts["model"].get("reads", {}).items():
+            spec = self.specs.get(name)
+            if spec is None or ([*spec.shape], spec.dtype) != ([*shape], dtype):
+                return f"reads the observation {name!r} of shape {tuple(shape)} and type {dtype}, which is not there"
+        return ""
+
+
+def _names_of(env: gymnasium.Env, given: tuple[str, ...], world: str) -> tuple[str, ...]:
+    """What can be chosen; raises UserError if an action is no choice, or the names are not as many."""
+    space = env.action_space
+    if not isinstance(space, spaces.Discrete) or space.start != 0:
+        raise UserError(
+            f"actions of the world {world!r} are of the space {space}, where a policy chooses among Discrete ones from "
+            f"0 on: make them so with a wrapper ({WORLD_FLAG})"
+        )
+    inner: Any = env.unwrapped
+    own = getattr(inner, "actions", None)
+    if given:
+        names = tuple(given)
+    elif isinstance(own, type) and issubclass(own, enum.Enum):
+        names = tuple(action.name for action in own)
+    elif callable(getattr(inner, "get_action_meanings", None)):
+        names = tuple(str(name).lower() for name in inner.get_action_meanings())
+    else:
+        names = tuple(f"action {number}" for number in range(int(space.n)))
+    if len(names) != space.n:
+        raise UserError(f"the world {world!r} names {len(names)} actions, where there are {space.n} ({WORLD_FLAG})")
+    return names

@@ -1,0 +1,63 @@
+"""One game with NetHack's frames, played again and shown."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from motif_jax.envs.nethack.observations import Frames, frame_keys
+from motif_jax.envs.nethack.settings import FrameSettings
+from motif_jax.envs.seeding import GameSeed
+from motif_jax.envs.world import Screen
+from motif_jax.structs import EndStatus, EpisodeInfo
+
+SCREEN_KEYS = ("tty_chars", "tty_colors", "tty_cursor")
+
+
+class ShownGame:
+    """A `world.Game`, made of a game that writes frames."""
+
+    def __init__(self, settings: FrameSettings, shown: bool):
+        """Makes the game; its frames have a screen only if it will be `shown`, as that takes the engine longer."""
+        keys = dict.fromkeys((*frame_keys((), settings.screen), *(SCREEN_KEYS if shown else ())))
+        self._game = settings.make(Frames(1, keys).views(0))
+
+    @property
+    def end(self) -> EndStatus:
+        """How the episode ended, if it did."""
+        return self._game.end
+
+    @property
+    def message(self) -> bytes:
+        """The last message."""
+        return self._game.message
+
+    @property
+    def message_count(self) -> int:
+        """Times the last message was seen in this episode."""
+        return self._game.message_count
+
+    @property
+    def cause(self) -> str:
+        """What the hero died of; "" while alive, and where the game does not say."""
+        return getattr(self._game, "cause", "")
+
+    def reset(self, seed: GameSeed, episode: int) -> None:
+        """Begins an episode."""
+        self._game.reset(seed, episode)
+
+    def step(self, action: int) -> float:
+        """Plays one action; returns its reward."""
+        return self._game.step(action)
+
+    def info(self) -> EpisodeInfo:
+        """The episode so far."""
+        return self._game.info()
+
+    def screen(self) -> Screen:
+        """The terminal."""
+        frame = self._game.last_frame if self._game.end else self._game.buffers
+        return Screen(frame["tty_chars"], frame["tty_colors"].view(np.uint8), frame["tty_cursor"])
+
+    def close(self) -> None:
+        """Frees what the game holds."""
+        self._game.close()

@@ -1,0 +1,97 @@
+"""Code of the user's, named `module:Class`: loading it, and telling its errors apart from ours.
+
+An error in it reaches the user as one sentence, which names the class and the flag, and the traceback below it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import traceback
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from motif_jax.structs import Interrupted, Stopped, UserCodeError, UserError
+from motif_jax.system_errors import find_refusal
+
+PACKAGE = str(Path(__file__).parent.parent)
+WORLD_FLAG, TASK_FLAG = "--config.env.world", "--config.env.task"
+LONGEST = 10_000  # characters of a traceback; its end says most
+
+
+def owner(env: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The name of the user's class that the config's section `env` plays, with its flag; None if there is none."""
+    world = env.get("world", "nethack")
+    if ":" in world:
+        return f"the world {world!r}", WORLD_FLAG
+    if world == "nethack" and ":" in env.get("task", ""):
+        return f"the game {env['task']!r}", TASK_FLAG
+    return None
+
+
+def load_class(text: str, what: str, flag: str) -> Any:
+    """The class that `module:Class` names; raises UserError if there is none, UserCodeError if its module raises.
+
+    Args:
+      text: `module:Class`.
+      what: "world", "game" or "reward source", for messages.
+      flag: the value of the config that names it, for messages.
+    """
+    module, _, name = text.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), name)):
+        raise UserError(f"a {what} of your own is named module:Class, not {text!r} ({flag})")
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name and f"{module}.".startswith(f"{error.name}."):
+            raise UserError(f"cannot use the {what} {text!r} ({flag}): {error}") from error
+        raise failure(f"the {what} {text!r}", flag, error) from error
+    except Exception as error:
+        raise failure(f"the {what} {text!r}", flag, error) from error
+    if not callable(getattr(found, name, None)):
+        near = difflib.get_close_matches(name, [key for key in vars(found) if not key.startswith("_")], n=1)
+        hint = f": did you mean {near[0]!r}?" if near else ""
+        raise UserError(f"cannot use the {what} {text!r} ({flag}): module {module!r} has no class {name!r}{hint}")
+    return getattr(found, name)
+
+
+def failure(who: str, flag: str, error: Exception, more: str = "") -> UserCodeError:
+    """The error of the user's code as UserCodeError; `more` is added to the sentence."""
+    lines = traceback.format_exception(type(error), error, _own_frames(error) or error.__traceback__)
+    what = traceback.format_exception_only(error)[-1].strip()
+    return UserCodeError(f"{who} failed with {what} ({flag}){more}", "".join(lines)[-LONGEST:])
+
+
+@contextlib.contextmanager
+def reported(env: Mapping[str, Any], more: str = "") -> Iterator[None]:
+    """Raises what the user's code raises within as UserCodeError; our own errors pass as they are."""
+    try:
+        yield
+    except (UserError, Stopped, Interrupted):
+        raise
+    except Exception as error:
+        found = as_failure(env, error, more)
+        if found is None:
+            raise
+        raise found from error
+
+
+def as_failure(env: Mapping[str, Any], error: Exception, more: str = "") -> UserCodeError | None:
+    """The error as UserCodeError; None if it was not raised in the user's code or below it, or by the system."""
+    named = owner(env)
+    if named is None or find_refusal(error) or not _own_frames(error):
+        return None
+    return failure(*named, error, more)
+
+
+def _own_frames(error: Exception) -> Any:
+    """The traceback from the first frame on that is neither of this package nor of what it calls itself."""
+    frame = error.__traceback__
+    while frame is not None:
+        file = frame.tb_frame.f_code.co_filename
+        if not file.startswith((PACKAGE, "<frozen")) and not {"importlib", "numpy"} & {*Path(file).parts}:
+            return frame
+        frame = frame.tb_next
+    return None

@@ -1,0 +1,126 @@
+"""The config's section `env`: which world is played, and with which options."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from motif_jax.config_table import Table, Text, Value, shown
+from motif_jax.envs.nethack.settings import TABLE as NETHACK
+from motif_jax.envs.nethack.settings import GameSettings
+from motif_jax.envs.nethack.world import NetHackWorld
+from motif_jax.envs.own_code import WORLD_FLAG, load_class, reported
+from motif_jax.envs.toy import ToyWorld
+from motif_jax.envs.world import CAPTIONS, World
+from motif_jax.structs import EpisodeInfo, UserError
+
+TABLE: Table = {
+    "world": Value(Text(), decides=True, older="nethack"),
+    "options": Value(Text(longest=4000), decides=True, older="{}"),
+    **NETHACK,
+}
+WORLDS = ("nethack", "toy")
+OPTIONS_FLAG = "--config.env.options"
+# What lines, summaries and metrics of episodes call something else: no figure of a world can have these names.
+TAKEN = (
+    *EpisodeInfo._fields, "return", "intrinsic_return", "returns", "cause", "did", "count", "all", "share_death",
+    "share_aborted",
+)  # fmt: skip
+EXAMPLE = '{"size": 5}'
+
+
+def make_world(env: Mapping[str, Any]) -> World:
+    """The world that the section names; raises UserError if it cannot be made.
+
+    Args:
+      env: the config's section, or a record of it. Values that an older record lacks, and those that tests leave out,
+        are as if the world were NetHack.
+    """
+    name, options = env.get("world", "nethack"), parse_options(env.get("options", "{}"))
+    if ":" in name:
+        return _make_own(name, options, env)
+    if name not in WORLDS:
+        near = difflib.get_close_matches(name, WORLDS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(WORLDS)}, or name module:Class"
+        raise UserError(f"unknown world {name!r} ({WORLD_FLAG}): {hint}")
+    if options:
+        raise UserError(f"the world {name!r} takes no options, not {next(iter(options))!r} ({OPTIONS_FLAG})")
+    if name == "toy":
+        return ToyWorld(env["max_episode_steps"]) if "max_episode_steps" in env else ToyWorld()
+    return NetHackWorld(GameSettings(**{key: value for key, value in env.items() if key in GameSettings._fields}))
+
+
+def check_world(env: Mapping[str, Any]) -> World:
+    """Makes the world and checks all that can be checked before games are started; returns it."""
+    world = make_world(env)
+    with reported(env):
+        world.check()
+    return world
+
+
+def parse_options(text: str) -> dict[str, Any]:
+    """The options of a world of the user's own, from their JSON text."""
+    try:
+        options = json.loads(text)
+    except (ValueError, RecursionError):
+        options = None
+    if not isinstance(options, dict):
+        raise UserError(f"options must be a JSON object such as {EXAMPLE}, not {shown(text)} ({OPTIONS_FLAG})")
+    return options
+
+
+def _make_own(name: str, options: dict[str, Any], env: Mapping[str, Any]) -> World:
+    made = load_class(name, "world", WORLD_FLAG)
+    if "max_episode_steps" in env:
+        options = {"max_episode_steps": env["max_episode_steps"], **options}
+    with reported(env):
+        try:
+            inspect.signature(made).bind(**options)
+        except TypeError as error:
+            raise UserError(
+                f"the world {name!r} cannot be made with {', '.join(options) or 'no options'}: {error} ({OPTIONS_FLAG})"
+            ) from error
+        world: World = made(**options)
+        _check_interface(world, name)
+    return world
+
+
+def _check_interface(world: World, name: str) -> None:
+    """Raises UserError where a world of the user's own is not as `World` asks for."""
+    methods = [key for key in vars(World) if callable(getattr(World, key)) and not key.startswith("_")]
+    missing = object()
+    for key in (*World.__annotations__, *methods):
+        # Not `hasattr`, which would take an AttributeError in code of the user's for a missing attribute.
+        if inspect.getattr_static(world, key, missing) is missing:
+            raise UserError(f"the world {name!r} has no {key!r}, which envs/world.py asks for ({WORLD_FLAG})")
+        getattr(world, key)
+    for key, kind in world.figures.items():
+        if key in TAKEN or kind not in (bool, int, float):
+            raise UserError(
+                f"the world {name!r} has the figure {key!r} of type {kind!r}: it must be bool, int or float, and be "
+                f"called otherwise than {', '.join(TAKEN)} ({WORLD_FLAG})"
+            )
+    for key, spec in CAPTIONS.items():
+        if world.specs.get(key) != spec:
+            raise UserError(
+                f"the world {name!r} must have the observation {key!r} of shape {spec.shape} and type {spec.dtype}, "
+                f"not {world.specs.get(key)} ({WORLD_FLAG})"
+            )
+    for listed in ("reads", "pairs"):
+        if unknown := [key for key in getattr(world, listed) if key not in world.specs]:
+            raise UserError(
+                f"the world {name!r} lists {unknown[0]!r} in {listed!r}, but not in its specs ({WORLD_FLAG})"
+            )
+
+
+def essential(env: Mapping[str, Any]) -> dict[str, Any]:
+    """The section without the values that older versions took for granted, whose records it can be compared with."""
+    return {name: value for name, value in env.items() if name not in TABLE or TABLE[name].older != value}
+
+
+def title(env: Mapping[str, Any]) -> str:
+    """What is played, in a word: NetHack's task, or the world's name."""
+    return str(env["task"]) if env.get("world", "nethack") == "nethack" else str(env["world"])

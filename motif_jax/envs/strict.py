@@ -1,0 +1,48 @@
+"""Checks what a world of the user's own writes as observations against its specs, once, before the first step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, SupportsIndex
+
+import numpy as np
+
+from motif_jax.envs.own_code import WORLD_FLAG
+from motif_jax.envs.world import Vector, World
+from motif_jax.structs import ArraySpec, UserError
+
+
+class StrictRows(np.ndarray):
+    """An array of observations, one per game, that takes only what fits its spec, and names itself otherwise."""
+
+    what: str = "the observation"
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        wanted = np.asarray(self[index]).shape
+        try:
+            given = np.asarray(value)
+        except ValueError:  # lists of different lengths
+            given = np.asarray(value, object)
+        fits = given.dtype.kind in ("biuf" if self.dtype.kind == "f" else "biu")
+        if fits and self.dtype.kind != "f":
+            fits = np.array_equal(given.astype(self.dtype), given)  # numbers that the type has
+        if given.shape != wanted or not fits:
+            raise UserError(
+                f"{self.what} must be of shape {wanted} and type {self.dtype}, as its spec says, but shape "
+                f"{given.shape} and type {given.dtype} were written ({WORLD_FLAG})"
+            )
+        super().__setitem__(index, value)
+
+    def __getitem__(self, index: SupportsIndex | slice | Any) -> Any:
+        return np.asarray(super().__getitem__(index))
+
+
+def check_observations(world: World, vector: Vector, specs: Iterable[tuple[str, ArraySpec]], num_games: int) -> None:
+    """Lets the vector write what its players see now; raises UserError if an observation does not match its spec."""
+    rows: dict[str, np.ndarray] = {}
+    for key, spec in specs:
+        if not key.startswith("event_"):
+            row = np.zeros((num_games, *spec.shape), spec.dtype).view(StrictRows)
+            row.what = f"the observation {key!r} of the world {world.name!r}"
+            rows[key] = row
+    vector.observe(vector.open_rows(rows))

@@ -1,0 +1,182 @@
+"""An encoder that follows from what it reads: a part for each observation, by the kind of its spec (kinds.py).
+
+All parts are small enough for two CPU cores. Numbers are compressed by sign(x) log(1 + |x|), so that counts in the
+thousands and fractions are of use beside each other without any scale being given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import DTypeLike
+
+from motif_jax.networks.images import elu, in_pieces
+from motif_jax.networks.kinds import BYTES, categories_of, kind_of
+from motif_jax.networks.presets import Layers, trigrams
+from motif_jax.structs import ArraySpec
+
+MOST_BLOCKS = 49  # places that are left of a grid, and of an image, when it becomes a vector
+
+
+class Text(nnx.Module):
+    """Text by its pieces of three characters, wherever they stand."""
+
+    FEATURES = 64
+    PLACES = 512  # in which pieces are counted
+    MOST = 256  # characters that are read
+
+    def __init__(self, spec: ArraySpec, *, dtype: DTypeLike, rngs: nnx.Rngs):
+        """Pieces -> 128 -> 64."""
+        self.layers = Layers(self.PLACES, 128, self.FEATURES, dtype=dtype, rngs=rngs)
+        self.dtype = dtype
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[B, N] uint8 -> [B, 64]"""
+        padded = jnp.pad(x, ((0, 0), (0, 2)))  # the last pieces begin with the last two characters
+        return self.layers(trigrams(padded, self.PLACES, self.MOST).astype(self.dtype))
+
+
+class Vector(nnx.Module):
+    """Numbers of any size."""
+
+    FEATURES = 64
+
+    def __init__(self, spec: ArraySpec, *, dtype: DTypeLike, rngs: nnx.Rngs):
+        """All numbers of the observation -> 64 -> 64."""
+        self.layers = Layers(math.prod(spec.shape), 64, self.FEATURES, dtype=dtype, rngs=rngs)
+        self.dtype = dtype
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[B, ...] -> [B, 64]"""
+        x = x.reshape(len(x), -1).astype(jnp.float32)
+        return self.layers((jnp.sign(x) * jnp.log1p(jnp.abs(x))).astype(self.dtype))
+
+
+class Category(nnx.Module):
+    """Choices among a few values."""
+
+    FEATURES = 32
+
+    def __init__(self, spec: ArraySpec, *, dtype: DTypeLike, rngs: nnx.Rngs):
+        """A learnt vector for each value at each place; their sum -> 32."""
+        self.places, self.categories = math.prod(spec.shape), categories_of(spec)
+        self.vectors = nnx.Param(jax.random.normal(rngs.params(), (self.places * self.categories, self.FEATURES)))
+        self.layers = Layers(self.FEATURES, self.FEATURES, dtype=dtype, rngs=rngs)
+        self.dtype = dtype
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[B] or [B, N] integers -> [B, 32]"""
+        at = x.reshape(len(x), self.places).astype(jnp.int32) + jnp.arange(self.places) * self.categories
+        return self.layers(self.vectors[...][at].sum(1).astype(self.dtype))
+
+
+class Grid(nnx.Module):
+    """Cells with one of a few values per channel: learnt vectors, then blocks of 2 x 2 until few are left."""
+
+    FEATURES = 128
+    EMBEDDING = 16
+
+    def __init__(self, spec: ArraySpec, *, dtype: DTypeLike, rngs: nnx.Rngs):
+        """A table of vectors per channel; blocks of 32, then 64 features; all of them -> 128."""
+        self.first = spec.kind == "planes"  # the channels
+        rows, columns, channels = (*spec.shape[1:], spec.shape[0]) if self.first else (*spec.shape, 1)[:3]
+        self.shape, self.categories = (rows, columns, channels), categories_of(spec)
+        self.vectors = nnx.Param(jax.random.normal(rngs.params(), (channels * self.categories, self.EMBEDDING)))
+        self.dtype = dtype
+        blocks: list[Layers] = []
+        size, features = self.EMBEDDING, 32
+        while not blocks or rows * columns > MOST_BLOCKS:
+            blocks.append(Layers(4 * size, features, dtype=dtype, rngs=rngs))
+            rows, columns, size, features = -(-rows // 2), -(-columns // 2), features, 64
+        self.blocks = nnx.List(blocks)
+        self.layers = Layers(rows * columns * size, self.FEATURES, dtype=dtype, rngs=rngs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[B, H, W], [B, H, W, C], or of planes [B, C, H, W] integers -> [B, 128]"""
+        x = jnp.moveaxis(x, 1, -1) if self.first else x
+        at = x.reshape(len(x), *self.shape).astype(jnp.int32) + jnp.arange(self.shape[2]) * self.categories
+        cells = self.vectors[...][at].sum(3).astype(self.dtype)  # [B, H, W, 16]
+        for block in self.blocks:
+            cells = block(in_blocks(cells))
+        return self.layers(cells.reshape(len(x), -1))
+
+
+class Image(nnx.Module):
+    """Intensities: convolutions until few places are left."""
+
+    FEATURES = 128
+
+    def __init__(self, spec: ArraySpec, *, dtype: DTypeLike, rngs: nnx.Rngs):
+        """A convolution of 8 x 8 for large images, then some of 4 x 4, one of 3 x 3; all places -> 128."""
+        rows, columns, channels = (*spec.shape, 1)[:3]
+        self.shape, self.dtype = (rows, columns, channels), dtype
+        sides = [(8, 4)] * (min(rows, columns) >= 36)  # and strides
+        left = rows * columns / 16 ** len(sides)
+        while left > MOST_BLOCKS:
+            sides, left = [*sides, (4, 2)], left / 4
+        convolutions = []
+        for number, (side, stride) in enumerate([*sides, (3, 1)]):
+            outputs = 16 if number == 0 else 32
+            convolutions.append(nnx.Conv(
+                channels, outputs, (side, side), (stride, stride), padding="SAME", dtype=dtype,
+                kernel_init=nnx.initializers.orthogonal(), rngs=rngs,
+            ))  # fmt: skip
+            rows, columns, channels = -(-rows // stride), -(-columns // stride), outputs
+        self.convolutions = nnx.List(convolutions)
+        self.layers = Layers(rows * columns * channels, self.FEATURES, dtype=dtype, rngs=rngs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[B, H, W] or [B, H, W, C] uint8 -> [B, 128]"""
+        x = (x.reshape(len(x), *self.shape).astype(jnp.float32) / (BYTES - 1)).astype(self.dtype)
+        for convolution in self.convolutions:
+            x = elu(convolution(x))
+        return self.layers(x.reshape(len(x), -1))
+
+
+PARTS: dict[str, type[Text | Vector | Category | Grid | Image]] = {
+    "text": Text,
+    "vector": Vector,
+    "category": Category,
+    "grid": Grid,
+    "planes": Grid,
+    "image": Image,
+}
+
+
+class GeneralEncoder(nnx.Module):
+    """All observations that a world's specs name: the features of the parts, side by side."""
+
+    def __init__(self, specs: Mapping[str, ArraySpec], *, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
+        """Takes the specs of what is read; `for_cpu` encodes a few moments at a time."""
+        self.parts = nnx.Dict(
+            {name: PARTS[kind_of(name, spec)](spec, dtype=dtype, rngs=rngs) for name, spec in specs.items()}
+        )
+        self.reads, self.for_cpu = tuple(specs), for_cpu
+        self.features = sum(PARTS[kind_of(name, spec)].FEATURES for name, spec in specs.items())
+
+    def prepare(self) -> None:
+        """Nothing can be computed before the observations are there."""
+
+    def __call__(self, observations: Mapping[str, jax.Array], prepared: None = None) -> jax.Array:
+        """Observations [N, ...] -> [N, features]"""
+        if not self.for_cpu:
+            return self._encode(observations)
+        # As in presets.SmallEncoder: what lies between the layers stays in the cache.
+        pieces = {name: in_pieces(observations[name]) for name in self.reads}
+        features = jax.lax.map(jax.checkpoint(self._encode), pieces)
+        return features.reshape(-1, self.features)[: len(observations[self.reads[0]])]
+
+    def _encode(self, observations: Mapping[str, jax.Array]) -> jax.Array:
+        return jnp.concatenate([self.parts[name](observations[name]) for name in self.reads], -1)
+
+
+def in_blocks(cells: jax.Array) -> jax.Array:
+    """Joins every 2 x 2 cells, with zeros beyond odd edges. [B, H, W, C] -> [B, H / 2, W / 2, 4 C], rounded up"""
+    count, rows, columns, size = cells.shape
+    cells = jnp.pad(cells, ((0, 0), (0, rows % 2), (0, columns % 2), (0, 0)))
+    blocks = cells.reshape(count, -(-rows // 2), 2, -(-columns // 2), 2, size).swapaxes(2, 3)
+    return blocks.reshape(count, -(-rows // 2), -(-columns // 2), 4 * size)

@@ -1,0 +1,105 @@
+"""Which kind of observation a spec describes, and so which encoder reads it (general.py). Without JAX, for checks.
+
+    text      characters, zero after the text.  [N] uint8
+    vector    numbers of any size.  [...] of any numeric type
+    category  each one of `categories` values.  [] or [N] integers
+    grid      each cell one of `categories` values per channel.  [H, W] or [H, W, C] integers
+    planes    the same, with the channels first.  [C, H, W] integers
+    image     intensities.  [H, W] or [H, W, C] uint8
+
+A spec says its kind, or leaves it to the rules in `kind_of`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from motif_jax.structs import ArraySpec, UserError
+
+FLAG = "--config.policy.network"
+GENERAL = "general"  # the network that follows from the specs of what it reads
+FIXED = {"reference": ("crop", "blstats", "message"), "small": ("crop", "blstats", "message")}  # what others read
+CHANNELS = 4  # at most, of what is taken for an image
+BYTES = 256  # values of a byte
+MOST_CATEGORIES = 65_536
+RANKS = {"text": (1,), "vector": range(9), "category": (0, 1), "grid": (2, 3), "planes": (3,), "image": (2, 3)}
+WHOLE, BYTE, ANY = "iu", "B", "iufb"  # types of numbers, as NumPy's `dtype.kind`; BYTE stands for uint8
+TYPES = {"text": BYTE, "vector": ANY, "category": WHOLE, "grid": WHOLE, "planes": WHOLE, "image": BYTE}
+
+
+def kind_of(name: str, spec: ArraySpec) -> str:
+    """The kind of an observation; raises UserError, with its name, if there is no encoder for it."""
+    dtype, rank = np.dtype(spec.dtype), len(spec.shape)
+    if spec.kind:
+        if spec.kind not in RANKS:
+            raise UserError(
+                f"the observation {name!r} is said to be of the kind {spec.kind!r}: choose from {', '.join(RANKS)} "
+                "(--config.env.world)"
+            )
+        numbers = TYPES[spec.kind]
+        fits = dtype == np.uint8 if numbers == BYTE else dtype.kind in numbers
+        if fits and rank in RANKS[spec.kind] and all(spec.shape) and _counts(spec, dtype):
+            return spec.kind
+    elif dtype == np.uint8 and rank == 1 and spec.shape[0]:
+        return "text"
+    elif dtype == np.uint8 and rank == 3 and spec.shape[2] <= CHANNELS and all(spec.shape):
+        return "image"
+    elif dtype.kind in ANY and rank <= 1 and all(spec.shape):
+        return "vector"
+    said = f", as {spec.kind}" * bool(spec.kind) + f" of {spec.categories:,} values" * bool(spec.categories)
+    raise UserError(
+        f"no encoder reads the observation {name!r}, which has the shape {spec.shape} and the type {spec.dtype}{said}: "
+        f"say of what kind it is ({', '.join(RANKS)}; networks/kinds.py), or leave it out of what the world `reads` "
+        f"({FLAG}, --config.env.world)"
+    )
+
+
+def categories_of(spec: ArraySpec) -> int:
+    """How many values a category, or a cell of a grid, can have."""
+    return spec.categories or BYTES
+
+
+def _counts(spec: ArraySpec, dtype: np.dtype) -> bool:
+    """Whether it is known how many values there are, where that matters, and they are not too many."""
+    if spec.kind not in ("category", "grid", "planes"):
+        return True
+    return 1 < spec.categories <= MOST_CATEGORIES or (not spec.categories and dtype == np.uint8)
+
+
+def check_reads(network: str, specs: Mapping[str, ArraySpec], reads: Iterable[str], world: str) -> None:
+    """Raises UserError if a network cannot read a world.
+
+    Args:
+      network: its name.
+      specs: of the world's observations.
+      reads: what the world lets a network read that follows from its specs.
+      world: its name, for errors.
+    """
+    if network == GENERAL:
+        for name in (reads := tuple(reads)):
+            if name not in specs or name.startswith("event_"):
+                why = "is known only after an action" if name in specs else "does not exist"
+                raise UserError(f"the world {world!r} lets a policy read {name!r}, which {why} (--config.env.world)")
+            kind_of(name, specs[name])
+        if not reads:
+            raise UserError(f"the world {world!r} has nothing that a policy `reads` (--config.env.world)")
+        return
+    missing = [name for name in FIXED[network] if name not in specs]
+    if missing:
+        raise UserError(
+            f"the network {network!r} reads the observation {missing[0]!r}, which the world {world!r} does not have: "
+            f"{GENERAL!r} reads what there is ({FLAG})"
+        )
+
+
+def to_record(specs: Mapping[str, ArraySpec]) -> dict[str, list[Any]]:
+    """Specs as JSON holds them, for a checkpoint."""
+    return {name: [list(spec.shape), *spec[1:]] for name, spec in specs.items()}
+
+
+def from_record(record: Mapping[str, Iterable[Any]]) -> dict[str, ArraySpec]:
+    """Specs from what `to_record` wrote."""
+    return {name: ArraySpec(tuple(shape), *rest) for name, (shape, *rest) in record.items()}

@@ -1,0 +1,78 @@
+"""Networks for novelty: fixed features of any observations, and a small network on top of them.
+
+Features need no training: pieces of texts are counted, cells of pictures get fixed random vectors, numbers stay what
+they are. Whoever uses them normalises them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from motif_jax.networks.images import elu
+from motif_jax.networks.presets import scale, trigrams
+from motif_jax.structs import ArraySpec
+
+PLACES = 256  # in which pieces of texts are counted
+CELLS, CELL_SIZE = 256, 4  # kinds of cells (further kinds share their vectors), and numbers per cell
+
+
+def size_of(name: str, spec: ArraySpec) -> int:
+    """How many features an observation has."""
+    if is_text(spec):
+        return PLACES
+    return math.prod(spec.shape) * (CELL_SIZE if is_picture(spec) else 1)
+
+
+def is_text(spec: ArraySpec) -> bool:
+    """Whether it holds the characters of a text."""
+    return spec.kind in ("", "text") and spec.dtype == "uint8" and len(spec.shape) == 1
+
+
+def is_picture(spec: ArraySpec) -> bool:
+    """Whether it holds a kind for each cell of a map."""
+    return spec.kind != "vector" and np.dtype(spec.dtype).kind in "iu" and len(spec.shape) > 1
+
+
+def random_cells(key: jax.Array) -> jax.Array:
+    """A fixed random vector for each kind of cell. [CELLS, CELL_SIZE]"""
+    return jax.random.normal(key, (CELLS, CELL_SIZE))
+
+
+def features(specs: Mapping[str, ArraySpec], cells: jax.Array, observations: Mapping[str, jax.Array]) -> jax.Array:
+    """The features of N moments, one observation after another in the order of `specs`. [N, D] float32"""
+    parts = []
+    for name, spec in specs.items():
+        array = observations[name]
+        if is_text(spec):
+            found = trigrams(array, PLACES)
+        elif is_picture(spec):
+            found = cells[array.astype(jnp.int32) % CELLS]
+        else:
+            found = scale(array) if name == "blstats" else array.astype(jnp.float32)
+        parts.append(found.reshape(len(array), -1))
+    return jnp.concatenate(parts, -1)
+
+
+class NoveltyNetwork(nnx.Module):
+    """Features to outputs through hidden layers; orthogonal weights of gain sqrt(2)."""
+
+    def __init__(self, *sizes: int, rngs: nnx.Rngs):
+        """sizes[0] -> sizes[1] -> ...; ELU after each layer but the last."""
+        orthogonal = nnx.initializers.orthogonal(math.sqrt(2))
+        self.linears = nnx.List(
+            [nnx.Linear(a, b, kernel_init=orthogonal, rngs=rngs) for a, b in itertools.pairwise(sizes)]
+        )
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[N, sizes[0]] -> [N, sizes[-1]]"""
+        *hidden, last = self.linears
+        for linear in hidden:
+            x = elu(linear(x))
+        return last(x)

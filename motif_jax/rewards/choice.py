@@ -1,0 +1,129 @@
+"""Parses `--config.policy.sources`, the list of reward sources, and finds their classes.
+
+    learnt,count:0.05,rnd:0.1,my_package.my_module:MyBonus:0.2
+
+A source is named with its coefficient; that of `learnt` is `--config.policy.intrinsic_coefficient`. To add a source to
+the program: its module, a line in SOURCES with the values that it reads from the config, and these values with comments
+in configs/motif.py. Nothing here loads JAX.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from motif_jax.config_table import Number, Table, Text, Value, Whole, shown
+from motif_jax.envs.own_code import failure, load_class
+from motif_jax.rewards.source import RewardSource
+from motif_jax.structs import Interrupted, Stopped, UserError
+from motif_jax.system_errors import find_refusal
+
+FLAG = "--config.policy.sources"
+LEARNT = "learnt"
+MOST = 1e6  # the largest coefficient, in either direction
+
+
+class Known(NamedTuple):
+    """A source of the program."""
+
+    path: str  # module:Class
+    table: Table  # its values, by their names in `config.policy`
+
+
+SOURCES = {
+    LEARNT: Known("motif_jax.rewards.learnt_source:LearntSource", {}),  # its values are older: see train_policy
+    "count": Known("motif_jax.rewards.count:CountBonus", {
+        "count.of": Value(Text(longest=100), decides=True, older="event_message"),
+        "count.exponent": Value(Number(0, 100), decides=True, older=0.5),
+    }),
+    "rnd": Known("motif_jax.rewards.rnd:RandomDistillation", {
+        "rnd.learning_rate": Value(Number(0, 1, above=True), decides=True, older=1e-4),
+        "rnd.hidden": Value(Whole(1, 65536), decides=True, older=128),
+        "rnd.outputs": Value(Whole(1, 65536), decides=True, older=64),
+    }),
+}  # fmt: skip
+PATHS = {known.path for known in SOURCES.values()}
+VALUES: Table = {name: value for known in SOURCES.values() for name, value in known.table.items()}
+
+
+class Choice(NamedTuple):
+    """One entry of the list."""
+
+    name: str  # in metrics, results and checkpoints: the key of SOURCES, or the name of a class
+    path: str  # module:Class
+    coefficient: float
+
+
+def parse_sources(text: str, learnt_coefficient: float) -> list[Choice]:
+    """Parses the list; `learnt` is left out if its coefficient is 0, as then it need not be there."""
+    found: dict[str, Choice] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        choice = _parse(part, learnt_coefficient)
+        if choice.name in found:
+            raise UserError(f"the reward source {shown(choice.name)} is named twice in {shown(text)} ({FLAG})")
+        found[choice.name] = choice
+    return [choice for choice in found.values() if choice.name != LEARNT or choice.coefficient]
+
+
+def _parse(part: str, learnt_coefficient: float) -> Choice:
+    name, *rest = pieces = part.split(":")
+    if name == LEARNT:
+        if rest:
+            raise UserError(
+                f"the coefficient of the learnt reward is --config.policy.intrinsic_coefficient: write {LEARNT!r}, not "
+                f"{shown(part)} ({FLAG})"
+            )
+        return Choice(LEARNT, SOURCES[LEARNT].path, learnt_coefficient)
+    is_own = name not in SOURCES and ("." in name or len(rest) > 1 or "".join(rest).isidentifier())
+    if name not in SOURCES and not is_own:
+        near = difflib.get_close_matches(name, SOURCES, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(SOURCES)}, or a module:Class"
+        raise UserError(f"unknown reward source {shown(name)} ({FLAG}): {hint}")
+    *named, coefficient = pieces
+    if len(named) == is_own:
+        raise UserError(f"the reward source {shown(part)} needs a coefficient, as in {shown(f'{part}:0.1')} ({FLAG})")
+    path = ":".join(named)
+    if len(named) != 1 + is_own or not all(word.isidentifier() for word in path.replace(":", ".").split(".")):
+        raise UserError(
+            f"a reward source is written as NAME:COEFFICIENT, or module:Class:COEFFICIENT, not {shown(part)} ({FLAG})"
+        )
+    try:
+        number = float(coefficient)
+    except ValueError:
+        number = math.nan
+    if not abs(number) <= MOST:
+        raise UserError(
+            f"the coefficient of the reward source {shown(path)} must be a number from {-MOST:g} to {MOST:g}, not "
+            f"{shown(coefficient)} ({FLAG})"
+        )
+    return Choice(named[-1], path if is_own else SOURCES[name].path, number)
+
+
+def find_class(path: str) -> type[RewardSource]:
+    """The class that `module:Class` names; raises UserError if there is none. It may load JAX."""
+    found = load_class(path, "reward source", FLAG)
+    if not (isinstance(found, type) and issubclass(found, RewardSource)):
+        raise UserError(f"{shown(path)} is no class that derives from RewardSource ({FLAG})")
+    return found
+
+
+def find_own_class(choice: Choice) -> None:
+    """Raises UserError if a source of the user's own cannot be imported; the program's are not imported for this."""
+    if choice.path not in PATHS:
+        find_class(choice.path)
+
+
+@contextlib.contextmanager
+def user_code(path: str) -> Iterator[None]:
+    """Around code of a source: errors in one of the user's own become UserCodeError; the program's pass as they are."""
+    try:
+        yield
+    except (UserError, Stopped, Interrupted):
+        raise
+    except Exception as error:
+        if path in PATHS or find_refusal(error):
+            raise
+        raise failure(f"the reward source {path!r}", FLAG, error) from error

@@ -1,0 +1,74 @@
+"""An episodic count bonus: what the episode has shown n times is worth 1 / n^exponent, so the first time is worth 1.
+
+What is counted is one observation (`--config.policy.count.of`). Messages (`event_message`) are counted by the game
+itself. Of any other observation, a hash of its bytes is counted here, for each game from the start of its episode. An
+observation with the prefix `event_` is what a step led to. Others show what the player sees next; a step that ends an
+episode is then worth 0, because the next episode's first frame is no merit of it.
+
+The learner restarts all episodes when it is resumed, so there is nothing to save.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from motif_jax.envs.world import select_specs
+from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
+from motif_jax.structs import UserError
+
+MESSAGE, EVENT_COUNT = "event_message", "event_message_count"
+FLAG = "--config.policy.count.of"
+
+
+class CountBonus(RewardSource):
+    """1 / n^exponent, where n is how often the episode has shown what a step led to, this time included."""
+
+    def __init__(self, of: str, exponent: float):
+        """Counts the observation `of`."""
+        self._of, self._exponent = of, exponent
+        self._is_event = of.startswith("event_")
+        self.observations = (EVENT_COUNT,) if of == MESSAGE else (of,)
+        self._seen: dict[int, dict[bytes, int]] = {}  # in the current episode of each game
+
+    @classmethod
+    def make(cls, setting: Setting) -> CountBonus:
+        """See `RewardSource`."""
+        section = setting.config.policy.count
+        try:
+            select_specs(setting.specs, [section.of])
+        except UserError as error:
+            raise UserError(f"{error} ({FLAG})") from error
+        return cls(section.of, section.exponent)
+
+    @classmethod
+    def rebuild(cls, arrays: object, facts: Facts) -> CountBonus:
+        """See `RewardSource`."""
+        return cls(facts["of"], facts["exponent"])
+
+    def facts(self) -> Facts:
+        """See `RewardSource`."""
+        return {"of": self._of, "exponent": self._exponent}
+
+    def rewards(self, rollouts: Arrays) -> np.ndarray:
+        """See `RewardSource`."""
+        if self._of == MESSAGE:
+            return 1 / rollouts[EVENT_COUNT] ** float(self._exponent)
+        counts = self._count(rollouts)
+        worth = 1 / np.maximum(counts, 1) ** float(self._exponent)
+        return np.where(counts > 0, worth, 0.0)
+
+    def _count(self, rollouts: Arrays) -> np.ndarray:
+        """How often each game's episode has shown what each step led to; 0 where that is not known. [T, B]"""
+        steps, games = rollouts["reward"].shape
+        shown = rollouts[self._of] if self._is_event else rollouts[self._of][1:]
+        ended = rollouts["terminated"] | rollouts["truncated"]
+        counts = np.zeros((steps, games), np.int64)
+        for column, game in enumerate(rollouts["game"][0].tolist()):
+            seen = self._seen.setdefault(game, {})
+            for step in range(steps):
+                if rollouts["first"][step, column]:
+                    seen.clear()
+                if self._is_event or not ended[step, column]:
+                    what = shown[step, column].tobytes()
+                    counts[step, column] = seen[what] = seen.get(what, 0) + 1
+        return counts

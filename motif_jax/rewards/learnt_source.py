@@ -1,0 +1,163 @@
+"""The learnt reward as a reward source: the observations that it reads, and the rewards of rollouts' steps."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from motif_jax.checkpoint import find_checkpoints
+from motif_jax.envs.nethack.observations import scale_blstats
+from motif_jax.parameters import leaves_by_path, rebuild
+from motif_jax.rewards.intrinsic import Mix, intrinsic_reward
+from motif_jax.rewards.learnt import Reward, load_reward
+from motif_jax.rewards.model import make_reward_model
+from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
+from motif_jax.rewards.sources import OTHER_REWARD
+from motif_jax.rewards.statistics import RewardStatistics
+from motif_jax.rewards.table import RewardTable
+from motif_jax.structs import UserError
+
+
+class LearntSource(RewardSource):
+    """Computes learnt rewards for rollouts' steps. They stay the same during training, so no snapshot is needed."""
+
+    def __init__(self, reward: Reward, mix: Mix, one_step_late: bool):
+        """Computes the rewards of the training data's captions in advance, if the reward reads only messages.
+
+        Args:
+          reward: the learnt reward.
+          mix: threshold, exponent, coefficients.
+          one_step_late: as published, a step is rewarded for the message shown before its action, rather than for the
+            message that the action led to; the last message of an episode is then never rewarded.
+        """
+        self.reward, self.mix, self._one_step_late = reward, mix, one_step_late
+        self._prefix = "" if one_step_late else "event_"
+        self.table: RewardTable | None = None
+        if reward.reads_only_messages:
+            self.table = RewardTable(lambda messages: reward(messages).normalised, reward.captions)
+        options = reward.options
+        self._needs = {"message": True, "blstats": options["blstats"] or options["crop"]}
+        self._needs["glyphs"] = options["crop"] or options["glyphs"]
+        needed = [name for name, needs in self._needs.items() if needs]
+        self.observations = tuple(f"{self._prefix}{name}" for name in [*needed, "message_count"])
+
+    @classmethod
+    def make(cls, setting: Setting) -> LearntSource:
+        """Loads the reward that the config names."""
+        section = setting.config.policy
+        source, which = Path(section.reward_dir or setting.workdir), section.reward_checkpoint
+        try:
+            reward, newest = load_reward(source, which), newest_checkpoint(source)
+        except UserError as error:
+            raise UserError(f"{error} (--config.policy.reward_dir, .reward_checkpoint)") from None
+        if which == "last" and reward.facts["epoch"] != newest:
+            raise UserError(
+                f"the last checkpoint of the reward in {str(source)!r}, {newest}, is damaged; one before it can be "
+                f"used: --config.policy.reward_checkpoint={reward.facts['epoch']}"
+            )
+        return cls(reward, make_mix(setting.config, reward), section.reference_alignment)
+
+    @classmethod
+    def rebuild(cls, arrays: Any, facts: Facts) -> LearntSource:
+        """See `RewardSource`."""
+        _, like = make_reward_model(facts["model"], 0)
+        params = rebuild(like, leaves_by_path(arrays["params"]), Path("sources/learnt"))
+        statistics = RewardStatistics(**facts["statistics"])
+        reward = Reward(facts["model"], params, statistics, arrays["captions"], arrays["counts"], facts["facts"])
+        return cls(reward, Mix(**facts["mix"]), facts["one_step_late"])
+
+    def moments(self, rollouts: Arrays) -> Arrays:
+        """Normalised rewards `z` and message `counts` of rollouts' steps. [T, B] each"""
+        steps = len(rollouts["reward"])
+        moments = {name: rollouts[f"{self._prefix}{name}"][:steps] for name, needs in self._needs.items() if needs}
+        counts = rollouts[f"{self._prefix}message_count"][:steps]
+        if self.table is not None:
+            return {"z": self.table(moments["message"]), "counts": counts}
+        flat = {name: array.reshape(-1, *array.shape[2:]) for name, array in moments.items()}
+        message, more = flat.pop("message"), {}
+        if self.reward.options["blstats"]:
+            more["vector"] = scale_blstats(flat["blstats"])
+        more |= {name: array for name, array in flat.items() if name != "blstats" or self.reward.options["crop"]}
+        z = self.reward(message, **more).normalised
+        return {"z": z.reshape(counts.shape), "counts": counts}
+
+    def shape(self, moments: Mapping[str, Any]) -> Any:
+        """See `RewardSource`; on the devices this is part of the learner's update."""
+        return intrinsic_reward(moments["z"], moments["counts"], self.mix)
+
+    def rewards(self, rollouts: Arrays) -> np.ndarray:
+        """See `RewardSource`."""
+        return self.shape(self.moments(rollouts))
+
+    def arrays(self) -> dict[str, Any]:
+        """See `RewardSource`."""
+        return {"params": self.reward.params, "captions": self.reward.captions, "counts": self.reward.counts}
+
+    def facts(self) -> Facts:
+        """See `RewardSource`."""
+        return {
+            "model": self.reward.options,
+            "statistics": self.reward.statistics._asdict(),
+            "checksum": reward_checksum(self.reward),
+            "mix": self.mix._asdict(),
+            "facts": {"epoch": self.reward.facts.get("epoch")},
+            "one_step_late": bool(self._one_step_late),
+        }
+
+    def restore(self, arrays: Any, facts: Facts) -> None:
+        """Refuses to go on with another learnt reward than the one that training began with."""
+        if facts["checksum"] != reward_checksum(self.reward):
+            raise UserError(OTHER_REWARD)
+
+    def figures(self) -> dict[str, float]:
+        """How many messages are in the table, and for how many the network had to run."""
+        return {"messages": len(self.table), "new_messages": self.table.misses} if self.table else {}
+
+    def about(self) -> Facts:
+        """Checksum, goal, threshold and exponent; equal checksums mean equal rewards."""
+        parts = [reward_checksum(self.reward), self.mix.threshold, self.mix.count_exponent, *self.observations]
+        return {
+            "reward": hashlib.sha256(json.dumps(parts).encode()).hexdigest(),
+            "goal": self.reward.facts.get("config", {}).get("annotate", {}).get("goal"),
+            "threshold": float(self.mix.threshold) if math.isfinite(self.mix.threshold) else None,
+            "count_exponent": self.mix.count_exponent,
+        }
+
+
+NO_REWARD = dict.fromkeys(("reward", "goal", "threshold", "count_exponent"))  # `about` where there is no learnt reward
+
+
+def newest_checkpoint(path: Path) -> int:
+    """The number of a reward's last checkpoint, even if that is damaged."""
+    return max(int(folder.name) for folder in find_checkpoints(path).iterdir() if folder.name.isdecimal())
+
+
+def make_mix(config: ConfigDict, reward: Reward | None) -> Mix:
+    """Reads from the config how the game's reward and the learnt reward are combined."""
+    section = config.policy
+    known = reward is not None and section.threshold_quantile >= 0
+    threshold = reward.statistics.quantile(section.threshold_quantile) if reward and known else float("-inf")
+    return Mix(
+        extrinsic=section.extrinsic_coefficient,
+        intrinsic=section.intrinsic_coefficient if reward else 0.0,
+        scale=section.reward_scale,
+        clip=section.reward_clip,
+        threshold=threshold,
+        count_exponent=section.count_exponent,
+    )
+
+
+def reward_checksum(reward: Reward) -> str:
+    """A SHA-256 of parameters and statistics, to check that a policy is trained with the same reward throughout."""
+    found = hashlib.sha256(repr(reward.statistics).encode())
+    for leaf in jax.tree.leaves(reward.params):
+        found.update(np.asarray(leaf).tobytes())
+    return found.hexdigest()

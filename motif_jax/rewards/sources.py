@@ -1,0 +1,206 @@
+"""The reward sources of a training run or of a checkpoint, as one thing: their rewards, their state, and their figures.
+
+In a checkpoint, `sources/NAME` has the arrays of each, and the fact `sources` a dictionary by name: the `class`, the
+`coefficient`, and the source's own `facts`. Older checkpoints have a learnt reward alone, as `reward`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from motif_jax.parameters import leaves_by_path
+from motif_jax.rewards.choice import FLAG, LEARNT, PATHS, SOURCES, Choice, find_class, parse_sources, user_code
+from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
+from motif_jax.structs import UserError
+
+
+class Weighted(NamedTuple):
+    """A source with its place in the list."""
+
+    name: str  # in metrics, results and checkpoints
+    path: str  # module:Class
+    coefficient: float
+    source: RewardSource
+
+
+class Saved(NamedTuple):
+    """A source as a checkpoint holds it."""
+
+    path: str
+    coefficient: float
+    facts: Facts
+    arrays: Any
+
+
+class RewardSources:
+    """Some sources, each with its coefficient; iterating gives `Weighted`."""
+
+    def __init__(self, sources: Iterable[Weighted] = ()):
+        self._all = tuple(sources)
+
+    def __iter__(self) -> Iterator[Weighted]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def get(self, name: str) -> Any:
+        """The source of a name; None if it is not in the list."""
+        return next((one.source for one in self if one.name == name), None)
+
+    @property
+    def learnt(self) -> Any:
+        """The learnt reward (`learnt_source.LearntSource`); None if it is not in the list."""
+        return self.get(LEARNT)
+
+    @property
+    def observations(self) -> set[str]:
+        """Names of the observations that rollouts must record for all of them."""
+        return {name for one in self for name in one.source.observations}
+
+    # ---- rewards
+
+    def moments(self, rollouts: Arrays) -> dict[str, Arrays]:
+        """What each source's rewards are made of, by its name. [T, B, ...] each"""
+        found = {}
+        for one in self:
+            with user_code(one.path):
+                found[one.name] = one.source.moments(rollouts)
+        return found
+
+    def shape(self, moments: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """Each source's rewards, before coefficients, from `moments`. [T, B] each"""
+        return {one.name: one.source.shape(moments[one.name]) for one in self}
+
+    def total(self, moments: Mapping[str, Any]) -> Any:
+        """The sum of all sources' rewards with their coefficients, on the device; None without any source. [T, B]"""
+        parts = [one.coefficient * one.source.shape(moments[one.name]) for one in self]
+        return functools.reduce(lambda one, other: one + other, parts) if parts else None
+
+    def check(self, rewards: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> None:
+        """Raises UserError, with the source's name, if rewards are not of this shape and finite."""
+        for name, array in rewards.items():
+            if (found := np.shape(array)) != shape:
+                raise UserError(
+                    f"the reward source {name!r} gives rewards of shape {found}, where {shape} is due ({FLAG})"
+                )
+            if not np.isfinite(array).all():
+                raise UserError(f"the reward source {name!r} gives a reward that is not finite ({FLAG})")
+
+    # ---- the learner's thread
+
+    def advance(self, batch: Any, hosts: Any) -> None:
+        """Lets each source learn from a batch; see `RewardSource.advance`."""
+        for one in self:
+            with user_code(one.path):
+                one.source.advance(batch, hosts)
+
+    def figures(self) -> dict[str, float]:
+        """Figures of all sources, for a row of metrics.jsonl."""
+        return {f"reward/{name}": value for one in self for name, value in one.source.figures().items()}
+
+    def about(self) -> dict[str, Facts]:
+        """What evaluation and report say of each source but the learnt reward, which has keys of its own there."""
+        return {one.name: one.source.about() for one in self if one.name != LEARNT}
+
+    def close(self) -> None:
+        """Closes all of them."""
+        for one in self:
+            one.source.close()
+
+    # ---- checkpoints
+
+    def arrays(self) -> dict[str, Any]:
+        """Arrays of each source that has any, by its name."""
+        found = {one.name: one.source.arrays() for one in self}
+        return {name: arrays for name, arrays in found.items() if leaves_by_path(arrays)}
+
+    def learning(self) -> dict[str, Any]:
+        """The same of those sources that learn during training."""
+        return {one.name: one.source.arrays() for one in self if one.source.learns}
+
+    def facts(self) -> dict[str, Facts]:
+        """What `saved_sources` reads, by name."""
+        return {
+            one.name: {"class": one.path, "coefficient": one.coefficient, "facts": one.source.facts()} for one in self
+        }
+
+    def restore(self, saved: Mapping[str, Saved]) -> None:
+        """Goes on from a checkpoint, or raises UserError if that has other sources."""
+        learnt = [names for names in (set(saved), {one.name for one in self}) if LEARNT in names]
+        if len(learnt) == 1:
+            raise UserError(OTHER_REWARD)
+        for name in sorted(saved.keys() ^ {one.name for one in self}):
+            here = "had no" if name not in saved else "had the"
+            raise UserError(f"this policy's training {here} reward source {name!r}: choose another --workdir ({FLAG})")
+        for one in self:
+            with user_code(one.path):
+                one.source.restore(saved[one.name].arrays, saved[one.name].facts)
+
+    def take_over(self, learning: Mapping[str, Any]) -> None:
+        """Goes on from what `learning` returned on another host."""
+        for one in self:
+            if one.name in learning:
+                one.source.restore(learning[one.name], one.source.facts())
+
+
+OTHER_REWARD = (
+    "the learnt reward has changed since this policy's training began: choose another --workdir, or the same reward "
+    "(--config.policy.reward_dir)"
+)
+
+
+def chosen(config: ConfigDict) -> list[Choice]:
+    """The sources that the config names."""
+    return parse_sources(config.policy.sources, config.policy.intrinsic_coefficient)
+
+
+def make_sources(setting: Setting) -> RewardSources:
+    """Makes the sources that the config names."""
+    found = []
+    for choice in chosen(setting.config):
+        with user_code(choice.path):
+            found.append(Weighted(*choice, find_class(choice.path).make(setting)))
+    return RewardSources(found)
+
+
+def saved_sources(facts: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Saved]:
+    """The sources in a checkpoint of a policy, by name: its facts, and all of its arrays."""
+    if "sources" not in facts:  # of a version that knew the learnt reward alone
+        older = facts.get("reward") or {}
+        if not older.get("checksum"):
+            return {}
+        late = facts.get("config", {}).get("policy", {}).get("reference_alignment", False)
+        coefficient = older.get("mix", {}).get("intrinsic", 0.0)
+        own = {**older, "one_step_late": late}
+        return {LEARNT: Saved(SOURCES[LEARNT].path, coefficient, own, whole.get("reward", {}))}
+    arrays = whole.get("sources", {})
+    return {
+        name: Saved(one["class"], one["coefficient"], one["facts"], arrays.get(name, {}))
+        for name, one in facts["sources"].items()
+    }
+
+
+def sources_from(facts: Mapping[str, Any], whole: Mapping[str, Any], trusted: Iterable[str] = ()) -> RewardSources:
+    """Rebuilds the sources of a policy from its checkpoint alone.
+
+    A checkpoint may come from anywhere, so classes that it names are imported only if the program has them, or if they
+    are among those that the user `trusted`; others are left out.
+    """
+    known = PATHS | set(trusted)
+    return RewardSources(
+        Weighted(name, saved.path, saved.coefficient, source_from(saved))
+        for name, saved in saved_sources(facts, whole).items()
+        if saved.path in known
+    )
+
+
+def source_from(saved: Saved) -> RewardSource:
+    """One source from a checkpoint."""
+    with user_code(saved.path):
+        return find_class(saved.path).rebuild(saved.arrays, saved.facts)

@@ -1,0 +1,59 @@
+"""What the figures of episodes are called on the page, and in which order they stand.
+
+A world's figures are shown by the names that the world gives them; those in WORDS have better words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+WORDS = {  # of the evaluation's figures: title and note
+    "return": ("the game's return", ""), "score": ("score", "at the end"),
+    "max_depth": ("deepest level", ""), "gold": ("gold", "at the end"), "experience_level": ("experience level", ""),
+    "scout": ("squares seen", ""), "steps": ("steps", "until the end"), "success": ("success", "share of episodes"),
+    "intrinsic_return": ("learnt return", "what the preferences reward"),
+}  # fmt: skip
+COMPARED = ("score", "intrinsic_return", "gold", "max_depth", "experience_level", "success")  # with chance, at a glance
+Curve = tuple[str, str, str, str]
+CURVES: tuple[
+    Curve, ...
+] = (  # of metrics.jsonl: title, a note on it, and the figure of evaluation that chance is shown for
+    ("episode/intrinsic_return", "Learnt return", "per episode", "intrinsic_return"),
+    ("episode/return", "The game's return", "per episode", "return"),
+    ("episode/score", "Score", "at the end", "score"),
+    ("episode/gold", "Gold", "at the end", "gold"),
+    ("episode/max_depth", "Deepest level", "", "max_depth"),
+    ("episode/experience_level", "Experience level", "at the end", "experience_level"),
+    ("episode/success", "Success", "share of episodes", "success"),
+    ("episode/steps", "Length", "steps per episode", "steps"),
+    ("train/entropy", "Entropy", "of the policy; less is more decided", ""),
+    ("steps_per_s", "Speed", "steps/s", ""),
+)
+UNSHOWN = ("count", "all", "share_death", "share_aborted", "ascended", "turns", "depth", "scout")  # have no curve
+
+
+def words(figure: str) -> tuple[str, str]:
+    """The title of a figure, and a note on it."""
+    return WORDS.get(figure) or (figure.replace("_", " "), "")
+
+
+def in_order(figures: Iterable[str]) -> list[str]:
+    """The figures in the order of the page: those that WORDS does not name stand after the return."""
+    known = list(WORDS)
+    return sorted(dict.fromkeys(figures), key=lambda figure: known.index(figure) if figure in WORDS else 0.5)
+
+
+def compared(figures: Iterable[str]) -> list[str]:
+    """The figures in which the agent is compared with chance at a glance, the most telling first."""
+    names = list(figures)
+    own = [name for name in in_order(names) if name not in WORDS and name not in UNSHOWN]
+    first = [*own, *COMPARED] if "score" not in names else list(COMPARED)
+    return [name for name in first if name in names] + (["return"] if "score" not in names else [])
+
+
+def curves_of(metrics: Iterable[str]) -> list[Curve]:
+    """The curves of training that can be drawn from these metrics, in the order of the page."""
+    shown = {name for name, *_ in CURVES} | {f"episode/{name}" for name in UNSHOWN}
+    names = sorted(name for name in set(metrics) - shown if name.startswith("episode/"))
+    own = [(name, name.removeprefix("episode/")) for name in names]
+    return [*CURVES[:2], *((name, words(figure)[0].capitalize(), "", figure) for name, figure in own), *CURVES[2:]]

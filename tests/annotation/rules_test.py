@@ -1,0 +1,126 @@
+"""Rules as data: a file per game, or of one's own; and the other texts of a game."""
+
+import pytest
+from nethack_texts import FOLDER, GOALS, NETHACK
+
+from motif_jax.annotation.annotator import Question
+from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.prompts import MODES, VERSIONS, make_prompt
+from motif_jax.annotation.rules import NO_RULES, read_rules
+from motif_jax.annotation.texts import read_texts
+from motif_jax.structs import UserError
+
+pytestmark = pytest.mark.quick
+RULE = "[[rule]]\nname = 'a'\npattern = 'x'\nworth = { progress = 1 }\n"
+
+
+def test_annotations_by_the_rules_of_nethack_go_on():
+    """The version that is in the records of annotations since the rules were Python."""
+    assert NETHACK.rules().version == "213f53e9319d496f"
+
+
+def test_prompts_of_nethack_are_known_by_the_same_hash():
+    """Hashes of the records of annotations since there was one game."""
+    hashes = [make_prompt(NETHACK, mode, "gold", version).hash for mode in MODES for version in VERSIONS]
+    assert hashes == ["9a5e2931bc386304", "b0a556966128961a", "6319e7e9b37d4985", "187357a63453f5d2"]
+
+
+def test_what_a_rule_is_worth_decides_the_version_and_what_stands_around_it_does_not(tmp_path):
+    def version(text):
+        (tmp_path / "rules.toml").write_text(text)
+        return read_rules(tmp_path / "rules.toml", GOALS, "--flag").version
+
+    assert version(RULE) == version(f"# a comment\n\n{RULE}")
+    others = [RULE.replace(*pair) for pair in (("= 1", "= 2"), ("'x'", "'y'"), ("'a'", "'b'"), ("progress", "gold"))]
+    assert len({version(text) for text in (RULE, RULE + others[2], *others)}) == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "has no rules"),
+        ("rule = 7", "has no rules"),
+        ("rule = [7]", "rule 1 of .* is no table"),
+        ("rules = 7", "has 'rules', and rules are written as"),
+        ("[[rule]\n", "cannot read lexicon .*rules.toml"),
+        ("\udcff", "cannot read lexicon"),
+        (
+            RULE.replace("pattern", "patern"),
+            "rule 1, 'a', .* has the field 'patern', and a rule has name, pattern, worth",
+        ),
+        (RULE.replace("name = 'a'", ""), "rule 1 of .* lacks the field 'name'"),
+        (RULE.replace("worth = { progress = 1 }", ""), "lacks the field 'worth'"),
+        (RULE.replace("'a'", "''"), "needs a name of 1 to 60 characters"),
+        (RULE.replace("'a'", "7"), "needs a name of 1 to 60 characters in one line, not 7"),
+        (RULE.replace("'x'", "'(x'"), "rule 1, 'a', of .* has a pattern that is no regular expression: missing"),
+        (RULE.replace("'x'", "7"), "needs a pattern, which is text, not 7"),
+        (RULE.replace("{ progress = 1 }", "1"), "needs a table of numbers by goal as its worth, not 1"),
+        (RULE.replace("progress", "gould"), "unknown goal 'gould': did you mean 'gold'?"),
+        (RULE.replace("progress", "defaultgoal"), "unknown goal 'defaultgoal': choose from progress, combat, gold"),
+        (RULE.replace("= 1", "= inf"), "has a worth to 'progress' that is no finite number: inf"),
+        (RULE.replace("= 1", "= nan"), "no finite number: nan"),
+        (RULE.replace("= 1", "= true"), "no finite number: True"),
+        (RULE.replace("= 1", "= '1'"), "no finite number: '1'"),
+        (RULE + RULE, "rule 2, 'a', of .* has the name of an earlier rule"),
+    ],
+)
+def test_files_of_rules_that_cannot_work_are_refused(tmp_path, text, sentence):
+    file = tmp_path / "rules.toml"
+    file.write_bytes(text.encode("utf-8", "surrogateescape"))
+    texts = read_texts("a game", FOLDER, str(file))
+    with pytest.raises(UserError, match=sentence) as refused:
+        Lexicon(texts, "gold")
+    assert str(refused.value).endswith("(--config.annotate.lexicon)")
+    assert repr(str(file)) in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_of_rules_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"there is no lexicon '.*mine.toml' \(--config.annotate.lexicon\)"):
+        read_texts("a game", None, str(tmp_path / "mine.toml")).rules()
+
+
+def test_a_game_with_a_directory_of_texts_has_goals_prompts_and_rules_of_its_own(tmp_path):
+    (tmp_path / "goals.toml").write_text("ball = 'Get the ball.'")
+    (tmp_path / "lexicon.toml").write_text(RULE.replace("progress", "ball"))
+    (tmp_path / "default.toml").write_text("score = 'In {game}: {goal}'\ncaptions = '{first} {second}'")
+    texts = read_texts("a game of balls", tmp_path)
+    assert list(texts.goals) == ["defaultgoal", "zeroknowledge", "ball"]
+    assert Lexicon(texts, "ball").answer(Question("x", "")).second_better == 0.0
+    assert Lexicon(texts, "defaultgoal").answer(Question("x", "")).second_better == 0.5
+    assert make_prompt(texts, "score", "ball", "default").request == "In a game of balls: Get the ball."
+    assert texts.rules().aims == set()  # a worth of 1 is not what a goal asks for above all
+    assert texts.rules().happenings()("xx") == ["a"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_game_without_texts_is_asked_about_in_general_words(mode, version):
+    texts = read_texts("a maze of rooms in which {goal} is a word", None)
+    system, user = make_prompt(texts, mode, "Prefer red doors.", version).messages(Question("one", "two"))
+    assert "a maze of rooms in which {goal} is a word" in system["content"]
+    assert "Prefer red doors." in user["content"]
+    assert "NetHack" not in system["content"] + user["content"]
+    assert texts.rules() == NO_RULES
+    with pytest.raises(UserError, match=r"no lexicon: name a file of rules \(--config.annotate.lexicon\)"):
+        Lexicon(texts, "defaultgoal")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("a b = 'x'", "cannot read the goals"),
+        ("'a b' = 'x'", "'a b' in .* cannot name a goal"),
+        ("progress = 'x'", "'progress' in .* cannot name a goal"),
+        ("ball = 7", "the goal 'ball' in .* must be text, not 7"),
+    ],
+)
+def test_goals_of_a_game_that_cannot_work_are_refused(tmp_path, text, sentence):
+    (tmp_path / "goals.toml").write_text(text)
+    with pytest.raises(UserError, match=sentence + r".*\(--config.env.world\)"):
+        read_texts("a game", tmp_path)
+
+
+def test_texts_in_a_directory_that_is_not_there_are_refused(tmp_path):
+    with pytest.raises(UserError, match="there is no directory .*, where the game has its texts"):
+        read_texts("a game", tmp_path / "nowhere")

@@ -1,0 +1,322 @@
+"""Any environment of gymnasium as a world: specs, captions, time limits, ends, repeatability, and what is refused."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from motif_jax.captions import decode
+from motif_jax.envs.gym_games import GymGame
+from motif_jax.envs.gym_world import GymWorld
+from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.world import CAPTIONS, step_specs
+from motif_jax.structs import ArraySpec, EndStatus, UserError
+
+pytestmark = pytest.mark.quick
+EVERYTHING = spaces.Dict({
+    "position": spaces.Box(-np.inf, np.inf, (2,), np.float64),
+    "camera": spaces.Box(0, 255, (16, 16, 3), np.uint8),
+    "board": spaces.Box(0, 12, (8, 8), np.int64),
+    "buttons": spaces.MultiBinary(3),
+    "hands": spaces.MultiDiscrete([3, 5]),
+    "facing": spaces.Discrete(4, start=1),
+    "note": spaces.Text(300),
+    "inner": spaces.Dict({"speed": spaces.Box(0, 1, (), np.float32)}),
+})  # fmt: skip
+
+
+class Corridor(gymnasium.Env):
+    """Walk right to the goal at `goal`, or left into a pit at -1; prints what it does, as some environments do."""
+
+    observation_space = EVERYTHING
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, goal: int = 3, cut: int = 0):
+        self.goal, self.cut = goal, cut
+
+    def reset(self, *, seed=None, options=None):
+        print("a new corridor")
+        super().reset(seed=seed)
+        self.place, self.steps = int(self.np_random.integers(self.goal)), 0
+        return self.look(), {}
+
+    def step(self, action):
+        self.place += 1 if action else -1
+        self.steps += 1
+        done, fell = self.place >= self.goal, self.place < 0
+        return self.look(), float(done), done or fell, bool(self.cut) and self.steps >= self.cut, {}
+
+    def look(self):
+        self.observation_space.seed(self.place + 7)
+        return self.observation_space.sample() | {"position": np.array([self.place, 0.0]), "note": f"at {self.place}"}
+
+
+class Walk(GymWorld):
+    """The corridor, with captions."""
+
+    about = "a corridor"
+    figures = {"place": int}
+
+    def make(self):
+        return Corridor(**self.options)
+
+    def caption(self, observation, env):
+        return f"You are at {int(observation['position'][0])}.  "
+
+    def measure(self, env):
+        return (env.place,)
+
+
+def rows_of(world, num_games, names):
+    specs = {name: world.specs[name] for name in names} | step_specs()
+    return {name: np.zeros((num_games, *spec.shape), spec.dtype) for name, spec in specs.items()}
+
+
+def play(world, actions, episode=0, seed=0) -> GymGame:
+    game = world.game()
+    game.reset(game_seed(seed, SeedStream.TRAIN, episode), episode)
+    for action in actions:
+        game.step(action)
+    return game
+
+
+def test_specs_follow_from_the_spaces():
+    assert Walk().specs == CAPTIONS | {
+        "position": ArraySpec((2,), "float32", "vector"),
+        "camera": ArraySpec((16, 16, 3), "uint8", "image"),
+        "board": ArraySpec((8, 8), "int32", "grid", 13),
+        "buttons": ArraySpec((3,), "int32", "category", 2),
+        "hands": ArraySpec((2,), "int32", "category", 5),
+        "facing": ArraySpec((), "int32", "category", 4),
+        "note": ArraySpec((256,), "uint8", "text"),
+        "inner_speed": ArraySpec((), "float32", "vector"),
+    }
+    assert set(Walk().reads) == {*Walk().specs} - CAPTIONS.keys() | {"message"}
+
+
+def test_an_observation_without_a_name_gets_one():
+    world = Walk()
+    world.make = lambda: gymnasium.make("CartPole-v1")
+    assert world.specs["observation"] == ArraySpec((4,), "float32", "vector")
+    assert world.action_names == ("action 0", "action 1")
+
+
+def test_a_group_records_what_actions_led_to_and_then_begins_anew(capsys):
+    world = Walk()
+    names = ("position", "facing", "note", "message", "message_count", "event_message", "event_message_count")
+    vector = world.vector(2, names, seed=3, stream=SeedStream.TRAIN)
+    rows = rows_of(world, 2, names)
+    vector.reset()
+    assert vector.first.all()
+    ended = []
+    for _ in range(40):
+        vector.observe(rows)
+        places = rows["position"][:, 0].astype(int)
+        assert [decode(text) for text in rows["note"]] == [f"at {place}" for place in places]
+        assert [decode(text) for text in rows["message"]] == [f"You are at {place}." for place in places]
+        assert (rows["facing"] < 4).all()
+        assert (rows["facing"] >= 0).all()  # the environment counts from 1
+        rows["terminated"][:] = rows["truncated"][:] = False
+        vector.step([1, 0], rows)
+        came = places + np.array([1, -1])
+        assert [decode(text) for text in rows["event_message"]] == [f"You are at {place}." for place in came]
+        assert (rows["terminated"] == ((came >= 3) | (came < 0))).all()
+        assert (vector.first == rows["terminated"]).all()
+        assert (rows["reward"] == (came >= 3)).all()
+        ended += vector.finished
+    assert {info.end_status for game, info in ended if game == 0} == {EndStatus.TASK_SUCCESSFUL}
+    assert {info.end_status for game, info in ended if game == 1} == {EndStatus.DEATH}
+    assert all(info.success == (info.figures == (3,)) for _, info in ended)
+    assert len({info.episode for _, info in ended}) == len(ended) > 10
+    assert capsys.readouterr().out == ""  # environments keep quiet
+
+
+def test_the_same_seed_and_episode_is_the_same_game_in_any_company():
+    def story(num_games, wanted):
+        world = Walk(goal=50)
+        vector = world.vector(num_games, ("position",), seed=1, stream=0, next_episode=lambda game: wanted - game)
+        vector.reset()
+        return vector.games[0].seen["position"].tolist()
+
+    assert [story(1, 9), story(1, 9)] == [story(3, 9)] * 2
+    assert len({tuple(story(1, episode)) for episode in range(20)}) > 5
+
+
+def test_time_limits_are_cuts_and_the_end_of_the_game_is_none():
+    for world in (Walk(max_episode_steps=2, goal=9), Walk(goal=9, cut=2)):
+        game = play(world, [1, 0], episode=2)
+        assert (game.end, game.cause) == (EndStatus.ABORTED, "")
+        rows = rows_of(world, 1, ())
+        vector = world.vector(1, (), seed=0, stream=0, next_episode=lambda _: 2)
+        vector.reset()
+        vector.step([1], rows)
+        vector.step([0], rows)
+        assert (rows["truncated"], rows["terminated"]) == ([True], [False])
+    game = play(Walk(goal=1), [1])  # the goal is reached in the last step that the environment allows
+    assert (game.end, game.info().success) == (EndStatus.TASK_SUCCESSFUL, True)
+    game = play(Walk(goal=1, cut=1), [1])
+    assert game.end == EndStatus.TASK_SUCCESSFUL
+    game = play(Walk(goal=1), [0])
+    assert (game.end, game.cause, game.info().success) == (EndStatus.DEATH, "the game ended", False)
+
+
+def test_captions_are_counted_within_an_episode():
+    game = play(Walk(goal=9), [1, 0, 1, 0], episode=3)
+    assert game.message_count == 3
+    game.reset(game_seed(0, 0, 4), 4)
+    assert game.message_count == 1
+
+
+def test_a_screen_is_24_by_80_whatever_a_world_draws():
+    class Drawn(Walk):
+        def caption(self, observation, env):
+            return "long " * 60
+
+        def screen(self, env):
+            return [[("ab", 9), ("c" * 100, 12)], "plain \u2603", *["more"] * 40]
+
+    screen = play(Drawn(), []).screen()
+    assert (screen.chars.shape, screen.colors.shape, screen.cursor.shape) == ((24, 80), (24, 80), (2,))
+    assert screen.chars[3, :4].tobytes() == b"abcc"
+    assert screen.colors[3, :3].tolist() == [9, 9, 12]
+    assert screen.chars[4, :7].tobytes() == b"plain ?"
+    assert screen.chars[1, :5].tobytes() == b"long "
+    assert play(Walk(), []).screen().chars[3].tobytes().strip().startswith(b"Corridor")
+
+
+def test_what_a_world_draws_stands_in_the_middle():
+    class Drawn(Walk):
+        def screen(self, env):
+            return ["x" * 10, [("y", 12)]]
+
+    chars = play(Drawn(), []).screen().chars
+    assert chars[3].tobytes() == (b"x" * 10).center(80)
+    assert chars[4].tobytes() == b"y".rjust(36).ljust(80)
+
+
+def test_a_caption_is_cut_at_256_characters_and_never_holds_a_zero():
+    class Long(Walk):
+        def caption(self, observation, env):
+            return "\0snow \u2603 " + "x" * 300
+
+    game = play(Long(), [])
+    assert len(game.message) == 256
+    assert game.message.startswith(b"snow ? x")
+
+
+class Broken(Walk):
+    """What a world can do wrong, by name."""
+
+    def __init__(self, what: str):
+        super().__init__()
+        self.what = what
+
+    def caption(self, observation, env):
+        return 7 if self.what == "caption" else ""
+
+    def screen(self, env):
+        return [[("a", 16)]] if self.what == "screen" else ["a"]
+
+    def measure(self, env):
+        return {"measure": (), "infinite": (float("inf"),)}.get(self.what, (0,))
+
+    def make(self):
+        env = Corridor()
+        if self.what == "shape":
+            env.look = lambda: EVERYTHING.sample() | {"position": np.zeros(3)}
+        if self.what == "reward":
+            env.step = lambda action: (env.look(), float("nan"), False, False, {})
+        wrong = {
+            "actions": spaces.Box(0, 1, (2,)), "start": spaces.Discrete(3, start=1),
+        }.get(self.what)  # fmt: skip
+        if wrong:
+            env.action_space = wrong
+        unreadable = {
+            "graph": spaces.Dict({"net": spaces.Sequence(spaces.Discrete(2))}),
+            "taken": spaces.Dict({"message": spaces.Discrete(2)}),
+        }.get(self.what)
+        if unreadable:
+            env.observation_space = unreadable
+        return env
+
+
+@pytest.mark.parametrize(
+    ("what", "sentence"),
+    [
+        ("screen", r"the screen of the world .* must be rows of text, or of pieces .*, not \('a', 16\)"),
+        ("caption", "the caption of the world .* must be text, not 7"),
+        ("measure", r"must measure place, a finite number each, and gave \(\)"),
+        ("infinite", r"must measure place, a finite number each, and gave \(inf,\)"),
+        ("shape", r"the observation 'position' of the world .* has the shape \(3,\), where its space says \(2,\)"),
+        ("reward", "gave the reward nan, which is not finite"),
+        ("actions", r"actions of the world .* are of the space Box\(.*: make them so with a wrapper"),
+        ("start", "where a policy chooses among Discrete ones from 0"),
+        ("graph", "cannot record the observation 'net', whose space is Sequence"),
+        ("taken", "gives an observation called 'message', a name that is taken"),
+    ],
+)
+def test_worlds_that_cannot_work_are_refused_in_one_sentence(what, sentence):
+    with pytest.raises(UserError, match=sentence) as refused:
+        Broken(what).check()
+    assert str(refused.value).endswith("(--config.env.world)") or "(--config.env.world)" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_environment_that_does_not_exist_is_refused_with_the_nearest_that_does():
+    class Cart(Walk):
+        id = "CartPole-v11"
+        make = GymWorld.make
+
+    with pytest.raises(UserError, match=r"knows no environment 'CartPole-v11' .*: did you mean 'CartPole-v1'"):
+        Cart().check()
+    Cart.id = ""
+    with pytest.raises(UserError, match=r"names no environment, as id = ... \(--config.env.world\)"):
+        Cart().check()
+
+
+def test_what_is_said_of_an_observation_that_does_not_exist_is_refused():
+    class Wrong(Walk):
+        kinds = {"camra": "grid"}
+
+    with pytest.raises(UserError, match="says of what kind the observation 'camra' is, which its environment does not"):
+        Wrong().check()
+
+
+def test_names_of_actions_must_be_as_many_as_there_are():
+    class Named(Walk):
+        action_names = ("left",)
+
+    with pytest.raises(UserError, match="names 1 actions, where there are 2"):
+        Named().check()
+    Named.action_names = ("left", "right")
+    assert Named().action_names == ("left", "right")
+    Named().check()
+
+
+def test_a_game_that_fails_leaves_the_others_as_they_are():
+    world = Walk(goal=9)
+    vector = world.vector(3, ("position",), seed=0, stream=0)
+    vector.reset()
+    before = [vector.games[at].seen["position"].copy() for at in (0, 2)]
+
+    def fail(action):
+        raise RuntimeError("it fell apart")
+
+    vector.games[1]._env.step = vector.games[1]._env.close = fail
+    with pytest.raises(RuntimeError, match="it fell apart"):
+        vector.step([0, 0, 0], rows_of(world, 3, ("position",)))
+    np.testing.assert_array_equal(vector.games[2].seen["position"], before[1])
+    vector.close()  # also where one of them cannot be
+
+
+def test_a_policy_of_another_world_does_not_play_here():
+    world = Walk()
+    facts = {"config": {"env": {"world": world.class_name}}, "model": {"num_actions": 2}}
+    assert world.plays(facts) == ""
+    for name, shape, dtype in (("position", [3], "float32"), ("position", [2], "int32"), ("radar", [2], "float32")):
+        reads = {name: [shape, dtype, "", 0]}
+        assert f"reads the observation '{name}' of" in world.plays(
+            facts | {"model": {"num_actions": 2, "reads": reads}}
+        )
+    assert "has 3 actions, where" in world.plays(facts | {"model": {"num_actions": 3}})
+    assert "was trained in the world 'toy'" in world.plays(facts | {"config": {"env": {"world": "toy"}}})

@@ -1,0 +1,43 @@
+"""Worlds made of an environment of gymnasium, which fail when they are under way."""
+
+import gymnasium
+
+from motif_jax.envs.gym_world import GymWorld
+
+
+class Cart(GymWorld):
+    """The cart with the pole, with a caption that depends on where it goes."""
+
+    id = "CartPole-v1"
+    about = "a cart on which a pole is balanced"
+
+    def caption(self, observation, env):
+        return "The pole leans left." if observation[2] < 0 else "The pole leans right."
+
+
+class Late(gymnasium.Wrapper):
+    """Fails in the 20th step of an episode."""
+
+    def reset(self, **options):
+        self.left = 20
+        return super().reset(**options)
+
+    def step(self, action):
+        self.left -= 1
+        if not self.left:
+            raise ZeroDivisionError("the pole breaks")
+        return super().step(action)
+
+
+class Breaking(Cart):
+    """Its environment fails."""
+
+    def make(self):
+        return Late(super().make())
+
+
+class Silent(Cart):
+    """Its captions are no text, once the pole leans far."""
+
+    def caption(self, observation, env):
+        return None if abs(observation[2]) > 0.1 else super().caption(observation, env)

@@ -1,0 +1,226 @@
+"""A world of a user's own, written against the protocol alone, and others like it that are wrong in one way each."""
+
+import numpy as np
+
+from motif_jax.envs.seeding import game_seed
+from motif_jax.envs.world import CAPTIONS, CHOICE, SCREEN_SHAPE, Screen, trained_world
+from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo
+
+LENGTH = 6
+
+
+class Walk:
+    """One game: the hero starts somewhere in a corridor, and must reach its right end."""
+
+    cause = ""
+
+    def __init__(self, time_limit):
+        self.time_limit = time_limit
+
+    def reset(self, seed, episode):
+        self.episode, self.steps, self.total, self.turns_back = episode, 0, 0.0, 0
+        self.place = seed.core // 2 % (LENGTH - 1)
+        self.end, self.counts = EndStatus.RUNNING, {}
+        self.say("You stand in a corridor.")
+
+    def say(self, text):
+        self.message = text.encode()
+        self.message_count = self.counts[self.message] = self.counts.get(self.message, 0) + 1
+
+    def step(self, action):
+        self.steps += 1
+        self.turns_back += not action
+        self.place = max(0, self.place + (1 if action else -1))
+        self.end = EndStatus.ABORTED if self.steps >= self.time_limit else EndStatus.RUNNING
+        if self.place == LENGTH - 1:
+            self.end = EndStatus.TASK_SUCCESSFUL
+        self.say("You see the light." if self.end == EndStatus.TASK_SUCCESSFUL else "You walk.")
+        reward = float(self.end == EndStatus.TASK_SUCCESSFUL)
+        self.total += reward
+        return reward
+
+    def info(self):
+        return EpisodeInfo(self.episode, self.steps, self.total, int(self.end), self.total > 0, (self.turns_back, 0.5))
+
+    def screen(self):
+        chars = np.full(SCREEN_SHAPE, ord(" "), np.uint8)
+        chars[3, :LENGTH], chars[3, self.place] = ord("."), ord("@")
+        return Screen(chars, np.full(SCREEN_SHAPE, 7, np.uint8), np.array([3, self.place], np.uint8))
+
+    def close(self):
+        pass
+
+
+class Walks:
+    """A group of games."""
+
+    def __init__(self, world, num_games, observations, seed, stream, next_episode, stepping):
+        self.world, self.keys, self.seed, self.stream = world, observations, seed, stream
+        self.games = [world.game() for _ in range(num_games)]
+        self.stepping = stepping if stepping is not None else [0]
+        numbers = iter(range(2**40))
+        self.next_episode = next_episode or (lambda _: next(numbers))
+        self.first, self.finished = np.ones(num_games, bool), []
+
+    def open_rows(self, rows):
+        return rows
+
+    def seed_of(self, episode):
+        return game_seed(self.seed, self.stream, episode)
+
+    def start(self, index):
+        episode = self.next_episode(index)
+        self.games[index].reset(self.seed_of(episode), episode)
+
+    def reset(self):
+        for index in range(len(self.games)):
+            self.start(index)
+
+    def play_on(self, index, chances):
+        for chance in chances:
+            self.games[index].step(int(chance * 2))
+            if self.games[index].end:
+                self.start(index)
+
+    def observe(self, rows):
+        for index, game in enumerate(self.games):
+            seen = self.world.seen(game)
+            for key in self.keys:
+                if not key.startswith("event_"):
+                    rows[key][index] = seen[key]
+
+    def step(self, actions, rows):
+        self.first[:], self.finished = False, []
+        for index, (game, action) in enumerate(zip(self.games, actions, strict=True)):
+            self.stepping[0] = index + 1
+            rows["reward"][index] = game.step(action)
+            seen = self.world.seen(game)
+            for key in self.keys:
+                if key.startswith("event_"):
+                    rows[key][index] = seen[key.removeprefix("event_")]
+            if game.end:
+                rows["truncated" if game.end == EndStatus.ABORTED else "terminated"][index] = True
+                self.finished.append((index, game.info()))
+                self.first[index] = True
+                self.start(index)
+
+    def close(self):
+        pass
+
+
+class Corridor:
+    """The world."""
+
+    name, about = "corridor", "a walk in a corridor"
+    action, action_names = CHOICE, ("back", "on")
+    figures = {"turns_back": int, "luck": float}
+    specs = CAPTIONS | {"place": ArraySpec((2,), "float32")}
+    reads, pairs, players, texts = ("place",), ("message",), ("random",), None
+    walk = Walk
+
+    def __init__(self, max_episode_steps=50, length=LENGTH):
+        assert length == LENGTH
+        self.time_limit = max_episode_steps
+
+    def check(self):
+        pass
+
+    def vector(self, num_games, observations, *, seed, stream, next_episode=None, extra_frames=(), stepping=None):
+        return Walks(self, num_games, observations, seed, stream, next_episode, stepping)
+
+    def game(self, shown=True):
+        return self.walk(self.time_limit)
+
+    def seen(self, game):
+        said = np.frombuffer(game.message.ljust(256, b"\0"), np.uint8)
+        return {"place": [game.place, 1.0], "message": said, "message_count": game.message_count}
+
+    def plays(self, facts):
+        return "" if trained_world(facts) == "own_worlds:Corridor" else "is of another game"
+
+
+class WrongShape(Corridor):
+    name = "wrong"
+
+    def seen(self, game):
+        return super().seen(game) | {"place": np.zeros(3)}
+
+
+class SpeaksNumbers(Corridor):
+    name = "numbers"
+
+    def seen(self, game):
+        return super().seen(game) | {"message": "You walk."}
+
+
+class Falls(Walk):
+    def step(self, action):
+        if self.steps == 3:
+            raise ZeroDivisionError("the floor gives way")
+        return super().step(action)
+
+
+class Falling(Corridor):
+    name, walk = "falling", Falls
+
+
+class Mute(Walk):
+    def say(self, text):
+        self.message, self.message_count = text, 1  # text, and not bytes
+
+
+class Muted(Corridor):
+    name, walk = "mute", Mute
+
+    def seen(self, game):
+        return {"place": [0, 0], "message_count": 1, "message": 0}
+
+
+class Blind(Walk):
+    def screen(self):
+        raise ValueError("nothing can be seen")
+
+
+class Dark(Corridor):
+    name, walk = "dark", Blind
+
+
+Half = type("Half", (), {key: value for key, value in vars(Corridor).items() if key != "plays"})
+
+
+class Crooked(Corridor):
+    name = "crooked"
+
+    @property
+    def reads(self):
+        return self.nothing_of_this_name
+
+
+class Counts(Corridor):
+    name, figures = "counts", {"steps": int}
+
+
+class Words(Corridor):
+    name, figures = "words", {"ending": str}
+
+
+class Guided(Corridor):
+    name, players = "guided", ("random", "guide")
+
+
+class Pictures(Corridor):
+    name, pairs = "pictures", ("message", "place")
+
+
+class Broken(Corridor):
+    name = "broken"
+
+    def __init__(self, max_episode_steps):
+        raise RuntimeError("no bricks left")
+
+
+class Checked(Corridor):
+    name = "checked"
+
+    def check(self):
+        raise LookupError("the corridor is closed")

@@ -1,0 +1,3 @@
+"""A module of a user's that cannot be imported."""
+
+raise OverflowError("too many corridors")

@@ -1,0 +1,298 @@
+"""Worlds: those of this package, and a user's own, which may be wrong in many ways."""
+
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import get_config
+from import_order_test import MODULES, imported_by
+from own_worlds import LENGTH, Corridor
+
+from motif_jax.actors.inference import RandomPolicy, answer
+from motif_jax.actors.players import FRAMES, OF_WORLD, make_scripted, parse_scripted
+from motif_jax.actors.pool import ActorPool
+from motif_jax.envs.nethack.observations import CROP
+from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.settings import TABLE, TAKEN, WORLDS, check_world, essential, make_world, title
+from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, World
+from motif_jax.episodes.playback import EpisodeEvents, EventCounter, Track, figures_of, make_replay
+from motif_jax.experiment import check_same_experiment
+from motif_jax.files import read_json, write_config, write_json
+from motif_jax.preferences.store import DATA
+from motif_jax.rewards.sources import RewardSources
+from motif_jax.stages import collect
+from motif_jax.stages.evaluate.play import REWARD, returns_of
+from motif_jax.stages.evaluate.summary import keys_of
+from motif_jax.stages.train_policy.record import summarise_recent
+from motif_jax.structs import EpisodeInfo, UserCodeError, UserError
+
+pytestmark = pytest.mark.quick
+OWN = "own_worlds:Corridor"
+BUILT_IN = [{"world": "nethack"}, {"world": "nethack", "task": "toy"}, {"world": "toy"}, {"world": OWN}]
+
+
+def refused(env, said: str, kind: type = UserError) -> UserError:
+    """The error that a world of these settings meets, at once or in its games, in processes and without."""
+    for workers in (0, 1):
+        with pytest.raises(kind) as caught:
+            play(env, workers)
+    error = caught.value
+    sentence = error.sentence if isinstance(error, UserCodeError) else str(error)
+    assert re.search(said, sentence), sentence
+    assert "\n" not in sentence
+    return error
+
+
+def play(env, workers: int = 0, rollouts: int = 4, keys: tuple[str, ...] = ("message", "event_message")):
+    """Episodes of random play, and the arrays of the rollouts."""
+    world = make_world(env)
+    keys = (*keys, *world.reads)
+    found, episodes = [], []
+    with ActorPool(
+        env, tuple(dict.fromkeys(keys)), num_workers=workers, games_per_worker=2, rollout_length=20, seed=1
+    ) as pool:
+        policy = RandomPolicy(len(world.action_names))
+        while len(found) < rollouts:
+            requests, fulls = pool.poll(1.0)
+            answer(pool, requests, policy)
+            for full in fulls:
+                found.append({key: array[full.slot].copy() for key, array in pool.rollouts.items()})
+                episodes += [ended.info for ended in pool.ended(full)]
+                pool.release(full)
+    return episodes, found
+
+
+# ---- every world
+
+
+@pytest.mark.parametrize("env", BUILT_IN, ids=str)
+def test_every_world_has_what_everybody_asks_for(env):
+    world = check_world(env)
+    for name in World.__annotations__:
+        assert hasattr(world, name), name
+    assert {*CAPTIONS} <= world.specs.keys()
+    assert {*world.reads, *world.pairs, *(f"event_{key}" for key in world.pairs)} <= world.specs.keys()
+    assert "random" in world.players
+    assert len(set(world.action_names)) == len(world.action_names)
+    assert not {*world.figures} & {*TAKEN}
+    make_scripted(",".join(world.players), world, 1)
+
+
+@pytest.mark.parametrize("env", BUILT_IN, ids=str)
+def test_a_game_of_every_world_is_played_again_and_shown(env):
+    game, actions = make_world(env).game(), np.random.default_rng(0).integers(2, size=30).tolist()
+    seen = []
+    for _ in range(2):
+        game.reset(game_seed(3, SeedStream.EVALUATE, 5), 5)
+        shown = []
+        for action in actions:
+            if not game.end:
+                reward = game.step(action)
+                screen = game.screen()
+                assert (screen.chars.shape, screen.colors.shape, screen.cursor.shape) == (SCREEN_SHAPE,) * 2 + ((2,),)
+                assert screen.chars.dtype == screen.colors.dtype == screen.cursor.dtype == np.uint8
+                shown.append((reward, game.message, game.message_count, screen.chars.tobytes()))
+        seen.append((shown, game.info()))
+    assert seen[0] == seen[1]
+    game.close()
+
+
+def test_the_toy_world_is_the_toy_task_with_figures_of_its_own():
+    own, as_task = (play({"world": "toy"} | env) for env in ({}, {"world": "nethack", "task": "toy"}))
+    for one, other in zip(own[1], as_task[1], strict=True):
+        assert all(np.array_equal(one[key], other[key]) for key in one)
+    for one, other in zip(own[0], as_task[0], strict=True):
+        assert one[:5] == other[:5]
+        assert 0 <= one.named(("walls",))["walls"] <= one.steps
+    assert any(one.figures[0] for one in own[0])
+
+
+def test_scripted_players_are_those_that_worlds_name():
+    worlds = {world.name: world for world in (make_world({"world": name}) for name in WORLDS)}
+    assert {name: {"random", *OF_WORLD.get(name, {})} for name in worlds} == {
+        name: {*world.players} for name, world in worlds.items()
+    }
+    assert {*FRAMES} <= {player for players in OF_WORLD.values() for player in players}
+
+
+def test_nothing_of_nethack_is_loaded_for_another_world():
+    code = (
+        "import sys; from motif_jax.actors import worker; from motif_jax.envs.settings import make_world;"
+        "game = make_world({'world': 'toy'}).game(); print([m for m in ('nle', 'jax') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_policies_play_where_they_have_learnt():
+    """Checkpoints of versions before there were worlds name none: they are of NetHack, or of its task toy."""
+    old = {"config": {"env": {"task": "toy", "screen": "terminal"}}, "model": {"num_actions": 23}}
+    assert not make_world({"task": "score"}).plays(old)
+    assert not make_world({"world": "toy"}).plays(old)
+    assert make_world({"screen": "map"}).plays(old) == "has learnt to read the screen 'terminal', not 'map'"
+    few = old | {"model": {"num_actions": 2}}
+    assert make_world({}).plays(few) == "has 2 actions, where the game 'score' has 23"
+    other = {"config": {"env": {"world": OWN, "screen": "terminal"}}, "model": {"num_actions": 23}}
+    assert make_world({}).plays(other) == f"was trained in the world {OWN!r}, not 'nethack'"
+
+
+def test_records_of_older_versions_are_of_the_same_games():
+    now = {"world": "nethack", "options": "{}", "task": "score", "screen": "map"}
+    assert essential(now) == {"task": "score", "screen": "map"} == essential(essential(now))
+    assert essential(now | {"world": "toy"})["world"] == "toy"
+    assert TABLE["world"].older == "nethack"
+    assert title(now) == "score"
+    assert title(now | {"world": "toy"}) == "toy"
+
+
+# ---- a user's own
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_world_of_ones_own_is_played(workers):
+    episodes, rollouts = play(
+        {"world": OWN, "max_episode_steps": 30, "options": json.dumps({"length": LENGTH})}, workers
+    )
+    assert {type(info.figures[0]) for info in episodes} == {int}
+    assert {info.figures[1] for info in episodes} == {0.5}
+    assert max(info.steps for info in episodes) <= 30
+    for arrays in rollouts:
+        said = arrays["event_message"][arrays["terminated"]]
+        assert all(bytes(line).startswith(b"You see the light.") for line in said)
+        assert np.array_equal(arrays["place"][1:][~arrays["first"][1:]][:, 1], np.ones((~arrays["first"][1:]).sum()))
+
+
+def test_an_episode_of_ones_own_world_becomes_a_replay():
+    env = {"world": OWN, "max_episode_steps": 30}
+    game = Corridor(30).game()
+    game.reset(game_seed(4, SeedStream.EVALUATE, 2), 2)
+    actions = []
+    while not game.end:
+        actions.append(1)
+        game.step(1)
+    nothing = np.full(len(actions), np.nan, np.float32)
+    track = Track(np.array(actions, np.int32), *[nothing] * 4)
+    with EventCounter(env, 4, lambda message: ["light"] if "light" in message else []) as counter:
+        events = counter.describe(game.info(), track.action)
+    assert events == ("", {"light": 1})
+    row = figures_of(game.info(), Corridor.figures) | {"intrinsic_return": None} | events._asdict()
+    replay = make_replay(env, 4, row, track, {"player": "me", "chosen": []})
+    assert replay.about["task"] == OWN
+    assert replay.about["action_names"] == ["back", "on"]
+    assert replay.chars[-1, 3].tobytes().startswith(b".....@ ")
+    assert make_replay(env, 4, row | {"turns_back": 1}, track, {"player": "me", "chosen": []}) is None
+
+
+# ---- bad input
+
+
+@pytest.mark.parametrize(("env", "said"), [
+    ({"world": "nethak"}, r"^unknown world 'nethak' \(--config.env.world\): did you mean 'nethack'\?$"),
+    ({"world": "chess"}, r"unknown world 'chess' .* choose from nethack, toy, or name module:Class"),
+    ({"world": "no_such.module:World"}, r"cannot use the world 'no_such.module:World' \(--config.env.world\): No"),
+    ({"world": "own_worlds:Corrido"}, r"module 'own_worlds' has no class 'Corrido': did you mean 'Corridor'\?"),
+    ({"world": "own worlds:Corridor"}, r"is named module:Class, not 'own worlds:Corridor' \(--config.env.world\)"),
+    ({"world": OWN, "options": "{length: 5}"}, r"options must be a JSON object .* not '\{length: 5\}' \(--config"),
+    ({"world": OWN, "options": "[1]"}, r"options must be a JSON object .* not '\[1\]' \(--config.env.options\)"),
+    ({"world": OWN, "options": '{"width": 5}'}, r"cannot be made with .*width.*'width' \(--config.env.options\)"),
+    ({"world": "toy", "options": '{"size": 9}'}, r"the world 'toy' takes no options, not 'size' \(--config.env"),
+    ({"world": "own_worlds:Half"}, r"the world 'own_worlds:Half' has no 'plays', which envs/world.py asks for"),
+    ({"world": "own_worlds:Counts"}, r"has the figure 'steps' of type .* be called otherwise than episode, steps"),
+    ({"world": "own_worlds:Words"}, r"has the figure 'ending' of type <class 'str'>: it must be bool, int or float"),
+    ({"world": "own_worlds:WrongShape"}, r"the observation 'place' of the world 'wrong' must be of shape \(2,\) and "
+     r"type float32, as its spec says, but shape \(3,\) and type float64 were written \(--config.env.world\)"),
+    ({"world": "own_worlds:SpeaksNumbers"}, r"the observation 'message' of the world 'numbers' must be of shape "
+     r"\(256,\) and type uint8, .* but shape \(\) and type <U9 were written"),
+])  # fmt: skip
+def test_what_is_wrong_with_a_world_is_told_in_one_sentence(env, said):
+    assert type(refused(env, said)) is UserError
+
+
+@pytest.mark.parametrize(("name", "said", "where"), [
+    ("raises_on_import:World", "OverflowError: too many corridors", "raises_on_import.py"),
+    ("own_worlds:Broken", "RuntimeError: no bricks left", "own_worlds.py"),
+    ("own_worlds:Crooked", "AttributeError: 'Crooked' object has no attribute 'nothing_of_this_name'", "own_worlds.py"),
+    ("own_worlds:Checked", "LookupError: the corridor is closed", "own_worlds.py"),
+    ("own_worlds:Falling", "ZeroDivisionError: the floor gives way", "own_worlds.py"),
+])  # fmt: skip
+def test_a_crash_of_the_users_code_comes_with_its_traceback(name, said, where):
+    sentence = rf"^the world '{name}' failed with {said} \(--config.env.world\)"
+    error = refused({"world": name, "max_episode_steps": 30}, sentence, UserCodeError)
+    assert where in error.traceback
+    assert said in error.traceback
+
+
+def test_a_crash_in_a_picture_or_a_caption_of_no_bytes_is_told_as_well():
+    nothing = np.full(2, np.nan, np.float32)
+    track, row = Track(np.ones(2, np.int32), *[nothing] * 4), {"episode": 0, "end_status": "aborted", "cause": ""}
+    with pytest.raises(UserCodeError, match="'own_worlds:Dark' failed with ValueError: nothing can be seen"):
+        make_replay({"world": "own_worlds:Dark", "max_episode_steps": 2}, 0, row, track, {})
+    with pytest.raises(UserError, match=r"must be at most 256 bytes, not 'You stand.* \(--config.env.world\)"):
+        make_replay({"world": "own_worlds:Muted", "max_episode_steps": 2}, 0, row, track, {})
+
+
+def test_no_figure_of_a_world_can_have_the_name_of_another_value():
+    """Whoever adds a value to episodes' lines, summaries or metrics adds its name to TAKEN."""
+    info = EpisodeInfo(0, 1, 0.0, 1, False)
+    row = figures_of(info, ()) | returns_of({"intrinsic": np.zeros(1), f"{REWARD}rnd": np.zeros(1)}, RewardSources())
+    names = {*row, *EpisodeEvents._fields, *keys_of(()), *summarise_recent([], ())}
+    assert names <= {*TAKEN}
+
+
+def test_a_scripted_player_that_the_program_does_not_have_is_named():
+    with pytest.raises(UserError, match="the world 'guided' names the scripted player 'guide', .* it has random"):
+        parse_scripted("guide", make_world({"world": "own_worlds:Guided"}))
+
+
+def test_observations_that_datasets_cannot_keep_are_refused_before_anything_starts():
+    config = get_config("quickstart.py", "toy")
+    config.env.world, config.collect.collector = "own_worlds:Pictures", "random"
+    with pytest.raises(UserError, match="a dataset cannot keep 'place', which the world 'pictures' lists in `pairs`"):
+        collect.check(config)
+
+
+def test_a_missing_observation_is_named():
+    with pytest.raises(UserError, match="unknown observation 'plac' .* did you mean 'place'"):
+        ActorPool({"world": OWN}, ("plac",), num_workers=0, games_per_worker=2, rollout_length=4)
+    assert make_world({}).specs["crop"].shape == (2, CROP, CROP)
+
+
+def test_a_workdir_of_another_world_is_refused_in_one_sentence(tmp_path):
+    config = get_config(argument="toy")
+    (tmp_path / "dataset").mkdir()
+    write_config(tmp_path / "dataset", config)
+    config.env.world = "toy"
+    said = "belongs to an experiment with env.world = 'nethack', not 'toy': choose another --workdir"
+    with pytest.raises(UserError, match=said):
+        check_same_experiment(config, tmp_path, tmp_path / "dataset/config.json", collect)
+    record = read_json(tmp_path / "dataset/config.json")
+    del record["env"]["world"], record["env"]["options"]  # as of a version that knew no worlds
+    write_json(tmp_path / "dataset/config.json", record)
+    with pytest.raises(UserError, match=said):
+        check_same_experiment(config, tmp_path, tmp_path / "dataset/config.json", collect)
+    config.env.world = "nethack"
+    check_same_experiment(config, tmp_path, tmp_path / "dataset/config.json", collect)
+
+
+# Who may know that NetHack is played. Everybody else speaks to the world.
+OF_NETHACK = {
+    "envs", "networks", "actors.explorer", "actors.paths", "stages.benchmark.env", "stages.benchmark.env_runs",
+    "rewards.learnt_source", "stages.train_reward.setup",  # the bottom line, as learnt rewards read it
+}  # fmt: skip
+
+
+def test_only_what_belongs_to_nethack_imports_it():
+    users = {
+        module.removeprefix("motif_jax.")
+        for module in MODULES
+        for other in imported_by(module)
+        if other.startswith("motif_jax.envs.nethack.")
+    }
+    assert {user for user in users if not {user, user.split(".")[0]} & OF_NETHACK} == set()
+
+
+@pytest.mark.parametrize("key", ["blstats", "message", "tty_chars", "tty_colors", "glyphs"])
+def test_datasets_have_the_shapes_that_the_game_writes(key):
+    assert DATA[key][0] == make_world({}).specs[f"event_{key}"].shape

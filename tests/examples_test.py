@@ -1,0 +1,106 @@
+"""The example of the documentation: the whole of Motif on a MiniGrid level, in small."""
+
+import re
+import runpy
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+from motif_jax.captions import decode
+from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.settings import check_world
+from motif_jax.files import read_json, read_lines
+from motif_jax.replays.replay import load_replay
+
+pytest.importorskip("minigrid", reason="the extra [minigrid] is not installed")
+FOLDER = ROOT / "examples/minigrid"
+SMALL = {
+    "collect.num_pairs": 1500, "collect.num_workers": 1, "reward.num_epochs": 2, "policy.num_workers": 1,
+    "policy.games_per_worker": 16, "policy.train_for_env_steps": 6144, "evaluate.episodes": 10,
+    "evaluate.num_workers": 1,
+}  # fmt: skip
+OF_NETHACK = r"\b(nethack|nle|dungeons?|gold|depth|stairs?|levels?|monsters?|hero|score|blstats|glyphs?|death)\b"
+
+
+class Words(HTMLParser):
+    """What a page says: `text`."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.tag, self.text = "", ""
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tag = tag
+
+    def handle_data(self, data):
+        if self.tag not in ("script", "style"):
+            self.text += f" {data}"
+
+
+@pytest.fixture(scope="module")
+def world():
+    sys.path.insert(0, str(ROOT))
+    yield check_world(runpy.run_path(str(FOLDER / "config.py"))["get_config"]().env.to_dict())
+    sys.path.remove(str(ROOT))
+
+
+@pytest.mark.quick
+def test_the_game_is_one_short_file():
+    assert len((FOLDER / "go_to.py").read_text().splitlines()) <= 80
+    assert len((FOLDER / "config.py").read_text().splitlines()) <= 50
+
+
+@pytest.mark.quick
+def test_captions_say_where_the_object_is(world):
+    """From the robot's own view, against the room as it is."""
+    said = set()
+    for episode in range(30):
+        game = world.game()
+        game.reset(game_seed(0, SeedStream.COLLECT, episode), episode)
+        rng = np.random.default_rng(episode)
+        while not game.end:
+            game.step(int(rng.integers(3)))  # turns and steps
+            env = game._state
+            color, shape = env.mission.split()[-2:]
+            ahead = env.grid.get(*env.front_pos)
+            before = bool(ahead and (ahead.color, ahead.type) == (color, shape))
+            text = game.message.decode()
+            assert text.startswith("You stand before") == before == bool(game.info().success), text
+            assert f"{color} {shape}" in text
+            said.add(re.sub(f"{color} {shape}", "THING", text))
+    assert said >= {
+        "You stand before the THING you were sent to.", "You are near the THING you were sent to.",
+        "You see the THING you were sent to, straight ahead.", "You see the THING you were sent to, to the left.",
+        "No THING is in sight. The way ahead is free.", "No THING is in sight. A wall is right ahead.",
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_whole_of_motif_on_a_minigrid_level(launch, tmp_path):
+    flags = [f"--config.{name}={value}" for name, value in SMALL.items()]
+    done = launch("--config=examples/minigrid/config.py", f"--workdir={tmp_path}", *flags, timeout=580)
+    assert done.returncode == 0, done.stderr
+    (evaluated,) = (tmp_path / "evaluate").glob("policy-*")
+    summary, chance = read_json(evaluated / "summary.json"), read_json(tmp_path / "evaluate/random/summary.json")
+    assert summary["figures"].keys() == {"return", "steps", "success", "intrinsic_return"}
+    assert "sees its object" in chance["did"]
+    assert all(row["did"] is not None for row in read_lines(evaluated / "episodes.jsonl"))  # episodes can be repeated
+    replay = load_replay(next((evaluated / "replays").glob("*.npz")), "--flag")
+    assert "mission: go to" in bytes(replay.chars[0]).decode()
+    assert decode(replay.message[-1])
+    assert replay.about["action_names"][:3] == ["left", "right", "forward"]
+    pages = [
+        tmp_path / "report/index.html",
+        *(tmp_path / "annotations").glob("*.html"),
+        tmp_path / "reward/reward.html",
+    ]
+    assert len(pages) == 3
+    for page in pages:
+        text = Words(page.read_text()).text
+        assert not re.findall(OF_NETHACK, text, re.IGNORECASE), page
+    assert "stands before its object" in Words(pages[0].read_text()).text

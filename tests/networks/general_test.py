@@ -1,0 +1,232 @@
+"""The network that follows from the specs of what it reads."""
+
+import functools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from motif_jax.envs.settings import WORLDS, make_world
+from motif_jax.networks.general import Category, Grid, Text, Vector, in_blocks
+from motif_jax.networks.kinds import FIXED, check_reads, from_record, kind_of, to_record
+from motif_jax.networks.policy import PRESETS, PolicyNetwork
+from motif_jax.policies.model import make_policy_model
+from motif_jax.structs import ArraySpec, UserError
+
+ACTIONS = 5
+SPECS = {
+    "message": ArraySpec((256,), "uint8"),
+    "mission": ArraySpec((40,), "uint8", "text"),
+    "speed": ArraySpec((3, 4), "float32", "vector"),
+    "gold": ArraySpec((), "int64"),
+    "direction": ArraySpec((), "int64", "category", 4),
+    "hands": ArraySpec((2,), "int32", "category", 7),
+    "view": ArraySpec((7, 7, 3), "uint8", "grid", 11),
+    "board": ArraySpec((19, 30), "int16", "grid", 300),
+    "crop": ArraySpec((2, 12, 12), "uint8", "planes", 32),
+    "camera": ArraySpec((84, 84, 4), "uint8"),
+    "icon": ArraySpec((5, 9), "uint8", "image"),
+}
+
+
+def observations(*shape: int, specs=SPECS, seed: int = 0) -> dict[str, np.ndarray]:
+    """Random ones. [*shape, ...]"""
+    rng = np.random.default_rng(seed)
+    made = {}
+    for name, spec in specs.items():
+        high = spec.categories or 200
+        made[name] = rng.integers(0, high, (*shape, *spec.shape)).astype(spec.dtype)
+    return made
+
+
+def network(specs=SPECS, **options) -> PolicyNetwork:
+    return PolicyNetwork("general", ACTIONS, specs=specs, rngs=nnx.Rngs(0), **options)
+
+
+@pytest.mark.parametrize("for_cpu", [False, True])
+def test_it_reads_every_kind_and_unrolls_as_it_steps(for_cpu):
+    net = network(for_cpu=for_cpu)
+    assert net.reads == tuple(SPECS)
+    seen, first = observations(3, 2), np.array([[1, 1], [0, 1], [0, 0]], bool)
+    core = jnp.zeros((2, net.core_size))
+    logits, values = nnx.jit(lambda net, *args: net.unroll(*args))(net, seen, first, core)
+    for step in range(3):
+        now = {name: array[step] for name, array in seen.items()}
+        one, value, core = nnx.jit(lambda net, *args: net.step(*args))(net, now, first[step], core)
+        np.testing.assert_allclose(one, logits[step], atol=1e-4)
+        np.testing.assert_allclose(value, values[step], atol=1e-4)
+    assert logits.shape == (3, 2, ACTIONS)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", SPECS)
+def test_every_observation_matters_to_the_action(name):
+    """What a part reads reaches the logits, and nothing that it should tell apart is the same to it."""
+    specs = {name: SPECS[name]}
+    net = network(specs, for_cpu=False)
+    both = observations(8, specs=specs)
+    core = jnp.zeros((8, net.core_size))
+    logits, _, _ = net.step(both, np.ones(8, bool), core)
+    for other in range(1, 8):
+        same = (both[name][0] == both[name][other]).all()
+        assert bool(jnp.allclose(logits[0], logits[other])) == same
+
+
+@pytest.mark.quick
+def test_parts_are_small():
+    """For two CPU cores: less than the published network has in all, also with a camera and a board."""
+    net = nnx.eval_shape(lambda: network())
+    sizes = {
+        name: sum(leaf.size for leaf in jax.tree.leaves(nnx.state(part, nnx.Param)))
+        for name, part in net.encoder.parts.items()
+    }
+    assert max(sizes.values()) < 600_000, sizes
+    assert sum(sizes.values()) < 2_000_000, sizes
+
+
+@pytest.mark.quick
+def test_a_grid_is_joined_in_blocks_of_four_cells():
+    cells = np.arange(15).reshape(1, 3, 5, 1)
+    #  0  1 |  2  3 |  4  .
+    #  5  6 |  7  8 |  9  .
+    # 10 11 | 12 13 | 14  .
+    expected = [[[0, 1, 5, 6], [2, 3, 7, 8], [4, 0, 9, 0]], [[10, 11, 0, 0], [12, 13, 0, 0], [14, 0, 0, 0]]]
+    np.testing.assert_array_equal(in_blocks(cells), [expected])
+
+
+@pytest.mark.quick
+def test_the_same_value_in_other_channels_and_places_is_something_else():
+    options = {"dtype": jnp.float32, "rngs": nnx.Rngs(0)}
+    grid = Grid(ArraySpec((2, 2, 3), "uint8", "grid", 4), **options)
+    at = np.zeros((3, 2, 2, 3), np.uint8)
+    at[1, 0, 0, 0], at[2, 0, 0, 1] = 1, 1
+    a, b, c = grid(at)
+    assert not jnp.allclose(a, b)
+    assert not jnp.allclose(b, c)
+    category = Category(ArraySpec((2,), "int64", "category", 3), **options)
+    a, b = category(np.array([[0, 1], [1, 0]]))
+    assert not jnp.allclose(a, b)
+
+
+@pytest.mark.quick
+def test_numbers_of_any_size_are_compressed():
+    vector = Vector(ArraySpec((2,), "int64"), dtype=jnp.float32, rngs=nnx.Rngs(0))
+    small, large = vector(np.array([[0, 0], [10**9, -(10**9)]]))
+    assert np.abs(large - small).max() < 30  # log(10^9) is 21
+
+
+@pytest.mark.quick
+def test_a_text_is_read_to_its_end():
+    text = Text(ArraySpec((4,), "uint8"), dtype=jnp.float32, rngs=nnx.Rngs(0))
+    a, b = text(np.array([[1, 2, 3, 4], [1, 2, 3, 5]], np.uint8))
+    assert not jnp.allclose(a, b)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("spec", "kind"),
+    [
+        (ArraySpec((256,), "uint8"), "text"),
+        (ArraySpec((9,), "uint8", "vector"), "vector"),
+        (ArraySpec((27,), "int32"), "vector"),
+        (ArraySpec((), "bool"), "vector"),
+        (ArraySpec((2, 3), "float32", "vector"), "vector"),
+        (ArraySpec((64, 64, 3), "uint8"), "image"),
+        (ArraySpec((84, 84), "uint8", "image"), "image"),
+        (ArraySpec((7, 7, 3), "uint8", "grid"), "grid"),
+        (ArraySpec((8, 8), "int8", "grid", 13), "grid"),
+        (ArraySpec((), "int64", "category", 3), "category"),
+    ],
+)
+def test_the_kind_is_said_or_follows_from_shape_and_type(spec, kind):
+    assert kind_of("x", spec) == kind
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    "spec",
+    [
+        ArraySpec((2, 12, 12), "uint8"),  # which axis is what?
+        ArraySpec((24, 80), "uint8"),  # a grid or an image?
+        ArraySpec((4, 4), "float32"),
+        ArraySpec((3,), "<U8"),
+        ArraySpec((3,), "datetime64[s]"),
+        ArraySpec((0,), "uint8"),
+        ArraySpec((9,), "int32", "text"),
+        ArraySpec((9, 9), "float32", "grid", 4),
+        ArraySpec((9, 9), "int32", "grid"),  # of how many values?
+        ArraySpec((9, 9), "int32", "grid", 1),
+        ArraySpec((9, 9), "int32", "grid", 10**9),
+        ArraySpec((9, 9), "int32", "image"),
+        ArraySpec((9, 9, 3, 2), "uint8", "image"),
+        ArraySpec((), "int64", "category"),
+    ],
+)
+def test_an_observation_that_no_encoder_reads_is_refused_with_its_name(spec):
+    with pytest.raises(UserError) as refused:
+        kind_of("radar", spec)
+    said = str(refused.value)
+    for part in ("no encoder reads the observation 'radar'", str(spec.shape), spec.dtype, "--config.policy.network"):
+        assert part in said
+    assert "\n" not in said
+
+
+@pytest.mark.quick
+def test_an_unknown_kind_is_refused():
+    with pytest.raises(UserError, match="'x' is said to be of the kind 'sound': choose from text, vector, category"):
+        kind_of("x", ArraySpec((9,), "uint8", "sound"))
+
+
+@pytest.mark.quick
+def test_what_a_network_reads_must_exist():
+    check_reads("general", SPECS, ("gold", "view"), "mine")
+    with pytest.raises(UserError, match=r"'small' reads the observation 'crop', which the world 'mine' does"):
+        check_reads("small", {"message": SPECS["message"]}, ("message",), "mine")
+    with pytest.raises(UserError, match="no encoder reads the observation 'radar'"):
+        check_reads("general", {"radar": ArraySpec((4, 4), "float32")}, ("radar",), "mine")
+    with pytest.raises(UserError, match="the world 'mine' has nothing that a policy `reads`"):
+        check_reads("general", SPECS, (), "mine")
+
+
+@pytest.mark.quick
+def test_what_is_known_only_after_an_action_cannot_be_read_before_it():
+    with pytest.raises(UserError, match="lets a policy read 'event_message', which is known only after an action"):
+        check_reads("general", {"event_message": SPECS["message"]}, ("event_message",), "mine")
+    with pytest.raises(UserError, match="lets a policy read 'radar', which does not exist"):
+        check_reads("general", SPECS, ("radar",), "mine")
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", WORLDS)
+def test_every_network_reads_the_worlds_that_come_with_the_program(name):
+    world = make_world({"world": name})
+    for network in (*FIXED, "general"):
+        check_reads(network, world.specs, world.reads, name)
+
+
+@pytest.mark.quick
+def test_planes_are_a_grid_with_its_channels_first():
+    planes, grid = (
+        Grid(ArraySpec(shape, "uint8", kind, 9), dtype=jnp.float32, rngs=nnx.Rngs(0))
+        for kind, shape in (("planes", (2, 3, 5)), ("grid", (3, 5, 2)))
+    )
+    x = np.random.default_rng(0).integers(0, 9, (4, 2, 3, 5))
+    np.testing.assert_array_equal(planes(x), grid(x.transpose(0, 2, 3, 1)))
+
+
+@pytest.mark.quick
+def test_what_the_fixed_networks_read_is_known_before_they_are_made():
+    assert {name: preset.encoder.READS for name, preset in PRESETS.items()} == FIXED
+
+
+def test_the_facts_of_a_checkpoint_are_enough_to_build_it_again():
+    options = {"network": "general", "num_actions": ACTIONS, "dtype": "float32", "reads": to_record(SPECS)}
+    stored = json.loads(json.dumps(options))
+    assert from_record(stored["reads"]) == SPECS
+    first, second = make_policy_model(options, 0), make_policy_model(stored, None)
+    shapes = functools.partial(jax.tree.map, lambda leaf: (leaf.shape, leaf.dtype))
+    assert shapes(first.params) == shapes(second.params)
+    assert (first.reads, first.core_size) == (second.reads, second.core_size) == (tuple(SPECS), 128)

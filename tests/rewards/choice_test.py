@@ -1,0 +1,158 @@
+"""The list of reward sources: what may stand in it, and what is refused."""
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import get_config
+
+from motif_jax.config_table import complete
+from motif_jax.experiment import tables
+from motif_jax.rewards.choice import SOURCES, Choice, find_class, parse_sources
+from motif_jax.rewards.source import RewardSource, Setting
+from motif_jax.rewards.sources import RewardSources, Weighted, make_sources
+from motif_jax.stages import train_policy
+from motif_jax.structs import UserCodeError, UserError
+
+pytestmark = pytest.mark.quick
+OWN = """
+from motif_jax.rewards.source import RewardSource
+
+class Steps(RewardSource):
+    def rewards(self, rollouts):
+        return rollouts["reward"] * 0 + 1
+
+class Other:
+    pass
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A module of the user's own, and one that fails."""
+    (tmp_path / "own_rewards.py").write_text(OWN)
+    (tmp_path / "broken_rewards.py").write_text("value = 1 / 0\n")
+    (tmp_path / "lacking_rewards.py").write_text("import nothing_of_this_name\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_names_with_coefficients_and_classes_by_their_paths():
+    assert parse_sources("learnt, count:0.05,rnd:-1e-3,package.module:Class:2", 0.1) == [
+        Choice("learnt", "motif_jax.rewards.learnt_source:LearntSource", 0.1),
+        Choice("count", "motif_jax.rewards.count:CountBonus", 0.05),
+        Choice("rnd", "motif_jax.rewards.rnd:RandomDistillation", -0.001),
+        Choice("Class", "package.module:Class", 2.0),
+    ]
+    assert parse_sources("", 0.1) == []
+    assert parse_sources("learnt", 0.0) == []  # it need not be there
+    assert [choice.name for choice in parse_sources("count:0", 0.1)] == ["count"]  # told, but worth nothing
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("cuont:0.1", r"unknown reward source 'cuont' \(--config.policy.sources\): did you mean 'count'\?"),
+    ("x", r"unknown reward source 'x' .*: choose from learnt, count, rnd, or a module:Class"),
+    ("rnd", r"the reward source 'rnd' needs a coefficient, as in 'rnd:0.1'"),
+    ("my.module:Class", r"the reward source 'my.module:Class' needs a coefficient, as in 'my.module:Class:0.1'"),
+    ("rnd:much", r"the coefficient of the reward source 'rnd' must be a number .*, not 'much'"),
+    ("rnd:nan", r"must be a number from -1e\+06 to 1e\+06, not 'nan'"),
+    ("my.module:Class:1e9", r"the reward source 'my.module:Class' must be a number .*, not '1e9'"),
+    ("count:1:2", r"is written as NAME:COEFFICIENT, or module:Class:COEFFICIENT, not 'count:1:2'"),
+    ("my module:Class:1", r"is written as NAME:COEFFICIENT, or module:Class:COEFFICIENT"),
+    ("rnd:0.1,rnd:0.2", r"the reward source 'rnd' is named twice in 'rnd:0.1,rnd:0.2'"),
+    ("learnt,learnt", r"the reward source 'learnt' is named twice"),
+    ("a.b:It:1,c.d:It:1", r"the reward source 'It' is named twice"),
+    ("learnt:0.5", r"the coefficient of the learnt reward is --config.policy.intrinsic_coefficient"),
+])  # fmt: skip
+def test_what_cannot_be_is_one_sentence_with_the_flag(text, said):
+    with pytest.raises(UserError, match=said) as caught:
+        parse_sources(text, 0.1)
+    assert "--config.policy.sources" in str(caught.value)
+
+
+def test_own_sources_are_imported_before_anything_starts(own):
+    config = get_config(argument="toy")
+    config.policy.sources = "own_rewards:Steps:0.5"
+    train_policy.check(config)
+    sources = make_sources(Setting(config, Path(), {}))
+    assert [(one.name, one.coefficient) for one in sources] == [("Steps", 0.5)]
+    assert sources.shape(sources.moments({"reward": np.zeros((2, 3))}))["Steps"].tolist() == [[1] * 3] * 2
+    for name, said in (
+        ("own_rewards:Nobody", r"cannot use the reward source 'own_rewards:Nobody' .* has no class 'Nobody'"),
+        ("own_rewards:Other", "'own_rewards:Other' is no class that derives from RewardSource"),
+        (
+            "no_such_rewards:It",
+            r"cannot use the reward source 'no_such_rewards:It' .*: No module named 'no_such_rewards'",
+        ),
+        (
+            "lacking_rewards:It",
+            "the reward source 'lacking_rewards:It' failed with ModuleNotFoundError: No module named 'nothing_of_this",
+        ),
+    ):
+        config.policy.sources = f"{name}:0.5"
+        with pytest.raises(UserError, match=said) as caught:
+            train_policy.check(config)
+        assert "--config.policy.sources" in str(caught.value)
+    config.policy.sources = "broken_rewards:It:0.5"
+    with pytest.raises(UserCodeError, match="'broken_rewards:It' failed with ZeroDivisionError") as caught:
+        train_policy.check(config)
+    assert "broken_rewards.py" in caught.value.traceback
+
+
+def test_a_config_that_is_older_than_the_sources_has_the_learnt_reward_alone():
+    config = get_config()
+    with config.policy.unlocked():
+        for name in ("sources", "count", "rnd"):
+            del config.policy[name]
+    complete(config, tables())
+    assert config.policy.sources == "learnt"
+    assert config.policy.to_dict() == get_config().policy.to_dict()
+    train_policy.check(config)
+
+
+def test_a_policy_without_any_reward_is_refused():
+    config = get_config(argument="toy")
+    config.policy.extrinsic_coefficient = 0.0
+    for sources in ("", "count:0"):
+        config.policy.sources = sources
+        with pytest.raises(UserError, match="without any reward learns nothing"):
+            train_policy.check(config)
+    config.policy.sources = "count:1"
+    train_policy.check(config)
+
+
+def test_rewards_of_a_wrong_shape_or_not_finite_are_refused_with_the_name():
+    source = RewardSources([Weighted("mine", "mine:Mine", 1.0, RewardSource())])
+    source.check({"mine": np.zeros((2, 3))}, (2, 3))
+    with pytest.raises(UserError, match=r"'mine' gives rewards of shape \(2,\), where \(2, 3\) is due"):
+        source.check({"mine": np.zeros(2)}, (2, 3))
+    with pytest.raises(UserError, match="'mine' gives a reward that is not finite"):
+        source.check({"mine": np.full((2, 3), np.nan)}, (2, 3))
+    with pytest.raises(UserCodeError, match="'mine:Mine' failed with .*RewardSource has no method `rewards`"):
+        source.moments({})
+
+
+def test_what_a_source_keeps_may_be_any_tree_of_arrays():
+    class Keeps(RewardSource):
+        def arrays(self):
+            return np.zeros((2, 3))
+
+    of = [Weighted("keeps", "mine:Keeps", 1.0, Keeps()), Weighted("mine", "mine:Mine", 1.0, RewardSource())]
+    assert RewardSources(of).arrays().keys() == {"keeps"}
+
+
+def test_every_source_of_the_program_stands_in_the_list_with_its_values():
+    """Whoever adds a module with a source and forgets its line, or names a value otherwise, is told here."""
+    folder = Path(__import__("motif_jax").__file__).parent / "rewards"
+    classes = {
+        f"motif_jax.rewards.{file.stem}:{node.name}"
+        for file in folder.glob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ClassDef) and "RewardSource" in {getattr(base, "id", "") for base in node.bases}
+    }
+    classes -= {"motif_jax.rewards.source:Deeper"}  # of a docstring
+    assert classes == {known.path for known in SOURCES.values()}
+    for name, known in SOURCES.items():
+        assert issubclass(find_class(known.path), RewardSource)
+        assert all(value.startswith(f"{name}.") for value in known.table)
+        assert all(value.decides for value in known.table.values())

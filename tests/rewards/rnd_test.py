@@ -1,0 +1,276 @@
+"""Random network distillation: against slow twins, on several devices, and where the agent has been."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+from conftest import ROOT, get_config
+
+from motif_jax.envs.nethack.observations import BLSTATS_SCALE, observation_specs
+from motif_jax.host_copies import local_copy
+from motif_jax.networks.novelty import CELL_SIZE, PLACES, size_of
+from motif_jax.parallel import make_mesh, map_update, replicate, shard
+from motif_jax.rewards.distillation import make_novelty
+from motif_jax.rewards.moments import add_values, no_moments
+from motif_jax.rewards.rnd import RandomDistillation
+from motif_jax.rewards.source import Setting
+from motif_jax.structs import ArraySpec, UserError
+
+SPECS = observation_specs(("blstats", "crop", "message"))
+T, B = 5, 8
+
+
+def observations(rng, kinds=200, steps=T + 1):
+    """Observations as rollouts have them; the fewer kinds, the more alike. [T + 1, B, ...]"""
+    message = np.zeros((steps, B, 256), np.uint8)
+    message[..., :9] = rng.integers(97, 97 + min(kinds, 26), size=(steps, B, 9))
+    return {
+        "blstats": rng.integers(-50, 50 * kinds, size=(steps, B, 27)).astype(np.int32),
+        "crop": rng.integers(kinds, size=(steps, B, 2, 12, 12)).astype(np.uint8),
+        "message": message,
+    }
+
+
+# ---- slow twins
+
+
+def slow_features(cells, moment):
+    """Features of one moment, one number after another."""
+    vector = np.clip(moment["blstats"].astype(np.float32) * BLSTATS_SCALE, -5, 5)
+    picture = [cells[cell] for cell in moment["crop"].reshape(-1)]
+    pieces, text = np.zeros(256), [int(code) for code in moment["message"][:82]]
+    for at in range(80):
+        piece = text[at] | text[at + 1] << 8 | text[at + 2] << 16
+        hashed = piece * 0x9E3779B1 % 2**32
+        if piece:
+            pieces[hashed >> 24] += 1 - 2 * (hashed >> 23 & 1)
+    return np.concatenate([vector, np.concatenate(picture), pieces])
+
+
+def slow_network(params, x):
+    layers = params["linears"]
+    for number in sorted(layers, key=int):
+        x = x @ np.asarray(layers[number]["kernel"][...], np.float64) + np.asarray(layers[number]["bias"][...])
+        if int(number) < len(layers) - 1:
+            x = np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+    return x
+
+
+def slow_errors(state, seen, x):
+    """Prediction errors, normalised by all features `seen` so far."""
+    x = np.clip((x - np.mean(seen, 0)) / np.sqrt(np.var(seen, 0) + 1e-8), -5, 5)
+    target = slow_network({"linears": pure(state.fixed.target)["linears"]}, x)
+    return ((slow_network(pure(state.params), x) - target) ** 2).mean(-1)
+
+
+def pure(params):
+    """Parameters as dictionaries with text keys."""
+    found = {}
+    for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
+        *names, last = [str(getattr(part, "key", getattr(part, "idx", part))) for part in path if hasattr(part, "key")]
+        inner = found
+        for name in names:
+            inner = inner.setdefault(name, {})
+        inner[last] = np.asarray(leaf)
+    return found
+
+
+def test_bonus_and_normalisation_are_those_of_everything_seen():
+    rng, mesh = np.random.default_rng(1), make_mesh(1)
+    novelty = make_novelty(SPECS, 16, 8, 1e-3)
+    update = map_update(novelty.update, mesh, batch_axis=1)
+    state = replicate(novelty.init(jax.random.key(0)), mesh)
+    seen, errors = [], []
+    for _ in range(4):
+        batch, before = observations(rng), local_copy(state)
+        moments = [{name: array[at // B + 1, at % B] for name, array in batch.items()} for at in range(T * B)]
+        new = np.array([slow_features(np.asarray(before.fixed.cells), moment) for moment in moments])
+        seen = np.concatenate([*([seen] if len(seen) else []), new])
+        errors = np.concatenate([errors, slow_errors(before, seen, new)])
+        state, metrics = update(state, shard(batch, mesh, axis=1))
+        assert float(metrics["loss"]) == pytest.approx(errors[-T * B :].mean(), rel=1e-3)
+    assert int(state.updates) == 4
+    assert np.asarray(state.features.mean) == pytest.approx(seen.mean(0), rel=1e-4, abs=1e-5)
+    assert np.asarray(state.features.variance) == pytest.approx(seen.var(0), rel=1e-3, abs=1e-5)
+    assert float(state.errors.mean) == pytest.approx(errors.mean(), rel=1e-3)
+    assert float(state.errors.variance) == pytest.approx(errors.var(), rel=1e-2)
+
+    batch = {name: array[0] for name, array in observations(rng).items()}
+    new = [slow_features(np.asarray(state.fixed.cells), {name: batch[name][at] for name in batch}) for at in range(B)]
+    wanted = slow_errors(state, seen, np.array(new)) / np.sqrt(errors.var())
+    assert np.asarray(jax.jit(novelty.bonus)(state, batch)) == pytest.approx(wanted, rel=1e-2)
+
+
+@pytest.mark.quick
+def test_moments_are_the_mean_and_the_variance_of_everything_seen():
+    """Chan's formula, with batches of different sizes, far from zero, against NumPy in double precision."""
+    rng, mesh = np.random.default_rng(2), make_mesh(1)
+    add = map_update(add_values, mesh, batch_axis=0)
+    moments, seen = replicate(no_moments((3,)), mesh), []
+    for size in (1, 7, 1000, 2, 300):
+        seen.append(rng.normal([0, 100, -3], [1, 0.5, 20], (size, 3)) + rng.normal(0, 5, 3))
+        moments = add(moments, shard(seen[-1].astype(np.float32), mesh))
+        whole = np.concatenate(seen)
+        assert int(moments.number) == len(whole)
+        assert np.asarray(moments.mean) == pytest.approx(whole.mean(0), rel=1e-4, abs=1e-4)
+        assert np.asarray(moments.variance) == pytest.approx(whole.var(0), rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.quick
+def test_moments_of_two_billion_steps_still_move():
+    mesh = make_mesh(1)
+    moments = no_moments(())._replace(number=np.float32(2e9), mean=np.float32(1), variance=np.float32(4))
+    add = map_update(add_values, mesh, batch_axis=0)
+    moments = add(replicate(moments, mesh), shard(np.full(4096, 1e4, np.float32), mesh))
+    assert float(moments.mean) == pytest.approx(1 + 1e4 * 4096 / 2e9, rel=1e-4)
+    assert float(moments.number) == pytest.approx(2e9 + 4096, abs=256)
+
+
+# ---- on several devices
+
+
+def compare_devices() -> None:
+    """What the test below runs where there are eight devices."""
+    assert jax.device_count() == 8
+    found = []
+    for devices in (1, 8):
+        rng, mesh = np.random.default_rng(3), make_mesh(devices)
+        novelty = make_novelty(SPECS, 16, 8, 1e-3)
+        update = map_update(novelty.update, mesh, batch_axis=1)
+        state = replicate(novelty.init(jax.random.key(0)), mesh)
+        for _ in range(3):
+            state, metrics = update(state, shard(observations(rng), mesh, axis=1))
+        found.append(jax.tree.leaves((local_copy(state), metrics)))
+    for one, eight in zip(*found, strict=True):
+        np.testing.assert_allclose(np.asarray(one), np.asarray(eight), rtol=2e-4, atol=2e-5)
+
+
+def test_eight_devices_do_what_one_does():
+    code = "import sys; sys.path[:0] = ['tests', 'tests/rewards']\nimport rnd_test\nrnd_test.compare_devices()"
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+# ---- the source
+
+
+def make_source(**values):
+    config = get_config(argument="toy")
+    config.policy.rnd.update({"learning_rate": 1e-3, "hidden": 32, "outputs": 16} | values)
+    return RandomDistillation.make(Setting(config, Path(), SPECS, tuple(SPECS), make_mesh(1)))
+
+
+def rollouts(arrays, ended=None):
+    ended = np.zeros((T, B), bool) if ended is None else ended
+    return arrays | {"terminated": ended, "truncated": np.zeros((T, B), bool)}
+
+
+def batch_of(arrays):
+    """A batch as the learner has it."""
+    placed = SimpleNamespace(observations=shard(arrays, make_mesh(1), axis=1))
+    return SimpleNamespace(arrays=SimpleNamespace(rollouts=placed))
+
+
+def test_the_bonus_falls_where_the_agent_has_been_and_ends_are_worth_nothing():
+    source, rng = make_source(), np.random.default_rng(4)
+    here, elsewhere = observations(rng, kinds=3), observations(rng, kinds=3)
+    assert not source.rewards(rollouts(here)).any()  # nothing to normalise with yet
+    source.advance(batch_of(here), None)
+    at_first = source.rewards(rollouts(here)).mean()
+    for _ in range(100):
+        source.advance(batch_of(here), None)
+    ended = np.zeros((T, B), bool)
+    ended[2, 3] = True
+    known, new = source.rewards(rollouts(here, ended)), source.rewards(rollouts(elsewhere))
+    assert known[2, 3] == 0
+    assert (known > 0).sum() == T * B - 1
+    assert known.mean() < 0.2 * at_first
+    assert known.mean() < 0.2 * new.mean()
+    assert source.figures()["rnd_updates"] == 101
+
+
+def test_it_goes_on_from_arrays_and_facts_to_the_bit():
+    rng = np.random.default_rng(5)
+    batches = [observations(rng) for _ in range(4)]
+    one, other = make_source(), make_source()
+    for batch in batches[:2]:
+        one.advance(batch_of(batch), None)
+    other.advance(batch_of(batches[3]), None)  # whatever it was before
+    other.restore(jax.tree.map(np.array, one.arrays()), one.facts())
+    rebuilt = RandomDistillation.rebuild(jax.tree.map(np.array, one.arrays()), one.facts())
+    probe = rollouts(batches[3])
+    assert np.array_equal(rebuilt.rewards(probe), one.rewards(probe))
+    assert rebuilt.about() == one.about()
+    for batch in batches[2:]:
+        one.advance(batch_of(batch), None)
+        other.advance(batch_of(batch), None)
+    assert all(map(np.array_equal, *map(jax.tree.leaves, (one.arrays(), other.arrays()))))
+    assert one.about() == other.about() != rebuilt.about()
+
+
+def test_networks_of_another_size_are_refused():
+    one = make_source(hidden=8)
+    with pytest.raises(
+        UserError, match=r"of the reward source 'rnd' in the checkpoint are others: .*--config.policy.rnd"
+    ):
+        make_source().restore(one.arrays(), one.facts())
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_changes_nothing():
+    source, rng = make_source(learning_rate=1.0), np.random.default_rng(6)
+    source.advance(batch_of(observations(rng)), None)
+    before = jax.tree.map(np.array, source.arrays())
+    nothing = jax.tree.map(lambda leaf: leaf * np.float32(np.nan) if leaf.ndim else leaf, before.optimizer)
+    source.restore(before._replace(optimizer=nothing), source.facts())
+    source.advance(batch_of(observations(rng)), None)
+    assert all(map(np.array_equal, jax.tree.leaves(source.arrays().params), jax.tree.leaves(before.params)))
+    with pytest.raises(UserError, match=r"not finite after 1 updates.*--config.policy.rnd.learning_rate"):
+        source.advance(batch_of(observations(rng)), None)
+
+
+def test_a_snapshot_is_never_torn():
+    """Rewards asked for while the predictor learns are those of one update, none of a mixture of two."""
+    source, rng = make_source(), np.random.default_rng(7)
+    probe, batch = rollouts(observations(rng)), batch_of(observations(rng))
+    source.advance(batch, None)
+    snapshots, asked, stop = [source.arrays()], [], threading.Event()
+
+    def ask():
+        while not stop.is_set():
+            asked.append(source.rewards(probe))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    for _ in range(1000):  # until some were asked for meanwhile
+        source.advance(batch, None)
+        snapshots.append(source.arrays())
+        jax.block_until_ready(snapshots[-1])
+        if len(asked) > 20:
+            break
+    stop.set()
+    thread.join()
+    rebuilt = RandomDistillation.rebuild(snapshots[0], source.facts())
+    possible = set()
+    for snapshot in snapshots:  # all of them can still be read: they are copies
+        rebuilt._snapshot = snapshot
+        possible.add(rebuilt.rewards(probe).tobytes())
+    assert len(possible) == len(snapshots)
+    assert len(asked) > 1
+    assert {rewards.tobytes() for rewards in asked} <= possible
+
+
+def test_features_follow_the_kind_that_a_spec_says():
+    """Bytes are a text unless the spec says that they are numbers or choices."""
+    sizes = {kind: size_of("x", ArraySpec((5,), "uint8", kind, 9)) for kind in ("", "text", "vector", "category")}
+    assert sizes == {"": PLACES, "text": PLACES, "vector": 5, "category": 5}
+    assert size_of("x", ArraySpec((2, 3), "int32", "vector")) == 6
+    assert size_of("x", ArraySpec((2, 3), "int32", "grid", 9)) == 6 * CELL_SIZE

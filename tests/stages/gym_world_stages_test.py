@@ -1,0 +1,86 @@
+"""Worlds made of environments of gymnasium through the stages: collecting, training, playing; what is refused."""
+
+import os
+
+import gymnasium
+import numpy as np
+import pytest
+from conftest import ROOT, get_config
+
+from motif_jax import load_policy
+from motif_jax.checkpoint import find_checkpoints, reading
+from motif_jax.files import read_lines
+from motif_jax.preferences.store import PairDataset
+from motif_jax.stages import collect, evaluate, train_policy
+from motif_jax.structs import UserError
+
+
+def cart_config(**policy):
+    config = get_config("quickstart.py", "toy")
+    config.env.world, config.env.max_episode_steps = "own_gym:Cart", 50
+    config.policy.update({
+        "network": "general", "num_workers": 0, "games_per_worker": 8, "groups": 2, "batch_size": 128,
+        "rollout_length": 16, "warmup_steps": 0, "train_for_env_steps": 512, "train_for_seconds": 0.0,
+        "extrinsic_coefficient": 1.0, "intrinsic_coefficient": 0.0, "synchronous": True, "tensorboard": False,
+    } | policy)  # fmt: skip
+    return config
+
+
+def test_a_policy_for_numbers_is_trained_and_then_plays_alone(tmp_path):
+    config = cart_config()
+    train_policy.check(config)
+    train_policy.run(config, tmp_path)
+    *_, last = read_lines(tmp_path / "policy/metrics.jsonl")
+    assert last["env_steps"] == 512
+    with reading(find_checkpoints(tmp_path, "policy")) as checkpoints:
+        _, _, facts = checkpoints.readable("last")
+    assert facts["model"]["reads"] == {
+        "observation": [[4], "float32", "vector", 0], "message": [[256], "uint8", "", 0],
+    }  # fmt: skip
+    policy = load_policy(tmp_path)  # the checkpoint says what is read
+    act = policy({"observation": np.zeros(4, np.float32), "message": np.zeros(256, np.uint8)})
+    assert act.probabilities.shape == (2,)
+    assert act.probabilities.sum() == pytest.approx(1)
+    assert gymnasium.spec("CartPole-v1").max_episode_steps > 50
+    config.evaluate.update({"episodes": 4, "num_workers": 0, "beside": "", "replays": "best", "games_per_worker": 2})
+    evaluate.check(config)
+    evaluate.run(config, tmp_path)
+    rows = list(read_lines(next((tmp_path / "evaluate").glob("policy-*")) / "episodes.jsonl"))
+    assert all(row["steps"] == row["episode_return"] <= 50 for row in rows)
+
+
+def test_a_network_of_another_game_is_refused_before_anything_runs():
+    with pytest.raises(UserError, match="'small' reads the observation 'crop', which the world 'CartPole-v1' does"):
+        train_policy.check(cart_config(network="small"))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    ("world", "said", "traced"),
+    [
+        ("Breaking", "the world 'own_gym:Breaking' failed with ZeroDivisionError: the pole breaks", True),
+        ("Silent", "the caption of the world 'CartPole-v1' must be text, not None (--config.env.world)", False),
+    ],
+)
+def test_what_fails_under_way_ends_the_program_with_one_sentence(
+    launch, tmp_path, monkeypatch, world, said, traced, workers
+):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests/envs"), prepend=os.pathsep)
+    done = launch(
+        "--config=configs/quickstart.py:toy", f"--workdir={tmp_path / 'run'}", "--stage=collect",
+        f"--config.env.world=own_gym:{world}", f"--config.collect.num_workers={workers}",
+        "--config.collect.collector=random",
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    sentence, *rest = [line for line in done.stderr.splitlines() if not line.startswith("collect:")]
+    assert said in sentence
+    assert ("Traceback (most recent call last):" in rest) == traced
+
+
+def test_pairs_are_collected_with_captions_alone(tmp_path):
+    config = cart_config()
+    config.collect.update({"num_pairs": 40, "num_workers": 0, "games_per_worker": 2, "collector": "random"})
+    collect.check(config)
+    collect.run(config, tmp_path)
+    table, _ = PairDataset(tmp_path / "dataset").captions()
+    assert {table.text(number) for number in range(len(table))} == {"The pole leans left.", "The pole leans right."}

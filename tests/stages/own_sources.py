@@ -1,0 +1,64 @@
+"""Reward sources of a user's own, as `--config.policy.sources` names them."""
+
+import numpy as np
+
+from motif_jax.rewards.source import RewardSource
+
+
+class Stairs(RewardSource):
+    """1 for a message of stairs; counts in its own state how many batches it has seen."""
+
+    observations = ("event_message",)
+    learns = True
+
+    def __init__(self):
+        self.batches = np.zeros(1, np.int32)
+
+    @classmethod
+    def rebuild(cls, arrays, facts):
+        source = cls()
+        source.restore(arrays, facts)
+        return source
+
+    def rewards(self, rollouts):
+        return (rollouts["event_message"][..., :11] == np.frombuffer(b"You descend", np.uint8)).all(-1)
+
+    def advance(self, batch, hosts):
+        self.batches = self.batches + 1
+
+    def arrays(self):
+        return {"batches": self.batches}
+
+    def restore(self, arrays, facts):
+        self.batches = np.array(arrays["batches"])
+
+    def figures(self):
+        return {"stairs_batches": float(self.batches[0])}
+
+
+class Failing(RewardSource):
+    """Raises when it is asked for the first time."""
+
+    def rewards(self, rollouts):
+        raise LookupError("of the user's own")
+
+
+class FailingLater(RewardSource):
+    """Fails in learning from the third batch."""
+
+    batches = 0
+
+    def rewards(self, rollouts):
+        return np.zeros_like(rollouts["reward"])
+
+    def advance(self, batch, hosts):
+        self.batches += 1
+        if self.batches == 3:
+            raise LookupError("of the third batch")
+
+
+class Endless(RewardSource):
+    """Not a finite reward."""
+
+    def rewards(self, rollouts):
+        return rollouts["reward"] + np.inf

@@ -1,0 +1,202 @@
+"""Training with several reward sources: told apart, saved, resumed to the bit, evaluated and reported."""
+
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from conftest import get_config
+from train_policy_test import TINY, assert_equal_to_the_bit
+
+from motif_jax import experiment
+from motif_jax.actors.inference import RandomPolicy, answer
+from motif_jax.actors.pool import ActorPool
+from motif_jax.checkpoint import reading
+from motif_jax.envs.nethack.observations import observation_specs
+from motif_jax.files import read_json, read_lines
+from motif_jax.parallel import make_mesh, shard
+from motif_jax.policies.model import read_policy
+from motif_jax.rewards.rnd import RandomDistillation
+from motif_jax.rewards.source import Setting
+from motif_jax.stages import evaluate, report, train_policy
+from motif_jax.stages.train_policy.record import Record
+from motif_jax.structs import UserCodeError, UserError
+
+OWN = "own_sources:Stairs"
+SOURCES = f"count:0.05,rnd:0.1,{OWN}:0.5"
+
+
+def settings(**values):
+    config = get_config(argument="toy")
+    for name, value in (TINY | {"sources": SOURCES, "train_for_env_steps": 320, "log_every_s": 1e6} | values).items():
+        section, _, key = name.rpartition("__")
+        (config.policy[section] if section else config.policy)[key] = value
+    config.evaluate.update({"beside": "random", "episodes": 12, "num_workers": 0, "games_per_worker": 6})
+    return config
+
+
+def run(workdir, **values):
+    config = settings(**values)
+    train_policy.check(config)
+    train_policy.run(config, workdir)
+    return list(read_lines(workdir / "policy/metrics.jsonl"))
+
+
+def arrays(workdir):
+    with reading(workdir / "policy/checkpoints") as checkpoints:
+        return checkpoints.readable("last")[1]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("sources") / "run"
+    run(workdir)
+    return workdir
+
+
+def test_each_source_is_told_apart(trained):
+    (row,) = read_lines(trained / "policy/metrics.jsonl")  # of all updates: the run is shorter than `log_every_s`
+    assert row["reward/rnd_updates"] == row["reward/stairs_batches"] == row["updates"] == 5
+    assert row["reward/rnd_loss"] > 0
+    assert 0 < row["reward/count_mean"] < 1
+    assert row["reward/count_share"] == 1
+    assert 0.7 < row["reward/rnd_share"] <= 0.8  # of five batches, the first had nothing to be normalised with
+    assert row["episode/count"]
+    assert row["episode/Stairs_return"] == pytest.approx(row["episode/success"])
+    assert row["episode/count_return"] > 0
+    weighted = sum(c * row[f"reward/{name}_mean"] for name, c in (("count", 0.05), ("rnd", 0.1), ("Stairs", 0.5)))
+    assert row["train/intrinsic_reward"] == pytest.approx(weighted, rel=1e-4)
+
+
+def test_a_checkpoint_has_all_that_is_needed(trained):
+    _, facts, sources = read_policy(trained)
+    assert [one.name for one in sources] == ["count", "rnd"]  # nobody has said that own code may be imported
+    assert facts["sources"]["Stairs"] == {"class": OWN, "coefficient": 0.5, "facts": {}}
+    _, _, sources = read_policy(trained, trusted=[OWN])
+    assert [(one.name, one.coefficient) for one in sources] == [("count", 0.05), ("rnd", 0.1), ("Stairs", 0.5)]
+    assert sources.get("Stairs").batches == 5
+    assert sources.get("rnd").about()["updates"] == 5
+    assert sources.learnt is None
+
+
+def test_a_run_that_was_killed_and_goes_on_is_the_same_to_the_bit(trained, tmp_path, monkeypatch):
+    for name in ("straight", "killed"):
+        shutil.copytree(trained, tmp_path / name)
+    run(tmp_path / "straight", train_for_env_steps=640)
+
+    def batch(self, batch, seen=[0], real=Record.batch):
+        seen[0] += 1
+        if seen[0] == 3:
+            raise KeyboardInterrupt  # between checkpoints: what was learnt since the last one is lost
+        real(self, batch)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Record, "batch", batch)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "killed", train_for_env_steps=640)
+    assert_equal_to_the_bit(arrays(tmp_path / "killed"), arrays(trained))
+    run(tmp_path / "killed", train_for_env_steps=640)
+    assert_equal_to_the_bit(arrays(tmp_path / "killed"), arrays(tmp_path / "straight"))
+    assert int(arrays(tmp_path / "straight")["sources"]["rnd"]["updates"]) == 10
+    run(tmp_path / "again", train_for_env_steps=320)
+    assert_equal_to_the_bit(arrays(tmp_path / "again"), arrays(trained))
+
+
+def test_other_sources_or_values_are_another_experiment(trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
+    file = trained / "policy/config.json"
+    for values, said in (
+        ({"sources": "count:0.05"}, "policy.sources = 'count:0.05,rnd:0.1,own_sources:Stairs:0.5', not 'count:0.05'"),
+        ({"rnd__hidden": 64}, "policy.rnd.hidden = 128, not 64"),
+        ({"count__exponent": 1.0}, "policy.count.exponent = 0.5, not 1.0"),
+    ):
+        with pytest.raises(UserError, match=said):
+            experiment.check_same_experiment(settings(**values), trained, file, train_policy)
+    # What a checkpoint says itself, where no record stands in the way:
+    with pytest.raises(UserError, match=r"training had the reward source 'Stairs'.*--config.policy.sources"):
+        run(tmp_path / "run", sources="count:0.05,rnd:0.1", train_for_env_steps=640)
+    with pytest.raises(UserError, match=r"networks of the reward source 'rnd' in the checkpoint are others.*--workdir"):
+        run(tmp_path / "run", rnd__hidden=64, train_for_env_steps=640)
+    with pytest.raises(UserError, match="no reward in"):  # the learnt one, without its file
+        run(tmp_path / "other", sources="learnt,count:1", intrinsic_coefficient=0.1)
+
+
+def test_returns_are_evaluated_and_reported_apart(trained, tmp_path, capsys):
+    workdir = tmp_path / "run"
+    shutil.copytree(trained, workdir)
+    config = settings()
+    evaluate.run(config, workdir)
+    printed = capsys.readouterr().out
+    for player in ("random", "policy-320"):
+        rows = list(read_lines(workdir / "evaluate" / player / "episodes.jsonl"))
+        summary = read_json(workdir / "evaluate" / player / "summary.json")
+        assert set(summary["returns"]) == set(summary["sources"]) == {"count", "rnd", "Stairs"}
+        for name, figure in summary["returns"].items():
+            assert figure["mean"] == pytest.approx(np.mean([row["returns"][name] for row in rows]))
+        for row in rows:
+            assert row["intrinsic_return"] is None
+            assert row["returns"]["Stairs"] == row["success"]
+            assert 1 <= row["returns"]["count"] <= row["steps"]
+    for name in ("count", "rnd", "Stairs"):
+        assert f"\n{name} return" in printed
+    assert evaluate.is_complete(config, workdir)
+
+    config.policy.sources = "count:0.05,rnd:0.1"  # own code is not named, so it is not run
+    assert not evaluate.is_complete(config, workdir)
+    evaluate.run(config, workdir)
+    assert "trained with Stairs, reward sources that this config does not name" in capsys.readouterr().out
+    summary = read_json(workdir / "evaluate/policy-320/summary.json")
+    assert set(summary["returns"]) == {"count", "rnd"}
+
+    report.run(config, workdir)
+    page = (workdir / "report/index.html").read_text()
+    assert "rewarded by 0.1 × the game&#x27;s reward" in page or "0.05 × the count bonus + 0.1 × rnd" in page
+    for words in ("count return", "rnd return", "Stairs return", "what this reward source gave"):
+        assert words in page
+
+
+def test_a_crash_in_own_code_arrives_as_one_sentence_with_its_traceback(tmp_path):
+    with pytest.raises(UserCodeError, match="'own_sources:Failing' failed with LookupError: of the user's own") as it:
+        run(tmp_path / "one", sources="own_sources:Failing:1")
+    assert "own_sources.py" in it.value.traceback
+    with pytest.raises(UserCodeError, match="'own_sources:FailingLater' failed with LookupError: of the third batch"):
+        run(tmp_path / "later", sources="own_sources:FailingLater:1")
+    with reading(tmp_path / "later/policy/checkpoints") as checkpoints:  # nothing that was learnt is lost
+        assert checkpoints.readable("last")[2]["progress"]["updates"] == 3
+    with pytest.raises(UserError, match="the reward source 'Endless' gives a reward that is not finite"):
+        run(tmp_path / "two", sources="own_sources:Endless:1")
+    with pytest.raises(UserError, match="the reward source 'Endless' gives a reward that is not finite"):
+        run(tmp_path / "three", sources="own_sources:Endless:1", synchronous=False)  # from the hand-off thread
+
+
+# ---- where the agent has been
+
+
+@pytest.mark.parametrize("task", ["toy", "score"])
+def test_the_bonus_falls_where_the_agent_has_been(task):
+    """Random play: what the predictor has learnt from is worth less than it was, and less than what is changed."""
+    reads, steps = ("blstats", "crop", "message"), 32
+    config, mesh = get_config(argument=task), make_mesh(1)
+    config.policy.rnd.update({"learning_rate": 1e-3})
+    source = RandomDistillation.make(Setting(config, None, observation_specs(reads), reads, mesh))
+    policy, found = RandomPolicy(23), []
+    game = {"task": task, "max_episode_steps": 200}
+    with ActorPool(game, reads, num_workers=0, games_per_worker=8, rollout_length=steps) as pool:
+        while len(found) < 2:
+            requests, fulls = pool.poll()
+            answer(pool, requests, policy)
+            for full in fulls:
+                found.append({key: array[full.slot].copy() for key, array in pool.rollouts.items()})
+                pool.release(full)
+    been = {key: np.concatenate([rollout[key] for rollout in found], 1) for key in found[0]}
+    strange = been | {"crop": been["crop"][..., ::-1, :], "message": np.where(been["message"] > 0, 90, been["message"])}
+
+    placed = SimpleNamespace(observations=shard({name: been[name] for name in reads}, mesh, axis=1))
+    batch = SimpleNamespace(arrays=SimpleNamespace(rollouts=placed))
+    source.advance(batch, None)
+    first = source.rewards(been).mean()
+    for _ in range(80):
+        source.advance(batch, None)
+    after = source.rewards(been)
+    assert after.mean() < 0.4 * first
+    assert after.mean() < 0.6 * source.rewards(strange).mean()
