@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from motif_jax.rewards.choice import SOURCES
+from motif_jax.stages import NAMES
+from motif_jax.stages.benchmark import PARTS
+
 PACKAGE = Path(__file__).parent.parent / "motif_jax"
 # Room: the rooms that it imports. Files at the root may be imported by all of them.
 ARROWS = {
@@ -33,6 +37,11 @@ STAGES = {
     "report": {"annotate", "evaluate", "train_reward"},
     "visualize": {"evaluate"},
     "benchmark": {"annotate", "collect", "train_policy", "train_reward"},
+}
+FROM_OUTSIDE = {  # modules that something else than the package imports
+    "motif_jax.program": "setup.cfg",
+    "motif_jax.envs.gym_world": "worlds of a user's own",
+    "motif_jax.envs.nethack.gym_game": "gymnasium, by the ids that are registered",
 }
 ABOVE_ALL = {"api", "experiment", "launch"}  # the files at the root that import rooms or stages
 
@@ -109,6 +118,19 @@ def test_every_arrow_is_used():
             used_by_stages.add((stage, place_of(other)[1]))
     assert {(room, other) for room, others in ARROWS.items() for other in others} <= used
     assert {(stage, other) for stage, others in STAGES.items() for other in others} <= used_by_stages
+
+
+@pytest.mark.quick
+def test_every_module_is_used():
+    """A new file that nobody imports was forgotten where it belongs: in a table, a list or a stage."""
+    used = set().union(*(imported_by(module) for module in MODULES))
+    used |= {known.path.partition(":")[0] for known in SOURCES.values()} | {
+        f"motif_jax.stages.{name}" for name in NAMES
+    }
+    used |= {*PARTS.values(), *FROM_OUTSIDE}
+    used |= {module for module, file in MODULES.items() if file.name == "__init__.py"}
+    unused = sorted(MODULES.keys() - used)
+    assert not unused, f"nothing imports {unused}, and no table names them"
 
 
 @pytest.mark.quick
