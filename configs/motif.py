@@ -37,6 +37,8 @@ def get_config(argument: str = "score") -> ConfigDict:
     config = ConfigDict()
     config.seed = 777
     config.stages = ("collect", "annotate", "train_reward", "train_policy", "evaluate", "report")  # without --stage
+    config.seeds = ""  # "5": runs with seeds 0 to 4 in folders of the workdir; "3,7": with these; "": one, with `seed`
+    config.seeds_at_once = 1  # how many of them run side by side, each on its part of the cores
 
     # ---- the game, in every stage
     config.env = ConfigDict()
