@@ -152,7 +152,7 @@ def run_many(argv: list[str], workdir: Path) -> None:
         check(values.config, stages)
     run_all(share_of_job(runs, os.environ), argv, workdir, FLAGS.config.seeds_at_once)
     if "report" in stages:
-        written = importlib.import_module("motif_jax.stages.report.seeds").write_page(runs, workdir)
+        written = importlib.import_module("motif_jax.stages.report").write_page_over_seeds(runs, workdir)
         print_line(f"report of {len(runs)} runs: {written}")
 
 

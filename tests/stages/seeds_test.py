@@ -4,7 +4,7 @@ import pytest
 
 from motif_jax.files import write_json, write_lines
 from motif_jax.many_runs import plan
-from motif_jax.stages.report.seeds import columns, gather, write_page
+from motif_jax.stages.report.seeds import columns, gather, write_page_over_seeds
 from motif_jax.structs import UserError
 
 
@@ -27,7 +27,7 @@ def test_the_page_has_means_over_seeds_and_names_what_is_missing(tmp_path, capsy
     for run in runs:
         if run.folder != "policy.discount=0.99/seed-3":
             write_run(tmp_path / run.folder, 0.5 + 0.1 * run.seed)
-    page = write_page(runs, tmp_path).read_text()
+    page = write_page_over_seeds(runs, tmp_path).read_text()
     found = columns(gather(runs, tmp_path, tmp_path / "report"))
     assert sorted(found["policy.discount=0.9"]["success"]) == pytest.approx([0.5, 0.6, 0.7, 0.8])
     assert len(found["policy.discount=0.99"]["success"]) == 3
@@ -43,4 +43,4 @@ def test_the_page_has_means_over_seeds_and_names_what_is_missing(tmp_path, capsy
 @pytest.mark.quick
 def test_no_results_at_all_are_refused(tmp_path):
     with pytest.raises(UserError, match="none of the 2 runs"):
-        write_page(plan("2", [], 0), tmp_path)
+        write_page_over_seeds(plan("2", [], 0), tmp_path)

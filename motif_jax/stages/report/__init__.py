@@ -31,6 +31,7 @@ from motif_jax.stages.report.policy import of_policy
 from motif_jax.stages.report.replays import choose, of_replays
 from motif_jax.stages.report.reward import of_reward
 from motif_jax.stages.report.runs import by_name, of_runs
+from motif_jax.stages.report.seeds import write_page_over_seeds as write_page_over_seeds
 from motif_jax.structs import UserError
 
 FLAG = "--config.report.runs"

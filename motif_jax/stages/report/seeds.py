@@ -38,7 +38,7 @@ class Variant(NamedTuple):
     missing: list[int]  # seeds without results of their own policy
 
 
-def write_page(runs: Sequence[Run], workdir: Path) -> Path:
+def write_page_over_seeds(runs: Sequence[Run], workdir: Path) -> Path:
     """Writes `workdir/report/index.html` about all runs and prints their figures; returns the file.
 
     Args:
