@@ -1,7 +1,7 @@
 """The loss and its terms, means over the valid samples of all devices (PPO, arXiv 1707.06347; IMPALA, 1802.01561).
 
 To add a term: its function here, its line in `sum_of_terms`, and its coefficient as settings.py says. The metrics show
-each term by its name there.
+each term by its name there, which ends in _loss.
 
 Each term takes `weight`, [T, B] from `weigh`: 1 / (valid samples of all devices) where a sample is valid, else 0. It
 returns this device's part of the mean: parts add up over the devices, and so do their gradients, with one `total` at

@@ -1,7 +1,7 @@
 """The learner's settings, and the values of the config that they come from. Nothing here loads JAX.
 
-To add a setting: a field of `Settings`, a line in TABLE by the same name, and the value with a comment in
-configs/motif.py.
+To add a setting: a field of `Settings`, a line in TABLE by the same name, with `older=` so that older runs
+go on, and the value with a comment in configs/motif.py.
 """
 
 from __future__ import annotations
