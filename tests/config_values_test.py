@@ -18,6 +18,8 @@ from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.nethack.tasks import TASKS
 from motif_jax.envs.settings import TABLE
 from motif_jax.experiment import tables
+from motif_jax.learner.settings import TABLE as LEARNER
+from motif_jax.learner.settings import Settings
 from motif_jax.stages import NAMES
 
 pytestmark = pytest.mark.quick
@@ -112,25 +114,21 @@ def test_sentences(kind, value, said):
 
 def test_the_choices_of_the_tables_are_those_of_the_code():
     """The tables are read without JAX, so they cannot take them from where they mean something."""
-    from motif_jax.learner.update import CHOICES
     from motif_jax.networks.policy import PRESETS
     from motif_jax.networks.reward import MESSAGE_ENCODERS
 
     table = tables()
-    found = {name: value.kind.choices for name, value in table["policy"].items() if isinstance(value.kind, Text)}
-    assert {name: found[name] for name in CHOICES} == CHOICES
-    assert set(found["network"]) == {*PRESETS, "general"}
+    assert set(table["policy"]["network"].kind.choices) == {*PRESETS, "general"}
     assert set(table["reward"]["message"].kind.choices) == {*MESSAGE_ENCODERS, "none"}
 
 
 def test_every_setting_of_the_learner_is_a_value_of_the_config():
     """One that is declared without a value would keep its default, whatever the config says."""
-    from motif_jax.learner.update import Settings
-
     made = {"learning_rate_end", "exploration_end", "total_updates"}  # of several values
     published = {"adam_b1", "adam_b2", "adam_eps", "advantage_floor"}
-    lacking = set(Settings._fields) - made - published - tables()["policy"].keys()
-    assert not lacking, f"the table in stages/train_policy has no values for these settings of the learner: {lacking}"
+    lacking = set(Settings._fields) - made - published - LEARNER.keys()
+    assert not lacking, f"TABLE in learner/settings.py has no values for these settings of the learner: {lacking}"
+    assert LEARNER.items() <= tables()["policy"].items()
 
 
 def test_every_value_of_the_policy_is_read():
@@ -139,4 +137,4 @@ def test_every_value_of_the_policy_is_read():
     read = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     read |= {node.arg for node in nodes if isinstance(node, ast.arg)}
     unread = [name for name in tables()["policy"] if name.rpartition(".")[2] not in read]
-    assert not unread, f"no code reads these values of the table in stages/train_policy: {unread}"
+    assert not unread, f"no code reads these values of the tables of stages/train_policy and the learner: {unread}"

@@ -157,6 +157,12 @@ def test_workers_never_load_jax(module):
 
 
 @pytest.mark.quick
+def test_the_values_of_the_config_are_known_without_jax():
+    code = "import sys; from motif_jax.experiment import tables; tables(); print('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+@pytest.mark.quick
 def test_every_module_imports():
     code = "import importlib\n" + "\n".join(f"importlib.import_module({module!r})" for module in MODULES)
     subprocess.run([sys.executable, "-c", code], check=True)
