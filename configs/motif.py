@@ -19,19 +19,26 @@ from motif_jax.envs.nethack.tasks import get_task
 from motif_jax.machine import usable_cores
 from motif_jax.structs import UserError
 
+SWITCHES = ("reference",)  # one of them may stand after the task; tests try all
+
 
 def get_config(argument: str = "score") -> ConfigDict:
     """The whole experiment, for a task and optionally `reference`."""
     task, *switches = argument.split(",")
     if task != "toy" and ":" not in task:
         get_task(task)
-    if switches not in ([], ["reference"]):
-        raise UserError(f"unknown switch {switches[0]!r} after the task {task!r}: there is only 'reference' (--config)")
-    reference = switches == ["reference"]
+    if len(switches) > 1 or not set(switches) <= set(SWITCHES):
+        only = " or ".join(map(repr, SWITCHES))
+        raise UserError(
+            f"unknown switch {','.join(switches)!r} after the task {task!r}: there is only {only} (--config)"
+        )
+    reference = "reference" in switches
 
     config = ConfigDict()
     config.seed = 777
     config.stages = ("collect", "annotate", "train_reward", "train_policy", "evaluate", "report")  # without --stage
+    config.seeds = ""  # "5": runs with seeds 0 to 4 in folders of the workdir; "3,7": with these; "": one, with `seed`
+    config.seeds_at_once = 1  # how many of them run side by side, each on its part of the cores
 
     # ---- the game, in every stage
     config.env = ConfigDict()
@@ -40,7 +47,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.env.task = task
     config.env.screen = "terminal"  # the crop shows the terminal as published; "map" is 15 % faster and has no text
     config.env.max_episode_steps = 5000
-    config.env.penalty_mode = "constant"  # of the score task, for steps without game time; see envs/nethack/tasks.py
+    config.env.penalty_mode = "constant"  # or exp, square, linear, always: for steps without game time
     config.env.penalty_step = -0.01
     config.env.character = "mon-hum-neu-mal"  # neutral human male monk
     config.env.reference_time_limit = reference  # the time limit is a true end, not a cut
@@ -92,7 +99,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.annotate.sampling.max_tokens = 4096 if reference else 1024
     config.annotate.vllm = ConfigDict()
     config.annotate.vllm.tensor_parallel = 1  # GPUs that hold one copy of the model
-    config.annotate.vllm.dtype = "auto"
+    config.annotate.vllm.dtype = "auto"  # half, float16, bfloat16, float, float32
     config.annotate.vllm.quantization = ""  # "fp8" halves the memory on recent GPUs
     config.annotate.vllm.max_model_len = 4096  # tokens of prompt and answer; 0: the model's own limit
     config.annotate.vllm.gpu_memory_utilization = 0.92
@@ -126,9 +133,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     # ---- the policy
     goal_task = task != "score"
     config.policy = ConfigDict()
-    config.policy.network = (
-        "reference"  # as published; "small": for machines without accelerator; "general": for other games
-    )
+    config.policy.network = "reference"  # as published; "small": for CPUs; "general": for other games
     config.policy.dtype = "float32"  # what products are computed in; "bfloat16" is faster on GPUs
     config.policy.algorithm = "appo"  # V-trace in a clipped surrogate; "impala": V-trace policy gradient
     config.policy.init_from = ""  # begin with the parameters of another policy: a workdir, or its checkpoints
@@ -174,14 +179,12 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.policy.anneal_exploration_to = 1.0  # likewise
     config.policy.clip_rho = 1.0  # of V-trace
     config.policy.clip_c = 1.0
-    config.policy.bootstrap = "inferred" if reference else "explicit"  # the published one loses every 32nd reward
+    config.policy.bootstrap = "inferred" if reference else "explicit"  # inferred loses every 32nd reward
     config.policy.normalise_advantages = True
     config.policy.normalise_over_all = reference  # with stale samples in the statistics
     config.policy.max_policy_lag = 10_000  # samples of policies older than so many updates teach nothing
     config.policy.num_devices = 0  # 0: all
-    config.policy.fsdp = (
-        1  # devices of a host among which parameters are cut, and the batch as well; for large networks
-    )
+    config.policy.fsdp = 1  # devices of a host among which parameters, and the batch, are cut; for large networks
     config.policy.tensor = 1  # devices of a host that compute each layer together, from the same part of the batch
     # how long, and what is kept
     config.policy.train_for_env_steps = 2_000_000_000
@@ -236,8 +239,6 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.benchmark.pairs = (10_000, 50_000, 200_000)  # sizes of the datasets
     config.benchmark.seconds = 2.0  # per measurement
     config.benchmark.repeats = 3  # of which the median is reported
-    config.benchmark.train_seconds = (
-        180.0  # of the part train, with its reward; numerics, profile and train are for GPUs (gpu.py)
-    )
+    config.benchmark.train_seconds = 180.0  # of the part train, which is for GPUs: see gpu.py
     config.benchmark.limit_s = 0.0  # begin no part that would end later, and train for less; 0: no limit
     return config

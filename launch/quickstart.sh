@@ -14,7 +14,7 @@ case ${WORKDIR:-} in
 esac
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
-mapfile -t known < <(sed -n 's/^\([a-z]*\) = .*/\1/p' motif_jax/envs/nethack/texts/goals.toml)
+mapfile -t known < <(sed -n 's/^\([A-Za-z0-9_-]*\) = .*/\1/p' motif_jax/envs/nethack/texts/goals.toml)
 goals=
 staged=
 arguments=()

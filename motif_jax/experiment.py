@@ -22,10 +22,9 @@ from motif_jax.structs import UserError
 from motif_jax.system_errors import explained
 
 
-def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
-    """Runs the named stages in the workdir; those that the config lists if `names` is None. Skips complete ones."""
+def check(config: ConfigDict, names: list[str]) -> list[Any]:
+    """Refuses unknown stages and values that cannot work; returns the stages' modules."""
     check_values(config, EXPERIMENT)
-    names = names or list(config.stages)
     for name in names:
         if name not in NAMES:
             near = difflib.get_close_matches(name, NAMES, n=1)
@@ -34,6 +33,13 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
     stages = [importlib.import_module(f"motif_jax.stages.{name}") for name in names]
     for stage in stages:
         stage.check(config)
+    return stages
+
+
+def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
+    """Runs the named stages in the workdir; those that the config lists if `names` is None. Skips complete ones."""
+    names = names or list(config.stages)
+    stages = check(config, names)
     if any(stage.loads_jax(config) for stage in stages):
         check_name(workdir)
         check_jax_starts()

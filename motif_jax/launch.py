@@ -24,6 +24,7 @@ if __name__ == "__main__":
 
 import contextlib
 import difflib
+import importlib
 import os
 import re
 import signal
@@ -41,9 +42,10 @@ from motif_jax.compiled import keep_compiled_programs
 from motif_jax.config_file import comments, find_config, load
 from motif_jax.config_help import describe
 from motif_jax.config_table import flatten, shown
-from motif_jax.console import clean, print_lines
-from motif_jax.experiment import run, tables
+from motif_jax.console import clean, print_line, print_lines
+from motif_jax.experiment import check, run, tables
 from motif_jax.locks import going_without
+from motif_jax.many_runs import arguments_of, check_at_once, plan, run_all, share_of_job
 from motif_jax.stages import NAMES
 from motif_jax.startup import STOPPED, say
 from motif_jax.structs import Interrupted, Stopped, UserCodeError, UserError
@@ -56,11 +58,14 @@ NOLOCKS = (
 )
 
 
-def define_flags() -> None:
+def define_flags(into: flags.FlagValues = FLAGS) -> None:
     """Defines the flags of the command line, except --config and the values of the config."""
-    flags.DEFINE_string("workdir", None, "Directory of this experiment: everything is written here.")
-    flags.DEFINE_list("stage", None, f"Stages to run, of {', '.join(NAMES)}. By default those the config lists.")
-    flags.DEFINE_bool("locks", True, f"--nolocks: {NOLOCKS}")
+    flags.DEFINE_string("workdir", None, "Directory of this experiment: everything is written here.", flag_values=into)
+    flags.DEFINE_list(
+        "stage", None, f"Stages to run, of {', '.join(NAMES)}. By default the config's own.", flag_values=into
+    )
+    flags.DEFINE_multi_string("sweep", [], "NAME=VALUE,VALUE: a run for each value; may be repeated.", flag_values=into)
+    flags.DEFINE_bool("locks", True, f"--nolocks: {NOLOCKS}", flag_values=into)
 
 
 def command() -> int:
@@ -77,7 +82,10 @@ def main(argv: list[str] | None = None) -> int:
         keep_compiled_programs(os.environ)
         workdir = Path(FLAGS.workdir)
         with stopped_by_signals(), going_without(not FLAGS.locks), explained(workdir):
-            run(FLAGS.config, workdir, FLAGS.stage)
+            if FLAGS.config.seeds or FLAGS.sweep:
+                run_many(argv[1:], workdir)
+            else:
+                run(FLAGS.config, workdir, FLAGS.stage)
     except UserCodeError as error:
         say(error.sentence)
         print_lines(error.traceback, sys.stderr)
@@ -97,9 +105,8 @@ def parse(argv: list[str]) -> None:
     """Reads the command line into FLAGS; raises UserError, with one sentence, if something is wrong with it."""
     if {"--help", "-h", "-help"} & set(argv[1:]):
         print(__doc__)
-        print(
-            f"stages: {', '.join(NAMES)}\nflags: --config=FILE[:ARGUMENT] --workdir=DIR --stage=NAME[,NAME] --nolocks"
-        )
+        print(f"stages: {', '.join(NAMES)}")
+        print("flags: --config=FILE[:ARGUMENT] --workdir=DIR --stage=NAME[,NAME] --sweep=NAME=VALUE,VALUE --nolocks")
         print(f"--nolocks: {NOLOCKS}")
         sys.exit(0)
     found, argv = split_config(argv)
@@ -110,11 +117,18 @@ def parse(argv: list[str]) -> None:
         sys.exit(0)
     if found is None:
         raise UserError("say which experiment: --config=motif:score (or --help)")
-    config = load(*found, tables())
+    read_flags(*found, argv, FLAGS)
+    if not FLAGS.workdir:
+        raise UserError("say where to work: --workdir=runs/NAME (or --help)")
+
+
+def read_flags(file: str, argument: str | None, argv: list[str], into: flags.FlagValues) -> None:
+    """Reads a config file and the flags that override its values; `into.config` is the config then."""
+    config = load(file, argument, tables())
     check_overrides(argv, set(flatten(config.to_dict())))
     try:
-        config_flags.DEFINE_config_dict("config", config, sys_argv=argv)
-        rest = FLAGS(argv)
+        config_flags.DEFINE_config_dict("config", config, flag_values=into, sys_argv=argv)
+        rest = into(argv)
     except (RecursionError, MemoryError) as error:  # what Python raises at lists in lists in lists
         deepest = max((word for word in argv if word.startswith("--config.")), key=len, default="--config")
         raise UserError(f"{clean(deepest, 80)} is nested too deeply") from error
@@ -122,8 +136,24 @@ def parse(argv: list[str]) -> None:
         raise UserError(clean(" ".join(str(error).split()))) from error
     if len(rest) > 1:
         raise UserError(f"unexpected argument {shown(rest[1])}: flags are written --name=value")
-    if not FLAGS.workdir:
-        raise UserError("say where to work: --workdir=runs/NAME (or --help)")
+
+
+def run_many(argv: list[str], workdir: Path) -> None:
+    """Runs the experiment with all its seeds and swept values, and writes a page about all of them."""
+    runs = plan(FLAGS.config.seeds, FLAGS.sweep, FLAGS.config.seed)
+    check_at_once(FLAGS.config.seeds_at_once)
+    stages = FLAGS.stage or list(FLAGS.config.stages)
+    for one in {one.variant: one for one in runs}.values():  # before the first has worked for hours
+        values = flags.FlagValues()
+        define_flags(values)
+        found, rest = split_config(["motif_jax", *arguments_of(one, argv, workdir)])
+        assert found is not None  # `parse` has read it
+        read_flags(*found, rest, values)
+        check(values.config, stages)
+    run_all(share_of_job(runs, os.environ), argv, workdir, FLAGS.config.seeds_at_once)
+    if "report" in stages:
+        written = importlib.import_module("motif_jax.stages.report").write_page_over_seeds(runs, workdir)
+        print_line(f"report of {len(runs)} runs: {written}")
 
 
 def split_config(argv: list[str]) -> tuple[tuple[str, str | None] | None, list[str]]:

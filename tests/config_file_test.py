@@ -5,7 +5,7 @@ import os
 import pytest
 from conftest import ROOT
 
-from motif_jax.config_file import comments, load
+from motif_jax.config_file import comments, load, shipped_names
 from motif_jax.experiment import tables
 from motif_jax.structs import UserError
 
@@ -111,3 +111,13 @@ def test_command_lines(launch, tmp_path):
     done = launch("--help=policy", motif)
     assert done.returncode == 0
     assert "--config.policy.reward_clip=10.0\n    a number above 0 (or infinite); decides the result\n" in done.stdout
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("file", shipped_names())
+def test_every_value_of_our_configs_is_set_in_one_line(file):
+    """Otherwise `--help` does not find its comment."""
+    wrapped = [
+        line for line in (ROOT / f"configs/{file}.py").read_text().splitlines() if line.endswith((" = (", " = \\"))
+    ]
+    assert not wrapped, f"configs/{file}.py: shorten the comment, so that the value stands in one line: {wrapped}"

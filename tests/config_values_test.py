@@ -3,21 +3,27 @@
 Which values there are, the tables say; what is tried with each, its kind.
 """
 
+import ast
 import importlib
 import math
+import runpy
 
 import pytest
 from config_attacks import attacks, config_with, refusal
-from conftest import get_config
+from conftest import ROOT, get_config
 
+from motif_jax.config_file import comments, shipped_names
 from motif_jax.config_table import Flag, List, Number, Text, Whole, check_values, flatten, keys
 from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.nethack.tasks import TASKS
 from motif_jax.envs.settings import TABLE
 from motif_jax.experiment import tables
+from motif_jax.learner.settings import TABLE as LEARNER
+from motif_jax.learner.settings import Settings
 from motif_jax.stages import NAMES
 
 pytestmark = pytest.mark.quick
+SWITCHES = runpy.run_path(str(ROOT / "configs/motif.py"))["SWITCHES"]
 STAGES = {name: importlib.import_module(f"motif_jax.stages.{name}") for name in NAMES}
 
 
@@ -58,12 +64,21 @@ def test_every_value_is_read_by_a_stage_that_checks_it():
         assert set(stage.IDENTITY) <= set(stage.READS)
 
 
-@pytest.mark.parametrize("file", ["gpu.py", "motif.py", "quickstart.py"])
-@pytest.mark.parametrize("argument", [*TASKS, "toy", "score,reference"])
+@pytest.mark.parametrize("file", [f"{name}.py" for name in shipped_names()])
+@pytest.mark.parametrize("argument", [*TASKS, "toy", *(f"score,{switch}" for switch in SWITCHES)])
 def test_config_files_and_tables_have_the_same_values(file, argument):
     config = get_config(file, argument)
-    assert set(flatten(config.to_dict())) == set(keys(tables()))
+    given, declared = set(flatten(config.to_dict())), set(keys(tables()))
+    assert given == declared, f"configs/{file} lacks {declared - given}; the stages' tables lack {given - declared}"
     check_values(config, tables())
+
+
+def test_comments_of_the_config_name_all_choices():
+    said, defaults = comments(str(ROOT / "configs/motif.py")), flatten(get_config().to_dict())
+    for key, value in keys(tables()).items():
+        for choice in getattr(value.kind, "choices", ()):
+            told = choice == defaults[key] or choice in said.get(key, "")
+            assert told, f"configs/motif.py: the comment on {key} does not name the choice {choice!r}"
 
 
 def test_the_games_settings_are_the_section_of_the_config():
@@ -99,12 +114,27 @@ def test_sentences(kind, value, said):
 
 def test_the_choices_of_the_tables_are_those_of_the_code():
     """The tables are read without JAX, so they cannot take them from where they mean something."""
-    from motif_jax.learner.update import CHOICES
     from motif_jax.networks.policy import PRESETS
     from motif_jax.networks.reward import MESSAGE_ENCODERS
 
     table = tables()
-    found = {name: value.kind.choices for name, value in table["policy"].items() if isinstance(value.kind, Text)}
-    assert {name: found[name] for name in CHOICES} == CHOICES
-    assert set(found["network"]) == {*PRESETS, "general"}
+    assert set(table["policy"]["network"].kind.choices) == {*PRESETS, "general"}
     assert set(table["reward"]["message"].kind.choices) == {*MESSAGE_ENCODERS, "none"}
+
+
+def test_every_setting_of_the_learner_is_a_value_of_the_config():
+    """One that is declared without a value would keep its default, whatever the config says."""
+    made = {"learning_rate_end", "exploration_end", "total_updates"}  # of several values
+    published = {"adam_b1", "adam_b2", "adam_eps", "advantage_floor"}
+    lacking = set(Settings._fields) - made - published - LEARNER.keys()
+    assert not lacking, f"TABLE in learner/settings.py has no values for these settings of the learner: {lacking}"
+    assert LEARNER.items() <= tables()["policy"].items()
+
+
+def test_every_value_of_the_policy_is_read():
+    """One that is only declared would be taken and have no effect."""
+    nodes = [node for file in (ROOT / "motif_jax").rglob("*.py") for node in ast.walk(ast.parse(file.read_text()))]
+    read = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    read |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    unread = [name for name in tables()["policy"] if name.rpartition(".")[2] not in read]
+    assert not unread, f"no code reads these values of the tables of stages/train_policy and the learner: {unread}"

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from motif_jax.rewards.choice import SOURCES
+from motif_jax.stages import NAMES
+from motif_jax.stages.benchmark import PARTS
+
 PACKAGE = Path(__file__).parent.parent / "motif_jax"
 # Room: the rooms that it imports. Files at the root may be imported by all of them.
 ARROWS = {
@@ -33,6 +37,11 @@ STAGES = {
     "report": {"annotate", "evaluate", "train_reward"},
     "visualize": {"evaluate"},
     "benchmark": {"annotate", "collect", "train_policy", "train_reward"},
+}
+FROM_OUTSIDE = {  # modules that something else than the package imports
+    "motif_jax.program": "setup.cfg",
+    "motif_jax.envs.gym_world": "worlds of a user's own",
+    "motif_jax.envs.nethack.gym_game": "gymnasium, by the ids that are registered",
 }
 ABOVE_ALL = {"api", "experiment", "launch"}  # the files at the root that import rooms or stages
 
@@ -112,6 +121,19 @@ def test_every_arrow_is_used():
 
 
 @pytest.mark.quick
+def test_every_module_is_used():
+    """A new file that nobody imports was forgotten where it belongs: in a table, a list or a stage."""
+    used = set().union(*(imported_by(module) for module in MODULES))
+    used |= {known.path.partition(":")[0] for known in SOURCES.values()} | {
+        f"motif_jax.stages.{name}" for name in NAMES
+    }
+    used |= {*PARTS.values(), *FROM_OUTSIDE}
+    used |= {module for module, file in MODULES.items() if file.name == "__init__.py"}
+    unused = sorted(MODULES.keys() - used)
+    assert not unused, f"nothing imports {unused}, and no table names them"
+
+
+@pytest.mark.quick
 def test_no_files_import_each_other_in_a_circle():
     list(graphlib.TopologicalSorter({module: imported_by(module) for module in MODULES}).static_order())
 
@@ -132,6 +154,12 @@ def test_launch_imports_no_stage_before_it_is_asked_for():
 def test_workers_never_load_jax(module):
     code = f"import sys, {module}; print([m for m in ('jax', 'flax', 'torch', 'orbax') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.quick
+def test_the_values_of_the_config_are_known_without_jax():
+    code = "import sys; from motif_jax.experiment import tables; tables(); print('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 @pytest.mark.quick

@@ -26,8 +26,8 @@ class Lexicon:
         found = texts.rules()
         if not found.rules:
             raise UserError(
-                f"this game has no lexicon: name a file of rules ({LEXICON_FLAG}), or ask a language model "
-                "(--config.annotate.backend=vllm or server)"
+                f"this game has no lexicon: name a file of rules ({LEXICON_FLAG}), put a lexicon.toml where the "
+                "world's `texts` points, or ask a language model (--config.annotate.backend=vllm or server)"
             )
         if goal not in texts.goals:
             raise UserError(

@@ -1,4 +1,7 @@
-"""The terms of the loss, as means over the valid samples of all devices (PPO, arXiv 1707.06347; IMPALA, 1802.01561).
+"""The loss and its terms, means over the valid samples of all devices (PPO, arXiv 1707.06347; IMPALA, 1802.01561).
+
+To add a term: its function here, its line in `sum_of_terms`, and its coefficient as settings.py says. The metrics show
+each term by its name there, which ends in _loss.
 
 Each term takes `weight`, [T, B] from `weigh`: 1 / (valid samples of all devices) where a sample is valid, else 0. It
 returns this device's part of the mean: parts add up over the devices, and so do their gradients, with one `total` at
@@ -8,16 +11,34 @@ all devices at once.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from typing import NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
 
+from motif_jax.learner.settings import Settings
 from motif_jax.parallel import greatest, least, total
 
 RATIO_RANGE = (0.05, 20.0)  # beyond it a sample says nothing about the policy (sample-factory)
+
+
+class LossInputs(NamedTuple):
+    """What the terms are made of. [T, B] each where no shape is given. The policy is the one that is trained."""
+
+    log_all: jax.Array  # logarithms of the policy's probabilities of all actions. [T, B, A]
+    log_old: jax.Array  # those of the policy that acted. [T, B, A]
+    log_pi: jax.Array  # of `log_all`, that of the action that was taken
+    log_mu: jax.Array  # of `log_old`, likewise
+    ratio: jax.Array  # pi / mu; clamped for APPO
+    value: jax.Array
+    old_value: jax.Array  # of the policy that acted
+    target: jax.Array  # of the value. A constant
+    advantage: jax.Array  # normalised, if the settings say so. A constant
+    weight: jax.Array  # of `weigh`
 
 
 class Statistics(NamedTuple):
@@ -25,6 +46,45 @@ class Statistics(NamedTuple):
 
     mean: jax.Array
     std: jax.Array  # unbiased
+
+
+def sum_of_terms(
+    inputs: LossInputs, settings: Settings, exploration_coefficient: jax.Array
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """The loss, and its terms for the metrics.
+
+    Args:
+      inputs: of this device.
+      settings: of the learner.
+      exploration_coefficient: as it is annealed. []
+
+    Returns:
+      This device's part of the loss, and of the metrics: the loss, its terms by their names, the entropy. [] each
+    """
+    surrogate = appo(inputs.ratio, inputs.advantage, inputs.weight, settings.clip_ratio)
+    policy_loss = surrogate if settings.algorithm == "appo" else impala(inputs.log_pi, inputs.advantage, inputs.weight)
+    value_error = value_loss(inputs.value, inputs.old_value, inputs.target, inputs.weight, settings.clip_value)
+    mean_entropy = entropy(inputs.log_all, inputs.weight)
+    exploration_loss = (
+        -mean_entropy if settings.exploration == "entropy" else symmetric_kl(inputs.log_all, inputs.weight)
+    )
+    terms = {
+        "policy_loss": policy_loss,
+        "value_loss": settings.value_coefficient * value_error,
+        "exploration_loss": exploration_loss * exploration_coefficient,
+    }
+    loss = functools.reduce(operator.add, terms.values())
+    return loss, terms | {"loss": loss, "entropy": mean_entropy}
+
+
+def distances(inputs: LossInputs, clip_ratio: float) -> dict[str, jax.Array]:
+    """How far the policy is from the one that acted: this device's part of metrics that are means. [] each"""
+    outside = jnp.abs(inputs.log_pi - inputs.log_mu) > math.log1p(clip_ratio)
+    return {
+        "kl": part_of_mean((jnp.exp(inputs.log_old) * (inputs.log_old - inputs.log_all)).sum(-1), inputs.weight),
+        "ratio_deviation": part_of_mean(jnp.abs(1 - inputs.ratio), inputs.weight),
+        "fraction_clipped": part_of_mean(outside, inputs.weight),
+    }
 
 
 def weigh(valid: jax.Array) -> jax.Array:

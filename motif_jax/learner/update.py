@@ -1,6 +1,6 @@
 """One update: rollouts in, better parameters out. Asynchronous PPO with V-trace (APPO) as in sample-factory, or IMPALA.
 
-loss = policy loss + value_coefficient * value error + exploration loss: means over the valid samples of all devices
+The loss is a sum of terms, means over the valid samples of all devices: `losses.sum_of_terms`.
 
 APPO: V-trace's rho is the clamped ratio, its advantages are normalised. A sample is valid if the policy that acted was
 less than `max_policy_lag` updates old when the update began.
@@ -8,7 +8,6 @@ less than `max_policy_lag` updates old when the update began.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,7 +18,8 @@ import jax.numpy as jnp
 import optax
 
 from motif_jax.learner import losses
-from motif_jax.learner.vtrace import BOOTSTRAPS, next_values, vtrace
+from motif_jax.learner.settings import CHOICES, Settings
+from motif_jax.learner.vtrace import next_values, vtrace
 from motif_jax.parallel import total
 
 Metrics = dict[str, jax.Array]
@@ -75,38 +75,6 @@ class LearnerState(NamedTuple):
     params: Any
     optimizer: Any
     version: jax.Array  # updates done. int32
-
-
-class Settings(NamedTuple):
-    """Settings of the learner. Defaults are the published system's; `bootstrap` and `normalise_over_all` are ours."""
-
-    algorithm: str = "appo"  # or "impala"
-    discount: float = 0.99
-    clip_ratio: float = 0.1  # APPO only
-    clip_value: float = 1.0  # 0: none
-    value_coefficient: float = 0.5
-    exploration: str = "entropy"  # or "symmetric_kl"
-    exploration_coefficient: float = 0.003
-    exploration_end: float = 0.003  # reached after `total_updates`, in a straight line
-    learning_rate: float = 1e-4
-    learning_rate_end: float = 1e-4
-    total_updates: int = 0  # 0: nothing is annealed
-    adam_b1: float = 0.9
-    adam_b2: float = 0.999
-    adam_eps: float = 1e-6
-    max_gradient_norm: float = 4.0
-    num_epochs: int = 1
-    num_minibatches: int = 1
-    clip_rho: float = 1.0
-    clip_c: float = 1.0
-    bootstrap: str = "explicit"  # or "inferred", see vtrace.py
-    normalise_advantages: bool = True
-    advantage_floor: float = 1e-3
-    normalise_over_all: bool = False  # statistics of the advantages include samples that are too old
-    max_policy_lag: int = 10000
-
-
-CHOICES = {"algorithm": ("appo", "impala"), "exploration": ("entropy", "symmetric_kl"), "bootstrap": BOOTSTRAPS}
 
 
 def make_optimizer(settings: Settings) -> optax.GradientTransformation:
@@ -171,21 +139,11 @@ def make_policy_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Se
                 used = losses.normalise(advantages, counted, settings.advantage_floor)
 
         with jax.named_scope("loss"):
-            weight = losses.weigh(valid)
-            surrogate = losses.appo(ratio, used, weight, settings.clip_ratio)
-            policy_loss = surrogate if is_appo else losses.impala(log_pi, used, weight)
-            value_error = losses.value_loss(value, batch.value, targets, weight, settings.clip_value)
-            value_loss = settings.value_coefficient * value_error
-            entropy = losses.entropy(log_all, weight)
-            exploration_loss = -entropy if settings.exploration == "entropy" else losses.symmetric_kl(log_all, weight)
-            exploration_loss *= coefficient
-            loss = policy_loss + value_loss + exploration_loss
-        means = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy,
-                 "exploration_loss": exploration_loss}  # fmt: skip
-        means["kl"] = losses.part_of_mean((jnp.exp(log_old) * (log_old - log_all)).sum(-1), weight)
-        means["ratio_deviation"] = losses.part_of_mean(jnp.abs(1 - ratio), weight)
-        outside = jnp.abs(log_pi - log_mu) > math.log1p(settings.clip_ratio)
-        means["fraction_clipped"] = losses.part_of_mean(outside, weight)
+            inputs = losses.LossInputs(log_all=log_all, log_old=log_old, log_pi=log_pi, log_mu=log_mu, ratio=ratio,
+                                       value=value, old_value=batch.value, target=targets, advantage=used,
+                                       weight=losses.weigh(valid))  # fmt: skip
+            loss, means = losses.sum_of_terms(inputs, settings, coefficient)
+        means |= losses.distances(inputs, settings.clip_ratio)
         return loss, (means, losses.spread(ratio, value, targets, advantages, valid))
 
     def step(state: LearnerState, frozen: Any, data: Samples) -> tuple[LearnerState, Metrics]:

@@ -20,7 +20,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-BOOTSTRAPS = ("explicit", "inferred")
+from motif_jax.learner.settings import CHOICES
 
 
 class VTrace(NamedTuple):
@@ -105,8 +105,8 @@ def next_values(
         keeps none, and infers V_T = (V_{T-1} - r_{T-1}) / gamma. The last step then has no advantage, its target is
         its value, and its reward has no effect, unless the episode ends there.
     """
-    if bootstrap not in BOOTSTRAPS:
-        raise ValueError(f"bootstrap={bootstrap!r}: give one of {', '.join(BOOTSTRAPS)}")
+    if bootstrap not in CHOICES["bootstrap"]:
+        raise ValueError(f"bootstrap={bootstrap!r}: give one of {', '.join(CHOICES['bootstrap'])}")
     chex.assert_equal_shape([values[1:], rewards, terminated, truncated])
     v_tm1, v_t = values[:-1], values[1:]
     if bootstrap == "inferred":

@@ -8,7 +8,7 @@ A preset is an encoder of the moment, a gated recurrent unit and two heads. "ref
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,18 +18,9 @@ from jax.typing import DTypeLike
 from motif_jax.networks.core import Core
 from motif_jax.networks.general import GeneralEncoder
 from motif_jax.networks.kinds import GENERAL
-from motif_jax.networks.presets import ReferenceEncoder, SmallEncoder
+from motif_jax.networks.presets import PRESETS
 from motif_jax.structs import ArraySpec, UserError
 
-
-class Preset(NamedTuple):
-    """Encoder and size of the recurrent core of a network."""
-
-    encoder: type[ReferenceEncoder] | type[SmallEncoder]
-    core_size: int
-
-
-PRESETS = {"reference": Preset(ReferenceEncoder, 512), "small": Preset(SmallEncoder, 128)}
 GENERAL_CORE = 128
 
 

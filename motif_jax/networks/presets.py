@@ -1,9 +1,13 @@
-"""Encoders of the policies: the observations of one moment in, one vector of features out."""
+"""Encoders of the policies: the observations of one moment in, one vector of features out.
+
+`PRESETS` has the networks that are made of them. What each reads is also in kinds.py, for checks without JAX.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -133,3 +137,13 @@ def trigrams(message: jax.Array, size: int, most: int = MOST_TEXT) -> jax.Array:
     place, sign = hashed >> (33 - size.bit_length()), 1 - 2 * (hashed >> (32 - size.bit_length()) & 1).astype(jnp.int32)
     counted = jnp.where(pieces == 0, 0, sign).astype(jnp.float32)
     return jnp.zeros((len(text), size)).at[jnp.arange(len(text))[:, None], place].add(counted)
+
+
+class Preset(NamedTuple):
+    """A network: its encoder, and the size of its recurrent core."""
+
+    encoder: Any  # a class with READS, FEATURES, `prepare` and `__call__`, as those above
+    core_size: int
+
+
+PRESETS = {"reference": Preset(ReferenceEncoder, 512), "small": Preset(SmallEncoder, 128)}

@@ -21,6 +21,14 @@ SMOOTHED = 16  # lines of at least so many points are shown smoothed, with the u
 Point = tuple[float, float]
 
 
+class Band(NamedTuple):
+    """The interval around a line: its ends at some points of the horizontal axis, drawn behind the line."""
+
+    x: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+
+
 class Level(NamedTuple):
     """A band across a chart, for comparison."""
 
@@ -38,6 +46,7 @@ def curves(
     note: str = "",
     levels: Sequence[Level] = (),
     colours: Mapping[str, str] | None = None,
+    bands: Mapping[str, Band] | None = None,
 ) -> str:
     """A chart of lines over a common horizontal axis.
 
@@ -48,14 +57,17 @@ def curves(
       title, note: shown above the chart.
       levels: bands behind the lines.
       colours: of lines, by name; by default one after another.
+      bands: intervals around lines, by name. A line with one is drawn as it is, not smoothed.
     """
     chosen = colours or dict(zip(lines, COLOURS * len(lines), strict=False))
     drawn = {name: thin([(x, y) for x, y in points if math.isfinite(y)]) for name, points in lines.items()}
-    soft = {name: smooth(points) for name, points in drawn.items()}
+    around = bands or {}
+    soft = {name: points if name in around else smooth(points) for name, points in drawn.items()}
     xs = [x for points in drawn.values() for x, _ in points] or [0.0, 1.0]
     ys = [y for points in drawn.values() for _, y in points] + [
         y for level in levels for y in (level.value.mean, *level.value.band)
     ]
+    ys += [y for band in around.values() for y in (*band.low, *band.high)]
     ys += [bound for bound in (low, high) if bound is not None]
     marks = ticks(min(ys or [0.0]), max(ys or [1.0]))
     bottom, top, left, right = marks[0], marks[-1], min(xs), max(xs)
@@ -84,6 +96,9 @@ def curves(
             f'<line x1="0" x2="1000" y1="{1000 - 1000 * up(level.value.mean):.1f}" stroke="var(--tie)" '
             f'y2="{1000 - 1000 * up(level.value.mean):.1f}" stroke-width="1.5" stroke-dasharray="5 4"/>'
         )
+    for name, band in around.items():
+        outline = [*zip(band.x, band.high, strict=True), *reversed(list(zip(band.x, band.low, strict=True)))]
+        shapes.append(f'<polygon points="{path(outline)}" fill="var(--{chosen[name]})" opacity=".18"/>')
     style = 'fill="none" stroke-linejoin="round" stroke-linecap="round"'
     for name, points in drawn.items():
         colour = f"var(--{chosen[name]})"
@@ -198,6 +213,16 @@ def track(interval: Interval, low: float, high: float, colour: str) -> str:
     zero, end = sorted((min(max(0.0, low), high), interval.mean))
     mean = f'<b style="left:{100 * (interval.mean - low) / span:.2f}%;background:var(--{colour})"></b>'
     return f'<span class="track">{part(zero, end)}{part(*interval.band)}{mean}</span>'
+
+
+def dots(values: Iterable[float], interval: Interval, low: float, high: float, colour: str) -> str:
+    """The values themselves as dots, with their mean and its interval behind, on a scale from `low` to `high`."""
+    span = high - low or 1.0
+    points = "".join(
+        f'<u style="left:{100 * (value - low) / span:.2f}%;background:var(--{colour})" title="{exact(value)}"></u>'
+        for value in values
+    )
+    return track(interval, low, high, colour).removesuffix("</span>") + points + "</span>"
 
 
 def reach(intervals: Iterable[Interval | None]) -> tuple[float, float]:

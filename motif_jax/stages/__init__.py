@@ -18,6 +18,8 @@ EXPERIMENT: Tables = {  # what every stage reads
     "": {
         "seed": Value(Whole(0, 2**62), decides=True),  # generators take 64 bits, and numbers are added to it
         "stages": Value(List(Text(NAMES), "stage")),
+        "seeds": Value(Text(longest=4000), older=""),
+        "seeds_at_once": Value(Whole(1, 1000), older=1),
     },
     "distributed": {
         "coordinator": Value(Text(longest=300)),

@@ -81,8 +81,10 @@ def test_every_line_of_a_longer_caption_counts():
 
 def test_every_rule_of_nethack_matters_to_some_goal_and_every_goal_to_some_rule():
     rules = NETHACK.rules().rules
-    assert all(any(rule.worth.values()) for rule in rules)
-    assert all(any(rule.worth_to(goal) for rule in rules) for goal in GOALS)
+    for rule in rules:
+        assert any(rule.worth.values()), f"lexicon.toml: the rule {rule.name!r} has no worth to any goal"
+    for goal in GOALS:
+        assert any(rule.worth_to(goal) for rule in rules), f"lexicon.toml: no rule has a worth to the goal {goal!r}"
 
 
 def test_answers_stream():
@@ -92,6 +94,8 @@ def test_answers_stream():
 
 
 def test_goals_of_ones_own_need_a_language_model():
-    assert {Lexicon(NETHACK, goal).answer(Question("", "You die...")).second_better for goal in GOALS} == {0.0}
+    for goal in GOALS:
+        dies = Lexicon(NETHACK, goal).answer(Question("", "You die..."))
+        assert dies.second_better == 0.0, f"lexicon.toml: the rule 'dies' has no worth to the goal {goal!r}"
     with pytest.raises(UserError, match=r"knows the goals defaultgoal, .*not 'drink from fountains'.*backend=vllm"):
         Lexicon(NETHACK, "drink from fountains")

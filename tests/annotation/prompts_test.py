@@ -37,7 +37,7 @@ def test_all_that_pairs_share_stands_before_them(mode, version):
 
 def test_versions_and_modes_differ_and_the_hash_tells():
     prompts = [make_prompt(NETHACK, mode, goal, version) for mode in MODES for goal in GOALS for version in VERSIONS]
-    assert len({prompt.hash for prompt in prompts}) == len(prompts) == 20
+    assert len({prompt.hash for prompt in prompts}) == len(prompts)
     assert make_prompt(NETHACK, "score", "gold", "default") == make_prompt(NETHACK, "score", "gold", "default")
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from motif_jax.learner import losses
+from motif_jax.learner.settings import Settings
 from motif_jax.parallel import DATA, total
 
 RNG = np.random.default_rng(0)
@@ -88,6 +89,24 @@ def test_terms_are_means_over_the_valid_samples_of_all_devices(devices):
     assert mean(losses.entropy, log_all, **numbers) == pytest.approx(entropy, rel=1e-5)
     kl = (p * (log_all - np.log(1 / 5))).sum(-1) + (1 / 5 * (np.log(1 / 5) - log_all)).sum(-1)
     assert mean(losses.symmetric_kl, log_all, **numbers) == pytest.approx(kl[VALID].mean() / 2, rel=1e-5)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("algorithm", ["appo", "impala"])
+def test_the_loss_is_the_sum_of_the_terms_that_the_metrics_show(algorithm):
+    log_all, log_old = log_softmax(LOGITS), log_softmax(OLD_LOGITS)
+    log_pi, log_mu = log_of_action(LOGITS), log_of_action(OLD_LOGITS)
+    arrays = (log_all, log_old, log_pi, log_mu, np.exp(log_pi - log_mu), VALUES, OLD_VALUES, TARGETS, ADVANTAGES)
+
+    def run(valid, *arrays):
+        inputs = losses.LossInputs(*arrays, weight=losses.weigh(valid))
+        return losses.sum_of_terms(inputs, Settings(algorithm), 0.1), losses.distances(inputs, 0.1)
+
+    (loss, means), distances = on_devices(run, VALID, *arrays)
+    terms = means.keys() - {"loss", "entropy"}
+    assert float(loss[0]) == float(means["loss"][0]) == pytest.approx(sum(float(means[name][0]) for name in terms))
+    assert all(name.endswith("_loss") for name in terms), f"a term's name in sum_of_terms ends in _loss: {terms}"
+    assert not means.keys() & distances.keys()
 
 
 @pytest.mark.quick

@@ -26,7 +26,8 @@ from linear_policy import (
     unroll,
 )
 
-from motif_jax.learner.update import Rollouts, Settings, make_policy_update
+from motif_jax.learner.settings import Settings
+from motif_jax.learner.update import Rollouts, make_policy_update
 from motif_jax.learner.vtrace import next_values, vtrace
 
 
@@ -89,8 +90,6 @@ def test_an_update_is_a_step_of_adam_on_the_loss(algorithm, exploration, bootstr
     assert_same(state.params, params, atol=1e-6)
     assert state.version == VERSION + 2
     assert metrics["loss"] == pytest.approx(float(loss), rel=1e-4)
-    parts = ("policy_loss", "value_loss", "exploration_loss")
-    assert metrics["loss"] == pytest.approx(sum(metrics[name] for name in parts), rel=1e-5)
     assert metrics["gradient_norm"] > 0.5
     for name, tree in {"gradient_norm": gradients, "update_norm": updates, "parameter_norm": params}.items():
         norm = np.sqrt(sum((np.square(leaf)).sum() for leaf in jax.tree.leaves(tree)))

@@ -10,6 +10,7 @@ import pytest
 from flax import nnx
 
 from motif_jax.envs.settings import WORLDS, make_world
+from motif_jax.networks import presets
 from motif_jax.networks.general import Category, Grid, Text, Vector, in_blocks
 from motif_jax.networks.kinds import FIXED, check_reads, from_record, kind_of, to_record
 from motif_jax.networks.policy import PRESETS, PolicyNetwork
@@ -219,7 +220,10 @@ def test_planes_are_a_grid_with_its_channels_first():
 
 @pytest.mark.quick
 def test_what_the_fixed_networks_read_is_known_before_they_are_made():
-    assert {name: preset.encoder.READS for name, preset in PRESETS.items()} == FIXED
+    encoders = {one for one in vars(presets).values() if hasattr(one, "READS")}
+    assert encoders == {preset.encoder for preset in PRESETS.values()}, "PRESETS of presets.py lacks an encoder"
+    reads = {name: preset.encoder.READS for name, preset in PRESETS.items()}
+    assert reads == FIXED, "FIXED of kinds.py must say what the encoders of PRESETS read"
 
 
 def test_the_facts_of_a_checkpoint_are_enough_to_build_it_again():

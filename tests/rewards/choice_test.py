@@ -51,7 +51,7 @@ def test_names_with_coefficients_and_classes_by_their_paths():
 
 @pytest.mark.parametrize(("text", "said"), [
     ("cuont:0.1", r"unknown reward source 'cuont' \(--config.policy.sources\): did you mean 'count'\?"),
-    ("x", r"unknown reward source 'x' .*: choose from learnt, count, rnd, or a module:Class"),
+    ("x", rf"unknown reward source 'x' .*: choose from {', '.join(SOURCES)}, or a module:Class"),
     ("rnd", r"the reward source 'rnd' needs a coefficient, as in 'rnd:0.1'"),
     ("my.module:Class", r"the reward source 'my.module:Class' needs a coefficient, as in 'my.module:Class:0.1'"),
     ("rnd:much", r"the coefficient of the reward source 'rnd' must be a number .*, not 'much'"),
@@ -151,7 +151,8 @@ def test_every_source_of_the_program_stands_in_the_list_with_its_values():
         if isinstance(node, ast.ClassDef) and "RewardSource" in {getattr(base, "id", "") for base in node.bases}
     }
     classes -= {"motif_jax.rewards.source:Deeper"}  # of a docstring
-    assert classes == {known.path for known in SOURCES.values()}
+    known = {known.path for known in SOURCES.values()}
+    assert classes == known, f"SOURCES of rewards/choice.py lacks {classes - known} and has too much {known - classes}"
     for name, known in SOURCES.items():
         assert issubclass(find_class(known.path), RewardSource)
         assert all(value.startswith(f"{name}.") for value in known.table)

@@ -8,7 +8,8 @@ from frozen_policy import HIDDEN, FrozenPolicy
 from train_policy_test import arrays, settings
 
 from motif_jax.envs.nethack.observations import OBSERVATIONS
-from motif_jax.learner.update import Constants, Rollouts, Settings, init_state, make_policy_update
+from motif_jax.learner.settings import Settings
+from motif_jax.learner.update import Constants, Rollouts, init_state, make_policy_update
 from motif_jax.parallel import make_mesh, map_update
 from motif_jax.parameters import sum_of_arrays
 from motif_jax.policies import model as policy_model

@@ -16,7 +16,8 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from motif_jax.envs.nethack.observations import OBSERVATIONS
-from motif_jax.learner.update import Constants, Rollouts, Settings, init_state, make_policy_update
+from motif_jax.learner.settings import Settings
+from motif_jax.learner.update import Constants, Rollouts, init_state, make_policy_update
 from motif_jax.networks.kinds import to_record
 from motif_jax.parallel import make_mesh, map_update, place, replicate, shard, shardings
 from motif_jax.policies.model import make_policy_model

@@ -1,10 +1,13 @@
 """The report: says what is there, breaks at nothing that a game or a model says, and is made again when it is stale."""
 
 import json
+import os
 import shutil
+import sys
 import zlib
 from base64 import b64decode
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -311,6 +314,25 @@ def test_what_vanishes_while_it_is_looked_at_is_left_out(copy, monkeypatch):
     (copy / "reward/gone.json").symlink_to("nowhere")  # found, but without a status
     assert report.about(settings(), copy) == before
     assert report.shared(settings()) is None
+
+
+@pytest.mark.quick
+def test_the_page_is_stale_when_any_file_changes_that_it_is_made_of(copy):
+    opened, listening = set(), [True]
+
+    def hear(event, arguments):  # a hook stays as long as the process
+        if listening and event == "open" and isinstance(arguments[0], str | os.PathLike):
+            opened.add(Path(arguments[0]))
+
+    sys.addaudithook(hear)
+    make(copy)
+    listening.clear()
+    derived = copy / "report", copy / "dataset/index"  # from data/, whose arrays are in the list
+    known = {file for pattern in report.MADE_OF for file in copy.glob(pattern)}
+    read = {file for file in opened if file.is_relative_to(copy) and not any(map(file.is_relative_to, derived))}
+    assert read
+    forgotten = sorted(str(file.relative_to(copy)) for file in read - known)
+    assert not forgotten, f"MADE_OF of stages/report lacks files that the page is made of: {forgotten}"
 
 
 @pytest.mark.quick

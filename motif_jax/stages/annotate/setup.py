@@ -117,9 +117,10 @@ def label_name(section: ConfigDict) -> str:
     if section.backend in ORACLES:
         return section.backend
     goal = section.goal if not is_sentence(section.goal) else f"{slug(section.goal)}-{_hash(section.goal)[:4]}"
-    if section.backend == "lexicon":
-        name = f"lexicon_{section.captions}_{goal}"
-        return f"{name}_{slug(section.lexicon.removesuffix('.toml'))}" if section.lexicon else name
+    if section.backend not in MODELS:
+        name = f"{section.backend}_{section.captions}_{goal}"
+        own = section.backend == "lexicon" and section.lexicon
+        return f"{name}_{slug(own.removesuffix('.toml'))}" if own else name
     prompt = slug(section.prompt_file.removesuffix(".toml")) if section.prompt_file else section.prompt
     name = f"{slug(section.model or 'server')}_{section.captions}_{goal}_{prompt}"
     return name if section.mode == "reason" else f"{name}_{section.mode}"
@@ -163,6 +164,8 @@ def make_annotator(config: ConfigDict) -> tuple[Annotator, dict[str, Any]]:
     section, texts = config.annotate, texts_of(config)
     if section.backend == "lexicon":
         return Lexicon(texts, section.goal), {}
+    if section.backend not in MODELS:
+        raise NotImplementedError(f"make_annotator makes no annotator for the backend {section.backend!r}")
     prompt = make_the_prompt(section, texts)
     sampling = Sampling(**section.sampling.to_dict()) if section.mode == "reason" else None
     about: dict[str, Any] = {"mode": section.mode, "prompt": prompt.hash, "system": prompt.system}

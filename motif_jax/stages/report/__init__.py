@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 from ml_collections import ConfigDict
@@ -32,6 +31,7 @@ from motif_jax.stages.report.policy import of_policy
 from motif_jax.stages.report.replays import choose, of_replays
 from motif_jax.stages.report.reward import of_reward
 from motif_jax.stages.report.runs import by_name, of_runs
+from motif_jax.stages.report.seeds import write_page_over_seeds as write_page_over_seeds
 from motif_jax.structs import UserError
 
 FLAG = "--config.report.runs"
@@ -50,10 +50,6 @@ MADE_OF = (
     "dataset/preference/*/merged.json", "annotations/*/merged.json", "annotations/*.html", "annotations/*.json",
     "reward/*.json", "reward/*.html", "policy/*.json", "policy/metrics.jsonl", "evaluate/*/summary.json",
     "evaluate/*/replays/*.npz",
-)  # fmt: skip
-ABSENT = (  # what a part is called, and who makes it
-    ("The dataset", "collect"), ("Preferences", "annotate"), ("The reward", "train_reward"),
-    ("Training the agent", "train_policy"), ("Evaluation", "evaluate"), ("Watch it play", "evaluate"),
 )  # fmt: skip
 
 
@@ -126,31 +122,26 @@ def run(config: ConfigDict, workdir: Path) -> None:
 def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path) -> str:
     """The whole page as HTML; `found` is this workdir, and the first of `runs`."""
     replays = choose(found.players, config.report.replays)
-    parts = {
-        "Watch it play": of_replays(replays) if replays else [],
-        "Runs side by side": of_runs(runs, home) if len(runs) > 1 else [],
-        "Evaluation": of_players(found.players) if found.players else [],
-        "Training the agent": of_policy(found, found.training) if found.training else [],
-        "The reward": of_reward(found.learnt, found.training) if found.learnt else [],
-        "Preferences": of_annotations(found.annotations, found.labelled) if found.annotations else [],
-        "The dataset": of_pairs(found.pairs) if found.pairs else [],
-        "What it ran on": ran_on(found),
-    }
-    shown = {title: part for title, part in parts.items() if part}
+    parts = (  # title, HTML, and the stage that makes what is shown; "" for parts that nobody misses
+        ("Watch it play", of_replays(replays) if replays else [], "evaluate"),
+        ("Runs side by side", of_runs(runs, home) if len(runs) > 1 else [], ""),
+        ("Evaluation", of_players(found.players) if found.players else [], "evaluate"),
+        ("Training the agent", of_policy(found, found.training) if found.training else [], "train_policy"),
+        ("The reward", of_reward(found.learnt, found.training) if found.learnt else [], "train_reward"),
+        ("Preferences", of_annotations(found.annotations, found.labelled) if found.annotations else [], "annotate"),
+        ("The dataset", of_pairs(found.pairs) if found.pairs else [], "collect"),
+        ("What it ran on", ran_on(found), ""),
+    )
+    shown = {title: part for title, part, _ in parts if part}
+    missing = [f"{title} (--stage={stage})" for title, part, stage in reversed(parts) if stage and not part]
     links = "".join(f'<a href="#{anchor(title)}">{esc(title)}</a>' for title in shown)
     body = [*first_screen(found), f'<nav class="pages" aria-label="parts">{links}</nav>']
     for title, part in shown.items():
         body += [f'<section><h2 id="{anchor(title)}">{esc(title)}</h2>', *part, "</section>"]
-    body += absent(shown)
+    body += [f'<p class="absent">Not there yet: {"; ".join(missing)}.</p>'] if missing else []
     style = f"<style>{asset('player.css')}</style>" if replays else ""
     name = f"{found.name}: report"
     return page(name, [style, "<main>", *body, "</main>"], ["player.js"] if replays else [])
-
-
-def absent(shown: Iterable[str]) -> list[str]:
-    """A line that names the missing parts and the stages that make them; [] if no part is missing."""
-    missing = [f"{title} (--stage={stage})" for title, stage in ABSENT if title not in set(shown)]
-    return [f'<p class="absent">Not there yet: {"; ".join(missing)}.</p>'] if missing else []
 
 
 def anchor(title: str) -> str:

@@ -16,6 +16,7 @@ from motif_jax.config_table import MANY_SECONDS, PATH, Flag, Number, Tables, Tex
 from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.envs.settings import check_world
 from motif_jax.files import read_json
+from motif_jax.learner.settings import TABLE as LEARNER
 from motif_jax.networks.kinds import FIXED, GENERAL, check_reads
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.rewards.choice import find_own_class, parse_sources
@@ -28,7 +29,6 @@ TABLES: Tables = {
     "policy": {
         "network": Value(Text((*FIXED, GENERAL)), decides=True),
         "dtype": Value(Text(("float32", "bfloat16")), decides=True),
-        "algorithm": Value(Text(("appo", "impala")), decides=True),
         "init_from": Value(PATH, decides=True),
         # what it is rewarded for
         "sources": Value(Text(longest=1000), decides=True, older="learnt"),
@@ -56,36 +56,7 @@ TABLES: Tables = {
         "synchronous": Value(Flag()),
         # how it learns
         "batch_size": Value(Whole(1), decides=True),
-        "num_epochs": Value(Whole(1, 1_000_000), decides=True),
-        "num_minibatches": Value(Whole(1), decides=True),
-        "discount": Value(Number(0, 1), decides=True),
-        "learning_rate": Value(Number(0, above=True), decides=True),
-        "anneal_learning_rate_to": Value(Number(0, 1e6), decides=True),
-        "max_gradient_norm": Value(Number(0, above=True, infinite=True), decides=True),
-        "clip_ratio": Value(Number(0, infinite=True), decides=True),
-        "clip_value": Value(
-            Number(0, infinite=True),
-            decides=True,
-            differs="in goal tasks the value loss is not clipped, as their rewards are 50, far from any first value",
-        ),
-        "value_coefficient": Value(Number(0, 1e6), decides=True),
-        "exploration": Value(Text(("entropy", "symmetric_kl")), decides=True),
-        "exploration_coefficient": Value(Number(0, 1e6), decides=True),
-        "anneal_exploration_to": Value(Number(0, 1e6), decides=True),
-        "clip_rho": Value(Number(0, above=True, infinite=True), decides=True),
-        "clip_c": Value(Number(0, above=True, infinite=True), decides=True),
-        "bootstrap": Value(
-            Text(("explicit", "inferred")),
-            decides=True,
-            differs="every 32nd reward, that of a rollout's last step, is not lost",
-        ),
-        "normalise_advantages": Value(Flag(), decides=True),
-        "normalise_over_all": Value(
-            Flag(),
-            decides=True,
-            differs="advantages are normalised by the samples that are learnt from, without those that are too old",
-        ),
-        "max_policy_lag": Value(Whole(1), decides=True),
+        **LEARNER,
         "num_devices": Value(Whole()),
         "fsdp": Value(Whole(1), older=1),
         "tensor": Value(Whole(1), older=1),

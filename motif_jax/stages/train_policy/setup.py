@@ -16,7 +16,8 @@ from motif_jax.console import print_line
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import World
-from motif_jax.learner.update import Settings, init_state, make_policy_update
+from motif_jax.learner.settings import Settings
+from motif_jax.learner.update import init_state, make_policy_update
 from motif_jax.networks.kinds import GENERAL, to_record
 from motif_jax.parallel import batch_parts, make_mesh, map_update, shardings
 from motif_jax.policies.model import Model, make_policy_model

@@ -1,0 +1,77 @@
+"""The learner's settings, and the values of the config that they come from. Nothing here loads JAX.
+
+To add a setting: a field of `Settings`, a line in TABLE by the same name, with `older=` so that older runs
+go on, and the value with a comment in configs/motif.py.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from motif_jax.config_table import Flag, Number, Table, Text, Value, Whole
+
+
+class Settings(NamedTuple):
+    """Settings of the learner. Defaults are the published system's; `bootstrap` and `normalise_over_all` are ours."""
+
+    algorithm: str = "appo"  # or "impala"
+    discount: float = 0.99
+    clip_ratio: float = 0.1  # APPO only
+    clip_value: float = 1.0  # 0: none
+    value_coefficient: float = 0.5
+    exploration: str = "entropy"  # or "symmetric_kl"
+    exploration_coefficient: float = 0.003
+    exploration_end: float = 0.003  # reached after `total_updates`, in a straight line
+    learning_rate: float = 1e-4
+    learning_rate_end: float = 1e-4
+    total_updates: int = 0  # 0: nothing is annealed
+    adam_b1: float = 0.9
+    adam_b2: float = 0.999
+    adam_eps: float = 1e-6
+    max_gradient_norm: float = 4.0
+    num_epochs: int = 1
+    num_minibatches: int = 1
+    clip_rho: float = 1.0
+    clip_c: float = 1.0
+    bootstrap: str = "explicit"  # or "inferred", see vtrace.py
+    normalise_advantages: bool = True
+    advantage_floor: float = 1e-3
+    normalise_over_all: bool = False  # statistics of the advantages include samples that are too old
+    max_policy_lag: int = 10000
+
+
+# by their names in `config.policy`; those with `anneal_` say where another value ends
+TABLE: Table = {
+    "algorithm": Value(Text(("appo", "impala")), decides=True),
+    "num_epochs": Value(Whole(1, 1_000_000), decides=True),
+    "num_minibatches": Value(Whole(1), decides=True),
+    "discount": Value(Number(0, 1), decides=True),
+    "learning_rate": Value(Number(0, above=True), decides=True),
+    "anneal_learning_rate_to": Value(Number(0, 1e6), decides=True),
+    "max_gradient_norm": Value(Number(0, above=True, infinite=True), decides=True),
+    "clip_ratio": Value(Number(0, infinite=True), decides=True),
+    "clip_value": Value(
+        Number(0, infinite=True),
+        decides=True,
+        differs="in goal tasks the value loss is not clipped, as their rewards are 50, far from any first value",
+    ),
+    "value_coefficient": Value(Number(0, 1e6), decides=True),
+    "exploration": Value(Text(("entropy", "symmetric_kl")), decides=True),
+    "exploration_coefficient": Value(Number(0, 1e6), decides=True),
+    "anneal_exploration_to": Value(Number(0, 1e6), decides=True),
+    "clip_rho": Value(Number(0, above=True, infinite=True), decides=True),
+    "clip_c": Value(Number(0, above=True, infinite=True), decides=True),
+    "bootstrap": Value(
+        Text(("explicit", "inferred")),
+        decides=True,
+        differs="every 32nd reward, that of a rollout's last step, is not lost",
+    ),
+    "normalise_advantages": Value(Flag(), decides=True),
+    "normalise_over_all": Value(
+        Flag(),
+        decides=True,
+        differs="advantages are normalised by the samples that are learnt from, without those that are too old",
+    ),
+    "max_policy_lag": Value(Whole(1), decides=True),
+}
+CHOICES = {name: value.kind.choices for name, value in TABLE.items() if isinstance(value.kind, Text)}

@@ -1,0 +1,138 @@
+"""Statistics of an experiment that was run with several seeds: intervals, comparisons, curves with bands.
+
+The unit is the seed: an experiment's score with one seed is one number, the mean over its episodes, and intervals say
+how far the mean over seeds may be off, as other seeds could have been drawn. Following Agarwal et al., "Deep
+reinforcement learning at the edge of the statistical precipice" (arXiv 2108.13264), there is the interquartile mean,
+the stratified bootstrap (seeds are drawn again within each task), and the probability of improvement.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+RESAMPLES = 5000
+LEVEL = 0.95  # of all intervals
+NORMAL_LEVEL, NORMAL_POWER = 1.959964, 0.841621  # quantiles of the normal distribution: 5 % two-sided, 80 % power
+MOST_SEEDS = 10_000  # a claim that needs more is not worth a number
+
+Scores = Sequence[np.ndarray]  # one array per task, with a score per seed. [S] each
+
+
+class Estimate(NamedTuple):
+    """A statistic over seeds and its 95 % interval; the interval is None with a single seed in each task."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+def interquartile_mean(scores: np.ndarray) -> float:
+    """The mean of the middle half of all scores; a score at the edge of that half counts in part. [N] -> number"""
+    ordered = np.sort(np.asarray(scores, float).ravel())
+    count = len(ordered)
+    edges = np.arange(count + 1)
+    # The part of each score's stretch [i, i + 1] that lies between a quarter and three quarters of all.
+    weight = np.minimum(edges[1:], 0.75 * count) - np.maximum(edges[:-1], 0.25 * count)
+    return float(np.average(ordered, weights=np.clip(weight, 0, None)))
+
+
+def mean(scores: np.ndarray) -> float:
+    """The mean of all scores. [N] -> number"""
+    return float(np.mean(scores))
+
+
+def estimate(scores: Scores, statistic: Callable[[np.ndarray], float] = mean, seed: int = 0) -> Estimate:
+    """A statistic of the scores of all tasks and seeds, with its stratified bootstrap interval."""
+    tasks = [np.asarray(task, float) for task in scores]
+    value = statistic(np.concatenate(tasks))
+    if max(len(task) for task in tasks) < 2:
+        return Estimate(value, None, None)
+    rng = np.random.default_rng(seed)
+    drawn = [statistic(np.concatenate([_again(task, rng) for task in tasks])) for _ in range(RESAMPLES)]
+    return Estimate(value, *_ends(drawn))
+
+
+def improvement(ours: np.ndarray, theirs: np.ndarray, seed: int = 0) -> Estimate:
+    """The probability that a run of ours with a seed scores higher than one of theirs; equal scores count half."""
+    ours, theirs = np.asarray(ours, float), np.asarray(theirs, float)
+    value = _share_above(ours, theirs)
+    if max(len(ours), len(theirs)) < 2:
+        return Estimate(value, None, None)
+    rng = np.random.default_rng(seed)
+    drawn = [_share_above(_again(ours, rng), _again(theirs, rng)) for _ in range(RESAMPLES)]
+    return Estimate(value, *_ends(drawn))
+
+
+def seeds_needed(ours: np.ndarray, theirs: np.ndarray) -> int | None:
+    """How many seeds of each would show a difference of this size, with these spreads, four times out of five.
+
+    The usual formula for two means at the 5 % level: n = (z_level + z_power)^2 (s1^2 + s2^2) / difference^2, at least
+    two. None if there is no difference, if fewer than two seeds say how far scores spread, or if more than MOST_SEEDS
+    would be needed.
+    """
+    ours, theirs = np.asarray(ours, float), np.asarray(theirs, float)
+    difference = float(ours.mean() - theirs.mean())
+    if not difference or max(len(ours), len(theirs)) < 2:
+        return None
+    spread = sum(float(np.var(scores, ddof=1)) for scores in (ours, theirs) if len(scores) > 1)
+    needed = (NORMAL_LEVEL + NORMAL_POWER) ** 2 * spread / difference**2
+    return None if needed > MOST_SEEDS else max(math.ceil(needed), 2)
+
+
+class Band(NamedTuple):
+    """A curve's mean over seeds with its interval, at the same steps for all."""
+
+    steps: np.ndarray  # [P]
+    mean: np.ndarray  # [P]
+    low: np.ndarray  # [P]; equals the mean where there is a single seed
+    high: np.ndarray
+
+
+def band(curves: Sequence[tuple[np.ndarray, np.ndarray]], points: int = 100, seed: int = 0) -> Band | None:
+    """The curves of all seeds as one, over the steps that every seed has reached.
+
+    Args:
+      curves: steps (ascending) and values of each seed; NaN values are left out.
+      points: of the result, evenly spaced; values between rows are interpolated.
+      seed: of the bootstrap.
+
+    Returns:
+      None if some seed has no value, or if there are no steps that all of them have reached.
+    """
+    known = []
+    for steps, values in curves:
+        values = np.asarray(values, float)
+        there = np.isfinite(values)
+        known.append((np.asarray(steps, float)[there], values[there]))
+    if not known or any(not len(steps) for steps, _ in known):
+        return None
+    first, last = max(steps[0] for steps, _ in known), min(steps[-1] for steps, _ in known)
+    if first > last:
+        return None
+    grid = np.linspace(first, last, points if last > first else 1)
+    stack = np.stack([np.interp(grid, steps, values) for steps, values in known])  # [S, P]
+    middle = stack.mean(0)
+    if len(stack) < 2:
+        return Band(grid, middle, middle, middle)
+    drawn = np.random.default_rng(seed).integers(len(stack), size=(RESAMPLES // 5, len(stack)))
+    low, high = np.quantile(stack[drawn].mean(1), ((1 - LEVEL) / 2, (1 + LEVEL) / 2), axis=0)
+    return Band(grid, middle, low, high)
+
+
+def _again(scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return scores[rng.integers(len(scores), size=len(scores))]
+
+
+def _ends(drawn: Sequence[float]) -> tuple[float, float]:
+    low, high = np.quantile(drawn, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
+    return float(low), float(high)
+
+
+def _share_above(ours: np.ndarray, theirs: np.ndarray) -> float:
+    above = ours[:, None] > theirs
+    equal = ours[:, None] == theirs
+    return float((above + 0.5 * equal).mean())

@@ -1,0 +1,217 @@
+"""The page about an experiment that was run several times: figures, comparisons and curves over its seeds.
+
+Each run has a page of its own, to which this one links. A figure of a run is the mean over its
+evaluated episodes; intervals are over runs with different seeds (over_seeds.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from motif_jax.console import print_line
+from motif_jax.files import write_whole
+from motif_jax.many_runs import Run
+from motif_jax.over_seeds import Estimate, band, estimate, improvement, interquartile_mean, seeds_needed
+from motif_jax.pages.blocks import page, table
+from motif_jax.pages.charts import COLOURS, Band, curves, dots, reach
+from motif_jax.pages.formats import Interval, amount, esc, exact
+from motif_jax.stages.report.figures import curves_of, in_order, words
+from motif_jax.stages.report.found import link, look
+from motif_jax.stages.report.head import duration
+from motif_jax.stages.report.parts import EvaluatedPlayer, Found
+from motif_jax.stages.report.policy import curve
+from motif_jax.structs import UserError
+
+FEW = 5  # seeds: a claim about learning needs at least so many
+CHANCE = "random play"
+
+
+class Variant(NamedTuple):
+    """The runs with the same values and different seeds."""
+
+    name: str
+    runs: dict[int, Found]  # by seed, those that have results
+    missing: list[int]  # seeds without results of their own policy
+
+
+def write_page_over_seeds(runs: Sequence[Run], workdir: Path) -> Path:
+    """Writes `workdir/report/index.html` about all runs and prints their figures; returns the file.
+
+    Args:
+      runs: all runs of the experiment; those without results are named on the page.
+      workdir: of the experiment, in which each run has its folder.
+    """
+    home = workdir / "report"
+    variants = gather(runs, workdir, home)
+    if not any(variant.runs for variant in variants):
+        raise UserError(f"none of the {len(runs)} runs in {str(workdir)!r} has anything to report yet (--workdir)")
+    text = page(f"{workdir.resolve().name}: {len(runs)} runs", ["<main>", *body(variants, workdir, home), "</main>"])
+    write_whole(home / "index.html", lambda file: file.write(text.encode("utf-8", "replace")))
+    for name, scores in columns(variants).items():
+        print_line(f"{name}: " + "; ".join(f"{figure} {spell(values)}" for figure, values in scores.items()))
+    return home / "index.html"
+
+
+def gather(runs: Sequence[Run], workdir: Path, home: Path) -> list[Variant]:
+    """Reads the results of all runs, by the values that differ."""
+    found: dict[str, Variant] = {}
+    for run in runs:
+        variant = found.setdefault(run.variant, Variant(run.variant, {}, []))
+        one = look(workdir / run.folder, home)
+        if not one.is_empty:
+            variant.runs[run.seed] = one
+        if one.own is None:
+            variant.missing.append(run.seed)
+    return list(found.values())
+
+
+def columns(variants: Sequence[Variant]) -> dict[str, dict[str, np.ndarray]]:
+    """The figures of each variant's policy and of random play: by name, by figure, a value per seed. [S] each"""
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for variant in variants:
+        found[variant.name or "the agent"] = scores_of([one.own for one in variant.runs.values()])
+    if chance := scores_of([one.chance for variant in variants for one in variant.runs.values()]):
+        found[CHANCE] = chance
+    return {name: scores for name, scores in found.items() if scores}
+
+
+def scores_of(players: Sequence[EvaluatedPlayer | None]) -> dict[str, np.ndarray]:
+    """The figures that all of these players have, a value per player. [S] each"""
+    known = [player.figures for player in players if player]
+    return {
+        name: np.array([interval.mean for figures in known if (interval := figures[name])])
+        for name in (known[0] if known else ())
+        if all(figures.get(name) for figures in known)
+    }
+
+
+def body(variants: Sequence[Variant], workdir: Path, home: Path) -> list[str]:
+    """The page, as HTML."""
+    found = columns(variants)
+    seeds = max(len(variant.runs) for variant in variants)
+    lines = [
+        f'<p class="eyebrow">motif_jax · {esc(workdir.resolve().name)}</p><h1>{seeds} seeds'
+        f"{f', {len(variants)} variants' if len(variants) > 1 else ''}</h1>",
+        '<p class="lead">A dot is one run: the mean over its evaluated episodes. The mark is the mean over runs, the '
+        "shade its 95 % interval over seeds (stratified bootstrap).</p>",
+    ]
+    for variant in variants:
+        if variant.missing:
+            named = f" of {variant.name}" if variant.name else ""
+            seeds_left = ", ".join(map(str, sorted(variant.missing)))
+            lines.append(f'<p class="absent">Not evaluated yet{esc(named)}: seed {seeds_left}. They are left out.</p>')
+    if seeds < FEW:
+        lines.append(f'<p class="absent">A claim about learning needs at least {FEW} seeds; these are {seeds}.</p>')
+    if found:
+        lines += ["<section><h2>Figures over seeds</h2>", figures_table(found), "</section>"]
+    if len(found) > 1:
+        lines += ["<section><h2>Is it better?</h2>", comparison(found), "</section>"]
+    if charts := training(variants):
+        lines += ["<section><h2>Training</h2>", f'<div class="charts">{"".join(charts)}</div></section>']
+    return [*lines, "<section><h2>The runs</h2>", runs_table(variants, home), "</section>"]
+
+
+def figures_table(found: Mapping[str, Mapping[str, np.ndarray]]) -> str:
+    """A row per figure: mean, interval, interquartile mean, and every seed as a dot."""
+    rows = []
+    for figure in in_order(figure for scores in found.values() for figure in scores):
+        values = {name: scores[figure] for name, scores in found.items() if figure in scores}
+        if not any(array.any() for array in values.values()):
+            continue  # zero for everybody, as success is in a task without a goal
+        intervals = {name: as_interval(estimate([array])) for name, array in values.items()}
+        ends = [Interval(float(end)) for array in values.values() for end in (array.min(), array.max())]
+        low, high = reach([*intervals.values(), *ends])
+        what, note = words(figure)
+        cells = [f"{esc(what)}<br><small class=soft>{esc(note)}</small>" if note else esc(what)]
+        for number, name in enumerate(found):
+            if name not in values:
+                cells.append('<span class="soft">–</span>')
+                continue
+            interval = intervals[name]
+            cells.append(
+                f'<b>{exact(interval.mean)}</b> <span class="soft">{interval.words} · IQM '
+                f"{exact(interquartile_mean(values[name]))}</span>"
+                f"{dots(values[name].tolist(), interval, low, high, COLOURS[number % len(COLOURS)])}"
+            )
+        rows.append(cells)
+    return table(("", *found), rows, kind="figures")
+
+
+def comparison(found: Mapping[str, Mapping[str, np.ndarray]]) -> str:
+    """Each variant against random play, and against the first variant: probability of improvement, seeds needed."""
+    names = list(found)
+    pairs = [(name, CHANCE) for name in names if CHANCE in found and name != CHANCE]
+    pairs += [(name, names[0]) for name in names[1:] if name != CHANCE]
+    rows = []
+    for ours, theirs in pairs:
+        for figure in found[ours]:
+            if figure not in found[theirs]:
+                continue
+            first, second = found[ours][figure], found[theirs][figure]
+            if not first.any() and not second.any():
+                continue
+            needed = seeds_needed(first, second)
+            rows.append([
+                f"<b>{esc(ours)}</b> against {esc(theirs)}", esc(words(figure)[0]),
+                f"{first.mean() - second.mean():+.2f}", spell_estimate(improvement(first, second)),
+                "–" if needed is None else str(needed),
+            ])  # fmt: skip
+    return (
+        '<p class="soft">The probability that a run with a new seed scores higher (one half: no difference), and how '
+        "many seeds of each would show a difference of this size four times out of five.</p>"
+        + table(("", "figure", "difference", "probability of improvement", "seeds needed"), rows, (2, 3, 4))
+    )
+
+
+def training(variants: Sequence[Variant]) -> list[str]:
+    """Curves of training: the mean over the seeds of each variant, with its interval."""
+    charts = []
+    trainings = [one.training for variant in variants for one in variant.runs.values() if one.training]
+    for name, title, note, _ in curves_of(metric for one in trainings for row in one.rows for metric in row):
+        lines: dict[str, list[tuple[float, float]]] = {}
+        bands: dict[str, Band] = {}
+        for variant in variants:
+            points = [curve(one.training, name) for one in variant.runs.values() if one.training]
+            over = band([tuple(np.array(axis) for axis in zip(*line, strict=True)) for line in points if line])  # type: ignore[misc]
+            if over is not None:
+                label = variant.name or "mean over seeds"
+                lines[label] = list(zip(over.steps.tolist(), over.mean.tolist(), strict=True))
+                bands[label] = Band(over.steps.tolist(), over.low.tolist(), over.high.tolist())
+        if any(value for points in lines.values() for _, value in points):
+            charts.append(curves(lines, "steps", title=title, note=note, bands=bands))
+    return charts
+
+
+def runs_table(variants: Sequence[Variant], home: Path) -> str:
+    """All runs with links to their own pages."""
+    rows = []
+    for variant in variants:
+        for seed, one in sorted(variant.runs.items()):
+            target, title = link(one.path / "report" / "index.html", home), f"{variant.name} seed {seed}".strip()
+            training = one.training
+            rows.append([
+                f'<a href="{esc(target)}">{esc(title)}</a>' if target else esc(title),
+                amount(training.steps) if training else "–", duration(training.seconds) if training else "–",
+                f"{one.own.episodes:,}" if one.own else "–",
+            ])  # fmt: skip
+    return table(("run", "steps", "trained for", "episodes evaluated"), rows, (1, 2, 3), kind="fits")
+
+
+def as_interval(found: Estimate) -> Interval:
+    """An estimate as pages show it."""
+    return Interval(found.value, found.low, found.high)
+
+
+def spell(values: np.ndarray) -> str:
+    """The mean over seeds with its interval, as text."""
+    return spell_estimate(estimate([values]))
+
+
+def spell_estimate(found: Estimate) -> str:
+    """An estimate with its interval, as text."""
+    interval = as_interval(found)
+    return f"{exact(interval.mean)} {interval.words}".strip()

@@ -1,0 +1,45 @@
+"""Lists in the documentation, which nobody should have to keep in step by heart."""
+
+import runpy
+
+import pytest
+from conftest import ROOT, get_config
+from import_order_test import ARROWS
+from nethack_texts import GOALS
+
+from motif_jax.config_file import comments
+from motif_jax.envs.nethack.tasks import TASKS
+from motif_jax.networks.kinds import RANKS
+from motif_jax.rewards.choice import SOURCES
+from motif_jax.stages import NAMES
+
+LISTS = [  # page: what its list must have, as it is written there
+    ("README.md", [f"`{name}`" for name in NAMES]),
+    ("README.md", [f"`{name.removesuffix('_continual')}`" for name in TASKS]),
+    ("configs/motif.py", TASKS),
+    (
+        "configs/motif.py",
+        [f"`:score,{switch}`" for switch in runpy.run_path(str(ROOT / "configs/motif.py"))["SWITCHES"]],
+    ),
+    ("docs/annotation.md", [f"`{goal}`" for goal in GOALS]),
+    ("docs/code.md", [f"`{room}/`" for room in ARROWS]),
+    ("docs/own-game.md", [f"`{kind}`" for kind in RANKS]),
+    ("docs/rewards.md", [f"| `{source}` |" for source in SOURCES]),
+]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("page", "words"), LISTS)
+def test_lists_are_complete(page, words):
+    text = (ROOT / page).read_text()
+    missing = [word for word in words if word not in text]
+    assert not missing, f"{page} does not name {', '.join(missing)}"
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("key", "names"), [("annotate.goal", GOALS), ("policy.sources", SOURCES)])
+def test_comments_of_the_config_name_what_texts_may_name(key, names):
+    section, name = key.split(".")
+    told = f"{get_config()[section][name]}, {comments(str(ROOT / 'configs/motif.py'))[key]}"
+    missing = [name for name in names if name not in told]
+    assert not missing, f"configs/motif.py: the comment on {key} does not name {', '.join(missing)}"

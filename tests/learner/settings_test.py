@@ -1,0 +1,38 @@
+"""The learner's settings: each of them has an effect."""
+
+import jax
+import pytest
+from linear_policy import CONSTANTS, initial, make_rollouts, shape_rewards, unroll
+
+from motif_jax.learner.settings import CHOICES, Settings
+from motif_jax.learner.update import make_policy_update
+from motif_jax.parallel import make_mesh, map_update
+
+pytestmark = pytest.mark.quick
+ANNEALED = Settings(learning_rate_end=1e-5, exploration_end=1e-3, total_updates=10)
+
+
+def program(settings: Settings) -> str:
+    """What an update computes, before it is compiled."""
+    update = map_update(
+        make_policy_update(unroll, shape_rewards, settings), make_mesh(1), batch_axis=1, num_constants=1
+    )
+    return str(jax.make_jaxpr(update)(initial(settings), CONSTANTS, make_rollouts()))
+
+
+@pytest.mark.parametrize("name", Settings._fields)
+def test_every_setting_changes_the_update(name):
+    """One that is declared, and then forgotten in the loss or the update, would be taken and have no effect."""
+    value = getattr(ANNEALED, name)
+    if name in CHOICES:
+        others = [choice for choice in CHOICES[name] if choice != value]
+    elif isinstance(value, bool):
+        others = [not value]
+    else:
+        others = [2 * value or 1]
+    for algorithm in CHOICES["algorithm"]:
+        start = ANNEALED._replace(algorithm=algorithm)
+        tried = {program(start), *(program(start._replace(**{name: other})) for other in others)}
+        if len(tried) == 1 + len(others):
+            return
+    pytest.fail(f"{name} changes nothing in learner/update.py and learner/losses.py: {value} is as {others}")

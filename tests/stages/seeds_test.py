@@ -1,0 +1,46 @@
+"""The page about several seeds, from workdirs with known figures."""
+
+import pytest
+
+from motif_jax.files import write_json, write_lines
+from motif_jax.many_runs import plan
+from motif_jax.stages.report.seeds import columns, gather, write_page_over_seeds
+from motif_jax.structs import UserError
+
+
+def write_run(folder, success, steps=(1000, 2000)):
+    """The results of one run: an evaluation of its policy and of random play, and two rows of training."""
+    for name, path, value in (("policy-2000", ".", success), ("random", "", 0.25)):
+        figures = {"success": {"mean": value, "low": value - 0.1, "high": value + 0.1}}
+        write_json(folder / "evaluate" / name / "summary.json", {
+            "path": path, "step": 2000, "greedy": False, "episodes": 20, "task": "toy", "reward": None,
+            "figures": figures, "did": {}, "ends": {}, "replays": {},
+        })  # fmt: skip
+    rows = [{"env_steps": step, "seconds": 1.0, "episode/success": success * step / 2000} for step in steps]
+    (folder / "policy").mkdir(parents=True)
+    write_lines(folder / "policy" / "metrics.jsonl", rows)
+
+
+@pytest.mark.quick
+def test_the_page_has_means_over_seeds_and_names_what_is_missing(tmp_path, capsys):
+    runs = plan("4", ["policy.discount=0.9,0.99"], 0)
+    for run in runs:
+        if run.folder != "policy.discount=0.99/seed-3":
+            write_run(tmp_path / run.folder, 0.5 + 0.1 * run.seed)
+    page = write_page_over_seeds(runs, tmp_path).read_text()
+    found = columns(gather(runs, tmp_path, tmp_path / "report"))
+    assert sorted(found["policy.discount=0.9"]["success"]) == pytest.approx([0.5, 0.6, 0.7, 0.8])
+    assert len(found["policy.discount=0.99"]["success"]) == 3
+    assert len(found["random play"]["success"]) == 7
+    assert "Not evaluated yet of policy.discount=0.99: seed 3. They are left out." in page
+    assert "A claim about learning needs at least 5 seeds; these are 4." in page
+    assert "<b>0.65</b>" in page  # mean of the first variant
+    assert "<polygon" in page  # its band over training
+    assert "1.00 [1.00, 1.00]" in page  # the probability of improvement over random play
+    assert "policy.discount=0.9: success 0.65 [" in capsys.readouterr().out
+
+
+@pytest.mark.quick
+def test_no_results_at_all_are_refused(tmp_path):
+    with pytest.raises(UserError, match="none of the 2 runs"):
+        write_page_over_seeds(plan("2", [], 0), tmp_path)
