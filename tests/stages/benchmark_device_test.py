@@ -324,9 +324,10 @@ def test_the_rehearsal_runs_every_step(tmp_path):
         "policy.end_to_end.small", "policy.learner.small", "policy.inference.small",
         "policy.inference_of.16.small", "train.steps_per_s",
         "policy.time.policy.small", "policy.update_memory.small", "profile.device_busy",
-        "profile.program.update", "profile.operation.1", "train.steps", "train.time.wait_for_batch",
+        "profile.program.update", "profile.operation.1", "train.steps", "train.time.policy",
     ):  # fmt: skip
         assert rows[name]["value"] > 0, name
+    assert rows["train.time.wait_for_batch"]["value"] >= 0  # on a busy machine a learner may never wait
     assert sum(row["value"] for name, row in rows.items() if name.startswith("profile.program.")) == pytest.approx(
         100, abs=1
     )
