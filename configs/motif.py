@@ -213,6 +213,12 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.visualize.export = ""  # a .cast, .gif or .mp4 to be written, instead of playing it in the terminal
     config.visualize.replay = ""  # a replay, one of evaluate/*/replays/*.npz, instead of policy and episode
 
+    # ---- a release of policy and reward, for others
+    config.export = ConfigDict()
+    config.export.to = ""  # the directory to be made; "": export in the workdir
+    config.export.licence = ""  # as the Hugging Face Hub spells it, such as apache-2.0; "": not stated
+    config.export.about = ""  # sentences of your own for the card
+
     # ---- one page about all of it
     config.report = ConfigDict()
     config.report.runs = ""  # other workdirs to compare this one with: runs/a,runs/b

@@ -32,6 +32,7 @@ STAGES = {
     "evaluate": {"train_policy"},
     "report": {"annotate", "evaluate", "train_reward"},
     "visualize": {"evaluate"},
+    "export": {"annotate", "collect", "evaluate", "report", "train_policy", "train_reward"},
     "benchmark": {"annotate", "collect", "train_policy", "train_reward"},
 }
 ABOVE_ALL = {"api", "experiment", "launch"}  # the files at the root that import rooms or stages

@@ -11,7 +11,17 @@ files it takes: what to change when the system refuses (system_errors.py).
 
 from motif_jax.config_table import List, Tables, Text, Value, Whole
 
-NAMES = ("collect", "annotate", "train_reward", "train_policy", "evaluate", "report", "visualize", "benchmark")
+NAMES = (
+    "collect",
+    "annotate",
+    "train_reward",
+    "train_policy",
+    "evaluate",
+    "report",
+    "visualize",
+    "export",
+    "benchmark",
+)
 
 EXPERIMENT: Tables = {  # what every stage reads
     "": {

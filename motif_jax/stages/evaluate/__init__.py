@@ -40,6 +40,7 @@ from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.envs.settings import check_world, make_world, title
 from motif_jax.episodes.playback import Track, read_tracks, write_tracks
 from motif_jax.files import write_config, write_json, write_lines
+from motif_jax.releases import FACTS, is_release
 from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.stages import EXPERIMENT
@@ -126,7 +127,8 @@ def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
     last = own / str(max(steps, default=0))
     played = (own if contender.path == "." else Path(contender.path)) / str(contender.step)
     reward = Path(section.reward_dir or workdir) / "reward" / "statistics.json"
-    for file in (played / WRITTEN, last / WRITTEN, reward):
+    of_player = played.parent / FACTS if is_release(played.parent) else played / WRITTEN
+    for file in (of_player, last / WRITTEN, reward):
         found.update(file.read_bytes() if file.is_file() else b"-")
     return found.hexdigest()
 

@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from motif_jax.console import print_line
 from motif_jax.envs.settings import essential, make_world
 from motif_jax.episodes.playback import Track, make_replay, read_tracks
+from motif_jax.releases import released_replay
 from motif_jax.replays.replay import load_replay, save_replay
 from motif_jax.stages.evaluate.summary import read_json, read_rows
 from motif_jax.structs import UserError
@@ -77,7 +78,7 @@ def games_of(config: ConfigDict) -> dict[str, Any]:
 
 
 def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: str) -> Path:
-    """The path of the replay of an episode: of one that is kept, else of one that is made now.
+    """The path of the replay of an episode: of one that is kept or came with a release, else of one that is made now.
 
     Args:
       config: the experiment's config.
@@ -98,6 +99,8 @@ def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: s
         kept = (summary or {}).get("replays", {})
         if episode in kept:
             return file_of(folder, kept[episode])
+        if episode == "best" and (released := released_replay(Path(contender.path))):
+            return released
         which = f"of {contender.name} there is no {episode!r} episode yet"
         ways = f"--stage=evaluate keeps {config.evaluate.replays or 'none'!r} ({FLAG}); or give a number"
         raise UserError(f"{which} ({flag}.episode): {ways}")
