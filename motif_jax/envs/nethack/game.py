@@ -134,7 +134,7 @@ class NetHackGame:
         self._frozen = 0
         self._score = self._blstats[SCORE]
         self._turns = self._blstats[TURNS]
-        self._max_depth = self._blstats[DEPTH]
+        self._max_depth, self._max_level = self._blstats[DEPTH], self._blstats[LEVEL]
         self._explored: dict[tuple[int, int], int] = {}
         self._here = self._blstats[BRANCH], self._blstats[STAIRS_LEVEL]
         self.message = bytes(self._message).rstrip(NUL)
@@ -173,6 +173,8 @@ class NetHackGame:
                 self._explored[self._here] = count_seen(self.last_frame["glyphs"])
                 self._here = here
                 self._max_depth = max(self._max_depth, blstats[DEPTH])
+            if blstats[LEVEL] > self._max_level:  # it can be lost again
+                self._max_level = blstats[LEVEL]
             if self._is_score:
                 score, turns = blstats[SCORE], blstats[TURNS]
                 reward = float(score - self._score)
@@ -208,6 +210,7 @@ class NetHackGame:
             max_depth=self._max_depth,
             gold=blstats[GOLD],
             experience_level=blstats[LEVEL],
+            max_experience_level=self._max_level,
             scout=self._scout(),
         )
 

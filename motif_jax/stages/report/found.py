@@ -201,7 +201,8 @@ def interval_of(value: Facts | None) -> Interval | None:
     if value is None:
         return None
     low, high = (None if value.get(end) is None else number(value[end]) for end in ("low", "high"))
-    return Interval(number(value["mean"]), low, high)
+    median = None if value.get("median") is None else number(value["median"])
+    return Interval(number(value["mean"]), low, high, median)
 
 
 def machine_of(facts: Facts) -> Facts:

@@ -57,8 +57,9 @@ def _figure_row(words: str, note: str, intervals: Sequence[Interval | None], ali
             cells.append('<span class="soft">–</span>')
             continue
         colour = COLOURS[number % len(COLOURS)]
+        median = "" if interval.median is None else f" median {exact(interval.median)}"
         cells.append(
-            f'<b>{exact(interval.mean)}</b> <span class="soft">{interval.words}</span>'
+            f'<b>{exact(interval.mean)}</b> <span class="soft">{interval.words}{median}</span>'
             f"{track(interval, low, high, colour) if alike else ''}"
         )
     what = esc(words) if alike else f"{esc(words)} <small class=soft>of different rewards</small>"
