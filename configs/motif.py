@@ -42,7 +42,8 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.env.max_episode_steps = 5000
     config.env.penalty_mode = "constant"  # of the score task, for steps without game time; see envs/nethack/tasks.py
     config.env.penalty_step = -0.01
-    config.env.character = "mon-hum-neu-mal"  # neutral human male monk
+    config.env.character = "mon-hum-neu-mal"  # neutral human male monk; "@": another one in each episode
+    config.env.no_progress_steps = 0  # steps in a row without game time after which an episode is cut; 0: none
     config.env.reference_time_limit = reference  # the time limit is a true end, not a cut
     config.env.reference_sober = reference  # hallucinating and levitating counts as sober
 
@@ -198,6 +199,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.evaluate = ConfigDict()
     config.evaluate.policy = ""  # of this workdir; WORKDIR[@STEP] of another; or "random", "explorer"
     config.evaluate.beside = "random"  # others that play the same games, separated by commas; "": nobody
+    config.evaluate.protocol = "task"  # the games above; "challenge": the NetHack Challenge's, with all characters
     config.evaluate.episodes = 100  # the first so many of games that are never trained on, to their end
     config.evaluate.replays = "best,worst,liked"  # episodes kept to be looked at; also longest, or numbers; "": none
     config.evaluate.greedy = False  # always the most probable action; often worse in games of chance

@@ -53,6 +53,8 @@ IN_QUESTION, IN_LINE, AT_PAGE = 1, 2, 3
 # program_state
 IN_MOVELOOP, WORTH_SAVING = 3, 5
 
+NEVER = 2**62  # steps
+
 BLANK_GLYPH = nethack.GLYPH_CMAP_OFF
 ORACLE_GLYPH = next(
     glyph
@@ -76,6 +78,7 @@ class NetHackGame:
         penalty_step: float = -0.01,
         reference_sober: bool = False,
         character: str = "mon-hum-neu-mal",
+        no_progress_steps: int = 0,
     ):
         """A game that writes its frames into `buffers` (see `observations.Frames.views`).
 
@@ -83,10 +86,13 @@ class NetHackGame:
           max_episode_steps: steps after which an episode is cut.
           penalty_mode, penalty_step: penalty of the score task for steps without game time; `tasks.step_penalty`.
           reference_sober: as published, hallucination together with any other condition counts as sober.
+          character: role, race, alignment and gender; or "@", so that NetHack chooses by the seed.
+          no_progress_steps: steps in a row without game time after which an episode is cut; 0: none.
         """
         self.task = task
         self._max_steps = max_episode_steps
         self._penalty_mode, self._penalty_step = penalty_mode, penalty_step
+        self._patience = no_progress_steps or NEVER
         self._constant_penalty = penalty_mode == "constant"
         self._reference_sober = reference_sober
 
@@ -186,7 +192,11 @@ class NetHackGame:
                     reward += self._penalty_step
             else:
                 reward = self._goal_reward(message)
-            if not self.end and self.steps >= self._max_steps:
+                if self._patience != NEVER:
+                    turns = blstats[TURNS]
+                    self._frozen = self._frozen + 1 if turns == self._turns else 0
+                    self._turns = turns
+            if not self.end and (self.steps >= self._max_steps or self._frozen >= self._patience):
                 self.end = EndStatus.ABORTED
             if self.end:
                 for name, frame in self.last_frame.items():

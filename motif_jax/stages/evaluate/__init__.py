@@ -45,6 +45,7 @@ from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.evaluate.contenders import BESIDE_FLAG, FLAG, Contender, check_policy, find_contenders
+from motif_jax.stages.evaluate.protocols import CHANGED, TASK, by_protocol, check_protocol
 from motif_jax.stages.evaluate.replays import check_choice, keep_replays
 from motif_jax.stages.evaluate.summary import print_table, read_json, read_rows, rules_of, summarise_episodes
 from motif_jax.stages.train_policy import TABLES as TRAINING
@@ -55,6 +56,7 @@ TABLES: Tables = {
     "evaluate": {
         "policy": Value(PATH),
         "beside": Value(PATHS),
+        "protocol": Value(Text(tuple(CHANGED)), older=TASK),
         "episodes": Value(Whole(1, 1_000_000)),
         "replays": Value(Text(longest=1000)),
         "greedy": Value(Flag()),
@@ -88,7 +90,8 @@ def check(config: ConfigDict) -> None:
     """Refuses values that cannot work."""
     check_values(config, READS)
     section = config.evaluate
-    world = check_world(config.env)
+    check_protocol(config)
+    world = check_world(by_protocol(config).env)
     rules_of(world)
     check_policy(section.policy, world, FLAG)
     for other in filter(None, section.beside.split(",")):
@@ -147,11 +150,14 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
     from motif_jax.stages.evaluate.play import make_playing, play
 
     # ---- the player, and the episodes that were played before
+    asked, config = config, by_protocol(config)
     section, world = config.evaluate, make_world(config.env)
     wanted = section.episodes
     folder = workdir / "evaluate" / contender.name
     playing = make_playing(config, workdir, contender, flag)
     about = contender._asdict() | playing.about
+    if section.protocol != TASK:
+        about["protocol"] = section.protocol
     rows: dict[int, dict[str, Any]] = {}
     tracks: dict[int, Track] = {}
     beyond: dict[int, dict[str, Any]] = {}  # played when more episodes were wanted; kept, and not counted
@@ -178,7 +184,7 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
             (folder / file).unlink(missing_ok=True)
         write_json(folder / "player.json", about)
     (folder / "summary.json").unlink(missing_ok=True)  # of another number of episodes, or of a changed player
-    write_config(folder, config)
+    write_config(folder, asked)
 
     # ---- play
     def keep() -> None:
@@ -197,7 +203,7 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
         "stamp": stamp(config, workdir, contender),
         "episodes": wanted,
         "episodes_given_up": given_up,
-        "task": title(config.env),
+        "task": title(config.env) if section.protocol == TASK else section.protocol,
         "seconds": round(seconds, 1),
         "steps_per_s": round(steps / seconds),
         "chosen": section.replays,

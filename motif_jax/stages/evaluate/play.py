@@ -31,12 +31,14 @@ from motif_jax.rewards.learnt import load_reward
 from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, make_mix
 from motif_jax.rewards.sources import RewardSources, Weighted, chosen
 from motif_jax.stages.evaluate.contenders import FLAG, Contender
+from motif_jax.stages.evaluate.protocols import suffix
 from motif_jax.stages.evaluate.summary import rules_of
 from motif_jax.structs import EpisodeInfo, UserError
 
 GROUPS = 2  # per worker: one plays while the other waits for actions
 ROLLOUT = 64  # steps that are looked at together
 KEEP_EVERY_S = 20.0  # seconds between two saves: a killed run loses no more play than that
+KEEP_SHARE = 20  # unless a save takes long: then the play between two takes so many times as long as the save
 
 REWARD = "reward of "  # before a source's name: the rewards of an episode's steps
 
@@ -61,7 +63,8 @@ def make_playing(config: ConfigDict, workdir: Path, contender: Contender, flag: 
     """
     if not contender.path:
         sources = sources_of_workdir(config, workdir)
-        return Playing(contender.name, contender.name, None, False, sources, {"parameters": None} | about(sources))
+        scripted = contender.name.removesuffix(suffix(config.evaluate.protocol))
+        return Playing(contender.name, scripted, None, False, sources, {"parameters": None} | about(sources))
     path = str(workdir) if contender.path == "." else contender.path
     trusted = [choice.path for choice in chosen(config)]
     model, facts, sources = load(path, contender.step, make_world(config.env), flag, trusted)
@@ -176,7 +179,7 @@ def play(
     ):
         done, figures = len(rows), tuple(pool.world.figures)
         progress = Progress(f"evaluate {playing.name}", done + len(missing), "episodes", done)
-        kept = time.monotonic()
+        kept, keeping = time.monotonic(), 0.0
         while not missing <= set(pool.given_up):
             requests, fulls = pool.poll(0.2)
             if policy:
@@ -193,9 +196,11 @@ def play(
                             tracks[info.episode] = Track(**{name: steps[name] for name in Track._fields})
                             rows[info.episode] = as_row(info, figures, steps, counter, playing.sources)
             progress.update(len(rows))
-            if time.monotonic() - kept > KEEP_EVERY_S:
+            if time.monotonic() - kept > max(KEEP_EVERY_S, KEEP_SHARE * keeping):
+                began = time.monotonic()
                 keep()
                 kept = time.monotonic()
+                keeping = kept - began
         progress.close()
     return sorted(missing)
 

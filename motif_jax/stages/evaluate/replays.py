@@ -14,6 +14,7 @@ from motif_jax.envs.settings import essential, make_world
 from motif_jax.episodes.playback import Track, make_replay, read_tracks
 from motif_jax.releases import released_replay
 from motif_jax.replays.replay import load_replay, save_replay
+from motif_jax.stages.evaluate.protocols import by_protocol, env_by_protocol
 from motif_jax.stages.evaluate.summary import read_json, read_rows
 from motif_jax.structs import UserError
 
@@ -89,11 +90,13 @@ def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: s
     """
     from motif_jax.stages.evaluate.contenders import find_contender
 
+    config = by_protocol(config)
     world = make_world(config.env)
-    contender = find_contender(workdir, policy, world, config.evaluate.greedy, f"{flag}.policy")
+    protocol = config.evaluate.protocol
+    contender = find_contender(workdir, policy, world, config.evaluate.greedy, f"{flag}.policy", protocol)
     folder = workdir / "evaluate" / contender.name
     recorded = read_json(folder / "config.json") or {}
-    alike = {**essential(recorded.get("env", {})), "seed": recorded.get("seed")} == games_of(config)
+    alike = {**essential(env_by_protocol(recorded)), "seed": recorded.get("seed")} == games_of(config)
     summary = read_json(folder / "summary.json") if alike else None  # those of other games do not count
     if not episode.isdecimal():
         kept = (summary or {}).get("replays", {})

@@ -102,9 +102,11 @@ def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
       name: of the player.
       own: figures of the world, beside COMMON.
     """
-    others = sorted(path.parent.name for path in directory.glob("*/summary.json") if path.parent.name != name)
-    summaries = {other: read_json(directory / other / "summary.json") or {} for other in (name, *others[:BESIDE])}
-    mine = summaries[name]
+    mine = read_json(directory / name / "summary.json") or {}
+    others = {path.parent.name: read_json(path) or {} for path in sorted(directory.glob("*/summary.json"))}
+    alike = [other for other, summary in others.items() if summary.get("protocol") == mine.get("protocol")]
+    others = {other: others[other] for other in alike if other != name}
+    summaries = {name: mine, **dict(list(others.items())[:BESIDE])}
     often = sorted(mine["did"], key=lambda happening: -mine["did"][happening]["mean"])[:HAPPENINGS]
     figures = keys_of(own)
     rewarded = sorted(mine.get("returns", {}))  # the sources beside the learnt reward

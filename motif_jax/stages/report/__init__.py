@@ -27,7 +27,7 @@ from motif_jax.stages.report.data import of_annotations, of_pairs
 from motif_jax.stages.report.found import look
 from motif_jax.stages.report.head import first_screen, ran_on
 from motif_jax.stages.report.parts import Found
-from motif_jax.stages.report.players import of_players
+from motif_jax.stages.report.players import of_evaluation
 from motif_jax.stages.report.policy import of_policy
 from motif_jax.stages.report.replays import choose, of_replays
 from motif_jax.stages.report.reward import of_reward
@@ -129,7 +129,7 @@ def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path
     parts = {
         "Watch it play": of_replays(replays) if replays else [],
         "Runs side by side": of_runs(runs, home) if len(runs) > 1 else [],
-        "Evaluation": of_players(found.players) if found.players else [],
+        "Evaluation": of_evaluation(found),
         "Training the agent": of_policy(found, found.training) if found.training else [],
         "The reward": of_reward(found.learnt, found.training) if found.learnt else [],
         "Preferences": of_annotations(found.annotations, found.labelled) if found.annotations else [],

@@ -9,11 +9,21 @@ from motif_jax.pages.charts import COLOURS, bars, reach, track
 from motif_jax.pages.formats import Interval, esc, exact
 from motif_jax.stages.report.figures import in_order, words
 from motif_jax.stages.report.head import label
-from motif_jax.stages.report.parts import EvaluatedPlayer
+from motif_jax.stages.report.parts import EvaluatedPlayer, Found
 
 CAUSES_SHOWN = 6  # causes that are named; the others are added up
 SELDOM = 0.05  # times per episode; what happens less often is left out
+PROTOCOLS = {"challenge": "By the rules of the NetHack Challenge"}
 NOTHING = Interval(0.0, 0.0, 0.0)
+
+
+def of_evaluation(found: Found) -> list[str]:
+    """The part on evaluation: by the workdir's own rules, then by those of other protocols."""
+    body = of_players(found.players) if found.players else []
+    for protocol, players in found.by_protocol.items():
+        body += [f"<h3>{esc(PROTOCOLS.get(protocol, protocol))}</h3>"]
+        body += [figures_table([(label(player), player) for player in players])]
+    return body
 
 
 def of_players(players: Sequence[EvaluatedPlayer]) -> list[str]:

@@ -22,6 +22,7 @@ from motif_jax.envs.settings import check_world, make_world
 from motif_jax.metrics import Progress
 from motif_jax.policies.choice import parse_one
 from motif_jax.stages.evaluate import READS as EVALUATION
+from motif_jax.stages.evaluate.protocols import by_protocol, check_protocol
 from motif_jax.stages.evaluate.replays import WORDS, obtain
 from motif_jax.structs import UserError
 
@@ -83,7 +84,8 @@ def check(config: ConfigDict) -> None:
         if not Path(section.replay).is_file():
             raise UserError(f"there is no replay {section.replay!r} ({FLAG}.replay)")
         return
-    world = check_world(config.env)
+    check_protocol(config)
+    world = check_world(by_protocol(config).env)
     if section.policy not in (*world.players, ""):
         parse_one(section.policy, f"{FLAG}.policy")
     if section.episode not in WORDS and not section.episode.isdecimal():
