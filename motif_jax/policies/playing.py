@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from motif_jax.envs.nethack.world import FrameWorld
+from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import plain_shape, select_specs
 from motif_jax.networks.kinds import from_record
 from motif_jax.policies.model import read_policy
@@ -41,7 +41,7 @@ class Policy:
         if "reads" in facts["model"]:
             self._specs = from_record(facts["model"]["reads"])
         else:  # a network that reads NetHack's frames
-            self._specs = select_specs(FrameWorld.specs, self.reads)
+            self._specs = select_specs(make_world({}).specs, self.reads)
         self._weights, self._core_size = jax.device_put((model.params, model.frozen)), model.core_size
         self._prepared = jax.jit(model.prepare)(*self._weights)
         self._step = jax.jit(model.step)

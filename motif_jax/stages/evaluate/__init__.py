@@ -36,6 +36,7 @@ from motif_jax.config_table import (
     flatten,
 )
 from motif_jax.console import print_line
+from motif_jax.envs.protocols import CHANGED, TASK, by_protocol, check_protocol
 from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.envs.settings import check_world, make_world, title
 from motif_jax.episodes.playback import Track, read_tracks, write_tracks
@@ -45,7 +46,6 @@ from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.evaluate.contenders import BESIDE_FLAG, FLAG, Contender, check_policy, find_contenders
-from motif_jax.stages.evaluate.protocols import CHANGED, TASK, by_protocol, check_protocol
 from motif_jax.stages.evaluate.replays import check_choice, keep_replays
 from motif_jax.stages.evaluate.summary import print_table, read_json, read_rows, rules_of, summarise_episodes
 from motif_jax.stages.train_policy import TABLES as TRAINING

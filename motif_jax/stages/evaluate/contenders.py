@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
+from motif_jax.envs.protocols import TASK, suffix
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import World
 from motif_jax.policies.choice import LAST, list_steps, parse_one
-from motif_jax.stages.evaluate.protocols import TASK, suffix
 from motif_jax.structs import UserError
 
 FLAG, BESIDE_FLAG = "--config.evaluate.policy", "--config.evaluate.beside"

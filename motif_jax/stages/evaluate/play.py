@@ -18,6 +18,7 @@ from motif_jax.actors.inference import answer
 from motif_jax.actors.pool import ActorPool
 from motif_jax.checkpoint import find_checkpoints
 from motif_jax.console import print_line
+from motif_jax.envs.protocols import suffix
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import make_world
 from motif_jax.episodes.pieces import Pieces, Steps
@@ -31,7 +32,6 @@ from motif_jax.rewards.learnt import load_reward
 from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, make_mix
 from motif_jax.rewards.sources import RewardSources, Weighted, chosen
 from motif_jax.stages.evaluate.contenders import FLAG, Contender
-from motif_jax.stages.evaluate.protocols import suffix
 from motif_jax.stages.evaluate.summary import rules_of
 from motif_jax.structs import EpisodeInfo, UserError
 

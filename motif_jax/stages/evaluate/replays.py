@@ -10,11 +10,11 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from motif_jax.console import print_line
+from motif_jax.envs.protocols import by_protocol, env_by_protocol
 from motif_jax.envs.settings import essential, make_world
 from motif_jax.episodes.playback import Track, make_replay, read_tracks
 from motif_jax.releases import released_replay
 from motif_jax.replays.replay import load_replay, save_replay
-from motif_jax.stages.evaluate.protocols import by_protocol, env_by_protocol
 from motif_jax.stages.evaluate.summary import read_json, read_rows
 from motif_jax.structs import UserError
 

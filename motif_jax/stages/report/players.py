@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from motif_jax.envs.protocols import TITLES
 from motif_jax.pages.blocks import share_bar, table
 from motif_jax.pages.charts import COLOURS, bars, reach, track
 from motif_jax.pages.formats import Interval, esc, exact
@@ -13,7 +14,6 @@ from motif_jax.stages.report.parts import EvaluatedPlayer, Found
 
 CAUSES_SHOWN = 6  # causes that are named; the others are added up
 SELDOM = 0.05  # times per episode; what happens less often is left out
-PROTOCOLS = {"challenge": "By the rules of the NetHack Challenge"}
 NOTHING = Interval(0.0, 0.0, 0.0)
 
 
@@ -21,7 +21,7 @@ def of_evaluation(found: Found) -> list[str]:
     """The part on evaluation: by the workdir's own rules, then by those of other protocols."""
     body = of_players(found.players) if found.players else []
     for protocol, players in found.by_protocol.items():
-        body += [f"<h3>{esc(PROTOCOLS.get(protocol, protocol))}</h3>"]
+        body += [f"<h3>By the rules of {esc(TITLES.get(protocol, protocol))}</h3>"]
         body += [figures_table([(label(player), player) for player in players])]
     return body
 

@@ -31,6 +31,8 @@ CHANGED: dict[str, dict[str, Any]] = {  # values of config.env, by protocol
     },
 }  # fmt: skip
 
+TITLES = {"challenge": "the NetHack Challenge"}  # in sentences
+
 
 def check_protocol(config: ConfigDict) -> None:
     """Raises UserError if the protocol is of another game than the one that `config.env` names."""
