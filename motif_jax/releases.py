@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,12 +35,19 @@ CARD, FACTS, REPLAY = "README.md", "config.json", "best.npz"
 KINDS = ("policy", "reward")
 FORMAT = 1  # version of this layout
 LARGEST = 2**34  # bytes of one file
-MODELS = {  # what the fact `model` of each kind must have
-    "policy": {"network": str, "num_actions": int, "dtype": str},
-    "reward": {"message": str, "blstats": bool, "crop": bool, "glyphs": bool},
-}
-NEEDED = {"policy": {"model": dict, "config": dict, "sources": dict}, "reward": {"model": dict, "statistics": dict}}
 Facts = dict[str, Any]
+NUMBER = (int, float)
+# What the facts must have, at least: types, and dictionaries of the same. {None: form}: every value has this form.
+LEARNT = {
+    "model": {"message": str, "blstats": bool, "crop": bool, "glyphs": bool},
+    "statistics": {"mean": NUMBER, "variance": NUMBER, "quantiles": {None: NUMBER}},
+}
+MODEL = {"network": str, "num_actions": int, "dtype": str}
+SOURCE = {"class": str, "coefficient": NUMBER, "facts": {}}
+FORMS: dict[str, Any] = {
+    "policy": {"step": int, "facts": {"model": MODEL, "config": {"env": {}}, "sources": {None: SOURCE}}},
+    "reward": {"step": int, "facts": LEARNT},
+}
 
 
 def find_release(path: Path) -> Path | None:
@@ -69,7 +77,7 @@ def read_facts(directory: Path) -> Facts:
     with _refusing(directory, FACTS):
         data = read_bytes(directory / FACTS, LIMIT)
         facts = parse_json(data)
-        if f'"{CHECKSUM}"'.encode() not in data or not isinstance(facts.get("files"), dict):
+        if CHECKSUM not in json.loads(data) or not isinstance(facts.get("files"), dict):
             raise ValueError("it has no checksums")
         if facts.get("format") != FORMAT:
             raise ValueError(f"its format is {facts.get('format')!r}, where this version reads {FORMAT}")
@@ -122,13 +130,26 @@ def _of_kind(directory: Path, facts: Facts, kind: str) -> Facts:
     own = facts.get(kind)
     if own is None:
         raise UserError(f"the release in {str(directory)!r} has no {kind}")
+    own = _numbers(own)
     with _refusing(directory, FACTS):
-        for part, kinds in ((own, {"step": int, "facts": dict}), (own["facts"], NEEDED[kind]),
-                            (own["facts"]["model"], MODELS[kind])):  # fmt: skip
-            for name, wanted in kinds.items():
-                if type(part.get(name)) is not wanted:
-                    raise ValueError(f"its {kind} has no {name!r} of type {wanted.__name__}")
-    return {"step": own["step"], "facts": _numbers(own["facts"])}
+        _check_form(own, FORMS[kind], kind)
+        if "learnt" in own["facts"].get("sources", {}):
+            form = LEARNT | {"mix": {None: NUMBER}}
+            _check_form(own["facts"]["sources"]["learnt"]["facts"], form, f"{kind}.facts.sources.learnt.facts")
+    return own
+
+
+def _check_form(value: Any, form: Any, name: str) -> None:
+    """Raises ValueError if a fact is not of the types that its form names."""
+    if not isinstance(form, dict):
+        kinds = form if isinstance(form, tuple) else (form,)
+        if type(value) not in kinds:
+            raise ValueError(f"its fact {name!r:.80} must be of type {kinds[-1].__name__}, not {value!r:.80}")
+        return
+    if not isinstance(value, dict):
+        raise ValueError(f"its fact {name!r:.80} must be an object, not {value!r:.80}")
+    for key in value if None in form else form:
+        _check_form(value.get(key), form[None] if None in form else form[key], f"{name}.{key}")
 
 
 def _read_tree(directory: Path, kind: str, facts: Facts) -> dict[str, Any]:
