@@ -139,6 +139,17 @@ def test_evaluation_by_the_challenge_stands_apart_from_that_of_the_task(tmp_path
         assert "random-challenge, episode" in capsys.readouterr().out
 
 
+def test_episodes_that_are_too_long_have_no_replay(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("motif_jax.stages.evaluate.replays.LONGEST", 3)
+    config = challenge_config(episodes=1, games_per_worker=1, replays="best")
+    evaluate.run(config, tmp_path)
+    assert "no replay of episode 0, which has more than 3 steps" in capsys.readouterr().out
+    assert read_json(tmp_path / "evaluate/random-challenge/summary.json")["replays"] == {}
+    config.visualize.update({"policy": "random", "episode": "0"})
+    with pytest.raises(UserError, match=r"episode 0 has .* steps, more than can be shown \(--config.visualize.epi"):
+        visualize.run(config, tmp_path)
+
+
 @pytest.mark.quick
 def test_another_game_has_no_challenge():
     for stage in (evaluate, visualize):

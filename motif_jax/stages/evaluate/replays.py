@@ -19,6 +19,7 @@ from motif_jax.stages.evaluate.summary import read_json, read_rows
 from motif_jax.structs import UserError
 
 FLAG = "--config.evaluate.replays"
+LONGEST = 200_000  # steps of a replay, which takes 4 kB of memory for each
 Row = Mapping[str, Any]
 WORDS: dict[str, Callable[[Row], tuple[float, ...]]] = {  # the episode for which this is largest, the first of them
     "best": lambda row: (row["episode_return"], row["intrinsic_return"] or 0.0),
@@ -51,7 +52,10 @@ def keep_replays(
     shutil.rmtree(folder / "replays", ignore_errors=True)
     for number in sorted(set(chosen.values())):
         words = [word for word, episode in chosen.items() if episode == number]
-        if not record(config, file_of(folder, number), rows[number], tracks[number], about, words):
+        if rows[number]["steps"] > LONGEST:
+            print_line(f"evaluate: no replay of episode {number}, which has more than {LONGEST:,} steps")
+            chosen = {word: episode for word, episode in chosen.items() if episode != number}
+        elif not record(config, file_of(folder, number), rows[number], tracks[number], about, words):
             print_line(f"evaluate: no replay of episode {number}: played again, it is not the same")
             chosen = {word: episode for word, episode in chosen.items() if episode != number}
     return chosen
@@ -130,6 +134,8 @@ def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: s
         if play(config, playing, {number}, rows, found, lambda: None):
             raise UserError(f"episode {number} cannot be played: its game ends its worker ({flag}.episode)")
         row, track = rows[number], found[number]
+    if row["steps"] > LONGEST:
+        raise UserError(f"episode {number} has {row['steps']:,} steps, more than can be shown ({flag}.episode)")
     if not record(config, file_of(own, number), row, track, about, []):
         raise UserError(f"episode {number}, played again, is not the same: no replay can be made ({flag}.episode)")
     return file_of(own, number)

@@ -25,9 +25,9 @@ from motif_jax.structs import UserError
 FLAG = "--config.export"
 TABLES: Tables = {
     "export": {
-        "to": Value(PATH),
-        "licence": Value(Text(longest=60, letters="A-Za-z0-9.-")),
-        "about": Value(Text(longest=2000)),
+        "to": Value(PATH, older=""),
+        "licence": Value(Text(longest=60, letters="A-Za-z0-9.-"), older=""),
+        "about": Value(Text(longest=2000), older=""),
     }
 }
 READS: Tables = EVALUATION | TABLES

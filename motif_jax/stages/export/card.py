@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from motif_jax.console import clean
+from motif_jax.envs.protocols import TASK, TITLES
 from motif_jax.envs.settings import title
 from motif_jax.pages.formats import exact
 from motif_jax.rewards.choice import LEARNT
@@ -118,7 +119,9 @@ def _count(arrays: Mapping[Any, Any]) -> str:
 
 
 def _games(evaluation: Facts) -> str:
-    return f"{evaluation['episodes']:,} games, {evaluation['task']}{', greedy' if evaluation['greedy'] else ''}"
+    protocol = evaluation["protocol"]
+    rules = evaluation["task"] if protocol == TASK else f"by the rules of {TITLES.get(protocol, protocol)}"
+    return f"{evaluation['episodes']:,} games, {rules}{', greedy' if evaluation['greedy'] else ''}"
 
 
 def _figures(evaluation: Facts) -> str:
