@@ -228,12 +228,8 @@ def complete(config: ConfigDict, tables: Tables) -> None:
         *sections, name = key.split(".")
         inner: Any = config
         for depth, section in enumerate(sections):
-            if (
-                (depth or section in newer)
-                and isinstance(inner, ConfigDict)
-                and section not in inner
-                and value.older is not NEEDED
-            ):
+            lacks = isinstance(inner, ConfigDict) and section not in inner
+            if lacks and (depth or section in newer) and value.older is not NEEDED:
                 with inner.unlocked():
                     inner[section] = ConfigDict()  # a section that is newer than the config
             inner = inner.get(section) if isinstance(inner, ConfigDict) else None

@@ -2,8 +2,8 @@
 
     task        the games of config.env, by default
     challenge   the NetHack Challenge (arXiv 2203.11889), which is NLE's NetHackChallenge: a random character each
-                episode, one million steps, and an end after 10,000 steps without game time. The return is the score's change.
-                The Challenge ranks by ascensions, then by the median score, then by the mean.
+                episode, one million steps, and an end after 10,000 steps without game time. The return is the change of
+                the score. The Challenge ranks by ascensions, then by the median score, then by the mean.
 
 The policy keeps its own actions and its handling of questions and pages; a step is one of its actions, where the
 Challenge counts each key. The game's figures are the same in all protocols, BALROG's progression among them.

@@ -18,7 +18,7 @@ import motif_jax
 from motif_jax.config_table import PATH, Tables, Text, Value, check_values
 from motif_jax.console import print_line
 from motif_jax.envs.settings import check_world
-from motif_jax.releases import is_release, write_release
+from motif_jax.releases import PREFIX, ZOO, is_release, write_release
 from motif_jax.stages.evaluate import READS as EVALUATION
 from motif_jax.structs import UserError
 
@@ -80,6 +80,8 @@ def run(config: ConfigDict, workdir: Path) -> None:
     directory = Path(config.export.to) if config.export.to else workdir / "export"
     check_free(directory)
     name = (directory if config.export.to else workdir).resolve().name
+    if directory.resolve().parent == ZOO.resolve():
+        name = f"{PREFIX}/{name}"
     contents = find_contents(config, workdir)
     results = find_results(workdir, contents)
     facts = {"name": name, "made_by": f"motif_jax {motif_jax.__version__}", "licence": config.export.licence}

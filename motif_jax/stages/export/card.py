@@ -12,11 +12,13 @@ from motif_jax.console import clean
 from motif_jax.envs.protocols import TASK, TITLES
 from motif_jax.envs.settings import title
 from motif_jax.pages.formats import exact
+from motif_jax.releases import PREFIX
 from motif_jax.rewards.choice import LEARNT
 from motif_jax.stages.report.figures import in_order
 
 Facts = Mapping[str, Any]
 HUB = "reinforcement-learning"
+PLACE = "DIRECTORY is where this card lies."
 JUDGES = {"lexicon": "a lexicon of rules over the game's messages", "score": "an oracle that knows the score",
           "return": "an oracle that knows the rewards", "random": "chance"}  # fmt: skip
 
@@ -65,9 +67,11 @@ def _use(facts: Facts) -> str:
     kinds = [kind for kind in ("policy", "reward") if kind in facts]
     what = {"policy": "A policy that plays", "reward": "a learnt reward"}
     said = " and ".join(what[kind] for kind in kinds)
-    lines = [f"{kind} = motif_jax.load_{kind}(DIRECTORY)" for kind in kinds]
+    own = facts["name"].startswith(f"{PREFIX}/")
+    where, told = (json.dumps(facts["name"]), "It comes with the program.") if own else ("DIRECTORY", PLACE)
+    lines = [f"{kind} = motif_jax.load_{kind}({where})" for kind in kinds]
     code = "\n".join(["```python", "import motif_jax", "", *lines, "```"])
-    return f"{said[0].upper()}{said[1:]}, of motif_jax. DIRECTORY is where this card lies.\n\n{code}"
+    return f"{said[0].upper()}{said[1:]}, of motif_jax. {told}\n\n{code}"
 
 
 def _env(facts: Facts) -> Facts:
