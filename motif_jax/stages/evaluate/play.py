@@ -38,7 +38,9 @@ from motif_jax.structs import EpisodeInfo, UserError
 GROUPS = 2  # per worker: one plays while the other waits for actions
 ROLLOUT = 64  # steps that are looked at together
 KEEP_EVERY_S = 20.0  # seconds between two saves: a killed run loses no more play than that
-KEEP_SHARE = 20  # unless a save takes long: then the play between two takes so many times as long as the save
+KEEP_PER_S = (
+    20.0  # more seconds between two saves for each second that the last one took: thousands of episodes are many
+)
 
 REWARD = "reward of "  # before a source's name: the rewards of an episode's steps
 
@@ -196,7 +198,7 @@ def play(
                             tracks[info.episode] = Track(**{name: steps[name] for name in Track._fields})
                             rows[info.episode] = as_row(info, figures, steps, counter, playing.sources)
             progress.update(len(rows))
-            if time.monotonic() - kept > max(KEEP_EVERY_S, KEEP_SHARE * keeping):
+            if time.monotonic() - kept > KEEP_EVERY_S + KEEP_PER_S * keeping:
                 began = time.monotonic()
                 keep()
                 kept = time.monotonic()
