@@ -58,7 +58,7 @@ def test_a_trained_policy_stands_beside_chance(workdir, toys, capsys):
     assert figures["return"]["mean"] > 0.5  # the best is 0.985 or so
     assert figures["return"]["low"] <= figures["return"]["mean"] <= figures["return"]["high"]
     assert figures["success"]["mean"] > 0.7
-    assert figures["scout"] == {"mean": 25.0, "low": 25.0, "high": 25.0}
+    assert set(figures["scout"].values()) == {25.0}
     assert (summary["name"], summary["path"], summary["step"]) == ("policy-7680", ".", 7680)
     # The reward from the checkpoint pays for the stairs alone, the first time that they are taken.
     for row in rows:
