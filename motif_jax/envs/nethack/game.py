@@ -53,8 +53,6 @@ IN_QUESTION, IN_LINE, AT_PAGE = 1, 2, 3
 # program_state
 IN_MOVELOOP, WORTH_SAVING = 3, 5
 
-NEVER = 2**62  # steps
-
 BLANK_GLYPH = nethack.GLYPH_CMAP_OFF
 ORACLE_GLYPH = next(
     glyph
@@ -86,13 +84,13 @@ class NetHackGame:
           max_episode_steps: steps after which an episode is cut.
           penalty_mode, penalty_step: penalty of the score task for steps without game time; `tasks.step_penalty`.
           reference_sober: as published, hallucination together with any other condition counts as sober.
-          character: role, race, alignment and gender; or "@", so that NetHack chooses by the seed.
+          character: `tasks.check_character`.
           no_progress_steps: steps in a row without game time after which an episode is cut; 0: none.
         """
         self.task = task
         self._max_steps = max_episode_steps
         self._penalty_mode, self._penalty_step = penalty_mode, penalty_step
-        self._patience = no_progress_steps or NEVER
+        self._patience = no_progress_steps or 2**62
         self._constant_penalty = penalty_mode == "constant"
         self._reference_sober = reference_sober
 
@@ -181,21 +179,19 @@ class NetHackGame:
                 self._max_depth = max(self._max_depth, blstats[DEPTH])
             if blstats[LEVEL] > self._max_level:  # it can be lost again
                 self._max_level = blstats[LEVEL]
+            turns = blstats[TURNS]
+            self._frozen = self._frozen + 1 if turns == self._turns else 0
+            self._turns = turns
             if self._is_score:
-                score, turns = blstats[SCORE], blstats[TURNS]
+                score = blstats[SCORE]
                 reward = float(score - self._score)
-                self._frozen = self._frozen + 1 if turns == self._turns else 0
-                self._score, self._turns = score, turns
+                self._score = score
                 if not self._constant_penalty:
                     reward += step_penalty(self._penalty_mode, self._frozen, self._penalty_step)
                 elif self._frozen:
                     reward += self._penalty_step
             else:
                 reward = self._goal_reward(message)
-                if self._patience != NEVER:
-                    turns = blstats[TURNS]
-                    self._frozen = self._frozen + 1 if turns == self._turns else 0
-                    self._turns = turns
             if not self.end and (self.steps >= self._max_steps or self._frozen >= self._patience):
                 self.end = EndStatus.ABORTED
             if self.end:
