@@ -49,7 +49,8 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.env.max_episode_steps = 5000
     config.env.penalty_mode = "constant"  # or exp, square, linear, always: for steps without game time
     config.env.penalty_step = -0.01
-    config.env.character = "mon-hum-neu-mal"  # neutral human male monk
+    config.env.character = "mon-hum-neu-mal"  # neutral human male monk; "@": another one in each episode
+    config.env.no_progress_steps = 0  # steps in a row without game time after which an episode is cut; 0: none
     config.env.reference_time_limit = reference  # the time limit is a true end, not a cut
     config.env.reference_sober = reference  # hallucinating and levitating counts as sober
 
@@ -201,6 +202,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.evaluate = ConfigDict()
     config.evaluate.policy = ""  # of this workdir; WORKDIR[@STEP] of another; or "random", "explorer"
     config.evaluate.beside = "random"  # others that play the same games, separated by commas; "": nobody
+    config.evaluate.protocol = "task"  # the games above; "challenge": the NetHack Challenge's, with all characters
     config.evaluate.episodes = 100  # the first so many of games that are never trained on, to their end
     config.evaluate.replays = "best,worst,liked"  # episodes kept to be looked at; also longest, or numbers; "": none
     config.evaluate.greedy = False  # always the most probable action; often worse in games of chance
@@ -215,6 +217,12 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.visualize.speed = 10.0  # steps per second
     config.visualize.export = ""  # a .cast, .gif or .mp4 to be written, instead of playing it in the terminal
     config.visualize.replay = ""  # a replay, one of evaluate/*/replays/*.npz, instead of policy and episode
+
+    # ---- a release of policy and reward, for others
+    config.export = ConfigDict()
+    config.export.to = ""  # the directory to be made; "": export in the workdir
+    config.export.licence = ""  # as the Hugging Face Hub spells it, such as apache-2.0; "": not stated
+    config.export.about = ""  # sentences of your own for the card
 
     # ---- one page about all of it
     config.report = ConfigDict()

@@ -223,13 +223,15 @@ def complete(config: ConfigDict, tables: Tables) -> None:
             near = difflib.get_close_matches(key, known, n=1, cutoff=0.3)
             hint = f": did you mean {near[0]!r}?" if near else ""
             raise UserError(f"the config file sets {clean(key, 80)!r}, which is no value of a config (--config){hint}")
+    newer = {name for name, table in tables.items() if all(value.older is not NEEDED for value in table.values())}
     for key, value in known.items():
         *sections, name = key.split(".")
         inner: Any = config
         for depth, section in enumerate(sections):
-            if depth and isinstance(inner, ConfigDict) and section not in inner and value.older is not NEEDED:
+            lacks = isinstance(inner, ConfigDict) and section not in inner
+            if lacks and (depth or section in newer) and value.older is not NEEDED:
                 with inner.unlocked():
-                    inner[section] = ConfigDict()  # a section within a section that is newer than the config
+                    inner[section] = ConfigDict()  # a section that is newer than the config
             inner = inner.get(section) if isinstance(inner, ConfigDict) else None
         if not isinstance(inner, ConfigDict):
             continue  # a whole section that the stages of this config may not need; if they do, they say so

@@ -77,7 +77,7 @@ def test_a_file_may_lack_whole_sections_that_nobody_reads(tmp_path):
 @pytest.mark.quick
 def test_comments_of_values_are_found():
     found = comments(str(ROOT / "configs/motif.py"))
-    assert found["env.character"] == "neutral human male monk"
+    assert found["env.character"].startswith("neutral human male monk")
     assert found["policy.clip_value"] == "0: none; goals give 50, far from any value"
 
 

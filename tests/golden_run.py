@@ -116,12 +116,14 @@ def read_array(file: Path, _: str) -> dict[str, str]:
     return {"": hashlib.sha256(file.read_bytes()).hexdigest()}
 
 
-def read_archive(file: Path, _: str) -> dict[str, str]:
-    """The arrays of an `.npz` file."""
+def read_archive(file: Path, workdir: str) -> dict[str, str]:
+    """The arrays of an `.npz` file; and what a replay says `about` itself, which is JSON."""
     import numpy as np
 
     with np.load(file) as archive:
-        return {key: hashlib.sha256(archive[key].tobytes()).hexdigest() for key in archive}
+        found = {key: hashlib.sha256(archive[key].tobytes()).hexdigest() for key in archive if key != "about"}
+        about = flatten(json.loads(archive["about"].tobytes()), ".about") if "about" in archive else ()
+        return found | {key: value.replace(workdir, "WORKDIR") for key, value in about}
 
 
 def read_figures(file: Path, workdir: str) -> dict[str, str]:

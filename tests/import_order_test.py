@@ -36,6 +36,7 @@ STAGES = {
     "evaluate": {"train_policy"},
     "report": {"annotate", "evaluate", "train_reward"},
     "visualize": {"evaluate"},
+    "export": {"annotate", "collect", "evaluate", "report", "train_policy", "train_reward"},
     "benchmark": {"annotate", "collect", "train_policy", "train_reward"},
 }
 FROM_OUTSIDE = {  # modules that something else than the package imports

@@ -142,7 +142,8 @@ def _make_replay(
         info = game.info()
     finally:
         game.close()
-    if any(row[name] != value for name, value in figures_of(info, world.figures).items()):
+    found = figures_of(info, world.figures)
+    if any(row[name] not in (value, None) for name, value in found.items()):  # None: older than this figure
         return None
     facts = {"episode": row["episode"], "end": row["end_status"], "cause": row["cause"], "task": title(env)}
     facts |= {"action_names": list(world.action_names), "figures": dict(row)}

@@ -17,6 +17,7 @@ class Interval(NamedTuple):
     mean: float
     low: float | None = None
     high: float | None = None
+    median: float | None = None  # of the same numbers, where it is known
 
     @property
     def band(self) -> tuple[float, float]:

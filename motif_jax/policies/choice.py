@@ -1,8 +1,8 @@
 """Parses flags that name policies: `runs/score`, `runs/score@40000000:0.3`, `runs/score@all:2,runs/oracle`.
 
-A path is a workdir, its policy directory, or a directory of checkpoints. After `@` stands `last` (the default), the
-number of a checkpoint, or `all` for all that were kept, with equal shares. After `:` stands the share. JAX is imported
-only when a directory is read.
+A path is a workdir, its policy directory, a directory of checkpoints, or a release (releases.py). After `@` stands
+`last` (the default), the number of a checkpoint, or `all` for all that were kept, with equal shares. After `:` stands
+the share. JAX is imported only when a directory of checkpoints is read.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from motif_jax.envs.world import World
+from motif_jax.releases import find_release, released_step
 from motif_jax.structs import UserError
 
 if TYPE_CHECKING:
@@ -92,10 +93,15 @@ def find(choices: list[Choice], flag: str) -> list[Checkpoint]:
 
 
 def list_steps(path: str, flag: str) -> tuple[Path, list[int]]:
-    """Finds the directory of checkpoints for a path, and the numbers of its checkpoints, ascending."""
-    from motif_jax.checkpoint import find_checkpoints, reading
+    """Finds the directory of checkpoints for a path, and the numbers of its checkpoints, ascending.
 
+    A release counts as a directory with one checkpoint.
+    """
     try:
+        if release := find_release(Path(path)):
+            return release.resolve(), [released_step(release)]
+        from motif_jax.checkpoint import find_checkpoints, reading
+
         directory = find_checkpoints(Path(path), "policy").resolve()
         with reading(directory) as checkpoints:
             steps = checkpoints.steps()

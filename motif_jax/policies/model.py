@@ -10,12 +10,13 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from motif_jax.checkpoint import find_checkpoints, reading
 from motif_jax.networks.kinds import from_record
 from motif_jax.networks.policy import PolicyNetwork
 from motif_jax.parallel import Rules
 from motif_jax.parameters import leaves_by_path, rebuild
+from motif_jax.releases import usable
 from motif_jax.rewards.sources import RewardSources, sources_from
+from motif_jax.saved import find_saved, read_saved
 from motif_jax.structs import UserError
 
 
@@ -72,16 +73,16 @@ def read_policy(
     """Reads a policy, its facts, and the reward sources it was trained with; only the checkpoint is needed.
 
     Args:
-      path: a workdir, its `policy` directory, or a directory of checkpoints.
+      path: a workdir, its `policy` directory, a directory of checkpoints, or a release.
       which: "last", or the number of a checkpoint.
       trusted: reward sources beside the program's own that may be imported, as module:Class.
     """
-    directory = find_checkpoints(Path(path), "policy")
-    with reading(directory) as checkpoints:
-        _, whole, facts = checkpoints.readable(which)
+    directory = find_saved(Path(path), "policy")
+    _, whole, facts = read_saved(directory, "policy", which)
     if "learner" not in whole:
         raise UserError(f"the checkpoints in {str(directory)!r} are not of a policy")
-    model = make_policy_model(facts["model"], None)
-    params = rebuild(model.params, leaves_by_path(whole["learner"]["params"]), directory)
-    frozen = rebuild(model.frozen, leaves_by_path(whole.get("frozen", ())), directory)
-    return model._replace(params=params, frozen=frozen), facts, sources_from(facts, whole, trusted)
+    with usable(directory):
+        model = make_policy_model(facts["model"], None)
+        params = rebuild(model.params, leaves_by_path(whole["learner"]["params"]), directory)
+        frozen = rebuild(model.frozen, leaves_by_path(whole.get("frozen", ())), directory)
+        return model._replace(params=params, frozen=frozen), facts, sources_from(facts, whole, trusted)

@@ -41,7 +41,7 @@ class Policy:
         if "reads" in facts["model"]:
             self._specs = from_record(facts["model"]["reads"])
         else:  # a network that reads NetHack's frames
-            self._specs = select_specs(make_world(facts["config"]["env"]).specs, self.reads)
+            self._specs = select_specs(make_world({}).specs, self.reads)
         self._weights, self._core_size = jax.device_put((model.params, model.frozen)), model.core_size
         self._prepared = jax.jit(model.prepare)(*self._weights)
         self._step = jax.jit(model.step)
@@ -85,7 +85,7 @@ def load_policy(path: str | Path, which: str | int = "last", seed: int = 0) -> P
     `policy(observation)` gives an `Act`: the action to take, the probabilities of all actions, and the value expected.
 
     Args:
-      path: a workdir, its `policy` directory, or a directory of checkpoints.
+      path: a workdir, its `policy` directory, a directory of checkpoints, or a release such as motif_jax/quickstart.
       which: "last", or the number of a checkpoint, which is its number of training steps.
       seed: for sampling the actions.
     """

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.captions import WIDTH, decode, encode
-from motif_jax.checkpoint import find_checkpoints, reading
 from motif_jax.parameters import leaves_by_path, rebuild
+from motif_jax.releases import usable
 from motif_jax.rewards.model import make_reward_model, make_value
 from motif_jax.rewards.statistics import RewardStatistics
 from motif_jax.rewards.torch_format import write_experiment
+from motif_jax.saved import find_saved, read_saved
 from motif_jax.structs import UserError
 
 CHUNK = 1024  # moments valued at a time
@@ -106,22 +107,18 @@ def load_reward(path: str | Path, which: str | int = "last") -> Reward:
     """Loads a reward of `--stage=train_reward`; only the checkpoint is needed. Characters outside Latin-1 read as "?".
 
     Args:
-      path: a workdir, its `reward` directory, or a directory of checkpoints.
+      path: a workdir, its `reward` directory, a directory of checkpoints, or a release such as motif_jax/quickstart.
       which: "last", "best" (least validation loss) or the number of an epoch.
     """
-    return load_checkpoint(find_checkpoints(Path(path)), str(which))
-
-
-def load_checkpoint(directory: Path, which: str = "last") -> Reward:
-    """Loads a reward from a directory of checkpoints; `which` as in `load_reward`."""
-    with reading(directory) as checkpoints:
-        _, whole, facts = checkpoints.readable(which)
+    directory = find_saved(Path(path), "reward")
+    _, whole, facts = read_saved(directory, "reward", str(which))
     if "train" not in whole or "statistics" not in facts:
         raise UserError(f"the checkpoints in {str(directory)!r} are not of a reward")
-    _, like = make_reward_model(facts["model"], 0)
-    params = rebuild(like, leaves_by_path(whole["train"]["params"]), directory)
-    statistics = RewardStatistics(**facts["statistics"])
-    return Reward(facts["model"], params, statistics, whole["captions"], whole["counts"], facts)
+    with usable(directory):
+        _, like = make_reward_model(facts["model"], 0)
+        params = rebuild(like, leaves_by_path(whole["train"]["params"]), directory)
+        statistics = RewardStatistics(**facts["statistics"])
+        return Reward(facts["model"], params, statistics, whole["captions"], whole["counts"], facts)
 
 
 def export_reward(reward: Reward, directory: str | Path) -> Path:

@@ -13,9 +13,9 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from motif_jax.checkpoint import find_checkpoints
 from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.parameters import leaves_by_path, rebuild
+from motif_jax.releases import is_release
 from motif_jax.rewards.intrinsic import Mix, intrinsic_reward
 from motif_jax.rewards.learnt import Reward, load_reward
 from motif_jax.rewards.model import make_reward_model
@@ -23,6 +23,7 @@ from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.rewards.sources import OTHER_REWARD
 from motif_jax.rewards.statistics import RewardStatistics
 from motif_jax.rewards.table import RewardTable
+from motif_jax.saved import find_saved, read_saved
 from motif_jax.structs import UserError
 
 
@@ -137,7 +138,10 @@ NO_REWARD = dict.fromkeys(("reward", "goal", "threshold", "count_exponent"))  # 
 
 def newest_checkpoint(path: Path) -> int:
     """The number of a reward's last checkpoint, even if that is damaged."""
-    return max(int(folder.name) for folder in find_checkpoints(path).iterdir() if folder.name.isdecimal())
+    directory = find_saved(path, "reward")
+    if is_release(directory):
+        return read_saved(directory, "reward", "last")[0]
+    return max(int(folder.name) for folder in directory.iterdir() if folder.name.isdecimal())
 
 
 def make_mix(config: ConfigDict, reward: Reward | None) -> Mix:

@@ -12,7 +12,17 @@ the flags that decide how much of it as `DEVICE_MEMORY`.
 
 from motif_jax.config_table import List, Tables, Text, Value, Whole
 
-NAMES = ("collect", "annotate", "train_reward", "train_policy", "evaluate", "report", "visualize", "benchmark")
+NAMES = (
+    "collect",
+    "annotate",
+    "train_reward",
+    "train_policy",
+    "evaluate",
+    "report",
+    "visualize",
+    "export",
+    "benchmark",
+)
 
 EXPERIMENT: Tables = {  # what every stage reads
     "": {

@@ -348,3 +348,20 @@ def test_a_mean_of_one_episode_stands_without_an_interval(copy):
     text = Seen(make(copy)).text
     assert "In one game it scores 34.50 , random play 14.50." in text
     assert formats.Interval(2.0).band == (2.0, 2.0)
+
+
+@pytest.mark.quick
+def test_players_by_other_rules_stand_apart_and_medians_beside_means(copy):
+    """They are in a table of their own: the head and the replays are of the workdir's own games."""
+    before = Seen(make(copy)).text
+    for name in ("random", "policy-2000"):
+        other = shutil.copytree(copy / "evaluate" / name, copy / f"evaluate/{name}-challenge")
+        summary = read_json(other / "summary.json")
+        summary |= {"protocol": "challenge", "task": "challenge", "episodes": 77}
+        write_json(other / "summary.json", summary)
+    rules = "By the rules of the NetHack Challenge"
+    own, _, challenge = Seen(make(copy)).text.partition(rules)
+    assert rules not in before
+    assert challenge.startswith(" the agent, step 2,000 random play episodes 77 77 the game's return")
+    assert own == before[: len(own)]  # which "Training the agent" follows
+    assert "34.50 [32.70, 36.30] median 34.50" in challenge

@@ -76,6 +76,7 @@ class NetHackGame:
         penalty_step: float = -0.01,
         reference_sober: bool = False,
         character: str = "mon-hum-neu-mal",
+        no_progress_steps: int = 0,
     ):
         """A game that writes its frames into `buffers` (see `observations.Frames.views`).
 
@@ -83,10 +84,13 @@ class NetHackGame:
           max_episode_steps: steps after which an episode is cut.
           penalty_mode, penalty_step: penalty of the score task for steps without game time; `tasks.step_penalty`.
           reference_sober: as published, hallucination together with any other condition counts as sober.
+          character: `tasks.check_character`.
+          no_progress_steps: steps in a row without game time after which an episode is cut; 0: none.
         """
         self.task = task
         self._max_steps = max_episode_steps
         self._penalty_mode, self._penalty_step = penalty_mode, penalty_step
+        self._patience = no_progress_steps or 2**62
         self._constant_penalty = penalty_mode == "constant"
         self._reference_sober = reference_sober
 
@@ -134,7 +138,7 @@ class NetHackGame:
         self._frozen = 0
         self._score = self._blstats[SCORE]
         self._turns = self._blstats[TURNS]
-        self._max_depth = self._blstats[DEPTH]
+        self._max_depth, self._max_level = self._blstats[DEPTH], self._blstats[LEVEL]
         self._explored: dict[tuple[int, int], int] = {}
         self._here = self._blstats[BRANCH], self._blstats[STAIRS_LEVEL]
         self.message = bytes(self._message).rstrip(NUL)
@@ -173,18 +177,22 @@ class NetHackGame:
                 self._explored[self._here] = count_seen(self.last_frame["glyphs"])
                 self._here = here
                 self._max_depth = max(self._max_depth, blstats[DEPTH])
+            if blstats[LEVEL] > self._max_level:  # it can be lost again
+                self._max_level = blstats[LEVEL]
+            turns = blstats[TURNS]
+            self._frozen = self._frozen + 1 if turns == self._turns else 0
+            self._turns = turns
             if self._is_score:
-                score, turns = blstats[SCORE], blstats[TURNS]
+                score = blstats[SCORE]
                 reward = float(score - self._score)
-                self._frozen = self._frozen + 1 if turns == self._turns else 0
-                self._score, self._turns = score, turns
+                self._score = score
                 if not self._constant_penalty:
                     reward += step_penalty(self._penalty_mode, self._frozen, self._penalty_step)
                 elif self._frozen:
                     reward += self._penalty_step
             else:
                 reward = self._goal_reward(message)
-            if not self.end and self.steps >= self._max_steps:
+            if not self.end and (self.steps >= self._max_steps or self._frozen >= self._patience):
                 self.end = EndStatus.ABORTED
             if self.end:
                 for name, frame in self.last_frame.items():
@@ -208,6 +216,7 @@ class NetHackGame:
             max_depth=self._max_depth,
             gold=blstats[GOLD],
             experience_level=blstats[LEVEL],
+            max_experience_level=self._max_level,
             scout=self._scout(),
         )
 

@@ -21,6 +21,7 @@ TABLE: Table = {  # NetHack's values of the config's section `env`
     "penalty_mode": Value(Text(PENALTY_MODES), decides=True),
     "penalty_step": Value(Number(-1e6, 1e6), decides=True),  # doubled a hundred times, float32 still holds it
     "character": Value(Text(), decides=True),
+    "no_progress_steps": Value(Whole(), decides=True, older=0),
     "reference_time_limit": Value(
         Flag(),
         decides=True,
@@ -69,6 +70,7 @@ class GameSettings(NamedTuple):
     penalty_mode: str = "constant"
     penalty_step: float = -0.01
     character: str = "mon-hum-neu-mal"
+    no_progress_steps: int = 0  # steps without game time after which an episode is cut; 0: none
     reference_time_limit: bool = False  # the time limit is a true end
     reference_sober: bool = False  # `NetHackGame`
 
@@ -111,4 +113,5 @@ class GameSettings(NamedTuple):
             penalty_step=self.penalty_step,
             reference_sober=self.reference_sober,
             character=self.character,
+            no_progress_steps=self.no_progress_steps,
         )

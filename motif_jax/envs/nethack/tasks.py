@@ -68,13 +68,19 @@ CHARACTERS = (
 )
 
 
+ANY_CHARACTER = "@"  # NetHack chooses, by the seed of the episode
+
+
 def check_character(character: str) -> None:
     """Refuses what NetHack would silently replace with a character of its own choice."""
+    if character == ANY_CHARACTER:
+        return
     parts = character.split("-")
     if len(parts) != len(CHARACTERS) or any(part not in known for part, known in zip(parts, CHARACTERS, strict=True)):
         options = ", ".join("|".join(known) for known in CHARACTERS)
         raise UserError(
-            f"unknown character {character!r} (--config.env.character): join one of each with dashes: {options}"
+            f"unknown character {character!r} (--config.env.character): join one of each with dashes: {options}; or "
+            f"{ANY_CHARACTER!r} for any of them"
         )
 
 

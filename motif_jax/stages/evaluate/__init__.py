@@ -36,10 +36,12 @@ from motif_jax.config_table import (
     flatten,
 )
 from motif_jax.console import print_line
+from motif_jax.envs.protocols import CHANGED, TASK, by_protocol, check_protocol
 from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.envs.settings import check_world, make_world, title
 from motif_jax.episodes.playback import Track, read_tracks, write_tracks
 from motif_jax.files import write_config, write_json, write_lines
+from motif_jax.releases import FACTS, is_release
 from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.stages import EXPERIMENT
@@ -54,6 +56,7 @@ TABLES: Tables = {
     "evaluate": {
         "policy": Value(PATH),
         "beside": Value(PATHS),
+        "protocol": Value(Text(tuple(CHANGED)), older=TASK),
         "episodes": Value(Whole(1, 1_000_000)),
         "replays": Value(Text(longest=1000)),
         "greedy": Value(Flag()),
@@ -87,7 +90,8 @@ def check(config: ConfigDict) -> None:
     """Refuses values that cannot work."""
     check_values(config, READS)
     section = config.evaluate
-    world = check_world(config.env)
+    check_protocol(config)
+    world = check_world(by_protocol(config).env)
     rules_of(world)
     check_policy(section.policy, world, FLAG)
     for other in filter(None, section.beside.split(",")):
@@ -126,7 +130,8 @@ def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
     last = own / str(max(steps, default=0))
     played = (own if contender.path == "." else Path(contender.path)) / str(contender.step)
     reward = Path(section.reward_dir or workdir) / "reward" / "statistics.json"
-    for file in (played / WRITTEN, last / WRITTEN, reward):
+    of_player = played.parent / FACTS if is_release(played.parent) else played / WRITTEN
+    for file in (of_player, last / WRITTEN, reward):
         found.update(file.read_bytes() if file.is_file() else b"-")
     return found.hexdigest()
 
@@ -145,11 +150,14 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
     from motif_jax.stages.evaluate.play import make_playing, play
 
     # ---- the player, and the episodes that were played before
+    asked, config = config, by_protocol(config)
     section, world = config.evaluate, make_world(config.env)
     wanted = section.episodes
     folder = workdir / "evaluate" / contender.name
     playing = make_playing(config, workdir, contender, flag)
     about = contender._asdict() | playing.about
+    if section.protocol != TASK:
+        about["protocol"] = section.protocol
     rows: dict[int, dict[str, Any]] = {}
     tracks: dict[int, Track] = {}
     beyond: dict[int, dict[str, Any]] = {}  # played when more episodes were wanted; kept, and not counted
@@ -176,7 +184,7 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
             (folder / file).unlink(missing_ok=True)
         write_json(folder / "player.json", about)
     (folder / "summary.json").unlink(missing_ok=True)  # of another number of episodes, or of a changed player
-    write_config(folder, config)
+    write_config(folder, asked)
 
     # ---- play
     def keep() -> None:
@@ -195,7 +203,7 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
         "stamp": stamp(config, workdir, contender),
         "episodes": wanted,
         "episodes_given_up": given_up,
-        "task": title(config.env),
+        "task": title(config.env) if section.protocol == TASK else section.protocol,
         "seconds": round(seconds, 1),
         "steps_per_s": round(steps / seconds),
         "chosen": section.replays,

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
+from motif_jax.envs.protocols import TASK, suffix
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import World
 from motif_jax.policies.choice import LAST, list_steps, parse_one
@@ -36,7 +37,7 @@ def find_contenders(config: ConfigDict, workdir: Path) -> list[tuple[Contender, 
     named = [(other, BESIDE_FLAG) for other in section.beside.split(",") if other] + [(section.policy, FLAG)]
     found: dict[Contender, str] = {}
     for policy, flag in named:
-        contender = find_contender(workdir, policy, world, section.greedy, flag)
+        contender = find_contender(workdir, policy, world, section.greedy, flag, section.protocol)
         found.pop(contender, None)
         found[contender] = flag
     by_name: dict[str, Contender] = {}
@@ -46,10 +47,12 @@ def find_contenders(config: ConfigDict, workdir: Path) -> list[tuple[Contender, 
     return list(found.items())
 
 
-def find_contender(workdir: Path, policy: str, world: World, greedy: bool, flag: str) -> Contender:
+def find_contender(
+    workdir: Path, policy: str, world: World, greedy: bool, flag: str, protocol: str = TASK
+) -> Contender:
     """The player that `policy`, the value of `flag`, names; checkpoints are looked for, but not read."""
     if policy in world.players:
-        return Contender(policy, "", 0, False)
+        return Contender(f"{policy}{suffix(protocol)}", "", 0, False)
     choice = parse_one(policy or str(workdir), flag)
     directory, steps = list_steps(choice.path, flag)
     step = steps[-1] if choice.which == LAST else int(choice.which)
@@ -60,4 +63,4 @@ def find_contender(workdir: Path, policy: str, world: World, greedy: bool, flag:
     home = directory.parent if directory.name == "checkpoints" else directory
     home = home.parent if home.name == "policy" else home
     name = f"{'policy' if own else home.name}-{step}{'-greedy' if greedy else ''}"
-    return Contender(name, "." if own else str(directory), step, greedy)
+    return Contender(f"{name}{suffix(protocol)}", "." if own else str(directory), step, greedy)

@@ -18,6 +18,7 @@ from motif_jax.actors.inference import answer
 from motif_jax.actors.pool import ActorPool
 from motif_jax.checkpoint import find_checkpoints
 from motif_jax.console import print_line
+from motif_jax.envs.protocols import suffix
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import make_world
 from motif_jax.episodes.pieces import Pieces, Steps
@@ -37,6 +38,9 @@ from motif_jax.structs import EpisodeInfo, UserError
 GROUPS = 2  # per worker: one plays while the other waits for actions
 ROLLOUT = 64  # steps that are looked at together
 KEEP_EVERY_S = 20.0  # seconds between two saves: a killed run loses no more play than that
+KEEP_PER_S = (
+    20.0  # more seconds between two saves for each second that the last one took: thousands of episodes are many
+)
 
 REWARD = "reward of "  # before a source's name: the rewards of an episode's steps
 
@@ -61,7 +65,8 @@ def make_playing(config: ConfigDict, workdir: Path, contender: Contender, flag: 
     """
     if not contender.path:
         sources = sources_of_workdir(config, workdir)
-        return Playing(contender.name, contender.name, None, False, sources, {"parameters": None} | about(sources))
+        scripted = contender.name.removesuffix(suffix(config.evaluate.protocol))
+        return Playing(contender.name, scripted, None, False, sources, {"parameters": None} | about(sources))
     path = str(workdir) if contender.path == "." else contender.path
     trusted = [choice.path for choice in chosen(config)]
     model, facts, sources = load(path, contender.step, make_world(config.env), flag, trusted)
@@ -176,7 +181,7 @@ def play(
     ):
         done, figures = len(rows), tuple(pool.world.figures)
         progress = Progress(f"evaluate {playing.name}", done + len(missing), "episodes", done)
-        kept = time.monotonic()
+        kept, keeping = time.monotonic(), 0.0
         while not missing <= set(pool.given_up):
             requests, fulls = pool.poll(0.2)
             if policy:
@@ -193,9 +198,11 @@ def play(
                             tracks[info.episode] = Track(**{name: steps[name] for name in Track._fields})
                             rows[info.episode] = as_row(info, figures, steps, counter, playing.sources)
             progress.update(len(rows))
-            if time.monotonic() - kept > KEEP_EVERY_S:
+            if time.monotonic() - kept > KEEP_EVERY_S + KEEP_PER_S * keeping:
+                began = time.monotonic()
                 keep()
                 kept = time.monotonic()
+                keeping = kept - began
         progress.close()
     return sorted(missing)
 

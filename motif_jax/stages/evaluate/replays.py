@@ -10,13 +10,16 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from motif_jax.console import print_line
+from motif_jax.envs.protocols import by_protocol, env_by_protocol
 from motif_jax.envs.settings import essential, make_world
 from motif_jax.episodes.playback import Track, make_replay, read_tracks
+from motif_jax.releases import released_replay
 from motif_jax.replays.replay import load_replay, save_replay
 from motif_jax.stages.evaluate.summary import read_json, read_rows
 from motif_jax.structs import UserError
 
 FLAG = "--config.evaluate.replays"
+LONGEST = 200_000  # steps of a replay, which takes 4 kB of memory for each
 Row = Mapping[str, Any]
 WORDS: dict[str, Callable[[Row], tuple[float, ...]]] = {  # the episode for which this is largest, the first of them
     "best": lambda row: (row["episode_return"], row["intrinsic_return"] or 0.0),
@@ -49,7 +52,10 @@ def keep_replays(
     shutil.rmtree(folder / "replays", ignore_errors=True)
     for number in sorted(set(chosen.values())):
         words = [word for word, episode in chosen.items() if episode == number]
-        if not record(config, file_of(folder, number), rows[number], tracks[number], about, words):
+        if rows[number]["steps"] > LONGEST:
+            print_line(f"evaluate: no replay of episode {number}, which has more than {LONGEST:,} steps")
+            chosen = {word: episode for word, episode in chosen.items() if episode != number}
+        elif not record(config, file_of(folder, number), rows[number], tracks[number], about, words):
             print_line(f"evaluate: no replay of episode {number}: played again, it is not the same")
             chosen = {word: episode for word, episode in chosen.items() if episode != number}
     return chosen
@@ -77,7 +83,7 @@ def games_of(config: ConfigDict) -> dict[str, Any]:
 
 
 def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: str) -> Path:
-    """The path of the replay of an episode: of one that is kept, else of one that is made now.
+    """The path of the replay of an episode: of one that is kept or came with a release, else of one that is made now.
 
     Args:
       config: the experiment's config.
@@ -88,16 +94,20 @@ def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: s
     """
     from motif_jax.stages.evaluate.contenders import find_contender
 
+    config = by_protocol(config)
     world = make_world(config.env)
-    contender = find_contender(workdir, policy, world, config.evaluate.greedy, f"{flag}.policy")
+    protocol = config.evaluate.protocol
+    contender = find_contender(workdir, policy, world, config.evaluate.greedy, f"{flag}.policy", protocol)
     folder = workdir / "evaluate" / contender.name
     recorded = read_json(folder / "config.json") or {}
-    alike = {**essential(recorded.get("env", {})), "seed": recorded.get("seed")} == games_of(config)
+    alike = {**essential(env_by_protocol(recorded)), "seed": recorded.get("seed")} == games_of(config)
     summary = read_json(folder / "summary.json") if alike else None  # those of other games do not count
     if not episode.isdecimal():
         kept = (summary or {}).get("replays", {})
         if episode in kept:
             return file_of(folder, kept[episode])
+        if episode == "best" and (released := released_replay(Path(contender.path))):
+            return released
         which = f"of {contender.name} there is no {episode!r} episode yet"
         ways = f"--stage=evaluate keeps {config.evaluate.replays or 'none'!r} ({FLAG}); or give a number"
         raise UserError(f"{which} ({flag}.episode): {ways}")
@@ -124,6 +134,8 @@ def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: s
         if play(config, playing, {number}, rows, found, lambda: None):
             raise UserError(f"episode {number} cannot be played: its game ends its worker ({flag}.episode)")
         row, track = rows[number], found[number]
+    if row["steps"] > LONGEST:
+        raise UserError(f"episode {number} has {row['steps']:,} steps, more than can be shown ({flag}.episode)")
     if not record(config, file_of(own, number), row, track, about, []):
         raise UserError(f"episode {number}, played again, is not the same: no replay can be made ({flag}.episode)")
     return file_of(own, number)

@@ -44,7 +44,7 @@ def summarise_episodes(
       figures: of the world, beside COMMON.
       rules: of the world, by which its events were counted.
     """
-    columns = {name: [row[key] for row in rows] for name, key in keys_of(figures).items()}
+    columns: dict[str, list[Any]] = {name: [row.get(key) for row in rows] for name, key in keys_of(figures).items()}
     known = {name: column for name, column in columns.items() if rows and None not in column}
     told = [row["did"] for row in rows if row["did"] is not None]
     did = {name: [happened.get(name, 0) for happened in told] for name in rules.names}
@@ -70,23 +70,28 @@ def keys_of(figures: Iterable[str]) -> dict[str, str]:
 
 
 def intervals(columns: Mapping[str, Sequence[float]], seed: int) -> dict[str, Interval]:
-    """Mean of each column, and 95 % bootstrap interval of it, if there are two episodes at least.
+    """Mean and median of each column, and 95 % bootstrap intervals of both, if there are two episodes at least.
 
     The same episodes are drawn for all columns.
     """
     if not columns:
         return {}
     values = np.array(list(columns.values()), float).T  # [N, columns]
-    if len(values) < 2:
-        return {name: {"mean": float(values[0, at]), "low": None, "high": None} for at, name in enumerate(columns)}
-    rng = np.random.default_rng(seed)
-    count = len(values)
-    means = np.stack([values[rng.integers(count, size=count)].mean(0) for _ in range(RESAMPLES)])
-    low, high = np.quantile(means, (0.025, 0.975), axis=0)
-    return {
-        name: {"mean": float(values[:, at].mean()), "low": float(low[at]), "high": float(high[at])}
-        for at, name in enumerate(columns)
+    rng, count = np.random.default_rng(seed), len(values)
+    found: dict[str, Sequence[float | None]] = {
+        "mean": [float(column.mean()) for column in values.T],
+        "median": [float(np.median(column)) for column in values.T],
     }
+    ends = ("low", "high", "median_low", "median_high")
+    found |= dict.fromkeys(ends, [None] * len(columns))
+    if count > 1:
+        means, medians = np.empty((RESAMPLES, len(columns))), np.empty((RESAMPLES, len(columns)))
+        for number in range(RESAMPLES):
+            drawn = values[rng.integers(count, size=count)]
+            means[number], medians[number] = drawn.mean(0), np.median(drawn, 0)
+        quantiles = [end for each in (means, medians) for end in np.quantile(each, (0.025, 0.975), axis=0).tolist()]
+        found |= dict(zip(ends, quantiles, strict=True))
+    return {name: {key: numbers[at] for key, numbers in found.items()} for at, name in enumerate(columns)}
 
 
 def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
@@ -97,9 +102,11 @@ def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
       name: of the player.
       own: figures of the world, beside COMMON.
     """
-    others = sorted(path.parent.name for path in directory.glob("*/summary.json") if path.parent.name != name)
-    summaries = {other: read_json(directory / other / "summary.json") or {} for other in (name, *others[:BESIDE])}
-    mine = summaries[name]
+    mine = read_json(directory / name / "summary.json") or {}
+    others = {path.parent.name: read_json(path) or {} for path in sorted(directory.glob("*/summary.json"))}
+    alike = [other for other, summary in others.items() if summary.get("protocol") == mine.get("protocol")]
+    others = {other: others[other] for other in alike if other != name}
+    summaries = {name: mine, **dict(list(others.items())[:BESIDE])}
     often = sorted(mine["did"], key=lambda happening: -mine["did"][happening]["mean"])[:HAPPENINGS]
     figures = keys_of(own)
     rewarded = sorted(mine.get("returns", {}))  # the sources beside the learnt reward
@@ -107,7 +114,8 @@ def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
     for other, summary in summaries.items():
         for figure in figures:
             comparable = figure != "intrinsic_return" or summary["reward"] == mine["reward"]
-            columns[other].append(show(summary["figures"].get(figure)) if comparable else "another reward")
+            cell = show(summary["figures"].get(figure), median=True)
+            columns[other].append(cell if comparable else "another reward")
         for source in rewarded:
             comparable = summary.get("sources", {}).get(source) == mine.get("sources", {}).get(source)
             columns[other].append(show(summary["returns"].get(source)) if comparable else "another reward")
@@ -124,13 +132,19 @@ def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
         print_line(f"and {len(others) - BESIDE} more in {directory}")
 
 
-def show(figure: Mapping[str, float | None] | None) -> str:
-    """A mean with its interval, if it has one."""
+def show(figure: Mapping[str, float | None] | None, median: bool = False) -> str:
+    """A mean with its interval, if it has one; and the `median`, if that is wanted and known."""
     if figure is None:
         return "-"
     numbers = [number for name in ("mean", "low", "high") if (number := figure[name]) is not None]
-    mean, *ends = (f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.2f}" for number in numbers)
-    return f"{mean} [{', '.join(ends)}]" if ends else mean
+    mean, *ends = map(_spell, numbers)
+    middle = figure.get("median") if median else None
+    interval = f" [{', '.join(ends)}]" if ends else ""
+    return f"{mean}{interval}" + ("" if middle is None else f" median {_spell(middle)}")
+
+
+def _spell(number: float) -> str:
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.2f}"
 
 
 def read_json(file: Path) -> dict[str, Any] | None:
@@ -148,12 +162,12 @@ def read_rows(file: Path, figures: Iterable[str] = ()) -> list[dict[str, Any]]:
 
     Args:
       file: in the directory of a player.
-      figures: of the world, which each row must have beside COMMON.
+      figures: of the world; one that an older version did not have is None.
     """
     try:
         rows = list(files.read_lines(file)) if file.is_file() else []
-        if not all({"episode", *keys_of(figures).values()} <= row.keys() for row in rows):
+        if not all({"episode", *COMMON.values()} <= row.keys() for row in rows):
             raise ValueError("it has lines that are of no episode")
-        return rows
+        return [dict.fromkeys(figures) | row for row in rows]
     except (OSError, ValueError) as error:
         raise UserError(f"{str(file)!r} is damaged ({error}): remove its directory (--workdir)") from error

@@ -26,7 +26,7 @@ from motif_jax.stages.report.data import of_annotations, of_pairs
 from motif_jax.stages.report.found import look
 from motif_jax.stages.report.head import first_screen, ran_on
 from motif_jax.stages.report.parts import Found
-from motif_jax.stages.report.players import of_players
+from motif_jax.stages.report.players import of_evaluation
 from motif_jax.stages.report.policy import of_policy
 from motif_jax.stages.report.replays import choose, of_replays
 from motif_jax.stages.report.reward import of_reward
@@ -125,7 +125,7 @@ def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path
     parts = (  # title, HTML, and the stage that makes what is shown; "" for parts that nobody misses
         ("Watch it play", of_replays(replays) if replays else [], "evaluate"),
         ("Runs side by side", of_runs(runs, home) if len(runs) > 1 else [], ""),
-        ("Evaluation", of_players(found.players) if found.players else [], "evaluate"),
+        ("Evaluation", of_evaluation(found), "evaluate"),
         ("Training the agent", of_policy(found, found.training) if found.training else [], "train_policy"),
         ("The reward", of_reward(found.learnt, found.training) if found.learnt else [], "train_reward"),
         ("Preferences", of_annotations(found.annotations, found.labelled) if found.annotations else [], "annotate"),

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 WORDS = {  # of the evaluation's figures: title and note
     "return": ("the game's return", ""), "score": ("score", "at the end"),
     "max_depth": ("deepest level", ""), "gold": ("gold", "at the end"), "experience_level": ("experience level", ""),
+    "progression": ("progression", "BALROG's, in percent"),
     "scout": ("squares seen", ""), "steps": ("steps", "until the end"), "success": ("success", "share of episodes"),
     "intrinsic_return": ("learnt return", "what the preferences reward"),
 }  # fmt: skip
@@ -24,6 +25,7 @@ CURVES: tuple[
     ("episode/gold", "Gold", "at the end", "gold"),
     ("episode/max_depth", "Deepest level", "", "max_depth"),
     ("episode/experience_level", "Experience level", "at the end", "experience_level"),
+    ("episode/progression", "Progression", "BALROG's, in percent", "progression"),
     ("episode/success", "Success", "share of episodes", "success"),
     ("episode/steps", "Length", "steps per episode", "steps"),
     ("train/entropy", "Entropy", "of the policy; less is more decided", ""),

@@ -73,7 +73,9 @@ def look(path: Path, home: Path) -> Found:
     learnt, training = find_learnt(path, home), find_training(path)
     machine = next((part.machine for part in (training, learnt, pairs) if part and part.machine), {})
     name = path.resolve().name
-    return Found(name, path, pairs, annotations, learnt, training, find_players(path), machine)
+    players = find_players(path)
+    others = {one.protocol: [other for other in players if other.protocol == one.protocol] for one in players}
+    return Found(name, path, pairs, annotations, learnt, training, others.pop("", []), machine, others)
 
 
 def find_pairs(path: Path) -> Pairs | None:
@@ -191,9 +193,14 @@ def find_players(path: Path) -> list[EvaluatedPlayer]:
                 {str(end): int(times) for end, times in (facts.get("ends") or {}).items()},
                 [kept for _, kept in sorted(files.items()) if kept.is_file()],
                 {name: value for name, value in returns.items() if value}, dict(facts.get("sources") or {}),
-                frozenset(map(str, facts.get("aims") or ())),
+                frozenset(map(str, facts.get("aims") or ())), str(facts.get("protocol") or ""),
             ))  # fmt: skip
-    return sorted(found, key=lambda one: (one.path != ".", one.name == "random", one.path == "", -one.step, one.greedy))
+    return sorted(found, key=_place)
+
+
+def _place(one: EvaluatedPlayer) -> tuple[Any, ...]:
+    scripted = one.path == ""
+    return one.path != ".", scripted and one.name.startswith("random"), scripted, -one.step, one.greedy
 
 
 def interval_of(value: Facts | None) -> Interval | None:
@@ -201,7 +208,8 @@ def interval_of(value: Facts | None) -> Interval | None:
     if value is None:
         return None
     low, high = (None if value.get(end) is None else number(value[end]) for end in ("low", "high"))
-    return Interval(number(value["mean"]), low, high)
+    median = None if value.get("median") is None else number(value["median"])
+    return Interval(number(value["mean"]), low, high, median)
 
 
 def machine_of(facts: Facts) -> Facts:

@@ -78,7 +78,8 @@ def label(player: EvaluatedPlayer) -> str:
     """The name of a player in the report."""
     if player.path == ".":
         return f"the agent{', greedy' if player.greedy else ''}, step {player.step:,}"
-    return {"random": "random play", "explorer": "the explorer"}.get(player.name, player.name)
+    name = player.name.removesuffix(f"-{player.protocol}")
+    return {"random": "random play", "explorer": "the explorer"}.get(name, name)
 
 
 def annotator(found: Found) -> str:

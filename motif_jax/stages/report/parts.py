@@ -96,6 +96,7 @@ class EvaluatedPlayer(NamedTuple):
     returns: dict[str, Interval]  # of the reward sources beside the learnt reward, by name
     sources: Facts  # what is known of these; those that are equal give equal rewards
     aims: frozenset[str]  # what goals of the game ask for, among what can happen
+    protocol: str = ""  # whose rules the games had; "": those of the workdir
 
 
 class Found(NamedTuple):
@@ -109,11 +110,12 @@ class Found(NamedTuple):
     training: Training | None
     players: list[EvaluatedPlayer]  # its own policy's first, chance last
     machine: Facts  # of the latest of these parts that names one
+    by_protocol: dict[str, list[EvaluatedPlayer]]  # players of other rules (evaluate/protocols.py), likewise
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to report."""
-        return not (self.pairs or self.learnt or self.training or self.players)
+        return not (self.pairs or self.learnt or self.training or self.players or self.by_protocol)
 
     @property
     def own(self) -> EvaluatedPlayer | None:

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from motif_jax.envs.protocols import TITLES
 from motif_jax.pages.blocks import share_bar, table
 from motif_jax.pages.charts import COLOURS, bars, reach, track
 from motif_jax.pages.formats import Interval, esc, exact
 from motif_jax.stages.report.figures import in_order, words
 from motif_jax.stages.report.head import label
-from motif_jax.stages.report.parts import EvaluatedPlayer
+from motif_jax.stages.report.parts import EvaluatedPlayer, Found
 
 CAUSES_SHOWN = 6  # causes that are named; the others are added up
 SELDOM = 0.05  # times per episode; what happens less often is left out
 NOTHING = Interval(0.0, 0.0, 0.0)
+
+
+def of_evaluation(found: Found) -> list[str]:
+    """The part on evaluation: by the workdir's own rules, then by those of other protocols."""
+    body = of_players(found.players) if found.players else []
+    for protocol, players in found.by_protocol.items():
+        body += [f"<h3>By the rules of {esc(TITLES.get(protocol, protocol))}</h3>"]
+        body += [figures_table([(label(player), player) for player in players])]
+    return body
 
 
 def of_players(players: Sequence[EvaluatedPlayer]) -> list[str]:
@@ -57,8 +67,9 @@ def _figure_row(words: str, note: str, intervals: Sequence[Interval | None], ali
             cells.append('<span class="soft">–</span>')
             continue
         colour = COLOURS[number % len(COLOURS)]
+        median = "" if interval.median is None else f" median {exact(interval.median)}"
         cells.append(
-            f'<b>{exact(interval.mean)}</b> <span class="soft">{interval.words}</span>'
+            f'<b>{exact(interval.mean)}</b> <span class="soft">{interval.words}{median}</span>'
             f"{track(interval, low, high, colour) if alike else ''}"
         )
     what = esc(words) if alike else f"{esc(words)} <small class=soft>of different rewards</small>"

@@ -18,6 +18,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.config_table import PATH, Number, Tables, Text, Value, check_values
 from motif_jax.console import clean, print_line, print_lines
+from motif_jax.envs.protocols import by_protocol, check_protocol
 from motif_jax.envs.settings import check_world, make_world
 from motif_jax.metrics import Progress
 from motif_jax.policies.choice import parse_one
@@ -83,7 +84,8 @@ def check(config: ConfigDict) -> None:
         if not Path(section.replay).is_file():
             raise UserError(f"there is no replay {section.replay!r} ({FLAG}.replay)")
         return
-    world = check_world(config.env)
+    check_protocol(config)
+    world = check_world(by_protocol(config).env)
     if section.policy not in (*world.players, ""):
         parse_one(section.policy, f"{FLAG}.policy")
     if section.episode not in WORDS and not section.episode.isdecimal():

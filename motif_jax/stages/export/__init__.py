@@ -1,0 +1,96 @@
+"""Export: makes a release of what a workdir has: a policy, its reward, and a card; see releases.py for the files.
+
+  --stage=export                                                  in WORKDIR/export
+  --stage=export --config.export.to=quickstart --config.export.licence=apache-2.0
+
+The directory can be given to `load_policy` and `load_reward` and to the flags that take a policy or a reward, and
+uploaded to the Hugging Face Hub as it is (`hf upload USER/NAME DIRECTORY`). The figures on the card are those of the
+evaluations that the workdir has. Parameters are written as they were trained, in float32, to the bit.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+import motif_jax
+from motif_jax.config_table import PATH, Tables, Text, Value, check_values
+from motif_jax.console import print_line
+from motif_jax.envs.settings import check_world
+from motif_jax.releases import PREFIX, ZOO, is_release, write_release
+from motif_jax.stages.evaluate import READS as EVALUATION
+from motif_jax.structs import UserError
+
+FLAG = "--config.export"
+TABLES: Tables = {
+    "export": {
+        "to": Value(PATH, older=""),
+        "licence": Value(Text(longest=60, letters="A-Za-z0-9.-"), older=""),
+        "about": Value(Text(longest=2000), older=""),
+    }
+}
+READS: Tables = EVALUATION | TABLES
+IDENTITY: tuple[str, ...] = ()
+WRITES = "--config.export.to"
+MEMORY = "--config.export.to"
+
+
+def artefacts(workdir: Path) -> list[Path]:
+    """Returns no paths: what is exported is whatever the workdir has."""
+    return []
+
+
+def shared(config: ConfigDict) -> None:
+    """Returns None, for no lock: it reads other stages' files, and writes to a directory of its own."""
+
+
+def loads_jax(config: ConfigDict) -> bool:
+    """Returns True: checkpoints are read."""
+    return True
+
+
+def is_complete(config: ConfigDict, workdir: Path) -> bool:
+    """Returns False: the stage runs each time it is asked to."""
+    return False
+
+
+def check(config: ConfigDict) -> None:
+    """Raises UserError for values that cannot work."""
+    check_values(config, READS)
+    check_world(config.env)
+    if config.export.to:
+        check_free(Path(config.export.to))
+
+
+def check_free(directory: Path) -> None:
+    """Raises UserError if something else than a release is there."""
+    if directory.exists() and not directory.is_dir():
+        raise UserError(f"{str(directory)!r} is a file, where a directory is due ({FLAG}.to)")
+    if directory.is_dir() and any(directory.iterdir()) and not is_release(directory):
+        raise UserError(f"{str(directory)!r} has other files: name a new directory ({FLAG}.to)")
+
+
+def run(config: ConfigDict, workdir: Path) -> None:
+    """Writes the release, and reads it back."""
+    from motif_jax.stages.export.card import write_card
+    from motif_jax.stages.export.contents import check_same, find_contents
+    from motif_jax.stages.export.results import find_replay, find_results
+
+    directory = Path(config.export.to) if config.export.to else workdir / "export"
+    check_free(directory)
+    name = (directory if config.export.to else workdir).resolve().name
+    if directory.resolve().parent == ZOO.resolve():
+        name = f"{PREFIX}/{name}"
+    contents = find_contents(config, workdir)
+    results = find_results(workdir, contents)
+    facts = {"name": name, "made_by": f"motif_jax {motif_jax.__version__}", "licence": config.export.licence}
+    facts |= {kind: {"step": part.step, "facts": part.facts} for kind, part in contents.items()} | {"results": results}
+    card = write_card(facts, {kind: part.arrays for kind, part in contents.items()}, config.export.about)
+    arrays = {kind: part.arrays for kind, part in contents.items()}
+    write_release(directory, arrays, facts, card, find_replay(workdir, contents))
+    check_same(directory, contents)
+    sizes = {file.name: file.stat().st_size for file in sorted(directory.iterdir()) if file.is_file()}
+    print_line(f"export: {', '.join(f'{file} ({size / 1e6:,.1f} MB)' for file, size in sizes.items())}")
+    for kind in contents:
+        print_line(f"export: motif_jax.load_{kind}({str(directory)!r})")

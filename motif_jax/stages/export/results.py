@@ -1,0 +1,64 @@
+"""How good a released policy is: figures of the evaluations that its workdir has, for the card and for config.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from motif_jax.envs.protocols import TASK, suffix
+from motif_jax.stages.evaluate.replays import file_of
+from motif_jax.stages.evaluate.summary import read_json
+from motif_jax.stages.export.contents import Part
+
+CHANCE = "random"
+KEPT = ("episodes", "task", "figures", "greedy")  # of a summary
+
+
+def find_results(workdir: Path, contents: Mapping[str, Part]) -> dict[str, Any]:
+    """The training in numbers, and each evaluation of the released policy with random play beside it.
+
+    {"training": {"env_steps", "seconds"}, "seeds": 1, "evaluations": [{"episodes", "figures", "random", ...}]}
+    """
+    found: dict[str, Any] = {"seeds": 1, "evaluations": []}
+    if "policy" not in contents:
+        return found
+    training = read_json(workdir / "policy" / "summary.json") or {}
+    if training.get("env_steps") == contents["policy"].step:
+        known = ("env_steps", "seconds", "machine")
+        found["training"] = {name: training[name] for name in known if name in training}
+    for file, summary in _own_summaries(workdir, contents["policy"].step):
+        chance = f"{CHANCE}{suffix(summary.get('protocol', TASK))}"
+        beside = read_json(workdir / "evaluate" / chance / file.name) or {}
+        same = all(beside.get(name) == summary.get(name) for name in ("episodes", "task"))
+        kept = {name: summary[name] for name in KEPT} | {"protocol": summary.get("protocol", TASK)}
+        found["evaluations"].append(kept | {CHANCE: beside["figures"] if same else None})
+    over_seeds = find_over_seeds(workdir)
+    return found | (over_seeds or {})
+
+
+def find_over_seeds(workdir: Path) -> dict[str, Any] | None:
+    """Figures over several seeds of this experiment; None where only one is known.
+
+    What it returns goes into the results as it is: {"seeds": N, "over_seeds": {figure: {"mean", "low", "high"}}}.
+    """
+    return None
+
+
+def find_replay(workdir: Path, contents: Mapping[str, Part]) -> bytes | None:
+    """The replay of the best episode of the released policy; None if there is none."""
+    if "policy" not in contents:
+        return None
+    for file, summary in _own_summaries(workdir, contents["policy"].step):
+        best = (summary.get("replays") or {}).get("best")
+        if best is not None and file_of(file.parent, best).is_file():
+            return file_of(file.parent, best).read_bytes()
+    return None
+
+
+def _own_summaries(workdir: Path, step: int) -> list[tuple[Path, dict[str, Any]]]:
+    """The evaluations of the workdir's own policy at this step, by the task's rules first, without `greedy` first."""
+    files = sorted((workdir / "evaluate").glob("*/summary.json"))
+    found = [(file, summary) for file in files if (summary := read_json(file))]
+    own = [(file, one) for file, one in found if one.get("path") == "." and one.get("step") == step]
+    return sorted(own, key=lambda pair: (pair[1].get("protocol", TASK) != TASK, bool(pair[1].get("greedy")), pair[0]))

@@ -1,0 +1,159 @@
+"""The rules of the NetHack Challenge: NLE's own, beside NLE's own environment."""
+
+import inspect
+import types
+
+import numpy as np
+import pytest
+from conftest import get_config
+from nle import nethack
+from nle.env.tasks import NetHackChallenge
+
+from motif_jax.config_table import flatten
+from motif_jax.envs.nethack.game import KEYS, LEVEL, SCORE, TURNS, NetHackGame
+from motif_jax.envs.nethack.observations import FRAME
+from motif_jax.envs.nethack.tasks import CHARACTERS, get_task
+from motif_jax.envs.protocols import CHANGED, by_protocol
+from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.settings import make_world
+from motif_jax.files import read_json
+from motif_jax.stages import evaluate, visualize
+from motif_jax.stages.evaluate.summary import read_rows
+from motif_jax.structs import EndStatus, UserError
+
+COMPASS = range(1, 9)  # actions: one step each
+
+
+def new_game(**settings):
+    buffers = {name: np.zeros(spec.shape, spec.dtype) for name, spec in FRAME.items()}
+    return NetHackGame(get_task("score"), buffers, **settings), buffers
+
+
+def challenge_config(task="score", **values):
+    config = get_config("quickstart.py", task)
+    config.evaluate.update({"policy": "random", "beside": "", "protocol": "challenge", "num_workers": 0} | values)
+    return config
+
+
+@pytest.mark.quick
+def test_the_settings_are_those_of_the_challenge():
+    theirs = {name: one.default for name, one in inspect.signature(NetHackChallenge.__init__).parameters.items()}
+    env = by_protocol(challenge_config()).env
+    for name in ("character", "max_episode_steps", "penalty_mode", "penalty_step"):
+        assert env[name] == theirs[name]
+    assert env.no_progress_steps == theirs["no_progress_timeout"]
+    assert set(CHANGED["challenge"]) <= set(env)
+    config = challenge_config()
+    config.evaluate.protocol = "task"
+    assert by_protocol(config) is config
+    assert flatten(challenge_config().env.to_dict()) == flatten(config.env.to_dict())  # `by_protocol` changes no config
+
+
+@pytest.mark.quick
+def test_all_roles_are_played_and_the_seed_decides_which():
+    game, buffers = new_game(character="@")
+
+    def role(episode):
+        game.reset(game_seed(1, SeedStream.EVALUATE, episode), episode)
+        x, y = buffers["blstats"][:2]
+        return nethack.permonst(nethack.glyph_to_mon(int(buffers["glyphs"][y, x]))).mname[:3]
+
+    found = [role(episode) for episode in range(120)]
+    assert {name.lower() for name in found} == set(CHARACTERS[0])
+    assert [role(episode) for episode in range(20)] == found[:20]
+    game.close()
+
+
+def test_a_game_is_the_one_that_nles_challenge_plays():
+    """The same seed and keys give the same character, the same course, and rewards that add up to the score."""
+    theirs = NetHackChallenge(fix_moon_phase=True)
+    engine, compared = theirs.unwrapped.nethack, 0
+    game, buffers = new_game(**{k: v for k, v in CHANGED["challenge"].items() if k != "task"})
+    rng = np.random.default_rng(0)
+    for episode in range(12):
+        seed = game_seed(5, SeedStream.EVALUATE, episode)
+        type(engine).set_initial_seeds(engine, seed.core, seed.disp, False)
+        seen, _ = theirs.reset()
+        game.reset(seed, episode)
+        total = 0.0
+        for _ in range(200):
+            if any(seen["misc"]) or game.end:  # a question or a page, which we answer ourselves
+                break
+            assert seen["blstats"].tolist() == buffers["blstats"].tolist()
+            action = int(rng.choice(COMPASS))
+            seen, reward, ended, cut, _ = theirs.step(list(theirs.actions).index(KEYS[action]))
+            ours = game.step(action)
+            if any(seen["misc"]) or ended or cut:
+                break
+            assert ours == reward
+            total, compared = total + ours, compared + 1
+            assert total == buffers["blstats"][SCORE]
+    assert compared > 300
+    game.close()
+    theirs.close()
+
+
+@pytest.mark.quick
+def test_a_game_that_stands_still_ends_when_nle_ends_it():
+    patience, most = 12, 300
+    game, buffers = new_game(no_progress_steps=patience, max_episode_steps=most, penalty_step=0.0)
+    rng, ends = np.random.default_rng(2), []
+    for episode in range(30):
+        game.reset(game_seed(7, SeedStream.EVALUATE, episode), episode)
+        twin = types.SimpleNamespace(_max_episode_steps=most, no_progress_timeout=patience, _blstats_index=0, _steps=0)
+        twin._turns, twin._no_progress_count = int(buffers["blstats"][TURNS]), 0
+        while not game.end:
+            game.step(int(rng.choice([0, 17, 18, 2]) if rng.random() < 0.9 else rng.integers(23)))
+            twin._steps += 1
+            cut = NetHackChallenge._check_abort(twin, [buffers["blstats"]])
+            if game.end != EndStatus.DEATH:
+                assert cut == (game.end == EndStatus.ABORTED)
+        ends.append(game.steps)
+    game.close()
+    assert len(set(ends)) > 3
+    assert min(ends) < most
+
+
+def test_evaluation_by_the_challenge_stands_apart_from_that_of_the_task(tmp_path, capsys):
+    own = challenge_config(protocol="task", episodes=3)
+    evaluate.run(own, tmp_path)
+    before = (tmp_path / "evaluate/random/summary.json").read_bytes()
+    config = challenge_config(episodes=6, games_per_worker=6, replays="best")
+    evaluate.check(config)
+    assert not evaluate.is_complete(config, tmp_path)
+    evaluate.run(config, tmp_path)
+    assert evaluate.is_complete(config, tmp_path)
+    assert evaluate.is_complete(own, tmp_path)
+    assert (tmp_path / "evaluate/random/summary.json").read_bytes() == before
+    folder = tmp_path / "evaluate/random-challenge"
+    summary, rows = read_json(folder / "summary.json"), read_rows(folder / "episodes.jsonl")
+    assert (summary["protocol"], summary["task"]) == ("challenge", "challenge")
+    assert [row["episode_return"] for row in rows] == [row["score"] for row in rows]
+    table = capsys.readouterr().out.rpartition("random-challenge\n")[2]
+    assert table.splitlines()[0].split() == ["6", "episodes"]  # alone: those by other rules are not comparable
+    # What was recorded is found again, and any other episode can be played.
+    for episode in ("best", "5"):
+        config.visualize.update({"policy": "random", "episode": episode})
+        visualize.check(config)
+        visualize.run(config, tmp_path)
+        assert "random-challenge, episode" in capsys.readouterr().out
+
+
+def test_episodes_that_are_too_long_have_no_replay(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("motif_jax.stages.evaluate.replays.LONGEST", 3)
+    config = challenge_config(episodes=1, games_per_worker=1, replays="best")
+    evaluate.run(config, tmp_path)
+    assert "no replay of episode 0, which has more than 3 steps" in capsys.readouterr().out
+    assert read_json(tmp_path / "evaluate/random-challenge/summary.json")["replays"] == {}
+    config.visualize.update({"policy": "random", "episode": "0"})
+    with pytest.raises(UserError, match=r"episode 0 has .* steps, more than can be shown \(--config.visualize.epi"):
+        visualize.run(config, tmp_path)
+
+
+@pytest.mark.quick
+def test_another_game_has_no_challenge():
+    for stage in (evaluate, visualize):
+        with pytest.raises(UserError, match=r"'challenge' is of NetHack, where 'toy' is played \(--config.eval"):
+            stage.check(challenge_config("toy"))
+    assert make_world(challenge_config().env).settings.no_progress_steps == 0
+    assert LEVEL == 18
