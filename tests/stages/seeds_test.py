@@ -4,6 +4,7 @@ import pytest
 
 from motif_jax.files import write_json, write_lines
 from motif_jax.many_runs import plan
+from motif_jax.stages.export.results import find_over_seeds
 from motif_jax.stages.report.seeds import columns, gather, write_page_over_seeds
 from motif_jax.structs import UserError
 
@@ -44,3 +45,18 @@ def test_the_page_has_means_over_seeds_and_names_what_is_missing(tmp_path, capsy
 def test_no_results_at_all_are_refused(tmp_path):
     with pytest.raises(UserError, match="none of the 2 runs"):
         write_page_over_seeds(plan("2", [], 0), tmp_path)
+
+
+@pytest.mark.quick
+def test_the_card_of_a_release_has_the_figures_of_the_runs_beside_it(tmp_path):
+    for run in plan("5", [], 0):
+        write_run(tmp_path / run.folder, 0.1 * run.seed)
+    found = find_over_seeds(tmp_path / "seed-1")
+    assert found["seeds"] == 5
+    success = found["over_seeds"]["success"]
+    assert success["mean"] == pytest.approx(0.2)
+    assert 0 < success["low"] < 0.2 < success["high"] < 0.4
+    write_run(tmp_path / "alone" / "seed-0", 0.5)
+    write_run(tmp_path / "other", 0.5)
+    assert find_over_seeds(tmp_path / "alone" / "seed-0") is None
+    assert find_over_seeds(tmp_path / "other") is None

@@ -48,10 +48,8 @@ LEFT_TO_PLAYER = (b"eat", b"attack", b"direction?", b"pray")
 # blstats
 X, Y, SCORE, DEPTH, GOLD, LEVEL, TURNS, BRANCH, STAIRS_LEVEL, CONDITION = 0, 1, 9, 12, 13, 18, 20, 23, 24, 25
 HALLUCINATING = 512
-# internal
-IN_QUESTION, IN_LINE, AT_PAGE = 1, 2, 3
-# program_state
-IN_MOVELOOP, WORTH_SAVING = 3, 5
+IN_QUESTION, IN_LINE, AT_PAGE = 1, 2, 3  # of internal
+IN_MOVELOOP, WORTH_SAVING = 3, 5  # of program_state
 
 BLANK_GLYPH = nethack.GLYPH_CMAP_OFF
 ORACLE_GLYPH = next(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from motif_jax.envs.protocols import TASK, suffix
+from motif_jax.over_seeds import estimate
 from motif_jax.stages.evaluate.replays import file_of
 from motif_jax.stages.evaluate.summary import read_json
 from motif_jax.stages.export.contents import Part
 
 CHANCE = "random"
+SEED = re.compile(r"seed-\d+")  # the folders of many runs
 KEPT = ("episodes", "task", "figures", "greedy")  # of a summary
 
 
@@ -38,11 +43,33 @@ def find_results(workdir: Path, contents: Mapping[str, Part]) -> dict[str, Any]:
 
 
 def find_over_seeds(workdir: Path) -> dict[str, Any] | None:
-    """Figures over several seeds of this experiment; None where only one is known.
+    """Figures of the runs beside this one with other seeds (`--config.seeds`); None where there are none.
 
-    What it returns goes into the results as it is: {"seeds": N, "over_seeds": {figure: {"mean", "low", "high"}}}.
+    {"seeds": N, "over_seeds": {figure: {"mean", "low", "high"}}}: the mean of the seeds' means, with its interval.
     """
-    return None
+    if not SEED.fullmatch(workdir.resolve().name):
+        return None
+    runs = sorted(path for path in workdir.resolve().parent.iterdir() if SEED.fullmatch(path.name))
+    scores = [means for run in runs if (means := _latest_means(run))]
+    if len(scores) < 2:
+        return None
+    shared = [figure for figure in scores[0] if all(figure in means for means in scores)]
+    found = {figure: estimate([np.array([means[figure] for means in scores])]) for figure in shared}
+    return {
+        "seeds": len(scores),
+        "over_seeds": {name: {"mean": one.value, "low": one.low, "high": one.high} for name, one in found.items()},
+    }
+
+
+def _latest_means(workdir: Path) -> dict[str, float]:
+    """The mean of each figure in the latest evaluation of a workdir's own policy by the task's rules."""
+    files = (workdir / "evaluate").glob("*/summary.json")
+    own = [one for file in files if (one := read_json(file)) and one.get("path") == "." and not one.get("greedy")]
+    own = [one for one in own if one.get("protocol", TASK) == TASK]
+    if not own:
+        return {}
+    figures = max(own, key=lambda one: one["step"])["figures"]
+    return {figure: interval["mean"] for figure, interval in figures.items() if interval}
 
 
 def find_replay(workdir: Path, contents: Mapping[str, Part]) -> bytes | None:
