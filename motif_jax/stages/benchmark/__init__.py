@@ -26,7 +26,10 @@ PARTS = {
     "annotation": "motif_jax.stages.benchmark.annotation",
     "reward": "motif_jax.stages.benchmark.reward",
     "policy": "motif_jax.stages.benchmark.policy",
+    "pipeline": "motif_jax.stages.benchmark.pipeline",
 }
+TRAINING = {"policy", "pipeline"}  # parts that train a policy
+
 TABLES: Tables = {
     "benchmark": {
         "parts": Value(List(Text(tuple(PARTS)), "part")),
@@ -51,8 +54,8 @@ def shared(config: ConfigDict) -> bool:
 
 
 def loads_jax(config: ConfigDict) -> bool:
-    """Whether one of the parts that use JAX, reward and policy, is measured."""
-    return bool({"reward", "policy"} & set(config.benchmark.parts))
+    """Whether one of the parts that use JAX is measured."""
+    return bool({"reward", *TRAINING} & set(config.benchmark.parts))
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
@@ -63,11 +66,11 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
 def check(config: ConfigDict) -> None:
     """Raises UserError for values that the measured stages would refuse."""
     check_values(config, READS)
-    if set(config.benchmark.parts) != {"policy"}:
+    if set(config.benchmark.parts) - TRAINING:
         collect.check(config)
     if "reward" in config.benchmark.parts:
         train_reward.check(config)
-    if "policy" in config.benchmark.parts:
+    if TRAINING & set(config.benchmark.parts):
         train_policy.check(config)
 
 
