@@ -56,7 +56,7 @@ def free_model(seed: int) -> Model:
     def unroll(params: Any, frozen: Any, observations: Any, first: Any, core: Any) -> tuple[Any, Any]:
         raise AssertionError("the free learner unrolls nothing")
 
-    return model._replace(prepare=lambda params, frozen: (), step=step, unroll=unroll)
+    return model._replace(core_size=0, prepare=lambda params, frozen: (), step=step, unroll=unroll)
 
 
 def free_update(mesh: Any) -> Any:

@@ -24,6 +24,7 @@ from motif_jax.host_copies import local_copy
 from motif_jax.learner.update import Constants, init_state
 from motif_jax.machine import usable_cores
 from motif_jax.parallel import make_mesh, place
+from motif_jax.policies.player import PolicyPlayer
 from motif_jax.rewards.choice import LEARNT, SOURCES
 from motif_jax.rewards.learnt_source import LearntSource, make_mix
 from motif_jax.rewards.sources import RewardSources, Weighted
@@ -34,7 +35,7 @@ from motif_jax.stages.benchmark.threads import PROCESS, look
 from motif_jax.stages.train_policy.acting import FreeRunning
 from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.record import Record
-from motif_jax.stages.train_policy.setup import Parts, learner_settings, make_player, open_pool
+from motif_jax.stages.train_policy.setup import Parts, learner_settings, open_pool
 
 GAMES = (64, 256, 1024, 4096)
 WARMUP_BATCHES = 3
@@ -133,7 +134,9 @@ class Pipeline:
         state = init_state(jax.tree.map(jnp.copy, model.params), learner)
         self._state = place(state, mesh)
         self._constants = Constants(place(model.frozen, mesh))
-        self._player = make_player(config, model, seed=0)
+        games = section.num_workers * section.games_per_worker
+        # Greedy, because drawing actions is arithmetic of the device.
+        self._player = PolicyPlayer(model, games, self._group, seed=0, greedy=True)
 
     def run(self, seconds: float) -> Measured:
         """Trains for about `seconds`, after WARMUP_BATCHES batches."""
