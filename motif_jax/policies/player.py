@@ -83,6 +83,10 @@ class PolicyPlayer:
             jax.block_until_ready(played.leaves)
         self._coming.append(played)
 
+    def room(self, count: int) -> int:
+        """See `inference.Policy`."""
+        return count if self._sizes and count > self._sizes[-1] else padded_size(count, self._group_size, self._sizes)
+
     def __call__(
         self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
     ) -> tuple[np.ndarray, dict[str, Any]]:
@@ -107,10 +111,13 @@ class PolicyPlayer:
         """Acts by one call of the compiled step."""
         leaves, version = self._played
         count = len(games)
-        missing = padded_size(count, self._group_size, self._sizes) - count
-        if missing:
-            observations = {key: _pad(array, missing, 0) for key, array in observations.items()}
-            first, games = _pad(first, missing, True), _pad(games, missing, self._num_games)
+        size = padded_size(count, self._group_size, self._sizes)
+        if size > len(first):
+            observations = {key: _pad(array, size, 0) for key, array in observations.items()}
+            first = _pad(first, size, True)
+        if size > count:
+            first[count:] = True
+            games = _pad(games, size, self._num_games)
         self._cores, before, actions, logits, values = self._step(
             leaves, self._cores, self._key, np.int32(self._calls), observations, first, games
         )
@@ -164,5 +171,6 @@ def _is_there(played: Played) -> bool:
     return all(leaf.is_ready() for leaf in played.leaves if hasattr(leaf, "is_ready"))
 
 
-def _pad(array: np.ndarray, missing: int, value: Any) -> np.ndarray:
-    return np.concatenate([array, np.full((missing, *array.shape[1:]), value, array.dtype)])
+def _pad(array: np.ndarray, size: int, value: Any) -> np.ndarray:
+    missing = size - len(array)
+    return np.concatenate([array, np.full((missing, *array.shape[1:]), value, array.dtype)]) if missing else array
