@@ -20,6 +20,8 @@ class Rows:
     def read(self, key: str, slots: np.ndarray, steps: np.ndarray, room: int = 0) -> np.ndarray:
         """Rows of one array, side by side. [R * E, ...]; with `room`, so many games, of which the last are zeros.
 
+        A single row is not copied: it changes when its group writes the next rollout into this slot.
+
         Args:
           key: name of the array.
           slots, steps: where the R rows stand. [R] each
@@ -28,8 +30,10 @@ class Rows:
         rows = self._rows[key]
         groups, size, shape = len(slots), rows.shape[1], rows.shape[2:]
         count = groups * size
-        found = np.empty((max(room, count), *shape), rows.dtype)
         where = slots * self._per_slot[key] + steps
+        if groups == 1 and room <= count:
+            return rows[where[0]]
+        found = np.empty((max(room, count), *shape), rows.dtype)
         # With the mode "raise", NumPy would make a copy of the result, so that an error leaves it as it was.
         np.take(rows, where, 0, out=found[:count].reshape(groups, size, *shape), mode="clip")
         found[count:] = 0

@@ -116,7 +116,7 @@ class NetHackGame:
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
         """Starts the game of this seed; the frame then shows its first moment."""
         raw = self._raw
-        self.send = raw.step
+        self._send = raw.step
         raw.set_initial_seeds(seed.core, seed.disp, False, None)
         raw.reset()
         engine.patch(self._engine, birthday=seed.core)
@@ -146,18 +146,14 @@ class NetHackGame:
 
         When the episode ended, `message` is the last text that was shown and `last_frame` the frame it stood in.
         """
-        self.send(self.begin(action))
-        return self.finish()
-
-    def begin(self, action: int) -> int:
-        """First part of a step: keeps what the frame shows; returns the key to send."""
-        self._last_blstats[:] = self._blstats
-        self._last_glyphs[:] = self._glyphs
-        return eat_key(action, self.message) if EAT_PROMPT in self.message else KEYS[action]
-
-    def finish(self) -> float:
-        """Last part of a step, after the key was sent; returns the reward."""
+        message = self.message
+        key = KEYS[action]
+        if EAT_PROMPT in message:
+            key = eat_key(action, message)
         blstats = self._blstats
+        self._last_blstats[:] = blstats
+        self._last_glyphs[:] = self._glyphs
+        self._send(key)
         if self._line_or_page[0] or self._internal[IN_QUESTION]:
             message = self._settle()
         else:

@@ -48,10 +48,7 @@ class GameVector:
         keys = frame_keys((*observations, *extra_frames), settings.screen)
         self.frames = Frames(num_games, keys)
         self.observer = Observer(observations, self.frames, settings.screen)
-        self.games: list[Any] = [settings.make(self.frames.views(i)) for i in range(num_games)]  # `FrameGame`
-        # NetHack's games are stepped in parts, because Python is several times slower right after an engine has run,
-        # which fills the processor's caches: engines run one after another, with hardly anything in between.
-        self._in_parts = all(hasattr(game, "finish") for game in self.games)
+        self.games = [settings.make(self.frames.views(i)) for i in range(num_games)]
         self._terminal_time_limit = settings.reference_time_limit
         self._seed, self._stream = seed, stream
         self._next_episode = next_episode or _counter()
@@ -100,16 +97,11 @@ class GameVector:
 
         `terminated` and `truncated` are only written where they are true: their rows must come in cleared.
         """
-        stepping, in_parts = self._stepping, self._in_parts
+        stepping = self._stepping
         counts, rewards, ends = self._counts, rows["reward"], {}
-        if in_parts:
-            keys = [(game.send, game.begin(action)) for game, action in zip(self.games, actions, strict=True)]
-            for index, (send, key) in enumerate(keys, 1):
-                stepping[0] = index
-                send(key)
         for index, (game, action) in enumerate(zip(self.games, actions, strict=True)):
             stepping[0] = index + 1
-            rewards[index] = game.finish() if in_parts else game.step(action)
+            rewards[index] = game.step(action)
             counts[index] = game.message_count
             if game.end:
                 ends[index] = game.last_frame

@@ -62,7 +62,7 @@ class Lockstep:
         """The keys of each step of an episode; None if it ends before."""
         game.reset(self._vector.seed_of(episode), episode)
         engine, recorder = game._raw, Recorder(game._raw)
-        game._raw, game.send = recorder, recorder.step
+        game._raw, game._send = recorder, recorder.step
         keys = []
         for actions in self._actions:
             recorder.keys = []
