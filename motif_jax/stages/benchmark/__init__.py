@@ -17,6 +17,7 @@ from motif_jax.config_table import List, Number, Tables, Text, Value, Whole, che
 from motif_jax.console import print_line
 from motif_jax.files import write_json
 from motif_jax.stages import collect, train_policy, train_reward
+from motif_jax.stages.benchmark.outlook import outlook
 from motif_jax.stages.benchmark.rows import Row
 
 WRITES = "--config.benchmark.pairs"
@@ -81,6 +82,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
     rows: list[Row] = []
     for part in config.benchmark.parts:
         rows += importlib.import_module(PARTS[part]).measure(config, workdir)
+    rows += outlook(rows)
     write_json(workdir / "benchmark.json", {"machine": machine, "rows": [row._asdict() for row in rows]})
     print_line(f"benchmark: written to {workdir / 'benchmark.json'}")
 

@@ -76,7 +76,7 @@ class Lockstep:
     def engines(self) -> float:
         """Steps per second of the processor, of the engines alone."""
         self._vector.reset()
-        sends = [game._raw.step for game in self._vector.games]
+        sends = [game._raw.step for game in self._vector.games]  # type: ignore[attr-defined]
         start = time.thread_time()
         for step in self._keys:
             for send, keys in zip(sends, step, strict=True):

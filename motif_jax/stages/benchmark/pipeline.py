@@ -31,7 +31,7 @@ from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.stages.benchmark.free import free_model, free_update, record_games
 from motif_jax.stages.benchmark.policy import untaught_reward
 from motif_jax.stages.benchmark.rows import Row, say
-from motif_jax.stages.benchmark.threads import PROCESS, look
+from motif_jax.stages.benchmark.threads import PROCESS, computed_by, look
 from motif_jax.stages.train_policy.acting import FreeRunning
 from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.record import Record
@@ -50,7 +50,8 @@ WAITS = {  # timers that are waits, by thread; the others measure work
 class Measured(NamedTuple):
     """One run."""
 
-    figures: dict[str, float]  # steps_per_s; host_us_per_step, which is microseconds of a processor, and its parts
+    # steps_per_s; host_us_per_step, which is microseconds of a processor, and its parts; the same of all workers
+    figures: dict[str, float]
     waits: dict[str, dict[str, float]]  # per cent of the time, by thread and by what it waited for
 
 
@@ -172,9 +173,9 @@ class Pipeline:
                 source.close()
 
     def _moment(self, pool: Any, source: Any) -> tuple[Any, ...]:
-        """What was spent until now: by threads, by timers, by reward sources, and by waiting workers."""
+        """What was spent until now: by threads, by timers, by reward sources, by waiting and by busy workers."""
         timers = pool.timers.seconds | source.timers.seconds
-        return look(THREADS), timers, self._sources.spent, pool.worker_wait_s
+        return look(THREADS), timers, self._sources.spent, pool.worker_wait_s, computed_by(pool.processes)
 
     def _measured(self, before: Any, after: Any, steps: int, workers: int) -> Measured:
         """What happened between two moments, in which so many steps were learnt from."""
@@ -187,6 +188,7 @@ class Pipeline:
         parts["other"] = whole - sum(parts.values())  # XLA's threads, mostly
         figures = {"steps_per_s": steps / elapsed, "host_us_per_step": 1e6 * whole / steps}
         figures |= {f"host_us_per_step.{name}": 1e6 * seconds / steps for name, seconds in parts.items()}
+        figures["worker_us_per_step"] = 1e6 * (after[4] - before[4]) / steps
         waits = {}
         for thread, names in WAITS.items():
             named = {name: timers.get(name, 0.0) for name in names}
