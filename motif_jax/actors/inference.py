@@ -8,6 +8,7 @@ import numpy as np
 
 from motif_jax.actors.layout import Request
 from motif_jax.actors.pool import ActorPool
+from motif_jax.actors.rows import find_places
 from motif_jax.structs import ArraySpec
 
 
@@ -56,12 +57,12 @@ def answer(pool: ActorPool, requests: list[Request], policy: Policy) -> None:
         return
     layout = pool.layout
     with pool.timers("gather"):
-        workers, groups, slots, steps, _ = np.array(requests).T  # [R] each
-        games = ((workers * layout.groups + groups) * layout.group_size)[:, None] + np.arange(layout.group_size)
-        games = games.reshape(-1)
+        groups = [request.worker * layout.groups + request.group for request in requests]
+        games = np.arange(pool.num_games).reshape(-1, layout.group_size)[groups].reshape(-1)
+        places = find_places([(request.slot, request.step) for request in requests])
         room = policy.room(len(games))
-        observations = {key: pool.rows.read(key, slots, steps, room) for key in policy.reads}
-        first = pool.rows.read("first", slots, steps, room)
+        observations = {key: pool.rows.read(key, places, room) for key in policy.reads}
+        first = pool.rows.read("first", places, room)
     with pool.timers("policy"):
         actions, outputs = policy(observations, first, games)
     with pool.timers("scatter"):

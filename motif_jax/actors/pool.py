@@ -23,7 +23,7 @@ from motif_jax.actors.capacity import check_capacity
 from motif_jax.actors.folders import remove_stale_folders
 from motif_jax.actors.layout import Ended, Full, Layout, Request
 from motif_jax.actors.players import parse_scripted
-from motif_jax.actors.rows import Rows
+from motif_jax.actors.rows import Rows, find_places
 from motif_jax.actors.shared_arrays import SharedArrays
 from motif_jax.actors.transport import ProcessWorker
 from motif_jax.actors.worker_handle import WorkerHandle
@@ -110,7 +110,7 @@ class ActorPool:
         self._shared = SharedArrays(self.layout.specs())
         self._shared["next_episode"][0] = first_episode
         self.rollouts = {key: self._shared[key] for key in self.layout.row_specs()}  # [S, T or T + 1, E, ...]
-        self.rows = Rows(self.rollouts)
+        self.rows, self._actions = Rows(self.rollouts), Rows({"actions": self._shared["actions"]})
         self._released: collections.deque[Full] = collections.deque()
         self._blame: collections.Counter[int] = collections.Counter()
         self._next_check = time.monotonic() + 0.5
@@ -199,16 +199,16 @@ class ActorPool:
             outputs = {key: np.asarray(values)[: len(kept)][kept] for key, values in outputs.items()}
         if not requests:
             return
-        workers, groups, slots, steps, _ = np.array(requests).T  # [R] each
-        begun = np.flatnonzero(steps == 0)
+        begun = [number for number, request in enumerate(requests) if request.step == 0]
         for key, _ in self.layout.starts:  # these may be on the device, and are copied from it only if needed
             values = outputs.pop(key)
-            if len(begun):
-                values = np.asarray(values)[: len(requests) * size].reshape(len(requests), size, *values.shape[1:])
-                self.rows.write(key, slots[begun], steps[begun], values[begun])
-        self._shared["actions"][workers, groups] = actions.reshape(len(requests), size, *actions.shape[1:])
+            for number in begun:
+                rows = slice(number * size, (number + 1) * size)
+                self.rollouts[key][requests[number].slot, 0] = np.asarray(values)[rows]
+        self._actions.write("actions", find_places([(request.worker, request.group) for request in requests]), actions)
+        places = find_places([(request.slot, request.step) for request in requests])
         for key, values in outputs.items():
-            self.rows.write(key, slots, steps, values)
+            self.rows.write(key, places, values)
         asked: dict[int, list[int]] = {}
         for request in requests:
             asked.setdefault(request.worker, []).append(request.group)
@@ -245,7 +245,7 @@ class ActorPool:
             os.close(self._wake_read)
             os.close(self._wake_write)
             self._wake_write = -1
-            self.rollouts, self.rows = {}, Rows({})
+            self.rollouts, self.rows, self._actions = {}, Rows({}), Rows({})
             self._shared.close()
 
     def _listen(self, index: int) -> None:

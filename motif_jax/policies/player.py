@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from motif_jax.metrics import Timers
 from motif_jax.policies.model import Model
 from motif_jax.structs import ArraySpec
 
@@ -55,6 +56,7 @@ class PolicyPlayer:
             "version": ArraySpec((), "int32"),
         }
         self.starts = {"core": ArraySpec((model.core_size,), "float32")}
+        self.timers = Timers()  # whoever has timers of its own may put them here
         self._prepare = jax.jit(model.prepare)
         self._frozen = jax.device_put(model.frozen)
         self._played = self.prepare(model.params, 0)
@@ -122,9 +124,11 @@ class PolicyPlayer:
             leaves, self._cores, self._key, np.int32(self._calls), observations, first, games
         )
         self._calls += 1
+        with self.timers("wait_for_device"):
+            chosen = np.asarray(actions)[:count]
         outputs = {"logits": np.asarray(logits)[:count], "value": np.asarray(values)[:count]}
         outputs |= {"version": np.full(count, version, np.int32)}
-        return np.asarray(actions)[:count], outputs | {"core": before}
+        return chosen, outputs | {"core": before}
 
 
 def padded_size(count: int, group_size: int, sizes: Sequence[int] = ()) -> int:

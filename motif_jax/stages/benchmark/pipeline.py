@@ -41,7 +41,7 @@ GAMES = (64, 256, 1024, 4096)
 WARMUP_BATCHES = 3
 THREADS = {"MainThread": "learner", "acting": "acting", "handoff": "handoff"}
 WAITS = {  # timers that are waits, by thread; the others measure work
-    "acting": ("wait_for_workers",),
+    "acting": ("wait_for_workers", "wait_for_device"),
     "handoff": ("wait_for_rollouts", "wait_for_learner"),
     "learner": ("wait_for_batch",),
 }
