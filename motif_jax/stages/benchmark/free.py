@@ -17,11 +17,11 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from motif_jax.actors.pool import ActorPool
-from motif_jax.envs.canned import NUM_ACTIONS
-from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS
+from motif_jax.envs.canned import NUM_ACTIONS, CannedWorld
 from motif_jax.learner.update import LearnerState
 from motif_jax.policies.model import Model, make_policy_model
 
+OBSERVATIONS = tuple(CannedWorld.specs)
 MOMENTS, GAMES = 16, 64  # of the recording
 WARMUP = 300  # steps that the recorded games have behind them at most
 
@@ -29,14 +29,14 @@ WARMUP = 300  # steps that the recorded games have behind them at most
 def record_games(file: Path) -> None:
     """Plays NetHack at random and writes what a policy would see to `file`, for `envs.canned.CannedWorld`."""
     with ActorPool(
-        {}, POLICY_OBSERVATIONS, num_workers=1, games_per_worker=GAMES, rollout_length=MOMENTS, player="random",
+        {}, OBSERVATIONS, num_workers=1, games_per_worker=GAMES, rollout_length=MOMENTS, player="random",
         warmup_steps=WARMUP,
     ) as pool:  # fmt: skip
         rollouts: dict[int, dict[str, np.ndarray]] = {}  # the first one of each group, which is one game here
         while len(rollouts) < GAMES:
             for full in pool.poll()[1]:
                 if full.group not in rollouts:
-                    keys = (*POLICY_OBSERVATIONS, "reward")
+                    keys = (*OBSERVATIONS, "reward")
                     rollouts[full.group] = {key: pool.rollouts[key][full.slot][:MOMENTS].copy() for key in keys}
                 pool.release(full)
     in_order = [rollouts[group] for group in sorted(rollouts)]
