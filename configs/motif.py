@@ -242,7 +242,7 @@ def get_config(argument: str = "score") -> ConfigDict:
 
     # ---- measuring this machine
     config.benchmark = ConfigDict()
-    config.benchmark.parts = ("env", "annotation", "reward", "policy")
+    config.benchmark.parts = ("env", "annotation", "reward", "policy", "pipeline")
     config.benchmark.networks = ("reference", "small")  # of the policy
     config.benchmark.pairs = (10_000, 50_000, 200_000)  # sizes of the datasets
     config.benchmark.seconds = 2.0  # per measurement

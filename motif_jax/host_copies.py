@@ -24,8 +24,12 @@ def local_copy(tree: Tree) -> Tree:
     Neither other hosts nor collective operations take part, so any thread may use the copy at any time. Raises
     ValueError for an array of which this host has only a part.
     """
-    return jax.tree.map(
-        lambda leaf: _copy(leaf.addressable_data(0)) if leaf.is_fully_replicated else _joined(leaf), tree
+    leaves, structure = jax.tree.flatten(tree)
+    whole = [number for number, leaf in enumerate(leaves) if leaf.is_fully_replicated]
+    copies = _copy_all([leaves[number].addressable_data(0) for number in whole])  # one program, not one per array
+    found = dict(zip(whole, copies, strict=True))
+    return jax.tree.unflatten(
+        structure, [found[number] if number in found else _joined(leaf) for number, leaf in enumerate(leaves)]
     )
 
 
@@ -60,6 +64,7 @@ def host_part(leaf: jax.Array) -> np.ndarray:
 
 
 _copy = jax.jit(lambda leaf: leaf.copy())
+_copy_all = jax.jit(lambda leaves: [leaf.copy() for leaf in leaves])
 
 
 @partial(jax.jit, static_argnums=(1, 2))

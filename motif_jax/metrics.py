@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +22,24 @@ class Timers:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
-    @contextlib.contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+    def __call__(self, name: str) -> Timer:
+        """Times one activity."""
+        return Timer(self.seconds, name)
+
+
+class Timer:
+    """Adds the seconds inside it to those of an activity; a class, as a generator takes four times as long."""
+
+    __slots__ = ("_name", "_seconds", "_start")
+
+    def __init__(self, seconds: dict[str, float], name: str):
+        self._seconds, self._name = seconds, name
+
+    def __enter__(self) -> None:
+        self._start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self._seconds[self._name] = self._seconds.get(self._name, 0.0) + time.perf_counter() - self._start
 
 
 def resident_mib() -> float:

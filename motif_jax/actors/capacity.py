@@ -20,6 +20,7 @@ def check_capacity(
     groups: int = 1,
     shared_bytes: int = 0,
     flag: str = "--config.collect",
+    engine: bool = True,
 ) -> None:
     """Raises `UserError` if this machine cannot run so many workers and games.
 
@@ -27,6 +28,7 @@ def check_capacity(
       num_workers, games_per_worker, groups: as in `ActorPool`.
       shared_bytes: shared memory of their rollouts.
       flag: section of the config that error messages name.
+      engine: whether each game has a copy of NetHack's engine; games of other worlds are taken to need next to nothing.
     """
     if num_workers < 0:
         raise UserError(f"num_workers must not be negative, not {num_workers} ({flag}.num_workers)")
@@ -42,7 +44,7 @@ def check_capacity(
             f"{num_workers} workers are too many for {cores} cores, at most {WORKERS_PER_CORE} each "
             f"({flag}.num_workers)"
         )
-    needed = max(num_workers, 1) * (WORKER_MIB + games_per_worker * GAME_MIB) + shared_bytes // 2**20
+    needed = max(num_workers, 1) * (WORKER_MIB + games_per_worker * GAME_MIB * engine) + shared_bytes // 2**20
     available = available_mib()
     if needed > available:
         raise UserError(
@@ -50,7 +52,7 @@ def check_capacity(
             f"MiB are available ({flag}.num_workers, .games_per_worker, .rollout_length)"
         )
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if files != resource.RLIM_INFINITY and games_per_worker * FILES_PER_GAME + 32 > files:
+    if engine and files != resource.RLIM_INFINITY and games_per_worker * FILES_PER_GAME + 32 > files:
         raise UserError(
             f"{games_per_worker} games in a process need more than the {files} files that it may open "
             f"({flag}.games_per_worker, or `ulimit -n`)"

@@ -8,6 +8,7 @@ import numpy as np
 
 from motif_jax.actors.layout import Request
 from motif_jax.actors.pool import ActorPool
+from motif_jax.actors.rows import find_places
 from motif_jax.structs import ArraySpec
 
 
@@ -18,10 +19,16 @@ class Policy(Protocol):
     outputs: dict[str, ArraySpec]  # what it stores beside each action
     starts: dict[str, ArraySpec]  # what it stores at the beginning of a rollout
 
+    def room(self, count: int) -> int:
+        """How many games the arrays of a call for `count` games shall have room for: at least `count`."""
+
     def __call__(
         self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Actions, outputs and starts for `games` ([B] indices of games), of which `first` ([B]) begin an episode."""
+        """Actions, outputs and starts for `games` ([B] indices of games), of which `first` ([B]) begin an episode.
+
+        Observations and `first` may have more rows, which are zeros: see `room`.
+        """
 
 
 class RandomPolicy:
@@ -35,6 +42,10 @@ class RandomPolicy:
         self._rng = np.random.default_rng(seed)
         self._num_actions = num_actions
 
+    def room(self, count: int) -> int:
+        """See `Policy`."""
+        return count
+
     def __call__(self, observations: dict, first: np.ndarray, games: np.ndarray) -> tuple[np.ndarray, dict]:
         """See `Policy`."""
         return self._rng.integers(self._num_actions, size=len(games)), {}
@@ -46,11 +57,12 @@ def answer(pool: ActorPool, requests: list[Request], policy: Policy) -> None:
         return
     layout = pool.layout
     with pool.timers("gather"):
-        where = [(request.slot, request.step) for request in requests]
-        observations = {key: np.concatenate([pool.rollouts[key][at] for at in where]) for key in policy.reads}
-        first = np.concatenate([pool.rollouts["first"][at] for at in where])
-        groups = np.array([request.worker * layout.groups + request.group for request in requests])
-        games = (groups[:, None] * layout.group_size + np.arange(layout.group_size)).reshape(-1)
+        groups = [request.worker * layout.groups + request.group for request in requests]
+        games = np.arange(pool.num_games).reshape(-1, layout.group_size)[groups].reshape(-1)
+        places = find_places([(request.slot, request.step) for request in requests])
+        room = policy.room(len(games))
+        observations = {key: pool.rows.read(key, places, room) for key in policy.reads}
+        first = pool.rows.read("first", places, room)
     with pool.timers("policy"):
         actions, outputs = policy(observations, first, games)
     with pool.timers("scatter"):

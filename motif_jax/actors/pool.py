@@ -23,6 +23,7 @@ from motif_jax.actors.capacity import check_capacity
 from motif_jax.actors.folders import remove_stale_folders
 from motif_jax.actors.layout import Ended, Full, Layout, Request
 from motif_jax.actors.players import parse_scripted
+from motif_jax.actors.rows import Rows, find_places
 from motif_jax.actors.shared_arrays import SharedArrays
 from motif_jax.actors.transport import ProcessWorker
 from motif_jax.actors.worker_handle import WorkerHandle
@@ -102,12 +103,14 @@ class ActorPool:
         self.restarts = 0  # workers replaced
         self.dropped_steps = 0  # steps lost with them
         self.given_up: list[int] = []  # episodes that are not tried again
-        check_capacity(num_workers, games_per_worker, groups, self.layout.nbytes, flag)
+        engine = self.world.name == "nethack"
+        check_capacity(num_workers, games_per_worker, groups, self.layout.nbytes, flag, engine)
         self._inline = num_workers == 0
         remove_stale_folders()
         self._shared = SharedArrays(self.layout.specs())
         self._shared["next_episode"][0] = first_episode
         self.rollouts = {key: self._shared[key] for key in self.layout.row_specs()}  # [S, T or T + 1, E, ...]
+        self.rows, self._actions = Rows(self.rollouts), Rows({"actions": self._shared["actions"]})
         self._released: collections.deque[Full] = collections.deque()
         self._blame: collections.Counter[int] = collections.Counter()
         self._next_check = time.monotonic() + 0.5
@@ -187,22 +190,30 @@ class ActorPool:
 
     def act(self, requests: list[Request], actions: np.ndarray, outputs: dict[str, np.ndarray] | None = None) -> None:
         """Answers requests: `actions` is [sum of E], in the order of the requests, and so is every output."""
-        size = self.layout.group_size
-        outputs = dict(outputs or {})
+        size, outputs = self.layout.group_size, dict(outputs or {})
+        alive = [request.generation == self._handles[request.worker].generation for request in requests]
+        if not all(alive):  # some of the workers that asked were replaced
+            kept = np.repeat(alive, size)
+            requests = [request for request, lives in zip(requests, alive, strict=True) if lives]
+            actions = actions[kept]
+            outputs = {key: np.asarray(values)[: len(kept)][kept] for key, values in outputs.items()}
+        if not requests:
+            return
+        begun = [number for number, request in enumerate(requests) if request.step == 0]
         for key, _ in self.layout.starts:  # these may be on the device, and are copied from it only if needed
             values = outputs.pop(key)
-            for number, request in enumerate(requests):
-                if request.step == 0 and request.generation == self._handles[request.worker].generation:
-                    self.rollouts[key][request.slot, 0] = np.asarray(values)[number * size : (number + 1) * size]
-        for number, request in enumerate(requests):
-            handle = self._handles[request.worker]
-            if request.generation != handle.generation:
-                continue  # the worker that asked was replaced
-            rows = slice(number * size, (number + 1) * size)
-            self._shared["actions"][request.worker, request.group] = actions[rows]
-            for key, values in outputs.items():
-                self.rollouts[key][request.slot, request.step] = values[rows]
-            handle.act(request.group)
+            for number in begun:
+                rows = slice(number * size, (number + 1) * size)
+                self.rollouts[key][requests[number].slot, 0] = np.asarray(values)[rows]
+        self._actions.write("actions", find_places([(request.worker, request.group) for request in requests]), actions)
+        places = find_places([(request.slot, request.step) for request in requests])
+        for key, values in outputs.items():
+            self.rows.write(key, places, values)
+        asked: dict[int, list[int]] = {}
+        for request in requests:
+            asked.setdefault(request.worker, []).append(request.group)
+        for worker, its_groups in asked.items():
+            self._handles[worker].act(its_groups)
 
     def release(self, full: Full) -> None:
         """Gives a slot back to its group; may be called from any thread."""
@@ -234,7 +245,7 @@ class ActorPool:
             os.close(self._wake_read)
             os.close(self._wake_write)
             self._wake_write = -1
-            self.rollouts = {}
+            self.rollouts, self.rows, self._actions = {}, Rows({}), Rows({})
             self._shared.close()
 
     def _listen(self, index: int) -> None:

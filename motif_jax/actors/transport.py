@@ -75,10 +75,10 @@ class ProcessWorker:
             self.process.stdin.write(json.dumps(start).encode())
             self.process.stdin.close()
 
-    def send(self, op: Op, group: int, slot: int) -> None:
-        """Sends one message to the worker."""
+    def send(self, messages: list[Message]) -> None:
+        """Sends messages to the worker, in one call of the system, which takes longer than all the rest."""
         with contextlib.suppress(BrokenPipeError):  # it died: the pool will see that
-            os.write(self._out, MESSAGE_FORMAT.pack(op, group, slot))
+            os.write(self._out, b"".join([MESSAGE_FORMAT.pack(*message) for message in messages]))
 
     def receive(self) -> list[Message] | None:
         """Returns the messages that wait, or None if the worker has ended. Call when `messages` is readable."""
@@ -142,9 +142,9 @@ class InlineWorker:
         with reported(layout.env):
             self._worker = Worker(layout, shared, index, lambda op, group, slot: self._outbox.append((op, group, slot)))
 
-    def send(self, op: Op, group: int, slot: int) -> None:
-        """Queues one message until the pool polls."""
-        self._inbox.append((op, group, slot))
+    def send(self, messages: list[Message]) -> None:
+        """Queues messages until the pool polls."""
+        self._inbox += messages
 
     def receive(self) -> list[Message]:
         """Handles one waiting message and returns what it led to."""

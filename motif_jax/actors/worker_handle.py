@@ -54,15 +54,15 @@ class WorkerHandle:
 
     def _grant(self, group: int, slot: int) -> None:
         self._held[group].append(slot)
-        self._send(Op.SLOT, group, slot)
+        self._send([(Op.SLOT, group, slot)])
 
-    def _send(self, op: Op, group: int, slot: int) -> None:
-        self.link.send(op, group, slot)
-        self._sent += 1
+    def _send(self, messages: list[Message]) -> None:
+        self.link.send(messages)
+        self._sent += len(messages)
 
-    def act(self, group: int) -> None:
-        """Sends the worker the message that the actions of a group are in shared memory."""
-        self._send(Op.ACT, group, 0)
+    def act(self, groups: list[int]) -> None:
+        """Sends the worker the message that the actions of some groups are in shared memory."""
+        self._send([(Op.ACT, group, 0) for group in groups])
 
     def give_back(self, full: Full) -> None:
         """Takes back a slot from the caller of `poll` and grants it to the worker again."""

@@ -70,6 +70,10 @@ class Mixture:
         """Who plays, for `dataset.json`."""
         return [checkpoint._asdict() for checkpoint in self.checkpoints]
 
+    def room(self, count: int) -> int:
+        """See `inference.Policy`."""
+        return count
+
     def __call__(
         self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
     ) -> tuple[np.ndarray, dict[str, Any]]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from motif_jax.metrics import Timers
 from motif_jax.policies.model import Model
 from motif_jax.structs import ArraySpec
 
@@ -18,11 +18,12 @@ EXACT = 8  # calls for up to so many groups are not padded; larger ones are padd
 
 
 class Played(NamedTuple):
-    """Parameters that `PolicyPlayer` acts with."""
+    """What `PolicyPlayer` acts with.
 
-    params: Any
-    frozen: Any
-    prepared: Any  # what is computed from them once
+    The arrays lie in a plain tuple, because taking a tree of parameters apart at every call takes longer than the call.
+    """
+
+    leaves: tuple[Any, ...]  # of the tree (params, frozen, what is computed from them once)
     version: int  # number of training updates that made it
 
 
@@ -55,6 +56,7 @@ class PolicyPlayer:
             "version": ArraySpec((), "int32"),
         }
         self.starts = {"core": ArraySpec((model.core_size,), "float32")}
+        self.timers = Timers()  # whoever has timers of its own may put them here
         self._prepare = jax.jit(model.prepare)
         self._frozen = jax.device_put(model.frozen)
         self._played = self.prepare(model.params, 0)
@@ -62,12 +64,17 @@ class PolicyPlayer:
         self._num_games, self._group_size, self._sizes = num_games, group_size, tuple(sizes)
         self._cores = jnp.zeros((num_games + 1, model.core_size))  # the last row is for padding
         self._key, self._calls = jax.random.key(seed), 0
-        self._step = jax.jit(partial(play_step, model.step, greedy), donate_argnums=1)
+
+        def step(leaves: tuple[jax.Array, ...], *inputs: Any) -> tuple[jax.Array, ...]:
+            return play_step(model.step, greedy, jax.tree.unflatten(self._structure, leaves), *inputs)
+
+        self._step = jax.jit(step, donate_argnums=1)
 
     def prepare(self, params: Any, version: int, frozen: Any = None) -> Played:
         """Computes what `swap` needs from parameters; without `frozen`, with those of the player's model."""
         frozen = self._frozen if frozen is None else frozen
-        return Played(params, frozen, self._prepare(params, frozen), version)
+        leaves, self._structure = jax.tree.flatten((params, frozen, self._prepare(params, frozen)))
+        return Played(tuple(leaves), version)
 
     def swap(self, played: Played, wait: bool) -> None:
         """Replaces the parameters once they are on the device; with `wait`, waits for that.
@@ -75,8 +82,12 @@ class PolicyPlayer:
         Any one thread may call this; a call of the player never mixes old and new parameters.
         """
         if wait:
-            jax.block_until_ready((played.params, played.prepared))
+            jax.block_until_ready(played.leaves)
         self._coming.append(played)
+
+    def room(self, count: int) -> int:
+        """See `inference.Policy`."""
+        return count if self._sizes and count > self._sizes[-1] else padded_size(count, self._group_size, self._sizes)
 
     def __call__(
         self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
@@ -100,19 +111,24 @@ class PolicyPlayer:
         self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Acts by one call of the compiled step."""
-        params, frozen, prepared, version = self._played
+        leaves, version = self._played
         count = len(games)
-        missing = padded_size(count, self._group_size, self._sizes) - count
-        if missing:
-            observations = {key: _pad(array, missing, 0) for key, array in observations.items()}
-            first, games = _pad(first, missing, True), _pad(games, missing, self._num_games)
+        size = padded_size(count, self._group_size, self._sizes)
+        if size > len(first):
+            observations = {key: _pad(array, size, 0) for key, array in observations.items()}
+            first = _pad(first, size, True)
+        if size > count:
+            first[count:] = True
+            games = _pad(games, size, self._num_games)
         self._cores, before, actions, logits, values = self._step(
-            (params, frozen, prepared), self._cores, self._key, np.int32(self._calls), observations, first, games
+            leaves, self._cores, self._key, np.int32(self._calls), observations, first, games
         )
         self._calls += 1
+        with self.timers("wait_for_device"):
+            chosen = np.asarray(actions)[:count]
         outputs = {"logits": np.asarray(logits)[:count], "value": np.asarray(values)[:count]}
         outputs |= {"version": np.full(count, version, np.int32)}
-        return np.asarray(actions)[:count], outputs | {"core": before}
+        return chosen, outputs | {"core": before}
 
 
 def padded_size(count: int, group_size: int, sizes: Sequence[int] = ()) -> int:
@@ -156,10 +172,9 @@ def play_step(
 
 def _is_there(played: Played) -> bool:
     """Whether all its arrays are computed."""
-    return all(
-        leaf.is_ready() for leaf in jax.tree.leaves((played.params, played.prepared)) if hasattr(leaf, "is_ready")
-    )
+    return all(leaf.is_ready() for leaf in played.leaves if hasattr(leaf, "is_ready"))
 
 
-def _pad(array: np.ndarray, missing: int, value: Any) -> np.ndarray:
-    return np.concatenate([array, np.full((missing, *array.shape[1:]), value, array.dtype)])
+def _pad(array: np.ndarray, size: int, value: Any) -> np.ndarray:
+    missing = size - len(array)
+    return np.concatenate([array, np.full((missing, *array.shape[1:]), value, array.dtype)]) if missing else array

@@ -17,16 +17,22 @@ GOAL_ROWS = {
     "reward.epoch_pairs_per_s.explorer", "reward.flops.random", "reward.matrix_product", "policy.end_to_end.small",
     "policy.end_to_end_no_reward.small", "policy.reward_cost.small", "policy.reward_lookup.small",
     "policy.learner.small", "policy.inference.small", "policy.flop_per_step.small", "policy.share_of_limit.small",
-    "policy.bytes_per_step.small",
+    "policy.bytes_per_step.small", "env.lockstep_engines.16", "env.lockstep_stepper.64",
+    "env.lockstep_stepper_over_engines.64", "pipeline.steps_per_s.64", "pipeline.host_us_per_step.64",
+    "pipeline.host_us_per_step.acting.64", "pipeline.host_us_per_step.handoff.64",
+    "pipeline.host_us_per_step.learner.64", "pipeline.host_us_per_step.reward.64", "pipeline.wait.acting.64",
+    "pipeline.wait.handoff.64", "pipeline.wait.learner.64", "pipeline.wait.workers.64",
+    "pipeline.worker_us_per_step.64",
+    "computed.16_cores.1_gpus.small", "computed.64_cores.8_gpus.small",
 }  # fmt: skip
 
-
+MAY_BE_NONE = ("env.memory_growth", "policy.reward_cost.small", "pipeline.worker_us_per_step.64")
 BRIEFLY = """
 import sys
 from motif_jax import launch
-from motif_jax.stages.benchmark import env, reward
+from motif_jax.stages.benchmark import env, env_lockstep, pipeline, reward
 
-reward.PAIRS, env.RESETS = 2_000, 200
+reward.PAIRS, env.RESETS, env_lockstep.STEPS, pipeline.GAMES = 2_000, 200, 40, (64,)
 launch.define_flags()
 sys.exit(launch.main(sys.argv))
 """
@@ -49,7 +55,11 @@ def test_every_row_is_measured(tmp_path):
     assert "cores" in result["machine"]
     for row in rows.values():
         assert row.keys() == {"name", "value", "unit", "sizes"}
-        assert row["value"] > 0 or row["name"] in ("env.memory_growth", "policy.reward_cost.small")
+        assert row["value"] > 0 or row["name"] in (
+            "env.memory_growth",
+            "policy.reward_cost.small",
+            "pipeline.worker_us",
+        )
         assert row["name"] in done.stdout
     assert rows["env.bytes_per_step"]["value"] <= 1000
     assert rows["policy.bytes_per_step.small"]["value"] <= 1100

@@ -42,9 +42,9 @@ def test_the_last_version_that_is_there_is_played():
     assert version() == [0, 0]
     one, two = Computed(False), Computed(False)
     played = player.prepare(jnp.zeros(1), 1)
-    player.swap(played._replace(prepared=one), wait=False)
+    player.swap(played._replace(leaves=(one,)), wait=False)
     assert version() == [0, 0]
-    player.swap(played._replace(prepared=two, version=2), wait=False)
+    player.swap(played._replace(leaves=(two,), version=2), wait=False)
     one.ready = True  # a learner that is always busy with the next one holds up none
     player._step = lambda *inputs: (inputs[1], np.zeros((2, 1)), np.ones(2), np.zeros((2, 2)), np.zeros(2))
     assert version() == [1, 1]

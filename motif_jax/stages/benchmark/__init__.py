@@ -25,6 +25,7 @@ from motif_jax.config_table import List, Number, Tables, Text, Value, Whole, che
 from motif_jax.console import clean, print_line, print_lines
 from motif_jax.files import write_json, write_whole
 from motif_jax.stages import collect, train_policy, train_reward
+from motif_jax.stages.benchmark.outlook import outlook
 from motif_jax.stages.benchmark.rows import Row
 from motif_jax.structs import Stopped, UserError
 
@@ -36,13 +37,15 @@ PARTS = {
     "annotation": "motif_jax.stages.benchmark.annotation",
     "reward": "motif_jax.stages.benchmark.reward",
     "policy": "motif_jax.stages.benchmark.policy",
+    "pipeline": "motif_jax.stages.benchmark.pipeline",
     "numerics": "motif_jax.stages.benchmark.numerics",
     "profile": "motif_jax.stages.benchmark.profile",
     "train": "motif_jax.stages.benchmark.train",
 }
 DEVICE = {"numerics", "profile", "train"}
-TRAINING = {"policy"} | DEVICE  # parts that need what train_policy needs
+TRAINING = {"policy", "pipeline"} | DEVICE  # parts that need what train_policy needs
 LEAST_S = 20.0  # no part is begun with less time left, and so much is kept for what follows
+
 TABLES: Tables = {
     "benchmark": {
         "parts": Value(List(Text(tuple(PARTS)), "part")),
@@ -82,7 +85,7 @@ def check(config: ConfigDict) -> None:
     """Raises UserError for values that the measured stages would refuse."""
     check_values(config, READS)
     parts = set(config.benchmark.parts)
-    if parts - {"policy", "numerics", "profile"}:
+    if parts - {"policy", "pipeline", "numerics", "profile"}:
         collect.check(config)
     if {"reward", "train"} & parts:
         train_reward.check(config)
@@ -119,6 +122,10 @@ def run(config: ConfigDict, workdir: Path) -> None:
             result["seconds"][part] = round(time.monotonic() - begun, 1)
         result["rows"] = [row._asdict() for row in rows]
         write_json(workdir / "benchmark.json", result)  # after each part, so that a kill costs one
+    if "pipeline" in config.benchmark.parts:
+        rows += outlook(rows)
+        result["rows"] = [row._asdict() for row in rows]
+        write_json(workdir / "benchmark.json", result)
     if on_device:
         write_table(result, workdir)
     print_line(f"benchmark: written to {workdir / 'benchmark.json'}")

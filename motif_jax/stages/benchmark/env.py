@@ -25,6 +25,7 @@ from motif_jax.envs.seeding import game_seed
 from motif_jax.machine import usable_cores
 from motif_jax.metrics import resident_mib
 from motif_jax.stages import collect
+from motif_jax.stages.benchmark.env_lockstep import Lockstep
 from motif_jax.stages.benchmark.env_runs import RAW_KEYS, engine_limit, gymnasium_async, gymnasium_single, pool, stepper
 from motif_jax.stages.benchmark.rows import Row, say, take_turns
 
@@ -59,6 +60,16 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     for name, rates in rounds.items():
         add(name, statistics.median(rates), "steps/s", games=sizes.get(name, 1), cores=1)
 
+    # ---- many games in turn, and what our Python adds to their engines
+    for games in GAMES:
+        lockstep = Lockstep(games)
+        names = {f"env.lockstep_engines.{games}": lockstep.engines, f"env.lockstep_stepper.{games}": lockstep.stepper}
+        found = take_turns(names, repeats + 1)
+        rounds |= {name: rates[1:] for name, rates in found.items()}  # without the first, in which memory is touched
+        lockstep.close()
+        for name in names:
+            add(name, statistics.median(rounds[name]), "steps/s", games=games, cores=1, time="of the processor")
+
     # ---- many games
     runs: dict[str, Callable[[], float]] = {}
     for games in GAMES:
@@ -81,6 +92,8 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     compare("env.stepper_over_gymnasium", "env.stepper_single", "env.gymnasium_single", "times")
     compare("env.stepper_over_engine", "env.stepper_single", "env.engine_limit", "times")
     for games in GAMES:
+        one, other = f"env.lockstep_stepper.{games}", f"env.lockstep_engines.{games}"
+        compare(f"env.lockstep_stepper_over_engines.{games}", one, other, "times")
         compare(f"env.pool_over_async.{games}", f"env.pool.{WORKERS}x{games}", f"env.gymnasium_async.{games}", "times")
         compare(f"env.pool_over_stepper.{games}", f"env.pool.{WORKERS}x{games}", "env.stepper_single", "times")
 

@@ -37,6 +37,7 @@ class FreeRunning:
     def __init__(self, pool: ActorPool, policy: PolicyPlayer, rollouts: int, place: Callable[[Arrays], Any]):
         """Starts both threads. A batch has `rollouts` rollouts, and `place` puts its arrays on the devices."""
         self._pool, self._policy = pool, policy
+        policy.timers = pool.timers  # its waiting for the device is a part of the time called `policy`
         self._handoff = Handoff(pool, rollouts, place=place)
         self.timers = self._handoff.timers
         self._stop = threading.Event()
@@ -80,6 +81,7 @@ class Rounds:
     def __init__(self, pool: ActorPool, policy: PolicyPlayer, rollouts: int, place: Callable[[Arrays], Any]):
         """See `FreeRunning`."""
         self._pool, self._policy, self._rollouts, self._place = pool, policy, rollouts, place
+        policy.timers = pool.timers
         self._requests: dict[tuple[int, int], Request] = {}  # by group; a restarted worker's replaces the old one
         self._round: list[Full] = []  # of this round
         self._fulls: list[Full] = []  # in the order in which they came

@@ -1,0 +1,72 @@
+"""Reads and writes rows of rollouts for several groups of games at a time.
+
+For a few groups a loop is fastest; for MANY, one call of NumPy per array takes half the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+MANY = 8  # groups
+Places = list[tuple[int, int]] | tuple[np.ndarray, np.ndarray]  # slot and step of each row: pairs, or two arrays
+
+
+def find_places(pairs: Sequence[tuple[int, int]]) -> Places:
+    """The places of rows, (slot, step) each, in the form in which `Rows` is fastest."""
+    if len(pairs) < MANY:
+        return list(pairs)
+    slots, steps = np.array(pairs).T
+    return slots, steps
+
+
+class Rows:
+    """The rollouts of a pool, row by row; a row is what one group wrote in one step."""
+
+    def __init__(self, rollouts: Mapping[str, np.ndarray]):
+        """Takes arrays of [S, rows, E, ...]; what is written is written into them."""
+        self._arrays = dict(rollouts)
+        self._flat = {  # [S * rows, E, ...]
+            key: array.reshape(array.shape[0] * array.shape[1], *array.shape[2:]) for key, array in rollouts.items()
+        }
+
+    def read(self, key: str, places: Places, room: int = 0) -> np.ndarray:
+        """Rows of one array, side by side. [R * E, ...]; with `room`, so many games, of which the last are zeros.
+
+        A single row is not copied: it changes when its group writes the next rollout into this slot.
+
+        Args:
+          key: name of the array.
+          places: where the R rows stand.
+          room: at least R * E.
+        """
+        array = self._arrays[key]
+        size, shape = array.shape[2], array.shape[3:]
+        if isinstance(places, list):
+            if len(places) == 1 and room <= size:
+                return array[places[0]]
+            count = len(places) * size
+            found = np.empty((max(room, count), *shape), array.dtype)
+            for number, place in enumerate(places):
+                found[number * size : (number + 1) * size] = array[place]
+        else:
+            slots, steps = places
+            count = len(slots) * size
+            found = np.empty((max(room, count), *shape), array.dtype)
+            out = found[:count].reshape(len(slots), size, *shape)
+            # With the mode "raise", NumPy would make a copy of the result, so that an error leaves it as it was.
+            np.take(self._flat[key], slots * array.shape[1] + steps, 0, out=out, mode="clip")
+        found[count:] = 0
+        return found
+
+    def write(self, key: str, places: Places, values: np.ndarray) -> None:
+        """Writes `values`, [R * E, ...], to rows of one array."""
+        array = self._arrays[key]
+        size = array.shape[2]
+        if isinstance(places, list):
+            for number, place in enumerate(places):
+                array[place] = values[number * size : (number + 1) * size]
+        else:
+            slots, steps = places
+            self._flat[key][slots * array.shape[1] + steps] = values.reshape(len(slots), *array.shape[2:])

@@ -1,0 +1,49 @@
+"""Rows of many groups at a time, beside a loop over groups."""
+
+import numpy as np
+import pytest
+
+from motif_jax.actors.rows import MANY, Rows, find_places
+
+pytestmark = pytest.mark.quick
+SLOTS, STEPS, SIZE = MANY + 3, 4, 3
+COUNTS = 1, 2, MANY - 1, MANY, MANY + 2
+SHAPES = {"picture": (STEPS + 1, SIZE, 2, 5), "number": (STEPS, SIZE), "start": (1, SIZE, 6)}
+SHAPES["nothing"] = STEPS, SIZE, 0
+
+
+def make_rollouts() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {key: rng.integers(1, 100, (SLOTS, *shape)) for key, shape in SHAPES.items()}
+
+
+def some_pairs(key: str, count: int) -> list[tuple[int, int]]:
+    rng = np.random.default_rng(count)
+    slots, steps = rng.permutation(SLOTS)[:count], rng.integers(SHAPES[key][0], size=count)
+    return list(zip(slots.tolist(), steps.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("key", SHAPES)
+def test_rows_are_read_as_one_by_one(key, count):
+    rollouts = make_rollouts()
+    pairs = some_pairs(key, count)
+    expected = np.concatenate([rollouts[key][slot, step] for slot, step in pairs])
+    rows = Rows(rollouts)
+    assert np.array_equal(rows.read(key, find_places(pairs)), expected)
+    roomy = rows.read(key, find_places(pairs), room=len(expected) + 5)
+    assert np.array_equal(roomy[: len(expected)], expected)
+    assert roomy.shape[0] == len(expected) + 5
+    assert not roomy[len(expected) :].any()
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("key", SHAPES)
+def test_rows_are_written_as_one_by_one(key, count):
+    rollouts, expected = make_rollouts(), make_rollouts()
+    pairs = some_pairs(key, count)
+    values = np.random.default_rng(1).integers(100, 200, (count * SIZE, *SHAPES[key][2:]))
+    Rows(rollouts).write(key, find_places(pairs), values)
+    for number, (slot, step) in enumerate(pairs):
+        expected[key][slot, step] = values[number * SIZE : (number + 1) * SIZE]
+    assert all(np.array_equal(rollouts[name], expected[name]) for name in SHAPES)
