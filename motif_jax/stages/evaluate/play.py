@@ -38,9 +38,7 @@ from motif_jax.structs import EpisodeInfo, UserError
 GROUPS = 2  # per worker: one plays while the other waits for actions
 ROLLOUT = 64  # steps that are looked at together
 KEEP_EVERY_S = 20.0  # seconds between two saves: a killed run loses no more play than that
-KEEP_PER_S = (
-    20.0  # more seconds between two saves for each second that the last one took: thousands of episodes are many
-)
+KEEP_PER_S = 20.0  # more of them for each second that the last save took: thousands of episodes take long to write
 
 REWARD = "reward of "  # before a source's name: the rewards of an episode's steps
 

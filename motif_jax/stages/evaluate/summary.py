@@ -168,6 +168,6 @@ def read_rows(file: Path, figures: Iterable[str] = ()) -> list[dict[str, Any]]:
         rows = list(files.read_lines(file)) if file.is_file() else []
         if not all({"episode", *COMMON.values()} <= row.keys() for row in rows):
             raise ValueError("it has lines that are of no episode")
-        return [dict.fromkeys(figures) | row for row in rows]
+        return [row | {name: None for name in figures if name not in row} for row in rows]  # keys stay in order
     except (OSError, ValueError) as error:
         raise UserError(f"{str(file)!r} is damaged ({error}): remove its directory (--workdir)") from error
