@@ -46,6 +46,11 @@ class EndStatus(enum.IntEnum):
     TASK_SUCCESSFUL = 2
 
 
+BYTE_VALUES = 256
+IMAGE_CHANNELS = 4  # at most, of what is taken for an image
+MOST_CATEGORIES = 65_536
+
+
 class ArraySpec(NamedTuple):
     """Shape and dtype of one record, without the axes of time, game or slot."""
 

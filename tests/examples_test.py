@@ -15,7 +15,7 @@ from motif_jax.envs.settings import check_world
 from motif_jax.files import read_json, read_lines
 from motif_jax.replays.replay import load_replay
 
-pytest.importorskip("minigrid", reason="the extra [minigrid] is not installed")
+pytest.importorskip("minigrid", reason="needs the extra [minigrid]: bash launch/test.sh installs it")
 FOLDER = ROOT / "examples/minigrid"
 SMALL = {
     "collect.num_pairs": 1500, "collect.num_workers": 1, "reward.num_epochs": 2, "policy.num_workers": 1,

@@ -40,7 +40,7 @@ def test_what_is_written_is_read_back():
 
 
 def test_the_formats_own_library_reads_and_writes_the_same():
-    library = pytest.importorskip("safetensors.numpy")
+    library = pytest.importorskip("safetensors.numpy", reason="needs safetensors: bash launch/test.sh installs it")
     tensors = {name: array for name, array in some_tensors().items() if array.dtype.name != "bfloat16"}
     assert_same(library.load(tensors_to_bytes(tensors)), tensors)
     found, metadata = tensors_from_bytes(library.save(tensors, {"a": "b"}))

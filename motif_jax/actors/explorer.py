@@ -15,17 +15,8 @@ import numpy as np
 from nle import nethack
 
 from motif_jax.actors.paths import STEPS, beside, path_to, shift, squares
-from motif_jax.envs.nethack.game import (
-    ACTION_NAMES,
-    BRANCH,
-    EAT_PROMPT,
-    KEYS,
-    STAIRS_LEVEL,
-    TURNS,
-    YES,
-    X,
-    Y,
-)
+from motif_jax.envs.nethack.game import BRANCH, EAT_PROMPT, STAIRS_LEVEL, TURNS, X, Y
+from motif_jax.envs.nethack.keys import ACTION_NAMES, KEYS, YES
 
 NO = KEYS.index(ord("n"))  # also: move south-east
 DOWN, KICK, EAT, SEARCH = (ACTION_NAMES.index(name) for name in ("down", "kick", "eat", "search"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 STRIDE = 80
-# Action number -> change of the bit's position; the actions are those of `envs.nethack.game.ACTIONS`.
+# Action number -> change of the bit's position; the actions are those of `envs.nethack.keys.ACTIONS`.
 STEPS = {1: -STRIDE, 2: 1, 3: STRIDE, 4: -1, 5: 1 - STRIDE, 6: 1 + STRIDE, 7: STRIDE - 1, 8: -STRIDE - 1}
 DIAGONAL = (5, 6, 7, 8)
 

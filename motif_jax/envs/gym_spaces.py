@@ -11,11 +11,9 @@ from gymnasium import spaces
 from motif_jax.captions import WIDTH, encode
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.world import CAPTIONS
-from motif_jax.structs import ArraySpec, UserError
+from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, UserError
 
 ALONE = "observation"  # the name of an observation that has none
-BYTES = 256
-CHANNELS = 4  # at most, of an image
 
 
 class Field(NamedTuple):
@@ -92,9 +90,14 @@ def _kind_of_box(space: spaces.Box) -> str:
     rank = len(space.shape)
     if rank <= 1 or (rank == 2 and np.issubdtype(space.dtype, np.floating)):
         return "vector"
-    if space.dtype == np.uint8 and rank == 3 and space.shape[2] <= CHANNELS and space.high.max() == BYTES - 1:
+    if (
+        space.dtype == np.uint8
+        and rank == 3
+        and space.shape[2] <= IMAGE_CHANNELS
+        and space.high.max() == BYTE_VALUES - 1
+    ):
         return "image"
-    if np.issubdtype(space.dtype, np.integer) and rank in (2, 3) and 0 < _values(space) < BYTES:
+    if np.issubdtype(space.dtype, np.integer) and rank in (2, 3) and 0 < _values(space) < BYTE_VALUES:
         return "grid"
     return ""
 
@@ -102,4 +105,4 @@ def _kind_of_box(space: spaces.Box) -> str:
 def _values(space: spaces.Box) -> int:
     """How many values, from 0 on, the numbers can have; 0 if they are not bounded, or can be negative."""
     low, high = int(space.low.min()), int(space.high.max())
-    return high + 1 if low >= 0 and high < 65_536 else 0
+    return high + 1 if low >= 0 and high < MOST_CATEGORIES else 0

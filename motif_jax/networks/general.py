@@ -15,9 +15,9 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from motif_jax.networks.images import elu, in_pieces
-from motif_jax.networks.kinds import BYTES, categories_of, kind_of
+from motif_jax.networks.kinds import categories_of, kind_of
 from motif_jax.networks.presets import Layers, trigrams
-from motif_jax.structs import ArraySpec
+from motif_jax.structs import BYTE_VALUES, ArraySpec
 
 MOST_BLOCKS = 49  # places that are left of a grid, and of an image, when it becomes a vector
 
@@ -131,7 +131,7 @@ class Image(nnx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """[B, H, W] or [B, H, W, C] uint8 -> [B, 128]"""
-        x = (x.reshape(len(x), *self.shape).astype(jnp.float32) / (BYTES - 1)).astype(self.dtype)
+        x = (x.reshape(len(x), *self.shape).astype(jnp.float32) / (BYTE_VALUES - 1)).astype(self.dtype)
         for convolution in self.convolutions:
             x = elu(convolution(x))
         return self.layers(x.reshape(len(x), -1))

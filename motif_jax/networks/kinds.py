@@ -17,14 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.structs import ArraySpec, UserError
+from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, UserError
 
 FLAG = "--config.policy.network"
 GENERAL = "general"  # the network that follows from the specs of what it reads
 FIXED = {"reference": ("crop", "blstats", "message"), "small": ("crop", "blstats", "message")}  # what others read
-CHANNELS = 4  # at most, of what is taken for an image
-BYTES = 256  # values of a byte
-MOST_CATEGORIES = 65_536
 RANKS = {"text": (1,), "vector": range(9), "category": (0, 1), "grid": (2, 3), "planes": (3,), "image": (2, 3)}
 WHOLE, BYTE, ANY = "iu", "B", "iufb"  # types of numbers, as NumPy's `dtype.kind`; BYTE stands for uint8
 TYPES = {"text": BYTE, "vector": ANY, "category": WHOLE, "grid": WHOLE, "planes": WHOLE, "image": BYTE}
@@ -45,7 +42,7 @@ def kind_of(name: str, spec: ArraySpec) -> str:
             return spec.kind
     elif dtype == np.uint8 and rank == 1 and spec.shape[0]:
         return "text"
-    elif dtype == np.uint8 and rank == 3 and spec.shape[2] <= CHANNELS and all(spec.shape):
+    elif dtype == np.uint8 and rank == 3 and spec.shape[2] <= IMAGE_CHANNELS and all(spec.shape):
         return "image"
     elif dtype.kind in ANY and rank <= 1 and all(spec.shape):
         return "vector"
@@ -59,7 +56,7 @@ def kind_of(name: str, spec: ArraySpec) -> str:
 
 def categories_of(spec: ArraySpec) -> int:
     """How many values a category, or a cell of a grid, can have."""
-    return spec.categories or BYTES
+    return spec.categories or BYTE_VALUES
 
 
 def _counts(spec: ArraySpec, dtype: np.dtype) -> bool:

@@ -13,19 +13,8 @@ from nle import nethack
 from motif_jax.actors.players import make_scripted
 from motif_jax.envs.nethack import engine
 from motif_jax.envs.nethack.figures import FIGURES
-from motif_jax.envs.nethack.game import (
-    ACTION_NAMES,
-    BRANCH,
-    CONDITION,
-    KEYS,
-    ORACLE_GLYPH,
-    STAIRS_LEVEL,
-    NetHackGame,
-    X,
-    Y,
-    count_seen,
-    eat_key,
-)
+from motif_jax.envs.nethack.game import BRANCH, CONDITION, ORACLE_GLYPH, STAIRS_LEVEL, NetHackGame, X, Y, count_seen
+from motif_jax.envs.nethack.keys import ACTION_NAMES, KEYS, eat_key
 from motif_jax.envs.nethack.observations import FRAME, Frames
 from motif_jax.envs.nethack.tasks import TASKS, step_penalty
 from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from motif_jax.captions import encode
-from motif_jax.envs.nethack.game import ACTION_NAMES
+from motif_jax.envs.nethack.keys import ACTION_NAMES
 from motif_jax.envs.nethack.observations import FRAME, Frames, frame_keys
 from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.seeding import SeedStream, game_seed

@@ -10,7 +10,8 @@ from nle import nethack
 from nle.env.tasks import NetHackChallenge
 
 from motif_jax.config_table import flatten
-from motif_jax.envs.nethack.game import KEYS, LEVEL, SCORE, TURNS, NetHackGame
+from motif_jax.envs.nethack.game import LEVEL, SCORE, TURNS, NetHackGame
+from motif_jax.envs.nethack.keys import KEYS
 from motif_jax.envs.nethack.observations import FRAME
 from motif_jax.envs.nethack.tasks import CHARACTERS, get_task
 from motif_jax.envs.protocols import CHANGED, by_protocol

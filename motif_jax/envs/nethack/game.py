@@ -11,7 +11,6 @@ Around each action stands Motif's key handling (arXiv 2310.00166, appendix; NLE'
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -19,27 +18,12 @@ from nle import nethack
 
 from motif_jax.envs.nethack import engine
 from motif_jax.envs.nethack.figures import make_info
+from motif_jax.envs.nethack.keys import ESCAPE, KEYS, SPACE, eat_key
 from motif_jax.envs.nethack.observations import FRAME, MESSAGE_BYTES
 from motif_jax.envs.nethack.tasks import SUCCESS_REWARD, Task, step_penalty
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.structs import EndStatus, EpisodeInfo
 
-ACTIONS = (
-    nethack.MiscAction.MORE,
-    *nethack.CompassDirection,
-    *nethack.CompassDirectionLonger,
-    *nethack.MiscDirection,
-    nethack.Command.KICK,
-    nethack.Command.EAT,
-    nethack.Command.SEARCH,
-)
-KEYS = tuple(int(action) for action in ACTIONS)
-ACTION_NAMES = tuple(
-    "far " * isinstance(action, nethack.CompassDirectionLonger) + action.name.lower() for action in ACTIONS
-)
-YES = KEYS.index(ord("y"))  # also: move north-west
-FIRST_OFFER = re.compile(rb"\[([A-Za-z])")  # in a question such as "What do you want to eat? [fg or ?*]"
-SPACE, ESCAPE = ord(" "), 27
 NUL = b"\0"
 EAT_PROMPT = b"What do you want to eat"
 DESCEND = b"You descend the stairs"
@@ -289,13 +273,3 @@ class NetHackGame:
 def count_seen(glyphs: np.ndarray) -> int:
     """How many squares of a level are not blank."""
     return int(np.count_nonzero(glyphs != BLANK_GLYPH))
-
-
-def eat_key(action: int, prompt: bytes) -> int:
-    """The key for `action` while `prompt` asks what to eat.
-
-    For "y" that is the letter right after the bracket, as in `[fg or ?*]`. Other actions decline, with SPACE; so does
-    "y" where the first offer is not a letter, as in `[$ or ?*]` and `[$ab or ?*]`, as in the published system.
-    """
-    offered = FIRST_OFFER.search(prompt) if action == YES else None
-    return ord(offered[1]) if offered else SPACE

@@ -87,7 +87,7 @@ class GameSettings(NamedTuple):
     @property
     def action_names(self) -> tuple[str, ...]:
         """What the player can choose from."""
-        from motif_jax.envs.nethack.game import ACTION_NAMES
+        from motif_jax.envs.nethack.keys import ACTION_NAMES
 
         number = len(ACTION_NAMES)
         if ":" in self.task:

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.envs.nethack.game import KEYS, NetHackGame
+from motif_jax.envs.nethack.game import NetHackGame
+from motif_jax.envs.nethack.keys import KEYS
 from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, open_rows
 from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.nethack.vector import GameVector

@@ -10,7 +10,8 @@ import numpy as np
 
 from motif_jax.actors.inference import RandomPolicy, answer
 from motif_jax.actors.pool import ActorPool
-from motif_jax.envs.nethack.game import KEYS, NetHackGame
+from motif_jax.envs.nethack.game import NetHackGame
+from motif_jax.envs.nethack.keys import KEYS
 from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, Frames, frame_keys, open_rows
 from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.nethack.vector import GameVector
