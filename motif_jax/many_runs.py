@@ -61,10 +61,9 @@ def parse_seeds(text: str) -> list[int]:
                 f"{numbers[0]:,} ({SEEDS_FLAG})"
             )
         return list(range(numbers[0]))
-    if twice := next((number for number in numbers if numbers.count(number) > 1), None):
-        raise UserError(f"the seed {twice} is given twice ({SEEDS_FLAG})")
-    if len(set(numbers)) < len(numbers):
-        raise UserError(f"the seed 0 is given twice ({SEEDS_FLAG})")
+    twice = [number for number in numbers if numbers.count(number) > 1]
+    if twice:
+        raise UserError(f"the seed {twice[0]} is given twice ({SEEDS_FLAG})")
     return numbers
 
 

@@ -34,7 +34,7 @@ from motif_jax.rewards.batches import make_batches
 from motif_jax.rewards.learnt_source import make_mix
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.preference import TrainState, make_reward_update, zero_sums
-from motif_jax.stages.benchmark.policy import untaught_sources
+from motif_jax.stages.benchmark.policy import untrained_sources
 from motif_jax.stages.benchmark.reward import OPTIONS
 from motif_jax.stages.benchmark.rows import Row, say
 from motif_jax.stages.train_policy.acting import Rounds
@@ -159,7 +159,7 @@ def numerics_config(config: ConfigDict, dtype: str) -> ConfigDict:
 
 def make_parts(config: ConfigDict) -> Parts:
     """What the policy's training is made of, with an untrained reward."""
-    return assemble(config, Path(), lambda setting: untaught_sources(config), hosts=1)
+    return assemble(config, Path(), lambda setting: untrained_sources(config), hosts=1)
 
 
 def play(config: ConfigDict) -> Rollouts:

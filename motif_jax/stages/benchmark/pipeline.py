@@ -29,7 +29,7 @@ from motif_jax.rewards.choice import LEARNT, SOURCES
 from motif_jax.rewards.learnt_source import LearntSource, make_mix
 from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.stages.benchmark.free import free_model, free_update, record_games
-from motif_jax.stages.benchmark.policy import untaught_reward
+from motif_jax.stages.benchmark.policy import untrained_reward
 from motif_jax.stages.benchmark.rows import Row, say
 from motif_jax.stages.benchmark.threads import PROCESS, computed_by, look
 from motif_jax.stages.train_policy.acting import FreeRunning
@@ -123,7 +123,7 @@ class Pipeline:
     def __init__(self, config: ConfigDict):
         """Builds what `train_policy` builds; `config` is that of `plan`."""
         self._config, section = config, config.policy
-        reward = untaught_reward()
+        reward = untrained_reward()
         learnt = LearntSource(reward, make_mix(config, reward), False)
         weighted = Weighted(LEARNT, SOURCES[LEARNT].path, section.intrinsic_coefficient, learnt)
         self._sources = MeteredSources([weighted])

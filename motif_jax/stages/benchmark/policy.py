@@ -122,7 +122,7 @@ class Training:
         self._config = config = config.copy_and_resolve_references()
         section = config.policy
         section.network, section.warmup_steps = network, 0
-        sources = untaught_sources(config) if rewarded else RewardSources()
+        sources = untrained_sources(config) if rewarded else RewardSources()
         parts = assemble(config, Path(), lambda setting: sources, hosts=1)
         self._parts, self._model, self._mesh = parts, parts.model, parts.mesh
         # A copy, because updates give their state away, and the player still uses these parameters.
@@ -278,7 +278,7 @@ def time_spent(pool: ActorPool, source: FreeRunning) -> dict[str, float]:
     return pool.timers.seconds | source.timers.seconds | {"workers_wait": pool.worker_wait_s / pool.layout.num_workers}
 
 
-def untaught_reward() -> Reward:
+def untrained_reward() -> Reward:
     """A reward with the default network, untrained."""
     _, params = make_reward_model(OPTIONS, 0)
     statistics = RewardStatistics(0.0, 1.0, {f"{level:.2f}": 0.0 for level in LEVELS})
@@ -286,8 +286,8 @@ def untaught_reward() -> Reward:
     return Reward(OPTIONS, params, statistics, *nothing, {})
 
 
-def untaught_sources(config: ConfigDict) -> RewardSources:
+def untrained_sources(config: ConfigDict) -> RewardSources:
     """An untrained reward as the only source of rewards beside the game."""
-    reward = untaught_reward()
+    reward = untrained_reward()
     learnt = LearntSource(reward, make_mix(config, reward), False)
     return RewardSources([Weighted(LEARNT, SOURCES[LEARNT].path, config.policy.intrinsic_coefficient, learnt)])

@@ -46,8 +46,8 @@ def summarise_episodes(
     """
     columns: dict[str, list[Any]] = {name: [row.get(key) for row in rows] for name, key in keys_of(figures).items()}
     known = {name: column for name, column in columns.items() if rows and None not in column}
-    told = [row["did"] for row in rows if row["did"] is not None]
-    did = {name: [happened.get(name, 0) for happened in told] for name in rules.names}
+    counted = [row["did"] for row in rows if row["did"] is not None]
+    did = {name: [happened.get(name, 0) for happened in counted] for name in rules.names}
     return {
         "figures": dict.fromkeys(columns) | intervals(known, seed),
         "aims": sorted(rules.aims),
