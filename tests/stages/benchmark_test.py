@@ -26,6 +26,7 @@ GOAL_ROWS = {
     "computed.16_cores.1_gpus.small", "computed.64_cores.8_gpus.small",
 }  # fmt: skip
 
+# Differences, and the processes' CPU time, which Linux counts in hundredths of a second: none within 0.05 s.
 MAY_BE_NONE = ("env.memory_growth", "policy.reward_cost.small", "pipeline.worker_us_per_step.64")
 BRIEFLY = """
 import sys
@@ -55,11 +56,7 @@ def test_every_row_is_measured(tmp_path):
     assert "cores" in result["machine"]
     for row in rows.values():
         assert row.keys() == {"name", "value", "unit", "sizes"}
-        assert row["value"] > 0 or row["name"] in (
-            "env.memory_growth",
-            "policy.reward_cost.small",
-            "pipeline.worker_us",
-        )
+        assert row["value"] > 0 or row["name"] in MAY_BE_NONE
         assert row["name"] in done.stdout
     assert rows["env.bytes_per_step"]["value"] <= 1000
     assert rows["policy.bytes_per_step.small"]["value"] <= 1100
