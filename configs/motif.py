@@ -163,6 +163,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.policy.rollout_length = 32
     config.policy.warmup_steps = 1000  # random actions that a game begins with, at most, so that not all begin together
     config.policy.hang_timeout_s = 30.0  # a worker without a sign of life is replaced after so long
+    config.policy.wait_for_learner = False  # True: games wait for a slower learner, so that samples are newer
     config.policy.synchronous = False  # True, with at most one worker: the same run twice, to the bit
     # how it learns
     config.policy.batch_size = 4096  # steps per update, of all hosts together

@@ -1,7 +1,7 @@
 """From full slots to batches: a thread that stacks rollouts and keeps a bounded queue of them before the learner.
 
 When the queue is full nothing is taken from the slots, so the workers run out of free ones and wait: the games can
-never be more than `depth` batches ahead of the learner.
+never be further ahead of the learner than slots and queue have room.
 """
 
 from __future__ import annotations
@@ -31,14 +31,20 @@ class Batch(NamedTuple):
     steps: int  # T * B
 
 
-def make_batch(pool: ActorPool, fulls: list[Full], place: Callable[[Arrays], Any], timers: Timers) -> Batch:
-    """Copies rollouts side by side, gives their slots back, and puts the arrays where the learner wants them."""
+def make_batch(
+    pool: ActorPool, fulls: list[Full], place: Callable[[Arrays], Any], timers: Timers, *, hold: bool = False
+) -> Batch:
+    """Copies rollouts side by side, gives their slots back, and puts the arrays where the learner wants them.
+
+    With `hold`, giving the slots back is left to the caller.
+    """
     with timers("stack"):
         arrays = {key: np.concatenate([array[full.slot] for full in fulls], 1) for key, array in pool.rollouts.items()}
         arrays["game"] = np.concatenate([games_of(pool, full) for full in fulls])[None]  # [1, B]
         episodes = [pool.ended(full) for full in fulls]
-        for full in fulls:
-            pool.release(full)
+        if not hold:
+            for full in fulls:
+                pool.release(full)
     with timers("place"):
         placed = place(arrays)
     return Batch(placed, fulls, episodes, pool.layout.rollout_length * pool.layout.group_size * len(fulls))
@@ -60,6 +66,7 @@ class Handoff:
         *,
         depth: int = 1,
         place: Callable[[Arrays], Any] = lambda arrays: arrays,
+        hold: bool = False,
     ):
         """Starts the thread.
 
@@ -68,9 +75,10 @@ class Handoff:
           rollouts_per_batch: slots that make a batch; each is one group's rollout.
           depth: batches that may wait for the learner.
           place: puts the arrays where the learner wants them, in the hand-off's own thread.
+          hold: keep the slots of a batch until it is in the queue, so that games wait for a slow learner sooner.
         """
         self.timers = Timers()
-        self._pool, self._size, self._place = pool, rollouts_per_batch, place
+        self._pool, self._size, self._place, self._hold = pool, rollouts_per_batch, place, hold
         self._incoming: queue.SimpleQueue[Full | None] = queue.SimpleQueue()
         self._ready: queue.Queue[Batch] = queue.Queue(depth)
         self._stop = threading.Event()
@@ -119,6 +127,8 @@ class Handoff:
                     while batch is not None and not self._stop.is_set():
                         try:
                             self._ready.put(batch, timeout=TICK_S)
+                            for full in batch.fulls if self._hold else ():
+                                self._pool.release(full)
                             break
                         except queue.Full:
                             continue
@@ -133,4 +143,4 @@ class Handoff:
                 if full is None:
                     return None
                 fulls.append(full)
-        return make_batch(self._pool, fulls, self._place, self.timers)
+        return make_batch(self._pool, fulls, self._place, self.timers, hold=self._hold)

@@ -42,9 +42,10 @@ def test_batches_are_rollouts_side_by_side():
         assert {"wait_for_rollouts", "stack", "place", "wait_for_learner"} <= handoff.timers.seconds.keys()
 
 
-def test_a_full_queue_holds_the_games():
+@pytest.mark.parametrize(("hold", "beyond_slots"), [(False, 2), (True, 1)])
+def test_a_full_queue_holds_the_games(hold, beyond_slots):
     policy = RandomPolicy(23)
-    with make_pool() as pool, Handoff(pool, 1, depth=1) as handoff:
+    with make_pool() as pool, Handoff(pool, 1, depth=1, hold=hold) as handoff:
         offered, quiet = 0, 0
         while quiet < 200:
             requests, fulls = pool.poll()
@@ -54,8 +55,8 @@ def test_a_full_queue_holds_the_games():
             offered += len(fulls)
             quiet = 0 if requests or fulls else quiet + 1
             time.sleep(0.001)
-        # One batch in the queue, one in the thread's hands, and every slot full behind them.
-        assert offered == pool.layout.num_slots + 2
+        # One batch in the queue, one in the thread's hands, which may keep its slot, and every slot full behind them.
+        assert offered == pool.layout.num_slots + beyond_slots
         assert handoff.depth == 1
 
 

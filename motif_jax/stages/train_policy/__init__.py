@@ -54,6 +54,7 @@ TABLES: Tables = {
         "warmup_steps": Value(Whole(0, 1_000_000)),
         "hang_timeout_s": Value(Number(0.1, MANY_SECONDS)),
         "synchronous": Value(Flag()),
+        "wait_for_learner": Value(Flag(), older=False),
         # how it learns
         "batch_size": Value(Whole(1), decides=True),
         **LEARNER,

@@ -35,10 +35,16 @@ class FreeRunning:
     """Runs two threads beside the learner: one drives the games, the other makes batches of rollouts."""
 
     def __init__(self, pool: ActorPool, policy: PolicyPlayer, rollouts: int, place: Callable[[Arrays], Any]):
-        """Starts both threads. A batch has `rollouts` rollouts, and `place` puts its arrays on the devices."""
+        """Starts both threads. A batch has `rollouts` rollouts, and `place` puts its arrays on the devices.
+
+        If the pool has no slot to spare for each group, games are to wait for a slower learner: then batches in the
+        queue keep their slots.
+        """
         self._pool, self._policy = pool, policy
         policy.timers = pool.timers  # its waiting for the device is a part of the time called `policy`
-        self._handoff = Handoff(pool, rollouts, place=place)
+        layout = pool.layout
+        hold = layout.num_slots < rollouts + layout.num_workers * layout.groups
+        self._handoff = Handoff(pool, rollouts, place=place, hold=hold)
         self.timers = self._handoff.timers
         self._stop = threading.Event()
         self._error: BaseException | None = None

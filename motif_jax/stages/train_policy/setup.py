@@ -108,13 +108,14 @@ def open_pool(config: ConfigDict, parts: Parts, player: PolicyPlayer, first_epis
     section = config.policy
     observations = {*parts.model.reads, *parts.sources.observations}
     groups = max(section.num_workers, 1) * section.groups
-    slots = -(-parts.rollouts // groups) + 1  # enough for a batch, and one to write on
+    spare = 0 if section.wait_for_learner and not section.synchronous else 1  # to write on while others are full
+    slots = -(-parts.rollouts // groups) + spare  # enough for a batch
     ahead = slots * groups / parts.rollouts
     if ahead > FAR_AHEAD:
         print_line(
             f"train_policy: {groups} groups of games can be {ahead:.0f} batches ahead of a slow learner, whose samples "
-            "are then so many updates old: fewer games or a larger batch keep them fresh "
-            "(--config.policy.games_per_worker, .batch_size)"
+            "are then so many updates old: fewer games, a larger batch, or games that wait for it keep them fresh "
+            "(--config.policy.games_per_worker, .batch_size, .wait_for_learner)"
         )
     return ActorPool(
         parts.env,
