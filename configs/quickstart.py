@@ -22,7 +22,10 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.reward.learning_rate = 5e-4  # few pairs, so few updates: larger ones
     config.reward.num_epochs = 6
     config.policy.network = "small"
-    config.policy.groups = 4
+    # 64 games in all, that wait for a slower learner: with more of them, or with games that run ahead, samples are many
+    # updates old, and the score stays where it was after some minutes.
+    config.policy.games_per_worker = max(64 >> (config.policy.num_workers - 1).bit_length(), 2)
+    config.policy.wait_for_learner = True
     config.policy.batch_size = 1024
     config.policy.learning_rate = 1e-3  # a small network, and few steps
     config.policy.extrinsic_coefficient = 0.0  # what the lexicon prefers is all that counts
