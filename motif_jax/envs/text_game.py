@@ -88,7 +88,9 @@ class TextGame:
         for turn in self.turns:
             who = "you" if turn.speaker == AGENT else "they"
             for number, line in enumerate(textwrap.wrap(printable(turn.text), ROOM[1]) or [""]):
-                lines.append([(f"{who if not number else '':>6}  ", WHITE), (line.ljust(ROOM[1]), COLOURS[turn.speaker])])
+                lines.append(
+                    [(f"{who if not number else '':>6}  ", WHITE), (line.ljust(ROOM[1]), COLOURS[turn.speaker])]
+                )
         return lines[-ROOM[0] :]
 
     # ---- the same in all worlds
