@@ -74,7 +74,11 @@ class HttpClient:
     def _post(self, path: str, options: dict[str, Any], read: Callable[[Any], Result]) -> Result:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-        return self._loop.run_until_complete(self._until_good(path, options, read))
+        try:
+            return self._loop.run_until_complete(self._until_good(path, options, read))
+        except BaseException:  # the world is given up, and nobody may be left to close this
+            self.close()
+            raise
 
     async def _until_good(self, path: str, options: dict[str, Any], read: Callable[[Any], Result]) -> Result:
         begin, pause_s, wrong = time.monotonic(), FIRST_PAUSE_S, 0

@@ -86,11 +86,9 @@ class TextGame:
         """The rows of the screen below the caption."""
         lines: list[Pieces] = []
         for turn in self.turns:
-            who = "you" if turn.speaker == AGENT else "they"
+            who, color = "you" if turn.speaker == AGENT else "they", COLOURS[turn.speaker]
             for number, line in enumerate(textwrap.wrap(printable(turn.text), ROOM[1]) or [""]):
-                lines.append(
-                    [(f"{who if not number else '':>6}  ", WHITE), (line.ljust(ROOM[1]), COLOURS[turn.speaker])]
-                )
+                lines.append([(f"{who if not number else '':>6}  ", WHITE), (line.ljust(ROOM[1]), color)])
         return lines[-ROOM[0] :]
 
     # ---- the same in all worlds

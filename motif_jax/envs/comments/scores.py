@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import collections
 import json
-import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ FOLDER = Path(__file__).parent / "words"
 MOST_BYTES = 2**28  # of a table
 MOST_REMEMBERED = 100_000  # scores of a server
 MOST = 2  # score by a lexicon
+LARGEST = 1e9  # of a score
 
 
 class Scorer(Protocol):
@@ -144,7 +144,7 @@ def _read_table(path: str) -> dict[str, float]:
 
 def _score(value: Any) -> float:
     """A finite number; raises ValueError for anything else."""
-    if type(value) not in (int, float) or not math.isfinite(value) or abs(value) > 1e9:
+    if type(value) not in (int, float) or not -LARGEST <= value <= LARGEST:  # NaN is not
         raise ValueError("a score is no finite number")
     return float(value)
 

@@ -6,7 +6,6 @@ The closeness is a percentile: the share of other pictures that are further from
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -97,7 +96,7 @@ class RemoteAnswerer:
 
 def _finite(value: Any) -> float:
     """A percentile, or a change of one; raises ValueError for anything else."""
-    if type(value) not in (int, float) or not math.isfinite(value) or abs(value) > 1:
+    if type(value) not in (int, float) or not -1 <= value <= 1:  # NaN is not
         raise ValueError("not a percentile")
     return float(value)
 

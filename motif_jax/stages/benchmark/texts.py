@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import statistics
 import time
@@ -17,10 +18,10 @@ from ml_collections import ConfigDict
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.recorded import play_episodes
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.settings import make_world
+from motif_jax.envs.wordle.world import WordleWorld
 from motif_jax.stages.benchmark.rows import Row, say, take_turns
 
-ENV: dict[str, Any] = {"world": "wordle", "options": '{"words": "small"}'}
+ENV: dict[str, Any] = {"world": "wordle"}
 PLAYER = "repeat*0.6+candidate*0.4"
 AT_ONCE = 64  # games of the pool
 BLOCK = 500  # games between two looks at the clock
@@ -28,15 +29,15 @@ BLOCK = 500  # games between two looks at the clock
 
 def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     """Measures this part of the benchmark; returns its rows, each printed as soon as it is known."""
-    world, seconds = make_world(ENV), config.benchmark.seconds
-    numbers = iter(range(2**62))
+    world, seconds = WordleWorld(), config.benchmark.seconds
+    numbers = itertools.count()
 
     def recorded() -> int:
-        return sum(1 for _ in play_episodes(world, PLAYER, (next(numbers) for _ in range(BLOCK)), seed=0))
+        return len(list(play_episodes(world, PLAYER, itertools.islice(numbers, BLOCK), seed=0)))
 
     def seeded() -> int:
-        for _ in range(BLOCK):
-            seed = game_seed(0, SeedStream.COLLECT, next(numbers))
+        for number in itertools.islice(numbers, BLOCK):
+            seed = game_seed(0, SeedStream.COLLECT, number)
             random.Random(seed.core), random.Random(seed.player)
         return BLOCK
 
