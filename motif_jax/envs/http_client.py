@@ -46,6 +46,7 @@ class HttpClient:
         check_address(url)
         self.url = url.rstrip("/")
         self._timeout_s, self._patience_s = timeout_s, patience_s
+        self._random = random.Random()  # spreads the attempts of several workers
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session: aiohttp.ClientSession | None = None
 
@@ -96,7 +97,7 @@ class HttpClient:
                     raise UserError(
                         f"the server at {self.url!r} gives no good answer in {over_s:.0f} s, last: {failed} ({FLAG})"
                     ) from None
-                wait_s = max(failed.pause_s, pause_s) * random.uniform(1.0, 1.5)
+                wait_s = max(failed.pause_s, pause_s) * self._random.uniform(1.0, 1.5)
                 await asyncio.sleep(min(wait_s, self._patience_s - over_s))  # then it is tried once more
                 pause_s = min(2 * pause_s, MAX_PAUSE_S)
 

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import ROOT, get_config
 
 from motif_jax.actors.inference import answer
 from motif_jax.actors.players import make_scripted
@@ -183,6 +183,33 @@ def test_what_a_policy_writes_cannot_command_a_terminal():
     replay = make_replay(env, 4, row, track, {"player": "me", "chosen": []})
     assert replay.about["action_names"] == [" [2J a"]
     assert (replay.chars[1] >= 32).all()
+
+
+OWN = "own_texts:EchoWorld"
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_world_of_ones_own_is_played_and_shown(workers, tmp_path):
+    through = pooled(OWN, "random", workers, episodes=4)
+    recorded = {e.episode: e for e in play_episodes(make_world({"world": OWN}), "random", sorted(through), seed=3)}
+    assert through == recorded
+    for episode in recorded.values():
+        assert episode.episode_return == sum(len(turn.text) for turn in episode.turns if turn.speaker == AGENT)
+    track, row = track_of(OWN, "random", 1)
+    replay = make_replay({"world": OWN}, 4, row, track, {"player": "me", "chosen": []})
+    assert [action_name(replay, step) for step in range(3)] == [to_text(line) for line in track.action]
+    assert make_world({"world": OWN}).plays({"config": {"env": {"world": OWN}}, "model": {}}) == ""
+
+
+def test_the_page_on_worlds_of_ones_own_shows_one_that_is_tested():
+    page = (ROOT / "docs/wordle.md").read_text()
+    shown = page.partition("class Echo(TextGame):")[2].partition("```")[0]
+    names: dict = {}
+    exec("from motif_jax.envs.text_game import Answer, TextGame\nfrom motif_jax.envs.text_world import TextWorld\n"
+         "from motif_jax.structs import EndStatus\nclass Echo(TextGame):" + shown, names)  # fmt: skip
+    first, own = (list(play_episodes(world, "random", range(5), seed=0))
+                  for world in (names["EchoWorld"](), make_world({"world": OWN})))  # fmt: skip
+    assert first == own
 
 
 def test_no_tracks_are_none(tmp_path):

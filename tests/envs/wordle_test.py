@@ -14,7 +14,7 @@ from motif_jax.actors.recorded import play_branches, play_episodes
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.settings import check_world, make_world
 from motif_jax.envs.wordle.game import WordleGame
-from motif_jax.envs.wordle.players import OPENERS, User, most_telling
+from motif_jax.envs.wordle.players import OPENERS, User
 from motif_jax.envs.wordle.position import TRIES, Guess, Position, View, guess, reward
 from motif_jax.envs.wordle.vocabulary import ALL_GREEN, LISTS, PATTERNS, TOKENS, Vocabulary, is_guess, load_vocabulary
 from motif_jax.structs import AGENT, WORLD, EndStatus, Turn, UserError
@@ -284,7 +284,7 @@ def test_optimal_is_the_best_of_all_policies_on_small_lists():
     for number in range(30):
         rng = random.Random(number)
         words = Vocabulary(tuple(rng.sample(SMALL.words, rng.randint(2, 8))))
-        greedy = worth(words, functools.partial(most_telling, words), words.everything, TRIES)
+        greedy = worth(words, words.most_telling, words.everything, TRIES)
         best = worth(words, None, words.everything, TRIES)
         assert best - 0.15 <= greedy <= best + 1e-9
         equal += math.isclose(greedy, best)
@@ -300,12 +300,12 @@ def test_optimal_takes_the_guess_that_says_most():
             groups = [list(words.colours(words.words[index])[[*inside]]).count(colours) for colours in range(243)]
             scores[index] = math.log(len(inside)) - sum(n * math.log(n) for n in groups if n) / len(inside)
         best = max(scores.values())
-        assert most_telling(words, fitting) == tuple(i for i, score in scores.items() if score > best - 1e-9)
+        assert words.most_telling(fitting) == tuple(i for i, score in scores.items() if score > best - 1e-9)
 
 
 @pytest.mark.parametrize(("player", "choose"), [
     ("candidate", SMALL.members),
-    ("optimal", functools.partial(most_telling, SMALL)),
+    ("optimal", SMALL.most_telling),
 ])  # fmt: skip
 def test_players_return_what_exhaustive_search_expects(player, choose):
     expected = worth(SMALL, choose, SMALL.everything, TRIES)

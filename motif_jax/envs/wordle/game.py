@@ -9,7 +9,7 @@ from motif_jax.envs.drawing import Pieces
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.wordle.position import Guess, Position, guess, reward
 from motif_jax.envs.wordle.shown import draw_position
-from motif_jax.envs.wordle.vocabulary import PATTERNS, Vocabulary
+from motif_jax.envs.wordle.vocabulary import PATTERNS, Vocabulary, is_guess
 from motif_jax.structs import AGENT, EndStatus, Turn
 
 NUMBERS = {text: number for number, text in enumerate(PATTERNS)}
@@ -52,7 +52,7 @@ class WordleGame(TextGame):
             if turn.speaker != AGENT:
                 continue
             said = turns[number + 1].text if number + 1 < len(turns) else ""
-            colours = NUMBERS.get(said, -1)
+            colours = NUMBERS.get(said, -1) if is_guess(turn.text) else -1
             fitting = position.fitting
             if colours >= 0:
                 fitting &= self.vocabulary.fitting(turn.text, colours)

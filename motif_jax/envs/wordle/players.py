@@ -13,12 +13,9 @@
 
 from __future__ import annotations
 
-import functools
 import random
 import sys
 from collections.abc import Callable
-
-import numpy as np
 
 from motif_jax.console import print_line
 from motif_jax.envs.text_players import FLAG, Makers, TextPlayer, no_arguments, whole
@@ -31,7 +28,6 @@ OPENERS = (
     "roast", "tears", "aside", "audio", "train", "irate", "great", "ocean", "earth", "cream", "store", "score",
     "plane", "beach", "grape", "table",
 )  # fmt: skip
-TIE = 1e-9  # of scores in nats
 MOST_ROLLOUTS = 100_000
 
 
@@ -95,7 +91,7 @@ class Optimal(Begun):
 
     def go_on(self, game: View) -> str:
         """See `Begun`."""
-        return _pick(self._rng, game.vocabulary, most_telling(game.vocabulary, game.position.fitting))
+        return _pick(self._rng, game.vocabulary, game.vocabulary.most_telling(game.position.fitting))
 
 
 class Repeat(Begun):
@@ -171,24 +167,6 @@ class User(Begun):
             if is_guess(text):
                 return text
             print_line("five letters a-z, please", sys.stderr)
-
-
-@functools.lru_cache(2**16)
-def most_telling(vocabulary: Vocabulary, fitting: int) -> tuple[int, ...]:
-    """Indices of the fitting words whose colours say most.
-
-    Of N fitting words, groups of n get the same colours: the largest log N - (sum of n log n) / N.
-    """
-    members = vocabulary.members(fitting)
-    where = np.array(members)
-    scores = []
-    for index in members:
-        # Sorted, so that equal groups in another order give the same sum.
-        sizes = np.sort(np.bincount(vocabulary.colours(vocabulary.words[index])[where], minlength=len(PATTERNS)))
-        sizes = sizes[sizes > 0]
-        scores.append(float(np.log(len(members)) - (sizes * np.log(sizes)).sum() / len(members)))
-    best = max(scores) - TIE
-    return tuple(index for index, score in zip(members, scores, strict=True) if score >= best)
 
 
 def _pick(rng: random.Random, vocabulary: Vocabulary, indices: tuple[int, ...]) -> str:

@@ -29,6 +29,7 @@ LISTS = ("small", "larger")  # word lists of our own
 FOLDER = Path(__file__).parent / "words"
 MOST_WORDS = 65_536
 FLAG = "--config.env.options"
+TIE = 1e-9  # between scores in nats that are equal
 PLACES = 3 ** np.arange(LENGTH - 1, -1, -1)
 
 
@@ -51,6 +52,7 @@ class Vocabulary:
         self.colours = functools.lru_cache(4096)(self._colours)
         self.fitting = functools.lru_cache(2**16)(self._fitting)
         self.members = functools.lru_cache(2**14)(self._members)
+        self.most_telling = functools.lru_cache(2**14)(self._most_telling)
 
     def _colours(self, guess: str) -> np.ndarray:
         """The colours of a guess for each hidden word. [V] uint8"""
@@ -68,6 +70,21 @@ class Vocabulary:
         size = -(-len(self.words) // 8)
         bits = np.unpackbits(np.frombuffer(words.to_bytes(size, "little"), np.uint8), bitorder="little")
         return tuple(np.flatnonzero(bits).tolist())
+
+    def _most_telling(self, words: int) -> tuple[int, ...]:
+        """Indices of the words in a set whose colours, as a guess, say most of which word of the set is hidden.
+
+        Groups of n of the N words get the same colours: the largest log N - (sum of n log n) / N.
+        """
+        members = self.members(words)
+        where, scores = np.array(members), []
+        for index in members:
+            # Sorted, so that equal groups in another order give the same sum.
+            sizes = np.sort(np.bincount(self.colours(self.words[index])[where]))
+            sizes = sizes[sizes > 0]
+            scores.append(float(np.log(len(members)) - (sizes * np.log(sizes)).sum() / len(members)))
+        best = max(scores) - TIE
+        return tuple(index for index, score in zip(members, scores, strict=True) if score >= best)
 
 
 def load_vocabulary(source: str) -> Vocabulary:
