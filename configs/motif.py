@@ -42,9 +42,7 @@ def get_config(argument: str = "score") -> ConfigDict:
 
     # ---- the game, in every stage
     config.env = ConfigDict()
-    config.env.world = (
-        "nethack"  # toy; wordle, guessing, comments (docs/wordle.md); module:Class (docs/games.md)
-    )
+    config.env.world = "nethack"  # toy; wordle, guessing, comments (docs/wordle.md); module:Class (docs/games.md)
     config.env.options = "{}"  # of other worlds than nethack and toy, as JSON; NetHack's are those below
     config.env.task = task
     config.env.screen = "terminal"  # the crop shows the terminal as published; "map" is 15 % faster and has no text

@@ -104,6 +104,11 @@ class Turn(NamedTuple):
     text: str
     reward: float = 0.0  # of the agent's turn; 0 for the world's
 
+    @property
+    def is_action(self) -> bool:
+        """Whether the agent said it."""
+        return self.speaker == AGENT
+
 
 class TextEpisode(NamedTuple):
     """An episode of text, as a world that is played by writing gives it and as transcripts keep it."""
@@ -117,6 +122,12 @@ class TextEpisode(NamedTuple):
     def episode_return(self) -> float:
         """Sum of the rewards."""
         return sum(turn.reward for turn in self.turns)
+
+    @property
+    def info(self) -> dict[str, float]:
+        """What can be said of it in numbers."""
+        found: dict[str, float] = {"episode": self.episode}
+        return found | {key: value for key, value in self.about.items() if type(value) is int}
 
     @property
     def terminal(self) -> bool:

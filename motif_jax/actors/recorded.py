@@ -64,7 +64,7 @@ def play_branches(
 
     Yields:
       The expert's episode (`about` says kind="expert"), then its branches (kind="branch"), whose first `shared` turns
-      are those of the expert's. A branch is of the same number of an episode and has the number `branch`, from 1 on.
+      are those of the expert's. Branches have the episode's number, and numbers of their own from 1 on, `branch`.
     """
     game = world.game(shown=False)
     experts, others = make_scripted(expert, world, 1), make_scripted(other, world, 1)
@@ -75,7 +75,7 @@ def play_branches(
             while not game.end:
                 moments.append(game.state())
                 game.say(experts.choose(0, game))
-            yield game.record(kind="expert", player=expert)
+            yield game.record(kind="expert", player=expert, shared=0, branch=0)
             starts = (moment for moment in moments for _ in range(per_moment))
             for branch, moment in enumerate(starts, 1):
                 if branch >= BRANCHES:

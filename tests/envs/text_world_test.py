@@ -15,9 +15,10 @@ from motif_jax.envs.settings import WRITTEN, make_world
 from motif_jax.envs.world import text_action, to_row, to_text
 from motif_jax.episodes.pieces import Pieces
 from motif_jax.episodes.playback import EventCounter, Track, figures_of, make_replay, read_tracks, write_tracks
+from motif_jax.preferences.store import PairDataset
 from motif_jax.replays.replay import load_replay, save_replay
 from motif_jax.replays.story import action_name
-from motif_jax.stages import evaluate, train_policy
+from motif_jax.stages import collect, evaluate, train_policy
 from motif_jax.stages.evaluate import replays as evaluate_replays
 from motif_jax.stages.evaluate import summary
 from motif_jax.stages.report.replays import pack
@@ -256,3 +257,14 @@ def test_policies_that_choose_among_actions_cannot_play():
     assert world.plays(facts) == "chooses among 23 actions, where the world 'wordle' is played by writing"
     assert world.plays(facts | {"model": {}}) == ""
     assert make_world({"world": "guessing"}).plays(facts) == "was trained in the world 'wordle', not 'guessing'"
+
+
+def test_pairs_of_captions_are_collected_of_games_that_are_played_by_writing(tmp_path):
+    """The other use of a world: Motif's dataset, whose captions a language model compares."""
+    config = settings("wordle")
+    config.collect.collector, config.collect.num_workers, config.collect.num_pairs = OF["wordle"], 0, 40
+    collect.check(config)
+    collect.run(config, tmp_path)
+    table, ids = PairDataset(tmp_path / "dataset").captions()
+    assert ids.shape[0] == 40
+    assert any("words fit" in table.text(number) for number in ids.ravel().tolist())
