@@ -57,7 +57,7 @@ def files(tmp_path) -> dict[str, str]:
 
 
 def remote(url: str, files: dict[str, str], **options):
-    given = {"server": url, "timeout_s": 1.0, "patience_s": 0.5} | files | options
+    given = {"server": url, "timeout_s": 20.0, "patience_s": 40.0} | files | options
     return make_world({"world": "guessing", "options": json.dumps(given)})
 
 
@@ -183,7 +183,7 @@ def test_failures_are_repeated_until_the_server_is_back(files):
         return [b'HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n["half'] if number % 3 == 1 else None
 
     with WorldServer(fault) as server:
-        game, rewards = play(remote(server.url, files, patience_s=20.0), "the weather?", "the time?", "the size?")
+        game, rewards = play(remote(server.url, files), "the weather?", "the time?", "the size?")
         game.close()
     assert rewards == [-1.0, -1.0, 0.0]
     assert len(server.asked) == 4 * 3
@@ -193,7 +193,7 @@ def test_a_server_that_is_not_there_is_named(files):
     with WorldServer() as server:
         url = server.url
     with pytest.raises(UserError, match=rf"the server at '{url}' gives no good answer in .* {FLAG}$"):
-        play(remote(url, files))
+        play(remote(url, files, patience_s=0.3))
 
 
 def test_a_status_that_will_not_change_ends_it_at_once(files):
@@ -318,7 +318,7 @@ def test_options_that_cannot_work_are_refused(options, said):
 
 def test_a_connection_is_opened_again_after_it_was_closed():
     with WorldServer() as server:
-        client = HttpClient(server.url, 1.0, 1.0)
+        client = HttpClient(server.url, 20.0, 20.0)
         for _ in range(2):
             assert client.post_json("/", {"texts": ["a!", "b"]}, lambda found: found["scores"]) == [1.0, 0.0]
             client.close()
