@@ -42,8 +42,8 @@ def get_config(argument: str = "score") -> ConfigDict:
 
     # ---- the game, in every stage
     config.env = ConfigDict()
-    config.env.world = "nethack"  # toy, or module:Class, a world of your own (docs/games.md)
-    config.env.options = "{}"  # of a world of your own, as JSON; NetHack's are those below
+    config.env.world = "nethack"  # toy; wordle, guessing, comments (docs/wordle.md); module:Class (docs/games.md)
+    config.env.options = "{}"  # of other worlds than nethack and toy, as JSON; NetHack's are those below
     config.env.task = task
     config.env.screen = "terminal"  # the crop shows the terminal as published; "map" is 15 % faster and has no text
     config.env.max_episode_steps = 5000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -93,3 +93,43 @@ class EpisodeInfo(NamedTuple):
 
 
 COMMON = len(EpisodeInfo._fields) - 1  # values that every world's episodes have
+
+AGENT, WORLD = "agent", "world"  # speakers
+
+
+class Turn(NamedTuple):
+    """What was said at once in an episode of text."""
+
+    speaker: str  # AGENT or WORLD
+    text: str
+    reward: float = 0.0  # of the agent's turn; 0 for the world's
+
+    @property
+    def is_action(self) -> bool:
+        """Whether the agent said it."""
+        return self.speaker == AGENT
+
+
+class TextEpisode(NamedTuple):
+    """An episode of text, as a world that is played by writing gives it and as transcripts keep it."""
+
+    turns: tuple[Turn, ...]  # in order; two of the agent's may follow each other
+    end: int  # EndStatus. Nothing follows a DEATH or TASK_SUCCESSFUL; after ABORTED or RUNNING something would have
+    episode: int  # its number
+    about: dict[str, Any]  # more that is known of it, as plain values: by whom it was played, where a branch begins
+
+    @property
+    def episode_return(self) -> float:
+        """Sum of the rewards."""
+        return sum(turn.reward for turn in self.turns)
+
+    @property
+    def info(self) -> dict[str, float]:
+        """What can be said of it in numbers."""
+        found: dict[str, float] = {"episode": self.episode}
+        return found | {key: value for key, value in self.about.items() if type(value) is int}
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the episode is over, so that no value is to be expected after it."""
+        return self.end in (EndStatus.DEATH, EndStatus.TASK_SUCCESSFUL)

@@ -1,7 +1,8 @@
 """Scripted players, which run in the workers beside their games: `random` in every world, and those of one world.
 
-A mixture is written `explorer:0.8,random:0.2`; which of them plays an episode is drawn from the episode's own seed, so
-an episode is the same wherever and whenever it is played.
+Worlds that are played by writing name theirs themselves (`envs/text_players.py`). A mixture is written
+`explorer:0.8,random:0.2`; which of them plays an episode is drawn from the episode's own seed, so an episode is the
+same wherever and whenever it is played.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from motif_jax.envs.seeding import GameSeed
-from motif_jax.envs.world import Vector, World
+from motif_jax.envs.text_world import TextWorld
+from motif_jax.envs.world import Vector, World, to_row
 from motif_jax.structs import UserError
 
 FLAG = "--config.collect.collector"
@@ -22,7 +24,7 @@ class ScriptedPlayer(Protocol):
     """Plays one game."""
 
     def begin(self, rng: random.Random) -> None: ...
-    def choose(self, game: Any) -> int: ...
+    def choose(self, game: Any) -> Any: ...  # the number of the next action, or its text
 
 
 class RandomPlayer:
@@ -60,6 +62,7 @@ class ScriptedPlayers:
         self._all = [{name: _make(name, world) for name in shares} for _ in range(num_games)]
         self._now = [next(iter(players.values())) for players in self._all]  # who plays this episode, by game
         self.frames = tuple(frame for name in shares for frame in FRAMES.get(name, ()))
+        self._width = world.written if isinstance(world, TextWorld) else 0
 
     def begin(self, game: int, seed: GameSeed) -> None:
         """Game `game` starts a new episode."""
@@ -68,9 +71,14 @@ class ScriptedPlayers:
         self._now[game] = self._all[game][name]
         self._now[game].begin(rng)
 
-    def act(self, vector: Vector) -> list[int]:
+    def act(self, vector: Vector) -> list[Any]:
         """One action per game."""
-        return [player.choose(game) for player, game in zip(self._now, vector.games, strict=True)]
+        actions = [player.choose(game) for player, game in zip(self._now, vector.games, strict=True)]
+        return [to_row(text, self._width) for text in actions] if self._width else actions
+
+    def choose(self, index: int, game: Any) -> Any:
+        """The action of one game; where it is written, as text."""
+        return self._now[index].choose(game)
 
 
 def make_scripted(text: str, world: World, num_games: int) -> ScriptedPlayers:
@@ -83,12 +91,14 @@ def parse_scripted(text: str, world: World) -> dict[str, float]:
     weights: dict[str, float] = {}
     for part in text.split(","):
         name, _, weight = part.strip().partition(":")
-        if name not in world.players:
+        if isinstance(world, TextWorld):
+            world.scripted(name)  # raises UserError
+        elif name not in world.players:
             near = difflib.get_close_matches(name, world.players, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(world.players)}"
             raise UserError(f"unknown collector {name!r} ({FLAG}): {hint}")
         known = ("random", *OF_WORLD.get(world.name, ()))
-        if name not in known:
+        if name not in known and not isinstance(world, TextWorld):
             raise UserError(
                 f"the world {world.name!r} names the scripted player {name!r}, which the program does not have: for "
                 f"this world it has {', '.join(known)} ({FLAG})"
@@ -106,4 +116,6 @@ def parse_scripted(text: str, world: World) -> dict[str, float]:
 
 
 def _make(name: str, world: World) -> ScriptedPlayer:
+    if isinstance(world, TextWorld):
+        return world.scripted(name)
     return RandomPlayer(len(world.action_names)) if name == "random" else OF_WORLD[world.name][name]()

@@ -13,8 +13,6 @@ from the server, and what is quoted of them is one short line without control ch
 from __future__ import annotations
 
 import asyncio
-import datetime
-import email.utils
 import enum
 import json
 import random
@@ -27,10 +25,11 @@ import aiohttp
 
 from motif_jax.annotation.annotator import Incomplete
 from motif_jax.console import LIMIT, clean
+from motif_jax.http_replies import read_at_most, retry_after_s, split_address
 from motif_jax.structs import UserError
 
 URL, MODEL, KEY = "--config.annotate.server.url", "--config.annotate.model", "--config.annotate.server.key_variable"
-FIRST_PAUSE_S, MAX_PAUSE_S, MAX_RETRY_AFTER_S = 0.5, 30.0, 600.0
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 30.0
 TRIES = 6
 RESTART_S = 60.0
 MAX_REPLY_BYTES = 2**22  # some hundred times the size of an answer or of a list of models
@@ -224,41 +223,8 @@ class Endpoint:
         return text
 
 
-async def read_at_most(response: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bool]:
-    """The body of a reply, and whether that is all of it; of a longer one about `limit` bytes are read."""
-    body = bytearray()
-    async for part in response.content.iter_any():
-        body += part
-        if len(body) > limit:
-            response.close()  # without waiting for the rest
-            return bytes(body), False
-    return bytes(body), True
-
-
 def check_url(url: str) -> None:
     """Raises UserError if `url` is not an http(s) address, or holds a password or a query."""
-    try:
-        parts = urlsplit(url)
-        host, port = (parts.hostname or "").encode("idna"), parts.port
-    except ValueError:  # an impossible host name or port number
-        host, port = b"", None
-    printed = url.isprintable() and " " not in url
-    if not host or b" " in host or port == 0 or parts.scheme not in ("http", "https") or not printed:
-        raise UserError(f"{clean(repr(url), 100)} is no address such as http://127.0.0.1:8000/v1 ({URL})")
+    parts = split_address(url, URL)
     if parts.username or parts.password or parts.query:
         raise UserError(f"the address must hold no user name, password or key: keys come from the environment ({KEY})")
-
-
-def retry_after_s(header: str) -> float:
-    """Seconds that a Retry-After header asks for, a number of seconds or a date; 0 for what is neither."""
-    try:
-        seconds = float(header)
-    except ValueError:
-        try:
-            date = email.utils.parsedate_to_datetime(header)
-        except (ValueError, OverflowError):  # OverflowError: of a year, an hour or a zone with 20 digits
-            return 0.0
-        if date.tzinfo is None:
-            date = date.replace(tzinfo=datetime.UTC)
-        seconds = date.timestamp() - time.time()
-    return min(max(seconds, 0.0), MAX_RETRY_AFTER_S) if seconds == seconds else 0.0

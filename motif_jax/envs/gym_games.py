@@ -1,27 +1,26 @@
-"""Games of a `GymWorld`: one that can be shown, and a group of them that step together."""
+"""A game of a `GymWorld`, which can be shown."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from motif_jax.captions import WIDTH
+from motif_jax.envs.drawing import GREY, Pieces, Row, draw_screen
 from motif_jax.envs.gym_spaces import Field
 from motif_jax.envs.own_code import WORLD_FLAG
-from motif_jax.envs.seeding import GameSeed, game_seed
-from motif_jax.envs.world import SCREEN_SHAPE, Rows, Screen
+from motif_jax.envs.seeding import GameSeed
+from motif_jax.envs.world import Screen
 from motif_jax.structs import EndStatus, EpisodeInfo, UserError
 
 SEEDS = 2**31  # environments take seeds below; whether a seed is odd, which tells training from evaluation, is kept
-COLOURS, WHITE, GREY = 16, 15, 7
+COLOURS = 16  # that a world's screen may have
 ENDED = "the game ended"  # without success
-
-Row = str | Sequence[tuple[str, int]]  # of a screen: text, or pieces of text with their colours, 0..15
 
 
 class Playable(Protocol):
@@ -101,25 +100,16 @@ class GymGame:
         own = tuple(kind(value) for kind, value in zip(self._world.figures.values(), values, strict=True))
         return EpisodeInfo(self._episode, self._steps, self._return, int(self.end), self._success, own)
 
+    def draw(self, chance: float) -> int:
+        """The action for a number in [0, 1), all equally likely."""
+        return int(chance * self.num_actions)
+
     def screen(self) -> Screen:
         """What the caption says, and below it the rows of the world's screen, in the middle."""
-        rows, columns = SCREEN_SHAPE
-        chars, colors = np.full(SCREEN_SHAPE, ord(" "), np.uint8), np.zeros(SCREEN_SHAPE, np.uint8)
-        said = self.message.decode("latin-1")
         drawn = [self._pieces(line) for line in self._world.screen(self._state)]
-        widest = max((sum(len(text) for text, _ in pieces) for pieces in drawn), default=0)
-        margin = (" " * ((columns - widest) // 2), GREY)
-        lines = [[(said[:columns], WHITE)], [(said[columns : 2 * columns], WHITE)], []]
-        for number, pieces in enumerate([*lines, *([margin, *pieces] for pieces in drawn)][:rows]):
-            at = 0
-            for text, color in pieces:
-                codes = np.frombuffer(text.encode("latin-1", "replace")[: columns - at], np.uint8)
-                chars[number, at : at + len(codes)] = codes
-                colors[number, at : at + len(codes)] = color
-                at += len(codes)
-        return Screen(chars, colors, np.array([rows - 1, columns - 1], np.uint8))
+        return draw_screen(self.message.decode("latin-1"), drawn)
 
-    def _pieces(self, line: Row) -> list[tuple[str, int]]:
+    def _pieces(self, line: Row) -> Pieces:
         """The pieces of a row of the screen with their colours."""
         pieces = [(line, GREY)] if isinstance(line, str) else list(line)
         for piece in pieces:
@@ -156,88 +146,3 @@ class GymGame:
         self.message_count = self._counts[self.message] = self._counts.get(self.message, 0) + 1
         padded = np.frombuffer(self.message.ljust(WIDTH, b"\0"), np.uint8)
         self.seen |= {"message": padded, "message_count": np.array(self.message_count, np.int32)}
-
-
-class GymVector:
-    """A group of environments; see `world.Vector`."""
-
-    def __init__(
-        self,
-        world: Playable,
-        num_games: int,
-        observations: Iterable[str],
-        *,
-        seed: int,
-        stream: int,
-        next_episode: Callable[[int], int] | None = None,
-        stepping: Any = None,
-    ):
-        """See `World.vector`."""
-        self.games = [GymGame(world) for _ in range(num_games)]
-        names = tuple(observations)
-        self._plain = [name for name in names if not name.startswith("event_")]
-        self._events = [(name, name.removeprefix("event_")) for name in names if name.startswith("event_")]
-        self._seed, self._stream = seed, stream
-        numbers = iter(range(2**62))
-        self._next_episode = next_episode or (lambda _: next(numbers))
-        self._stepping = stepping if stepping is not None else [0]
-        self.first = np.ones(num_games, bool)
-        self.finished: list[tuple[int, EpisodeInfo]] = []
-
-    def open_rows(self, rows: dict[str, np.ndarray]) -> Rows:
-        """The rows as they are."""
-        return rows
-
-    def reset(self) -> None:
-        """Begins an episode in every game."""
-        for index in range(len(self.games)):
-            self._start(index)
-        self.first[:] = True
-
-    def seed_of(self, episode: int) -> GameSeed:
-        """Seeds of an episode of this group."""
-        return game_seed(self._seed, self._stream, episode)
-
-    def _start(self, index: int) -> None:
-        self._stepping[0] = index + 1
-        episode = self._next_episode(index)
-        self.games[index].reset(self.seed_of(episode), episode)
-
-    def play_on(self, index: int, chances: Iterable[float]) -> None:
-        """Steps one game without recording: an action per number in [0, 1), all equally likely."""
-        game = self.games[index]
-        for chance in chances:
-            self._stepping[0] = index + 1
-            game.step(int(chance * game.num_actions))
-            if game.end:
-                self._start(index)
-
-    def observe(self, rows: Rows) -> None:
-        """Writes what the players see now."""
-        for index, game in enumerate(self.games):
-            for name in self._plain:
-                rows[name][index] = game.seen[name]
-
-    def step(self, actions: Sequence[Any], rows: Rows) -> None:
-        """Plays one action per game and records the step, then begins new episodes where one ended.
-
-        `terminated` and `truncated` are only written where they are true: their rows must come in cleared.
-        """
-        self.first[:] = False
-        self.finished = []
-        for index, (game, action) in enumerate(zip(self.games, actions, strict=True)):
-            self._stepping[0] = index + 1
-            rows["reward"][index] = game.step(action)
-            for event, name in self._events:
-                rows[event][index] = game.seen[name]
-            if game.end:
-                rows["truncated" if game.end == EndStatus.ABORTED else "terminated"][index] = True
-                self.finished.append((index, game.info()))
-                self.first[index] = True
-                self._start(index)
-
-    def close(self) -> None:
-        """Closes the environments, each whatever becomes of the others."""
-        for game in self.games:
-            with contextlib.suppress(Exception):  # it is over, and others are still to be closed
-                game.close()

@@ -23,10 +23,12 @@ from typing import Any
 import gymnasium
 from gymnasium import spaces
 
-from motif_jax.envs.gym_games import GymGame, GymVector, Row, quiet
+from motif_jax.envs.drawing import Row
+from motif_jax.envs.gym_games import GymGame, quiet
 from motif_jax.envs.gym_spaces import Field, fields_of
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.sequential import SequentialVector
 from motif_jax.envs.world import CAPTIONS, CHOICE, trained_world
 from motif_jax.structs import ArraySpec, UserError
 
@@ -145,10 +147,10 @@ class GymWorld:
         next_episode: Callable[[int], int] | None = None,
         extra_frames: Iterable[str] = (),
         stepping: Any = None,
-    ) -> GymVector:
+    ) -> SequentialVector:
         """See `World.vector`."""
-        return GymVector(
-            self, num_games, observations, seed=seed, stream=stream, next_episode=next_episode, stepping=stepping
+        return SequentialVector(
+            self.game, num_games, observations, seed=seed, stream=stream, next_episode=next_episode, stepping=stepping
         )
 
     def game(self, shown: bool = True) -> GymGame:

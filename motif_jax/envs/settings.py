@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import json
 from collections.abc import Mapping
@@ -22,7 +23,8 @@ TABLE: Table = {
     "options": Value(Text(longest=4000), decides=True, older="{}"),
     **NETHACK,
 }
-WORLDS = ("nethack", "toy")
+WRITTEN = ("wordle", "guessing", "comments")  # worlds that are played by writing
+WORLDS = ("nethack", "toy", *WRITTEN)
 OPTIONS_FLAG = "--config.env.options"
 # What lines, summaries and metrics of episodes call something else: no figure of a world can have these names.
 TAKEN = (
@@ -46,6 +48,9 @@ def make_world(env: Mapping[str, Any]) -> World:
         near = difflib.get_close_matches(name, WORLDS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(WORLDS)}, or name module:Class"
         raise UserError(f"unknown world {name!r} ({WORLD_FLAG}): {hint}")
+    if name in WRITTEN:
+        made: World = _bind(_text_world(name), options, env, name)()
+        return made
     if options:
         raise UserError(f"the world {name!r} takes no options, not {next(iter(options))!r} ({OPTIONS_FLAG})")
     if name == "toy":
@@ -62,7 +67,7 @@ def check_world(env: Mapping[str, Any]) -> World:
 
 
 def parse_options(text: str) -> dict[str, Any]:
-    """The options of a world of the user's own, from their JSON text."""
+    """The options of a world, from their JSON text."""
     try:
         options = json.loads(text)
     except (ValueError, RecursionError):
@@ -72,20 +77,41 @@ def parse_options(text: str) -> dict[str, Any]:
     return options
 
 
+def _text_world(name: str) -> Any:
+    """The class of a world that is played by writing, which is imported for this."""
+    match name:
+        case "wordle":
+            from motif_jax.envs.wordle.world import WordleWorld
+
+            return WordleWorld
+        case "guessing":
+            from motif_jax.envs.guessing.world import GuessingWorld
+
+            return GuessingWorld
+    from motif_jax.envs.comments.world import CommentsWorld
+
+    return CommentsWorld
+
+
 def _make_own(name: str, options: dict[str, Any], env: Mapping[str, Any]) -> World:
     made = load_class(name, "world", WORLD_FLAG)
-    if "max_episode_steps" in env:
-        options = {"max_episode_steps": env["max_episode_steps"], **options}
     with reported(env):
-        try:
-            inspect.signature(made).bind(**options)
-        except TypeError as error:
-            raise UserError(
-                f"the world {name!r} cannot be made with {', '.join(options) or 'no options'}: {error} ({OPTIONS_FLAG})"
-            ) from error
-        world: World = made(**options)
+        world: World = _bind(made, options, env, name)()
         _check_interface(world, name)
     return world
+
+
+def _bind(made: Any, options: dict[str, Any], env: Mapping[str, Any], name: str) -> Any:
+    """The call that makes a world with its options; raises UserError if it does not take them."""
+    if "max_episode_steps" in env:
+        options = {"max_episode_steps": env["max_episode_steps"], **options}
+    try:
+        inspect.signature(made).bind(**options)
+    except TypeError as error:
+        raise UserError(
+            f"the world {name!r} cannot be made with {', '.join(options) or 'no options'}: {error} ({OPTIONS_FLAG})"
+        ) from error
+    return functools.partial(made, **options)
 
 
 def _check_interface(world: World, name: str) -> None:

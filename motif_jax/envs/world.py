@@ -22,6 +22,7 @@ from motif_jax.envs.seeding import GameSeed
 from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo, UserError
 
 CHOICE = ArraySpec((), "int32")  # an action that is one of `World.action_names`
+TEXT = "text"  # kind of an array that holds UTF-8, filled up with zeros; of an action that is written: `text_action`
 MESSAGE = {
     "message": ArraySpec((WIDTH,), "uint8"),  # filled up with zeros
     "message_count": ArraySpec((), "int32"),  # times this message was seen in this episode, now included
@@ -80,8 +81,8 @@ class World(Protocol):
 
     name: str
     about: str  # what the game is, as a language model is told: "the game NetHack"
-    action: ArraySpec  # of one action: CHOICE, or a row of tokens
-    action_names: tuple[str, ...]  # what can be chosen; () where an action is a row of tokens
+    action: ArraySpec  # of one action: CHOICE, or `text_action`
+    action_names: tuple[str, ...]  # what can be chosen; () where an action is text
     figures: Mapping[str, type]  # numbers of an episode beside those of every world: name -> bool, int or float
     specs: Mapping[str, ArraySpec]  # all observations that can be recorded; CAPTIONS among them
     reads: tuple[str, ...]  # observations that a policy reads unless its network says otherwise
@@ -119,6 +120,29 @@ class World(Protocol):
 
     def plays(self, facts: Mapping[str, Any]) -> str:
         """Says why a policy whose checkpoint has these facts cannot play here; "" if it can."""
+
+
+def text_action(width: int) -> ArraySpec:
+    """The action of a world that is played by writing: a text of up to `width` bytes, as `to_row` gives it."""
+    return ArraySpec((width,), "uint8", TEXT)
+
+
+def is_text(action: ArraySpec) -> bool:
+    """Whether an action is a text, not a choice."""
+    return action.kind == TEXT
+
+
+def to_row(text: str, width: int) -> np.ndarray:
+    """A text as an array: UTF-8, cut after `width` bytes, filled up with zeros. [width] uint8"""
+    data = text.encode("utf-8", "replace")
+    if len(data) > width:  # no half of a character
+        data = data[:width].decode("utf-8", "ignore").encode()
+    return np.frombuffer(data.ljust(width, b"\0"), np.uint8)
+
+
+def to_text(row: Any) -> str:
+    """The text of an array, or of a list of its numbers; what is not UTF-8 becomes U+FFFD, zeros are dropped."""
+    return bytes(row).replace(b"\0", b"").decode("utf-8", "replace")
 
 
 def step_specs(action: ArraySpec = CHOICE) -> dict[str, ArraySpec]:

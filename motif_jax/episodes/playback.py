@@ -15,16 +15,17 @@ from motif_jax.captions import WIDTH, decode
 from motif_jax.envs.own_code import WORLD_FLAG, reported
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.settings import make_world, title
-from motif_jax.envs.world import SCREEN_SHAPE, Game
+from motif_jax.envs.world import SCREEN_SHAPE, Game, is_text, to_text
 from motif_jax.files import read_arrays, write_whole
 from motif_jax.replays.replay import Replay
+from motif_jax.screens import printable
 from motif_jax.structs import EndStatus, EpisodeInfo, UserError
 
 
 class Track(NamedTuple):
     """Data kept for each step of an episode. [T] each"""
 
-    action: np.ndarray  # int32
+    action: np.ndarray  # int32; where actions are texts, [T, bytes] uint8 (`world.to_row`)
     value: np.ndarray  # what the policy expected; NaN for scripted players, as below. float32
     probability: np.ndarray  # of the action
     z: np.ndarray  # normalised learnt reward; NaN without one
@@ -146,11 +147,21 @@ def _make_replay(
     if any(row[name] not in (value, None) for name, value in found.items()):  # None: older than this figure
         return None
     facts = {"episode": row["episode"], "end": row["end_status"], "cause": row["cause"], "task": title(env)}
-    facts |= {"action_names": list(world.action_names), "figures": dict(row)}
+    action, names = track.action, list(world.action_names)
+    if is_text(world.action):
+        action, names = number_texts(track.action)
+    facts |= {"action_names": names, "figures": dict(row)}
     return Replay(
-        {**about, **facts}, chars, colors, cursor, message, count, track.action, reward,
+        {**about, **facts}, chars, colors, cursor, message, count, action, reward,
         track.z, track.intrinsic, track.value, track.probability,
     )  # fmt: skip
+
+
+def number_texts(actions: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Texts as a replay has them: a number for each, [T] int32, and the distinct ones, as lines that can be shown."""
+    texts = [printable(to_text(row)) for row in actions.tolist()]
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    return np.array([numbers[text] for text in texts], np.int32), list(numbers)
 
 
 def write_tracks(file: Path, tracks: Mapping[int, Track]) -> None:
@@ -160,7 +171,9 @@ def write_tracks(file: Path, tracks: Mapping[int, Track]) -> None:
     arrays |= {"steps": np.array([len(tracks[number].action) for number in numbers], np.int64)}
     for name in Track._fields:
         dtype = np.int32 if name == "action" else np.float32
-        arrays[name] = np.concatenate([np.zeros(0, dtype), *(getattr(tracks[number], name) for number in numbers)])
+        parts = [getattr(tracks[number], name) for number in numbers]
+        texts = name == "action" and parts and parts[0].ndim > 1
+        arrays[name] = np.concatenate(parts if texts else [np.zeros(0, dtype), *parts])
     write_whole(file, lambda out: np.savez_compressed(out, **arrays))
 
 

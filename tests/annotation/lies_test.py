@@ -16,10 +16,11 @@ from nethack_texts import NETHACK
 
 from motif_jax.annotation import endpoint
 from motif_jax.annotation.annotator import Incomplete, Question, Sampling
-from motif_jax.annotation.endpoint import check_url, retry_after_s
+from motif_jax.annotation.endpoint import check_url
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.server import MAX_SAID, Server
+from motif_jax.http_replies import MAX_RETRY_AFTER_S, retry_after_s
 from motif_jax.structs import UserError
 
 SAMPLING = Sampling(0.1, 0.95, 50, 200)
@@ -207,7 +208,7 @@ def test_seconds_to_wait_are_read(header):
 
 @given(st.text(alphabet="0123456789+-:, .()eGMTWedOctFri\0é１", max_size=60))
 def test_any_retry_after_may_be_sent(header):
-    assert 0 <= retry_after_s(header) <= endpoint.MAX_RETRY_AFTER_S
+    assert 0 <= retry_after_s(header) <= MAX_RETRY_AFTER_S
 
 
 @pytest.mark.parametrize(

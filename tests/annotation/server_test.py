@@ -12,10 +12,11 @@ from small_dataset import EVENTS
 
 from motif_jax.annotation import endpoint
 from motif_jax.annotation.annotator import Incomplete, Question, Sampling
-from motif_jax.annotation.endpoint import check_url, retry_after_s
+from motif_jax.annotation.endpoint import check_url
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.server import Server
+from motif_jax.http_replies import MAX_RETRY_AFTER_S, retry_after_s
 from motif_jax.structs import UserError
 
 QUESTIONS = [Question(f"{first} #{number}", second) for number in range(3) for first in EVENTS for second in EVENTS]
@@ -100,7 +101,7 @@ def test_retry_after_is_honoured():
     assert retry_after_s("3") == 3
     assert 50 < retry_after_s(time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 60))) <= 60
     assert retry_after_s("tomorrow") == retry_after_s("") == retry_after_s("-5") == retry_after_s("nan") == 0
-    assert retry_after_s("1e9") == endpoint.MAX_RETRY_AFTER_S
+    assert retry_after_s("1e9") == MAX_RETRY_AFTER_S
 
 
 def test_the_server_may_be_restarted():

@@ -17,7 +17,7 @@ from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.nethack.observations import CROP
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.settings import TABLE, TAKEN, WORLDS, check_world, essential, make_world, title
-from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, World
+from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, World, is_text, to_row
 from motif_jax.episodes.playback import EpisodeEvents, EventCounter, Track, figures_of, make_replay
 from motif_jax.experiment import check_same_experiment
 from motif_jax.files import read_json, write_config, write_json
@@ -31,7 +31,10 @@ from motif_jax.structs import EpisodeInfo, UserCodeError, UserError
 
 pytestmark = pytest.mark.quick
 OWN = "own_worlds:Corridor"
-BUILT_IN = [{"world": "nethack"}, {"world": "nethack", "task": "toy"}, {"world": "toy"}, {"world": OWN}]
+BUILT_IN = [
+    {"world": "nethack"}, {"world": "nethack", "task": "toy"}, {"world": OWN},
+    *({"world": name} for name in WORLDS if name != "nethack"),
+]  # fmt: skip
 
 
 def refused(env, said: str, kind: type = UserError) -> UserError:
@@ -83,7 +86,10 @@ def test_every_world_has_what_everybody_asks_for(env):
 
 @pytest.mark.parametrize("env", BUILT_IN, ids=str)
 def test_a_game_of_every_world_is_played_again_and_shown(env):
-    game, actions = make_world(env).game(), np.random.default_rng(0).integers(2, size=30).tolist()
+    world, rng = make_world(env), np.random.default_rng(0)
+    game, actions = world.game(), rng.integers(2, size=30).tolist()
+    if is_text(world.action):
+        actions = [to_row(game.draw(chance), world.action.shape[0]) for chance in rng.random(30)]
     seen = []
     for _ in range(2):
         game.reset(game_seed(3, SeedStream.EVALUATE, 5), 5)
@@ -112,6 +118,7 @@ def test_the_toy_world_is_the_toy_task_with_figures_of_its_own():
 
 def test_scripted_players_are_those_that_worlds_name():
     worlds = {world.name: world for world in (make_world({"world": name}) for name in WORLDS)}
+    worlds = {name: world for name, world in worlds.items() if not is_text(world.action)}
     assert {name: {"random", *OF_WORLD.get(name, {})} for name in worlds} == {
         name: {*world.players} for name, world in worlds.items()
     }
@@ -190,7 +197,7 @@ def test_an_episode_of_ones_own_world_becomes_a_replay():
 
 @pytest.mark.parametrize(("env", "said"), [
     ({"world": "nethak"}, r"^unknown world 'nethak' \(--config.env.world\): did you mean 'nethack'\?$"),
-    ({"world": "chess"}, r"unknown world 'chess' .* choose from nethack, toy, or name module:Class"),
+    ({"world": "chess"}, r"unknown world 'chess' .* choose from nethack, toy, wordle, .*, or name module:Class"),
     ({"world": "no_such.module:World"}, r"cannot use the world 'no_such.module:World' \(--config.env.world\): No"),
     ({"world": "own_worlds:Corrido"}, r"module 'own_worlds' has no class 'Corrido': did you mean 'Corridor'\?"),
     ({"world": "own worlds:Corridor"}, r"is named module:Class, not 'own worlds:Corridor' \(--config.env.world\)"),

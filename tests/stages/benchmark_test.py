@@ -6,8 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, get_config
 from host_processes import QUICKLY
+
+from motif_jax.stages.benchmark import texts
 
 GOAL_ROWS = {
     "env.gymnasium_single", "env.stepper_single", "env.engine_limit", "env.gymnasium_async.16", "env.pool.2x16",
@@ -37,6 +39,14 @@ reward.PAIRS, env.RESETS, env_lockstep.STEPS, pipeline.GAMES = 2_000, 200, 40, (
 launch.define_flags()
 sys.exit(launch.main(sys.argv))
 """
+
+
+def test_games_that_are_played_by_writing_are_measured(tmp_path):
+    config = get_config()
+    config.benchmark.seconds, config.benchmark.repeats = 0.01, 1
+    rows = {row.name: row for row in texts.measure(config, tmp_path)}
+    assert rows.keys() == {"wordle.games", "wordle.games.pool", "wordle.seeding"}
+    assert all(row.value > 0 for row in rows.values())
 
 
 @pytest.mark.slow

@@ -38,6 +38,7 @@ PARTS = {
     "reward": "motif_jax.stages.benchmark.reward",
     "policy": "motif_jax.stages.benchmark.policy",
     "pipeline": "motif_jax.stages.benchmark.pipeline",
+    "texts": "motif_jax.stages.benchmark.texts",
     "numerics": "motif_jax.stages.benchmark.numerics",
     "profile": "motif_jax.stages.benchmark.profile",
     "train": "motif_jax.stages.benchmark.train",
@@ -85,7 +86,7 @@ def check(config: ConfigDict) -> None:
     """Raises UserError for values that the measured stages would refuse."""
     check_values(config, READS)
     parts = set(config.benchmark.parts)
-    if parts - {"policy", "pipeline", "numerics", "profile"}:
+    if parts - {"policy", "pipeline", "texts", "numerics", "profile"}:
         collect.check(config)
     if {"reward", "train"} & parts:
         train_reward.check(config)

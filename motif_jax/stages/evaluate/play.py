@@ -211,15 +211,15 @@ def as_steps(arrays: Arrays, sources: RewardSources) -> Steps:
     [T, B] each, but for `first`.
     """
     action = arrays["action"]
-    nothing = np.full(action.shape, np.nan, np.float32)
+    nothing = np.full(arrays["reward"].shape, np.nan, np.float32)  # an action may have more axes
     steps = {"action": action, "first": arrays["first"], "value": arrays.get("value", nothing)}
-    steps |= {"probability": nothing, "z": nothing, "intrinsic": nothing}
+    steps |= {"probability": arrays.get("probability", nothing), "z": nothing, "intrinsic": nothing}
     if "logits" in arrays:
         odds = np.exp(arrays["logits"] - arrays["logits"].max(-1, keepdims=True))
         steps["probability"] = np.take_along_axis(odds, action[..., None], -1)[..., 0] / odds.sum(-1)
     moments = sources.moments(arrays)
     rewards = sources.shape(moments)
-    sources.check(rewards, action.shape)
+    sources.check(rewards, nothing.shape)
     if LEARNT in rewards:
         steps["z"] = moments[LEARNT]["z"].astype(np.float32)
         steps["intrinsic"] = np.asarray(rewards.pop(LEARNT), np.float32)

@@ -15,6 +15,7 @@ from motif_jax.actors.capacity import available_mib, check_capacity
 from motif_jax.config_table import MANY_SECONDS, PATH, Flag, Number, Tables, Text, Value, Whole, check_values
 from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.envs.settings import check_world
+from motif_jax.envs.world import is_text
 from motif_jax.files import read_json
 from motif_jax.learner.settings import TABLE as LEARNER
 from motif_jax.networks.kinds import FIXED, GENERAL, check_reads
@@ -124,6 +125,11 @@ def check(config: ConfigDict) -> None:
     check_values(config, READS)
     section = config.policy
     world = check_world(config.env)
+    if is_text(world.action):
+        raise UserError(
+            f"the world {world.name!r} is played by writing, where the network {section.network!r} chooses among "
+            "actions (--config.env.world, --config.policy.network)"
+        )
     check_reads(section.network, world.specs, world.reads, world.name)
     choices = parse_sources(section.sources, section.intrinsic_coefficient)
     if not section.extrinsic_coefficient and not any(choice.coefficient for choice in choices):

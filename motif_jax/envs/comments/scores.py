@@ -1,0 +1,156 @@
+"""Scores of comments: `score(texts) -> a number for each`, from a lexicon, a table or a server.
+
+lexicon, lexicon:FILE   0, 1 or 2: how many words of the list the comment has, at most 2; ours, or a word per line
+table:FILE              the score of exactly this text: lines of JSON, {"text": ..., "score": ...}
+server:ADDRESS          POST {"texts": [...]} is answered by {"scores": [...]}
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from motif_jax.envs.http_client import HttpClient, check_address
+from motif_jax.foreign import read_bytes, read_text
+from motif_jax.structs import UserError
+
+FLAG = "--config.env.options"
+FOLDER = Path(__file__).parent / "words"
+MOST_BYTES = 2**28  # of a table
+MOST_REMEMBERED = 100_000  # scores of a server
+MOST = 2  # score by a lexicon
+LARGEST = 1e9  # of a score
+
+
+class Scorer(Protocol):
+    """Scores comments."""
+
+    def score(self, texts: Sequence[str]) -> list[float]: ...
+    def close(self) -> None: ...
+
+
+class Lexicon:
+    """Counts listed words."""
+
+    def __init__(self, words: Sequence[str]):
+        """Takes the words, in small letters."""
+        self._words = {*words}
+
+    def score(self, texts: Sequence[str]) -> list[float]:
+        """See `Scorer`."""
+        return [float(min(MOST, sum(word in self._words for word in words_of(text)))) for text in texts]
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class Table:
+    """Looks comments up."""
+
+    def __init__(self, scores: dict[str, float], unknown: float | None):
+        """Takes scores by text, and the score of all other texts; None: there must be none."""
+        self._scores, self._unknown = scores, unknown
+
+    def score(self, texts: Sequence[str]) -> list[float]:
+        """See `Scorer`."""
+        found = [self._scores.get(text, self._unknown) for text in texts]
+        for text, score in zip(texts, found, strict=True):
+            if score is None:
+                raise UserError(f"the table has no score of {text!r:.120}: set the option 'unknown' ({FLAG})")
+        return [score for score in found if score is not None]
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class RemoteScorer:
+    """Asks a server, about each text once."""
+
+    def __init__(self, client: HttpClient):
+        """Takes the connection."""
+        self._client = client
+        self._known: collections.OrderedDict[str, float] = collections.OrderedDict()
+
+    def score(self, texts: Sequence[str]) -> list[float]:
+        """See `Scorer`."""
+        if new := [text for text in dict.fromkeys(texts) if text not in self._known]:
+            given = self._client.post_json("", {"texts": new}, lambda reply: _scores(reply, len(new)))
+            self._known |= dict(zip(new, given, strict=True))
+        found = [self._known[text] for text in texts]
+        while len(self._known) > MOST_REMEMBERED:
+            self._known.popitem(last=False)
+        return found
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._client.close()
+
+
+def make_scorer(source: str, unknown: float | None, timeout_s: float, patience_s: float) -> Scorer:
+    """The scorer that the text describes (see the module docstring); raises UserError if it cannot be made.
+
+    Args:
+      source: what scores.
+      unknown: score of texts that a table does not have; None: an error.
+      timeout_s, patience_s: of a server (`HttpClient`).
+    """
+    kind, colon, place = source.partition(":")
+    if kind == "lexicon" and bool(colon) == bool(place):
+        return Lexicon([word for line in read_lines(place or str(FOLDER / "insults.txt")) for word in words_of(line)])
+    if kind == "table" and place:
+        return Table(_read_table(place), unknown)
+    if kind == "server" and place:
+        check_address(place)
+        return RemoteScorer(HttpClient(place, timeout_s, patience_s))
+    raise UserError(f"scores come from lexicon, lexicon:FILE, table:FILE or server:ADDRESS, not {source!r} ({FLAG})")
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text, in small letters."""
+    return re.findall(r"[^\W\d_]+", text.lower())
+
+
+def read_lines(path: str) -> list[str]:
+    """The lines of a file that are not blank; raises UserError if there are none."""
+    try:
+        lines = [line.strip() for line in read_text(Path(path)).split("\n")]
+        if not any(lines):
+            raise ValueError("it is empty")
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read {path!r}: {error!s:.200} ({FLAG})") from error
+    return [line for line in lines if line]
+
+
+def _read_table(path: str) -> dict[str, float]:
+    at, scores = 0, {}
+    try:
+        for number, line in enumerate(read_bytes(Path(path), MOST_BYTES).split(b"\n"), 1):
+            at = number
+            if line.strip():
+                entry = json.loads(line)
+                if not isinstance(entry["text"], str):
+                    raise ValueError("its text is no text")
+                scores[entry["text"]] = _score(entry["score"])
+        if not scores:
+            raise ValueError("it is empty")
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise UserError(f"cannot read line {at} of the table {path!r}: {error!s:.200} ({FLAG})") from error
+    return scores
+
+
+def _score(value: Any) -> float:
+    """A finite number; raises ValueError for anything else."""
+    if type(value) not in (int, float) or not -LARGEST <= value <= LARGEST:  # NaN is not
+        raise ValueError("a score is no finite number")
+    return float(value)
+
+
+def _scores(reply: Any, count: int) -> list[float]:
+    found = [_score(value) for value in reply["scores"]]
+    if len(found) != count:
+        raise ValueError("not as many scores as texts")
+    return found

@@ -1,0 +1,92 @@
+"""Comments as a world (`envs/world.py`): `--config.env.world=comments`.
+
+Options:
+
+    scores             what scores a comment, as `scores` says
+    unknown            the score of a text that a table does not have (null: that is an error)
+    scale, shift       a comment is worth score * scale + shift
+    noised             a score of 1 becomes 0 or 2 by chance
+    posts              a file with a post per line ("": ours)
+    include_parent     whether the post is shown
+    timeout_s, patience_s    of a server: seconds of one attempt, and of all attempts of a request
+"""
+
+from __future__ import annotations
+
+import functools
+
+from motif_jax.config_table import Flag, Number, Text
+from motif_jax.envs.comments.game import CommentGame
+from motif_jax.envs.comments.players import MAKERS, comments
+from motif_jax.envs.comments.scores import FLAG, FOLDER, Scorer, make_scorer, read_lines
+from motif_jax.envs.text_world import TextWorld
+
+FIGURES: dict[str, type] = {"score": float}
+
+
+class CommentsWorld(TextWorld):
+    """See the module docstring."""
+
+    name = "comments"
+    about = "a forum on which comments are written"
+    figures = FIGURES
+    written, heard = 2048, 2048
+    makers = MAKERS
+
+    def __init__(
+        self,
+        max_episode_steps: int = 5000,
+        scores: str = "lexicon",
+        unknown: float | None = None,
+        scale: float = -5.0,
+        shift: float = 0.0,
+        noised: bool = False,
+        posts: str = "",
+        include_parent: bool = True,
+        timeout_s: float = 30.0,
+        patience_s: float = 60.0,
+    ):
+        super().__init__(max_episode_steps)
+        for name, text in (("scores", scores), ("posts", posts)):
+            Text(longest=4000).check(name, FLAG, text)
+        for name, number in (("scale", scale), ("shift", shift), ("unknown", 0.0 if unknown is None else unknown)):
+            Number(-1e6, 1e6).check(name, FLAG, number)
+        for name, seconds in (("timeout_s", timeout_s), ("patience_s", patience_s)):
+            Number(0.001, 1e6).check(name, FLAG, seconds)
+        for name, flag in (("noised", noised), ("include_parent", include_parent)):
+            Flag().check(name, FLAG, flag)
+        self._make = functools.partial(make_scorer, scores, unknown, timeout_s, patience_s)
+        self._posts_file, self._include_parent = posts or str(FOLDER / "parents.txt"), include_parent
+        self._scale, self._shift, self._noised = float(scale), float(shift), noised
+
+    @functools.cached_property
+    def _scorer(self) -> Scorer:
+        """Shared by all games of this process."""
+        return self._make()
+
+    @functools.cached_property
+    def _posts(self) -> list[str]:
+        return read_lines(self._posts_file) if self._include_parent else []
+
+    @functools.cached_property
+    def _samples(self) -> list[str]:
+        return [*comments("kind"), *comments("rude")]
+
+    def check(self) -> None:
+        """See `World.check`: the files; a server is asked when the first comment is written."""
+        self._scorer  # noqa: B018  (reads them)
+        self._posts  # noqa: B018
+
+    def game(self, shown: bool = True) -> CommentGame:
+        """See `World.game`."""
+        return CommentGame(
+            self._posts,
+            self._samples,
+            self._scorer,
+            scale=self._scale,
+            shift=self._shift,
+            noised=self._noised,
+            written=self.written,
+            heard=self.heard,
+            limit=self.time_limit,
+        )

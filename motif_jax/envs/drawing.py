@@ -1,0 +1,35 @@
+"""Draws screens of 24 x 80 characters from rows of text with colours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from motif_jax.envs.world import SCREEN_SHAPE, Screen
+
+WHITE, GREY = 15, 7
+Pieces = list[tuple[str, int]]  # of a row: texts with their colours, 0..15, and 16..31 the same reversed
+Row = str | Sequence[tuple[str, int]]  # of a screen: text, or pieces of text with their colours
+
+
+def draw_screen(said: str, drawn: Sequence[Pieces]) -> Screen:
+    """A screen that says something in its first two rows, and below has rows in the middle.
+
+    Args:
+      said: up to 160 characters in Latin-1; other characters become "?".
+      drawn: up to 21 rows; the widest is in the middle, the others begin where it begins.
+    """
+    rows, columns = SCREEN_SHAPE
+    chars, colors = np.full(SCREEN_SHAPE, ord(" "), np.uint8), np.zeros(SCREEN_SHAPE, np.uint8)
+    widest = max((sum(len(text) for text, _ in pieces) for pieces in drawn), default=0)
+    margin = (" " * ((columns - widest) // 2), GREY)
+    lines = [[(said[:columns], WHITE)], [(said[columns : 2 * columns], WHITE)], []]
+    for number, pieces in enumerate([*lines, *([margin, *pieces] for pieces in drawn)][:rows]):
+        at = 0
+        for text, color in pieces:
+            codes = np.frombuffer(text.encode("latin-1", "replace")[: columns - at], np.uint8)
+            chars[number, at : at + len(codes)] = codes
+            colors[number, at : at + len(codes)] = color
+            at += len(codes)
+    return Screen(chars, colors, np.array([rows - 1, columns - 1], np.uint8))

@@ -1,0 +1,124 @@
+"""One visual dialogue (`envs/text_game.py`): the world says the caption, the agent asks, the world answers.
+
+Each question is worth -1, the last one 0: the dialogue ends when the closeness has gained a share `enough` of what
+there was to gain, or after ten questions. For an answer that a rule takes for a mere yes or no, `yes_no_reward` is
+added, so that the agent learns to ask for more than that; with `gain_scale`, what the question gains, times this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from motif_jax.envs.guessing.answerers import Answerer, Said
+from motif_jax.envs.guessing.players import QUESTIONS
+from motif_jax.envs.guessing.scenes import Scene
+from motif_jax.envs.text_game import Answer, TextGame
+from motif_jax.structs import AGENT, WORLD, EndStatus, Turn
+
+ROUNDS = 10
+GOAL = 1.0  # of the closeness
+# Fragments that answers have which say little: ours, for the rule "conservative".
+HEDGES = (
+    "yes", "no", "not", "yeah", "yep", "nope", "n't", "cannot", "never", "none", "maybe", "perhaps", "possibly",
+    "unsure", "unclear", "don't know", "hard to tell",
+)  # fmt: skip
+RULES: dict[str, Callable[[str], bool]] = {  # which answers, in small letters, are a mere yes or no; plain substrings
+    "standard": lambda answer: False,
+    "soft": lambda answer: "yes" in answer or "no" in answer,
+    "hard": lambda answer: answer in ("yes", "no"),
+    "conservative": lambda answer: any(part in answer for part in HEDGES),
+}
+LOST = "ten questions were asked"
+
+
+class Rewards(NamedTuple):
+    """What questions are worth."""
+
+    rule: str = "standard"  # of RULES
+    yes_no_reward: float = -2.0
+    enough: float = 0.5
+    gain_scale: float = 0.0
+
+
+class Hidden(NamedTuple):
+    """What the agent does not see."""
+
+    scene: Scene
+    initial: float  # closeness after the caption
+    gained: float  # since then
+
+
+class GuessingGame(TextGame):
+    """See the module docstring."""
+
+    def __init__(
+        self, draw: Callable[..., Scene], answerer: Answerer, rewards: Rewards, *, written: int, heard: int, limit: int
+    ):
+        """Takes what draws a scene from a generator of random numbers, and who answers."""
+        super().__init__(written, heard, limit)
+        self._draw, self._answerer, self._rewards = draw, answerer, rewards
+        self._yes_no = 0
+
+    def open(self) -> str:
+        """See `TextGame`: the caption."""
+        scene = self._draw(self.random)
+        self._now = Hidden(scene, self._answerer.begin(scene), 0.0)
+        self._yes_no = 0
+        return scene.caption
+
+    def answer(self, text: str) -> Answer:
+        """See `TextGame`."""
+        scene, initial, gained = self._now
+        history = [*_history(self.turns), Said("question", text)]
+        said, change = self._answerer.answer(scene, history)
+        self._now = Hidden(scene, initial, gained + change)
+        little = RULES[self._rewards.rule](said.lower())
+        self._yes_no += little
+        reward = self._rewards.yes_no_reward * little + self._rewards.gain_scale * change
+        if initial >= GOAL or (gained + change) / (GOAL - initial) >= self._rewards.enough:
+            return Answer(said, reward, EndStatus.TASK_SUCCESSFUL)
+        if self.steps + 1 >= ROUNDS:
+            return Answer(said, reward, EndStatus.DEATH, LOST)
+        return Answer(said, reward - 1.0)
+
+    def draw(self, chance: float) -> str:
+        """See `TextGame`: a question of our own."""
+        return QUESTIONS[int(chance * len(QUESTIONS))]
+
+    @property
+    def hidden(self) -> Hidden:
+        """See `TextGame`."""
+        return self._now
+
+    def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
+        """See `TextGame`."""
+        self._now = hidden
+        answers = [said.text.lower() for said in _history(turns) if said.speaker == "answer"]
+        self._yes_no = sum(map(RULES[self._rewards.rule], answers))
+
+    def measure(self) -> tuple[float, ...]:
+        """See `world.FIGURES`."""
+        return self._now.initial + self._now.gained, self._yes_no
+
+    def close(self) -> None:
+        """Closes the connection to a server, which all games share; another request opens it again."""
+        self._answerer.close()
+
+    def caption(self) -> str:
+        """See `TextGame`."""
+        asked = [turn.text for turn in self.turns if turn.speaker == AGENT]
+        if not asked:
+            return f"A picture is described: {self.heard}"
+        return f'You ask "{asked[-1][:120]}" and hear "{self.heard}"'
+
+
+def _history(turns: Sequence[Turn]) -> list[Said]:
+    """Questions and answers after the caption, as servers are told them."""
+    found = []
+    for number, turn in enumerate(turns[1:], 1):
+        if turn.speaker == AGENT:
+            found.append(Said("question", turn.text))
+            answered = number + 1 < len(turns) and turns[number + 1].speaker == WORLD
+            found.append(Said("answer", turns[number + 1].text if answered else ""))
+    return found

@@ -1,0 +1,48 @@
+"""Scripted players of visual dialogue, and the questions that they ask.
+
+asker      asks for attributes in random order, each once
+checker    asks questions whose answer is yes or no, in random order, each once
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from motif_jax.envs.guessing.scenes import ATTRIBUTES, SAID
+from motif_jax.envs.text_players import Makers, TextPlayer, no_arguments
+
+OPEN = tuple(f"what is the {name}?" for name in ATTRIBUTES if name not in SAID)
+CLOSED = tuple(f"is it {value}?" for name, values in ATTRIBUTES.items() if name not in SAID for value in values)
+QUESTIONS = OPEN + CLOSED
+
+
+class Asker:
+    """Asks questions in random order, each once, and then again."""
+
+    def __init__(self, questions: Sequence[str]):
+        """Takes the questions."""
+        self._questions = list(questions)
+
+    def begin(self, rng: random.Random) -> None:
+        """See `TextPlayer`."""
+        self._left: list[str] = []
+        self._rng = rng
+
+    def choose(self, game: Any) -> str:
+        """See `TextPlayer`."""
+        if not self._left:
+            self._left = self._rng.sample(self._questions, len(self._questions))
+        return self._left.pop()
+
+
+def _asker(name: str, questions: Sequence[str]) -> Callable[[list[str]], TextPlayer]:
+    def make(arguments: list[str]) -> TextPlayer:
+        no_arguments(name, arguments)
+        return Asker(questions)
+
+    return make
+
+
+MAKERS: Makers = {"asker": _asker("asker", OPEN), "checker": _asker("checker", CLOSED)}

@@ -1,0 +1,106 @@
+"""A group of games that are stepped one after another: any games that hold what is seen of them in `seen`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from motif_jax.envs.seeding import GameSeed, game_seed
+from motif_jax.envs.world import Game, Rows
+from motif_jax.structs import EndStatus, EpisodeInfo
+
+
+class SeenGame(Game, Protocol):
+    """A game as the group asks for it."""
+
+    @property
+    def seen(self) -> dict[str, np.ndarray]: ...  # the observations of the moment, by name
+    def draw(self, chance: float) -> Any: ...  # an action, for a number in [0, 1)
+
+
+class SequentialVector:
+    """See the module docstring and `world.Vector`."""
+
+    def __init__(
+        self,
+        make: Callable[[], SeenGame],
+        num_games: int,
+        observations: Iterable[str],
+        *,
+        seed: int,
+        stream: int,
+        next_episode: Callable[[int], int] | None = None,
+        stepping: Any = None,
+    ):
+        """Makes the games by calling `make`; see `World.vector` for the others."""
+        self.games = [make() for _ in range(num_games)]
+        names = tuple(observations)
+        self._plain = [name for name in names if not name.startswith("event_")]
+        self._events = [(name, name.removeprefix("event_")) for name in names if name.startswith("event_")]
+        self._seed, self._stream = seed, stream
+        numbers = iter(range(2**62))
+        self._next_episode = next_episode or (lambda _: next(numbers))
+        self._stepping = stepping if stepping is not None else [0]
+        self.first = np.ones(num_games, bool)
+        self.finished: list[tuple[int, EpisodeInfo]] = []
+
+    def open_rows(self, rows: dict[str, np.ndarray]) -> Rows:
+        """The rows as they are."""
+        return rows
+
+    def reset(self) -> None:
+        """Begins an episode in every game."""
+        for index in range(len(self.games)):
+            self._start(index)
+        self.first[:] = True
+
+    def seed_of(self, episode: int) -> GameSeed:
+        """Seeds of an episode of this group."""
+        return game_seed(self._seed, self._stream, episode)
+
+    def _start(self, index: int) -> None:
+        self._stepping[0] = index + 1
+        episode = self._next_episode(index)
+        self.games[index].reset(self.seed_of(episode), episode)
+
+    def play_on(self, index: int, chances: Iterable[float]) -> None:
+        """Steps one game without recording: an action per number in [0, 1), all equally likely."""
+        game = self.games[index]
+        for chance in chances:
+            self._stepping[0] = index + 1
+            game.step(game.draw(chance))
+            if game.end:
+                self._start(index)
+
+    def observe(self, rows: Rows) -> None:
+        """Writes what the players see now."""
+        for index, game in enumerate(self.games):
+            for name in self._plain:
+                rows[name][index] = game.seen[name]
+
+    def step(self, actions: Sequence[Any], rows: Rows) -> None:
+        """Plays one action per game and records the step, then begins new episodes where one ended.
+
+        `terminated` and `truncated` are only written where they are true: their rows must come in cleared.
+        """
+        self.first[:] = False
+        self.finished = []
+        for index, (game, action) in enumerate(zip(self.games, actions, strict=True)):
+            self._stepping[0] = index + 1
+            rows["reward"][index] = game.step(action)
+            for event, name in self._events:
+                rows[event][index] = game.seen[name]
+            if game.end:
+                rows["truncated" if game.end == EndStatus.ABORTED else "terminated"][index] = True
+                self.finished.append((index, game.info()))
+                self.first[index] = True
+                self._start(index)
+
+    def close(self) -> None:
+        """Closes the games, each whatever becomes of the others."""
+        for game in self.games:
+            with contextlib.suppress(Exception):  # it is over, and others are still to be closed
+                game.close()

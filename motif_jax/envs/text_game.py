@@ -1,0 +1,179 @@
+"""A game that is played by writing: the agent writes a text, the world answers, until one of them has said enough.
+
+Subclasses say what the world answers. The conversation so far is `turns`; `state` and `set_state` branch it, so that
+several continuations of one beginning can be played.
+"""
+
+from __future__ import annotations
+
+import random
+import textwrap
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from motif_jax.captions import WIDTH
+from motif_jax.envs.drawing import GREY, WHITE, Pieces, draw_screen
+from motif_jax.envs.seeding import GameSeed
+from motif_jax.envs.world import SCREEN_SHAPE, Screen, to_row, to_text
+from motif_jax.screens import printable
+from motif_jax.structs import AGENT, WORLD, EndStatus, EpisodeInfo, TextEpisode, Turn
+
+ROOM = SCREEN_SHAPE[0] - 3, SCREEN_SHAPE[1] - 14  # of a conversation on the screen: rows, columns of text
+COLOURS = {AGENT: 14, WORLD: GREY}
+
+
+class Answer(NamedTuple):
+    """What the world says to a text of the agent's."""
+
+    text: str  # "": nothing, and the turn is the agent's again
+    reward: float  # of the agent's text
+    end: EndStatus = EndStatus.RUNNING
+    cause: str = ""  # of the end; "" if there is nothing to say
+
+
+class TextState(NamedTuple):
+    """A moment of a conversation."""
+
+    turns: tuple[Turn, ...]
+    end: EndStatus
+    hidden: Any  # what the agent does not see and the world's answers depend on; None where there is nothing
+
+
+class TextGame:
+    """See the module docstring and `world.Game`."""
+
+    def __init__(self, written: int, heard: int, time_limit: int):
+        """Takes the most bytes of the agent's texts and of the world's, and the steps after which episodes are cut."""
+        self._written, self._heard, self._time_limit = written, heard, time_limit
+        self.random = random.Random(0)
+        self.turns: list[Turn] = []
+
+    # ---- said by subclasses
+
+    def open(self) -> str:
+        """Begins a conversation; returns what the world says first, "" for nothing."""
+        raise NotImplementedError
+
+    def answer(self, text: str) -> Answer:
+        """The answer to the agent's text, which is not yet among the turns."""
+        raise NotImplementedError
+
+    def draw(self, chance: float) -> str:
+        """A text for a number in [0, 1), all equally likely."""
+        raise NotImplementedError
+
+    @property
+    def hidden(self) -> Any:
+        """See `TextState`."""
+        return None
+
+    def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
+        """Makes the world's side what it was after these turns."""
+
+    def measure(self) -> tuple[float, ...]:
+        """The values of the world's figures."""
+        return ()
+
+    def caption(self) -> str:
+        """What has just happened, in one line."""
+        said = next((turn.text for turn in reversed(self.turns) if turn.speaker == AGENT), None)
+        heard = f'you hear "{self.heard}"' if self.heard else "nobody answers"
+        return heard[:1].upper() + heard[1:] if said is None else f'You write "{said[:100]}" and {heard}'
+
+    def drawn(self) -> Sequence[Pieces]:
+        """The rows of the screen below the caption."""
+        lines: list[Pieces] = []
+        for turn in self.turns:
+            who, color = "you" if turn.speaker == AGENT else "they", COLOURS[turn.speaker]
+            for number, line in enumerate(textwrap.wrap(printable(turn.text), ROOM[1]) or [""]):
+                lines.append([(f"{who if not number else '':>6}  ", WHITE), (line.ljust(ROOM[1]), color)])
+        return lines[-ROOM[0] :]
+
+    # ---- the same in all worlds
+
+    @property
+    def heard(self) -> str:
+        """What the world has said since the agent's last text; "" if nothing."""
+        return self.turns[-1].text if self.turns and self.turns[-1].speaker == WORLD else ""
+
+    def reset(self, seed: GameSeed, episode: int = 0) -> None:
+        """Begins an episode."""
+        self.begin(seed, episode)
+        self._counts: dict[bytes, int] = {}
+        self._look()
+
+    def step(self, action: Any) -> float:
+        """Plays one action, as `world.to_row` gives it or as text; returns its reward."""
+        reward = self.say(action if isinstance(action, str) else to_text(action))
+        self._look()
+        return reward
+
+    def begin(self, seed: GameSeed, episode: int) -> None:
+        """Begins an episode of which only the turns are wanted; `say` goes on with it, several times faster."""
+        self.random.seed(seed.core)
+        self.episode, self.end, self.cause = episode, EndStatus.RUNNING, ""
+        opening = _fit(self.open(), self._heard)
+        self.turns = [Turn(WORLD, opening)] if opening else []
+
+    def say(self, text: str) -> float:
+        """The agent's next text; returns its reward."""
+        text = _fit(text, self._written)
+        reply, reward, self.end, self.cause = self.answer(text)
+        self.turns.append(Turn(AGENT, text, reward))
+        if reply := _fit(reply, self._heard):
+            self.turns.append(Turn(WORLD, reply))
+        if not self.end and self.steps >= self._time_limit:
+            self.end = EndStatus.ABORTED
+        return reward
+
+    @property
+    def steps(self) -> int:
+        """Number of the agent's texts."""
+        return sum(turn.speaker == AGENT for turn in self.turns)
+
+    def state(self) -> TextState:
+        """The moment, to come back to with `set_state`."""
+        return TextState(tuple(self.turns), self.end, self.hidden)
+
+    def set_state(self, state: TextState) -> None:
+        """Goes on from a moment of this game or of another; what is drawn from here on is this episode's own."""
+        self.turns, self.end, self.cause = list(state.turns), state.end, ""
+        self.restore(state.turns, state.hidden)
+        self._counts = {}
+        self._look()
+
+    def record(self, **about: Any) -> TextEpisode:
+        """The episode so far; `about` is what else is known of it."""
+        return TextEpisode(tuple(self.turns), int(self.end), self.episode, about)
+
+    def info(self) -> EpisodeInfo:
+        """See `world.Game`."""
+        total = float(sum(turn.reward for turn in self.turns))
+        won = self.end == EndStatus.TASK_SUCCESSFUL
+        return EpisodeInfo(self.episode, self.steps, total, int(self.end), won, self.measure())
+
+    def screen(self) -> Screen:
+        """The caption, and below it what the world draws."""
+        return draw_screen(self.message.decode("latin-1"), self.drawn())
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def _look(self) -> None:
+        """Takes the observations of the moment."""
+        said = printable(self.caption()).encode("latin-1", "replace")[:WIDTH]
+        self.message, self.message_count = said, self._counts.get(said, 0) + 1
+        self._counts[said] = self.message_count
+        self.seen = {
+            "heard": to_row(self.heard, self._heard),
+            "message": np.frombuffer(said.ljust(WIDTH, b"\0"), np.uint8),
+            "message_count": np.array(self.message_count, np.int32),
+        }
+
+
+def _fit(text: str, width: int) -> str:
+    """The text as it comes through an array."""
+    plain = len(text) <= width and text.isascii() and "\0" not in text
+    return text if plain else to_text(to_row(text, width))

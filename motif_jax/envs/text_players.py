@@ -1,0 +1,113 @@
+"""Scripted players of worlds that are played by writing, and how they are named.
+
+    random                           a text that the world draws, in every world
+    optimal                          a player of the world's
+    repeat(2)                        one with arguments, which blanks separate
+    repeat*0.6+candidate*0.4         before each text, one of several is drawn with these weights; without *, 1
+
+Commas and colons are for what is drawn once for a whole episode (`actors/players.py`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from motif_jax.console import clean
+from motif_jax.structs import UserError
+
+FLAG = "--config.collect.collector"
+TERM = re.compile(r"([A-Za-z_]+)(?:\(([^()]*)\))?(?:\*([^*]*))?")
+
+
+class TextPlayer(Protocol):
+    """Plays one game."""
+
+    def begin(self, rng: random.Random) -> None: ...  # a new episode; `rng` is the only source of randomness
+    def choose(self, game: Any) -> str: ...
+
+
+Makers = Mapping[str, Callable[[list[str]], TextPlayer]]  # a player from its arguments, by name
+
+
+class RandomWriter:
+    """Writes what the world draws."""
+
+    def begin(self, rng: random.Random) -> None:
+        """See `TextPlayer`."""
+        self._random = rng.random
+
+    def choose(self, game: Any) -> str:
+        """See `TextPlayer`."""
+        return game.draw(self._random())
+
+
+class TurnMixture:
+    """Before each text draws which of several players writes it."""
+
+    def __init__(self, players: Sequence[TextPlayer], weights: Sequence[float]):
+        """Takes the players and how likely each is."""
+        self._players, self._weights = list(players), list(weights)
+
+    def begin(self, rng: random.Random) -> None:
+        """See `TextPlayer`."""
+        self._rng = rng
+        for player in self._players:
+            player.begin(rng)
+
+    def choose(self, game: Any) -> str:
+        """See `TextPlayer`."""
+        return self._rng.choices(self._players, self._weights)[0].choose(game)
+
+
+def parse_player(text: str, makers: Makers) -> TextPlayer:
+    """The player that the text describes (see the module docstring); raises UserError if there is none."""
+    players, weights = [], []
+    for term in re.split(r"\+(?![^(]*\))", text):
+        found = TERM.fullmatch(term.strip())
+        if not found:
+            raise UserError(f"{clean(repr(text))} describes no player, as repeat*0.6+candidate*0.4 does ({FLAG})")
+        name, arguments, weight = found.groups()
+        players.append(_make(name, arguments.split() if arguments else [], makers))
+        weights.append(_weight(name, weight))
+    return players[0] if len(players) == 1 else TurnMixture(players, weights)
+
+
+def _make(name: str, arguments: list[str], makers: Makers) -> TextPlayer:
+    if name == "random":
+        no_arguments(name, arguments)
+        return RandomWriter()
+    if name not in makers:
+        near = difflib.get_close_matches(name, ("random", *makers), n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(('random', *makers))}"
+        raise UserError(f"unknown collector {clean(repr(name))} ({FLAG}): {hint}")
+    return makers[name](arguments)
+
+
+def _weight(name: str, text: str | None) -> float:
+    try:
+        weight = float("1" if text is None else text)
+    except ValueError:
+        weight = -1.0
+    if not 0 < weight < float("inf"):
+        raise UserError(f"the weight of {name!r} must be a positive number, not {clean(repr(text))} ({FLAG})")
+    return weight
+
+
+def no_arguments(name: str, arguments: list[str]) -> None:
+    """Raises UserError if there are any."""
+    if arguments:
+        raise UserError(f"the player {name!r} takes no arguments, not {clean(' '.join(arguments))!r} ({FLAG})")
+
+
+def whole(name: str, arguments: list[str], default: int, most: int) -> tuple[int, list[str]]:
+    """The first argument as a whole number from 1 to `most`, and the others; without a number there, `default`."""
+    if not arguments or not arguments[0].lstrip("-").isdigit():
+        return default, arguments
+    number = int(arguments[0][:12])
+    if not 1 <= number <= most:
+        raise UserError(f"the number of {name!r} must be from 1 to {most:,}, not {clean(arguments[0])} ({FLAG})")
+    return number, arguments[1:]

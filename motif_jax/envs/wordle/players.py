@@ -1,0 +1,217 @@
+"""Scripted players of Wordle. Each sees the position, not the hidden word.
+
+    candidate          a random word among those that fit
+    optimal(START)     the guess that is expected to say most of the word, among those that fit; the first by START
+    repeat(N START)    a random one of the first N words played so far (all of them without N); the first by START
+    start              the first guess from a list of good openers, then as candidate
+    wrong              a random word that does not fit
+    montecarlo(N HOW)  plays N games on with the player HOW, and begins as the best of them did
+    user(HINT)         asks at the terminal; shows what the player HINT would do
+
+`optimal` is greedy: it looks one guess ahead. START, HOW and HINT are names of players.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+
+from motif_jax.console import print_line
+from motif_jax.envs.text_players import FLAG, Makers, TextPlayer, no_arguments, whole
+from motif_jax.envs.wordle.position import View, guess, reward
+from motif_jax.envs.wordle.vocabulary import PATTERNS, Vocabulary, is_guess
+from motif_jax.structs import UserError
+
+OPENERS = (
+    "crane", "slate", "stare", "trace", "arise", "raise", "later", "alert", "learn", "stone", "least", "heart",
+    "roast", "tears", "aside", "audio", "train", "irate", "great", "ocean", "earth", "cream", "store", "score",
+    "plane", "beach", "grape", "table",
+)  # fmt: skip
+MOST_ROLLOUTS = 100_000
+
+
+class Candidate:
+    """A random word among those that fit."""
+
+    def begin(self, rng: random.Random) -> None:
+        """See `TextPlayer`."""
+        self._rng = rng
+
+    def choose(self, game: View) -> str:
+        """See `TextPlayer`."""
+        return _pick(self._rng, game.vocabulary, game.vocabulary.members(game.position.fitting))
+
+
+class Wrong(Candidate):
+    """A random word that does not fit; any if all fit."""
+
+    def choose(self, game: View) -> str:
+        """See `TextPlayer`."""
+        known = game.vocabulary
+        others = known.everything & ~game.position.fitting
+        return _pick(self._rng, known, known.members(others or known.everything))
+
+
+class Start(Candidate):
+    """First a random opener that is in the list, then as `Candidate`."""
+
+    def choose(self, game: View) -> str:
+        """See `TextPlayer`."""
+        openers = [] if game.position.guesses else sorted({*OPENERS} & {*game.vocabulary.words})
+        return self._rng.choice(openers) if openers else super().choose(game)
+
+
+class Begun:
+    """Lets another player make the first guess."""
+
+    def __init__(self, start: TextPlayer | None):
+        """Takes who makes the first guess; None: this player."""
+        self._start = start
+
+    def begin(self, rng: random.Random) -> None:
+        """See `TextPlayer`."""
+        self._rng = rng
+        if self._start:
+            self._start.begin(rng)
+
+    def choose(self, game: View) -> str:
+        """See `TextPlayer`."""
+        if self._start and not game.position.legal:
+            return self._start.choose(game)
+        return self.go_on(game)
+
+    def go_on(self, game: View) -> str:
+        """A later guess; without a player for the first, that as well."""
+        raise NotImplementedError
+
+
+class Optimal(Begun):
+    """See the module docstring."""
+
+    def go_on(self, game: View) -> str:
+        """See `Begun`."""
+        return _pick(self._rng, game.vocabulary, game.vocabulary.most_telling(game.position.fitting))
+
+
+class Repeat(Begun):
+    """See the module docstring."""
+
+    def __init__(self, first: int, start: TextPlayer | None):
+        """Takes how many of the first guesses are repeated, and who makes the first."""
+        super().__init__(start or RandomWord())
+        self._first = first
+
+    def go_on(self, game: View) -> str:
+        """See `Begun`."""
+        return self._rng.choice(game.position.legal[: self._first])
+
+
+class RandomWord(Candidate):
+    """A random word of the list."""
+
+    def choose(self, game: View) -> str:
+        """See `TextPlayer`."""
+        return game.vocabulary.words[int(self._rng.random() * len(game.vocabulary.words))]
+
+
+class MonteCarlo(Begun):
+    """See the module docstring."""
+
+    def __init__(self, rollouts: int, sampler: TextPlayer):
+        """Takes the number of games, and who plays them."""
+        super().__init__(None)
+        self._rollouts, self._sampler = rollouts, sampler
+
+    def go_on(self, game: View) -> str:
+        """See `Begun`."""
+        totals: dict[str, list[float]] = {}
+        for _ in range(self._rollouts):
+            position, total, first = game.position, 0.0, ""
+            self._sampler.begin(self._rng)
+            while not position.over:
+                text = self._sampler.choose(View(game.vocabulary, position))
+                first = first or text
+                position = guess(game.vocabulary, position, text, self._rng)
+                total += reward(position)
+            totals.setdefault(first, []).append(total)
+        return max(totals, key=lambda text: sum(totals[text]) / len(totals[text]))
+
+
+class User(Begun):
+    """See the module docstring."""
+
+    def __init__(self, hint: TextPlayer | None, read: Callable[[str], str] = input):
+        """Takes who is asked for a hint, and what reads a line."""
+        super().__init__(None)
+        self._hint, self._read = hint, read
+
+    def begin(self, rng: random.Random) -> None:
+        """See `TextPlayer`."""
+        super().begin(rng)
+        if self._hint:
+            self._hint.begin(rng)
+
+    def go_on(self, game: View) -> str:
+        """See `Begun`."""
+        for text, colours in game.position.guesses:
+            print_line(f"{text}  {PATTERNS[colours] if colours >= 0 else 'is not five letters'}")
+        print_line(f"{game.position.fitting.bit_count():,} words fit")
+        if self._hint:
+            print_line(f"hint: {self._hint.choose(game)}")
+        while True:
+            try:
+                text = self._read(f"try {len(game.position.guesses) + 1}: ").strip().lower()
+            except EOFError:
+                raise UserError(f"the player 'user' needs a terminal, and no workers ({FLAG}, .num_workers)") from None
+            if is_guess(text):
+                return text
+            print_line("five letters a-z, please", sys.stderr)
+
+
+def _pick(rng: random.Random, vocabulary: Vocabulary, indices: tuple[int, ...]) -> str:
+    return vocabulary.words[indices[int(rng.random() * len(indices))]]
+
+
+def _inner(outer: str, arguments: list[str]) -> TextPlayer | None:
+    """The player whose name is the only argument; None without arguments."""
+    if not arguments:
+        return None
+    if len(arguments) > 1 or arguments[0] not in INNER:
+        given = " ".join(arguments)[:100]
+        raise UserError(f"the player {outer!r} takes one of {', '.join(INNER)}, not {given!r} ({FLAG})")
+    return INNER[arguments[0]]()
+
+
+INNER: dict[str, Callable[[], TextPlayer]] = {
+    "random": RandomWord, "candidate": Candidate, "wrong": Wrong, "start": Start, "optimal": lambda: Optimal(None),
+}  # fmt: skip
+
+
+def _plain(name: str) -> Callable[[list[str]], TextPlayer]:
+    def make(arguments: list[str]) -> TextPlayer:
+        no_arguments(name, arguments)
+        return INNER[name]()
+
+    return make
+
+
+def _make_repeat(arguments: list[str]) -> TextPlayer:
+    first, rest = whole("repeat", arguments, 6, 6)
+    return Repeat(first, _inner("repeat", rest))
+
+
+def _make_monte_carlo(arguments: list[str]) -> TextPlayer:
+    rollouts, rest = whole("montecarlo", arguments, 20, MOST_ROLLOUTS)
+    return MonteCarlo(rollouts, _inner("montecarlo", rest) or Candidate())
+
+
+MAKERS: Makers = {
+    "candidate": _plain("candidate"),
+    "optimal": lambda arguments: Optimal(_inner("optimal", arguments)),
+    "repeat": _make_repeat,
+    "start": _plain("start"),
+    "wrong": _plain("wrong"),
+    "montecarlo": _make_monte_carlo,
+    "user": lambda arguments: User(_inner("user", arguments)),
+}

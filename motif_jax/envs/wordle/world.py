@@ -1,0 +1,45 @@
+"""Wordle as a world (`envs/world.py`): `--config.env.world=wordle`.
+
+Options: `words`, one of our lists by name (`vocabulary.LISTS`) or a file with a word per line.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from motif_jax.config_table import Text
+from motif_jax.envs.text_world import TextWorld
+from motif_jax.envs.wordle.game import WordleGame
+from motif_jax.envs.wordle.players import MAKERS
+from motif_jax.envs.wordle.vocabulary import FLAG, PATTERNS, Vocabulary, load_vocabulary
+
+FIGURES: dict[str, type] = {"guesses": int, "malformed": int, "words_left": int}  # malformed: not five letters
+
+
+class WordleWorld(TextWorld):
+    """See the module docstring."""
+
+    name = "wordle"
+    about = "Wordle, a game in which a hidden word of five letters is guessed in six tries"
+    figures = FIGURES
+    written = 16  # more than five letters, so that a text that is too long stays one
+    heard = len(PATTERNS[0])
+    makers = MAKERS
+
+    def __init__(self, max_episode_steps: int = 5000, words: str = "small"):
+        super().__init__(max_episode_steps)
+        Text(longest=4000).check("words", FLAG, words)
+        self._words = words
+
+    @functools.cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The words, which are read when they are first needed."""
+        return load_vocabulary(self._words)
+
+    def check(self) -> None:
+        """See `World.check`."""
+        self.vocabulary  # noqa: B018  (reads it)
+
+    def game(self, shown: bool = True) -> WordleGame:
+        """See `World.game`."""
+        return WordleGame(self.vocabulary, written=self.written, heard=self.heard, time_limit=self.time_limit)

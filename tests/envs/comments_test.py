@@ -1,0 +1,160 @@
+"""Comments: what they are worth by a lexicon, a table and a server, and what cannot be one of these."""
+
+import json
+import random
+
+import pytest
+from lies import LIES, reply
+from world_server import WorldServer
+
+from motif_jax.actors.recorded import play_episodes
+from motif_jax.envs import http_client
+from motif_jax.envs.comments.players import comments
+from motif_jax.envs.comments.scores import Lexicon, Table, make_scorer, words_of
+from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.settings import check_world, make_world
+from motif_jax.structs import WORLD, EndStatus, UserError
+
+pytestmark = pytest.mark.quick
+FLAG = r"\(--config.env.options\)"
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(http_client, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(http_client, "TRIES", 2)
+
+
+def world(**options):
+    return make_world({"world": "comments", "options": json.dumps(options)})
+
+
+def write(made, *texts: str) -> list[float]:
+    """The rewards of comments, each on a post of its own."""
+    game, rewards = made.game(), []
+    try:
+        for number, text in enumerate(texts):
+            game.reset(game_seed(0, SeedStream.COLLECT, number), number)
+            rewards.append(game.step(text))
+            assert game.end == EndStatus.DEATH
+            assert len(game.turns) == 2
+    finally:
+        game.close()
+    return rewards
+
+
+def test_listed_words_are_counted_to_two():
+    assert Lexicon(["bad", "awful"]).score(["", "good", "Bad!", "bad, AWFUL", "bad bad bad", "badly"]) == [
+        0,
+        0,
+        1,
+        2,
+        2,
+        0,
+    ]
+    assert words_of("It's naïve: 5 o'clock") == ["it", "s", "naïve", "o", "clock"]
+    assert write(world(), "Thank you!", "How dumb.", "How dumb and how ugly.") == [0.0, -5.0, -10.0]
+    assert write(world(scale=2.0, shift=-1.0), "Thank you!", "How dumb.") == [-1.0, 1.0]
+
+
+def test_our_comments_are_as_kind_as_they_say():
+    scorer = make_scorer("lexicon", None, 1.0, 1.0)
+    assert scorer.score(comments("kind")) == [0.0] * 12
+    assert min(scorer.score(comments("rude"))) >= 1.0
+    returns = {player: [e.episode_return for e in play_episodes(world(), player, range(50), seed=0)]
+               for player in ("kind", "rude", "random")}  # fmt: skip
+    assert {*returns["kind"]} == {0.0}
+    assert max(returns["rude"]) < 0
+    assert min(returns["random"]) < 0 == max(returns["random"])
+
+
+def test_a_score_of_one_becomes_zero_or_two_by_chance():
+    rewards = write(world(noised=True), *["How dumb."] * 60)
+    assert {*rewards} == {0.0, -10.0}
+    assert rewards == write(world(noised=True), *["How dumb."] * 60)
+    assert write(world(noised=True), "Thank you!", "How dumb and how ugly.") == [0.0, -10.0]
+
+
+def test_posts_are_a_file_of_ones_own_or_not_shown(tmp_path):
+    (tmp_path / "posts.txt").write_text("One post.\n\n  Another. \n")
+    mine = world(posts=str(tmp_path / "posts.txt"))
+    assert {e.turns[0].text for e in play_episodes(mine, "kind", range(20), seed=0)} == {"One post.", "Another."}
+    for episode in play_episodes(world(include_parent=False), "kind", range(3), seed=0):
+        assert [turn.speaker for turn in episode.turns] != [WORLD]
+        assert len(episode.turns) == 1
+
+
+def test_a_table_knows_its_texts(tmp_path):
+    file = tmp_path / "scores.jsonl"
+    file.write_text('{"text": "fine", "score": 1}\n\n{"text": "bad", "score": -1.5, "more": 5}\n')
+    assert write(world(scores=f"table:{file}", scale=1.0), "fine", "bad") == [1.0, -1.5]
+    assert write(world(scores=f"table:{file}", scale=1.0, unknown=0.25), "else") == [0.25]
+    with pytest.raises(UserError, match=rf"the table has no score of 'else': set the option 'unknown' {FLAG}"):
+        write(world(scores=f"table:{file}"), "else")
+    assert Table({"a": 1.0}, None).score(["a", "a"]) == [1.0, 1.0]
+
+
+def test_a_server_is_asked_once_about_each_text():
+    with WorldServer() as server:
+        made = world(scores=f"server:{server.url}", scale=1.0)
+        assert write(made, "a!", "b", "a!", "c!!") == [1.0, 0.0, 1.0, 2.0]
+    assert [fields["texts"] for _, fields in server.asked] == [["a!"], ["b"], ["c!!"]]
+
+
+@pytest.mark.parametrize("value", [
+    '{"scores": [1, 2]}', '{"scores": []}', '{"scores": null}', '{"scores": ["1"]}', '{"scores": [true]}', "[1]", "5",
+    '{"scores": [NaN]}', '{"scores": [1e999]}', '{"scores": [' + "9" * 400 + "]}", '{"scores": [null]}',
+    '{"score": [1]}',
+    '{"scores": {"0": 1}}', '{"scores": 1}', '{"scores": "1"}',
+])  # fmt: skip
+def test_scores_that_are_none_are_not_believed(value):
+    with (
+        WorldServer(lambda number, path: reply(value)) as server,
+        pytest.raises(UserError, match="its reply is not what was asked for"),
+    ):
+        write(world(scores=f"server:{server.url}", patience_s=5.0), "hm")
+
+
+@pytest.mark.parametrize("name", random.Random(0).sample(sorted(LIES), 12))
+def test_servers_that_lie_are_refused_in_one_sentence(name):
+    """All lies are tried on the same client by guessing_test.py."""
+    with (
+        WorldServer(lambda number, path: LIES[name]()) as server,
+        pytest.raises(UserError, match=f"the server at '{server.url}'") as caught,
+    ):
+        write(world(scores=f"server:{server.url}", timeout_s=0.25, patience_s=0.3), "hm")
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(("lines", "said"), [
+    ("", "cannot read line 1 of the table"),
+    ("5", "cannot read line 1 of the table"),
+    ('{"text": "a", "score": 1}\n{"text": "b"}', "cannot read line 2 of the table '.*': 'score'"),
+    ('{"text": "a", "score": NaN}', "cannot read line 1 .*: a score is no finite number"),
+    ('{"text": "a", "score": "1"}', "a score is no finite number"),
+    ('{"text": "a", "score": ' + "9" * 400 + "}", "a score is no finite number"),
+    ('{"text": 5, "score": 1}', "its text is no text"),
+    ("[" * 100_000, "cannot read line 1 of the table"),
+])  # fmt: skip
+def test_tables_that_cannot_be_read_are_refused(tmp_path, lines, said):
+    (tmp_path / "scores.jsonl").write_text(lines)
+    with pytest.raises(UserError, match=said):
+        check_world({"world": "comments", "options": json.dumps({"scores": f"table:{tmp_path}/scores.jsonl"})})
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ({"scores": "judge"}, "scores come from lexicon, lexicon:FILE, table:FILE or server:ADDRESS, not 'judge'"),
+    ({"scores": "table:"}, "scores come from"),
+    ({"scores": "lexicon:"}, "scores come from"),
+    ({"scores": "table:/nowhere"}, "cannot read line 0 of the table '/nowhere'"),
+    ({"scores": "lexicon:/dev/zero"}, "cannot read '/dev/zero': .* it is a device, not a file"),
+    ({"scores": "server:127.0.0.1:80"}, "'127.0.0.1:80' is no address such as"),
+    ({"scores": 5}, "scores must be text, not 5"),
+    ({"scale": "much"}, "scale must be a number"),
+    ({"noised": 1}, "noised must be True or False, not 1"),
+    ({"posts": "/nowhere"}, "cannot read '/nowhere'"),
+    ({"unknown": []}, r"unknown must be a number .* not \[\]"),
+])  # fmt: skip
+def test_options_that_cannot_work_are_refused(options, said):
+    with pytest.raises(UserError, match=rf"{said}.*{FLAG}"):
+        check_world({"world": "comments", "options": json.dumps(options)})

@@ -1,0 +1,325 @@
+"""Visual dialogue: the world that answers by itself, the client of the original's server, and servers that lie."""
+
+import json
+import random
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lies import BUSY, ENDLESS, ESCAPE, FINITE, LIES, reply
+from world_server import WorldServer
+
+from motif_jax.actors.recorded import play_episodes
+from motif_jax.envs import http_client
+from motif_jax.envs.guessing.answerers import LocalAnswerer, Said
+from motif_jax.envs.guessing.game import RULES
+from motif_jax.envs.guessing.players import CLOSED, OPEN
+from motif_jax.envs.guessing.scenes import ATTRIBUTES, Scene, draw_scene, one_hot
+from motif_jax.envs.http_client import HttpClient
+from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.settings import check_world, make_world
+from motif_jax.structs import AGENT, WORLD, EndStatus, UserError
+
+pytestmark = pytest.mark.quick
+FLAG = r"\(--config.env.options\)"
+MEMORY_MIB = 60  # of replies that never end
+SCENE = Scene("a dog in a park", None, {
+    "animal": "dog", "place": "park", "weather": "sunny", "color": "black", "people": "two", "action": "running",
+    "time": "midday", "size": "small",
+})  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(http_client, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(http_client, "MAX_PAUSE_S", 0.05)
+    monkeypatch.setattr(http_client, "TRIES", 2)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_printed(capfd):
+    yield
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.fixture
+def files(tmp_path) -> dict[str, str]:
+    """Three dialogues in the original's layout, with features."""
+    rng = random.Random(0)
+    scenes = [draw_scene(rng) for _ in range(3)]
+    said = [{"question": "is it day", "answer": "yes"}] * 10
+    dialogues = [{"caption": scene.caption, "dialog": said, "image_id": 5} for scene in scenes]
+    (tmp_path / "visdial_0.5_val.json").write_text(json.dumps(dialogues))
+    np.save(tmp_path / "features.npy", 7.5 * np.stack([one_hot(scene.attributes) for scene in scenes]))
+    return {"scenes": str(tmp_path / "visdial_0.5_val.json"), "features": str(tmp_path / "features.npy")}
+
+
+def remote(url: str, files: dict[str, str], **options):
+    given = {"server": url, "timeout_s": 20.0, "patience_s": 40.0} | files | options
+    return make_world({"world": "guessing", "options": json.dumps(given)})
+
+
+def local(**options):
+    return make_world({"world": "guessing", "options": json.dumps(options)})
+
+
+def play(world, *texts: str, episode: int = 0):
+    game = world.game()
+    game.reset(game_seed(1, SeedStream.COLLECT, episode), episode)
+    return game, [game.step(text) for text in texts if not game.end]
+
+
+# ---- the world by itself
+
+
+@pytest.mark.parametrize(("question", "answer", "told"), [
+    ("What is the weather?", "sunny", {"weather"}),
+    ("weather and time, please", "sunny midday", {"weather", "time"}),
+    ("is it sunny?", "yes", {"weather"}),
+    ("IS IT RAINY", "no", set()),
+    ("is it sunny or rainy?", "yes", {"weather"}),
+    ("hm", "no", set()),
+    ("", "no", set()),
+    ("what animal is it?", "dog", set()),  # the caption has told that
+])  # fmt: skip
+def test_a_question_is_answered_from_the_scene(question, answer, told):
+    said, change = LocalAnswerer().answer(SCENE, [Said("question", question)])
+    assert said == answer
+    assert change == len(told) / len(ATTRIBUTES)
+
+
+def test_nothing_is_told_twice():
+    history = [Said("question", "is it sunny?"), Said("answer", "yes"), Said("question", "what is the weather?")]
+    assert LocalAnswerer().answer(SCENE, history) == ("sunny", 0.0)
+
+
+def test_a_dialogue_ends_when_enough_is_known():
+    """2 of 8 attributes are told by the caption; 3 of the other 6 are half of what there is to gain."""
+    game, rewards = play(local(), "the weather?", "hm?", "the time?", "the color?")
+    assert rewards == [-1.0, -1.0, -1.0, 0.0]
+    assert game.end == EndStatus.TASK_SUCCESSFUL
+    assert game.info().figures == (5 / 8, 0)
+    assert game.info().episode_return == -3.0
+
+
+def test_a_dialogue_ends_after_ten_questions():
+    game, rewards = play(local(enough=1.0), *["hm?"] * 20)
+    assert rewards == [-1.0] * 9 + [0.0]
+    assert (game.end, game.cause) == (EndStatus.DEATH, "ten questions were asked")
+
+
+def test_mere_yes_and_no_can_be_punished_and_gains_rewarded():
+    game, rewards = play(local(rule="hard", yes_no_reward=-2.0, gain_scale=8.0, enough=1.0), "hm?", "the weather?")
+    assert rewards == [-3.0, 0.0]  # -1 - 2, and -1 + 8 * 1/8
+    assert game.info().figures == (3 / 8, 1)
+
+
+def test_rules_are_plain_substrings():
+    answers = {"yes": "shc", "no": "shc", "snow": "sc", "two": "", "maybe": "c", "yes, two": "sc", "cannot tell": "sc"}
+    for answer, rules in answers.items():
+        found = {name[0] for name, rule in RULES.items() if name != "standard" and rule(answer)}
+        assert found == {*rules} or (found == {"s", "h", "c"} and rules == "shc"), answer
+        assert not RULES["standard"](answer)
+
+
+def test_a_state_goes_on_with_its_own_scene():
+    world = local()
+    game, _ = play(world, "the weather?")
+    other, _ = play(world, episode=7)
+    other.set_state(game.state())
+    questions = ("the time?", "is it black?", "the size?", "the color?")
+    assert [(other.step(text), other.heard) for text in questions if not other.end] == [
+        (game.step(text), game.heard) for text in questions if not game.end
+    ]
+    assert other.info()[1:] == game.info()[1:]
+
+
+def test_scripted_players_differ_as_they_should():
+    mean = {}
+    for player in ("asker", "checker", "random"):
+        mean[player] = np.mean(
+            [episode.episode_return for episode in play_episodes(local(), player, range(60), seed=0)]
+        )
+    assert mean["asker"] == -2.0
+    assert mean["checker"] < mean["random"] < mean["asker"]
+    assert len(OPEN) == 6
+    assert not {*OPEN} & {*CLOSED}
+
+
+# ---- through a server
+
+
+def test_a_server_that_answers_as_we_do_gives_the_same_dialogues(files):
+    with WorldServer() as server:
+        world = remote(server.url, files)
+        world.check()
+        assert not server.asked  # nothing is asked before a game begins
+        episodes = list(play_episodes(world, "asker+checker", range(6), seed=0))
+    assert {episode.turns[0].text for episode in episodes} <= {
+        e["caption"] for e in json.loads(Path(files["scenes"]).read_text())
+    }
+    for episode in episodes:
+        assert episode.end
+        assert [turn.speaker for turn in episode.turns] == [WORLD, *[AGENT, WORLD] * (len(episode.turns) // 2)]
+        assert episode.turns[-2].reward == 0
+    # What was sent is the original's wire format: form fields, JSON but for the caption.
+    path, fields = server.asked[-1]
+    assert path == "/step_rank"
+    assert fields.keys() == {"history", "caption", "img_features", "generation_kwargs"}
+    history = json.loads(fields["history"])
+    assert [said["speaker"] for said in history] == [*["question", "answer"] * (len(history) // 2), "question"]
+    assert [said["text"] for said in history] == [turn.text for turn in episodes[-1].turns[1:-1]]
+    features = json.loads(fields["img_features"])
+    assert np.linalg.norm(features) == pytest.approx(1.0, abs=1e-5)
+    assert fields["caption"] == episodes[-1].turns[0].text
+
+
+def test_failures_are_repeated_until_the_server_is_back(files):
+    def fault(number: int, path: str):
+        if number % 3 == 0:
+            return reply("busy", b"HTTP/1.1 503 Busy\r\nRetry-After: 0\r\n")
+        return [b'HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n["half'] if number % 3 == 1 else None
+
+    with WorldServer(fault) as server:
+        game, rewards = play(remote(server.url, files), "the weather?", "the time?", "the size?")
+        game.close()
+    assert rewards == [-1.0, -1.0, 0.0]
+    assert len(server.asked) == 4 * 3
+
+
+def test_a_server_that_is_not_there_is_named(files):
+    with WorldServer() as server:
+        url = server.url
+    with pytest.raises(UserError, match=rf"the server at '{url}' gives no good answer in .* {FLAG}$"):
+        play(remote(url, files, patience_s=0.3))
+
+
+def test_a_status_that_will_not_change_ends_it_at_once(files):
+    with (
+        WorldServer(lambda number, path: reply(ESCAPE * 100, b"HTTP/1.1 404 No\r\n")) as server,
+        pytest.raises(UserError, match=r"refuses '/fetch_reward_rank': it answers 404 No") as caught,
+    ):
+        play(remote(server.url, files, patience_s=60.0))
+    assert len(server.asked) == 1
+    assert str(caught.value).isprintable()
+
+
+def peak_mib() -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_whatever_a_server_sends_ends_in_one_harmless_sentence(name, files):
+    """None of the replies is what was asked for, so none is believed, and none takes long or much memory."""
+    Path("/proc/self/clear_refs").write_text("5")
+    before, begin = peak_mib(), time.monotonic()
+    with WorldServer(lambda number, path: LIES[name]()) as server:
+        world = remote(server.url, files, timeout_s=0.25, patience_s=0.3)
+        with pytest.raises(UserError) as caught:
+            play(world)
+    assert re.search(rf"the server at '{server.url}' (gives no good answer|refuses)", str(caught.value))
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 2000
+    assert time.monotonic() - begin < 20
+    assert peak_mib() - before < MEMORY_MIB
+    assert {*ENDLESS, *FINITE, *BUSY} == {*LIES}
+
+
+@pytest.mark.parametrize("value", [
+    "null", "true", '"0.5"', "[]", "{}", "NaN", "Infinity", "1e999", "-1e999", "9" * 400, "1.5", "-2", "[0.5]",
+])  # fmt: skip
+def test_a_percentile_that_is_none_is_not_believed(value, files):
+    with (
+        WorldServer(lambda number, path: reply(value)) as server,
+        pytest.raises(UserError, match="its reply is not what was asked for|its reply is no JSON"),
+    ):
+        play(remote(server.url, files))
+
+
+@pytest.mark.parametrize("value", [
+    "null", "0.5", '"yes"', "[]", '["yes"]', '["yes", 0.1, 0.1]', '[0.1, "yes"]', "[null, 0.1]", '["yes", null]',
+    '["yes", true]', '["yes", NaN]', '["yes", 1e999]', '["yes", 2]', '[["yes"], 0.1]', '{"yes": 0.1}', '[{}, 0.1]',
+])  # fmt: skip
+def test_an_answer_that_is_none_is_not_believed(value, files):
+    with (
+        WorldServer(lambda number, path: reply(value) if path == "/step_rank" else None) as server,
+        pytest.raises(UserError, match="its reply is not what was asked for"),
+    ):
+        play(remote(server.url, files), "hm?")
+
+
+@pytest.mark.parametrize("text", [
+    ESCAPE, "\0\0", "\ud800 half", "a\nb\tc", "x" * 100_000, "\u202eright to left", "<script>alert(1)</script>",
+    "", " ",
+])  # fmt: skip
+def test_whatever_is_answered_is_kept_as_one_harmless_line(text, files):
+    with WorldServer(lambda n, path: reply(json.dumps([text, 0.0])) if path == "/step_rank" else None) as server:
+        game, _ = play(remote(server.url, files), "hm?")
+        game.close()
+    assert game.heard.isprintable()
+    assert len(game.heard.encode()) <= 1024
+    assert game.message.decode("latin-1").isprintable() or "\xad" in game.message.decode("latin-1")
+    game.screen()
+
+
+# ---- bad input
+
+
+def broken(tmp_path, text: str) -> str:
+    (tmp_path / "broken.json").write_text(text)
+    return str(tmp_path / "broken.json")
+
+
+@pytest.mark.parametrize("text", [
+    "", "[]", "{}", "5", "null", '["a"]', '[{"dialog": []}]', '[{"caption": 5}]', "[" * 100_000, '[{"caption": "a"}',
+])  # fmt: skip
+def test_scenes_that_cannot_be_read_are_refused(tmp_path, text):
+    with pytest.raises(UserError, match=rf"cannot read the scenes '.*broken.json': .*{FLAG}$"):
+        remote("http://127.0.0.1:9", {"scenes": broken(tmp_path, text)}).check()
+
+
+@pytest.mark.parametrize("array", [
+    np.zeros((2, 5), np.float32), np.zeros(3, np.float32), np.zeros((3, 4), np.int64), np.array([{}] * 3), None,
+])  # fmt: skip
+def test_features_that_do_not_fit_are_refused(tmp_path, files, array):
+    if array is None:
+        Path(files["features"]).write_bytes(b"\x93NUMPY no")
+    else:
+        np.save(files["features"], array, allow_pickle=True)
+    with pytest.raises(UserError, match=rf"cannot read the features '.*features.npy': .*{FLAG}$"):
+        remote("http://127.0.0.1:9", files).check()
+
+
+def test_features_that_are_not_finite_are_refused(files):
+    np.save(files["features"], np.full((3, 4), np.nan, np.float32))
+    with pytest.raises(UserError, match="row 0 of the features has numbers that are not finite"):
+        remote("http://127.0.0.1:9", files).check()
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ({"server": "http://127.0.0.1:9"}, "a server needs scenes"),
+    ({"scenes": "a.json"}, "scenes and features are for a server, and none is named"),
+    ({"server": "ftp://x", "scenes": "a.json"}, "'ftp://x' is no address such as"),
+    ({"server": "http://me:secret@x", "scenes": "a.json"}, "must hold no user name, password or query"),
+    ({"rule": "softly"}, "unknown rule 'softly'"),
+    ({"enough": 2}, "enough must be between 0 and 1, not 2"),
+    ({"timeout_s": 0}, "timeout_s must be positive, not 0"),
+    ({"yes_no_reward": "many"}, "yes_no_reward must be a number"),
+    ({"server": 5}, "server must be text, not 5"),
+    ({"sever": "x"}, "the world 'guessing' cannot be made with .*'sever'"),
+])  # fmt: skip
+def test_options_that_cannot_work_are_refused(options, said):
+    with pytest.raises(UserError, match=rf"{said}.*{FLAG}"):
+        check_world({"world": "guessing", "options": json.dumps(options)})
+
+
+def test_a_connection_is_opened_again_after_it_was_closed():
+    with WorldServer() as server:
+        client = HttpClient(server.url, 20.0, 20.0)
+        for _ in range(2):
+            assert client.post_json("/", {"texts": ["a!", "b"]}, lambda found: found["scores"]) == [1.0, 0.0]
+            client.close()
+            client.close()

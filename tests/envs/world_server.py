@@ -1,0 +1,106 @@
+"""A server on loopback for worlds that ask one: answers questions about pictures, scores comments, or misbehaves."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs
+
+from motif_jax.envs.guessing.answerers import LocalAnswerer, Said
+from motif_jax.envs.guessing.scenes import ATTRIBUTE_OF, ATTRIBUTES, Scene
+
+Fault = Callable[[int, str], Iterable[bytes] | None]
+
+
+def scene_of(features: list[float], caption: str) -> Scene:
+    """The scene whose features these are: its attributes stand at the largest numbers."""
+    values = list(ATTRIBUTE_OF)
+    attributes = {}
+    for name in ATTRIBUTES:
+        attributes[name] = max((v for v in values if ATTRIBUTE_OF[v] == name), key=lambda v: features[values.index(v)])
+    return Scene(caption, None, attributes)
+
+
+class WorldServer:
+    """Serves until the end of its `with` block; `fault` gives the whole reply to a request, None an honest one."""
+
+    def __init__(self, fault: Fault = lambda number, path: None):
+        self.fault = fault
+        self.asked: list[tuple[str, Any]] = []  # path and fields of every request
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> WorldServer:
+        handler = type("Handler", (Handler,), {"world": self})
+        self._server = Quiet(("127.0.0.1", 0), handler)
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        for connection in list(self._server.connections):
+            with contextlib.suppress(OSError):
+                connection.close()
+
+    def reply(self, path: str, fields: Any) -> Any:
+        """What an honest server answers."""
+        if path == "/":
+            return {"scores": [float(text.count("!")) for text in fields["texts"]]}
+        answerer = LocalAnswerer()
+        scene = scene_of(json.loads(fields["img_features"]), fields["caption"])
+        history = [Said(**said) for said in json.loads(fields["history"])]
+        assert json.loads(fields["generation_kwargs"]) == {"inference": "greedy", "beamSize": 1}
+        if path == "/fetch_reward_rank":
+            return answerer.begin(scene)
+        assert path == "/step_rank"
+        return list(answerer.answer(scene, history))
+
+
+class Quiet(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, *arguments: Any):
+        self.connections: set[Any] = set()
+        super().__init__(*arguments)
+
+    def handle_error(self, *_: object) -> None:
+        """Connections that are cut are part of the test."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    world: WorldServer
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def setup(self) -> None:
+        super().setup()
+        self.server.connections.add(self.connection)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        if self.headers["Content-Type"].startswith("application/json"):
+            fields = json.loads(body)
+        else:
+            fields = {name: values[0] for name, values in parse_qs(body, strict_parsing=True).items()}
+        number = len(self.world.asked)
+        self.world.asked.append((self.path, fields))
+        fault = self.world.fault(number, self.path)
+        if fault is None:
+            data = json.dumps(self.world.reply(self.path, fields)).encode()
+            fault = [b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(data) + data]
+        else:
+            self.close_connection = True
+        with contextlib.suppress(OSError):
+            for part in fault:
+                self.wfile.write(part)
