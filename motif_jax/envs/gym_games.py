@@ -159,12 +159,11 @@ class GymGame:
 
 
 class GymVector:
-    """A group of environments; see `world.Vector`."""
+    """A group of games that keep what they observe in `seen`; see `world.Vector`."""
 
     def __init__(
         self,
-        world: Playable,
-        num_games: int,
+        games: Sequence[Any],
         observations: Iterable[str],
         *,
         seed: int,
@@ -172,8 +171,8 @@ class GymVector:
         next_episode: Callable[[int], int] | None = None,
         stepping: Any = None,
     ):
-        """See `World.vector`."""
-        self.games = [GymGame(world) for _ in range(num_games)]
+        """Takes the games; for the rest see `World.vector`."""
+        self.games = games
         names = tuple(observations)
         self._plain = [name for name in names if not name.startswith("event_")]
         self._events = [(name, name.removeprefix("event_")) for name in names if name.startswith("event_")]

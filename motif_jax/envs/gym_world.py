@@ -147,9 +147,8 @@ class GymWorld:
         stepping: Any = None,
     ) -> GymVector:
         """See `World.vector`."""
-        return GymVector(
-            self, num_games, observations, seed=seed, stream=stream, next_episode=next_episode, stepping=stepping
-        )
+        games = [GymGame(self) for _ in range(num_games)]
+        return GymVector(games, observations, seed=seed, stream=stream, next_episode=next_episode, stepping=stepping)
 
     def game(self, shown: bool = True) -> GymGame:
         """See `World.game`."""
