@@ -180,7 +180,7 @@ class GymVector:
         numbers = iter(range(2**62))
         self._next_episode = next_episode or (lambda _: next(numbers))
         self._stepping = stepping if stepping is not None else [0]
-        self.first = np.ones(num_games, bool)
+        self.first = np.ones(len(games), bool)
         self.finished: list[tuple[int, EpisodeInfo]] = []
 
     def open_rows(self, rows: dict[str, np.ndarray]) -> Rows:

@@ -1,7 +1,8 @@
 """MiniGrid's planner, which solves nearly all levels, as a scripted player and as a measure of how long a mission is.
 
-It sees what the player sees and remembers it. It is deterministic. It cannot do the levels of NOT_FOR_THE_BOT, and it
-gives up, by one of ERRORS, in rare situations of others; the player then moves at random until the episode ends.
+It sees what the player sees and remembers it. It is deterministic. There are levels that it cannot do (see
+`world.NOT_FOR_THE_BOT`), and in rare situations of others it gives up: it raises one of ERRORS, or makes one plan after
+another without end. The player then moves at random until the episode ends.
 """
 
 from __future__ import annotations
@@ -13,7 +14,27 @@ from minigrid.core.actions import Actions
 from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 from minigrid.utils.baby_ai_bot import BabyAIBot, DisappearedBoxError
 
-ERRORS = (AssertionError, DisappearedBoxError, AttributeError, TypeError, IndexError)  # what its plans end with
+MOST_PLANS = 200  # for one action; a dozen are common
+
+
+class EndlessPlansError(Exception):
+    """The planner comes to no action."""
+
+
+ERRORS = (AssertionError, DisappearedBoxError, EndlessPlansError, AttributeError, TypeError, IndexError)
+
+
+class Plans(list[Any]):
+    """The planner's stack of plans, which counts what is added to it."""
+
+    added = 0
+
+    def append(self, plan: Any) -> None:
+        """Adds a plan; raises EndlessPlansError if there were too many since `added` was zero."""
+        self.added += 1
+        if self.added > MOST_PLANS:
+            raise EndlessPlansError
+        super().append(plan)
 
 
 class Planner:
@@ -22,11 +43,13 @@ class Planner:
     def __init__(self, env: RoomGridLevel):
         """Takes an environment that has just been reset."""
         self._bot: BabyAIBot | None = BabyAIBot(env)
+        self._plans = self._bot.stack = Plans(self._bot.stack)
 
     def action(self) -> int | None:
         """MiniGrid's number of the next action; None if the planner has given up."""
         if self._bot is None:
             return None
+        self._plans.added = 0
         try:
             action = int(self._bot.replan())
         except ERRORS:

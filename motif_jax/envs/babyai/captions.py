@@ -56,11 +56,11 @@ def _happened(before: np.ndarray, action: int, after: np.ndarray) -> str:
 
 
 def _ahead(image: np.ndarray) -> Cell:
-    return tuple(image[COLUMN, ROW - 1].tolist())  # type: ignore[return-value]
+    return tuple(image[COLUMN, ROW - 1].tolist())
 
 
 def _held(image: np.ndarray) -> Cell:
-    return tuple(image[COLUMN, ROW].tolist())  # type: ignore[return-value]
+    return tuple(image[COLUMN, ROW].tolist())
 
 
 def _is_open(cell: Cell) -> bool:

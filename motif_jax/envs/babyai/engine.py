@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import Any
 
 from motif_jax.envs.gym_games import quiet
 from motif_jax.envs.own_code import WORLD_FLAG
@@ -13,8 +12,8 @@ from motif_jax.structs import UserError
 VARIABLE = "BABYAI_DONE_ACTIONS"  # with it, minigrid waits for an action that players do not have
 
 
-def load(module: str) -> Any:
-    """A module of this package that needs minigrid; raises UserError if that is not installed, or cannot work here."""
+def need_minigrid() -> None:
+    """Raises UserError if minigrid is not installed, or cannot be used as it is; to be called before it is imported."""
     if os.environ.get(VARIABLE):
         raise UserError(
             f"the world 'babyai' cannot be played where the environment variable {VARIABLE} is set: unset it "
@@ -28,4 +27,3 @@ def load(module: str) -> Any:
             f"the world 'babyai' needs minigrid, which the extra [babyai] installs: pip install 'motif_jax[babyai]' "
             f"({error}; {WORLD_FLAG})"
         ) from error
-    return importlib.import_module(f"motif_jax.envs.babyai.{module}")

@@ -1,4 +1,4 @@
-"""One game: an episode of a level, which follows from its seed, with observations that are made when they are asked for."""
+"""One game: an episode follows from its seed, and observations are made when they are asked for."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class BabyAIGame:
         self.num_actions = len(self._names)
         with quiet():
             self._envs = [make() for make in makers_of(settings.level)]
-        self.env = self._envs[0]
+        self.env: Any = self._envs[0]
         self._twins: dict[int, RoomGridLevel] = {}  # in which the bot plays the same episodes, by family
         self._family: int | None = None  # that of all episodes; None: drawn for each
         self._prompt = Prompt(self._language, self._names, settings.window, settings.rewrite)

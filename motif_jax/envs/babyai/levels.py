@@ -16,10 +16,12 @@ the test level. Everything can be reached without anything being moved.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import cast
 
 import gymnasium
-from minigrid.envs.babyai import GoToLocal
+from minigrid.core.constants import COLOR_NAMES
+from minigrid.core.world_object import Ball, Box, Key, WorldObj
 from minigrid.envs.babyai.core.roomgrid_level import RejectSampling, RoomGridLevel
 from minigrid.envs.babyai.core.verifier import (
     AfterInstr,
@@ -43,21 +45,28 @@ HELD_OUT = ("yellow box", "red key", "green ball", "red door", "grey door")
 DOOR_COLOURS = {"train": ("yellow", "green", "blue", "purple"), "test": ("red", "grey")}
 ORDERS = ("before", "after")
 
+KINDS = {"key": Key, "ball": Ball, "box": Box}
+
+Cell = tuple[int, int]
 Maker = Callable[[], RoomGridLevel]
 
 
 class LocalLevel(RoomGridLevel):
     """One family of missions of BabyAI-Text in one room, or in two for `open`."""
 
-    def __init__(self, family: str, pairs: str, orders: Sequence[str] = ORDERS):
+    instrs: Instr
+
+    def __init__(self, family: str, pairs: str, orders: Sequence[str] = ORDERS, things: int = 0):
         """Makes the environment.
 
         Args:
           family: a key of THINGS.
           pairs: which pairs of a colour and a noun stand in missions: "train", "test", or "all".
           orders: of the two parts of a sequence, in words.
+          things: in the room, beside a key and a door; 0: as many as in THINGS.
         """
         self._family, self._pairs, self._orders = family, pairs, orders
+        self._things = things or THINGS[family]
         super().__init__(room_size=8, num_rows=1, num_cols=2 if family == "open" else 1)
 
     def gen_mission(self) -> None:
@@ -65,10 +74,7 @@ class LocalLevel(RoomGridLevel):
         if self._family == "open":
             self.instrs = self._open()
         else:
-            self.place_agent()
-            things = self.add_distractors(num_distractors=THINGS[self._family], all_unique=False)
-            self.check_objs_reachable()
-            self.instrs = self._instruct(things)
+            self.instrs = self._instruct(self._furnish())
         text = self.instrs.surface(self)
         named = [thing for pair in _descriptions(self.instrs) if (thing := f"{pair.color} {pair.type}")]
         if self._pairs == "train" and any(pair in text for pair in HELD_OUT):
@@ -83,13 +89,35 @@ class LocalLevel(RoomGridLevel):
         color = self._rand_elem(DOOR_COLOURS[self._pairs])
         self.add_door(locked, 0, door_idx=2 if locked else 0, color=color, locked=True)
         self.add_object(here, 0, "key", color)
-        self.add_distractors(here, 0, num_distractors=THINGS["open"], all_unique=False)
+        self.add_distractors(here, 0, num_distractors=self._things, all_unique=False)
         self.place_agent(here, 0)
         self.check_objs_reachable()
         named = self._pairs == "test" or self._rand_bool()
         return OpenInstr(ObjDesc("door", color if named else None))
 
-    def _instruct(self, things: Sequence) -> Instr:
+    def _furnish(self) -> list[WorldObj]:
+        """The player, and things in cells not beside it, so that all can be reached without anything being moved.
+
+        The same rooms as by `add_distractors` and `check_objs_reachable` with the same probabilities. But whether all
+        can be reached is known from the cells alone, before things are made: with 16 things few rooms are taken.
+        """
+        inside = [(x, y) for x in range(1, self.width - 1) for y in range(1, self.height - 1)]
+        while True:
+            self.place_agent()
+            player = int(self.agent_pos[0]), int(self.agent_pos[1])
+            free = [cell for cell in inside if abs(cell[0] - player[0]) + abs(cell[1] - player[1]) > 1]
+            chosen = [free[at] for at in self.np_random.permutation(len(free))[: self._things]]
+            if _all_reached(player, {*inside} - {*chosen}, chosen):
+                break
+        things = []
+        for cell in chosen:
+            color, kind = self._rand_elem(COLOR_NAMES), self._rand_elem([*KINDS])
+            things.append(KINDS[kind](color))
+            self.put_obj(things[-1], *cell)
+        self.get_room(0, 0).objs += things
+        return things
+
+    def _instruct(self, things: Sequence[WorldObj]) -> Instr:
         first = self._rand_elem(things)
         one = ObjDesc(first.type, first.color)
         if self._family in ("goto", "pickup"):
@@ -107,8 +135,19 @@ class LocalLevel(RoomGridLevel):
         return AfterInstr(then, PickupInstr(one))
 
 
+def _all_reached(start: Cell, free: set[Cell], things: Iterable[Cell]) -> bool:
+    """Whether each thing lies beside a free cell to which one can walk from the start."""
+    reached, todo = {start}, [start]
+    while todo:
+        x, y = todo.pop()
+        near = {(x + 1, y), (x - 1, y), (x, y + 1), (x, y - 1)}
+        todo += near & free - reached
+        reached |= near
+    return reached.issuperset(things)
+
+
 def _mixed(pairs: str) -> tuple[Maker, ...]:
-    return tuple(lambda family=family: LocalLevel(family, pairs) for family in FAMILIES)  # type: ignore[misc]
+    return tuple(lambda family=family: LocalLevel(family, pairs) for family in FAMILIES)
 
 
 def _sequence(*orders: str) -> tuple[Maker, ...]:
@@ -122,7 +161,7 @@ LEVELS: dict[str, tuple[Maker, ...]] = {  # beside MiniGrid's own: an environmen
     "PickUpThenGoToLocal": _sequence("before"),
     "GoToAfterPickUpLocal": _sequence("after"),
     "PickUpSeqPickUpLocal": (lambda: LocalLevel("pickups", "all"),),
-    "GoToLocalS8N16": (lambda: GoToLocal(num_dists=16),),
+    "GoToLocalS8N16": (lambda: LocalLevel("goto", "all", things=16),),
 }
 
 
@@ -133,7 +172,7 @@ def makers_of(level: str) -> tuple[Maker, ...]:
     if name in LEVELS:
         return LEVELS[name]
     if name in known:
-        return (lambda: gymnasium.make(known[name], disable_env_checker=True).unwrapped,)  # type: ignore[return-value]
+        return (lambda: cast(RoomGridLevel, gymnasium.make(known[name], disable_env_checker=True).unwrapped),)
     names = (*LEVELS, *FRENCH_LEVELS, *known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = (
@@ -143,7 +182,7 @@ def makers_of(level: str) -> tuple[Maker, ...]:
 
 
 def family_of(mission: Instr) -> int:
-    """The family of a mission, of any level."""
+    """The family of a mission, of any level, as its place in FAMILIES."""
     for name, kind in (("goto", GoToInstr), ("pickup", PickupInstr), ("open", OpenInstr), ("putnext", PutNextInstr)):
         if isinstance(mission, kind):
             return FAMILIES.index(name)

@@ -70,7 +70,7 @@ class Prompt:
 
 
 class PromptBytes:
-    """How prompts are recorded: as UTF-8, with zeros after it. A tokeniser in the worker would take the place of this."""
+    """How prompts are recorded: as UTF-8, with zeros after it. A tokeniser in the worker can take its place."""
 
     def __init__(self, length: int, window: int):
         """`length`: bytes of a prompt; 0: as many as `window` observations need."""

@@ -1,4 +1,4 @@
-"""What things are called: languages, names of actions, and rewordings of prompts, which stand for words never trained on.
+"""What things are called: languages, names of actions, and rewordings of prompts, to try words never trained on.
 
 The sentences are those of the published BabyAI-Text, defects included where models were trained on them: the article is
 always "a", and nothing is ever behind. Its French has "à" for walls alone.

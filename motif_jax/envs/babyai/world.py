@@ -4,26 +4,25 @@
     image     kind, colour and state of the cells in view.  [7, 7, 3] uint8; see `describe`
     mission   MiniGrid's sentence, always in English.  [320] uint8
 
-Figures of an episode: `family`, the place of its mission in `levels.FAMILIES`; `bot_steps`, how many steps the bot takes
-in the same episode (0 where it fails, and in training, where it is not asked).
+Figures of an episode: `family`, the place of its mission in `levels.FAMILIES`; `bot_steps`, how many steps the bot
+takes in the same episode (0 where it fails, and in training, where it is not asked).
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from motif_jax.envs.babyai.describe import VIEW
-from motif_jax.envs.babyai.engine import load
+from motif_jax.envs.babyai.engine import need_minigrid
 from motif_jax.envs.babyai.prompt import PromptBytes
 from motif_jax.envs.babyai.settings import MISSION_BYTES, BabyAISettings, short_name
 from motif_jax.envs.gym_games import GymVector
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.world import CAPTIONS, CHOICE, Game, trained_world
+from motif_jax.envs.world import CAPTIONS, CHOICE, Game, World, trained_world
 from motif_jax.structs import ArraySpec
 
 CATEGORIES = 11  # MiniGrid's kinds of things; there are fewer colours and states
@@ -31,16 +30,16 @@ NOT_FOR_THE_BOT = ("KeyInBox", "PutNextS5N2Carrying", "PutNextS6N3Carrying", "Pu
 BOT_ACTIONS = 6  # that it must be able to choose
 
 
-class BabyAIWorld:
+class BabyAIWorld(World):
     """See the module docstring."""
 
     name = "babyai"
     about = "a game in which a robot in a room of coloured keys, balls, boxes and doors does what a sentence asks for"
     action = CHOICE
-    figures: Mapping[str, type] = {"family": int, "bot_steps": int}  # noqa: RUF012
+    figures = {"family": int, "bot_steps": int}  # noqa: RUF012
     reads = ("image", "mission")
     pairs = ("message",)
-    texts: Path | None = None
+    texts = None
 
     def __init__(self, settings: BabyAISettings):
         """Takes the values of the config."""
@@ -48,12 +47,12 @@ class BabyAIWorld:
         self._prompts = PromptBytes(settings.prompt_bytes, settings.window)
 
     @functools.cached_property
-    def action_names(self) -> tuple[str, ...]:
+    def action_names(self) -> tuple[str, ...]:  # type: ignore[override]
         """What can be chosen, as the prompt says it."""
         return self.settings.action_names
 
     @functools.cached_property
-    def specs(self) -> dict[str, ArraySpec]:
+    def specs(self) -> dict[str, ArraySpec]:  # type: ignore[override]
         """See `World.specs`."""
         return {
             "prompt": self._prompts.spec,
@@ -62,7 +61,7 @@ class BabyAIWorld:
         } | CAPTIONS
 
     @property
-    def players(self) -> tuple[str, ...]:
+    def players(self) -> tuple[str, ...]:  # type: ignore[override]
         """Scripted players: the bot only where it can play."""
         able = len(self.action_names) >= BOT_ACTIONS and short_name(self.settings.level) not in NOT_FOR_THE_BOT
         return ("random", "bot") if able else ("random",)
@@ -102,7 +101,10 @@ class BabyAIWorld:
         return self._game()
 
     def _game(self) -> Any:
-        return load("game").BabyAIGame(self.settings, self._prompts)
+        need_minigrid()
+        from motif_jax.envs.babyai.game import BabyAIGame  # imports minigrid, which takes a second
+
+        return BabyAIGame(self.settings, self._prompts)
 
     def plays(self, facts: Mapping[str, Any]) -> str:
         """See `World.plays`: whether the policy was trained in this world, with as many actions, and reads it."""
