@@ -110,7 +110,7 @@ def test_levels_have_as_many_things_and_steps_as_published():
         with quiet():
             env.reset(seed=5)
         lying = [thing.type for thing in env.grid.grid if thing is not None and thing.type != "wall"]
-        assert len(lying) == count + (family == "open")  # and the door
+        assert len(lying) == count  # the key and the door included
         assert env.max_steps == steps
 
 
