@@ -8,9 +8,11 @@ import sys
 
 import numpy as np
 import pytest
+from conftest import ROOT
 
 pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
 from minigrid.core.grid import Grid
+from minigrid.minigrid_env import MiniGridEnv
 
 from motif_jax.actors.inference import RandomPolicy, answer
 from motif_jax.actors.players import parse_scripted
@@ -78,6 +80,12 @@ def test_levels_have_their_missions(level, missions):
         begin(game, episode)
         assert re.match(missions, game.mission), game.mission
     game.close()
+
+
+@pytest.mark.quick
+def test_the_page_names_all_levels_that_are_not_minigrids():
+    text = (ROOT / "docs/babyai.md").read_text()
+    assert all(f"`{level}`" in text for level in LEVELS)
 
 
 @pytest.mark.parametrize("pairs", ["train", "test"])
@@ -225,6 +233,27 @@ def test_sentences_of_real_rooms_are_those_of_the_objects_in_them(level):
     assert carried or level == "GoToObjDoor"
     assert doors or level == MIXED
     assert Grid.decode(game.seen["image"])[0].width == 7
+
+
+@pytest.mark.parametrize("level", [MIXED, "GoToSeqS5R2", "GoToObjMazeS4", "BossLevel"])
+def test_what_is_seen_is_what_minigrid_lets_be_seen(level):
+    """Also through open doors, from within them, and with something in one's hands."""
+    game, rng, held, within = make(level).game(), np.random.default_rng(0), 0, 0
+    for episode in range(4):
+        begin(game, episode)
+        planner = Planner(game.env)
+        for _ in range(60):
+            if game.end:
+                break
+            wanted = MiniGridEnv.gen_obs(game.env)
+            assert np.array_equal(game.seen["image"], wanted["image"])
+            held += game.env.carrying is not None
+            standing = game.env.grid.get(*game.env.agent_pos)
+            within += standing is not None and standing.type == "door"
+            action = planner.action() if episode % 2 else None  # two episodes of the bot, two by chance
+            game.step(int(rng.choice(6, p=[0.15, 0.15, 0.4, 0.1, 0.1, 0.1])) if action is None else action)
+    assert held or level in ("GoToSeqS5R2", "GoToObjMazeS4")
+    assert within or level == MIXED
 
 
 def test_observations_are_those_of_the_game():
@@ -403,7 +432,7 @@ def test_workers_play_it(player, capfd):
 @pytest.mark.parametrize(("values", "said"), [
     ({"level": "GoToLocl"}, r"^unknown level 'GoToLocl' \(--config.env.babyai.level\): did you mean 'GoToLocal'\?$"),
     ({"level": "BabyAI-MixedTranLocal-v0"}, "did you mean 'MixedTrainLocal'"),
-    ({"level": "Zork"}, "unknown level 'Zork' .*: choose from MixedTrainLocal, .*, or MiniGrid's$"),
+    ({"level": "Zork"}, "unknown level 'Zork' .*: choose from MixedTrainLocal, .*, or MiniGrid's own$"),
     ({"level": ""}, "unknown level '' "),
     ({"prompt_bytes": 100}, r"a prompt of \d+ bytes does not fit into 100 \(--config.env.babyai.prompt_bytes"),
     ({"actions": "hop"}, r"unknown set of actions 'hop'"),

@@ -14,10 +14,11 @@ from motif_jax.captions import encode
 from motif_jax.envs.babyai import bot, screen
 from motif_jax.envs.babyai.captions import caption
 from motif_jax.envs.babyai.describe import describe
-from motif_jax.envs.babyai.levels import family_of, makers_of
+from motif_jax.envs.babyai.levels import Maker, family_of, makers_of
 from motif_jax.envs.babyai.missions import published_french, to_french
 from motif_jax.envs.babyai.prompt import Prompt, PromptBytes
 from motif_jax.envs.babyai.settings import MISSION_BYTES, BabyAISettings
+from motif_jax.envs.babyai.view import observe
 from motif_jax.envs.gym_games import SEEDS, quiet
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.world import Screen
@@ -47,8 +48,7 @@ class BabyAIGame:
         self._settings, self._language, self._prompts = settings, settings.words, prompts
         self._names = settings.action_names
         self.num_actions = len(self._names)
-        with quiet():
-            self._envs = [make() for make in makers_of(settings.level)]
+        self._envs = [_make(maker) for maker in makers_of(settings.level)]
         self.env: Any = self._envs[0]
         self._twins: dict[int, RoomGridLevel] = {}  # in which the bot plays the same episodes, by family
         self._family: int | None = None  # that of all episodes; None: drawn for each
@@ -133,7 +133,15 @@ class BabyAIGame:
         """Steps that the bot takes in the same episode; 0 if it does not succeed."""
         with quiet():
             if self._drawn not in self._twins:
-                self._twins[self._drawn] = makers_of(self._settings.level)[self._drawn]()
+                self._twins[self._drawn] = _make(makers_of(self._settings.level)[self._drawn])
             twin = self._twins[self._drawn]
             twin.reset(seed=self._seed % SEEDS)
         return bot.steps_of_bot(twin)
+
+
+def _make(maker: Maker) -> RoomGridLevel:
+    """An environment, which makes its observations by `view.observe`."""
+    with quiet():
+        env: Any = maker()
+    env.gen_obs = functools.partial(observe, env)
+    return env

@@ -76,10 +76,10 @@ class LocalLevel(RoomGridLevel):
         else:
             self.instrs = self._instruct(self._furnish())
         text = self.instrs.surface(self)
-        named = [thing for pair in _descriptions(self.instrs) if (thing := f"{pair.color} {pair.type}")]
+        named = {f"{thing.color} {thing.type}" for thing in _descriptions(self.instrs)}
         if self._pairs == "train" and any(pair in text for pair in HELD_OUT):
             raise RejectSampling("the mission names a pair that is held out")
-        if self._pairs == "test" and not {*named} <= {*HELD_OUT}:
+        if self._pairs == "test" and not named <= {*HELD_OUT}:
             raise RejectSampling("the mission names a pair that is not held out")
 
     def _open(self) -> Instr:
@@ -175,9 +175,8 @@ def makers_of(level: str) -> tuple[Maker, ...]:
         return (lambda: cast(RoomGridLevel, gymnasium.make(known[name], disable_env_checker=True).unwrapped),)
     names = (*LEVELS, *FRENCH_LEVELS, *known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = (
-        f"did you mean {near[0]!r}?" if near else f"choose from {', '.join((*LEVELS, *FRENCH_LEVELS))}, or MiniGrid's"
-    )
+    ours = ", ".join((*LEVELS, *FRENCH_LEVELS))
+    hint = f"did you mean {near[0]!r}?" if near else f"choose from {ours}, or MiniGrid's own"
     raise UserError(f"unknown level {level!r:.100} ({LEVEL_FLAG}): {hint}")
 
 
