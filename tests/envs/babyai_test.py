@@ -235,7 +235,7 @@ def test_sentences_of_real_rooms_are_those_of_the_objects_in_them(level):
     assert Grid.decode(game.seen["image"])[0].width == 7
 
 
-@pytest.mark.parametrize("level", [MIXED, "GoToSeqS5R2", "GoToObjMazeS4", "BossLevel"])
+@pytest.mark.parametrize("level", [MIXED, "GoToSeqS5R2", "GoToObjMazeS4", "BlockedUnlockPickup"])
 def test_what_is_seen_is_what_minigrid_lets_be_seen(level):
     """Also through open doors, from within them, and with something in one's hands."""
     game, rng, held, within = make(level).game(), np.random.default_rng(0), 0, 0

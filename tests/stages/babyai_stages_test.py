@@ -15,6 +15,8 @@ from motif_jax.stages import collect, evaluate, report, train_policy
 from motif_jax.stages.evaluate.replays import file_of
 from motif_jax.structs import UserError
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
 
 def config_of(**policy):
     config = get_config("quickstart.py", "toy")
