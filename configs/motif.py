@@ -68,9 +68,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.collect = ConfigDict()
     config.collect.dataset = ""  # a directory in the published layout, to be used instead of playing
     config.collect.follow_links = False  # also arrays of it that are links to files elsewhere
-    config.collect.collector = (
-        "random" if task == "toy" else "explorer:0.8,random:0.2"
-    )  # who plays, with shares; or bot
+    config.collect.collector = "random" if task == "toy" else "explorer:0.8,random:0.2"  # who plays, with shares
     config.collect.policies = ""  # trained ones that play instead: WORKDIR[@STEP, @last or @all][:SHARE],...
     config.collect.num_pairs = 100_000  # the paper used 500,000 and says 100,000 reproduce most results
     config.collect.segment_length = 1  # steps per moment
