@@ -107,7 +107,7 @@ class LocalLevel(RoomGridLevel):
             player = int(self.agent_pos[0]), int(self.agent_pos[1])
             free = [cell for cell in inside if abs(cell[0] - player[0]) + abs(cell[1] - player[1]) > 1]
             chosen = [free[at] for at in self.np_random.permutation(len(free))[: self._things]]
-            if _all_reached(player, {*inside} - {*chosen}, chosen):
+            if all_reached(player, {*inside} - {*chosen}, chosen):
                 break
         things = []
         for cell in chosen:
@@ -135,7 +135,7 @@ class LocalLevel(RoomGridLevel):
         return AfterInstr(then, PickupInstr(one))
 
 
-def _all_reached(start: Cell, free: set[Cell], things: Iterable[Cell]) -> bool:
+def all_reached(start: Cell, free: set[Cell], things: Iterable[Cell]) -> bool:
     """Whether each thing lies beside a free cell to which one can walk from the start."""
     reached, todo = {start}, [start]
     while todo:
