@@ -101,6 +101,10 @@ class GymGame:
         own = tuple(kind(value) for kind, value in zip(self._world.figures.values(), values, strict=True))
         return EpisodeInfo(self._episode, self._steps, self._return, int(self.end), self._success, own)
 
+    def draw(self, chance: float) -> int:
+        """The action for a number in [0, 1), all equally likely."""
+        return int(chance * self.num_actions)
+
     def screen(self) -> Screen:
         """What the caption says, and below it the rows of the world's screen, in the middle."""
         rows, columns = SCREEN_SHAPE
@@ -163,7 +167,8 @@ class GymVector:
 
     def __init__(
         self,
-        games: Sequence[Any],
+        make: Callable[[], Any],
+        num_games: int,
         observations: Iterable[str],
         *,
         seed: int,
@@ -171,8 +176,8 @@ class GymVector:
         next_episode: Callable[[int], int] | None = None,
         stepping: Any = None,
     ):
-        """Takes the games; for the rest see `World.vector`."""
-        self.games = games
+        """Makes the games by calling `make`; see `World.vector` for the others."""
+        self.games = [make() for _ in range(num_games)]
         names = tuple(observations)
         self._plain = [name for name in names if not name.startswith("event_")]
         self._events = [(name, name.removeprefix("event_")) for name in names if name.startswith("event_")]
@@ -180,7 +185,7 @@ class GymVector:
         numbers = iter(range(2**62))
         self._next_episode = next_episode or (lambda _: next(numbers))
         self._stepping = stepping if stepping is not None else [0]
-        self.first = np.ones(len(games), bool)
+        self.first = np.ones(num_games, bool)
         self.finished: list[tuple[int, EpisodeInfo]] = []
 
     def open_rows(self, rows: dict[str, np.ndarray]) -> Rows:
@@ -207,7 +212,7 @@ class GymVector:
         game = self.games[index]
         for chance in chances:
             self._stepping[0] = index + 1
-            game.step(int(chance * game.num_actions))
+            game.step(game.draw(chance))
             if game.end:
                 self._start(index)
 

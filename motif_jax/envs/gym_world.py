@@ -147,8 +147,9 @@ class GymWorld:
         stepping: Any = None,
     ) -> GymVector:
         """See `World.vector`."""
-        games = [GymGame(self) for _ in range(num_games)]
-        return GymVector(games, observations, seed=seed, stream=stream, next_episode=next_episode, stepping=stepping)
+        return GymVector(
+            self.game, num_games, observations, seed=seed, stream=stream, next_episode=next_episode, stepping=stepping
+        )
 
     def game(self, shown: bool = True) -> GymGame:
         """See `World.game`."""

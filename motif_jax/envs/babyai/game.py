@@ -93,6 +93,10 @@ class BabyAIGame:
         self._prompt.go_on(self._names[int(action)], self._sentences)
         return reward
 
+    def draw(self, chance: float) -> int:
+        """The action for a number in [0, 1), all equally likely."""
+        return int(chance * self.num_actions)
+
     def info(self) -> EpisodeInfo:
         """The episode so far."""
         if self._bot_steps is None:

@@ -90,11 +90,13 @@ class BabyAIWorld(World):
         stepping: Any = None,
     ) -> GymVector:
         """See `World.vector`."""
-        games = [self._game() for _ in range(num_games)]
+        vector = GymVector(
+            self._game, num_games, observations, seed=seed, stream=stream, next_episode=next_episode, stepping=stepping
+        )
         if self.settings.reference_families and stream != SeedStream.EVALUATE:
-            for index, game in enumerate(games):
+            for index, game in enumerate(vector.games):
                 game.keep_family(int(np.random.SeedSequence((seed, stream, index)).generate_state(1)[0]))
-        return GymVector(games, observations, seed=seed, stream=stream, next_episode=next_episode, stepping=stepping)
+        return vector
 
     def game(self, shown: bool = True) -> Game:
         """See `World.game`."""
