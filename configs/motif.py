@@ -42,8 +42,8 @@ def get_config(argument: str = "score") -> ConfigDict:
 
     # ---- the game, in every stage
     config.env = ConfigDict()
-    config.env.world = "nethack"  # toy; wordle, guessing, comments (docs/wordle.md); module:Class (docs/games.md)
-    config.env.options = "{}"  # of other worlds than nethack and toy, as JSON; NetHack's are those below
+    config.env.world = "nethack"  # toy, babyai, wordle, guessing, comments; module:Class, your own (docs/games.md)
+    config.env.options = "{}"  # of worlds that are none of nethack, toy and babyai, as JSON; NetHack's are those below
     config.env.task = task
     config.env.screen = "terminal"  # the crop shows the terminal as published; "map" is 15 % faster and has no text
     config.env.max_episode_steps = 5000
@@ -53,6 +53,16 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.env.no_progress_steps = 0  # steps in a row without game time after which an episode is cut; 0: none
     config.env.reference_time_limit = reference  # the time limit is a true end, not a cut
     config.env.reference_sober = reference  # hallucinating and levitating counts as sober
+    config.env.babyai = ConfigDict()  # the world babyai (docs/babyai.md)
+    config.env.babyai.level = "GoToLocal"  # or MixedTrainLocal, or any other of BabyAI's, as BabyAI-BossLevel-v0
+    config.env.babyai.language = "auto"  # that of the level: english, or french
+    config.env.babyai.actions = "canonical"  # restricted, augmented, rotate, shift, french; or names: turn left,...
+    config.env.babyai.rewording = "none"  # of prompts: synonyms, invented_words, ...; or key=chair,ball=table
+    config.env.babyai.window = 3  # observations in a prompt
+    config.env.babyai.prompt_bytes = 0  # room for a prompt; 0: enough for the window
+    config.env.babyai.faithful_walls = False  # tell of walls also where things lie before them
+    config.env.babyai.reference_families = False  # in training each game keeps to one family of missions
+    config.env.babyai.reference_french = False  # as published: what is carried in English, missions all "aller à"
 
     # ---- the dataset of pairs
     config.collect = ConfigDict()

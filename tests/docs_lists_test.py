@@ -8,6 +8,9 @@ from import_order_test import ARROWS
 from nethack_texts import GOALS
 
 from motif_jax.config_file import comments
+from motif_jax.envs.babyai.settings import FRENCH_LEVELS
+from motif_jax.envs.babyai.settings import TABLE as BABYAI
+from motif_jax.envs.babyai.words import ACTION_SETS, LANGUAGES, REWORDINGS
 from motif_jax.envs.nethack.tasks import TASKS
 from motif_jax.networks.kinds import RANKS
 from motif_jax.rewards.choice import SOURCES
@@ -22,6 +25,8 @@ LISTS = [  # page: what its list must have, as it is written there
         [f"`:score,{switch}`" for switch in runpy.run_path(str(ROOT / "configs/motif.py"))["SWITCHES"]],
     ),
     ("docs/annotation.md", [f"`{goal}`" for goal in GOALS]),
+    ("docs/babyai.md", [f"`{name}`" for name in (*ACTION_SETS, *REWORDINGS, *LANGUAGES, *FRENCH_LEVELS)]),
+    ("docs/babyai.md", [f"`{name.partition('.')[2]}`" for name in BABYAI]),
     ("docs/code.md", [f"`{room}/`" for room in ARROWS]),
     ("docs/own-game.md", [f"`{kind}`" for kind in RANKS]),
     ("docs/rewards.md", [f"| `{source}` |" for source in SOURCES]),

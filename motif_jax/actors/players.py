@@ -48,8 +48,17 @@ def _make_explorer() -> ScriptedPlayer:
     return ExplorerPlayer()
 
 
+def _make_bot() -> ScriptedPlayer:
+    from motif_jax.envs.babyai.bot import BotPlayer  # needs minigrid
+
+    return BotPlayer()
+
+
 # Scripted players by world, beside `random`; `World.players` names them.
-OF_WORLD: dict[str, dict[str, Callable[[], ScriptedPlayer]]] = {"nethack": {"explorer": _make_explorer}}
+OF_WORLD: dict[str, dict[str, Callable[[], ScriptedPlayer]]] = {
+    "nethack": {"explorer": _make_explorer},
+    "babyai": {"bot": _make_bot},
+}
 FRAMES = {"explorer": ("glyphs",)}  # what they read beside the observations
 
 

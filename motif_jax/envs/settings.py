@@ -9,7 +9,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from motif_jax.config_table import Table, Text, Value, shown
+from motif_jax.config_table import Table, Text, Value, flatten, shown
+from motif_jax.envs.babyai.settings import TABLE as BABYAI
+from motif_jax.envs.babyai.settings import BabyAISettings
+from motif_jax.envs.babyai.world import BabyAIWorld
 from motif_jax.envs.nethack.settings import TABLE as NETHACK
 from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.nethack.world import NetHackWorld
@@ -22,9 +25,10 @@ TABLE: Table = {
     "world": Value(Text(), decides=True, older="nethack"),
     "options": Value(Text(longest=4000), decides=True, older="{}"),
     **NETHACK,
+    **BABYAI,
 }
 WRITTEN = ("wordle", "guessing", "comments")  # worlds that are played by writing
-WORLDS = ("nethack", "toy", *WRITTEN)
+WORLDS = ("nethack", "toy", "babyai", *WRITTEN)
 OPTIONS_FLAG = "--config.env.options"
 # What lines, summaries and metrics of episodes call something else: no figure of a world can have these names.
 TAKEN = (
@@ -53,6 +57,8 @@ def make_world(env: Mapping[str, Any]) -> World:
         return made
     if options:
         raise UserError(f"the world {name!r} takes no options, not {next(iter(options))!r} ({OPTIONS_FLAG})")
+    if name == "babyai":
+        return BabyAIWorld(BabyAISettings.of(env))
     if name == "toy":
         return ToyWorld(env["max_episode_steps"]) if "max_episode_steps" in env else ToyWorld()
     return NetHackWorld(GameSettings(**{key: value for key, value in env.items() if key in GameSettings._fields}))
@@ -143,10 +149,17 @@ def _check_interface(world: World, name: str) -> None:
 
 
 def essential(env: Mapping[str, Any]) -> dict[str, Any]:
-    """The section without the values that older versions took for granted, whose records it can be compared with."""
-    return {name: value for name, value in env.items() if name not in TABLE or TABLE[name].older != value}
+    """The section without the values that older versions took for granted, whose records it can be compared with.
+
+    Values of sections within it stand under names such as `babyai.level`.
+    """
+    flat = flatten(dict(env))
+    return {name: value for name, value in flat.items() if name not in TABLE or TABLE[name].older != value}
 
 
 def title(env: Mapping[str, Any]) -> str:
-    """What is played, in a word: NetHack's task, or the world's name."""
-    return str(env["task"]) if env.get("world", "nethack") == "nethack" else str(env["world"])
+    """What is played, in a word: NetHack's task, BabyAI's level, or the world's name."""
+    world = str(env.get("world", "nethack"))
+    if world == "babyai":
+        return BabyAISettings.of(env).level
+    return str(env["task"]) if world == "nethack" else world

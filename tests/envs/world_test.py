@@ -31,9 +31,10 @@ from motif_jax.structs import EpisodeInfo, UserCodeError, UserError
 
 pytestmark = pytest.mark.quick
 OWN = "own_worlds:Corridor"
+BABYAI = {"world": "babyai", "babyai": {"level": "MixedTrainLocal"}}
 BUILT_IN = [
-    {"world": "nethack"}, {"world": "nethack", "task": "toy"}, {"world": OWN},
-    *({"world": name} for name in WORLDS if name != "nethack"),
+    {"world": "nethack"}, {"world": "nethack", "task": "toy"}, {"world": OWN}, BABYAI,
+    *({"world": name} for name in WORLDS if name not in ("nethack", "babyai")),
 ]  # fmt: skip
 
 
@@ -128,7 +129,7 @@ def test_scripted_players_are_those_that_worlds_name():
 def test_nothing_of_nethack_is_loaded_for_another_world():
     code = (
         "import sys; from motif_jax.actors import worker; from motif_jax.envs.settings import make_world;"
-        "game = make_world({'world': 'toy'}).game(); print([m for m in ('nle', 'jax') if m in sys.modules])"
+        "game = make_world({'world': 'toy'}).game(); print([m for m in ('nle', 'jax', 'minigrid') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
@@ -152,6 +153,10 @@ def test_records_of_older_versions_are_of_the_same_games():
     assert TABLE["world"].older == "nethack"
     assert title(now) == "score"
     assert title(now | {"world": "toy"}) == "toy"
+    sections = now | {"babyai": {"level": "GoToLocal", "window": 3}}
+    assert essential(sections) == essential(now)
+    assert essential(sections | {"babyai": {"window": 9}})["babyai.window"] == 9
+    assert title(sections | {"world": "babyai"}) == "GoToLocal"
 
 
 # ---- a user's own
@@ -197,7 +202,7 @@ def test_an_episode_of_ones_own_world_becomes_a_replay():
 
 @pytest.mark.parametrize(("env", "said"), [
     ({"world": "nethak"}, r"^unknown world 'nethak' \(--config.env.world\): did you mean 'nethack'\?$"),
-    ({"world": "chess"}, r"unknown world 'chess' .* choose from nethack, toy, wordle, .*, or name module:Class"),
+    ({"world": "chess"}, r"unknown world 'chess' .* choose from nethack, toy, babyai, .*, or name module:Class"),
     ({"world": "no_such.module:World"}, r"cannot use the world 'no_such.module:World' \(--config.env.world\): No"),
     ({"world": "own_worlds:Corrido"}, r"module 'own_worlds' has no class 'Corrido': did you mean 'Corridor'\?"),
     ({"world": "own worlds:Corridor"}, r"is named module:Class, not 'own worlds:Corridor' \(--config.env.world\)"),

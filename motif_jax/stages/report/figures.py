@@ -31,7 +31,9 @@ CURVES: tuple[
     ("train/entropy", "Entropy", "of the policy; less is more decided", ""),
     ("steps_per_s", "Speed", "steps/s", ""),
 )
-UNSHOWN = ("count", "all", "share_death", "share_aborted", "ascended", "turns", "depth", "scout")  # have no curve
+UNSHOWN = (  # have no curve
+    "count", "all", "share_death", "share_aborted", "ascended", "turns", "depth", "scout", "family", "bot_steps",
+)  # fmt: skip
 
 
 def words(figure: str) -> tuple[str, str]:

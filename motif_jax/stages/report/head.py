@@ -79,7 +79,7 @@ def label(player: EvaluatedPlayer) -> str:
     if player.path == ".":
         return f"the agent{', greedy' if player.greedy else ''}, step {player.step:,}"
     name = player.name.removesuffix(f"-{player.protocol}")
-    return {"random": "random play", "explorer": "the explorer"}.get(name, name)
+    return {"random": "random play", "explorer": "the explorer", "bot": "the bot"}.get(name, name)
 
 
 def annotator(found: Found) -> str:

@@ -1,0 +1,151 @@
+"""One game: an episode follows from its seed, and observations are made when they are asked for."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
+
+from motif_jax.captions import encode
+from motif_jax.envs.babyai import bot, screen
+from motif_jax.envs.babyai.captions import caption
+from motif_jax.envs.babyai.describe import describe
+from motif_jax.envs.babyai.levels import Maker, family_of, makers_of
+from motif_jax.envs.babyai.missions import published_french, to_french
+from motif_jax.envs.babyai.prompt import Prompt, PromptBytes
+from motif_jax.envs.babyai.settings import MISSION_BYTES, BabyAISettings
+from motif_jax.envs.babyai.view import observe
+from motif_jax.envs.gym_games import SEEDS, quiet
+from motif_jax.envs.seeding import GameSeed
+from motif_jax.envs.world import Screen
+from motif_jax.structs import EndStatus, EpisodeInfo
+
+NOTHING = 6  # MiniGrid's action that does nothing; all that a player may choose beyond the first six
+FAILED = "the mission has failed"  # in levels that allow no mistakes
+
+
+class Moment(dict[str, Any]):
+    """The observations of a moment by name, each made when it is first asked for."""
+
+    def __init__(self, make: Callable[[str], Any]):
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, name: str) -> Any:
+        made = self[name] = self._make(name)
+        return made
+
+
+class BabyAIGame:
+    """See `world.Game`; `SequentialVector` and the bot also use `seen`, `num_actions` and `env`."""
+
+    def __init__(self, settings: BabyAISettings, prompts: PromptBytes):
+        """Makes the environments of the level, one for each family of missions."""
+        self._settings, self._language, self._prompts = settings, settings.words, prompts
+        self._names = settings.action_names
+        self.num_actions = len(self._names)
+        self._envs = [_make(maker) for maker in makers_of(settings.level)]
+        self.env: Any = self._envs[0]
+        self._twins: dict[int, RoomGridLevel] = {}  # in which the bot plays the same episodes, by family
+        self._family: int | None = None  # that of all episodes; None: drawn for each
+        self._prompt = Prompt(self._language, self._names, settings.window, settings.rewrite)
+
+    def keep_family(self, seed: int) -> None:
+        """From now on all episodes are of one family, which follows from the seed."""
+        self._family = random.Random(seed).randrange(len(self._envs))
+
+    def reset(self, seed: GameSeed, episode: int = 0) -> None:
+        """Begins an episode."""
+        family = random.Random(seed.core).randrange(len(self._envs)) if self._family is None else self._family
+        self.env, self._drawn, self._seed = self._envs[family], family, seed.core
+        self._bot_steps: int | None = None
+        with quiet():  # rejected rooms are printed
+            observation, _ = self.env.reset(seed=seed.core % SEEDS)
+        if self.env.carrying:  # some levels put something in the player's hands after the observation was made
+            observation = self.env.gen_obs()
+        self._episode, self._steps, self._return, self._success = episode, 0, 0.0, False
+        self.end, self.cause = EndStatus.RUNNING, ""
+        self._counts: dict[bytes, int] = {}
+        self.mission = str(self.env.mission)
+        self._look(None, NOTHING, observation["image"])
+        goal = self.mission
+        if self._settings.french:
+            goal = published_french(goal) if self._settings.reference_french else to_french(goal)
+        self._prompt.begin(goal, self._sentences)
+
+    def step(self, action: int) -> float:
+        """Plays one action; returns its reward."""
+        observation, given, terminated, truncated, _ = self.env.step(min(int(action), NOTHING))
+        reward = float(given)
+        self._steps += 1
+        self._return += reward
+        if terminated:
+            self._success = reward > 0
+            self.end = EndStatus.TASK_SUCCESSFUL if self._success else EndStatus.DEATH
+            self.cause = "" if self._success else FAILED
+        elif truncated or self._steps >= self._settings.max_episode_steps:
+            self.end = EndStatus.ABORTED
+        self._look(self._image, min(int(action), NOTHING), observation["image"])
+        self._prompt.go_on(self._names[int(action)], self._sentences)
+        return reward
+
+    def draw(self, chance: float) -> int:
+        """The action for a number in [0, 1), all equally likely."""
+        return int(chance * self.num_actions)
+
+    def info(self) -> EpisodeInfo:
+        """The episode so far."""
+        if self._bot_steps is None:
+            self._bot_steps = self._ask_the_bot() if self._seed % 2 else 0
+        figures = (family_of(self.env.instrs), self._bot_steps)
+        return EpisodeInfo(self._episode, self._steps, self._return, int(self.end), self._success, figures)
+
+    def screen(self) -> Screen:
+        """The grid, the mission and the sentences."""
+        rewrite = self._settings.rewrite
+        said = [rewrite(sentence) for sentence in self._sentences()]
+        return screen.draw(self.env, rewrite(self._prompt.goal), self.message.decode("latin-1"), said)
+
+    def close(self) -> None:
+        """Closes the environments."""
+        for env in (*self._envs, *self._twins.values()):
+            env.close()
+
+    def _look(self, before: np.ndarray | None, action: int, image: np.ndarray) -> None:
+        """Takes what is seen now, and says what has happened."""
+        self._image = image
+        self._caption = caption(before, action, image, self._success)
+        self._sentences = functools.cache(lambda: describe(image, self._language, self._settings.faithful_walls))
+        self.message = self._caption.encode("latin-1")
+        self.message_count = self._counts[self.message] = self._counts.get(self.message, 0) + 1
+        self.seen = Moment(self._observe)
+
+    def _observe(self, name: str) -> Any:
+        if name == "image":
+            return self._image
+        if name == "mission":
+            return np.frombuffer(self.mission.encode()[:MISSION_BYTES].ljust(MISSION_BYTES, b"\0"), np.uint8)
+        if name == "prompt":
+            return self._prompts.encode(self._prompt.text())
+        return {"message": encode(self._caption), "message_count": np.int32(self.message_count)}[name]
+
+    def _ask_the_bot(self) -> int:
+        """Steps that the bot takes in the same episode; 0 if it does not succeed."""
+        with quiet():
+            if self._drawn not in self._twins:
+                self._twins[self._drawn] = _make(makers_of(self._settings.level)[self._drawn])
+            twin = self._twins[self._drawn]
+            twin.reset(seed=self._seed % SEEDS)
+        return bot.steps_of_bot(twin)
+
+
+def _make(maker: Maker) -> RoomGridLevel:
+    """An environment, which makes its observations by `view.observe`."""
+    with quiet():
+        env: Any = maker()
+    env.gen_obs = functools.partial(observe, env)
+    return env

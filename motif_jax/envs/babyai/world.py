@@ -1,0 +1,122 @@
+"""BabyAI-Text as a world (`envs/world.py`).
+
+    prompt    what a language model continues with an action, as UTF-8.  [L] uint8
+    image     kind, colour and state of the cells in view.  [7, 7, 3] uint8; see `describe`
+    mission   MiniGrid's sentence, always in English.  [320] uint8
+
+Figures of an episode: `family`, the place of its mission in `levels.FAMILIES`; `bot_steps`, how many steps the bot
+takes in the same episode (0 where it fails, and in training, where it is not asked).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from motif_jax.envs.babyai.describe import VIEW
+from motif_jax.envs.babyai.engine import need_minigrid
+from motif_jax.envs.babyai.prompt import PromptBytes
+from motif_jax.envs.babyai.settings import MISSION_BYTES, BabyAISettings, short_name
+from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.sequential import SequentialVector
+from motif_jax.envs.world import CAPTIONS, CHOICE, Game, World, trained_world
+from motif_jax.structs import ArraySpec
+
+CATEGORIES = 11  # MiniGrid's kinds of things; there are fewer colours and states
+NOT_FOR_THE_BOT = ("KeyInBox", "PutNextS5N2Carrying", "PutNextS6N3Carrying", "PutNextS7N4Carrying")
+BOT_ACTIONS = 6  # that it must be able to choose
+
+
+class BabyAIWorld(World):
+    """See the module docstring."""
+
+    name = "babyai"
+    about = "a game in which a robot in a room of coloured keys, balls, boxes and doors does what a sentence asks for"
+    action = CHOICE
+    figures = {"family": int, "bot_steps": int}  # noqa: RUF012
+    reads = ("image", "mission")
+    pairs = ("message",)
+    texts = None
+
+    def __init__(self, settings: BabyAISettings):
+        """Takes the values of the config."""
+        self.settings = settings
+        self._prompts = PromptBytes(settings.prompt_bytes, settings.window)
+
+    @functools.cached_property
+    def action_names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """What can be chosen, as the prompt says it."""
+        return self.settings.action_names
+
+    @functools.cached_property
+    def specs(self) -> dict[str, ArraySpec]:  # type: ignore[override]
+        """See `World.specs`."""
+        return {
+            "prompt": self._prompts.spec,
+            "image": ArraySpec((VIEW, VIEW, 3), "uint8", "grid", CATEGORIES),
+            "mission": ArraySpec((MISSION_BYTES,), "uint8", "text"),
+        } | CAPTIONS
+
+    @property
+    def players(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Scripted players: the bot only where it can play."""
+        able = len(self.action_names) >= BOT_ACTIONS and short_name(self.settings.level) not in NOT_FOR_THE_BOT
+        return ("random", "bot") if able else ("random",)
+
+    def check(self) -> None:
+        """See `World.check`; makes the level, and plays a step in it."""
+        self.settings.check()
+        game = self._game()
+        try:
+            game.reset(game_seed(0, SeedStream.TRAIN, 0), 0)
+            game.step(0)
+            game.seen["prompt"]
+            game.screen()
+        finally:
+            game.close()
+
+    def vector(
+        self,
+        num_games: int,
+        observations: tuple[str, ...],
+        *,
+        seed: int,
+        stream: int,
+        next_episode: Callable[[int], int] | None = None,
+        extra_frames: Iterable[str] = (),
+        stepping: Any = None,
+    ) -> SequentialVector:
+        """See `World.vector`."""
+        vector = SequentialVector(
+            self._game, num_games, observations, seed=seed, stream=stream, next_episode=next_episode, stepping=stepping
+        )
+        if self.settings.reference_families and stream != SeedStream.EVALUATE:
+            for index, game in enumerate(vector.games):
+                game.keep_family(int(np.random.SeedSequence((seed, stream, index)).generate_state(1)[0]))
+        return vector
+
+    def game(self, shown: bool = True) -> Game:
+        """See `World.game`."""
+        return self._game()
+
+    def _game(self) -> Any:
+        need_minigrid()
+        from motif_jax.envs.babyai.game import BabyAIGame  # imports minigrid, which takes a second
+
+        return BabyAIGame(self.settings, self._prompts)
+
+    def plays(self, facts: Mapping[str, Any]) -> str:
+        """See `World.plays`: whether the policy was trained in this world, with as many actions, and reads it."""
+        if trained_world(facts) != self.name:
+            return f"was trained in the world {trained_world(facts)!r}, not {self.name!r}"
+        actions = facts["model"]["num_actions"]
+        if actions != len(self.action_names):
+            return f"has {actions} actions, where {self.settings.actions!r} are {len(self.action_names)}"
+        for name, (shape, dtype, *_) in facts["model"].get("reads", {}).items():
+            spec = self.specs.get(name)
+            if spec is None or ([*spec.shape], spec.dtype) != ([*shape], dtype):
+                return f"reads the observation {name!r} of shape {tuple(shape)} and type {dtype}, which is not there"
+        return ""

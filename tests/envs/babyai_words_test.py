@@ -1,0 +1,285 @@
+"""BabyAI-Text's words, as the published ones: sentences, prompts, French, names of actions, rewordings. No minigrid."""
+
+import numpy as np
+import pytest
+
+from motif_jax.envs.babyai.captions import DONE, caption
+from motif_jax.envs.babyai.describe import VIEW, describe
+from motif_jax.envs.babyai.missions import published_french, to_french
+from motif_jax.envs.babyai.prompt import Prompt, PromptBytes, decode
+from motif_jax.envs.babyai.settings import BabyAISettings, short_name
+from motif_jax.envs.babyai.words import (
+    ACTION_SETS,
+    CANONICAL,
+    ENGLISH,
+    FRENCH,
+    PUBLISHED_FRENCH,
+    REWORDINGS,
+    make_rewrite,
+    parse_actions,
+    parse_rewording,
+)
+from motif_jax.structs import UserError
+
+pytestmark = pytest.mark.quick
+WALL, DOOR, KEY, BALL, BOX = 2, 4, 5, 6, 7
+RED, GREEN, BLUE, PURPLE, YELLOW, GREY = range(6)
+
+
+def view(cells) -> np.ndarray:
+    """An image of empty cells and these: (steps to the right, steps forward) -> kind, colour, state."""
+    image = np.tile(np.array([1, 0, 0], np.uint8), (VIEW, VIEW, 1))
+    for (right, forward), cell in cells.items():
+        image[3 + right, 6 - forward] = (*cell, 0, 0)[:3]
+    return image
+
+
+ROOM = {(x, 4): (WALL, GREY) for x in range(-3, 4)} | {(2, y): (WALL, GREY) for y in range(5)}
+GOLDEN = [  # what is seen; in English; in French
+    ({}, [], []),
+    (
+        {(0, 1): (KEY, RED)},
+        ["You see a red key 1 step forward"],
+        ["Tu vois une clef rouge 1 pas devant"],
+    ),
+    (
+        {(-3, 0): (BALL, GREY), (1, 2): (BOX, PURPLE)},
+        ["You see a grey ball 3 steps left", "You see a purple box 1 step right and 2 steps forward"],
+        ["Tu vois une balle grise 3 pas à gauche", "Tu vois une boîte violette 1 pas à droite et 2 pas devant"],
+    ),
+    (
+        {(0, 0): (BALL, GREEN), (2, 6): (KEY, YELLOW), (2, 1): (KEY, BLUE)},  # the farthest of a column first
+        [
+            "You carry a green ball",
+            "You see a yellow key 2 steps right and 6 steps forward",
+            "You see a blue key 2 steps right and 1 step forward",
+        ],
+        [
+            "Tu portes une balle verte",
+            "Tu vois une clef jaune 2 pas à droite et 6 pas devant",
+            "Tu vois une clef bleue 2 pas à droite et 1 pas devant",
+        ],
+    ),
+    (
+        ROOM,
+        ["You see a wall 4 steps forward", "You see a wall 2 steps right"],
+        ["Tu vois un mur à 4 pas devant", "Tu vois un mur à 2 pas à droite"],
+    ),
+    (
+        {(0, 1): (WALL, GREY), (-1, 0): (WALL, GREY), (1, 0): (WALL, GREY)},
+        ["You see a wall 1 step forward", "You see a wall 1 step left", "You see a wall 1 step right"],
+        ["Tu vois un mur à 1 pas devant", "Tu vois un mur à 1 pas à gauche", "Tu vois un mur à 1 pas à droite"],
+    ),
+    (
+        {(-1, 3): (DOOR, RED, 0), (0, 3): (DOOR, GREY, 1), (1, 3): (DOOR, BLUE, 2)},  # "a open" is as published
+        [
+            "You see a open red door 1 step left and 3 steps forward",
+            "You see a closed grey door 3 steps forward",
+            "You see a locked blue door 1 step right and 3 steps forward",
+        ],
+        [
+            "Tu vois une porte rouge ouverte 1 pas à gauche et 3 pas devant",
+            "Tu vois une porte grise fermée 3 pas devant",
+            "Tu vois une porte bleue fermée à clef 1 pas à droite et 3 pas devant",
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("cells", "english", "french"), GOLDEN)
+def test_golden_sentences(cells, english, french):
+    assert describe(view(cells)) == english
+    assert describe(view(cells), FRENCH) == french
+
+
+def test_things_and_doors_hide_walls_from_the_sentences_unless_walls_are_told_faithfully():
+    thing = view(ROOM | {(0, 2): (KEY, RED), (1, 0): (BALL, RED)})
+    assert [text for text in describe(thing) if "wall" in text] == []
+    told = [text for text in describe(thing, faithful_walls=True) if "wall" in text]
+    assert told == ["You see a wall 4 steps forward", "You see a wall 2 steps right"]
+    door = view(ROOM | {(0, 4): (DOOR, RED, 0), (0, 6): (WALL, GREY)})
+    assert not any("wall" in text and "forward" in text for text in describe(door, faithful_walls=True))
+
+
+def test_cells_that_are_not_seen_hide_no_wall():
+    cells = view({(0, 3): (WALL, GREY)})
+    cells[3, 5, 0] = 0
+    assert describe(cells) == ["You see a wall 3 steps forward"]
+
+
+def test_published_french_names_what_is_carried_in_english():
+    assert describe(view({(0, 0): (BALL, GREEN)}), PUBLISHED_FRENCH) == ["Tu portes une ball green"]
+
+
+# ---- prompts
+
+
+def test_a_prompt_has_the_published_form():
+    prompt = Prompt(ENGLISH, CANONICAL, 3, make_rewrite({}))
+    prompt.begin("go to the red ball", lambda: ["You see a wall 2 steps left", "You see a red ball 1 step right"])
+    assert prompt.text() == (
+        "Possible action of the agent: turn left, turn right, go forward, pick up, drop, toggle"
+        " \n Goal of the agent: go to the red ball"
+        " \n Observation 0: You see a wall 2 steps left, You see a red ball 1 step right, \n Action 0: "
+    )
+    prompt.go_on("turn right", lambda: ["You see a red ball 1 step forward"])
+    assert prompt.text().endswith(
+        " \n Observation 0: You see a wall 2 steps left, You see a red ball 1 step right, \n Action 0: turn right"
+        " \n Observation 1: You see a red ball 1 step forward, \n Action 1: "
+    )
+
+
+@pytest.mark.parametrize("window", [1, 3, 6])
+def test_a_prompt_has_the_last_observations_and_the_actions_between_them(window):
+    prompt = Prompt(ENGLISH, ["a", "b"], window, make_rewrite({}))
+    for _ in range(2):  # an episode leaves nothing to the next
+        prompt.begin("wait", lambda: ["seen 0"])
+        for number in range(1, 6):
+            prompt.go_on(f"act {number}", lambda number=number: [f"seen {number}"])
+        text = prompt.text()
+        kept = list(range(6))[-window:]
+        assert [number for number in range(6) if f"seen {number}, " in text] == kept
+        assert [number for number in range(1, 6) if f"act {number}" in text] == kept[1:]
+        assert text.endswith(f" \n Observation {window - 1}: seen 5, \n Action {window - 1}: ")
+        assert "Observation 0: " in text  # numbers begin anew
+
+
+def test_no_letter_of_french_is_lost():
+    prompt = Prompt(FRENCH, ACTION_SETS["french"], 1, make_rewrite({}))
+    prompt.begin("aller à la boîte", lambda: describe(view({(1, 0): (BOX, GREEN)}), FRENCH))
+    text = prompt.text()
+    assert text == (
+        "Actions possibles pour l'agent: tourner à gauche, tourner à droite, aller tout droit, attraper, lâcher, "
+        "basculer \n But de l'agent: aller à la boîte \n Observation 0: Tu vois une boîte verte 1 pas à droite, "
+        "\n Action 0: "
+    )
+    data = PromptBytes(0, 1)
+    assert data.spec.kind == "text"
+    encoded = data.encode(text)
+    assert (encoded.shape, encoded.dtype) == (data.spec.shape, np.uint8)
+    assert decode(encoded) == text
+
+
+def test_a_prompt_that_is_too_long_names_the_flag():
+    with pytest.raises(UserError, match=r"a prompt of 9 bytes does not fit into 8 \(--config.env.babyai.prompt_bytes"):
+        PromptBytes(8, 1).encode("éééé.")
+    assert PromptBytes(8, 1).encode("éééé").all()
+
+
+# ---- missions in French
+
+
+@pytest.mark.parametrize(("english", "french"), [
+    ("go to the red ball", "aller à la balle rouge"),
+    ("go to a grey box", "aller à une boîte grise"),
+    ("pick up a purple key", "attraper une clef violette"),
+    ("open the door", "ouvrir la porte"),
+    ("open the yellow door", "ouvrir la porte jaune"),
+    ("put the blue ball next to a green box", "poser la balle bleue à côté d'une boîte verte"),
+    ("put a red key next to the red ball", "poser une clef rouge à côté de la balle rouge"),
+    ("pick up the red key, then go to a grey ball", "attraper la clef rouge, puis aller à une balle grise"),
+    ("go to the red key after you pick up a grey ball", "aller à la clef rouge après avoir attrapé une balle grise"),
+    ("open a door and go to the green object", "ouvrir une porte et aller à l'objet vert"),
+    ("pick up the ball behind you", "attraper la balle derrière toi"),
+    ("go to the blue door on your left after you open a box in front of you",
+     "aller à la porte bleue à ta gauche après avoir ouvert une boîte devant toi"),
+    ("win the game", "win the game"),
+])  # fmt: skip
+def test_missions_in_french(english, french):
+    assert to_french(english) == french
+
+
+@pytest.mark.parametrize(("english", "french"), [
+    ("go to the red box", "aller à la boîte rouge"),
+    ("go to the red ball", "aller à une balle rouge"),  # "a" is in "ball"
+    ("go to the red key after you pick up the grey box", "aller à une clef grise"),
+    ("open the green door", "aller à la  verte"),
+])  # fmt: skip
+def test_missions_in_published_french(english, french):
+    assert published_french(english) == french
+
+
+# ---- other words
+
+
+def test_words_are_replaced_whole_and_in_one_pass():
+    rewrite = make_rewrite(REWORDINGS["invented_words"])
+    assert rewrite("You see a grey key, a keyboard and a red ball.") == "You see a sil dax, a keyboard and a faze xolo."
+    assert make_rewrite(parse_rewording("key=ball, ball=key"))("a key, a ball") == "a ball, a key"
+    assert make_rewrite({})("a key") == "a key"
+    goal = "Goal of the agent: go to the red ball"
+    assert make_rewrite(REWORDINGS["i_would_like"])(goal) == "I would like the agent to: go to the red ball"
+    assert make_rewrite(REWORDINGS["you_have_to"])(goal) == "You have to: go to the red ball"
+
+
+def test_rewordings_leave_no_word_they_replace_in_a_prompt():
+    prompt = Prompt(ENGLISH, CANONICAL, 1, make_rewrite(REWORDINGS["invented_words"]))
+    every = [text for cells, english, _ in GOLDEN for text in english if cells]
+    prompt.begin("put the red ball next to a green box", lambda: every)
+    assert not {*REWORDINGS["invented_words"]} & {*prompt.text().replace(",", " ").split()}
+
+
+def test_sets_of_actions():
+    assert parse_actions("canonical") == ("turn left", "turn right", "go forward", "pick up", "drop", "toggle")
+    assert parse_actions("restricted") == CANONICAL[:3]
+    assert len(parse_actions("augmented")) == 9
+    assert parse_actions("left,  right ,go  on") == ("left", "right", "go on")
+    assert all(len(names) == 6 for name, names in ACTION_SETS.items() if name not in ("restricted", "augmented"))
+
+
+@pytest.mark.parametrize(("values", "said"), [
+    ({"actions": "canonicle"}, r"unknown set of actions 'canonicle' \(--config.env.babyai.actions\): did you mean"),
+    ({"actions": "x"}, "unknown set of actions 'x' .* choose from canonical, restricted, augmented, rotate, shift, fr"),
+    ({"actions": "go,,stop"}, "must be 2 to 32 different ones, separated by commas, not 'go,,stop'"),
+    ({"actions": "go,go"}, "different ones, .* not 'go,go'"),
+    ({"rewording": "synonym"}, r"unknown rewording 'synonym' \(--config.env.babyai.rewording\): did you mean 'syn"),
+    ({"rewording": "key=a=b"}, "must be pairs such as key=chair,ball=table, each word once, not 'key=a=b'"),
+    ({"rewording": "key=a,key=b"}, "each word once"),
+    ({"rewording": "=b"}, "must be pairs"),
+    ({"rewording": "synonyms", "language": "french"}, "'synonyms' is of English words, where prompts are French"),
+    ({"rewording": "synonyms", "level": "GoToFrench"}, "is of English words, where prompts are French"),
+    ({"language": "german"}, "unknown language 'german' .*: choose from auto, english, french"),
+    ({"window": 0}, r"window must be at least 1, not 0 \(--config.env.babyai.window\)"),
+])  # fmt: skip
+def test_bad_words_are_refused_in_one_sentence(values, said):
+    with pytest.raises(UserError, match=said):
+        BabyAISettings(**values).check()
+
+
+def test_a_level_says_its_language_unless_the_user_does():
+    assert BabyAISettings(level="GoToFrench").french
+    assert BabyAISettings(level="BabyAI-MixedTrainLocalFrench-v0").french
+    assert not BabyAISettings(level="GoToFrench", language="english").french
+    assert BabyAISettings(language="french").french
+    assert not BabyAISettings().french
+
+
+def test_levels_go_by_their_short_names():
+    names = ("GoToLocal", "BabyAI-GoToLocal-v0", "BabyAI-GoToObjS6-v1", "PutNext-very", "BabyAI-x-v")
+    assert [short_name(name) for name in names] == ["GoToLocal", "GoToLocal", "GoToObjS6", "PutNext-very", "x-v"]
+
+
+# ---- captions
+
+
+@pytest.mark.parametrize(("before", "action", "after", "said"), [
+    (None, 6, {}, "The way ahead is free."),
+    (None, 6, {(0, 1): (WALL, GREY)}, "You stand before a wall."),
+    ({}, 2, {(0, 1): (DOOR, RED, 0)}, "You stand before an open red door."),
+    ({(0, 1): (WALL, GREY)}, 2, {(0, 1): (WALL, GREY)}, "A wall is in your way."),
+    ({(0, 1): (KEY, RED)}, 2, {(0, 1): (KEY, RED)}, "A red key is in your way."),
+    ({(0, 1): (KEY, RED)}, 3, {(0, 0): (KEY, RED)}, "You pick up a red key."),
+    ({(0, 0): (KEY, RED)}, 4, {(0, 1): (KEY, RED)}, "You drop a red key."),
+    ({(0, 1): (DOOR, RED, 2)}, 5, {(0, 1): (DOOR, RED, 2)}, "You cannot open a locked red door without its key."),
+    ({(0, 1): (DOOR, RED, 2)}, 5, {(0, 1): (DOOR, RED, 0)}, "You unlock and open a red door."),
+    ({(0, 1): (DOOR, RED, 1)}, 5, {(0, 1): (DOOR, RED, 0)}, "You open a red door."),
+    ({(0, 1): (DOOR, RED, 0)}, 5, {(0, 1): (DOOR, RED, 1)}, "You close a red door."),
+    ({(0, 1): (BOX, BLUE)}, 5, {}, "You open a blue box, which is gone."),
+    ({(0, 1): (BALL, BLUE)}, 5, {(0, 1): (BALL, BLUE)}, "You stand before a blue ball."),
+])  # fmt: skip
+def test_captions_tell_what_happened(before, action, after, said):
+    seen = None if before is None else view(before)
+    assert caption(seen, action, view(after), False) == said
+    told = caption(seen, action, view(after), True)
+    assert told.endswith(DONE)
+    assert len(told) <= 256
