@@ -36,7 +36,7 @@ class SequentialVector:
         stepping: Any = None,
     ):
         """Makes the games by calling `make`; see `World.vector` for the others."""
-        self.games = [make() for _ in range(num_games)]
+        self.games: list[Any] = [make() for _ in range(num_games)]
         names = tuple(observations)
         self._plain = [name for name in names if not name.startswith("event_")]
         self._events = [(name, name.removeprefix("event_")) for name in names if name.startswith("event_")]
