@@ -9,11 +9,10 @@ from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Annotator
 from motif_jax.annotation.answers import slug
-from motif_jax.annotation.backends import ENGINE, MODELS, check_backend, make_the_prompt, open_annotator
+from motif_jax.annotation.backends import ENGINE, MODELS, check_backend, make_the_prompt, open_annotator, texts_of
 from motif_jax.annotation.prompts import MODES, VERSIONS, is_sentence
-from motif_jax.annotation.texts import Texts, read_texts
+from motif_jax.annotation.texts import Texts
 from motif_jax.config_table import MANY_SECONDS, NAME, NAME_LIST, PATH, Flag, Number, Tables, Text, Value, Whole
-from motif_jax.envs.settings import make_world
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.questions import BOTTOM_LINE, KINDS
 from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
@@ -72,12 +71,6 @@ TABLES: Tables = {
         "server.extra": Value(Text(longest=4000), decides=True),
     }
 }
-
-
-def texts_of(config: ConfigDict) -> Texts:
-    """What is said of the game that the config names."""
-    world = make_world(config.env.to_dict())
-    return read_texts(world.about, world.texts, config.annotate.lexicon)
 
 
 def check_section(section: ConfigDict, texts: Texts) -> None:

@@ -21,13 +21,12 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Annotator, Answer, Question
-from motif_jax.annotation.backends import make_the_prompt
+from motif_jax.annotation.backends import make_the_prompt, texts_of
 from motif_jax.annotation.parsing import read_verdict
 from motif_jax.config_file import find_config
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import annotate, collect
-from motif_jax.stages.annotate.setup import texts_of
 from motif_jax.stages.benchmark.rows import Row, say, take_turns
 
 ANALYSIS = "The first message says that a monster was beaten, which is progress; the second says nothing. " * 10

@@ -1,0 +1,242 @@
+"""The reward that is learnt from a judge while the agent plays, as a reward source named `online`.
+
+    hand-off thread     captions of a batch -> rows, by one lookup; worth from the snapshot; what was seen -> deque
+    learner's thread    advance: what was seen -> store; answers -> store; lessons; plan of questions; new snapshot
+    judge's thread      questions of the plan -> answers (annotation/stream.py)
+
+A synchronous run asks in the learner's thread instead, so it is the same twice, to the bit.
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import Any, NamedTuple
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from motif_jax.captions import Lookup
+from motif_jax.distributed import host
+from motif_jax.parameters import sum_of_arrays
+from motif_jax.rewards.online.asking import Asking
+from motif_jax.rewards.online.captioned import Captioned
+from motif_jax.rewards.online.judge import Judges
+from motif_jax.rewards.online.kinds import Kind, Retrieval
+from motif_jax.rewards.online.plan import sample_pairs
+from motif_jax.rewards.online.running import Running, running
+from motif_jax.rewards.online.settings import GOALS, asks_pairs, parse_goals, turn_at
+from motif_jax.rewards.online.store import ANSWERED, REFUSED, Seen, Store
+from motif_jax.rewards.source import Facts, RewardSource, Setting
+from motif_jax.structs import UserError
+
+DECIDING = ("kind", "threshold", "floor", "normalise", "message", "capacity")  # values that rewards depend on
+PAIRS = 11  # among the seeds: of the pairs that are compared
+
+
+class Snapshot(NamedTuple):
+    """All that rewards are computed from; it never changes."""
+
+    lookup: Lookup
+    view: Any  # of the kind
+    labelled: np.ndarray  # whether each caption has a label; the last, for row -1, has not. [U + 1]
+
+
+class Passed(NamedTuple):
+    """What the hand-off thread tells the learner's of a batch."""
+
+    seen: Seen
+    scores: Running  # of all steps
+    steps: int
+    labelled: int  # steps that show a caption with a label
+
+
+class OnlineSource(Captioned):
+    """Rewards captions by what a judge has said of them so far."""
+
+    learns = True
+
+    def __init__(self, facts: Facts, config: ConfigDict | None = None, asking: Asking | None = None):
+        """Knows nothing yet.
+
+        Args:
+          facts: what `facts` returns.
+          config: of the experiment; without it the source cannot `advance`.
+          asking: how the judge is asked, on the first host.
+        """
+        super().__init__(facts["count_exponent"], facts["one_step_late"])
+        self._facts, self._config, self._asking = dict(facts), config, asking
+        self._turns = parse_goals(facts["goals"])
+        self.store = Store(asks_pairs(facts["kind"]), facts["capacity"])
+        self.kind: Kind = Retrieval(facts["threshold"])
+        self.steps = self._updates = self._asked = self._turn = 0
+        self._passed: collections.deque[Passed] | None = None if config is None else collections.deque()
+        self._swap()
+
+    @classmethod
+    def make(cls, setting: Setting) -> RewardSource:
+        """See `RewardSource`. Raises UserError if the judge does not answer."""
+        config, section = setting.config, setting.config.policy.online
+        judges = Judges(config)
+        facts: Facts = {name: section[name] for name in DECIDING}
+        facts |= {"goals": section.goals, "judge": judges.facts()}
+        facts["count_exponent"] = config.policy.count_exponent
+        facts["one_step_late"] = bool(config.policy.reference_alignment)
+        asking = None
+        if host()[0] == 0:
+            asking = Asking(config, judges, setting.workdir / "policy", parse_goals(section.goals)[0].goal)
+        return cls(facts, config, asking)
+
+    @classmethod
+    def rebuild(cls, arrays: Any, facts: Facts) -> OnlineSource:
+        """See `RewardSource`."""
+        source = cls(facts)
+        source._take_arrays(arrays)
+        return source
+
+    # ---- the hand-off thread
+
+    def worth(self, messages: np.ndarray) -> np.ndarray:
+        """See `Captioned`."""
+        snapshot = self._snapshot  # the learner's thread may swap it meanwhile
+        rows = snapshot.lookup.find(messages)
+        known = rows >= 0
+        distinct, of_known, counts = np.unique(rows[known], return_inverse=True, return_counts=True)
+        new, of_new, times = np.unique(messages[~known], axis=0, return_inverse=True, return_counts=True)
+        place = np.empty(len(messages), np.int64)
+        place[known], place[~known] = of_known, len(distinct) + of_new.reshape(-1)
+        shown = np.concatenate([snapshot.lookup.messages[distinct], new])
+        scores = self.kind.score(snapshot.view, shown, np.append(distinct, np.full(len(new), -1)))
+        if self._passed is not None:
+            seen = Seen(distinct, counts, new, times)
+            labelled = int(snapshot.labelled[rows].sum())
+            self._passed.append(Passed(seen, running(scores[place]), len(messages), labelled))
+        return self.kind.worth(snapshot.view, scores)[place]
+
+    # ---- the learner's thread
+
+    def advance(self, batch: Any, hosts: Any) -> None:
+        """See `RewardSource`."""
+        assert self._passed is not None
+        self.steps += batch.steps * (hosts.count if hosts else 1)
+        self._updates += 1
+        if (turn := turn_at(self._turns, self.steps)) != self._turn:
+            self._turn = turn
+            self.store.forget_labels()
+            self.kind.forget()
+            if self._asking:
+                self._asking.turn(self._turns[turn].goal)
+        labels, scores = 0, Running()
+        for passed in [self._passed.popleft() for _ in range(len(self._passed))]:
+            labels += self._see(passed.seen)
+            scores = scores.merge(passed.scores)
+            if self._asking:
+                self._asking.tally.batch(passed.steps, passed.labelled)
+        if self._asking:
+            labels += self._take()
+            self._asking.plan(self.store, self.kind, self.steps)
+            if self._asking.is_immediate:
+                labels += self._take()
+        self.kind.learn(self.store, labels, scores)
+        self._swap()
+
+    def _see(self, seen: Seen) -> int:
+        """Counts captions, and wants to know of them; returns how many labels of pairs are known already."""
+        rows = self.store.see(seen, self.steps)
+        if not self.store.pairs:
+            self.store.want(rows, self.steps)
+            return 0
+        assert self._config is not None
+        section = self._config.policy.online
+        if len(self.store.waiting) >= section.queue:
+            return 0
+        seed = (self._config.seed, PAIRS, self._updates)
+        return self.store.add_pairs(
+            *sample_pairs(self.store, section.pairs_per_update, section.sample, seed), self.steps
+        )
+
+    def _take(self) -> int:
+        """Takes the answers that have come; returns the number of new labels."""
+        assert self._asking is not None
+        assert self._config is not None
+        before, answers = len(self.store.answered), self._asking.answers(self.steps)
+        for one in answers:
+            self.store.take(one.item.number, one.answer.yes, self._config.policy.online.attempts)
+        self._asked += len(answers)
+        return len(self.store.answered) - before
+
+    def _swap(self) -> None:
+        """Makes a new snapshot."""
+        states = self.store.questions["state"]
+        labelled = np.append(states == ANSWERED, False) if not self.store.pairs else self._compared()
+        self._snapshot = Snapshot(self.store.captions.lookup, self.kind.view(self.store), labelled)
+
+    def _compared(self) -> np.ndarray:
+        """Which captions stand in a pair that has a label. [U + 1]"""
+        found = np.zeros(len(self.store.captions) + 1, bool)
+        for column in ("first", "second"):
+            found[self.store.questions[column][self.store.answered]] = True
+        return found
+
+    # ---- checkpoints
+
+    def arrays(self) -> Any:
+        """See `RewardSource`."""
+        counters = np.array([self.steps, self._updates, self._asked, self._turn], np.int64)
+        return {"counters": counters, "store": self.store.arrays(), "kind": self.kind.arrays()}
+
+    def _take_arrays(self, arrays: Any) -> None:
+        self.steps, self._updates, self._asked, self._turn = np.asarray(arrays["counters"]).tolist()
+        self.store.restore(arrays["store"])
+        self.kind.restore(arrays.get("kind", {}))
+        self._swap()
+
+    def facts(self) -> Facts:
+        """See `RewardSource`."""
+        return self._facts
+
+    def restore(self, arrays: Any, facts: Facts) -> None:
+        """Goes on; refuses another judge, and another goal for steps that are over."""
+        if facts["judge"] != self._facts["judge"]:
+            raise UserError(
+                f"the labels in the checkpoint are of the judge {facts['judge']}, not {self._facts['judge']}: choose "
+                "another --workdir (--config.annotate)"
+            )
+        self._take_arrays(arrays)
+        before, now = (
+            [turn for turn in parse_goals(text) if turn.step <= self.steps]
+            for text in (facts["goals"], self._facts["goals"])
+        )
+        if before != now:
+            raise UserError(
+                f"{self.steps:,} steps were trained with the goals {facts['goals']!r}: later goals may change, those "
+                f"before that may not ({GOALS})"
+            )
+        if self._asking:
+            self._asking.go_on(self._turns[self._turn].goal, self._asked, self.steps)
+
+    # ---- what is said of it
+
+    def figures(self) -> dict[str, float]:
+        """See `RewardSource`."""
+        states = self.store.questions["state"]
+        found = {
+            "captions": float(len(self.store.captions)),
+            "labels": float((states == ANSWERED).sum()),
+            "refused": float((states == REFUSED).sum()),
+            "waiting": float(len(self.store.waiting)),
+            "full": float(self.store.is_full),
+        }
+        if found["labels"]:
+            found["yes_share"] = float((self.store.questions["label"][states == ANSWERED] > 0.5).mean())
+        found |= self.kind.figures() | (self._asking.figures() if self._asking else {})
+        return {f"online_{name}": value for name, value in found.items()}
+
+    def about(self) -> Facts:
+        """See `RewardSource`."""
+        goal = self._turns[self._turn].goal
+        return {"kind": self._facts["kind"], "goal": goal, "checksum": sum_of_arrays(self.arrays())}
+
+    def close(self) -> None:
+        """See `RewardSource`."""
+        if self._asking:
+            self._asking.close()
