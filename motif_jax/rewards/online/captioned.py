@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from ml_collections import ConfigDict
 
-from motif_jax.rewards.source import Arrays, RewardSource
+from motif_jax.rewards.source import Arrays, Facts, RewardSource
 
 
 class Captioned(RewardSource):
@@ -37,3 +38,9 @@ class Captioned(RewardSource):
     def rewards(self, rollouts: Arrays) -> np.ndarray:
         """See `RewardSource`."""
         return np.asarray(self.shape(self.moments(rollouts)))
+
+
+def captioned_facts(config: ConfigDict) -> Facts:
+    """What the rewards depend on beside the worth of messages."""
+    section = config.policy
+    return {"count_exponent": section.count_exponent, "one_step_late": bool(section.reference_alignment)}

@@ -80,6 +80,16 @@ def turn_at(turns: tuple[Turn, ...], step: int) -> int:
     return max(number for number, turn in enumerate(turns) if turn.step <= step)
 
 
+def check_past(before: str, now: str, steps: int) -> None:
+    """Raises UserError if a schedule of goals differs for steps that are over."""
+    past, changed = ([turn for turn in parse_goals(text) if turn.step <= steps] for text in (before, now))
+    if past != changed:
+        raise UserError(
+            f"{steps:,} steps were trained with the goals {before!r}: goals of later steps may change, those before "
+            f"may not ({GOALS})"
+        )
+
+
 def judge_section(config: ConfigDict, goal: str) -> ConfigDict:
     """The section `annotate` for a judge that is asked during training, about one goal."""
     section = config.annotate.copy_and_resolve_references()

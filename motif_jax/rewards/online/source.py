@@ -19,18 +19,43 @@ from motif_jax.captions import Lookup
 from motif_jax.distributed import host
 from motif_jax.parameters import sum_of_arrays
 from motif_jax.rewards.online.asking import Asking
-from motif_jax.rewards.online.captioned import Captioned
+from motif_jax.rewards.online.captioned import Captioned, captioned_facts
 from motif_jax.rewards.online.judge import Judges
 from motif_jax.rewards.online.kinds import Kind, Retrieval
+from motif_jax.rewards.online.networks import Classification, Ranking, Teaching
 from motif_jax.rewards.online.plan import sample_pairs
 from motif_jax.rewards.online.running import Running, running
-from motif_jax.rewards.online.settings import GOALS, asks_pairs, parse_goals, turn_at
+from motif_jax.rewards.online.settings import asks_pairs, check_past, parse_goals, turn_at
 from motif_jax.rewards.online.store import ANSWERED, REFUSED, Seen, Store
+from motif_jax.rewards.online.words import WordsSource
 from motif_jax.rewards.source import Facts, RewardSource, Setting
 from motif_jax.structs import UserError
 
-DECIDING = ("kind", "threshold", "floor", "normalise", "message", "capacity")  # values that rewards depend on
+DECIDING = ("kind", "threshold", "floor", "normalise", "capacity")  # values that rewards depend on
 PAIRS = 11  # among the seeds: of the pairs that are compared
+
+
+def make_kind(facts: Facts) -> Kind:
+    """The kind that the facts name, which has learnt nothing yet."""
+    if facts["kind"] == "retrieval":
+        return Retrieval(facts["threshold"])
+    if facts["kind"] == "classification":
+        return Classification(Teaching(**facts["teaching"]), facts["threshold"])
+    return Ranking(Teaching(**facts["teaching"]), facts["floor"], facts["normalise"])
+
+
+def teaching(config: ConfigDict) -> Facts:
+    """How the config says that a network is taught, as facts."""
+    section = config.policy.online
+    return Teaching(
+        message=section.message,
+        learning_rate=section.learning_rate,
+        batch_size=section.batch_size,
+        lessons_early=section.lessons_early,
+        lessons_late=section.lessons_late,
+        switch_at=section.switch_at,
+        seed=config.seed,
+    )._asdict()
 
 
 class Snapshot(NamedTuple):
@@ -67,28 +92,32 @@ class OnlineSource(Captioned):
         self._facts, self._config, self._asking = dict(facts), config, asking
         self._turns = parse_goals(facts["goals"])
         self.store = Store(asks_pairs(facts["kind"]), facts["capacity"])
-        self.kind: Kind = Retrieval(facts["threshold"])
+        self.kind = make_kind(facts)
         self.steps = self._updates = self._asked = self._turn = 0
         self._passed: collections.deque[Passed] | None = None if config is None else collections.deque()
+        self._labelled = np.zeros(1, bool)
         self._swap()
 
     @classmethod
     def make(cls, setting: Setting) -> RewardSource:
         """See `RewardSource`. Raises UserError if the judge does not answer."""
         config, section = setting.config, setting.config.policy.online
+        if section.kind == "words":
+            return WordsSource.make(setting)
         judges = Judges(config)
         facts: Facts = {name: section[name] for name in DECIDING}
-        facts |= {"goals": section.goals, "judge": judges.facts()}
-        facts["count_exponent"] = config.policy.count_exponent
-        facts["one_step_late"] = bool(config.policy.reference_alignment)
+        facts |= {"goals": section.goals, "judge": judges.facts(), "teaching": teaching(config)}
+        facts |= captioned_facts(config)
         asking = None
         if host()[0] == 0:
             asking = Asking(config, judges, setting.workdir / "policy", parse_goals(section.goals)[0].goal)
         return cls(facts, config, asking)
 
     @classmethod
-    def rebuild(cls, arrays: Any, facts: Facts) -> OnlineSource:
+    def rebuild(cls, arrays: Any, facts: Facts) -> RewardSource:
         """See `RewardSource`."""
+        if facts["kind"] == "words":
+            return WordsSource.rebuild(arrays, facts)
         source = cls(facts)
         source._take_arrays(arrays)
         return source
@@ -109,7 +138,8 @@ class OnlineSource(Captioned):
         if self._passed is not None:
             seen = Seen(distinct, counts, new, times)
             labelled = int(snapshot.labelled[rows].sum())
-            self._passed.append(Passed(seen, running(scores[place]), len(messages), labelled))
+            spread = Running() if snapshot.view is None else running(scores[place])
+            self._passed.append(Passed(seen, spread, len(messages), labelled))
         return self.kind.worth(snapshot.view, scores)[place]
 
     # ---- the learner's thread
@@ -137,7 +167,7 @@ class OnlineSource(Captioned):
             if self._asking.is_immediate:
                 labels += self._take()
         self.kind.learn(self.store, labels, scores)
-        self._swap()
+        self._swap(labels)
 
     def _see(self, seen: Seen) -> int:
         """Counts captions, and wants to know of them; returns how many labels of pairs are known already."""
@@ -164,18 +194,11 @@ class OnlineSource(Captioned):
         self._asked += len(answers)
         return len(self.store.answered) - before
 
-    def _swap(self) -> None:
-        """Makes a new snapshot."""
-        states = self.store.questions["state"]
-        labelled = np.append(states == ANSWERED, False) if not self.store.pairs else self._compared()
-        self._snapshot = Snapshot(self.store.captions.lookup, self.kind.view(self.store), labelled)
-
-    def _compared(self) -> np.ndarray:
-        """Which captions stand in a pair that has a label. [U + 1]"""
-        found = np.zeros(len(self.store.captions) + 1, bool)
-        for column in ("first", "second"):
-            found[self.store.questions[column][self.store.answered]] = True
-        return found
+    def _swap(self, labels: int = 1) -> None:
+        """Makes a new snapshot, after so many new labels."""
+        if labels or len(self._labelled) != len(self.store.captions) + 1:
+            self._labelled = self.store.labelled()
+        self._snapshot = Snapshot(self.store.captions.lookup, self.kind.view(self.store), self._labelled)
 
     # ---- checkpoints
 
@@ -202,15 +225,7 @@ class OnlineSource(Captioned):
                 "another --workdir (--config.annotate)"
             )
         self._take_arrays(arrays)
-        before, now = (
-            [turn for turn in parse_goals(text) if turn.step <= self.steps]
-            for text in (facts["goals"], self._facts["goals"])
-        )
-        if before != now:
-            raise UserError(
-                f"{self.steps:,} steps were trained with the goals {facts['goals']!r}: later goals may change, those "
-                f"before that may not ({GOALS})"
-            )
+        check_past(facts["goals"], self._facts["goals"], self.steps)
         if self._asking:
             self._asking.go_on(self._turns[self._turn].goal, self._asked, self.steps)
 

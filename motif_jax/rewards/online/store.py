@@ -146,6 +146,13 @@ class Store:
         """Numbers of the questions with a label, ascending."""
         return np.flatnonzero(self.questions["state"] == ANSWERED)
 
+    def labelled(self) -> np.ndarray:
+        """Whether each caption has a label, or stands in a pair with one; the last, for row -1, has not. [U + 1]"""
+        found = np.zeros(len(self.captions) + 1, bool)
+        for column in ("first", "second") if self.pairs else ("first",):
+            found[self.questions[column][self.answered]] = True
+        return found
+
     def drop(self, questions: np.ndarray) -> None:
         """These no longer wait; they do again when they are seen."""
         self.questions["state"][questions] = IDLE

@@ -1,0 +1,121 @@
+"""A network that is taught from labels while the agent trains: its parameters, its optimizer, its lessons.
+
+It lies on one device of each host. With several hosts, each teaches its own copy the same lessons, so the copies stay
+equal without any traffic. Updates do not take the memory of older parameters, so a snapshot may go on using those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from motif_jax.parameters import leaves_by_path, rebuild
+from motif_jax.structs import UserError
+
+LEAST = 64  # captions and characters that are computed at least, so that few shapes are compiled
+Lesson = Callable[[Any, Mapping[str, Any], jax.Array], tuple[jax.Array, dict[str, jax.Array]]]
+
+
+class State(NamedTuple):
+    """What a lesson changes."""
+
+    params: Any
+    optimizer: Any
+
+
+class Pupil:
+    """A network with its optimizer."""
+
+    def __init__(self, params: Any, scores: Callable[..., jax.Array], loss: Lesson, optimizer: Any, seed: int):
+        """Compiles the functions.
+
+        Args:
+          params: at the start.
+          scores: parameters, messages [D, W] -> [D].
+          loss: parameters, arrays of a batch, key -> loss, and sums for `figures`.
+          optimizer: of optax.
+          seed: of dropout.
+        """
+        self._taught = State(params, optimizer.init(params))
+        self.lessons = 0
+        self._key = jax.random.key(seed)
+        self._sums: dict[str, Any] = {}
+        self._scores = jax.jit(scores)
+
+        def teach(taught: State, batch: Mapping[str, Any], key: jax.Array) -> tuple[State, dict[str, jax.Array]]:
+            (value, sums), gradients = jax.value_and_grad(loss, has_aux=True)(taught.params, batch, key)
+            updates, state = optimizer.update(gradients, taught.optimizer, taught.params)
+            sums = sums | {"loss": value, "gradient_norm": optax.global_norm(gradients)}
+            return State(optax.apply_updates(taught.params, updates), state), sums
+
+        self._teach = jax.jit(teach)
+
+    @property
+    def params(self) -> Any:
+        """The parameters as they are now; a later lesson makes others."""
+        return self._taught.params
+
+    def teach(self, batch: Mapping[str, np.ndarray]) -> None:
+        """Gives one lesson."""
+        key = jax.random.fold_in(self._key, self.lessons)
+        self._taught, sums = self._teach(self._taught, batch, key)
+        self.lessons += 1
+        sums["lessons"] = jnp.ones(())
+        self._sums = {name: value + self._sums.get(name, 0.0) for name, value in sums.items()}
+
+    def scores(self, params: Any, messages: np.ndarray) -> np.ndarray:
+        """The network's output for distinct captions, by parameters of any time. [D, 256] uint8 -> [D]"""
+        if not len(messages):
+            return np.zeros(0, np.float32)
+        return np.asarray(self._scores(params, pad(messages)))[: len(messages)]
+
+    def start_from(self, params: Any) -> None:
+        """Takes over parameters of the same form, which count as one lesson."""
+        self._taught = self._taught._replace(params=params)
+        self.lessons = max(self.lessons, 1)
+
+    def arrays(self) -> dict[str, Any]:
+        """For checkpoints."""
+        return {**self._taught._asdict(), "lessons": np.array([self.lessons], np.int64)}
+
+    def restore(self, arrays: Any) -> None:
+        """Goes on from what `arrays` returned."""
+        given = {name: arrays.get(name, {}) for name in State._fields}
+        self._taught = rebuild(self._taught, leaves_by_path(given), Path("sources/online"), "--workdir")
+        self.lessons = int(np.asarray(arrays["lessons"])[0])
+
+    def figures(self) -> dict[str, float]:
+        """Means over the lessons since the last call; raises UserError if a loss was not finite."""
+        sums = {name: float(value) for name, value in jax.device_get(self._sums).items()}
+        self._sums = {}
+        found = {"lessons": float(self.lessons)}
+        if sums:
+            if not np.isfinite(sums["loss"]):
+                raise UserError(
+                    f"the loss of the online reward is not finite after {self.lessons:,} lessons: begin another "
+                    "--workdir, with a smaller --config.policy.online.learning_rate"
+                )
+            found |= {name: sums[name] / sums["lessons"] for name in ("loss", "gradient_norm")}
+            if sums["sided"]:
+                found["accuracy"] = sums["right"] / sums["sided"]
+        return found
+
+
+def pad(messages: np.ndarray) -> np.ndarray:
+    """Rows and columns of zeros added up to powers of two, columns of zeros at the end left out. [K, W] uint8"""
+    used = np.flatnonzero(np.bitwise_or.reduce(messages, 0))
+    width = min(power(used[-1] + 1 if len(used) else 1), messages.shape[1])
+    found = np.zeros((power(len(messages)), width), np.uint8)
+    found[: len(messages)] = messages[:, :width]
+    return found
+
+
+def power(number: int) -> int:
+    """The next power of two, LEAST at least."""
+    return max(LEAST, 1 << int(number - 1).bit_length())
