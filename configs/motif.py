@@ -50,9 +50,11 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.env.penalty_mode = "constant"  # or exp, square, linear, always: for steps without game time
     config.env.penalty_step = -0.01
     config.env.character = "mon-hum-neu-mal"  # neutral human male monk; "@": another one in each episode
+    config.env.actions = "basic"  # the 23 of Motif; "extended": the 28 of ONI (docs/games.md)
     config.env.no_progress_steps = 0  # steps in a row without game time after which an episode is cut; 0: none
     config.env.reference_time_limit = reference  # the time limit is a true end, not a cut
     config.env.reference_sober = reference  # hallucinating and levitating counts as sober
+    config.env.reference_extended = False  # the extended actions with the errors of ONI's release
 
     # ---- the dataset of pairs
     config.collect = ConfigDict()
