@@ -18,6 +18,7 @@ from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
 
 PAIR = re.compile(r'"(?:description|message)_1": "(.*)"\n\}\n\n\{\n"(?:description|message)_2": "(.*)"', re.DOTALL)
+ONE = re.compile(r'"description": "(.*)"\n\}', re.DOTALL)
 Fault = Callable[[int, dict[str, Any]], str | Iterable[bytes]]
 
 
@@ -64,14 +65,18 @@ class ChatServer:
     def complete(self, body: dict[str, Any]) -> dict[str, Any]:
         """What a well-behaved server answers."""
         user = next(message["content"] for message in body["messages"] if message["role"] == "user")
-        first, second = PAIR.search(user).groups()
-        better = self.lexicon.answer(Question(first, second)).second_better
-        word = {0.0: "1", 1.0: "2", 0.5: "None"}[better]
-        choice: dict[str, Any] = {
-            "message": {"role": "assistant", "content": f'Thinking.\n("best_description": {word})'}
-        }
+        pair = PAIR.search(user)
+        question = Question(*pair.groups()) if pair else Question(ONE.search(user)[1])
+        yes = self.lexicon.answer(question).yes
+        if pair:
+            word = digit = {0.0: "1", 1.0: "2", 0.5: "None"}[yes]
+            content = f'Thinking.\n("best_description": {word})'
+        else:
+            digit = {0.0: "0", 1.0: "1"}[yes]
+            content = f'Thinking, ("helpful": yes) or ("helpful": no)?\n("helpful": {"yes" if yes else "no"})'
+        choice: dict[str, Any] = {"message": {"role": "assistant", "content": content}}
         if body.get("logprobs"):
-            digit = word.replace("None", "0")
+            digit = digit.replace("None", "0")
             rest = [other for other in "120" if other != digit]
             tops = [(digit, 0.8), (rest[0], 0.1), (f" {rest[1]}", 0.06), ("I", 0.04)]
             tokens = [] if body.get("continue_final_message") else [("(", [("(", 1.0)])]
