@@ -104,7 +104,7 @@ def user_text(body: dict[str, Any]) -> str:
 
 
 def read_question(shown: str, captions: str) -> Question | None:
-    """The captions that were put into the places of `Prompt.captions`; None if there is not exactly one way to read them.
+    """The captions that were put into the places of `Prompt.captions`; None if there is not one way to read them.
 
     Args:
       shown: the end of the user's message, from where the captions are shown.

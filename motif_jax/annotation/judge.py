@@ -4,12 +4,9 @@
         Server(judge.url, judge.model, prompt, sampling)...
 
 It is asked as any language model is, over HTTP on loopback, and takes `delay_s` for a question, `at_a_time` of them at
-once; further ones wait. It answers in the words that the prompt asks for, by the rules of the goal whose prompt it is.
-What cannot be read without doubt gets an answer without a verdict.
-
-The process loads no JAX. It ends with this one, however this one ends: it watches its standard input, whose other end
-only this process holds. If it ends before, it is started again at the same address; after GIVE_UP_AFTER ends in a row,
-none of which lasted STEADY_S, it is given up with a line that says so.
+once; further ones wait. `judge_server.py` is the process. It ends with this one, however this one ends. If it ends
+before, it is started again at the same address; it is given up, with a line that says so, after GIVE_UP_AFTER processes
+in a row that did not last STEADY_S.
 """
 
 from __future__ import annotations
@@ -24,13 +21,13 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from motif_jax.annotation.annotator import Question
-from motif_jax.annotation.chat import PLACE, ChatHandler, LoopbackServer, completion, read_question, user_text
+from motif_jax.annotation import judge_server
+from motif_jax.annotation.annotator import Sampling
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import Prompt
+from motif_jax.annotation.server import Server
 from motif_jax.annotation.texts import Texts
 from motif_jax.console import print_line
 
@@ -102,7 +99,7 @@ class Judge:
         """Starts a process that listens on `port`, or on a free one if that is 0; returns it with the port."""
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         process = subprocess.Popen(
-            [sys.executable, "-m", "motif_jax.annotation.judge"],
+            [sys.executable, "-m", judge_server.__name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": path},
@@ -143,88 +140,17 @@ class Judge:
                 self.close()
 
 
-# ---- in the process
+class JudgeClient(Server):
+    """An annotator that asks a judge, and ends it when it is closed."""
 
+    def __init__(self, judge: Judge, prompt: Prompt, sampling: Sampling | None, **options: Any):
+        """Arguments as for `Server`."""
+        self._judge = judge
+        super().__init__(judge.url, judge.model, prompt, sampling, **options)
 
-class JudgeServer(LoopbackServer):
-    """Answers by the rules."""
-
-    def __init__(self, start: Mapping[str, Any]):
-        """`start`: what `Judge` sends."""
-        super().__init__(start["port"], JudgeHandler)
-        texts = Texts(**start["texts"])
-        texts = texts._replace(folder=Path(texts.folder) if texts.folder else None)
-        self.model = start["model"]
-        prompts = {goal: Prompt(**fields) for goal, fields in start["prompts"].items()}
-        self._asked = [(before_captions(prompt), prompt, Lexicon(texts, goal)) for goal, prompt in prompts.items()]
-        self._delay_s = start["delay_s"]
-        self._free = threading.BoundedSemaphore(start["at_a_time"])
-
-    def complete(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Answers a request, after its delay; raises ValueError for one that it was not started for."""
-        text = user_text(body)
-        with self._free:
-            time.sleep(self._delay_s)
-            for intro, prompt, lexicon in self._asked:
-                if text.startswith(intro):
-                    question = read_question(text[len(intro) :], prompt.captions)
-                    return answer(prompt, lexicon, question, body)
-        raise ValueError("this is not one of the questions that the judge was started for")
-
-
-class JudgeHandler(ChatHandler):
-    """The two requests that `Server` makes."""
-
-    server: JudgeServer
-
-    def do_GET(self) -> None:
-        """Lists the model."""
-        if self.path == "/v1/models":
-            self.list_models([self.server.model])
-        else:
-            self.reply(404, {"error": "there is nothing here"})
-
-    def do_POST(self) -> None:
-        """Answers a question."""
+    def close(self) -> None:
+        """Closes the connections, then the judge."""
         try:
-            body = self.read_body()
-            if self.path != "/v1/chat/completions" or body.get("model") != self.server.model:
-                self.reply(404, {"error": f"there is only the model {self.server.model}, at /v1/chat/completions"})
-            else:
-                self.reply(200, self.server.complete(body))
-        except ValueError as error:
-            self.reply(400, {"error": str(error)})
-
-
-def before_captions(prompt: Prompt) -> str:
-    """What a prompt's user says before the captions."""
-    empty = prompt.messages(Question("") if prompt.one else Question("", ""))[-1]["content"]
-    return empty.removesuffix(PLACE.sub("", prompt.captions))
-
-
-def answer(prompt: Prompt, lexicon: Lexicon, question: Question | None, body: dict[str, Any]) -> dict[str, Any]:
-    """The reply to a question, in the words that its prompt asks for; None: a question that cannot be read."""
-    if question is None:
-        return completion("It is not clear where a caption begins and ends.", body, [("It", 1.0)])
-    found = lexicon.answer(question)
-    number = ((1.0, 0.0) if prompt.one else (0.0, 1.0, 0.5)).index(found.yes or 0.0)
-    digit = "10"[number] if prompt.one else "120"[number]
-    # The first verdict on two captions counts and the last on one, whatever the names of rules say.
-    parts = (found.said, prompt.verdicts[number])
-    return completion("\n".join(parts if prompt.one else parts[::-1]), body, [(digit, 1.0)])
-
-
-def main() -> None:
-    """Serves until the parent ends; what is to be done comes in the first line of the standard input."""
-    start = json.loads(sys.stdin.buffer.readline())
-    server = JudgeServer(start)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    print_line(server.port)
-    while os.getppid() == start["parent"]:  # another process may hold the other end by accident
-        if select.select([sys.stdin], [], [], 1.0)[0] and not os.read(0, 1):
-            break
-    os._exit(0)  # without waiting for those who ask
-
-
-if __name__ == "__main__":
-    main()
+            super().close()
+        finally:
+            self._judge.close()
