@@ -50,9 +50,11 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.env.penalty_mode = "constant"  # or exp, square, linear, always: for steps without game time
     config.env.penalty_step = -0.01
     config.env.character = "mon-hum-neu-mal"  # neutral human male monk; "@": another one in each episode
+    config.env.actions = "basic"  # the 23 of Motif; "extended": the 28 of ONI (docs/games.md)
     config.env.no_progress_steps = 0  # steps in a row without game time after which an episode is cut; 0: none
     config.env.reference_time_limit = reference  # the time limit is a true end, not a cut
     config.env.reference_sober = reference  # hallucinating and levitating counts as sober
+    config.env.reference_extended = False  # the extended actions with the errors of ONI's release
 
     # ---- the dataset of pairs
     config.collect = ConfigDict()
@@ -73,7 +75,9 @@ def get_config(argument: str = "score") -> ConfigDict:
 
     # ---- the preferences
     config.annotate = ConfigDict()
-    config.annotate.backend = "lexicon"  # vllm, server: a language model; lexicon: rules; score, return, random
+    config.annotate.backend = (
+        "lexicon"  # or judge, the same over HTTP; vllm, server: a language model; score, return, random
+    )
     config.annotate.model = ""  # vllm: a directory or a name; server: the name of the model there
     config.annotate.mode = "reason"  # as published: analysis, then a verdict; "score": how probable is each verdict?
     config.annotate.goal = "defaultgoal"  # zeroknowledge, combat, gold, stairs, or a sentence of your own
@@ -114,6 +118,9 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.annotate.server.start_s = 30.0  # the same at the start of the job
     config.annotate.server.prefill = False  # mode score: put "(" in the model's mouth; vLLM's server can, others cannot
     config.annotate.server.extra = "{}"  # more fields of the request, as JSON; null takes one away
+    config.annotate.judge = ConfigDict()  # a server that runs beside, answers by the rules, and asks for no model
+    config.annotate.judge.delay_s = 0.05  # that it takes for a question, as a language model would
+    config.annotate.judge.at_a_time = 8  # questions that it answers side by side
 
     # ---- the reward
     config.reward = ConfigDict()

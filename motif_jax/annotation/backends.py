@@ -18,7 +18,7 @@ from motif_jax.config_table import shown
 from motif_jax.envs.settings import make_world
 from motif_jax.structs import UserError
 
-MODELS = ("vllm", "server")  # backends that ask a language model
+MODELS = ("vllm", "server", "judge")  # backends that ask a language model, or what answers like one
 ENGINE = ("dtype", "quantization", "extra")  # options of vLLM that change what a model says
 
 
@@ -35,7 +35,7 @@ def make_the_prompt(section: ConfigDict, texts: Texts, one: bool = False) -> Pro
 
 def check_backend(section: ConfigDict, texts: Texts, one: bool = False) -> None:
     """Raises UserError for values that cannot work together; no model is loaded or asked."""
-    if section.backend == "lexicon":
+    if section.backend in ("lexicon", "judge"):
         Lexicon(texts, section.goal)
     if section.backend in MODELS:
         make_the_prompt(section, texts, one)
@@ -49,6 +49,7 @@ def check_backend(section: ConfigDict, texts: Texts, one: bool = False) -> None:
 
         check_url(section.server.url)
         server_key(section.server)
+    if section.backend in ("server", "judge"):
         read_json(section.server.extra, "server.extra")
 
 
@@ -88,24 +89,20 @@ def open_annotator(section: ConfigDict, texts: Texts, seed: int, one: bool = Fal
         model: Annotator = VllmEngine(os.path.expanduser(section.model), prompt, sampling, section.batch_size, engine)
         about |= {"engine": {name: options[name] for name in ENGINE}}
         return model, about | {"model": identity(section.model), "backend": "vllm"}
+    from motif_jax.annotation.judge import Judge, JudgeClient
     from motif_jax.annotation.server import Server
 
     server = section.server
-    client = Server(
-        server.url,
-        section.model,
-        prompt,
-        sampling,
-        key=server_key(server),
-        in_flight=server.in_flight,
-        timeout_s=server.timeout_s,
-        patience_s=server.patience_s,
-        start_s=server.start_s,
-        prefill=server.prefill,
-        extra=read_json(server.extra, "server.extra"),
-    )
-    about |= {"model": client.model, "backend": "server", "prefill": server.prefill, "extra": server.extra}
-    return client, about
+    values: dict[str, Any] = {
+        name: server[name] for name in ("in_flight", "timeout_s", "patience_s", "start_s", "prefill")
+    }
+    values["extra"] = read_json(server.extra, "server.extra")
+    about |= {"backend": section.backend, "prefill": server.prefill, "extra": server.extra}
+    if section.backend == "judge":
+        judge = Judge({section.goal: prompt}, texts, **section.judge.to_dict())
+        return JudgeClient(judge, prompt, sampling, **values), about | {"model": judge.model}
+    client = Server(server.url, section.model, prompt, sampling, key=server_key(server), **values)
+    return client, about | {"model": client.model}
 
 
 def server_key(server: ConfigDict) -> str:

@@ -69,6 +69,8 @@ TABLES: Tables = {
         "server.start_s": Value(Number(0.01, MANY_SECONDS)),
         "server.prefill": Value(Flag(), decides=True),
         "server.extra": Value(Text(longest=4000), decides=True),
+        "judge.delay_s": Value(Number(0, 60), older=0.05),
+        "judge.at_a_time": Value(Whole(1, 1000), older=8),
     }
 }
 
@@ -95,7 +97,8 @@ def label_name(section: ConfigDict) -> str:
         own = section.backend == "lexicon" and section.lexicon
         return f"{name}_{slug(own.removesuffix('.toml'))}" if own else name
     prompt = slug(section.prompt_file.removesuffix(".toml")) if section.prompt_file else section.prompt
-    name = f"{slug(section.model or 'server')}_{section.captions}_{goal}_{prompt}"
+    model = "judge" if section.backend == "judge" else section.model or "server"
+    name = f"{slug(model)}_{section.captions}_{goal}_{prompt}"
     return name if section.mode == "reason" else f"{name}_{section.mode}"
 
 
@@ -112,7 +115,7 @@ def make_facts(section: ConfigDict, seed: int, dataset: PairDataset, texts: Text
     if section.backend not in ORACLES:
         facts |= {"captions": section.captions, "goal": section.goal}
         facts |= {BOTTOM_LINE_VERSION: BOTTOM_LINE} if section.captions == "msg_minbl" else {}
-    if section.backend == "lexicon":
+    if section.backend in ("lexicon", "judge"):
         facts["rules"] = texts.rules().version
     if section.backend in MODELS:
         facts |= {"model": section.model, "mode": section.mode, "prompt": make_the_prompt(section, texts).hash}
