@@ -99,7 +99,7 @@ class Classification(TaughtKind):
             return jax.nn.softmax(nnx.merge(graph, params)(messages))[:, 1]
 
         def loss(params: Any, batch: Mapping[str, Any], key: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
-            logits = nnx.merge(graph, params)(batch["messages"], key)[: len(batch["labels"])]
+            logits = nnx.merge(graph, params)(batch["messages"], key)
             log_p, weight = jax.nn.log_softmax(logits), batch["weight"]
             losses = -jnp.take_along_axis(log_p, batch["labels"][:, None], 1)[:, 0]
             right = (logits.argmax(-1) == batch["labels"]) * weight
@@ -112,7 +112,8 @@ class Classification(TaughtKind):
         labels = (store.questions["label"][chosen] > 0.5).astype(np.int32)
         messages = store.captions.messages[store.questions["first"][chosen]]
         weight = np.ones(len(chosen), np.float32)
-        return {"messages": pad(self._fill(messages)), "labels": self._fill(labels), "weight": self._fill(weight)}
+        shown = pad(messages, self._teaching.batch_size)
+        return {"messages": shown, "labels": self._fill(labels), "weight": self._fill(weight)}
 
     def view(self, store: Store) -> Any:
         """See `Kind`: the parameters; None before the first lesson."""

@@ -107,11 +107,14 @@ class Pupil:
         return found
 
 
-def pad(messages: np.ndarray) -> np.ndarray:
-    """Rows and columns of zeros added up to powers of two, columns of zeros at the end left out. [K, W] uint8"""
+def pad(messages: np.ndarray, rows: int = 0) -> np.ndarray:
+    """Messages in an array of one of few shapes, with rows of zeros behind them. [K, 256] -> [K', W] uint8
+
+    Columns of zeros at the end are left out up to a power of two; there are `rows` rows, by default a power of two.
+    """
     used = np.flatnonzero(np.bitwise_or.reduce(messages, 0))
     width = min(power(used[-1] + 1 if len(used) else 1), messages.shape[1])
-    found = np.zeros((power(len(messages)), width), np.uint8)
+    found = np.zeros((rows or power(len(messages)), width), np.uint8)
     found[: len(messages)] = messages[:, :width]
     return found
 

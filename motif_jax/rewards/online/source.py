@@ -16,10 +16,11 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.captions import Lookup
-from motif_jax.distributed import host
+from motif_jax.distributed import from_every_host, host
 from motif_jax.parameters import sum_of_arrays
 from motif_jax.rewards.online.asking import Asking
 from motif_jax.rewards.online.captioned import Captioned, captioned_facts
+from motif_jax.rewards.online.exchange import NOTHING, Exchange, Told, join
 from motif_jax.rewards.online.judge import Judges
 from motif_jax.rewards.online.kinds import Kind, Retrieval
 from motif_jax.rewards.online.networks import Classification, Ranking, Teaching
@@ -32,6 +33,7 @@ from motif_jax.rewards.source import Facts, RewardSource, Setting
 from motif_jax.structs import UserError
 
 DECIDING = ("kind", "threshold", "floor", "normalise", "capacity")  # values that rewards depend on
+COMPARE_EVERY = 100  # updates, after which hosts compare what they have learnt
 PAIRS = 11  # among the seeds: of the pairs that are compared
 
 
@@ -66,15 +68,6 @@ class Snapshot(NamedTuple):
     labelled: np.ndarray  # whether each caption has a label; the last, for row -1, has not. [U + 1]
 
 
-class Passed(NamedTuple):
-    """What the hand-off thread tells the learner's of a batch."""
-
-    seen: Seen
-    scores: Running  # of all steps
-    steps: int
-    labelled: int  # steps that show a caption with a label
-
-
 class OnlineSource(Captioned):
     """Rewards captions by what a judge has said of them so far."""
 
@@ -94,8 +87,8 @@ class OnlineSource(Captioned):
         self.store = Store(asks_pairs(facts["kind"]), facts["capacity"])
         self.kind = make_kind(facts)
         self.steps = self._updates = self._asked = self._turn = 0
-        self._passed: collections.deque[Passed] | None = None if config is None else collections.deque()
-        self._labelled = np.zeros(1, bool)
+        self._passed: collections.deque[Told] | None = None if config is None else collections.deque()
+        self._exchange, self._labelled = Exchange(), np.zeros(1, bool)
         self._swap()
 
     @classmethod
@@ -139,7 +132,7 @@ class OnlineSource(Captioned):
             seen = Seen(distinct, counts, new, times)
             labelled = int(snapshot.labelled[rows].sum())
             spread = Running() if snapshot.view is None else running(scores[place])
-            self._passed.append(Passed(seen, spread, len(messages), labelled))
+            self._passed.append(NOTHING._replace(seen=seen, scores=spread, steps=len(messages), labelled=labelled))
         return self.kind.worth(snapshot.view, scores)[place]
 
     # ---- the learner's thread
@@ -149,25 +142,40 @@ class OnlineSource(Captioned):
         assert self._passed is not None
         self.steps += batch.steps * (hosts.count if hosts else 1)
         self._updates += 1
-        if (turn := turn_at(self._turns, self.steps)) != self._turn:
-            self._turn = turn
-            self.store.forget_labels()
-            self.kind.forget()
-            if self._asking:
-                self._asking.turn(self._turns[turn].goal)
+        passed = [self._passed.popleft() for _ in range(len(self._passed))]
+        told = self._exchange.share(join([self._answers(), *passed]), hosts)
+        turns = turn_at(self._turns, self.steps) != self._turn
+        if turns:
+            self._start_turn(turn_at(self._turns, self.steps))
         labels, scores = 0, Running()
-        for passed in [self._passed.popleft() for _ in range(len(self._passed))]:
-            labels += self._see(passed.seen)
-            scores = scores.merge(passed.scores)
-            if self._asking:
-                self._asking.tally.batch(passed.steps, passed.labelled)
+        for one in told:
+            labels += self._see(one.seen)
+            labels += 0 if turns else self._take(one)  # those are about the goal before
+            scores = scores.merge(one.scores)
         if self._asking:
-            labels += self._take()
+            self._asking.tally.batch(sum(one.steps for one in told), sum(one.labelled for one in told))
             self._asking.plan(self.store, self.kind, self.steps)
-            if self._asking.is_immediate:
-                labels += self._take()
+            if self._asking.is_immediate and len(told) == 1:
+                labels += self._take(self._answers())
         self.kind.learn(self.store, labels, scores)
         self._swap(labels)
+        if len(told) > 1 and self._updates % COMPARE_EVERY == 0:
+            check_same(self.arrays())
+
+    def _answers(self) -> Told:
+        """What the judge has answered; nothing on other hosts than the first."""
+        answers = self._asking.answers(self.steps) if self._asking else []
+        questions = np.array([one.item.number for one in answers], np.int64)
+        yes = np.array([np.nan if one.answer.yes is None else one.answer.yes for one in answers], np.float64)
+        return NOTHING._replace(questions=questions, yes=yes)
+
+    def _start_turn(self, turn: int) -> None:
+        """The judge is asked about another goal; labels of the goal before no longer count."""
+        self._turn = turn
+        self.store.forget_labels()
+        self.kind.forget()
+        if self._asking:
+            self._asking.turn(self._turns[turn].goal)
 
     def _see(self, seen: Seen) -> int:
         """Counts captions, and wants to know of them; returns how many labels of pairs are known already."""
@@ -184,14 +192,13 @@ class OnlineSource(Captioned):
             *sample_pairs(self.store, section.pairs_per_update, section.sample, seed), self.steps
         )
 
-    def _take(self) -> int:
-        """Takes the answers that have come; returns the number of new labels."""
-        assert self._asking is not None
+    def _take(self, told: Told) -> int:
+        """Takes answers; returns the number of new labels."""
         assert self._config is not None
-        before, answers = len(self.store.answered), self._asking.answers(self.steps)
-        for one in answers:
-            self.store.take(one.item.number, one.answer.yes, self._config.policy.online.attempts)
-        self._asked += len(answers)
+        before = len(self.store.answered)
+        for question, yes in zip(told.questions.tolist(), told.yes.tolist(), strict=True):
+            self.store.take(question, None if yes != yes else yes, self._config.policy.online.attempts)
+        self._asked += len(told.questions)
         return len(self.store.answered) - before
 
     def _swap(self, labels: int = 1) -> None:
@@ -255,3 +262,13 @@ class OnlineSource(Captioned):
         """See `RewardSource`."""
         if self._asking:
             self._asking.close()
+
+
+def check_same(arrays: Any) -> None:
+    """Raises UserError, on all hosts, if they have not all learnt the same."""
+    sums = from_every_host(np.frombuffer(bytes.fromhex(sum_of_arrays(arrays)), np.int32))
+    if others := np.flatnonzero((sums != sums[0]).any(1)).tolist():
+        raise UserError(
+            f"host {others[0]} has learnt another online reward than host 0: give the same command again on all hosts, "
+            "to go on from the last checkpoint (--config.distributed)"
+        )
