@@ -146,7 +146,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.policy.algorithm = "appo"  # V-trace in a clipped surrogate; "impala": V-trace policy gradient
     config.policy.init_from = ""  # begin with the parameters of another policy: a workdir, or its checkpoints
     # the agent's reward
-    config.policy.sources = "learnt"  # beside the game: learnt,count:0.05,rnd:0.1,my_module:MyBonus:0.2; "": nothing
+    config.policy.sources = "learnt"  # and the game: learnt,online:0.4,count:0.05,rnd:0.1,my_module:My:0.2; "": nothing
     config.policy.extrinsic_coefficient = 10.0 if goal_task else 0.1  # 0: the learnt reward alone
     config.policy.intrinsic_coefficient = 0.1  # 0: the game's reward alone, and no reward directory is needed
     config.policy.reward_dir = ""  # workdir or checkpoints of the learnt reward; "": of this workdir

@@ -160,11 +160,10 @@ def test_classification_pays_where_its_network_says_helpful(rollouts, tmp_path):
         labels.update({text: LEXICONS["defaultgoal"].answer(Question(text)).yes for text in new})
         for _ in range(2 if new else 0):
             rng, known = np.random.default_rng((seed, SEED, network.lessons)), list(labels)
-            chosen = rng.choice(len(known), 16, replace=False) if len(known) > 16 else np.arange(len(known))
-            # Fewer than a batch are filled up with empty messages of weight 0, and dropout is drawn for those as well.
-            network.teach(
-                [known[number] for number in chosen], jax.random.fold_in(jax.random.key(seed), network.lessons)
-            )
+            assert len(known) > 16
+            shown = [known[number] for number in rng.choice(len(known), 16, replace=False)]
+            targets = np.array([labels[text] for text in shown], np.int32)
+            network.teach(as_messages(shown), targets, jax.random.fold_in(jax.random.key(seed), network.lessons))
 
     def reward_of(text):
         if not network.lessons:

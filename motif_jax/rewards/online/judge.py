@@ -32,7 +32,7 @@ class Judges:
         """What labels depend on, beside the goal."""
         section = self._config.annotate
         facts: dict[str, Any] = {"backend": section.backend}
-        if section.backend == "lexicon":
+        if section.backend in ("lexicon", "judge"):
             facts["rules"] = self._texts.rules().version
         if section.backend in MODELS:
             prompt = make_the_prompt(judge_section(self._config, "defaultgoal"), self._texts, self._one)

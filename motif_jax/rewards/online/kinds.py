@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from motif_jax.rewards.online.running import Running
-from motif_jax.rewards.online.store import ANSWERED, Store
+from motif_jax.rewards.online.store import Store
 from motif_jax.rewards.source import Arrays
 
 
@@ -68,9 +68,7 @@ class Retrieval:
     def view(self, store: Store) -> np.ndarray:
         """The worth of each caption in the store, and 0 for all others, which have the row -1. [U + 1]"""
         if self._view is None or len(self._view) != len(store.captions) + 1:
-            questions = store.questions
-            helpful = (questions["state"] == ANSWERED) & (questions["label"] > self._threshold)
-            self._view = np.append(helpful, False).astype(np.float32)
+            self._view = np.append(store.labels > self._threshold, False).astype(np.float32)
         return self._view
 
     def score(self, view: np.ndarray, messages: np.ndarray, rows: np.ndarray) -> np.ndarray:

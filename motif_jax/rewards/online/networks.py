@@ -51,7 +51,7 @@ class TaughtKind:
 
     def learn(self, store: Store, news: int, scores: Running) -> None:
         """See `Kind`."""
-        teaching, answered = self._teaching, store.answered
+        teaching, answered = self._teaching, self.known(store)
         early = len(answered) < teaching.switch_at
         lessons = (teaching.lessons_early if news else 0) if early else teaching.lessons_late
         for _ in range(lessons if len(answered) else 0):
@@ -60,6 +60,10 @@ class TaughtKind:
             if len(answered) > teaching.batch_size:
                 chosen = rng.choice(answered, teaching.batch_size, replace=False)
             self._pupil.teach(self.batch(store, chosen))
+
+    def known(self, store: Store) -> np.ndarray:
+        """The questions that lessons may be about. [Q]"""
+        return store.answered
 
     def batch(self, store: Store, chosen: np.ndarray) -> dict[str, np.ndarray]:
         """The arrays of a lesson about these questions. [Q], Q at most the batch size"""
@@ -107,9 +111,13 @@ class Classification(TaughtKind):
 
         super().__init__(teaching, Pupil(params, scores, loss, optax.adam(teaching.learning_rate), teaching.seed))
 
+    def known(self, store: Store) -> np.ndarray:
+        """See `TaughtKind`: those with a label, or with an earlier reward's opinion."""
+        return np.flatnonzero(~np.isnan(store.labels))
+
     def batch(self, store: Store, chosen: np.ndarray) -> dict[str, np.ndarray]:
         """See `TaughtKind`."""
-        labels = (store.questions["label"][chosen] > 0.5).astype(np.int32)
+        labels = (store.labels[chosen] > 0.5).astype(np.int32)
         messages = store.captions.messages[store.questions["first"][chosen]]
         weight = np.ones(len(chosen), np.float32)
         shown = pad(messages, self._teaching.batch_size)
@@ -173,6 +181,11 @@ class Ranking(TaughtKind):
             "target": self._fill(store.questions["label"][chosen]),
             "weight": self._fill(np.ones(len(chosen), np.float32)),
         }
+
+    def start_from(self, params: Any, seen: Running) -> None:
+        """Begins with the parameters of another network of this form, and the moments of its scores."""
+        self._pupil.start_from(params)
+        self._seen = seen
 
     def learn(self, store: Store, news: int, scores: Running) -> None:
         """See `Kind`."""

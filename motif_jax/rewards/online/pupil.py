@@ -51,7 +51,7 @@ class Pupil:
         def teach(taught: State, batch: Mapping[str, Any], key: jax.Array) -> tuple[State, dict[str, jax.Array]]:
             (value, sums), gradients = jax.value_and_grad(loss, has_aux=True)(taught.params, batch, key)
             updates, state = optimizer.update(gradients, taught.optimizer, taught.params)
-            sums = sums | {"loss": value, "gradient_norm": optax.global_norm(gradients)}
+            sums = sums | {"loss": value, "gradient_norm": optax.tree.norm(gradients)}
             return State(optax.apply_updates(taught.params, updates), state), sums
 
         self._teach = jax.jit(teach)

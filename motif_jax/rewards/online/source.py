@@ -19,45 +19,21 @@ from motif_jax.captions import Lookup
 from motif_jax.distributed import from_every_host, host
 from motif_jax.parameters import sum_of_arrays
 from motif_jax.rewards.online.asking import Asking
-from motif_jax.rewards.online.captioned import Captioned, captioned_facts
+from motif_jax.rewards.online.captioned import Captioned
 from motif_jax.rewards.online.exchange import NOTHING, Exchange, Told, join
 from motif_jax.rewards.online.judge import Judges
-from motif_jax.rewards.online.kinds import Kind, Retrieval
-from motif_jax.rewards.online.networks import Classification, Ranking, Teaching
+from motif_jax.rewards.online.making import make_facts, make_kind
 from motif_jax.rewards.online.plan import sample_pairs
 from motif_jax.rewards.online.running import Running, running
 from motif_jax.rewards.online.settings import asks_pairs, check_past, parse_goals, turn_at
-from motif_jax.rewards.online.store import ANSWERED, REFUSED, Seen, Store
+from motif_jax.rewards.online.starting import starting_opinion
+from motif_jax.rewards.online.store import ANSWERED, REFUSED, Opinion, Seen, Store
 from motif_jax.rewards.online.words import WordsSource
 from motif_jax.rewards.source import Facts, RewardSource, Setting
 from motif_jax.structs import UserError
 
-DECIDING = ("kind", "threshold", "floor", "normalise", "capacity")  # values that rewards depend on
 COMPARE_EVERY = 100  # updates, after which hosts compare what they have learnt
 PAIRS = 11  # among the seeds: of the pairs that are compared
-
-
-def make_kind(facts: Facts) -> Kind:
-    """The kind that the facts name, which has learnt nothing yet."""
-    if facts["kind"] == "retrieval":
-        return Retrieval(facts["threshold"])
-    if facts["kind"] == "classification":
-        return Classification(Teaching(**facts["teaching"]), facts["threshold"])
-    return Ranking(Teaching(**facts["teaching"]), facts["floor"], facts["normalise"])
-
-
-def teaching(config: ConfigDict) -> Facts:
-    """How the config says that a network is taught, as facts."""
-    section = config.policy.online
-    return Teaching(
-        message=section.message,
-        learning_rate=section.learning_rate,
-        batch_size=section.batch_size,
-        lessons_early=section.lessons_early,
-        lessons_late=section.lessons_late,
-        switch_at=section.switch_at,
-        seed=config.seed,
-    )._asdict()
 
 
 class Snapshot(NamedTuple):
@@ -88,6 +64,7 @@ class OnlineSource(Captioned):
         self.kind = make_kind(facts)
         self.steps = self._updates = self._asked = self._turn = 0
         self._passed: collections.deque[Told] | None = None if config is None else collections.deque()
+        self._opinion: Opinion | None = None  # of captions that have no label
         self._exchange, self._labelled = Exchange(), np.zeros(1, bool)
         self._swap()
 
@@ -98,13 +75,14 @@ class OnlineSource(Captioned):
         if section.kind == "words":
             return WordsSource.make(setting)
         judges = Judges(config)
-        facts: Facts = {name: section[name] for name in DECIDING}
-        facts |= {"goals": section.goals, "judge": judges.facts(), "teaching": teaching(config)}
-        facts |= captioned_facts(config)
+        facts = make_facts(config, judges.facts())
         asking = None
         if host()[0] == 0:
             asking = Asking(config, judges, setting.workdir / "policy", parse_goals(section.goals)[0].goal)
-        return cls(facts, config, asking)
+        source = cls(facts, config, asking)
+        source._opinion = starting_opinion(config, source.kind)
+        source._swap()
+        return source
 
     @classmethod
     def rebuild(cls, arrays: Any, facts: Facts) -> RewardSource:
@@ -179,7 +157,7 @@ class OnlineSource(Captioned):
 
     def _see(self, seen: Seen) -> int:
         """Counts captions, and wants to know of them; returns how many labels of pairs are known already."""
-        rows = self.store.see(seen, self.steps)
+        rows = self.store.see(seen, self.steps, self._opinion if self._turn == 0 else None)
         if not self.store.pairs:
             self.store.want(rows, self.steps)
             return 0

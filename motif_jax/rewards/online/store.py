@@ -2,13 +2,15 @@
 
 Rows are only ever appended, so a number stands for a caption or a question for ever:
 
-    captions     messages (captions.CaptionIndex); count: how often each was seen; last_step: when it was last seen
+    captions     messages (captions.CaptionIndex); count: how often each was seen; last_step: when it was last seen;
+                 opinion: that of an earlier reward, 0, 1 or NaN
     questions    first, second: rows of captions, second -1 where it is about one; state; label: the probability of yes;
                  attempts: how often it was answered; step: from when on it waited for an answer
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +19,9 @@ from motif_jax.captions import WIDTH, CaptionIndex, decode
 from motif_jax.rewards.source import Arrays
 
 IDLE, WAITING, ANSWERED, REFUSED = range(4)  # states of a question; REFUSED: no answer to it could be read
+
+
+Opinion = Callable[[np.ndarray], np.ndarray]  # distinct messages [K, 256] -> 0 or 1, [K]
 
 
 class Seen(NamedTuple):
@@ -76,7 +81,11 @@ class Store:
           capacity: of captions, and of questions; what comes after is not stored.
         """
         self.pairs, self.capacity = pairs, capacity
-        self.captions, self.of_captions = CaptionIndex(), Columns(count=np.int64(0), last_step=np.int64(0))
+        self.captions, self.of_captions = (
+            CaptionIndex(),
+            Columns(count=np.int64(0), last_step=np.int64(0), opinion=np.float32(np.nan)),
+        )
+        self._packed = np.zeros(0, np.uint8), np.zeros(0, np.int16)  # texts and lengths of the first captions
         self._of_pair: dict[tuple[int, int], int] = {}  # the first question about each pair
         self.questions = Columns(
             first=np.int32(0), second=np.int32(-1), state=np.int8(IDLE), label=np.float32(np.nan),
@@ -92,12 +101,16 @@ class Store:
         """The text of a caption."""
         return decode(self.captions.messages[row])
 
-    def see(self, seen: Seen, step: int) -> np.ndarray:
-        """Counts the captions of a batch, adds the new ones, and returns the rows of all, new ones last. [R + K]"""
+    def see(self, seen: Seen, step: int, opinion: Opinion | None = None) -> np.ndarray:
+        """Counts the captions of a batch, adds the new ones with an opinion of them, and returns the rows of all.
+
+        [R + K]; new ones are the last.
+        """
         later = self.captions.lookup.find(seen.messages)  # of an earlier batch that was not counted yet at that time
         new = np.flatnonzero(later < 0)[: max(self.capacity - len(self.captions), 0)]
         new = new[self.captions.add(seen.messages[new])]
-        rows = self.of_captions.extend(len(new))
+        opinions = {"opinion": opinion(seen.messages[new])} if opinion is not None and len(new) else {}
+        rows = self.of_captions.extend(len(new), **opinions)
         if not self.pairs:
             self.questions.extend(len(new), first=rows)
         known = later >= 0
@@ -153,6 +166,12 @@ class Store:
             found[self.questions[column][self.answered]] = True
         return found
 
+    @property
+    def labels(self) -> np.ndarray:
+        """P(helpful) of each caption: the judge's or, where it has said nothing, the opinion; else NaN. [U] float32"""
+        answered = self.questions["state"] == ANSWERED
+        return np.where(answered, self.questions["label"], self.of_captions["opinion"])
+
     def drop(self, questions: np.ndarray) -> None:
         """These no longer wait; they do again when they are seen."""
         self.questions["state"][questions] = IDLE
@@ -170,6 +189,7 @@ class Store:
 
     def forget_labels(self) -> None:
         """For another goal: nothing was asked. Pairs are gone; captions stay, with their counts."""
+        self.of_captions["opinion"][:] = np.nan
         if self.pairs:
             self.questions.restore({})
             self._of_pair = {}
@@ -180,19 +200,24 @@ class Store:
 
     def arrays(self) -> dict[str, Arrays]:
         """All of it; the texts without the zeros behind them."""
-        messages = self.captions.messages
-        used = messages != 0
-        lengths = np.where(used.any(1), WIDTH - used[:, ::-1].argmax(1), 0).astype(np.int16)
-        texts = messages[np.arange(WIDTH) < lengths[:, None]]
+        texts, lengths = self._packed
+        new = self.captions.messages[len(lengths) :]
+        if len(new):  # only what was added since the last call
+            used = new != 0
+            more = np.where(used.any(1), WIDTH - used[:, ::-1].argmax(1), 0).astype(np.int16)
+            texts = np.append(texts, new[np.arange(WIDTH) < more[:, None]])
+            lengths = np.append(lengths, more)
+            self._packed = texts, lengths
         captions = self.of_captions.arrays() | {"texts": texts, "lengths": lengths}
         return {"captions": captions, "questions": self.questions.arrays()}
 
     def restore(self, arrays: Any) -> None:
         """Goes on from what `arrays` returned."""
         captions = arrays.get("captions", {})
-        lengths = np.asarray(captions.get("lengths", np.zeros(0, np.int16)))
+        texts, lengths = np.asarray(captions.get("texts", [])), np.asarray(captions.get("lengths", []))
+        self._packed = texts.astype(np.uint8), lengths.astype(np.int16)
         messages = np.zeros((len(lengths), WIDTH), np.uint8)
-        messages[np.arange(WIDTH) < lengths[:, None]] = np.asarray(captions.get("texts", np.zeros(0, np.uint8)))
+        messages[np.arange(WIDTH) < lengths[:, None]] = texts
         self.captions.clear()
         if len(messages):
             self.captions.add(messages)

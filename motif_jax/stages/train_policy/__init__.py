@@ -19,8 +19,8 @@ from motif_jax.envs.settings import check_world
 from motif_jax.files import read_json
 from motif_jax.learner.settings import TABLE as LEARNER
 from motif_jax.networks.kinds import FIXED, GENERAL, check_reads
+from motif_jax.rewards.choice import ONLINE, find_own_class, parse_sources
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
-from motif_jax.rewards.choice import find_own_class, parse_sources
 from motif_jax.rewards.online.settings import check_online
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
@@ -135,7 +135,7 @@ def check(config: ConfigDict) -> None:
         )
     for choice in choices:
         find_own_class(choice)
-    if any(choice.name == "online" for choice in choices):
+    if any(choice.name == ONLINE for choice in choices):
         check_values(config, ANNOTATION)
         check_online(config, texts_of(config))
     which = section.reward_checkpoint
