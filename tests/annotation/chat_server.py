@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -51,6 +52,7 @@ class ChatServer:
         self._server.server_close()
         for connection in list(self._server.connections):
             with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)  # a handler that waits for the next request would go on
                 connection.close()
 
     def __enter__(self) -> ChatServer:
