@@ -137,9 +137,9 @@ def rewards_of(settings: Facts) -> dict[str, float]:
         return {}
     game = settings["extrinsic_coefficient"]
     found = {"the game": game} if game else {}
-    words = {LEARNT: "the learnt reward", "count": "the count bonus", ONLINE: "what a judge says meanwhile"}
+    named = {LEARNT: "the learnt reward", "count": "the count bonus", ONLINE: "what a judge says meanwhile"}
     for choice in parse_sources(settings.get("sources", LEARNT), settings["intrinsic_coefficient"]):
-        found[words.get(choice.name, choice.name)] = choice.coefficient
+        found[named.get(choice.name, choice.name)] = choice.coefficient
     return {words: coefficient for words, coefficient in found.items() if coefficient}
 
 
