@@ -23,7 +23,7 @@ from motif_jax.rewards.online.running import Running, running
 from motif_jax.rewards.online.source import PAIRS, OnlineSource
 from motif_jax.rewards.source import Setting
 
-BATCHES = 6
+BATCHES = 5
 READS = ("event_message", "event_message_count")
 LEXICONS = {goal: Lexicon(NETHACK, goal) for goal in ("defaultgoal", "gold")}
 
@@ -127,15 +127,28 @@ class Simulated:
 
     def __init__(self, network, optimizer, loss):
         graph, self.params = nnx.split(network, nnx.Param)
-        self.optimizer, self.state = optimizer, optimizer.init(self.params)
-        self.apply = jax.jit(lambda params, *given: nnx.merge(graph, params)(*given))
-        self.gradient = jax.jit(jax.grad(lambda params, *batch: loss(lambda *x: self.apply(params, *x), *batch)))
-        self.lessons = 0
+        self.state = optimizer.init(self.params)
+        self.lessons, self.known = 0, {}
+        apply = jax.jit(lambda params, *given: nnx.merge(graph, params)(*given))
+
+        @jax.jit
+        def step(params, state, *batch):
+            gradients = jax.grad(lambda params: loss(lambda *given: apply(params, *given), *batch))(params)
+            updates, state = optimizer.update(gradients, state, params)
+            return optax.apply_updates(params, updates), state
+
+        self.apply, self.step = apply, step
 
     def teach(self, *batch):
-        updates, self.state = self.optimizer.update(self.gradient(self.params, *batch), self.state, self.params)
-        self.params = optax.apply_updates(self.params, updates)
+        self.params, self.state = self.step(self.params, self.state, *batch)
         self.lessons += 1
+        self.known = {}
+
+    def __call__(self, text, as_input=lambda message: message):
+        """What it gives for one caption."""
+        if text not in self.known:
+            self.known[text] = np.asarray(self.apply(self.params, as_input(as_message(text))))[0]
+        return self.known[text]
 
 
 def as_message(text):
@@ -168,7 +181,8 @@ def test_classification_pays_where_its_network_says_helpful(rollouts, tmp_path):
     def reward_of(text):
         if not network.lessons:
             return 0.0
-        return float(jax.nn.softmax(network.apply(network.params, as_message(text)))[0, 1] > 0.45)
+        logits = network(text)
+        return float(1 / (1 + np.exp(logits[0] - logits[1])) > 0.45)
 
     source = make(tmp_path, kind="classification", threshold=0.45, learning_rate=1e-3)
     assert_rewards(source, rollouts, reward_of, learn)
@@ -180,15 +194,15 @@ def test_ranking_pays_scores_that_are_learnt_from_pairs(rollouts, tmp_path, norm
     seed = get_config().seed
     counts, pairs, seen, update = {}, [], [], 0  # captions in the order of their rows; (first, second, target)
 
-    def loss(apply, first, second, target):
+    def loss(apply, first, second, target, weight):
         log_p = jax.nn.log_softmax(jnp.stack([apply({"message": first}), apply({"message": second})], 1))  # [B, 2]
-        return -((1 - target) * log_p[:, 0] + target * log_p[:, 1]).mean()
+        return -(weight * ((1 - target) * log_p[:, 0] + target * log_p[:, 1])).sum() / weight.sum()
 
     optimizer = optax.chain(optax.clip_by_global_norm(10.0), optax.adam(1e-3))
     network = Simulated(RewardModel(message="lt_cnn_small", rngs=nnx.Rngs(seed + SEED)), optimizer, loss)
 
     def score(text):
-        return float(network.apply(network.params, {"message": as_message(text)})[0])
+        return float(network(text, lambda message: {"message": message}))
 
     def learn(texts):
         nonlocal update
@@ -210,8 +224,10 @@ def test_ranking_pays_scores_that_are_learnt_from_pairs(rollouts, tmp_path, norm
         for _ in range(2 if len(pairs) > before else 0):
             rng = np.random.default_rng((seed, SEED, network.lessons))
             chosen = rng.choice(len(pairs), 16, replace=False) if len(pairs) > 16 else range(len(pairs))
-            first, second, target = zip(*(pairs[number] for number in chosen), strict=True)
-            network.teach(as_messages(first), as_messages(second), np.array(target, np.float32))
+            shown = [pairs[number] for number in chosen]
+            weight = np.array([1.0] * len(shown) + [0.0] * (16 - len(shown)), np.float32)
+            first, second, target = zip(*shown, *[("", "", 0.5)] * (16 - len(shown)), strict=True)
+            network.teach(as_messages(first), as_messages(second), np.array(target, np.float32), weight)
 
     def reward_of(text):
         if not network.lessons:

@@ -135,9 +135,8 @@ def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path
         ("What it ran on", ran_on(found), ""),
     )
     shown = {title: part for title, part, _ in parts if part}
-    missing = [
-        f"{title} (--stage={stage})" for title, part, stage in reversed(parts) if stage in config.stages and not part
-    ]
+    due = [(title, stage) for title, part, stage in reversed(parts) if stage in config.stages and not part]
+    missing = [f"{title} (--stage={stage})" for title, stage in due]
     links = "".join(f'<a href="#{anchor(title)}">{esc(title)}</a>' for title in shown)
     body = [*first_screen(found), f'<nav class="pages" aria-label="parts">{links}</nav>']
     for title, part in shown.items():
