@@ -229,10 +229,11 @@ class Direct:
             else:
                 self._back.append(Answered(item, known, 0.0, True))
         begun = time.monotonic()
-        for question, answer in self._annotator.answers(iter(asked)):
+        for question, answer in self._annotator.answers(list(asked)):
             self._memory.add(question, answer)
             self.answered += 1
-            self._back += [Answered(item, answer, time.monotonic() - begun, False) for item in asked[question]]
+            items_of = asked.pop(question, [])  # none, if nobody asked this
+            self._back += [Answered(item, answer, time.monotonic() - begun, False) for item in items_of]
         self.taken += len(items)
 
     def answers(self) -> list[Answered]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Incomplete
@@ -15,9 +16,8 @@ from motif_jax.annotation.stream import Answered, Direct, Stream
 from motif_jax.console import print_line
 from motif_jax.rewards.online.figures import Tally
 from motif_jax.rewards.online.judge import Judges
-from motif_jax.rewards.online.kinds import Kind
 from motif_jax.rewards.online.log import OpinionLog
-from motif_jax.rewards.online.plan import AHEAD, bound_queue, in_order, items, limit
+from motif_jax.rewards.online.plan import AHEAD, items, limit
 from motif_jax.rewards.online.settings import SECTION
 from motif_jax.rewards.online.store import Store
 from motif_jax.structs import UserError
@@ -74,9 +74,8 @@ class Asking:
         self._came = len(found)
         return found
 
-    def plan(self, store: Store, kind: Kind, steps: int) -> None:
-        """Plans what to ask next, of what waits in the store after so many steps."""
-        ordered = bound_queue(store, in_order(store, kind, self._section.order), self._section.queue)
+    def plan(self, store: Store, ordered: np.ndarray, steps: int) -> None:
+        """Plans what to ask next, after so many steps: questions of the store that wait, the most urgent first."""
         self.tally.wait(ordered)
         most = limit(self._section.labels_per_1000_steps, steps)
         if not self._judge.immediate:

@@ -70,6 +70,10 @@ class Exchange:
         """Nothing is left over from an earlier update."""
         self._rest = NOTHING
 
+    def forget_answers(self) -> None:
+        """For another goal: what is left over is about the one before."""
+        self._rest = self._rest._replace(questions=NOTHING.questions, yes=NOTHING.yes)
+
     def share(self, mine: Told, hosts: Any) -> list[Told]:
         """What all hosts tell, in their order."""
         if hosts is None or hosts.count == 1:

@@ -36,7 +36,8 @@ class Judges:
             facts["rules"] = self._texts.rules().version
         if section.backend in MODELS:
             prompt = make_the_prompt(judge_section(self._config, "defaultgoal"), self._texts, self._one)
-            facts |= {"model": section.model, "mode": section.mode, "prompt": prompt.hash}
+            named = Path(section.model).name if section.model.startswith(("/", ".", "~")) else section.model
+            facts |= {"model": named, "mode": section.mode, "prompt": prompt.hash}
         return facts
 
     def open(self, goal: str, taken: int, at_once: bool) -> Stream | Direct:

@@ -113,7 +113,7 @@ class Classification(TaughtKind):
 
     def known(self, store: Store) -> np.ndarray:
         """See `TaughtKind`: those with a label, or with an earlier reward's opinion."""
-        return np.flatnonzero(~np.isnan(store.labels))
+        return np.flatnonzero(store.labels >= 0)
 
     def batch(self, store: Store, chosen: np.ndarray) -> dict[str, np.ndarray]:
         """See `TaughtKind`."""

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
 from motif_jax.parameters import leaves_by_path, rebuild
 from motif_jax.structs import UserError
 
-LEAST = 64  # captions and characters that are computed at least, so that few shapes are compiled
-Lesson = Callable[[Any, Mapping[str, Any], jax.Array], tuple[jax.Array, dict[str, jax.Array]]]
+LEAST, CHUNK = 64, 1024  # captions that are computed at once, at least and at most, so that few shapes are compiled
+SUMS = ("lessons", "loss", "gradient_norm", "sided", "right")  # `sided`: labels with a side; `right`: of these, hits
+Sums = dict[str, Any]
+Lesson = Callable[[Any, Mapping[str, Any], jax.Array], tuple[jax.Array, Sums]]
 
 
 class State(NamedTuple):
@@ -38,64 +39,63 @@ class Pupil:
         Args:
           params: at the start.
           scores: parameters, messages [D, W] -> [D].
-          loss: parameters, arrays of a batch, key -> loss, and sums for `figures`.
+          loss: parameters, arrays of a batch, key -> loss, and `sided` and `right` of SUMS.
           optimizer: of optax.
           seed: of dropout.
         """
-        self._taught = State(params, optimizer.init(params))
+        self._state = State(params, optimizer.init(params))
         self.lessons = 0
-        self._key = jax.random.key(seed)
-        self._sums: dict[str, Any] = {}
+        self._sums = dict.fromkeys(SUMS, np.float32(0))
         self._scores = jax.jit(scores)
 
-        def teach(taught: State, batch: Mapping[str, Any], key: jax.Array) -> tuple[State, dict[str, jax.Array]]:
-            (value, sums), gradients = jax.value_and_grad(loss, has_aux=True)(taught.params, batch, key)
-            updates, state = optimizer.update(gradients, taught.optimizer, taught.params)
-            sums = sums | {"loss": value, "gradient_norm": optax.tree.norm(gradients)}
-            return State(optax.apply_updates(taught.params, updates), state), sums
+        def teach(state: State, sums: Sums, batch: Mapping[str, Any], lesson: jax.Array) -> tuple[State, Sums]:
+            key = jax.random.fold_in(jax.random.key(seed), lesson)
+            (value, found), gradients = jax.value_and_grad(loss, has_aux=True)(state.params, batch, key)
+            updates, of_optimizer = optimizer.update(gradients, state.optimizer, state.params)
+            found = found | {"lessons": 1.0, "loss": value, "gradient_norm": optax.tree.norm(gradients)}
+            params = optax.apply_updates(state.params, updates)
+            return State(params, of_optimizer), {name: sums[name] + found[name] for name in SUMS}
 
         self._teach = jax.jit(teach)
 
     @property
     def params(self) -> Any:
         """The parameters as they are now; a later lesson makes others."""
-        return self._taught.params
+        return self._state.params
 
     def teach(self, batch: Mapping[str, np.ndarray]) -> None:
         """Gives one lesson."""
-        key = jax.random.fold_in(self._key, self.lessons)
-        self._taught, sums = self._teach(self._taught, batch, key)
+        self._state, self._sums = self._teach(self._state, self._sums, batch, np.int32(self.lessons))
         self.lessons += 1
-        sums["lessons"] = jnp.ones(())
-        self._sums = {name: value + self._sums.get(name, 0.0) for name, value in sums.items()}
 
     def scores(self, params: Any, messages: np.ndarray) -> np.ndarray:
         """The network's output for distinct captions, by parameters of any time. [D, 256] uint8 -> [D]"""
         if not len(messages):
             return np.zeros(0, np.float32)
-        return np.asarray(self._scores(params, pad(messages)))[: len(messages)]
+        parts = [messages[start : start + CHUNK] for start in range(0, len(messages), CHUNK)]
+        return np.concatenate([np.asarray(self._scores(params, pad(part)))[: len(part)] for part in parts])
 
     def start_from(self, params: Any) -> None:
         """Takes over parameters of the same form, which count as one lesson."""
-        self._taught = self._taught._replace(params=params)
+        self._state = self._state._replace(params=params)
         self.lessons = max(self.lessons, 1)
 
     def arrays(self) -> dict[str, Any]:
         """For checkpoints."""
-        return {**self._taught._asdict(), "lessons": np.array([self.lessons], np.int64)}
+        return {**self._state._asdict(), "lessons": np.array([self.lessons], np.int64)}
 
     def restore(self, arrays: Any) -> None:
         """Goes on from what `arrays` returned."""
         given = {name: arrays.get(name, {}) for name in State._fields}
-        self._taught = rebuild(self._taught, leaves_by_path(given), Path("sources/online"), "--workdir")
+        self._state = rebuild(self._state, leaves_by_path(given), Path("sources/online"), "--workdir")
         self.lessons = int(np.asarray(arrays["lessons"])[0])
 
     def figures(self) -> dict[str, float]:
         """Means over the lessons since the last call; raises UserError if a loss was not finite."""
         sums = {name: float(value) for name, value in jax.device_get(self._sums).items()}
-        self._sums = {}
+        self._sums = dict.fromkeys(SUMS, np.float32(0))
         found = {"lessons": float(self.lessons)}
-        if sums:
+        if sums["lessons"]:
             if not np.isfinite(sums["loss"]):
                 raise UserError(
                     f"the loss of the online reward is not finite after {self.lessons:,} lessons: begin another "

@@ -23,7 +23,7 @@ from motif_jax.rewards.online.captioned import Captioned
 from motif_jax.rewards.online.exchange import NOTHING, Exchange, Told, join
 from motif_jax.rewards.online.judge import Judges
 from motif_jax.rewards.online.making import make_facts, make_kind
-from motif_jax.rewards.online.plan import sample_pairs
+from motif_jax.rewards.online.plan import bound_queue, in_order, sample_pairs
 from motif_jax.rewards.online.running import Running, running
 from motif_jax.rewards.online.settings import asks_pairs, check_past, parse_goals, turn_at
 from motif_jax.rewards.online.starting import starting_opinion
@@ -130,9 +130,12 @@ class OnlineSource(Captioned):
             labels += self._see(one.seen)
             labels += 0 if turns else self._take(one)  # those are about the goal before
             scores = scores.merge(one.scores)
+        assert self._config is not None
+        section = self._config.policy.online
+        ordered = bound_queue(self.store, in_order(self.store, self.kind, section.order), section.queue)
         if self._asking:
             self._asking.tally.batch(sum(one.steps for one in told), sum(one.labelled for one in told))
-            self._asking.plan(self.store, self.kind, self.steps)
+            self._asking.plan(self.store, ordered, self.steps)
             if self._asking.is_immediate and len(told) == 1:
                 labels += self._take(self._answers())
         self.kind.learn(self.store, labels, scores)
@@ -150,6 +153,7 @@ class OnlineSource(Captioned):
     def _start_turn(self, turn: int) -> None:
         """The judge is asked about another goal; labels of the goal before no longer count."""
         self._turn = turn
+        self._exchange.forget_answers()
         self.store.forget_labels()
         self.kind.forget()
         if self._asking:
@@ -193,10 +197,13 @@ class OnlineSource(Captioned):
         return {"counters": counters, "store": self.store.arrays(), "kind": self.kind.arrays()}
 
     def _take_arrays(self, arrays: Any) -> None:
-        self.steps, self._updates, self._asked, self._turn = np.asarray(arrays["counters"]).tolist()
-        self.store.restore(arrays["store"])
-        self.kind.restore(arrays.get("kind", {}))
-        self._swap()
+        try:
+            self.steps, self._updates, self._asked, self._turn = np.asarray(arrays["counters"]).tolist()
+            self.store.restore(arrays["store"])
+            self.kind.restore(arrays.get("kind", {}))
+            self._swap()
+        except (KeyError, ValueError, IndexError, TypeError) as error:
+            raise UserError(f"the arrays of the reward source 'online' are damaged: {error!r} (--workdir)") from error
 
     def facts(self) -> Facts:
         """See `RewardSource`."""

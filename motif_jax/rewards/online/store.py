@@ -3,8 +3,8 @@
 Rows are only ever appended, so a number stands for a caption or a question for ever:
 
     captions     messages (captions.CaptionIndex); count: how often each was seen; last_step: when it was last seen;
-                 opinion: that of an earlier reward, 0, 1 or NaN
-    questions    first, second: rows of captions, second -1 where it is about one; state; label: the probability of yes;
+                 opinion: that of an earlier reward, 0, 1 or NONE
+    questions    first, second: rows of captions, second -1 where it is about one; state; label: P(yes), or NONE;
                  attempts: how often it was answered; step: from when on it waited for an answer
 """
 
@@ -21,6 +21,7 @@ from motif_jax.rewards.source import Arrays
 IDLE, WAITING, ANSWERED, REFUSED = range(4)  # states of a question; REFUSED: no answer to it could be read
 
 
+NONE = -1  # in place of a label or an opinion, where there is none
 Opinion = Callable[[np.ndarray], np.ndarray]  # distinct messages [K, 256] -> 0 or 1, [K]
 
 
@@ -83,12 +84,12 @@ class Store:
         self.pairs, self.capacity = pairs, capacity
         self.captions, self.of_captions = (
             CaptionIndex(),
-            Columns(count=np.int64(0), last_step=np.int64(0), opinion=np.float32(np.nan)),
+            Columns(count=np.int64(0), last_step=np.int64(0), opinion=np.int8(NONE)),
         )
         self._packed = np.zeros(0, np.uint8), np.zeros(0, np.int16)  # texts and lengths of the first captions
         self._of_pair: dict[tuple[int, int], int] = {}  # the first question about each pair
         self.questions = Columns(
-            first=np.int32(0), second=np.int32(-1), state=np.int8(IDLE), label=np.float32(np.nan),
+            first=np.int32(0), second=np.int32(-1), state=np.int8(IDLE), label=np.float32(NONE),
             attempts=np.int16(0), step=np.int64(0),
         )  # fmt: skip
 
@@ -168,9 +169,9 @@ class Store:
 
     @property
     def labels(self) -> np.ndarray:
-        """P(helpful) of each caption: the judge's or, where it has said nothing, the opinion; else NaN. [U] float32"""
+        """P(helpful) of each caption: the judge's or, where it has said nothing, the opinion; else NONE. [U] float32"""
         answered = self.questions["state"] == ANSWERED
-        return np.where(answered, self.questions["label"], self.of_captions["opinion"])
+        return np.where(answered, self.questions["label"], self.of_captions["opinion"].astype(np.float32))
 
     def drop(self, questions: np.ndarray) -> None:
         """These no longer wait; they do again when they are seen."""
@@ -189,12 +190,12 @@ class Store:
 
     def forget_labels(self) -> None:
         """For another goal: nothing was asked. Pairs are gone; captions stay, with their counts."""
-        self.of_captions["opinion"][:] = np.nan
+        self.of_captions["opinion"][:] = NONE
         if self.pairs:
             self.questions.restore({})
             self._of_pair = {}
             return
-        self.questions["state"][:], self.questions["label"][:], self.questions["attempts"][:] = IDLE, np.nan, 0
+        self.questions["state"][:], self.questions["label"][:], self.questions["attempts"][:] = IDLE, NONE, 0
 
     # ---- checkpoints
 
