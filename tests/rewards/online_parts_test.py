@@ -12,13 +12,16 @@ from nethack_texts import NETHACK
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.captions import encode
-from motif_jax.rewards.online import exchange
+from motif_jax.rewards.learnt import Reward
+from motif_jax.rewards.model import make_reward_model
+from motif_jax.rewards.online import exchange, starting
 from motif_jax.rewards.online.exchange import NOTHING, cut, join, pack, unpack
 from motif_jax.rewards.online.running import Running
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.online.store import ANSWERED, IDLE, REFUSED, WAITING, Seen, Store
 from motif_jax.rewards.online.words import WordsSource, read_vectors
 from motif_jax.rewards.source import Setting
+from motif_jax.rewards.statistics import summarise_values
 from motif_jax.structs import UserError
 
 LEXICON = Lexicon(NETHACK, "defaultgoal")
@@ -303,3 +306,50 @@ def test_other_vectors_than_training_began_with_are_refused(tmp_path, vectors):
     (tmp_path / "tiny.vec").write_text(VECTORS.replace("newt 1 0", "newt 1 2"))
     with pytest.raises(UserError, match=r"the vectors of words, as that of '\w+', are others than training had"):
         make_words(tmp_path, vectors).restore(source.arrays(), source.facts())
+
+
+# ---- an earlier reward
+
+
+def earlier_reward(statistics):
+    """A reward with random parameters, as if it had been learnt."""
+    options = {"message": "lt_cnn_small", "blstats": False, "crop": False, "glyphs": False}
+    params = make_reward_model(options, 3)[1]
+    return Reward(options, params, statistics, messages(*TEXTS), np.ones(len(TEXTS), np.int32), {})
+
+
+def start_from(tmp_path, monkeypatch, **values):
+    statistics = summarise_values(np.linspace(-1, 1, 6), np.ones(6, np.int64))
+    reward = earlier_reward(statistics)
+    monkeypatch.setattr(starting, "load_reward", lambda path, which: reward)
+    return reward, make(tmp_path, init_from=str(tmp_path), **values)
+
+
+def test_an_earlier_reward_is_the_opinion_until_the_judge_has_one(tmp_path, monkeypatch):
+    reward, source = start_from(tmp_path, monkeypatch, labels_per_1000_steps=1.0, goals="defaultgoal@0,gold@4000")
+    threshold = reward.statistics.quantile(get_config().policy.threshold_quantile)
+    helpful = reward(messages(*TEXTS)).normalised > threshold
+    assert 0 < helpful.sum() < len(TEXTS)
+    source.rewards(batch_of(*TEXTS))
+    source.advance(SimpleNamespace(steps=10), None)  # too few for a question
+    assert source.worth(messages(*TEXTS)).tolist() == helpful.tolist()
+    source.rewards(batch_of(*TEXTS))
+    source.advance(SimpleNamespace(steps=2000), None)  # enough for two
+    answered = source.store.questions["state"] == ANSWERED
+    assert answered.sum() == 2
+    rows = source.store.captions.lookup.find(messages(*TEXTS))
+    judged = [bool(LEXICON.answer(Question(text)).yes) for text in TEXTS]
+    expected = np.where(answered[rows], judged, helpful)
+    assert source.worth(messages(*TEXTS)).tolist() == expected.tolist()
+    again = OnlineSource.rebuild(source.arrays(), source.facts())
+    assert again.worth(messages(*TEXTS)).tolist() == expected.tolist()
+    source.advance(SimpleNamespace(steps=2000), None)  # the goal changes: the opinion is about another
+    assert not source.worth(messages(*TEXTS)).any()
+
+
+def test_ranking_begins_with_the_parameters_of_an_earlier_reward(tmp_path, monkeypatch):
+    reward, source = start_from(tmp_path, monkeypatch, kind="ranking", floor=-1e6)
+    found = source.worth(messages(*TEXTS))
+    assert found.tolist() == pytest.approx(reward(messages(*TEXTS)).normalised.tolist(), rel=1e-4, abs=1e-5)
+    with pytest.raises(UserError, match=r"has the encoder 'lt_cnn_small', not 'lt_cnn' .*online.message"):
+        start_from(tmp_path, monkeypatch, kind="ranking", message="lt_cnn")

@@ -1,5 +1,6 @@
 """Training with a reward that is learnt from a judge while the agent plays."""
 
+import html
 import shutil
 import time
 
@@ -21,7 +22,7 @@ from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.rewards.online.settings import parse_goals, turn_at
 from motif_jax.rewards.online.store import ANSWERED
-from motif_jax.stages import evaluate, train_policy
+from motif_jax.stages import evaluate, report, train_policy
 from motif_jax.stages.train_policy.record import Record
 from motif_jax.structs import UserError
 
@@ -164,6 +165,28 @@ def test_training_goes_on_while_the_judge_is_away(tmp_path, monkeypatch, capsys)
     assert rows[-1]["env_steps"] == 64 * 60
     late = [row for row in read_lines(tmp_path / "policy/opinions.jsonl") if row["env_steps"] > 64 * 21]
     assert late
+
+
+def test_the_report_tells_what_the_judge_was_asked(trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
+    config = settings()
+    config.stages = ("train_policy", "evaluate", "report")
+    report.run(config, tmp_path / "run")
+    page = (tmp_path / "run/report/index.html").read_text()
+    last = list(read_lines(tmp_path / "run/policy/opinions.jsonl"))[-1]
+    for words in (
+        "The judge",
+        "retrieval · asked: lexicon · goal: defaultgoal",
+        "Asked last",
+        "labels per million steps",
+    ):
+        assert words in page
+    assert html.escape(last["caption"]) in page
+    assert "(--stage=collect)" not in page
+    assert "what a judge says meanwhile" in page
+    (tmp_path / "run/policy/opinions.jsonl").write_text('{"caption": 7}\n')
+    with pytest.raises(UserError, match="opinions.jsonl' is damaged"):
+        report.run(config, tmp_path / "run")
 
 
 # ---- what is refused
