@@ -21,7 +21,7 @@ from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.online.store import ANSWERED, IDLE, REFUSED, WAITING, Seen, Store
 from motif_jax.rewards.online.words import WordsSource, read_vectors
 from motif_jax.rewards.source import Setting
-from motif_jax.rewards.statistics import summarise_values
+from motif_jax.rewards.statistics import RewardStatistics, summarise_values
 from motif_jax.structs import UserError
 
 LEXICON = Lexicon(NETHACK, "defaultgoal")
@@ -311,16 +311,17 @@ def test_other_vectors_than_training_began_with_are_refused(tmp_path, vectors):
 # ---- an earlier reward
 
 
-def earlier_reward(statistics):
+def earlier_reward():
     """A reward with random parameters, as if it had been learnt."""
     options = {"message": "lt_cnn_small", "blstats": False, "crop": False, "glyphs": False}
     params = make_reward_model(options, 3)[1]
-    return Reward(options, params, statistics, messages(*TEXTS), np.ones(len(TEXTS), np.int32), {})
+    counts = np.ones(len(TEXTS), np.int32)
+    raw = Reward(options, params, RewardStatistics(0.0, 1.0, {}), messages(*TEXTS), counts, {})(TEXTS).raw
+    return Reward(options, params, summarise_values(raw, counts), messages(*TEXTS), counts, {})
 
 
 def start_from(tmp_path, monkeypatch, **values):
-    statistics = summarise_values(np.linspace(-1, 1, 6), np.ones(6, np.int64))
-    reward = earlier_reward(statistics)
+    reward = earlier_reward()
     monkeypatch.setattr(starting, "load_reward", lambda path, which: reward)
     return reward, make(tmp_path, init_from=str(tmp_path), **values)
 
@@ -343,6 +344,7 @@ def test_an_earlier_reward_is_the_opinion_until_the_judge_has_one(tmp_path, monk
     assert source.worth(messages(*TEXTS)).tolist() == expected.tolist()
     again = OnlineSource.rebuild(source.arrays(), source.facts())
     assert again.worth(messages(*TEXTS)).tolist() == expected.tolist()
+    source._passed.clear()
     source.advance(SimpleNamespace(steps=2000), None)  # the goal changes: the opinion is about another
     assert not source.worth(messages(*TEXTS)).any()
 

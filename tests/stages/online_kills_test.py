@@ -17,11 +17,11 @@ from motif_jax.files import read_lines
 KILLS = 20
 STEPS = 6400
 FLAGS = {
-    "env.max_episode_steps": 60, "annotate.judge.delay_s": 0.0, "policy.sources": "online:0.5", "policy.network": "small",
-    "policy.num_workers": 0, "policy.games_per_worker": 8, "policy.rollout_length": 8, "policy.batch_size": 64,
-    "policy.groups": 2, "policy.warmup_steps": 0, "policy.tensorboard": False, "policy.synchronous": True,
-    "policy.train_for_env_steps": STEPS, "policy.train_for_seconds": 0.0, "policy.save_every_steps": 320,
-    "policy.online.labels_per_1000_steps": 10.0,
+    "env.max_episode_steps": 60, "annotate.judge.delay_s": 0.0, "policy.sources": "online:0.5",
+    "policy.network": "small", "policy.num_workers": 0, "policy.games_per_worker": 8, "policy.rollout_length": 8,
+    "policy.batch_size": 64, "policy.groups": 2, "policy.warmup_steps": 0, "policy.tensorboard": False,
+    "policy.synchronous": True, "policy.train_for_env_steps": STEPS, "policy.train_for_seconds": 0.0,
+    "policy.save_every_steps": 320, "policy.online.labels_per_1000_steps": 10.0,
 }  # fmt: skip
 
 
