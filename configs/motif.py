@@ -75,9 +75,7 @@ def get_config(argument: str = "score") -> ConfigDict:
 
     # ---- the preferences
     config.annotate = ConfigDict()
-    config.annotate.backend = (
-        "lexicon"  # or judge, the same over HTTP; vllm, server: a language model; score, return, random
-    )
+    config.annotate.backend = "lexicon"  # rules; judge: rules over HTTP; vllm, server: a model; score, return, random
     config.annotate.model = ""  # vllm: a directory or a name; server: the name of the model there
     config.annotate.mode = "reason"  # as published: analysis, then a verdict; "score": how probable is each verdict?
     config.annotate.goal = "defaultgoal"  # zeroknowledge, combat, gold, stairs, or a sentence of your own
@@ -118,7 +116,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.annotate.server.start_s = 30.0  # the same at the start of the job
     config.annotate.server.prefill = False  # mode score: put "(" in the model's mouth; vLLM's server can, others cannot
     config.annotate.server.extra = "{}"  # more fields of the request, as JSON; null takes one away
-    config.annotate.judge = ConfigDict()  # a server that runs beside, answers by the rules, and asks for no model
+    config.annotate.judge = ConfigDict()  # a server of its own process, which answers by the rules of the lexicon
     config.annotate.judge.delay_s = 0.05  # that it takes for a question, as a language model would
     config.annotate.judge.at_a_time = 8  # questions that it answers side by side
 

@@ -30,6 +30,7 @@ from motif_jax.annotation.prompts import Prompt
 from motif_jax.annotation.server import Server
 from motif_jax.annotation.texts import Texts
 from motif_jax.console import print_line
+from motif_jax.structs import UserError
 
 START_S = 60.0  # for imports, on a busy machine
 STEADY_S = 30.0
@@ -116,7 +117,10 @@ class Judge:
         process.stdout.close()
         if not said.endswith(b"\n"):
             process.kill()
-            raise ChildProcessError(f"the judge did not start: its process ended with status {process.wait()}")
+            raise UserError(
+                f"the judge did not start: its process ended with status {process.wait()}; what it wrote itself says "
+                "why (--config.annotate.backend)"
+            )
         return process, int(said)
 
     def _watch(self) -> None:
@@ -133,7 +137,7 @@ class Judge:
                 )
                 return
             print_line(f"judge: its process ended with status {status}, started again")
-            with contextlib.suppress(ChildProcessError):  # counted, when it is waited for
+            with contextlib.suppress(UserError):  # counted, when it is waited for
                 self._process, _ = self._open(self.port)
             started = time.monotonic()
             if self._closing.is_set():  # meanwhile

@@ -18,6 +18,7 @@ from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.nethack.tasks import TASKS
 from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
 from motif_jax.envs.settings import make_world
+from motif_jax.envs.world import CAPTIONS, step_specs
 from motif_jax.structs import EndStatus, UserError
 
 SHOWN = ("tty_chars", "tty_colors", "glyphs", "blstats")
@@ -374,6 +375,24 @@ def test_kills_are_a_figure_of_the_episode_that_begins_anew():
     reset(game)
     assert game.info().named(EXTENDED_FIGURES)["kills"] == 0
     assert "kills" not in FIGURES
+
+
+@pytest.mark.quick
+def test_a_group_of_games_tells_the_kills_of_its_episodes():
+    world = make_world({"actions": "extended", "max_episode_steps": 300})
+    vector = world.vector(2, ("message",), seed=3, stream=SeedStream.TRAIN)
+    rows = {
+        key: np.zeros((2, *spec.shape), spec.dtype)
+        for key, spec in (step_specs() | {"message": CAPTIONS["message"]}).items()
+    }
+    opened, rng, ended = vector.open_rows(rows), np.random.default_rng(0), []
+    vector.reset()
+    for _ in range(900):
+        vector.step(rng.integers(28, size=2).tolist(), opened)
+        ended += [info.named(world.figures) for _, info in vector.finished]
+    vector.close()
+    assert len(ended) >= 6
+    assert max(row["kills"] for row in ended) > 0
 
 
 @pytest.mark.quick

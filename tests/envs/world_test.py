@@ -31,7 +31,10 @@ from motif_jax.structs import EpisodeInfo, UserCodeError, UserError
 
 pytestmark = pytest.mark.quick
 OWN = "own_worlds:Corridor"
-BUILT_IN = [{"world": "nethack"}, {"world": "nethack", "task": "toy"}, {"world": "toy"}, {"world": OWN}]
+BUILT_IN = [
+    {"world": "nethack"}, {"world": "nethack", "actions": "extended"}, {"world": "nethack", "task": "toy"},
+    {"world": "toy"}, {"world": OWN},
+]  # fmt: skip
 
 
 def refused(env, said: str, kind: type = UserError) -> UserError:
