@@ -220,6 +220,14 @@ def test_a_goal_with_a_typo_is_refused_with_the_nearest_one():
         train_policy.check(settings(annotate__backend="server", online__goals="defaultgoal@0,glod@5"))
 
 
+def test_words_need_no_judge(tmp_path):
+    (tmp_path / "tiny.vec").write_text("gold 1 0\nnewt 0 1\n")
+    values = {"online__kind": "words", "online__vectors": str(tmp_path / "tiny.vec"), "annotate__backend": "score"}
+    train_policy.check(settings(**values, online__goals="Collect gold, all of it@0"))
+    with pytest.raises(UserError, match=r"unknown goal 'glod' \(--config.policy.online.goals\)"):
+        train_policy.check(settings(**values, online__goals="glod@0"))
+
+
 @pytest.mark.quick
 def test_sentences_with_commas_are_goals():
     found = parse_goals("Find gold, and keep it@0, never fight @ all@12,stairs@2000000")

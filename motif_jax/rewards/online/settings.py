@@ -9,16 +9,16 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from motif_jax.annotation.backends import MODELS, check_backend
+from motif_jax.annotation.prompts import goal_text
 from motif_jax.annotation.texts import Texts
 from motif_jax.config_table import MANY_SECONDS, PATH, Flag, Number, Table, Text, Value, Whole, shown
 from motif_jax.structs import UserError
 
-TABLE_KINDS, NETWORK_KINDS = ("retrieval", "words"), ("classification", "ranking")
-KINDS = ("retrieval", "classification", "ranking", "words")
+NETWORKS = ("classification", "ranking")  # kinds that teach one
+KINDS = ("retrieval", *NETWORKS, "words")
 ORDERS = ("recency", "count", "uncertain")
 SECTION = "--config.policy.online"
 GOALS = f"{SECTION}.goals"
-MOST_STEPS = 10**15
 
 TABLE: Table = {
     "online.kind": Value(Text(KINDS), decides=True, older="retrieval"),
@@ -117,7 +117,7 @@ def check_online(config: ConfigDict, texts: Texts) -> None:
             f"the backend {backend!r} labels the pairs of a dataset, and cannot be asked during training: choose "
             f"{', '.join(MODELS)} or lexicon (--config.annotate.backend)"
         )
-    if section.order == "uncertain" and section.kind not in NETWORK_KINDS:
+    if section.order == "uncertain" and section.kind not in NETWORKS:
         raise UserError(f"only a network can be uncertain, and {section.kind!r} has none ({SECTION}.order, .kind)")
     if section.init_from and not Path(section.init_from).expanduser().is_dir():
         raise UserError(f"there is no directory {section.init_from!r} ({SECTION}.init_from)")
@@ -128,6 +128,9 @@ def check_online(config: ConfigDict, texts: Texts) -> None:
         )
     for turn in turns:
         try:
-            check_backend(judge_section(config, turn.goal), texts, not asks_pairs(section.kind))
+            if section.kind == "words":
+                goal_text(texts, turn.goal)
+            else:
+                check_backend(judge_section(config, turn.goal), texts, not asks_pairs(section.kind))
         except UserError as error:
             raise UserError(str(error).replace("--config.annotate.goal", GOALS)) from None
