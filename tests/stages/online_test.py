@@ -159,7 +159,7 @@ def test_training_goes_on_while_the_judge_is_away(tmp_path, monkeypatch, capsys)
             annotate__server__url=chat.url, online__patience_s=0.3, annotate__server__start_s=0.5,
         )  # fmt: skip
     printed = capsys.readouterr().out
-    assert printed.count("training goes on without new labels") == 1
+    assert "training goes on without new labels" in printed
     assert "the judge answers again" in printed
     assert rows[-1]["reward/online_failures"] > 0
     assert rows[-1]["env_steps"] == 64 * 60

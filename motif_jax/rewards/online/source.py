@@ -32,7 +32,7 @@ from motif_jax.rewards.online.words import WordsSource
 from motif_jax.rewards.source import Facts, RewardSource, Setting
 from motif_jax.structs import UserError
 
-COMPARE_EVERY = 100  # updates, after which hosts compare what they have learnt
+COMPARE_EVERY = 100  # updates; hosts compare what they have learnt at the first, and then after so many
 PAIRS = 11  # among the seeds: of the pairs that are compared
 
 
@@ -140,7 +140,7 @@ class OnlineSource(Captioned):
                 labels += self._take(self._answers())
         self.kind.learn(self.store, labels, scores)
         self._swap(labels)
-        if len(told) > 1 and self._updates % COMPARE_EVERY == 0:
+        if len(told) > 1 and self._updates % COMPARE_EVERY == 1:
             check_same(self.arrays())
 
     def _answers(self) -> Told:
