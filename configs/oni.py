@@ -12,6 +12,7 @@ language model is asked with --config.annotate.backend=server and --config.annot
 Training takes two billion steps, as published: a GPU and many cores, or a smaller --config.policy.train_for_env_steps.
 """
 
+import difflib
 import runpy
 from pathlib import Path
 
@@ -29,6 +30,11 @@ COEFFICIENTS = {"retrieval": 0.4, "classification": 0.4, "ranking": 0.1, "words"
 def get_config(argument: str = "score,retrieval") -> ConfigDict:
     """`motif.py` with another source of rewards, for a task, a kind, and optionally `reference`."""
     task, *words = argument.split(",")
+    for word in words:
+        if word not in (*KINDS, "reference"):
+            near = difflib.get_close_matches(word, KINDS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(KINDS)}, and reference"
+            raise UserError(f"unknown kind of reward {word!r} after the task {task!r} (--config): {hint}")
     kinds = [word for word in words if word in KINDS] or ["retrieval"]
     switches = [word for word in words if word not in KINDS]
     if len(kinds) > 1 or (kinds == ["none"] and task == REWARD_FREE):

@@ -23,6 +23,7 @@ from motif_jax.replays.replay import load_replay
 from motif_jax.rewards.online.settings import parse_goals, turn_at
 from motif_jax.rewards.online.store import ANSWERED
 from motif_jax.stages import evaluate, report, train_policy
+from motif_jax.stages.evaluate.replays import file_of
 from motif_jax.stages.train_policy.record import Record
 from motif_jax.structs import UserError
 
@@ -119,7 +120,7 @@ def test_a_checkpoint_is_evaluated_and_replayed_with_the_reward_that_it_had(trai
     assert summary["sources"]["online"]["goal"] == "defaultgoal"
     assert summary["sources"]["online"] == read_json(workdir / "evaluate/random/summary.json")["sources"]["online"]
     best = max(rows, key=lambda row: (row["returns"]["online"], row["episode_return"], -row["episode"]))
-    replay = load_replay(workdir / f"evaluate/policy-640/replays/{best['episode']}.npz")
+    replay = load_replay(file_of(workdir / "evaluate/policy-640", best["episode"]))
     assert replay.intrinsic.sum() == pytest.approx(best["returns"]["online"])
     shown = [labels.get(text, 0.0) for text in map(decode, replay.message[1:])]
     assert np.nan_to_num(replay.z).tolist() == shown
