@@ -120,7 +120,7 @@ def test_a_checkpoint_is_evaluated_and_replayed_with_the_reward_that_it_had(trai
     assert summary["sources"]["online"]["goal"] == "defaultgoal"
     assert summary["sources"]["online"] == read_json(workdir / "evaluate/random/summary.json")["sources"]["online"]
     best = max(rows, key=lambda row: (row["returns"]["online"], row["episode_return"], -row["episode"]))
-    replay = load_replay(file_of(workdir / "evaluate/policy-640", best["episode"]))
+    replay = load_replay(file_of(workdir / "evaluate/policy-640", best["episode"]), "--config")
     assert replay.intrinsic.sum() == pytest.approx(best["returns"]["online"])
     shown = [labels.get(text, 0.0) for text in map(decode, replay.message[1:])]
     assert np.nan_to_num(replay.z).tolist() == shown
