@@ -124,7 +124,7 @@ def dict_from_first_host(tree: Any) -> dict[str, Any]:
     if jax.process_count() == 1:
         return tree
     arrays = {path: np.asarray(leaf) for path, leaf in leaves_by_path(tree).items()}
-    specs = [[path, array.dtype.str, array.shape] for path, array in arrays.items()]
+    specs = [[path, array.dtype.name, array.shape] for path, array in arrays.items()]
     head = json.dumps(specs).encode()
     data = head + b"".join(array.tobytes() for array in arrays.values())
     sizes = from_first_host(np.array([len(head), len(data)], np.int64))
@@ -133,7 +133,7 @@ def dict_from_first_host(tree: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     place = int(sizes[0])
     for path, kind, shape in json.loads(sent[:place]):
-        array: np.ndarray = np.frombuffer(sent, kind, math.prod(shape), place).reshape(shape)
+        array: np.ndarray = np.frombuffer(sent, np.dtype(kind), math.prod(shape), place).reshape(shape)
         place += array.nbytes
         inner = found
         for name in path[:-1]:
