@@ -4,6 +4,8 @@
 #   bash launch/quickstart.sh                      to an agent that likes progress, in runs/quickstart
 #   bash launch/quickstart.sh --goal=gold          one that likes gold, in runs/quickstart-gold; also combat, stairs
 #   bash launch/quickstart.sh --goal=gold,combat   one after the other
+#   bash launch/quickstart.sh oni                  configs/oni_quickstart.py instead, in runs/oni: the reward is learnt
+#                                                  while the agent plays; --goal=gold works as well
 #   bash launch/quickstart.sh --config.policy.train_for_seconds=1800    other flags go to the program
 #
 # The report compares an agent with those of other goals that are finished. WORKDIR=elsewhere changes where it runs.
@@ -18,6 +20,15 @@ mapfile -t known < <(sed -n 's/^\([A-Za-z0-9_-]*\) = .*/\1/p' motif_jax/envs/net
 goals=
 staged=
 arguments=()
+example=quickstart # a config, and the flag that says the goal to it
+home=runs/quickstart
+goal_flag() { echo "--config.annotate.goal=$1"; }
+if [ "${1:-}" = oni ]; then
+  example=oni_quickstart
+  home=runs/oni
+  goal_flag() { echo "--config.policy.online.goals=$1@0"; }
+  shift
+fi
 for argument in "$@"; do
   case $argument in
     --goal=?*)
@@ -29,9 +40,9 @@ for argument in "$@"; do
       fail "$argument is not for this script: WORKDIR=elsewhere bash launch/quickstart.sh chooses the place"
       ;;
     --config | --config=* | -config | -config=*)
-      fail "$argument is not for this script, which runs configs/quickstart.py: give it to python -m motif_jax.launch"
+      fail "$argument is not for this script, which runs configs/$example.py: give it to python -m motif_jax.launch"
       ;;
-    --config.annotate.goal | --config.annotate.goal=*) fail "$argument: say it with --goal here, as --goal=gold" ;;
+    --config.annotate.goal | --config.annotate.goal=* | --config.policy.online.goals=*) fail "$argument: say it with --goal here, as --goal=gold" ;;
     --stage | --stage=* | -stage | -stage=* | --help* | -help* | -h)
       staged=yes # then a report is not due
       arguments+=("$argument")
@@ -56,7 +67,7 @@ case ${WORKDIR:-} in
 esac
 install dev
 
-home=${WORKDIR:-runs/quickstart}
+home=${WORKDIR:-$home}
 place() { if [ "$1" = defaultgoal ]; then echo "$home"; else echo "$home-$1"; fi; }
 
 trap 'exit 130' INT # the program itself ends well when it is stopped, and the next goal would begin
@@ -71,8 +82,8 @@ for goal in "${wanted[@]}"; do
   done
   compare=()
   if [ ${#others[@]} -gt 0 ]; then compare=("--config.report.runs=$(IFS=,; echo "${others[*]}")"); fi
-  say "motif_jax: configs/quickstart.py in $workdir"
-  python -m motif_jax.launch --config=configs/quickstart.py --workdir="$workdir" --config.annotate.goal="$goal" \
+  say "motif_jax: configs/$example.py in $workdir"
+  python -m motif_jax.launch --config=configs/$example.py --workdir="$workdir" "$(goal_flag "$goal")" \
     ${compare[@]+"${compare[@]}"} ${arguments[@]+"${arguments[@]}"}
   if [ -z "$staged" ] && [ ! -f "$workdir/report/index.html" ]; then
     printf 'motif_jax: stopped; give the same command again to go on\n' >&2
@@ -82,8 +93,9 @@ done
 trap - INT TERM
 if [ "$staged" ]; then exit; fi
 
-config="--config=configs/quickstart.py --workdir=$(printf %q "$workdir") --config.annotate.goal=$goal"
+config="--config=configs/$example.py --workdir=$(printf %q "$workdir") $(goal_flag "$goal")"
 again="bash launch/quickstart.sh"
+if [ "$example" = oni_quickstart ]; then again="$again oni"; fi
 if [ "${WORKDIR:-}" ]; then again="WORKDIR=$(printf %q "$WORKDIR") $again"; fi
 elsewhere=gold
 if [ "$goal" = gold ]; then elsewhere=combat; fi
@@ -96,7 +108,7 @@ Watch it play:
 Three things to try:
   $again --goal=$elsewhere    # steer it elsewhere; the report then compares the two
   $again --goal=$goal --config.policy.train_for_seconds=3600    # train it for longer: it goes on where it was
-  python -m motif_jax.launch --config=configs/quickstart.py --workdir=runs/model --config.annotate.backend=server \\
+  python -m motif_jax.launch --config=configs/$example.py --workdir=runs/model --config.annotate.backend=server \\
       --config.annotate.server.url=http://127.0.0.1:8000/v1 --config.annotate.model=NAME    # ask a real language model
 EOF
 if [ "${VENV:-}" ]; then echo "(first: source $VENV/bin/activate)"; fi

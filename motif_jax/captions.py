@@ -8,12 +8,15 @@ distinct caption instead of once per moment.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from motif_jax.files import read_array, write_array
 
 WIDTH = 256
+WORDS = WIDTH // 8  # a message as 64-bit numbers
+FACTORS = np.random.default_rng(0).integers(2**63, size=WORDS, dtype=np.uint64) * 2 + 1  # of the hash, all odd
 
 
 class CaptionTable:
@@ -74,6 +77,100 @@ class CaptionTable:
             raise ValueError(f"{directory} holds a caption twice")
         table._counts = counts.tolist()
         return table
+
+
+class Lookup(NamedTuple):
+    """What a `CaptionIndex` has found so far. It never changes, so any thread may use it."""
+
+    messages: np.ndarray  # [U or more, 256] uint8, in the order in which they were added
+    widths: np.ndarray  # words of each message that are not just zeros at its end. [U] int64
+    hashes: np.ndarray  # ascending. [U] uint64
+    rows: np.ndarray  # the message of each hash. [U] int64
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def find(self, messages: np.ndarray) -> np.ndarray:
+        """The row of each message, -1 for those that are not in the index. [N, 256] uint8 -> [N] int64"""
+        if not len(self):
+            return np.full(len(messages), -1)
+        words = _without_zeros(np.ascontiguousarray(messages).view(np.uint64))
+        place = np.minimum(np.searchsorted(self.hashes, hash_words(words)), len(self) - 1)
+        rows, width = self.rows[place], words.shape[1]
+        differing = self.messages.view(np.uint64)[:, :width][rows] != words
+        # A product counts them in half the time of `any`, which is slow where rows are short.
+        known = (differing.view(np.int8) @ np.ones(width, np.int8) == 0) & (self.widths[rows] <= width)
+        return np.where(known, rows, -1)
+
+
+class CaptionIndex:
+    """Numbers distinct captions, many at a time: rows from 0 on, in the order in which they are added.
+
+    A message is found by a hash of its bytes and then compared byte by byte with the stored one, so a collision of
+    hashes never returns another message's row. Of two messages with one hash, only the first gets a row.
+    """
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def __len__(self) -> int:
+        return len(self.lookup)
+
+    @property
+    def messages(self) -> np.ndarray:
+        """The captions themselves. [U, 256] uint8"""
+        return self.lookup.messages[: len(self)]
+
+    def clear(self) -> None:
+        """Removes all captions."""
+        nothing = np.zeros(0, np.int64)
+        self.lookup = Lookup(np.zeros((0, WIDTH), np.uint8), nothing, np.zeros(0, np.uint64), nothing)
+
+    def add(self, messages: np.ndarray) -> np.ndarray:
+        """Adds distinct messages that are not in the index yet.
+
+        Args:
+          messages: [K, 256] uint8
+
+        Returns:
+          Which of them were added, in their order; not those whose hash another message has. [K'] int64
+        """
+        before = self.lookup
+        hashes = hash_words(messages.view(np.uint64))
+        _, added = np.unique(hashes, return_index=True)
+        added = np.sort(added)
+        place = np.searchsorted(before.hashes, hashes[added])
+        if len(before):
+            taken = before.hashes[np.minimum(place, len(before) - 1)] == hashes[added]
+            added, place = added[~taken], place[~taken]
+        messages, hashes = messages[added], hashes[added]
+        first, count = len(before), len(messages)
+        room = before.messages
+        if first + count > len(room):  # for as many again, so that copies are rare
+            room = np.zeros((max(first + count, 2 * first), WIDTH), np.uint8)
+            room[:first] = before.messages[:first]
+        room[first : first + count] = messages  # behind the rows that older lookups know
+        order = np.argsort(hashes)
+        used = messages.view(np.uint64) != 0
+        self.lookup = Lookup(
+            room,
+            np.append(before.widths, np.where(used.any(1), WORDS - used[:, ::-1].argmax(1), 0)),
+            np.insert(before.hashes, place[order], hashes[order]),
+            np.insert(before.rows, place[order], np.arange(first, first + count)[order]),
+        )
+        return added
+
+
+def hash_words(words: np.ndarray) -> np.ndarray:
+    """A hash of messages as 64-bit numbers, [N, W] -> [N]; zeros at the end of a message change nothing."""
+    words = words ^ words >> np.uint64(29)  # because a product hardly spreads the upper bits of its factors
+    return words @ FACTORS[: words.shape[1]]
+
+
+def _without_zeros(words: np.ndarray) -> np.ndarray:
+    """The columns up to the last that is not all zeros, one at least: most of a message is zeros. [N, WORDS]"""
+    used = np.flatnonzero(np.bitwise_or.reduce(words, 0))
+    return words[:, : used[-1] + 1 if len(used) else 1]
 
 
 def decode(message: np.ndarray) -> str:

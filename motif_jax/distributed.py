@@ -6,6 +6,8 @@ through JAX's collective operations, which all hosts must call in the same order
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import re
 import threading
@@ -18,7 +20,7 @@ from jax._src import distributed  # the only way to the key-value store
 from jax.experimental import multihost_utils
 
 from motif_jax.liveness import Relay, Watch
-from motif_jax.parameters import sum_of_arrays
+from motif_jax.parameters import leaves_by_path, sum_of_arrays
 from motif_jax.structs import UserError
 
 START_TIMEOUT_S = 300.0  # for all hosts to be there
@@ -115,6 +117,29 @@ def from_first_host(tree: Tree) -> Tree:
     return jax.tree.map(
         lambda array, sent: np.frombuffer(np.asarray(sent).tobytes(), array.dtype).reshape(array.shape), arrays, flat
     )
+
+
+def dict_from_first_host(tree: Any) -> dict[str, Any]:
+    """Returns the first host's arrays on every host, as nested dictionaries; other hosts may have other shapes."""
+    if jax.process_count() == 1:
+        return tree
+    arrays = {path: np.asarray(leaf) for path, leaf in leaves_by_path(tree).items()}
+    specs = [[path, array.dtype.name, array.shape] for path, array in arrays.items()]
+    head = json.dumps(specs).encode()
+    data = head + b"".join(array.tobytes() for array in arrays.values())
+    sizes = from_first_host(np.array([len(head), len(data)], np.int64))
+    mine = np.frombuffer(data, np.uint8) if host()[0] == 0 else np.zeros(sizes[1], np.uint8)
+    sent = from_first_host(mine).tobytes()
+    found: dict[str, Any] = {}
+    place = int(sizes[0])
+    for path, kind, shape in json.loads(sent[:place]):
+        array: np.ndarray = np.frombuffer(sent, np.dtype(kind), math.prod(shape), place).reshape(shape)
+        place += array.nbytes
+        inner = found
+        for name in path[:-1]:
+            inner = inner.setdefault(name, {})
+        inner[path[-1]] = array
+    return found
 
 
 def from_every_host(numbers: np.ndarray) -> np.ndarray:

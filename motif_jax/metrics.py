@@ -11,7 +11,7 @@ from typing import Any
 from tqdm import tqdm
 
 from motif_jax.console import clean, print_line
-from motif_jax.files import json_line
+from motif_jax.files import is_cut_off, json_line, parse_json, write_lines
 from motif_jax.locks import open_in_place
 from motif_jax.structs import UserError
 
@@ -167,3 +167,27 @@ class Progress:
     def close(self) -> None:
         """Ends the bar, which stays on the screen."""
         self._bar.close()
+
+
+def drop_rows_after(file: Path, env_steps: int) -> None:
+    """Removes rows later than the checkpoint from which training resumes, and a last one that was cut off.
+
+    Training does not depend on these rows. If some are damaged, the others are kept, and the file is set aside.
+    """
+    rows, damaged = [], 0
+    for line in file.read_bytes().splitlines(keepends=True) if file.is_file() else ():
+        try:
+            row = parse_json(line)
+            if row["env_steps"] <= env_steps:
+                rows.append(row)
+        except (ValueError, KeyError, TypeError):
+            damaged += not is_cut_off(line)
+    if damaged:
+        aside = file.with_name(f"damaged-{file.name}")
+        while aside.exists():
+            aside = aside.with_name(f"damaged-{aside.name}")
+        file.rename(aside)
+        print_line(
+            f"train_policy: {damaged:,} damaged lines of {str(file)!r} are left out; the file is now {str(aside)!r}"
+        )
+    write_lines(file, rows)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motif_jax.captions import CaptionTable, decode, encode
+from motif_jax.captions import WIDTH, CaptionIndex, CaptionTable, decode, encode
 
 pytestmark = pytest.mark.quick
 
@@ -49,3 +49,21 @@ def test_a_saved_table_goes_on(tmp_path):
 def test_what_is_no_message_is_refused():
     with pytest.raises(ValueError, match=r"must be \[..., 256\] uint8"):
         CaptionTable().intern(np.zeros((2, 255), np.uint8))
+
+
+def test_an_index_finds_what_a_dictionary_finds():
+    rng, index, known = np.random.default_rng(1), CaptionIndex(), {}
+    pool = np.concatenate([rng.integers(256, size=(200, WIDTH), dtype=np.uint8), np.zeros((1, WIDTH), np.uint8)])
+    pool[:100, rng.integers(1, 60) :] = 0  # short ones, as most are
+    older = []
+    for _ in range(30):
+        asked = pool[rng.integers(len(pool), size=12)]
+        assert index.lookup.find(asked).tolist() == [known.get(bytes(message), -1) for message in asked]
+        new = list({bytes(message): message for message in asked if bytes(message) not in known}.values())
+        if new:
+            assert index.add(np.stack(new)).tolist() == list(range(len(new)))
+            known |= {bytes(message): len(known) + number for number, message in enumerate(new)}
+        older.append((index.lookup, dict(known)))
+    assert [bytes(message) for message in index.messages] == list(known)
+    for lookup, then in older:  # what was taken earlier is as it was
+        assert lookup.find(pool).tolist() == [then.get(bytes(message), -1) for message in pool]

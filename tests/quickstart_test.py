@@ -56,6 +56,20 @@ def test_it_runs_one_goal_after_the_other(tmp_path):
 
 
 @pytest.mark.quick
+def test_its_other_example_says_the_goal_to_the_judge(tmp_path):
+    done, calls = quickstart(tmp_path, "oni", "--goal=gold", "--config.seed=3")
+    assert done.returncode == 0, done.stderr
+    (call,) = calls
+    assert "--config=configs/oni_quickstart.py" in call
+    assert f"--workdir={tmp_path / 'a b'}-gold --config.policy.online.goals=gold@0 --config.seed=3" in call
+    assert "bash launch/quickstart.sh oni --goal=" in done.stdout
+    (tmp_path / "again").mkdir()
+    done, calls = quickstart(tmp_path / "again", "--config.policy.online.goals=gold@0")
+    assert done.returncode
+    assert not calls
+
+
+@pytest.mark.quick
 @pytest.mark.parametrize(("deed", "status"), [("kill -INT $PPID", 130), ("kill -TERM $PPID", 143), (":", 1)])
 def test_when_it_is_stopped_no_other_goal_begins(tmp_path, deed, status):
     """The program itself ends with status 0 then."""

@@ -44,8 +44,8 @@ class AnswerStore:
         assert self._file is not None, "it is not open"
         lines = []
         for question, answer in answered:
-            entry: dict[str, Any] = {"first": question.first, "second": question.second}
-            entry["second_better"] = None if answer.second_better is None else round(answer.second_better, 6)
+            entry: dict[str, Any] = {"first": question.first, "second": question.second}  # null: asked about one
+            entry["second_better"] = None if answer.yes is None else round(answer.yes, 6)
             if answer.mass != 1.0:
                 entry["mass"] = round(answer.mass, 6)
             if answer.said:
@@ -85,12 +85,17 @@ class AnswerStore:
             ) from error
 
 
-def read_answers(folder: Path) -> Iterator[tuple[Question, Answer]]:
-    """Reads the answers of all jobs, also those without a verdict, in no particular order."""
+def read_answers(folder: Path, one: bool = False) -> Iterator[tuple[Question, Answer]]:
+    """Reads the answers of all jobs, also those without a verdict, in no particular order.
+
+    Args:
+      folder: an `AnswerStore.folder`.
+      one: reads the answers about one caption, rather than those about two.
+    """
     for file in sorted(path for path in folder.glob("*.jsonl") if path.is_file()):
         with contextlib.suppress(FileNotFoundError), open(file, "rb") as lines:  # a job may delete its empty file
             for line in iter(functools.partial(lines.readline, LONGEST_LINE), b""):
-                found = _parse(line)
+                found = _parse(line, one)
                 if found is not None:
                     yield found
 
@@ -100,17 +105,19 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", Path(text).name.lower()).strip("-")[:48] or "unnamed"
 
 
-def _parse(line: bytes) -> tuple[Question, Answer] | None:
+def _parse(line: bytes, one: bool) -> tuple[Question, Answer] | None:
     if not line.endswith(b"\n"):
         return None  # the job was killed in the middle of it
     try:
         entry = parse_json(line)
         question = Question(entry["first"], entry["second"])
-        better, mass, said = entry["second_better"], entry.get("mass", 1.0), entry.get("said", "")
+        yes, mass, said = entry["second_better"], entry.get("mass", 1.0), entry.get("said", "")
     except (ValueError, KeyError):
         return None
-    if not all(isinstance(text, str) for text in (*question, said)):
+    if one != (question.second is None):
+        return None  # of another question
+    if not all(isinstance(text, str) for text in (question.first, question.second or "", said)):
         return None
-    if better is not None and not (isinstance(better, int | float) and 0 <= better <= 1):
+    if yes is not None and not (isinstance(yes, int | float) and 0 <= yes <= 1):
         return None
-    return question, Answer(better, said, mass if isinstance(mass, int | float) and 0 <= mass <= 1 else 1.0)
+    return question, Answer(yes, said, mass if isinstance(mass, int | float) and 0 <= mass <= 1 else 1.0)

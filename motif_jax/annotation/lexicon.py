@@ -1,9 +1,9 @@
 """A stand-in for a language model: rules over what the game says, transparent and deterministic.
 
 Each rule has a pattern and a value per goal (rules.py); a caption is worth the sum of the rules that match it, and of
-two captions the one worth more is better. Equal worth is a tie. It knows what a player would say at a glance and
-nothing else: it is here so that everything runs without a download, and so that results can be checked against rules
-that one can read.
+two captions the one worth more is better. Equal worth is a tie. A caption alone is helpful if it is worth more than 0.
+It knows what a player would say at a glance and nothing else: it is here so that everything runs without a download,
+and so that results can be checked against rules that one can read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from motif_jax.annotation.annotator import Answer, Question
+from motif_jax.annotation.annotator import PAUSE, Answer, Question
 from motif_jax.annotation.texts import LEXICON_FLAG, Texts
 from motif_jax.structs import UserError
 
@@ -37,14 +37,17 @@ class Lexicon:
         self._rules = [(rule.name, re.compile(rule.pattern), rule.worth_to(goal)) for rule in found.rules]
         self._known: dict[str, tuple[float, str]] = {}
 
-    def answers(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer]]:
+    def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, Answer]]:
         """Answers the questions one by one, in order."""
         for question in questions:
-            yield question, self.answer(question)
+            if question is not PAUSE:
+                yield question, self.answer(question)
 
     def answer(self, question: Question) -> Answer:
-        """The caption worth more is better."""
+        """The caption worth more is better; a caption alone is helpful if it is worth anything."""
         first, why_first = self.worth(question.first)
+        if question.second is None:
+            return Answer(float(first > 0), f"{why_first} ({first:+g})")
         second, why_second = self.worth(question.second)
         better = 0.5 if first == second else float(second > first)
         return Answer(better, f"1: {why_first} ({first:+g}); 2: {why_second} ({second:+g})")

@@ -1,8 +1,9 @@
 """The question that is put to a language model: built-in versions, goals, and the user's own.
 
 A prompt is a TOML file with the fields `system`, `reason` or `score` (the request in that mode), `captions` and
-`retry`; the general ones are beside this file, those of a game among its texts (texts.py). All that is the same for
-every pair comes before the captions: it is computed once by an engine that caches prefixes.
+`retry`; the general ones are beside this file, those of a game among its texts (texts.py). One that has a place for
+`{caption}` rather than for `{first}` and `{second}` asks about one caption, whether it is helpful. All that is the same
+for every question comes before the captions: it is computed once by an engine that caches prefixes.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from motif_jax.annotation.annotator import Question
+from motif_jax.annotation.parsing import HELPFUL
 from motif_jax.annotation.texts import Texts
 from motif_jax.foreign import read_text
 from motif_jax.structs import UserError
 
 VERSIONS = ("default", "reworded")
+CLASSIFY = "classify"  # the version that asks about one caption
 MODES = ("reason", "score")
 
 Message = dict[str, str]
@@ -29,18 +32,21 @@ Message = dict[str, str]
 
 @dataclass(frozen=True)
 class Prompt:
-    """A question with places for two captions."""
+    """A question with places for two captions, or with a place for one."""
 
     system: str
     request: str  # with the goal in it
-    captions: str  # with {first} and {second}
+    captions: str  # with {first} and {second}, or with {caption}
     retry: str  # "" in mode score, where no answer is read from text
     system_role: bool = True  # False: for chat templates without this role, the system text opens the user's message
 
     def messages(self, question: Question) -> list[Message]:
         """The conversation that asks `question`."""
-        pair = _fill(self.captions, {"{first}": question.first, "{second}": question.second})
-        user = f"{self.request}\n{pair}"
+        if question.second is None:
+            places = {"{caption}": question.first}
+        else:
+            places = {"{first}": question.first, "{second}": question.second}
+        user = f"{self.request}\n{_fill(self.captions, places)}"
         if not self.system:
             return [{"role": "user", "content": user}]
         if not self.system_role:
@@ -52,14 +58,21 @@ class Prompt:
         return [*messages, {"role": "assistant", "content": said}, {"role": "user", "content": self.retry}]
 
     @property
+    def one(self) -> bool:
+        """Whether it asks about one caption."""
+        return "{caption}" in self.captions
+
+    @property
     def key(self) -> str:
-        """The key before the verdict that this prompt asks for: one of `parsing.KEYS`."""
+        """The key before the verdict that this prompt asks for: one of `parsing.KEYS`, or HELPFUL."""
+        if self.one:
+            return HELPFUL
         return "best_message" if "best_message" in self.retry else "best_description"
 
     @property
     def verdicts(self) -> list[str]:
-        """The three ways to end an analysis, in the words of this prompt."""
-        return [f'("{self.key}": {verdict})' for verdict in ("1", "2", "None")]
+        """The ways to end an analysis, in the words of this prompt."""
+        return [f'("{self.key}": {verdict})' for verdict in (("yes", "no") if self.one else ("1", "2", "None"))]
 
     @property
     def hash(self) -> str:
@@ -67,28 +80,31 @@ class Prompt:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def make_prompt(texts: Texts, mode: str, goal: str, version: str, file: str = "", system_role: bool = True) -> Prompt:
+def make_prompt(
+    texts: Texts, mode: str, goal: str, version: str, file: str = "", system_role: bool = True, one: bool = False
+) -> Prompt:
     """The prompt of a mode.
 
     Args:
       texts: what is said of the game.
       mode: "reason" or "score".
       goal: one of the game's goals, or a sentence.
-      version: one of VERSIONS; not used with `file`.
+      version: one of VERSIONS; not used with `file`, nor for one caption.
       file: a prompt file of the user's own.
       system_role: whether the model's chat template has the role "system".
+      one: whether it asks about one caption rather than two.
     """
     if mode not in MODES:
         raise UserError(f"unknown mode {mode!r} (--config.annotate.mode): choose from {', '.join(MODES)}")
     if not file and version not in VERSIONS:
         raise UserError(f"unknown prompt {version!r} (--config.annotate.prompt): choose from {', '.join(VERSIONS)}")
-    path = Path(file).expanduser() if file else texts.prompt(version)
+    path = Path(file).expanduser() if file else texts.prompt(CLASSIFY if one else version)
     fields = _read(path)
     needed = ["captions", mode] + ["retry"] * (mode == "reason")
     for name in needed:
         if not fields.get(name):
             raise UserError(f"prompt file {str(path)!r} lacks the field {name!r} (--config.annotate.prompt_file)")
-    for name in ("first", "second"):
+    for name in ("caption",) if one else ("first", "second"):
         if f"{{{name}}}" not in fields["captions"]:
             raise UserError(
                 f"the field 'captions' of prompt file {str(path)!r} has no place for {{{name}}} "

@@ -17,7 +17,7 @@ from collections.abc import Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from motif_jax.annotation.annotator import Answer, Incomplete, Question, Sampling
+from motif_jax.annotation.annotator import PAUSE, Answer, Incomplete, Question, Sampling
 from motif_jax.annotation.endpoint import MODEL, URL, Endpoint, Refused
 from motif_jax.annotation.parsing import read_verdict
 from motif_jax.annotation.prompts import Message, Prompt
@@ -81,21 +81,33 @@ class Server:
             self.close()
             raise
 
-    def answers(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer]]:
-        """Yields answers as they come back. Takes a question when fewer than `in_flight` are under way."""
+    def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, Answer]]:
+        """Yields answers as they come back. Takes a question when fewer than `in_flight` are under way.
+
+        At a pause it yields what has come back, and goes on to take questions without waiting for more.
+        """
         source = iter(questions)
         waiting: set[Future[tuple[Question, Answer]]] = set()
         done: queue.SimpleQueue[Future[tuple[Question, Answer]]] = queue.SimpleQueue()
         failure: BaseException | None = None
+        ended = False
         try:
             while True:
-                while failure is None and len(waiting) < self._in_flight:
-                    question = next(source, None)
-                    if question is None:
+                paused = False
+                while failure is None and not ended and not paused and len(waiting) < self._in_flight:
+                    try:
+                        question = next(source)
+                    except StopIteration:
+                        ended = True
+                        break
+                    if question is PAUSE:
+                        paused = True
                         break
                     future = self._start(self._answer(question))
                     waiting.add(future)
                     future.add_done_callback(done.put)
+                if paused and done.empty():
+                    continue
                 if not waiting or (failure is not None and done.empty()):
                     break
                 future = done.get()
@@ -161,7 +173,7 @@ class Server:
             best = max(best, place, key=lambda found: sum(found.values()))
             if sum(best.values()) >= 0.5:
                 break
-        return to_answer(best, *_tokens(reply))
+        return to_answer(best, *_tokens(reply), one=self._prompt.one)
 
     async def _reason(self, messages: list[Message]) -> Answer:
         assert self._sampling is not None
@@ -171,7 +183,7 @@ class Server:
         written = self._content(reply)
         said = _shortened(written)
         answer = Answer(read_verdict(written, self._prompt.key), said, 1.0, *_tokens(reply))
-        if answer.second_better is not None:
+        if answer.yes is not None:
             return answer
         try:
             reply = await self._ask_again(self._prompt.again(messages, said), options | {"temperature": 0})
@@ -183,7 +195,7 @@ class Server:
         return Answer(verdict, f"{said}\n[asked again] {_shortened(text)}", 1.0, *totals)
 
     async def _ask_again(self, messages: list[Message], options: dict[str, Any]) -> dict[str, Any]:
-        """Asks for one of the three verdicts only, by an extension of vLLM's that other servers may refuse."""
+        """Asks for one of the verdicts only, by an extension of vLLM's that other servers may refuse."""
         if self._constrain:
             try:
                 choice = {"structured_outputs": {"choice": self._prompt.verdicts}}

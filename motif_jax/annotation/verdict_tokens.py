@@ -1,8 +1,8 @@
 """Mode `score`: the model writes only the verdict, and the answer is computed from each verdict's probability.
 
 P(second is better) = (p2 + p0 / 2) / (p1 + p2 + p0), where p1, p2 and p0 are the probabilities of the tokens
-that begin these answers. Their sum is kept as the answer's mass: where it is small the model wanted to say something
-else.
+that begin these answers. Of a caption alone, P(helpful) = p1 / (p1 + p0). The sum of the probabilities is kept as the
+answer's mass: where it is small the model wanted to say something else.
 """
 
 from __future__ import annotations
@@ -33,11 +33,14 @@ def shares(logprobs: Iterable[tuple[str, float]]) -> dict[str, float]:
     return found
 
 
-def to_answer(found: Mapping[str, float], prompt_tokens: int, cached_tokens: int, output_tokens: int) -> Answer:
-    """Computes an answer from the probabilities of the three verdicts, by the equation above."""
-    mass = sum(found.values())
+def to_answer(
+    found: Mapping[str, float], prompt_tokens: int, cached_tokens: int, output_tokens: int, one: bool = False
+) -> Answer:
+    """Computes an answer from the probabilities of the verdicts, by the equations above; `one`: on a caption alone."""
+    mass = found["1"] + found["0"] if one else sum(found.values())
     if not mass >= MIN_MASS:  # also NaN
-        said = f"no verdict: the model gives (1), (2) and (0) a probability of {mass:.2g} together"
+        verdicts = "(1) and (0)" if one else "(1), (2) and (0)"
+        said = f"no verdict: the model gives {verdicts} a probability of {mass:.2g} together"
         return Answer(None, said, mass, prompt_tokens, cached_tokens, output_tokens)
-    better = (found["2"] + found["0"] / 2) / mass
-    return Answer(min(max(better, 0.0), 1.0), "", min(mass, 1.0), prompt_tokens, cached_tokens, output_tokens)
+    yes = (found["1"] if one else found["2"] + found["0"] / 2) / mass
+    return Answer(min(max(yes, 0.0), 1.0), "", min(mass, 1.0), prompt_tokens, cached_tokens, output_tokens)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from motif_jax.annotation.annotator import Answer, Question, Sampling, batched
+from motif_jax.annotation.annotator import Answer, Question, Sampling, batches_between_pauses
 from motif_jax.annotation.parsing import read_verdict
 from motif_jax.annotation.prompts import Message, Prompt
 from motif_jax.annotation.verdict_tokens import OPENING, VERDICTS, to_answer
@@ -68,10 +68,10 @@ class VllmEngine:
             choice = StructuredOutputsParams(choice=prompt.verdicts)
             self._retry_params = SamplingParams(temperature=0, max_tokens=64, structured_outputs=choice)
 
-    def answers(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer]]:
-        """Answers the questions in batches, in order."""
+    def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, Answer]]:
+        """Answers the questions in batches, in order; a pause ends a batch."""
         ask = self._score if self._sampling is None else self._reason
-        for batch in batched(questions, self._batch):
+        for batch in batches_between_pauses(questions, self._batch):
             yield from zip(batch, ask([self._prompt.messages(question) for question in batch]), strict=True)
 
     def close(self) -> None:
@@ -89,13 +89,13 @@ class VllmEngine:
                 verdict: sum(math.exp(logprobs[token].logprob) for token in ids)
                 for verdict, ids in self._tokens.items()
             }
-            answers.append(to_answer(found, *_tokens(output)))
+            answers.append(to_answer(found, *_tokens(output), one=self._prompt.one))
         return answers
 
     def _reason(self, conversations: list[list[Message]]) -> list[Answer]:
         outputs = self._chat(conversations, self._params)
         answers = [TOO_LONG if output is None else _read(output, self._prompt.key) for output in outputs]
-        again = [index for index, answer in enumerate(answers) if answer.second_better is None and outputs[index]]
+        again = [index for index, answer in enumerate(answers) if answer.yes is None and outputs[index]]
         retries = [self._prompt.again(conversations[index], answers[index].said) for index in again]
         for index, output in zip(again, self._chat(retries, self._retry_params), strict=True):
             if output is None:
@@ -131,7 +131,7 @@ class VllmEngine:
 
     def _check_template(self) -> None:
         """Tries the chat template on the longest conversation there can be."""
-        messages = self._prompt.messages(Question("one", "two"))
+        messages = self._prompt.messages(Question("one", None if self._prompt.one else "two"))
         if self._sampling is not None:
             messages = self._prompt.again(messages, "I do not know.")
         try:

@@ -17,12 +17,13 @@ from typing import NamedTuple
 
 from motif_jax.config_table import Number, Table, Text, Value, Whole, shown
 from motif_jax.envs.own_code import failure, load_class
+from motif_jax.rewards.online.settings import TABLE as ONLINE_TABLE
 from motif_jax.rewards.source import RewardSource
 from motif_jax.structs import Interrupted, Stopped, UserError
 from motif_jax.system_errors import find_refusal
 
 FLAG = "--config.policy.sources"
-LEARNT = "learnt"
+LEARNT, ONLINE = "learnt", "online"
 MOST = 1e6  # the largest coefficient, in either direction
 
 
@@ -44,6 +45,7 @@ SOURCES = {
         "rnd.hidden": Value(Whole(1, 65536), decides=True, older=128),
         "rnd.outputs": Value(Whole(1, 65536), decides=True, older=64),
     }),
+    ONLINE: Known("motif_jax.rewards.online.source:OnlineSource", ONLINE_TABLE),
 }  # fmt: skip
 PATHS = {known.path for known in SOURCES.values()}
 VALUES: Table = {name: value for known in SOURCES.values() for name, value in known.table.items()}

@@ -143,7 +143,7 @@ class RewardSources:
                 one.source.restore(saved[one.name].arrays, saved[one.name].facts)
 
     def take_over(self, learning: Mapping[str, Any]) -> None:
-        """Goes on from what `learning` returned on another host."""
+        """Goes on from what `learning` returned on another host, as nested dictionaries."""
         for one in self:
             if one.name in learning:
                 one.source.restore(learning[one.name], one.source.facts())

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import math
-import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from nethack_texts import NETHACK
 
 from motif_jax.annotation.annotator import Question
+from motif_jax.annotation.chat import ChatHandler, LoopbackServer, completion, read_question, user_text
 from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.prompts import make_prompt
 
-PAIR = re.compile(r'"(?:description|message)_1": "(.*)"\n\}\n\n\{\n"(?:description|message)_2": "(.*)"', re.DOTALL)
+PROMPTS = [("default", False), ("reworded", False), ("default", True)]
+CAPTIONS = [make_prompt(NETHACK, "score", "defaultgoal", version, one=one).captions for version, one in PROMPTS]
 Fault = Callable[[int, dict[str, Any]], str | Iterable[bytes]]
 
 
@@ -35,7 +35,7 @@ class ChatServer:
         self.lexicon = Lexicon(NETHACK, "defaultgoal")
         self.lock = threading.Lock()
         self._port = 0
-        self._server: ThreadingHTTPServer | None = None
+        self._server: LoopbackServer | None = None
 
     @property
     def url(self) -> str:
@@ -43,8 +43,8 @@ class ChatServer:
 
     def start(self) -> None:
         handler = type("Handler", (Handler,), {"chat": self})
-        self._server = Quiet(("127.0.0.1", self._port), handler)
-        self._port = self._server.server_address[1]
+        self._server = LoopbackServer(self._port, handler)
+        self._port = self._server.port
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def stop(self) -> None:
@@ -52,6 +52,7 @@ class ChatServer:
         self._server.server_close()
         for connection in list(self._server.connections):
             with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)  # a handler that waits for the next request would go on
                 connection.close()
 
     def __enter__(self) -> ChatServer:
@@ -63,60 +64,40 @@ class ChatServer:
 
     def complete(self, body: dict[str, Any]) -> dict[str, Any]:
         """What a well-behaved server answers."""
-        user = next(message["content"] for message in body["messages"] if message["role"] == "user")
-        first, second = PAIR.search(user).groups()
-        better = self.lexicon.answer(Question(first, second)).second_better
-        word = {0.0: "1", 1.0: "2", 0.5: "None"}[better]
-        choice: dict[str, Any] = {
-            "message": {"role": "assistant", "content": f'Thinking.\n("best_description": {word})'}
-        }
-        if body.get("logprobs"):
-            digit = word.replace("None", "0")
-            rest = [other for other in "120" if other != digit]
-            tops = [(digit, 0.8), (rest[0], 0.1), (f" {rest[1]}", 0.06), ("I", 0.04)]
-            tokens = [] if body.get("continue_final_message") else [("(", [("(", 1.0)])]
-            choice["logprobs"] = {"content": [
-                {"token": token, "logprob": 0.0,
-                 "top_logprobs": [{"token": name, "logprob": math.log(p)} for name, p in listed]}
-                for token, listed in [*tokens, (digit, tops)]
-            ]}  # fmt: skip
+        question = read(user_text(body))
+        yes = self.lexicon.answer(question).yes
+        if question.second is not None:
+            digit = {0.0: "1", 1.0: "2", 0.5: "0"}[yes]
+            content = f'Thinking.\n("best_description": {digit.replace("0", "None")})'
+        else:
+            digit = {0.0: "0", 1.0: "1"}[yes]
+            content = f'Thinking, ("helpful": yes) or ("helpful": no)?\n("helpful": {"yes" if yes else "no"})'
+        rest = [other for other in "120" if other != digit]
+        tops = [(digit, 0.8), (rest[0], 0.1), (f" {rest[1]}", 0.06), ("I", 0.04)]
         usage = {"prompt_tokens": 300, "completion_tokens": 20, "prompt_tokens_details": {"cached_tokens": 256}}
-        return {"choices": [choice], "usage": usage}
+        return completion(content, body, tops) | {"usage": usage}
 
 
-class Quiet(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 256
-    allow_reuse_address = True
-
-    def __init__(self, *arguments: Any):
-        self.connections: set[Any] = set()
-        super().__init__(*arguments)
-
-    def handle_error(self, *_: object) -> None:
-        """Connections that are cut are part of the test."""
+def read(text: str) -> Question:
+    """The captions of a question, whatever it asks of them."""
+    for captions in CAPTIONS:
+        start = text.find(captions.partition("{first}")[0].partition("{caption}")[0])
+        if start >= 0 and (question := read_question(text[start:], captions)):
+            return question
+    raise ValueError(f"cannot read the captions of {text!r}")
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(ChatHandler):
     chat: ChatServer
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def setup(self) -> None:
-        super().setup()
-        self.server.connections.add(self.connection)
-
-    def log_message(self, *_: object) -> None:
-        pass
 
     def do_GET(self) -> None:
         if self.chat.greeting:
             self.send(self.chat.greeting(self.path))
         elif self.allowed():
-            self.reply(200, {"data": [{"id": model} for model in self.chat.models]})
+            self.list_models(self.chat.models)
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = self.read_body()
         if not self.allowed():
             return
         with self.counted():
@@ -170,15 +151,6 @@ class Handler(BaseHTTPRequestHandler):
         if not fine:
             self.reply(401, {"error": "who are you?"})
         return fine
-
-    def reply(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
-        data = (body if isinstance(body, str) else json.dumps(body)).encode()
-        self.send_response(status)
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:

@@ -6,11 +6,11 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import motif_jax.envs  # noqa: F401  (makes the ids known)
-from motif_jax.envs.nethack.tasks import TASKS
+from motif_jax.envs.nethack.tasks import TASKS, extended_ids
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("name", [*(task.name for task in TASKS.values()), "Toy-v0"])
+@pytest.mark.parametrize("name", [*(task.name for task in TASKS.values()), *extended_ids(), "Toy-v0"])
 @pytest.mark.filterwarnings("ignore:.*(not within the observation space|render_modes).*")
 def test_gymnasiums_own_checker_passes(name):
     env = gymnasium.make(f"motif_jax/{name}")

@@ -14,7 +14,7 @@ from motif_jax.actors.players import make_scripted
 from motif_jax.envs.nethack import engine
 from motif_jax.envs.nethack.figures import FIGURES
 from motif_jax.envs.nethack.game import BRANCH, CONDITION, ORACLE_GLYPH, STAIRS_LEVEL, NetHackGame, X, Y, count_seen
-from motif_jax.envs.nethack.keys import ACTION_NAMES, KEYS, eat_key
+from motif_jax.envs.nethack.keys import ACTION_NAMES, KEYS, offered_key
 from motif_jax.envs.nethack.observations import FRAME, Frames
 from motif_jax.envs.nethack.tasks import TASKS, step_penalty
 from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
@@ -130,16 +130,16 @@ def test_training_and_evaluation_never_play_the_same_game():
 @pytest.mark.quick
 def test_the_eat_prompt_is_answered_with_its_first_letter():
     prompt = b"What do you want to eat? [fghi or ?*] "
-    assert eat_key(8, prompt) == ord("f")  # y
-    assert eat_key(8, b"What do you want to eat? [Z or ?*] ") == ord("Z")
-    assert eat_key(3, prompt) == ord(" ")
+    assert offered_key(ord("y"), prompt) == ord("f")  # y
+    assert offered_key(ord("y"), b"What do you want to eat? [Z or ?*] ") == ord("Z")
+    assert offered_key(ord("j"), prompt) == ord(" ")
 
 
 @pytest.mark.quick
 @pytest.mark.parametrize("offers", ["*", "$ or ?*", "$ab or ?*", "- ab or ?*", "#", "", " a", "\xe9a or ?*", "1a"])
 def test_an_eat_prompt_whose_first_offer_is_no_letter_is_declined(offers):
-    assert eat_key(8, f"What do you want to eat? [{offers}] ".encode("latin-1")) == ord(" ")
-    assert eat_key(8, b"What do you want to eat? ") == ord(" ")
+    assert offered_key(ord("y"), f"What do you want to eat? [{offers}] ".encode("latin-1")) == ord(" ")
+    assert offered_key(ord("y"), b"What do you want to eat? ") == ord(" ")
 
 
 def test_eating_works_in_the_real_game():

@@ -8,12 +8,12 @@ import pytest
 
 import motif_jax.envs  # noqa: F401  (makes the ids known)
 from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS
-from motif_jax.envs.nethack.tasks import TASKS
+from motif_jax.envs.nethack.tasks import TASKS, extended_ids
 
 pytest.importorskip("stable_baselines3", reason="bash launch/test.sh installs Stable-Baselines3")
 
 
-@pytest.mark.parametrize("name", [*(task.name for task in TASKS.values()), "Toy-v0"])
+@pytest.mark.parametrize("name", [*(task.name for task in TASKS.values()), *extended_ids(), "Toy-v0"])
 def test_its_checker_has_nothing_to_say(name):
     from stable_baselines3.common.env_checker import check_env
 

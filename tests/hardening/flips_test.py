@@ -32,6 +32,7 @@ from motif_jax.annotation.annotator import Answer, Question
 from motif_jax.annotation.answers import AnswerStore, read_answers
 from motif_jax.checkpoint import reading
 from motif_jax.episodes.playback import read_tracks
+from motif_jax.metrics import drop_rows_after
 from motif_jax.preferences.shards import Part, read_labels, read_record
 from motif_jax.preferences.store import PairDataset
 from motif_jax.replays.replay import load_replay
@@ -39,7 +40,6 @@ from motif_jax.stages import annotate, collect, evaluate, report, train_policy, 
 from motif_jax.stages.evaluate.summary import read_json, read_rows
 from motif_jax.stages.report.data import of_pairs
 from motif_jax.stages.report.found import look
-from motif_jax.stages.train_policy.record import drop_rows_after
 from motif_jax.stages.train_reward.setup import load_data
 from motif_jax.structs import UserError
 

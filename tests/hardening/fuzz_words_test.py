@@ -18,6 +18,7 @@ from small_dataset import EVENTS
 from motif_jax.actors.players import parse_scripted
 from motif_jax.annotation import endpoint
 from motif_jax.annotation.annotator import Answer, Incomplete, Question, Sampling
+from motif_jax.annotation.backends import read_json
 from motif_jax.annotation.endpoint import check_url
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.server import Server
@@ -25,7 +26,6 @@ from motif_jax.envs.settings import make_world
 from motif_jax.http_replies import retry_after_s
 from motif_jax.policies.choice import parse_mixture, parse_one
 from motif_jax.rewards.labels import parse_annotators
-from motif_jax.stages.annotate.setup import read_json
 
 pytestmark = pytest.mark.quick
 

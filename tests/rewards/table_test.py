@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from motif_jax import captions
 from motif_jax.captions import encode
 from motif_jax.rewards.table import RewardTable
 
@@ -70,7 +71,7 @@ def test_a_full_table_forgets_what_came_later():
 
 
 def test_two_messages_with_one_hash_keep_their_own_values(monkeypatch):
-    monkeypatch.setattr(RewardTable, "_hash", lambda self, messages: np.zeros(len(messages), np.uint64))
+    monkeypatch.setattr(captions, "hash_words", lambda words: np.zeros(len(words), np.uint64))
     table = RewardTable(Network(), messages("first"))
     for _ in range(3):
         assert table(messages("first", "other")).tolist() == [sum(b"first"), sum(b"other")]
@@ -78,7 +79,7 @@ def test_two_messages_with_one_hash_keep_their_own_values(monkeypatch):
 
 def test_the_beginning_of_a_known_message_is_another_message(monkeypatch):
     """Only as many bytes are compared as the longest message asked for has."""
-    monkeypatch.setattr(RewardTable, "_hash", lambda self, messages: np.zeros(len(messages), np.uint64))
+    monkeypatch.setattr(captions, "hash_words", lambda words: np.zeros(len(words), np.uint64))
     table = RewardTable(Network(), messages("12345678 and more"))
     for text in ("12345678", "12345678 and more", "12345678", ""):
         assert table(messages(text)).tolist() == [sum(text.encode())]

@@ -15,7 +15,7 @@ from conftest import ROOT, get_config
 from nethack_texts import NETHACK
 from small_dataset import EVENTS, random_pairs, write_dataset
 
-from motif_jax.annotation import endpoint
+from motif_jax.annotation import endpoint, judge
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.files import read_json, write_json
@@ -159,6 +159,26 @@ def test_a_server_is_asked_every_question_once_and_never_again(workdir):
 
         run(workdir, custom_name="other", goal="gold", **values)  # another question: asked
         assert len(chat.asked) == 2 * questions
+
+
+def test_the_embedded_judge_labels_as_the_lexicon_and_is_gone_afterwards(workdir, monkeypatch):
+    judges = []
+
+    class Seen(judge.Judge):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            judges.append(self.process)
+
+    monkeypatch.setattr(judge, "Judge", Seen)
+    name = run(workdir, backend="judge", judge__delay_s=0.0, both_orders=0.0)
+    assert name == "judge_msg_defaultgoal_default"
+    assert labels(workdir, name) == expected(workdir)
+    run(workdir, backend="judge", judge__delay_s=0.1, both_orders=0.0, ignore_existing=True)
+    assert log_of(workdir, name)["asked"] == 0  # answers are kept, as those of any model
+    assert len(judges) >= 1
+    for number in judges:
+        with pytest.raises(ProcessLookupError):
+            os.kill(number, 0)
 
 
 def test_both_orders_are_asked_and_a_liking_for_one_place_is_seen(workdir):

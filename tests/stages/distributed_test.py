@@ -5,13 +5,13 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import linear_policy
 import numpy as np
 import pytest
 from conftest import ROOT, get_config, worker_processes
+from fake_slurm import FakeSlurm
 from host_processes import ONE_HOST, QUICKLY, TINY, address, ended, flags, rows_of, start, wait_for_rows
 from one_host import LARGE
 
@@ -91,7 +91,7 @@ def test_hosts_train_together_and_a_signal_to_one_stops_all(tmp_path):
     assert before["env_steps"] == 1280
     assert json.loads((tmp_path / "config.json").read_text())["distributed"]["process_id"] == 0
 
-    slurm = FakeSlurm(tmp_path / "fakes")
+    slurm = TwoTasks(tmp_path / "fakes")
     job = slurm.submit(flags(tmp_path))
     wait_for_rows(tmp_path, len(rows_of(tmp_path)) + 2, [job])
     tasks = slurm.tasks
@@ -133,8 +133,8 @@ def check_one_run(workdir) -> dict:
     return summary
 
 
-class FakeSlurm:
-    """`srun`, which starts two tasks on loopback, `squeue`, which gives a state, and `scontrol`, which writes down."""
+class TwoTasks(FakeSlurm):
+    """`srun` starts two tasks on loopback."""
 
     SRUN = """
         for me in 0 1; do
@@ -145,13 +145,7 @@ class FakeSlurm:
     """
 
     def __init__(self, folder: Path):
-        folder.mkdir()
-        self._folder = folder
-        srun = self.SRUN.format(one_host=ONE_HOST, folder=folder)
-        scripts = {"srun": srun, "squeue": "echo ${FAKE_STATE:-RUNNING}", "scontrol": f"echo $* >> {folder}/requeued"}
-        for name, text in scripts.items():
-            (folder / name).write_text(f"#!/usr/bin/env bash\n{text}")
-            (folder / name).chmod(0o755)
+        super().__init__(folder, srun=self.SRUN.format(one_host=ONE_HOST, folder=folder))
 
     def submit(self, arguments: list[str], **environment: str) -> subprocess.Popen:
         """The script, as on the first node."""
@@ -166,27 +160,13 @@ class FakeSlurm:
         )  # fmt: skip
 
     @property
-    def environment(self) -> Path:
-        """A virtual environment in which our commands come first, and then this Python's."""
-        activate = self._folder / "bin/activate"
-        activate.parent.mkdir(exist_ok=True)
-        activate.write_text(f'PATH="{self._folder}:{Path(sys.executable).parent}:$PATH"\n')
-        return self._folder
-
-    @property
     def tasks(self) -> list[int]:
         """Their processes."""
         return [int((self._folder / f"task{me}").read_text()) for me in range(2)]
 
-    @property
-    def requeued(self) -> list[str]:
-        """What was asked of `scontrol`."""
-        file = self._folder / "requeued"
-        return file.read_text().splitlines() if file.exists() else []
-
 
 def test_a_job_that_was_cancelled_is_not_requeued_and_one_that_failed_says_so(tmp_path):
-    slurm = FakeSlurm(tmp_path / "fakes")
+    slurm = TwoTasks(tmp_path / "fakes")
     (tmp_path / "fakes/srun").write_text("#!/usr/bin/env bash\nexit $FAKE_STATUS\n")
     cancelled = slurm.submit(flags(tmp_path), FAKE_STATUS="0", FAKE_STATE="COMPLETING")
     failed = slurm.submit(flags(tmp_path), FAKE_STATUS="3")
@@ -198,7 +178,7 @@ def test_a_job_that_was_cancelled_is_not_requeued_and_one_that_failed_says_so(tm
 
 
 def test_a_job_that_lost_a_task_is_requeued_but_not_for_ever(tmp_path):
-    slurm = FakeSlurm(tmp_path / "fakes")
+    slurm = TwoTasks(tmp_path / "fakes")
     (tmp_path / "fakes/srun").write_text("#!/usr/bin/env bash\nexit $FAKE_STATUS\n")
     for status in ("75", "137"):  # what the other tasks end with, and what srun tells of one that was killed
         ((requeued, output, errors),) = ended([slurm.submit(flags(tmp_path), FAKE_STATUS=status)])

@@ -16,7 +16,7 @@ ONE_HOST = Path(__file__).with_name("one_host.py")
 TINY = {
     "network": "small", "intrinsic_coefficient": 0.0, "num_workers": 1, "games_per_worker": 4, "rollout_length": 8,
     "batch_size": 64, "warmup_steps": 0, "tensorboard": False, "log_every_s": 0.2,
-    "sources": "rnd:0.1",  # which learns on all hosts, too
+    "sources": "rnd:0.1,online:0.1",  # which learn on all hosts, too
 }  # fmt: skip
 
 QUICKLY = {"XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"}  # to compile

@@ -16,6 +16,7 @@ FIGURES: dict[str, type] = {  # of the last frame before the end
     "scout": int,  # glyphs seen, summed over the levels visited
     "progression": float,  # BALROG's, in percent
 }
+EXTENDED_FIGURES = FIGURES | {"kills": int}  # of games with the extended actions
 
 
 def make_info(
@@ -33,9 +34,10 @@ def make_info(
     Args:
       episode, steps, episode_return, end_status, success: see `EpisodeInfo`.
       max_experience_level: the highest so far, where that may be more than the last one.
-      figures: all of FIGURES by name, except `progression`, which follows from them.
+      figures: all of FIGURES, or of EXTENDED_FIGURES, by name, except `progression`, which follows from them.
     """
-    assert figures.keys() == FIGURES.keys() - {"progression"}
+    names = EXTENDED_FIGURES if "kills" in figures else FIGURES
+    assert figures.keys() == names.keys() - {"progression"}
     highest = max(max_experience_level, int(figures["experience_level"]))
     figures["progression"] = progression(int(figures["max_depth"]), highest, bool(figures["ascended"]))
-    return EpisodeInfo(episode, steps, episode_return, end_status, success, tuple(figures[name] for name in FIGURES))
+    return EpisodeInfo(episode, steps, episode_return, end_status, success, tuple(figures[name] for name in names))

@@ -4,35 +4,28 @@ The engine writes straight into the buffers it is given; a step reads a few numb
 Around each action stands Motif's key handling (arXiv 2310.00166, appendix; NLE's own, with two changes):
 
     1. "What do you want to eat? [fg or ?*]" is answered with its first letter by the action `y` and declined by others.
-    2. After the action, pages are turned, text prompts escaped and questions declined, unless they are about eating,
-       attacking, directions or praying. "You descend the stairs." survives the turning of its page: with it NetHack
-       still shows the old level, and the new level comes with no message.
+    2. After the action, pages are turned and questions declined (`prompts.py`).
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from nle import nethack
 
 from motif_jax.envs.nethack import engine
 from motif_jax.envs.nethack.figures import make_info
-from motif_jax.envs.nethack.keys import ESCAPE, KEYS, SPACE, eat_key
-from motif_jax.envs.nethack.observations import FRAME, MESSAGE_BYTES
+from motif_jax.envs.nethack.keys import KEYS, SPACE, offered_key
+from motif_jax.envs.nethack.observations import MESSAGE_BYTES
+from motif_jax.envs.nethack.prompts import DESCEND, IN_QUESTION, NUL, PromptedEngine
 from motif_jax.envs.nethack.tasks import SUCCESS_REWARD, Task, step_penalty
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.structs import EndStatus, EpisodeInfo
 
-NUL = b"\0"
 EAT_PROMPT = b"What do you want to eat"
-DESCEND = b"You descend the stairs"
-LEFT_TO_PLAYER = (b"eat", b"attack", b"direction?", b"pray")
 
 # blstats
 X, Y, SCORE, DEPTH, GOLD, LEVEL, TURNS, BRANCH, STAIRS_LEVEL, CONDITION = 0, 1, 9, 12, 13, 18, 20, 23, 24, 25
 HALLUCINATING = 512
-IN_QUESTION, IN_LINE, AT_PAGE = 1, 2, 3  # of internal
 IN_MOVELOOP, WORTH_SAVING = 3, 5  # of program_state
 
 BLANK_GLYPH = nethack.GLYPH_CMAP_OFF
@@ -43,9 +36,10 @@ ORACLE_GLYPH = next(
 )
 
 
-class NetHackGame:
+class NetHackGame(PromptedEngine):
     """A game that is reset with a seed and stepped with action numbers; see the module docstring."""
 
+    keys = KEYS  # by action
     num_actions = len(KEYS)
 
     def __init__(
@@ -69,35 +63,15 @@ class NetHackGame:
           character: `tasks.check_character`.
           no_progress_steps: steps in a row without game time after which an episode is cut; 0: none.
         """
+        super().__init__(buffers, character)
         self.task = task
         self._max_steps = max_episode_steps
         self._penalty_mode, self._penalty_step = penalty_mode, penalty_step
         self._patience = no_progress_steps or 2**62
         self._constant_penalty = penalty_mode == "constant"
         self._reference_sober = reference_sober
-
-        self._engine = nethack.Nethack(
-            observation_keys=(),
-            playername=f"Agent-{character}",
-            ttyrec=None,
-            fix_moon_phase=True,  # or the same seed would be another game at new moon
-        )
-        self._state = {"internal": np.zeros(9, np.int32), "program_state": np.zeros(6, np.int32)}
-        self._raw: Any = self._engine._pynethack  # the wrapper builds a tuple per step that nobody reads
-        self._raw.set_buffers(**buffers, **self._state)
-        # Python reads single numbers from a memoryview several times faster than from an array.
-        self._blstats = memoryview(buffers["blstats"])
-        self._message = memoryview(buffers["message"])
-        self._internal = memoryview(self._state["internal"])
-        self._line_or_page = memoryview(self._state["internal"][IN_LINE : AT_PAGE + 1].view(np.int64))  # both at once
-        self._program_state = memoryview(self._state["program_state"])
-        self._glyphs = memoryview(buffers["glyphs"]).cast("B")
+        self._keys = self.keys
         self._is_score = task.is_score
-        self.buffers = buffers
-        self.last_frame = {key: np.zeros(FRAME[key].shape, FRAME[key].dtype) for key in buffers}
-        self._last_blstats = memoryview(self.last_frame["blstats"])
-        self._last_glyphs = memoryview(self.last_frame["glyphs"]).cast("B")
-        self._screens = [key for key in ("tty_chars", "tty_colors", "tty_cursor") if key in buffers]
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
         """Starts the game of this seed; the frame then shows its first moment."""
@@ -133,9 +107,9 @@ class NetHackGame:
         When the episode ended, `message` is the last text that was shown and `last_frame` the frame it stood in.
         """
         message = self.message
-        key = KEYS[action]
+        key = self._keys[action]
         if EAT_PROMPT in message:
-            key = eat_key(action, message)
+            key = offered_key(key, message)
         blstats = self._blstats
         self._last_blstats[:] = blstats
         self._last_glyphs[:] = self._glyphs
@@ -200,16 +174,17 @@ class NetHackGame:
             experience_level=blstats[LEVEL],
             max_experience_level=self._max_level,
             scout=self._scout(),
+            **self._own_figures(),
         )
+
+    def _own_figures(self) -> dict[str, float]:
+        """Figures of the episode that only some games have."""
+        return {}
 
     @property
     def cause(self) -> str:
         """What the hero died of; "" while alive."""
         return engine.cause_of_death(self._engine) if self.end == EndStatus.DEATH else ""
-
-    def close(self) -> None:
-        """Frees the engine's files and memory."""
-        self._engine.close()
 
     def _scout(self) -> int:
         """The published scout score: what is drawn of each level, as it was when the hero was last there."""
@@ -234,40 +209,6 @@ class NetHackGame:
     def _is_sober(self) -> bool:
         condition = self._blstats[CONDITION]
         return condition != HALLUCINATING if self._reference_sober else not condition & HALLUCINATING
-
-    def _settle(self) -> bytes:
-        """Turns pages and declines questions until the game waits for an action or is over; returns the message."""
-        raw, internal = self._raw, self._internal
-        descended = b""
-        shown = b""
-        while not raw.done():
-            if internal[AT_PAGE]:
-                page = bytes(self._message).rstrip(NUL)
-                if DESCEND in page:
-                    descended = page
-                if page:  # later pages of the end (inventory, tombstone) have no message, at last no bottom line
-                    shown = page
-                    self._keep_frame()
-                raw.step(SPACE)
-            elif internal[IN_LINE]:
-                raw.step(ESCAPE)
-            else:
-                if internal[IN_QUESTION]:
-                    question = bytes(self._message)
-                    if not any(word in question for word in LEFT_TO_PLAYER):
-                        raw.step(ESCAPE)
-                break
-        if raw.done():
-            return shown
-        if descended:
-            self._message[:] = descended.ljust(MESSAGE_BYTES, NUL)
-            return descended
-        return bytes(self._message).rstrip(NUL)
-
-    def _keep_frame(self) -> None:
-        self._last_blstats[:] = self._blstats
-        for name in self._screens:
-            self.last_frame[name][...] = self.buffers[name]
 
 
 def count_seen(glyphs: np.ndarray) -> int:

@@ -6,9 +6,10 @@
     observation, info = env.reset(seed=7)       # the same seed is the same game, on any machine and any day
     observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
 
-Ids are `motif_jax/` and the published name, see `tasks.TASKS`; `motif_jax/Toy-v0` is the toy world. Keyword arguments
-are those of `settings.GameSettings`, and `observations`, names from `observations.OBSERVATIONS` and `EVENTS`. The
-game's own time limit is called `time_limit` here, because gymnasium keeps `max_episode_steps` for a wrapper of its own.
+Ids are `motif_jax/` and the published name, see `tasks.TASKS` and `tasks.extended_ids`; `motif_jax/Toy-v0` is the
+toy world. Keyword arguments are those of `settings.GameSettings`, and `observations`, names from `OBSERVATIONS` and
+`EVENTS` in `observations`. The game's own time limit is called `time_limit` here, because gymnasium keeps
+`max_episode_steps` for a wrapper of its own.
 
 Observations have one or two dimensions: a count is of shape (1,), and the crop is flat. `crop.reshape(2, 12, 12)` has
 the characters around the hero and their colours.
@@ -23,7 +24,6 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from motif_jax.envs.nethack.figures import FIGURES
 from motif_jax.envs.nethack.observations import (
     COLOURS,
     HIGH,
@@ -117,7 +117,7 @@ class GymGame(gymnasium.Env):
         return {key: row.reshape(plain_shape(row.shape[1:])) for key, row in arrays.items()}
 
     def _info(self) -> dict[str, Any]:
-        info: dict[str, Any] = dict(self._game.info().named(FIGURES))
+        info: dict[str, Any] = dict(self._game.info().named(self._settings.figures))
         info["episode_number"] = info.pop("episode")  # other libraries keep statistics of their own at "episode"
         return info
 

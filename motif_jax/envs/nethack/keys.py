@@ -15,20 +15,29 @@ ACTIONS = (
     nethack.Command.EAT,
     nethack.Command.SEARCH,
 )
+EXTENDED = (  # after those, where `extended.py` plays
+    nethack.Command.CAST,
+    nethack.Command.QUAFF,
+    nethack.Command.PRAY,
+    nethack.Command.PICKUP,
+    nethack.Command.PAY,
+)
 KEYS = tuple(int(action) for action in ACTIONS)
+EXTENDED_KEYS = (*KEYS, *(int(action) for action in EXTENDED))
 ACTION_NAMES = tuple(
     "far " * isinstance(action, nethack.CompassDirectionLonger) + action.name.lower() for action in ACTIONS
 )
+EXTENDED_NAMES = (*ACTION_NAMES, *(action.name.lower() for action in EXTENDED))
 YES = KEYS.index(ord("y"))  # also: move north-west
 FIRST_OFFER = re.compile(rb"\[([A-Za-z])")  # in a question such as "What do you want to eat? [fg or ?*]"
 SPACE, ESCAPE = ord(" "), 27
 
 
-def eat_key(action: int, prompt: bytes) -> int:
-    """The key for `action` while `prompt` asks what to eat.
+def offered_key(key: int, prompt: bytes) -> int:
+    """The key that is sent instead of `key` while `prompt` asks what to eat or drink.
 
-    For "y" that is the letter right after the bracket, as in `[fg or ?*]`. Other actions decline, with SPACE; so does
+    For "y" that is the letter right after the bracket, as in `[fg or ?*]`. Other keys decline, with SPACE; so does
     "y" where the first offer is not a letter, as in `[$ or ?*]` and `[$ab or ?*]`, as in the published system.
     """
-    offered = FIRST_OFFER.search(prompt) if action == YES else None
+    offered = FIRST_OFFER.search(prompt) if key == KEYS[YES] else None
     return ord(offered[1]) if offered else SPACE

@@ -7,12 +7,14 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from motif_jax.config_table import Flag, Number, Table, Text, Value, Whole
+from motif_jax.envs.nethack.figures import EXTENDED_FIGURES, FIGURES
 from motif_jax.envs.nethack.observations import SCREENS
 from motif_jax.envs.nethack.tasks import PENALTY_MODES, check_character, get_task
 from motif_jax.envs.own_code import TASK_FLAG, load_class
 from motif_jax.envs.seeding import GameSeed
-from motif_jax.structs import EndStatus, EpisodeInfo
+from motif_jax.structs import EndStatus, EpisodeInfo, UserError
 
+ACTION_SETS = ("basic", "extended")
 GAMES = {"toy": "motif_jax.envs.toy:ToyGame"}  # tasks that are other games with NetHack's frames
 TABLE: Table = {  # NetHack's values of the config's section `env`
     "task": Value(Text(), decides=True),
@@ -21,6 +23,7 @@ TABLE: Table = {  # NetHack's values of the config's section `env`
     "penalty_mode": Value(Text(PENALTY_MODES), decides=True),
     "penalty_step": Value(Number(-1e6, 1e6), decides=True),  # doubled a hundred times, float32 still holds it
     "character": Value(Text(), decides=True),
+    "actions": Value(Text(ACTION_SETS), decides=True, older="basic"),
     "no_progress_steps": Value(Whole(), decides=True, older=0),
     "reference_time_limit": Value(
         Flag(),
@@ -32,6 +35,7 @@ TABLE: Table = {  # NetHack's values of the config's section `env`
         decides=True,
         differs="whoever hallucinates is not sober, also together with other conditions",
     ),
+    "reference_extended": Value(Flag(), decides=True, older=False),
 }
 
 
@@ -70,29 +74,44 @@ class GameSettings(NamedTuple):
     penalty_mode: str = "constant"
     penalty_step: float = -0.01
     character: str = "mon-hum-neu-mal"
+    actions: str = "basic"  # the 23 of Motif, or with "extended" the 28 of ONI: `extended.py`
     no_progress_steps: int = 0  # steps without game time after which an episode is cut; 0: none
     reference_time_limit: bool = False  # the time limit is a true end
     reference_sober: bool = False  # `NetHackGame`
+    reference_extended: bool = False  # the extended actions with the errors of ONI's release: `extended.py`
 
     def check(self) -> None:
         """Raises UserError for invalid settings."""
         for name, value in TABLE.items():
             value.kind.check(name, f"--config.env.{name}", getattr(self, name))
+        own = ":" in self.task or self.task in GAMES
         if ":" in self.task:
             self._load(self.task)
-        elif self.task not in GAMES:
+        elif not own:
             get_task(self.task)
+        if own and self.actions != "basic":
+            raise UserError(
+                f"the actions {self.actions!r} are NetHack's: the game {self.task!r} has its own "
+                "(--config.env.actions, --config.env.task)"
+            )
         check_character(self.character)
 
     @property
     def action_names(self) -> tuple[str, ...]:
         """What the player can choose from."""
-        from motif_jax.envs.nethack.keys import ACTION_NAMES
+        from motif_jax.envs.nethack.keys import ACTION_NAMES, EXTENDED_NAMES
 
+        if self.actions == "extended":
+            return EXTENDED_NAMES
         number = len(ACTION_NAMES)
         if ":" in self.task:
             number = int(self._load(self.task).num_actions)
         return ACTION_NAMES if number == len(ACTION_NAMES) else tuple(map(str, range(number)))
+
+    @property
+    def figures(self) -> dict[str, type]:
+        """The figures of an episode."""
+        return EXTENDED_FIGURES if self.actions == "extended" else FIGURES
 
     def _load(self, name: str) -> Any:
         return load_class(name, "game", TASK_FLAG)
@@ -103,15 +122,18 @@ class GameSettings(NamedTuple):
             return self._load(GAMES[self.task])(buffers, max_episode_steps=self.max_episode_steps)
         if ":" in self.task:
             return self._load(self.task)(buffers)
+        options: dict[str, Any] = {
+            "max_episode_steps": self.max_episode_steps,
+            "penalty_mode": self.penalty_mode,
+            "penalty_step": self.penalty_step,
+            "reference_sober": self.reference_sober,
+            "character": self.character,
+            "no_progress_steps": self.no_progress_steps,
+        }
+        if self.actions == "extended":
+            from motif_jax.envs.nethack.extended import ExtendedGame
+
+            return ExtendedGame(get_task(self.task), buffers, reference=self.reference_extended, **options)
         from motif_jax.envs.nethack.game import NetHackGame
 
-        return NetHackGame(
-            get_task(self.task),
-            buffers,
-            max_episode_steps=self.max_episode_steps,
-            penalty_mode=self.penalty_mode,
-            penalty_step=self.penalty_step,
-            reference_sober=self.reference_sober,
-            character=self.character,
-            no_progress_steps=self.no_progress_steps,
-        )
+        return NetHackGame(get_task(self.task), buffers, **options)

@@ -48,6 +48,12 @@ TASKS = {
 }
 
 
+def extended_ids() -> dict[str, str]:
+    """ONI's names of tasks with the extended actions (`extended.py`), and the short names of those tasks."""
+    single = {name: task for name, task in TASKS.items() if not task.continual}
+    return {task.name.replace("-v1", "ExtendedActions-v1"): name for name, task in single.items()}
+
+
 def get_task(name: str) -> Task:
     """The task called `name`: short ("score") or as published ("NetHackScore-v1")."""
     by_id = {task.name: task for task in TASKS.values()}

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from motif_jax.envs.nethack.figures import FIGURES
 from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS
 from motif_jax.envs.nethack.settings import FrameSettings, GameSettings
 from motif_jax.envs.nethack.shown import ShownGame
@@ -75,7 +74,6 @@ class NetHackWorld(FrameWorld):
 
     name = "nethack"
     about = "the game NetHack"
-    figures = FIGURES
     players = ("random", "explorer")
     settings: GameSettings
 
@@ -83,6 +81,11 @@ class NetHackWorld(FrameWorld):
     def action_names(self) -> tuple[str, ...]:  # type: ignore[override]
         """What the player can choose from."""
         return self.settings.action_names
+
+    @property
+    def figures(self) -> Mapping[str, type]:  # type: ignore[override]
+        """The numbers of an episode."""
+        return self.settings.figures
 
     def check(self) -> None:
         """See `World.check`."""

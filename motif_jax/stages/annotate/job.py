@@ -18,13 +18,13 @@ from ml_collections import ConfigDict
 import motif_jax
 from motif_jax.annotation.annotator import Annotator, Answer, Incomplete, Question, batched
 from motif_jax.annotation.answers import AnswerStore, read_answers
+from motif_jax.annotation.backends import MODELS
 from motif_jax.console import clean, print_line
 from motif_jax.metrics import Progress
 from motif_jax.preferences.asked import Asked, to_numbers
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.shards import TRY, Shard, count, question_range, read_record
 from motif_jax.preferences.store import Preference
-from motif_jax.stages.annotate.setup import MODELS
 from motif_jax.structs import UserError
 
 COMMIT_EVERY_S = 30.0  # also when the batch is not full, as answers of a slow model are expensive
@@ -99,7 +99,7 @@ class Job:
         """Takes the answers of earlier runs from the answer cache in `folder`."""
         unknown = self._open()
         for lines in batched(read_answers(folder), CACHE_LINES):
-            numbers, turned = self._questions.find([question for question, _ in lines])
+            numbers, turned = self._questions.find([(question.first, question.second or "") for question, _ in lines])
             self._asked.take(numbers, turned, to_numbers(answer.second_better for _, answer in lines))
         self._counts["from_cache"] = unknown - self._open()
         if self._counts["from_cache"]:

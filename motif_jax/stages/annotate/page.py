@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Answer, Question, batched
 from motif_jax.annotation.answers import read_answers
+from motif_jax.annotation.backends import MODELS, make_the_prompt, texts_of
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.files import read_array, write_json, write_whole
 from motif_jax.pages.blocks import folded, page, share_bar, table, tiles
@@ -22,7 +23,6 @@ from motif_jax.preferences.merging import Merged
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.shards import to_codes
 from motif_jax.preferences.store import PairDataset, Preference
-from motif_jax.stages.annotate.setup import MODELS, make_the_prompt, texts_of
 
 SHOWN = 30  # questions
 LINES = 4096  # of an answer cache, looked up at a time
@@ -168,7 +168,7 @@ def _evidence(
     masses = [0.0, 0.0]  # number and sum
     for folder in {str(log["answers"]) for log in logs if log.get("answers")}:
         for lines in batched(read_answers(Path(folder)), LINES):
-            numbers, turned = questions.find([question for question, _ in lines])
+            numbers, turned = questions.find([(question.first, question.second or "") for question, _ in lines])
             asked.take(numbers, turned, to_numbers(answer.second_better for _, answer in lines))
             for number, backwards, (question, answer) in zip(numbers.tolist(), turned.tolist(), lines, strict=True):
                 if number < 0:

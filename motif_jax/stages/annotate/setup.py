@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import re
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from motif_jax.annotation.annotator import Annotator, Sampling
+from motif_jax.annotation.annotator import Annotator
 from motif_jax.annotation.answers import slug
-from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.annotation.prompts import MODES, VERSIONS, Prompt, is_sentence, make_prompt
-from motif_jax.annotation.texts import Texts, read_texts
-from motif_jax.annotation.vllm_engine import check_vllm, identity
-from motif_jax.config_table import MANY_SECONDS, NAME, NAME_LIST, PATH, Flag, Number, Tables, Text, Value, Whole, shown
-from motif_jax.envs.settings import make_world
+from motif_jax.annotation.backends import ENGINE, MODELS, check_backend, make_the_prompt, open_annotator, texts_of
+from motif_jax.annotation.prompts import MODES, VERSIONS, is_sentence
+from motif_jax.annotation.texts import Texts
+from motif_jax.config_table import MANY_SECONDS, NAME, NAME_LIST, PATH, Flag, Number, Tables, Text, Value, Whole
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.questions import BOTTOM_LINE, KINDS
 from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
 from motif_jax.structs import UserError
 
-MODELS = ("vllm", "server")  # backends that ask a language model
-ENGINE = ("dtype", "quantization", "extra")  # options of vLLM that change what a model says
 BACKENDS = (*MODELS, "lexicon", *ORACLES)
 BOTTOM_LINE_VERSION = "bottom_line_version"  # a fact of captions with the bottom line; older annotations lack it
 DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")  # that vLLM knows
@@ -76,14 +69,10 @@ TABLES: Tables = {
         "server.start_s": Value(Number(0.01, MANY_SECONDS)),
         "server.prefill": Value(Flag(), decides=True),
         "server.extra": Value(Text(longest=4000), decides=True),
+        "judge.delay_s": Value(Number(0, 60), older=0.05),
+        "judge.at_a_time": Value(Whole(1, 1000), older=8),
     }
 }
-
-
-def texts_of(config: ConfigDict) -> Texts:
-    """What is said of the game that the config names."""
-    world = make_world(config.env.to_dict())
-    return read_texts(world.about, world.texts, config.annotate.lexicon)
 
 
 def check_section(section: ConfigDict, texts: Texts) -> None:
@@ -93,21 +82,7 @@ def check_section(section: ConfigDict, texts: Texts) -> None:
             f"shard must be between 0 and {section.num_shards - 1}, not {section.shard} "
             "(--config.annotate.shard, .num_shards)"
         )
-    if section.backend == "lexicon":
-        Lexicon(texts, section.goal)
-    if section.backend in MODELS:
-        make_the_prompt(section, texts)
-        if not section.sampling.top_k:
-            raise UserError("top_k cannot be 0: give -1 for all (--config.annotate.sampling.top_k)")
-    if section.backend == "vllm":
-        check_vllm(section.model)
-        read_json(section.vllm.extra, "vllm.extra")
-    if section.backend == "server":
-        from motif_jax.annotation.endpoint import check_url
-
-        check_url(section.server.url)
-        server_key(section.server)
-        read_json(section.server.extra, "server.extra")
+    check_backend(section, texts)
 
 
 def label_name(section: ConfigDict) -> str:
@@ -122,7 +97,8 @@ def label_name(section: ConfigDict) -> str:
         own = section.backend == "lexicon" and section.lexicon
         return f"{name}_{slug(own.removesuffix('.toml'))}" if own else name
     prompt = slug(section.prompt_file.removesuffix(".toml")) if section.prompt_file else section.prompt
-    name = f"{slug(section.model or 'server')}_{section.captions}_{goal}_{prompt}"
+    model = "judge" if section.backend == "judge" else section.model or "server"
+    name = f"{slug(model)}_{section.captions}_{goal}_{prompt}"
     return name if section.mode == "reason" else f"{name}_{section.mode}"
 
 
@@ -139,7 +115,7 @@ def make_facts(section: ConfigDict, seed: int, dataset: PairDataset, texts: Text
     if section.backend not in ORACLES:
         facts |= {"captions": section.captions, "goal": section.goal}
         facts |= {BOTTOM_LINE_VERSION: BOTTOM_LINE} if section.captions == "msg_minbl" else {}
-    if section.backend == "lexicon":
+    if section.backend in ("lexicon", "judge"):
         facts["rules"] = texts.rules().version
     if section.backend in MODELS:
         facts |= {"model": section.model, "mode": section.mode, "prompt": make_the_prompt(section, texts).hash}
@@ -154,81 +130,9 @@ def make_facts(section: ConfigDict, seed: int, dataset: PairDataset, texts: Text
     return facts
 
 
-def make_the_prompt(section: ConfigDict, texts: Texts) -> Prompt:
-    """Makes the prompt that the config describes."""
-    return make_prompt(texts, section.mode, section.goal, section.prompt, section.prompt_file, section.system_role)
-
-
 def make_annotator(config: ConfigDict) -> tuple[Annotator, dict[str, Any]]:
     """Starts the annotator; returns it and what its answers depend on, for the answer cache ({}: not cached)."""
-    section, texts = config.annotate, texts_of(config)
-    if section.backend == "lexicon":
-        return Lexicon(texts, section.goal), {}
-    if section.backend not in MODELS:
-        raise NotImplementedError(f"make_annotator makes no annotator for the backend {section.backend!r}")
-    prompt = make_the_prompt(section, texts)
-    sampling = Sampling(**section.sampling.to_dict()) if section.mode == "reason" else None
-    about: dict[str, Any] = {"mode": section.mode, "prompt": prompt.hash, "system": prompt.system}
-    about |= {"request": prompt.request, "captions": prompt.captions, "retry": prompt.retry}
-    about["sampling"] = sampling._asdict() if sampling else None
-    if section.backend == "vllm":
-        from motif_jax.annotation.vllm_engine import VllmEngine
-
-        options = section.vllm
-        engine = {
-            "tensor_parallel_size": options.tensor_parallel,
-            "dtype": options.dtype,
-            "max_model_len": options.max_model_len or None,
-            "gpu_memory_utilization": options.gpu_memory_utilization,
-            "quantization": options.quantization or None,
-            "seed": config.seed,
-        } | read_json(options.extra, "vllm.extra")
-        model: Annotator = VllmEngine(os.path.expanduser(section.model), prompt, sampling, section.batch_size, engine)
-        about |= {"engine": {name: options[name] for name in ENGINE}}
-        return model, about | {"model": identity(section.model), "backend": "vllm"}
-    from motif_jax.annotation.server import Server
-
-    server = section.server
-    client = Server(
-        server.url,
-        section.model,
-        prompt,
-        sampling,
-        key=server_key(server),
-        in_flight=server.in_flight,
-        timeout_s=server.timeout_s,
-        patience_s=server.patience_s,
-        start_s=server.start_s,
-        prefill=server.prefill,
-        extra=read_json(server.extra, "server.extra"),
-    )
-    about |= {"model": client.model, "backend": "server", "prefill": server.prefill, "extra": server.extra}
-    return client, about
-
-
-def server_key(server: ConfigDict) -> str:
-    """Reads the server's key from the environment. The config only names the variable, so no file holds the key."""
-    name = server.key_variable
-    if name and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
-        raise UserError(
-            "key_variable names the environment variable that holds the key, in capitals; it is not the key itself "
-            "(--config.annotate.server.key_variable)"
-        )
-    key = os.environ.get(name, "").strip() if name else ""  # files that keys are read from end with a newline
-    if not all("!" <= character <= "~" for character in key):
-        raise UserError(f"the key in {name} has characters that no key has (--config.annotate.server.key_variable)")
-    return key
-
-
-def read_json(text: str, name: str) -> dict[str, Any]:
-    """Parses options that are given as a JSON object; an empty text has no options. `name` is the flag, for errors."""
-    try:
-        value = json.loads(text or "{}")
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{shown(text)} is not JSON: {error} (--config.annotate.{name})") from error
-    if not isinstance(value, dict):
-        raise UserError(f"{shown(text)} is no JSON object (--config.annotate.{name})")
-    return value
+    return open_annotator(config.annotate, texts_of(config), config.seed)
 
 
 def _hash(text: str) -> str:

@@ -39,12 +39,13 @@ PARTS = {
     "policy": "motif_jax.stages.benchmark.policy",
     "pipeline": "motif_jax.stages.benchmark.pipeline",
     "texts": "motif_jax.stages.benchmark.texts",
+    "online": "motif_jax.stages.benchmark.online",
     "numerics": "motif_jax.stages.benchmark.numerics",
     "profile": "motif_jax.stages.benchmark.profile",
     "train": "motif_jax.stages.benchmark.train",
 }
 DEVICE = {"numerics", "profile", "train"}
-TRAINING = {"policy", "pipeline"} | DEVICE  # parts that need what train_policy needs
+TRAINING = {"policy", "pipeline", "online"} | DEVICE  # parts that need what train_policy needs
 LEAST_S = 20.0  # no part is begun with less time left, and so much is kept for what follows
 
 TABLES: Tables = {
@@ -86,7 +87,7 @@ def check(config: ConfigDict) -> None:
     """Raises UserError for values that the measured stages would refuse."""
     check_values(config, READS)
     parts = set(config.benchmark.parts)
-    if parts - {"policy", "pipeline", "texts", "numerics", "profile"}:
+    if parts - {"policy", "pipeline", "texts", "online", "numerics", "profile"}:
         collect.check(config)
     if {"reward", "train"} & parts:
         train_reward.check(config)

@@ -21,12 +21,12 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Annotator, Answer, Question
+from motif_jax.annotation.backends import make_the_prompt, texts_of
 from motif_jax.annotation.parsing import read_verdict
 from motif_jax.config_file import find_config
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import annotate, collect
-from motif_jax.stages.annotate.setup import make_the_prompt, texts_of
 from motif_jax.stages.benchmark.rows import Row, say, take_turns
 
 ANALYSIS = "The first message says that a monster was beaten, which is progress; the second says nothing. " * 10
@@ -75,11 +75,11 @@ class Instant:
         """Takes prompt and mode from `config.annotate`."""
         self._prompt, self._mode = make_the_prompt(config.annotate, texts_of(config)), config.annotate.mode
 
-    def answers(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer]]:
+    def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, Answer]]:
         """Yields each question with its answer, in order; the longer caption is preferred."""
-        for question in questions:
+        for question in filter(None, questions):
             shown = self._prompt.messages(question)[-1]["content"]
-            better = len(question.second) > len(question.first)
+            better = len(question.second or "") > len(question.first)
             if self._mode == "score":
                 yield question, Answer(0.8 if better else 0.2, "", 0.9, len(shown) // 4, 0, 1)
             else:

@@ -27,7 +27,7 @@ from motif_jax.metrics import Progress, Timers
 from motif_jax.policies.choice import list_steps, load
 from motif_jax.policies.model import Model, read_policy
 from motif_jax.policies.player import PolicyPlayer
-from motif_jax.rewards.choice import LEARNT, SOURCES
+from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES
 from motif_jax.rewards.learnt import load_reward
 from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, make_mix
 from motif_jax.rewards.sources import RewardSources, Weighted, chosen
@@ -223,6 +223,9 @@ def as_steps(arrays: Arrays, sources: RewardSources) -> Steps:
     if LEARNT in rewards:
         steps["z"] = moments[LEARNT]["z"].astype(np.float32)
         steps["intrinsic"] = np.asarray(rewards.pop(LEARNT), np.float32)
+    elif ONLINE in rewards:  # what replays show as learnt
+        steps["z"] = moments[ONLINE]["worth"].astype(np.float32)
+        steps["intrinsic"] = np.asarray(rewards[ONLINE], np.float32)
     return steps | {f"{REWARD}{name}": np.asarray(array, np.float32) for name, array in rewards.items()}
 
 

@@ -15,16 +15,24 @@ from motif_jax.envs.settings import essential, make_world
 from motif_jax.episodes.playback import Track, make_replay, read_tracks
 from motif_jax.releases import released_replay
 from motif_jax.replays.replay import load_replay, save_replay
+from motif_jax.rewards.choice import ONLINE
 from motif_jax.stages.evaluate.summary import read_json, read_rows
 from motif_jax.structs import UserError
 
 FLAG = "--config.evaluate.replays"
 LONGEST = 200_000  # steps of a replay, which takes 4 kB of memory for each
 Row = Mapping[str, Any]
+
+
+def learnt_return(row: Row) -> float:
+    """The learnt return of an episode, or that of a reward that was learnt while the agent played; 0 without either."""
+    return row["intrinsic_return"] or (row.get("returns") or {}).get(ONLINE, 0.0)
+
+
 WORDS: dict[str, Callable[[Row], tuple[float, ...]]] = {  # the episode for which this is largest, the first of them
-    "best": lambda row: (row["episode_return"], row["intrinsic_return"] or 0.0),
-    "worst": lambda row: (-row["episode_return"], -(row["intrinsic_return"] or 0.0)),
-    "liked": lambda row: (row["intrinsic_return"] or 0.0, row["episode_return"]),
+    "best": lambda row: (row["episode_return"], learnt_return(row)),
+    "worst": lambda row: (-row["episode_return"], -learnt_return(row)),
+    "liked": lambda row: (learnt_return(row), row["episode_return"]),
     "longest": lambda row: (row["steps"],),
 }
 

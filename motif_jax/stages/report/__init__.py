@@ -25,6 +25,7 @@ from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.report.data import of_annotations, of_pairs
 from motif_jax.stages.report.found import look
 from motif_jax.stages.report.head import first_screen, ran_on
+from motif_jax.stages.report.judge import find_judged, of_judge
 from motif_jax.stages.report.parts import Found
 from motif_jax.stages.report.players import of_evaluation
 from motif_jax.stages.report.policy import of_policy
@@ -48,7 +49,7 @@ MEMORY = "--config.report.replays"
 MADE_OF = (
     "dataset/*.json", "dataset/data/*.npy", "dataset/info/*.npy", "dataset/preference/*.npy",
     "dataset/preference/*/merged.json", "annotations/*/merged.json", "annotations/*.html", "annotations/*.json",
-    "reward/*.json", "reward/*.html", "policy/*.json", "policy/metrics.jsonl", "evaluate/*/summary.json",
+    "reward/*.json", "reward/*.html", "policy/*.json", "policy/*.jsonl", "evaluate/*/summary.json",
     "evaluate/*/replays/*.npz",
 )  # fmt: skip
 
@@ -121,19 +122,21 @@ def run(config: ConfigDict, workdir: Path) -> None:
 
 def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path) -> str:
     """The whole page as HTML; `found` is this workdir, and the first of `runs`."""
-    replays = choose(found.players, config.report.replays)
+    replays, judged = choose(found.players, config.report.replays), find_judged(found.path)
     parts = (  # title, HTML, and the stage that makes what is shown; "" for parts that nobody misses
         ("Watch it play", of_replays(replays) if replays else [], "evaluate"),
         ("Runs side by side", of_runs(runs, home) if len(runs) > 1 else [], ""),
         ("Evaluation", of_evaluation(found), "evaluate"),
         ("Training the agent", of_policy(found, found.training) if found.training else [], "train_policy"),
+        ("The judge", of_judge(found, judged) if judged else [], ""),
         ("The reward", of_reward(found.learnt, found.training) if found.learnt else [], "train_reward"),
         ("Preferences", of_annotations(found.annotations, found.labelled) if found.annotations else [], "annotate"),
         ("The dataset", of_pairs(found.pairs) if found.pairs else [], "collect"),
         ("What it ran on", ran_on(found), ""),
     )
     shown = {title: part for title, part, _ in parts if part}
-    missing = [f"{title} (--stage={stage})" for title, part, stage in reversed(parts) if stage and not part]
+    due = [(title, stage) for title, part, stage in reversed(parts) if stage in config.stages and not part]
+    missing = [f"{title} (--stage={stage})" for title, stage in due]
     links = "".join(f'<a href="#{anchor(title)}">{esc(title)}</a>' for title in shown)
     body = [*first_screen(found), f'<nav class="pages" aria-label="parts">{links}</nav>']
     for title, part in shown.items():

@@ -62,7 +62,7 @@ DONE: Kinds = {"env_steps": int, "seconds": number, "episodes": int}
 
 
 KEPT = re.compile(  # of the rows of training, which may be very many
-    r"env_steps|seconds|steps_per_s|memory_mib|reward/\w+_share|train/entropy|(episode|time)/.*"
+    r"env_steps|seconds|steps_per_s|memory_mib|reward/\w+_share|reward/online_\w+|train/entropy|(episode|time)/.*"
 )
 
 

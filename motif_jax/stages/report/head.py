@@ -11,7 +11,7 @@ from motif_jax.envs.settings import TABLE as GAME
 from motif_jax.pages.blocks import folded, table
 from motif_jax.pages.charts import bars
 from motif_jax.pages.formats import Interval, esc, exact
-from motif_jax.rewards.choice import LEARNT, parse_sources
+from motif_jax.rewards.choice import LEARNT, ONLINE, parse_sources
 from motif_jax.stages.report.figures import compared, words
 from motif_jax.stages.report.parts import EvaluatedPlayer, Facts, Found
 
@@ -137,10 +137,9 @@ def rewards_of(settings: Facts) -> dict[str, float]:
         return {}
     game = settings["extrinsic_coefficient"]
     found = {"the game": game} if game else {}
+    named = {LEARNT: "the learnt reward", "count": "the count bonus", ONLINE: "what a judge says meanwhile"}
     for choice in parse_sources(settings.get("sources", LEARNT), settings["intrinsic_coefficient"]):
-        found[{LEARNT: "the learnt reward", "count": "the count bonus"}.get(choice.name, choice.name)] = (
-            choice.coefficient
-        )
+        found[named.get(choice.name, choice.name)] = choice.coefficient
     return {words: coefficient for words, coefficient in found.items() if coefficient}
 
 

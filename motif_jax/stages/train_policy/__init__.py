@@ -12,6 +12,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from motif_jax.actors.capacity import available_mib, check_capacity
+from motif_jax.annotation.backends import texts_of
 from motif_jax.config_table import MANY_SECONDS, PATH, Flag, Number, Tables, Text, Value, Whole, check_values
 from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.envs.settings import check_world
@@ -19,9 +20,11 @@ from motif_jax.envs.world import is_text
 from motif_jax.files import read_json
 from motif_jax.learner.settings import TABLE as LEARNER
 from motif_jax.networks.kinds import FIXED, GENERAL, check_reads
+from motif_jax.rewards.choice import ONLINE, find_own_class, parse_sources
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
-from motif_jax.rewards.choice import find_own_class, parse_sources
+from motif_jax.rewards.online.settings import check_online
 from motif_jax.stages import EXPERIMENT
+from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.train_policy.conditions import DEVICE_MEMORY as DEVICE_MEMORY
 from motif_jax.stages.train_policy.conditions import coordinator, finished
 from motif_jax.structs import UserError
@@ -139,6 +142,9 @@ def check(config: ConfigDict) -> None:
         )
     for choice in choices:
         find_own_class(choice)
+    if any(choice.name == ONLINE for choice in choices):
+        check_values(config, ANNOTATION)
+        check_online(config, texts_of(config))
     which = section.reward_checkpoint
     if which not in ("last", "best") and not (which.isascii() and which.isdecimal()):
         raise UserError(

@@ -13,8 +13,6 @@ from ml_collections import ConfigDict
 
 from motif_jax.actors.handoff import Batch
 from motif_jax.actors.pool import ActorPool
-from motif_jax.console import print_line
-from motif_jax.files import is_cut_off, parse_json, write_lines
 from motif_jax.metrics import Progress, Writers, resident_mib
 from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.sources import RewardSources
@@ -192,27 +190,3 @@ def summarise_recent(ended: list[Ended], figures: Sequence[str]) -> dict[str, An
     for status in (EndStatus.DEATH, EndStatus.ABORTED):
         found[f"share_{status.name.lower()}"] = mean([float(info.end_status == status) for info in infos])
     return found
-
-
-def drop_rows_after(file: Path, env_steps: int) -> None:
-    """Removes rows later than the checkpoint from which training resumes, and a last one that was cut off.
-
-    Training does not depend on these rows. If some are damaged, the others are kept, and the file is set aside.
-    """
-    rows, damaged = [], 0
-    for line in file.read_bytes().splitlines(keepends=True) if file.is_file() else ():
-        try:
-            row = parse_json(line)
-            if row["env_steps"] <= env_steps:
-                rows.append(row)
-        except (ValueError, KeyError, TypeError):
-            damaged += not is_cut_off(line)
-    if damaged:
-        aside = file.with_name(f"damaged-{file.name}")
-        while aside.exists():
-            aside = aside.with_name(f"damaged-{aside.name}")
-        file.rename(aside)
-        print_line(
-            f"train_policy: {damaged:,} damaged lines of {str(file)!r} are left out; the file is now {str(aside)!r}"
-        )
-    write_lines(file, rows)

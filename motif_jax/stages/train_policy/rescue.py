@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import collections
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,10 @@ import numpy as np
 from motif_jax.files import read_arrays, write_whole
 from motif_jax.host_copies import spread_copy
 from motif_jax.learner.update import LearnerState
-from motif_jax.parameters import leaves_by_path, rebuild
+from motif_jax.parameters import leaves_by_path
 from motif_jax.structs import UserError
 
-RESCUED, FACTS = "rescued.npz", "facts"
+RESCUED, FACTS, SOURCES = "rescued.npz", "facts", "sources"
 
 
 class Rescue:
@@ -78,29 +79,38 @@ def write_rescued(
 
 
 def paths_of(state: Any, learning: dict[str, Any]) -> dict[tuple[str, ...], Any]:
-    """The arrays of the learner and of reward sources, by paths: those of sources begin with `sources`."""
-    return leaves_by_path(state) | {("sources", *path): leaf for path, leaf in leaves_by_path(learning).items()}
+    """The arrays of the learner and of reward sources, by paths: those of sources begin with `SOURCES`."""
+    return leaves_by_path(state) | {(SOURCES, *path): leaf for path, leaf in leaves_by_path(learning).items()}
 
 
 def read_rescued(
-    folder: Path, like: Any, learning: dict[str, Any]
+    folder: Path, like: Any
 ) -> tuple[dict[tuple[str, ...], np.ndarray], dict[str, Any], dict[str, Any]] | None:
-    """Arrays by their paths in `like`, trees like those of `learning`, and facts as in a checkpoint.
+    """Arrays by their paths in `like`, those of reward sources as nested dictionaries, and facts as in a checkpoint.
 
     None if no state was rescued.
     """
     file = folder / RESCUED
     if not file.exists():
         return None
-    names = {"/".join(path): path for path in paths_of(like, learning)}
     try:
+        names = {"/".join(path): path for path in leaves_by_path(like)}
+        with zipfile.ZipFile(file) as archive:
+            held = [name.removesuffix(".npy") for name in archive.namelist()]
+        names |= {name: tuple(name.split("/")) for name in held if name.startswith(f"{SOURCES}/")}
         arrays = read_arrays(file, [*names, FACTS])
         facts = json.loads(arrays[FACTS].tobytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise UserError(
             f"{str(file)!r} is damaged ({error}): move it away to go on from the last checkpoint (--workdir)"
         ) from error
     found = {path: arrays[name] for name, path in names.items()}
-    of_learner = {path: array for path, array in found.items() if path[0] != "sources"}
-    of_sources = rebuild(learning, {path[1:]: array for path, array in found.items() if path[0] == "sources"}, file)
-    return of_learner, {"sources": of_sources}, facts
+    of_sources: dict[str, Any] = {}
+    for path, array in found.items():
+        if path[0] == SOURCES:
+            inner = of_sources
+            for part in path[1:-1]:
+                inner = inner.setdefault(part, {})
+            inner[path[-1]] = array
+    of_learner = {path: array for path, array in found.items() if path[0] != SOURCES}
+    return of_learner, {SOURCES: of_sources}, facts

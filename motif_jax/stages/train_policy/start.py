@@ -17,7 +17,7 @@ import motif_jax
 from motif_jax.checkpoint import Checkpoints, reading
 from motif_jax.config_table import record
 from motif_jax.console import print_line
-from motif_jax.distributed import from_first_host, same_on_every_host
+from motif_jax.distributed import dict_from_first_host, from_first_host, same_on_every_host
 from motif_jax.host_copies import host_copy
 from motif_jax.learner.update import LearnerState, init_state
 from motif_jax.locks import Held, take
@@ -65,7 +65,7 @@ class Keeper:
           The arrays of network and learner by name, the arrays of everything else, and the facts.
         """
         found = self._checkpoints.latest()
-        rescued = read_rescued(self.directory.parent, like, self._sources.learning())
+        rescued = read_rescued(self.directory.parent, like)
         if rescued and (found is None or rescued[2]["progress"]["env_steps"] > found[0]):
             return rescued
         return found and (arrays_of(found[1]), found[1], found[2])
@@ -208,7 +208,7 @@ def read_as_first_host(
 
 def share_sources(sources: RewardSources) -> None:
     """Gives the first host's state of those reward sources that learn to all hosts."""
-    sources.take_over(from_first_host(sources.learning()))
+    sources.take_over(dict_from_first_host(sources.learning()))
 
 
 class StopAsked:

@@ -1,0 +1,130 @@
+"""From the config's section to an annotator: rules, a model in this process, or a server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from motif_jax.annotation.annotator import Annotator, Sampling
+from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.prompts import Prompt, make_prompt
+from motif_jax.annotation.texts import Texts, read_texts
+from motif_jax.annotation.vllm_engine import check_vllm, identity
+from motif_jax.config_table import shown
+from motif_jax.envs.settings import make_world
+from motif_jax.structs import UserError
+
+MODELS = ("vllm", "server", "judge")  # backends that ask a language model, or what answers like one
+ENGINE = ("dtype", "quantization", "extra")  # options of vLLM that change what a model says
+
+
+def texts_of(config: ConfigDict) -> Texts:
+    """What is said of the game that the config names."""
+    world = make_world(config.env.to_dict())
+    return read_texts(world.about, world.texts, config.annotate.lexicon)
+
+
+def make_the_prompt(section: ConfigDict, texts: Texts, one: bool = False) -> Prompt:
+    """Makes the prompt that the section describes; `one`: about one caption rather than two."""
+    return make_prompt(texts, section.mode, section.goal, section.prompt, section.prompt_file, section.system_role, one)
+
+
+def check_backend(section: ConfigDict, texts: Texts, one: bool = False) -> None:
+    """Raises UserError for values that cannot work together; no model is loaded or asked."""
+    if section.backend in ("lexicon", "judge"):
+        Lexicon(texts, section.goal)
+    if section.backend in MODELS:
+        make_the_prompt(section, texts, one)
+        if not section.sampling.top_k:
+            raise UserError("top_k cannot be 0: give -1 for all (--config.annotate.sampling.top_k)")
+    if section.backend == "vllm":
+        check_vllm(section.model)
+        read_json(section.vllm.extra, "vllm.extra")
+    if section.backend == "server":
+        from motif_jax.annotation.endpoint import check_url
+
+        check_url(section.server.url)
+        server_key(section.server)
+    if section.backend in ("server", "judge"):
+        read_json(section.server.extra, "server.extra")
+
+
+def open_annotator(section: ConfigDict, texts: Texts, seed: int, one: bool = False) -> tuple[Annotator, dict[str, Any]]:
+    """Starts the annotator that the section describes.
+
+    Args:
+      section: `config.annotate`.
+      texts: what is said of the game.
+      seed: of sampling in vLLM.
+      one: it is asked about one caption rather than two.
+
+    Returns:
+      The annotator, and what its answers depend on, for the answer cache ({}: not cached).
+    """
+    if section.backend == "lexicon":
+        return Lexicon(texts, section.goal), {}
+    if section.backend not in MODELS:
+        raise NotImplementedError(f"open_annotator makes no annotator for the backend {section.backend!r}")
+    prompt = make_the_prompt(section, texts, one)
+    sampling = Sampling(**section.sampling.to_dict()) if section.mode == "reason" else None
+    about: dict[str, Any] = {"mode": section.mode, "prompt": prompt.hash, "system": prompt.system}
+    about |= {"request": prompt.request, "captions": prompt.captions, "retry": prompt.retry}
+    about["sampling"] = sampling._asdict() if sampling else None
+    if section.backend == "vllm":
+        from motif_jax.annotation.vllm_engine import VllmEngine
+
+        options = section.vllm
+        engine = {
+            "tensor_parallel_size": options.tensor_parallel,
+            "dtype": options.dtype,
+            "max_model_len": options.max_model_len or None,
+            "gpu_memory_utilization": options.gpu_memory_utilization,
+            "quantization": options.quantization or None,
+            "seed": seed,
+        } | read_json(options.extra, "vllm.extra")
+        model: Annotator = VllmEngine(os.path.expanduser(section.model), prompt, sampling, section.batch_size, engine)
+        about |= {"engine": {name: options[name] for name in ENGINE}}
+        return model, about | {"model": identity(section.model), "backend": "vllm"}
+    from motif_jax.annotation.judge import Judge, JudgeClient
+    from motif_jax.annotation.server import Server
+
+    server = section.server
+    values: dict[str, Any] = {
+        name: server[name] for name in ("in_flight", "timeout_s", "patience_s", "start_s", "prefill")
+    }
+    values["extra"] = read_json(server.extra, "server.extra")
+    about |= {"backend": section.backend, "prefill": server.prefill, "extra": server.extra}
+    if section.backend == "judge":
+        judge = Judge({section.goal: prompt}, texts, **section.judge.to_dict())
+        return JudgeClient(judge, prompt, sampling, **values), about | {"model": judge.model}
+    client = Server(server.url, section.model, prompt, sampling, key=server_key(server), **values)
+    return client, about | {"model": client.model}
+
+
+def server_key(server: ConfigDict) -> str:
+    """Reads the server's key from the environment. The config only names the variable, so no file holds the key."""
+    name = server.key_variable
+    if name and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
+        raise UserError(
+            "key_variable names the environment variable that holds the key, in capitals; it is not the key itself "
+            "(--config.annotate.server.key_variable)"
+        )
+    key = os.environ.get(name, "").strip() if name else ""  # files that keys are read from end with a newline
+    if not all("!" <= character <= "~" for character in key):
+        raise UserError(f"the key in {name} has characters that no key has (--config.annotate.server.key_variable)")
+    return key
+
+
+def read_json(text: str, name: str) -> dict[str, Any]:
+    """Parses options that are given as a JSON object; an empty text has no options. `name` is the flag, for errors."""
+    try:
+        value = json.loads(text or "{}")
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{shown(text)} is not JSON: {error} (--config.annotate.{name})") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{shown(text)} is no JSON object (--config.annotate.{name})")
+    return value

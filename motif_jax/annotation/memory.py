@@ -1,0 +1,63 @@
+"""All answers that a judge has ever given, in memory and in the answer cache on disk (answers.py)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from motif_jax.annotation.annotator import Answer, Question
+from motif_jax.annotation.answers import AnswerStore, read_answers
+
+WRITE_EVERY_S = 1.0  # each time, the file is forced to disk
+
+
+class AnswerMemory:
+    """Answers by their questions; those without a verdict are not kept, so that they are asked again."""
+
+    def __init__(self, cache: Path | None, about: Mapping[str, Any], one: bool):
+        """Reads the cache.
+
+        Args:
+          cache: folder of all answer caches; None: nothing is kept on disk.
+          about: what the answers depend on; without it nothing is kept at all, as a rule is applied quickly.
+          one: whether the questions are about one caption.
+        """
+        self._answers: dict[Question, float] = {}
+        self._remembers = bool(about)
+        self._new: list[tuple[Question, Answer]] = []
+        self._written_s = time.monotonic()
+        self._store = AnswerStore(cache, about) if cache is not None and about else None
+        if self._store is not None:
+            for question, answer in read_answers(self._store.folder, one):
+                if answer.yes is not None:
+                    self._answers[question] = answer.yes
+            self._store.open()
+
+    def get(self, question: Question) -> Answer | None:
+        """The answer, if it was given before."""
+        yes = self._answers.get(question)
+        return None if yes is None else Answer(yes)
+
+    def add(self, question: Question, answer: Answer) -> None:
+        """Remembers an answer; it is on disk about a second later."""
+        if answer.yes is not None and self._remembers:
+            self._answers[question] = answer.yes
+        if self._store is not None:
+            self._new.append((question, answer))
+            self.write()
+
+    def write(self, at_once: bool = False) -> None:
+        """Writes new answers to disk, unless some were written within the last second."""
+        if self._store is not None and self._new:
+            now = time.monotonic()
+            if at_once or now - self._written_s > WRITE_EVERY_S:
+                self._store.add(self._new)
+                self._new, self._written_s = [], now
+
+    def close(self) -> None:
+        """Writes what is left, and closes the file."""
+        if self._store is not None:
+            self.write(at_once=True)
+            self._store.close()

@@ -1,0 +1,103 @@
+"""One game's engine and frame, and what is done about the pages and questions that follow a key.
+
+Motif's key handling (arXiv 2310.00166, appendix; NLE's own, with one change): pages are turned, text prompts escaped
+and questions declined, unless they are about eating, attacking, directions or praying. "You descend the stairs."
+survives the turning of its page: with it NetHack still shows the old level, and the new level comes with no message.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+from nle import nethack
+
+from motif_jax.envs.nethack.keys import ESCAPE, SPACE
+from motif_jax.envs.nethack.observations import FRAME, MESSAGE_BYTES
+
+NUL = b"\0"
+DESCEND = b"You descend the stairs"
+LEFT_TO_PLAYER = re.compile(rb"eat|attack|direction\?|pray")
+IN_QUESTION, IN_LINE, AT_PAGE = 1, 2, 3  # of internal
+
+
+class PromptedEngine:
+    """An engine that writes its frames into `buffers`, and that is brought to the next moment of choice by `_settle`.
+
+    `last_frame` keeps the frame of the last page that was turned, which is the last picture of an episode that ends.
+    """
+
+    def __init__(self, buffers: dict[str, np.ndarray], character: str):
+        """Makes the engine of a game of this character (`tasks.check_character`); it has not begun yet."""
+        self._engine = nethack.Nethack(
+            observation_keys=(),
+            playername=f"Agent-{character}",
+            ttyrec=None,
+            fix_moon_phase=True,  # or the same seed would be another game at new moon
+        )
+        self._state = {"internal": np.zeros(9, np.int32), "program_state": np.zeros(6, np.int32)}
+        self._raw: Any = self._engine._pynethack  # the wrapper builds a tuple per step that nobody reads
+        self._raw.set_buffers(**buffers, **self._state)
+        # Python reads single numbers from a memoryview several times faster than from an array.
+        self._blstats = memoryview(buffers["blstats"])
+        self._message = memoryview(buffers["message"])
+        self._internal = memoryview(self._state["internal"])
+        self._line_or_page = memoryview(self._state["internal"][IN_LINE : AT_PAGE + 1].view(np.int64))  # both at once
+        self._program_state = memoryview(self._state["program_state"])
+        self._glyphs = memoryview(buffers["glyphs"]).cast("B")
+        self.buffers = buffers
+        self.last_frame = {key: np.zeros(FRAME[key].shape, FRAME[key].dtype) for key in buffers}
+        self._last_blstats = memoryview(self.last_frame["blstats"])
+        self._last_glyphs = memoryview(self.last_frame["glyphs"]).cast("B")
+        self._screens = [key for key in ("tty_chars", "tty_colors", "tty_cursor") if key in buffers]
+
+    def close(self) -> None:
+        """Frees the engine's files and memory."""
+        self._engine.close()
+
+    def _settle(self) -> bytes:
+        """Turns pages and declines questions until the game waits for an action or is over; returns the message."""
+        raw, internal = self._raw, self._internal
+        self._kept = shown = b""
+        while not raw.done():
+            if internal[AT_PAGE]:
+                page = self._read()
+                if DESCEND in page:
+                    self._kept = page
+                if page:  # later pages of the end (inventory, tombstone) have no message, at last no bottom line
+                    shown = page
+                    self._keep_frame()
+                raw.step(SPACE)
+            elif internal[IN_LINE]:
+                self._escape()
+            else:
+                if internal[IN_QUESTION] and not self._leaves(bytes(self._message)):
+                    self._escape()
+                break
+        if raw.done():
+            return shown
+        message = self._read()
+        return self._show(self._kept) if self._kept else message
+
+    def _read(self) -> bytes:
+        """What the game says now."""
+        return bytes(self._message).rstrip(NUL)
+
+    def _show(self, message: bytes) -> bytes:
+        """Puts a message into the frame, in place of what the game says; returns it."""
+        self._message[:] = message.ljust(MESSAGE_BYTES, NUL)
+        return message
+
+    def _leaves(self, question: bytes) -> bool:
+        """Whether the player answers a question."""
+        return LEFT_TO_PLAYER.search(question) is not None
+
+    def _escape(self) -> None:
+        """Declines what is asked."""
+        self._raw.step(ESCAPE)
+
+    def _keep_frame(self) -> None:
+        self._last_blstats[:] = self._blstats
+        for name in self._screens:
+            self.last_frame[name][...] = self.buffers[name]

@@ -1,0 +1,46 @@
+"""What online rewards share: a step is rewarded for the message that it led to, divided by a power of its count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from motif_jax.rewards.source import Arrays, Facts, RewardSource
+
+
+class Captioned(RewardSource):
+    """worth(message) / n^exponent, where n is how often the episode has shown the message, this time included."""
+
+    def __init__(self, count_exponent: float, one_step_late: bool):
+        """`one_step_late`: as published, a step is rewarded for the message shown before its action."""
+        self._exponent, prefix = float(count_exponent), "" if one_step_late else "event_"
+        self._message, self._count = f"{prefix}message", f"{prefix}message_count"
+        self.observations = (self._message, self._count)
+
+    def worth(self, messages: np.ndarray) -> np.ndarray:
+        """The worth of messages, before it is divided. [N, 256] uint8 -> [N] float32"""
+        raise NotImplementedError
+
+    def moments(self, rollouts: Arrays) -> Arrays:
+        """See `RewardSource`: the worth of each step's message, and its counts."""
+        steps = len(rollouts["reward"])
+        messages, counts = rollouts[self._message][:steps], rollouts[self._count][:steps]
+        flat = np.ascontiguousarray(messages).reshape(-1, messages.shape[-1])
+        return {"worth": self.worth(flat).reshape(counts.shape), "counts": counts}
+
+    def shape(self, moments: Mapping[str, Any]) -> Any:
+        """See `RewardSource`."""
+        return moments["worth"] / moments["counts"] ** self._exponent
+
+    def rewards(self, rollouts: Arrays) -> np.ndarray:
+        """See `RewardSource`."""
+        return np.asarray(self.shape(self.moments(rollouts)))
+
+
+def captioned_facts(config: ConfigDict) -> Facts:
+    """What the rewards depend on beside the worth of messages."""
+    section = config.policy
+    return {"count_exponent": section.count_exponent, "one_step_late": bool(section.reference_alignment)}

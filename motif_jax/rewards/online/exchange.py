@@ -1,0 +1,134 @@
+"""What the hosts of a run tell each other at an update, so that all have the same store and learn the same lessons.
+
+Each host tells what its games have shown, and the first one the answers of the judge, which it alone asks. All add this
+to their stores in the order of the hosts. One message has a fixed size; what does not fit is told at the next update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from motif_jax.captions import WIDTH
+from motif_jax.distributed import from_every_host
+from motif_jax.rewards.online.running import Running
+from motif_jax.rewards.online.store import Seen
+
+MOST = {"rows": 1024, "messages": 64, "answers": 256}  # per host and update, where there are several hosts
+
+
+class Told(NamedTuple):
+    """What a host has to tell."""
+
+    seen: Seen
+    scores: Running  # of all steps
+    steps: int
+    labelled: int  # steps that show a caption with a label
+    questions: np.ndarray  # those that were answered. [A] int64
+    yes: np.ndarray  # the answers; NaN: none could be read. [A] float64
+
+
+NONE = np.zeros(0, np.int64)
+NOTHING = Told(Seen(NONE, NONE, np.zeros((0, WIDTH), np.uint8), NONE), Running(), 0, 0, NONE, np.zeros(0))
+
+
+def join(parts: Sequence[Told]) -> Told:
+    """All of them as one, each caption once."""
+    scores = Running()
+    for part in parts:
+        scores = scores.merge(part.scores)
+    seen = [part.seen for part in parts]
+    rows, of_rows = np.unique(np.concatenate([one.rows for one in seen]), return_inverse=True)
+    messages, of_messages = np.unique(np.concatenate([one.messages for one in seen]), axis=0, return_inverse=True)
+    return Told(
+        Seen(
+            rows,
+            _sums(of_rows, np.concatenate([one.counts for one in seen]), len(rows)),
+            messages,
+            _sums(of_messages.reshape(-1), np.concatenate([one.times for one in seen]), len(messages)),
+        ),
+        scores,
+        sum(part.steps for part in parts),
+        sum(part.labelled for part in parts),
+        np.concatenate([part.questions for part in parts]),
+        np.concatenate([part.yes for part in parts]),
+    )
+
+
+def _sums(places: np.ndarray, values: np.ndarray, number: int) -> np.ndarray:
+    found = np.zeros(number, np.int64)
+    np.add.at(found, places, values)
+    return found
+
+
+class Exchange:
+    """Tells all hosts; every host calls `share` at the same point of each update."""
+
+    def __init__(self) -> None:
+        """Nothing is left over from an earlier update."""
+        self._rest = NOTHING
+
+    def forget_answers(self) -> None:
+        """For another goal: what is left over is about the one before."""
+        self._rest = self._rest._replace(questions=NOTHING.questions, yes=NOTHING.yes)
+
+    def share(self, mine: Told, hosts: Any) -> list[Told]:
+        """What all hosts tell, in their order."""
+        if hosts is None or hosts.count == 1:
+            return [mine]
+        now, self._rest = cut(join([self._rest, mine]))
+        return [unpack(words) for words in from_every_host(pack(now))]
+
+
+def cut(told: Told) -> tuple[Told, Told]:
+    """The part that fits into a message, and the rest."""
+    rows, messages, answers = MOST["rows"], MOST["messages"], MOST["answers"]
+    seen = told.seen
+    first = Seen(seen.rows[:rows], seen.counts[:rows], seen.messages[:messages], seen.times[:messages])
+    rest = Seen(seen.rows[rows:], seen.counts[rows:], seen.messages[messages:], seen.times[messages:])
+    return (
+        told._replace(seen=first, questions=told.questions[:answers], yes=told.yes[:answers]),
+        NOTHING._replace(seen=rest, questions=told.questions[answers:], yes=told.yes[answers:]),
+    )
+
+
+def pack(told: Told) -> np.ndarray:
+    """A message of a fixed size. -> [N] int32"""
+    seen = told.seen
+    head = np.array([len(seen.rows), len(seen.messages), len(told.questions), told.steps, told.labelled], np.int64)
+    parts = [head, np.array(told.scores, np.float64)]
+    for name, *columns in (
+        ("rows", seen.rows, seen.counts),
+        ("messages", seen.messages, seen.times),
+        ("answers", told.questions, told.yes),
+    ):
+        for column in columns:
+            whole = np.zeros((MOST[name], *column.shape[1:]), column.dtype)
+            whole[: len(column)] = column
+            parts.append(whole)
+    return np.frombuffer(b"".join(part.tobytes() for part in parts), np.int32)
+
+
+def unpack(words: np.ndarray) -> Told:
+    """What `pack` was given."""
+    data, place = np.ascontiguousarray(words).tobytes(), 0
+
+    def take(kind: type, *shape: int) -> np.ndarray:
+        nonlocal place
+        number = int(np.prod(shape))
+        found: np.ndarray = np.frombuffer(data, kind, number, place).reshape(shape)
+        place += found.nbytes
+        return found
+
+    rows, messages, answers, steps, labelled = take(np.int64, 5).tolist()
+    scores = Running(*take(np.float64, 3).tolist())
+    seen = Seen(
+        take(np.int64, MOST["rows"])[:rows],
+        take(np.int64, MOST["rows"])[:rows],
+        take(np.uint8, MOST["messages"], WIDTH)[:messages],
+        take(np.int64, MOST["messages"])[:messages],
+    )
+    questions, yes = take(np.int64, MOST["answers"])[:answers], take(np.float64, MOST["answers"])[:answers]
+    return Told(seen, scores, steps, labelled, questions, yes)

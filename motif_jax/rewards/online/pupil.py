@@ -1,0 +1,124 @@
+"""A network that is taught from labels while the agent trains: its parameters, its optimizer, its lessons.
+
+It lies on one device of each host. With several hosts, each teaches its own copy the same lessons, so the copies stay
+equal without any traffic. Updates do not take the memory of older parameters, so a snapshot may go on using those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import optax
+
+from motif_jax.parameters import leaves_by_path, rebuild
+from motif_jax.structs import UserError
+
+LEAST, CHUNK = 64, 1024  # captions that are computed at once, at least and at most, so that few shapes are compiled
+SUMS = ("lessons", "loss", "gradient_norm", "sided", "right")  # `sided`: labels with a side; `right`: of these, hits
+Sums = dict[str, Any]
+Lesson = Callable[[Any, Mapping[str, Any], jax.Array], tuple[jax.Array, Sums]]
+
+
+class State(NamedTuple):
+    """What a lesson changes."""
+
+    params: Any
+    optimizer: Any
+
+
+class Pupil:
+    """A network with its optimizer."""
+
+    def __init__(self, params: Any, scores: Callable[..., jax.Array], loss: Lesson, optimizer: Any, seed: int):
+        """Compiles the functions.
+
+        Args:
+          params: at the start.
+          scores: parameters, messages [D, W] -> [D].
+          loss: parameters, arrays of a batch, key -> loss, and `sided` and `right` of SUMS.
+          optimizer: of optax.
+          seed: of dropout.
+        """
+        self._state = State(params, optimizer.init(params))
+        self.lessons = 0
+        self._sums = dict.fromkeys(SUMS, np.float32(0))
+        self._scores = jax.jit(scores)
+
+        def teach(state: State, sums: Sums, batch: Mapping[str, Any], lesson: jax.Array) -> tuple[State, Sums]:
+            key = jax.random.fold_in(jax.random.key(seed), lesson)
+            (value, found), gradients = jax.value_and_grad(loss, has_aux=True)(state.params, batch, key)
+            updates, of_optimizer = optimizer.update(gradients, state.optimizer, state.params)
+            found = found | {"lessons": 1.0, "loss": value, "gradient_norm": optax.tree.norm(gradients)}
+            params = optax.apply_updates(state.params, updates)
+            return State(params, of_optimizer), {name: sums[name] + found[name] for name in SUMS}
+
+        self._teach = jax.jit(teach)
+
+    @property
+    def params(self) -> Any:
+        """The parameters as they are now; a later lesson makes others."""
+        return self._state.params
+
+    def teach(self, batch: Mapping[str, np.ndarray]) -> None:
+        """Gives one lesson."""
+        self._state, self._sums = self._teach(self._state, self._sums, batch, np.int32(self.lessons))
+        self.lessons += 1
+
+    def scores(self, params: Any, messages: np.ndarray) -> np.ndarray:
+        """The network's output for distinct captions, by parameters of any time. [D, 256] uint8 -> [D]"""
+        if not len(messages):
+            return np.zeros(0, np.float32)
+        parts = [messages[start : start + CHUNK] for start in range(0, len(messages), CHUNK)]
+        return np.concatenate([np.asarray(self._scores(params, pad(part)))[: len(part)] for part in parts])
+
+    def start_from(self, params: Any) -> None:
+        """Takes over parameters of the same form, which count as one lesson."""
+        self._state = self._state._replace(params=params)
+        self.lessons = max(self.lessons, 1)
+
+    def arrays(self) -> dict[str, Any]:
+        """For checkpoints."""
+        return {**self._state._asdict(), "lessons": np.array([self.lessons], np.int64)}
+
+    def restore(self, arrays: Any) -> None:
+        """Goes on from what `arrays` returned."""
+        given = {name: arrays.get(name, {}) for name in State._fields}
+        self._state = rebuild(self._state, leaves_by_path(given), Path("sources/online"), "--workdir")
+        self.lessons = int(np.asarray(arrays["lessons"])[0])
+
+    def figures(self) -> dict[str, float]:
+        """Means over the lessons since the last call; raises UserError if a loss was not finite."""
+        sums = {name: float(value) for name, value in jax.device_get(self._sums).items()}
+        self._sums = dict.fromkeys(SUMS, np.float32(0))
+        found = {"lessons": float(self.lessons)}
+        if sums["lessons"]:
+            if not np.isfinite(sums["loss"]):
+                raise UserError(
+                    f"the loss of the online reward is not finite after {self.lessons:,} lessons: begin another "
+                    "--workdir, with a smaller --config.policy.online.learning_rate"
+                )
+            found |= {name: sums[name] / sums["lessons"] for name in ("loss", "gradient_norm")}
+            if sums["sided"]:
+                found["accuracy"] = sums["right"] / sums["sided"]
+        return found
+
+
+def pad(messages: np.ndarray, rows: int = 0) -> np.ndarray:
+    """Messages in an array of one of few shapes, with rows of zeros behind them. [K, 256] -> [K', W] uint8
+
+    Columns of zeros at the end are left out up to a power of two; there are `rows` rows, by default a power of two.
+    """
+    used = np.flatnonzero(np.bitwise_or.reduce(messages, 0))
+    width = min(power(used[-1] + 1 if len(used) else 1), messages.shape[1])
+    found = np.zeros((rows or power(len(messages)), width), np.uint8)
+    found[: len(messages)] = messages[:, :width]
+    return found
+
+
+def power(number: int) -> int:
+    """The next power of two, LEAST at least."""
+    return max(LEAST, 1 << int(number - 1).bit_length())

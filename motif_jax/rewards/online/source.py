@@ -1,0 +1,259 @@
+"""The reward that is learnt from a judge while the agent plays, as a reward source named `online`.
+
+    hand-off thread     captions of a batch -> rows, by one lookup; worth from the snapshot; what was seen -> deque
+    learner's thread    advance: what was seen -> store; answers -> store; lessons; plan of questions; new snapshot
+    judge's thread      questions of the plan -> answers (annotation/stream.py)
+
+A synchronous run asks in the learner's thread instead, so it is the same twice, to the bit.
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import Any, NamedTuple
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from motif_jax.captions import Lookup
+from motif_jax.distributed import from_every_host, host
+from motif_jax.parameters import sum_of_arrays
+from motif_jax.rewards.online.asking import Asking
+from motif_jax.rewards.online.captioned import Captioned
+from motif_jax.rewards.online.exchange import NOTHING, Exchange, Told, join
+from motif_jax.rewards.online.judge import Judges
+from motif_jax.rewards.online.making import make_facts, make_kind
+from motif_jax.rewards.online.plan import bound_queue, in_order, sample_pairs
+from motif_jax.rewards.online.running import Running, running
+from motif_jax.rewards.online.settings import asks_pairs, check_past, parse_goals, turn_at
+from motif_jax.rewards.online.starting import starting_opinion
+from motif_jax.rewards.online.store import ANSWERED, REFUSED, Opinion, Seen, Store
+from motif_jax.rewards.online.words import WordsSource
+from motif_jax.rewards.source import Facts, RewardSource, Setting
+from motif_jax.structs import UserError
+
+COMPARE_EVERY = 100  # updates; hosts compare what they have learnt at the first, and then after so many
+PAIRS = 11  # among the seeds: of the pairs that are compared
+
+
+class Snapshot(NamedTuple):
+    """All that rewards are computed from; it never changes."""
+
+    lookup: Lookup
+    view: Any  # of the kind
+    labelled: np.ndarray  # whether each caption has a label; the last, for row -1, has not. [U + 1]
+
+
+class OnlineSource(Captioned):
+    """Rewards captions by what a judge has said of them so far."""
+
+    learns = True
+
+    def __init__(self, facts: Facts, config: ConfigDict | None = None, asking: Asking | None = None):
+        """Knows nothing yet.
+
+        Args:
+          facts: what `facts` returns.
+          config: of the experiment; without it the source cannot `advance`.
+          asking: how the judge is asked, on the first host.
+        """
+        super().__init__(facts["count_exponent"], facts["one_step_late"])
+        self._facts, self._config, self._asking = dict(facts), config, asking
+        self._turns = parse_goals(facts["goals"])
+        self.store = Store(asks_pairs(facts["kind"]), facts["capacity"])
+        self.kind = make_kind(facts)
+        self.steps = self._updates = self._asked = self._turn = 0
+        self._passed: collections.deque[Told] | None = None if config is None else collections.deque()
+        self._opinion: Opinion | None = None  # of captions that have no label
+        self._exchange, self._labelled = Exchange(), np.zeros(1, bool)
+        self._swap()
+
+    @classmethod
+    def make(cls, setting: Setting) -> RewardSource:
+        """See `RewardSource`. Raises UserError if the judge does not answer."""
+        config, section = setting.config, setting.config.policy.online
+        if section.kind == "words":
+            return WordsSource.make(setting)
+        judges = Judges(config)
+        facts = make_facts(config, judges.facts())
+        asking = None
+        if host()[0] == 0:
+            asking = Asking(config, judges, setting.workdir / "policy", parse_goals(section.goals)[0].goal)
+        source = cls(facts, config, asking)
+        source._opinion = starting_opinion(config, source.kind)
+        source._swap()
+        return source
+
+    @classmethod
+    def rebuild(cls, arrays: Any, facts: Facts) -> RewardSource:
+        """See `RewardSource`."""
+        if facts["kind"] == "words":
+            return WordsSource.rebuild(arrays, facts)
+        source = cls(facts)
+        source._take_arrays(arrays)
+        return source
+
+    # ---- the hand-off thread
+
+    def worth(self, messages: np.ndarray) -> np.ndarray:
+        """See `Captioned`."""
+        snapshot = self._snapshot  # the learner's thread may swap it meanwhile
+        rows = snapshot.lookup.find(messages)
+        known = rows >= 0
+        distinct, of_known, counts = np.unique(rows[known], return_inverse=True, return_counts=True)
+        new, of_new, times = np.unique(messages[~known], axis=0, return_inverse=True, return_counts=True)
+        place = np.empty(len(messages), np.int64)
+        place[known], place[~known] = of_known, len(distinct) + of_new.reshape(-1)
+        shown = np.concatenate([snapshot.lookup.messages[distinct], new])
+        scores = self.kind.score(snapshot.view, shown, np.append(distinct, np.full(len(new), -1)))
+        if self._passed is not None:
+            seen = Seen(distinct, counts, new, times)
+            labelled = int(snapshot.labelled[rows].sum())
+            spread = Running() if snapshot.view is None else running(scores[place])
+            self._passed.append(NOTHING._replace(seen=seen, scores=spread, steps=len(messages), labelled=labelled))
+        return self.kind.worth(snapshot.view, scores)[place]
+
+    # ---- the learner's thread
+
+    def advance(self, batch: Any, hosts: Any) -> None:
+        """See `RewardSource`."""
+        assert self._passed is not None
+        self.steps += batch.steps * (hosts.count if hosts else 1)
+        self._updates += 1
+        passed = [self._passed.popleft() for _ in range(len(self._passed))]
+        told = self._exchange.share(join([self._answers(), *passed]), hosts)
+        turns = turn_at(self._turns, self.steps) != self._turn
+        if turns:
+            self._start_turn(turn_at(self._turns, self.steps))
+        labels, scores = 0, Running()
+        for one in told:
+            labels += self._see(one.seen)
+            labels += 0 if turns else self._take(one)  # those are about the goal before
+            scores = scores.merge(one.scores)
+        assert self._config is not None
+        section = self._config.policy.online
+        ordered = bound_queue(self.store, in_order(self.store, self.kind, section.order), section.queue)
+        if self._asking:
+            self._asking.tally.batch(sum(one.steps for one in told), sum(one.labelled for one in told))
+            self._asking.plan(self.store, ordered, self.steps)
+            if self._asking.is_immediate and len(told) == 1:
+                labels += self._take(self._answers())
+        self.kind.learn(self.store, labels, scores)
+        self._swap(labels)
+        if len(told) > 1 and self._updates % COMPARE_EVERY == 1:
+            check_same(self.arrays())
+
+    def _answers(self) -> Told:
+        """What the judge has answered; nothing on other hosts than the first."""
+        answers = self._asking.answers(self.steps) if self._asking else []
+        questions = np.array([one.item.number for one in answers], np.int64)
+        yes = np.array([np.nan if one.answer.yes is None else one.answer.yes for one in answers], np.float64)
+        return NOTHING._replace(questions=questions, yes=yes)
+
+    def _start_turn(self, turn: int) -> None:
+        """The judge is asked about another goal; labels of the goal before no longer count."""
+        self._turn = turn
+        self._exchange.forget_answers()
+        self.store.forget_labels()
+        self.kind.forget()
+        if self._asking:
+            self._asking.turn(self._turns[turn].goal)
+
+    def _see(self, seen: Seen) -> int:
+        """Counts captions, and wants to know of them; returns how many labels of pairs are known already."""
+        rows = self.store.see(seen, self.steps, self._opinion if self._turn == 0 else None)
+        if not self.store.pairs:
+            self.store.want(rows, self.steps)
+            return 0
+        assert self._config is not None
+        section = self._config.policy.online
+        if len(self.store.waiting) >= section.queue:
+            return 0
+        seed = (self._config.seed, PAIRS, self._updates)
+        return self.store.add_pairs(
+            *sample_pairs(self.store, section.pairs_per_update, section.sample, seed), self.steps
+        )
+
+    def _take(self, told: Told) -> int:
+        """Takes answers; returns the number of new labels."""
+        assert self._config is not None
+        before = len(self.store.answered)
+        for question, yes in zip(told.questions.tolist(), told.yes.tolist(), strict=True):
+            self.store.take(question, None if yes != yes else yes, self._config.policy.online.attempts)
+        self._asked += len(told.questions)
+        return len(self.store.answered) - before
+
+    def _swap(self, labels: int = 1) -> None:
+        """Makes a new snapshot, after so many new labels."""
+        if labels or len(self._labelled) != len(self.store.captions) + 1:
+            self._labelled = self.store.labelled()
+        self._snapshot = Snapshot(self.store.captions.lookup, self.kind.view(self.store), self._labelled)
+
+    # ---- checkpoints
+
+    def arrays(self) -> Any:
+        """See `RewardSource`."""
+        counters = np.array([self.steps, self._updates, self._asked, self._turn], np.int64)
+        return {"counters": counters, "store": self.store.arrays(), "kind": self.kind.arrays()}
+
+    def _take_arrays(self, arrays: Any) -> None:
+        try:
+            self.steps, self._updates, self._asked, self._turn = np.asarray(arrays["counters"]).tolist()
+            self.store.restore(arrays["store"])
+            self.kind.restore(arrays.get("kind", {}))
+            self._swap()
+        except (KeyError, ValueError, IndexError, TypeError) as error:
+            raise UserError(f"the arrays of the reward source 'online' are damaged: {error!r} (--workdir)") from error
+
+    def facts(self) -> Facts:
+        """See `RewardSource`."""
+        return self._facts
+
+    def restore(self, arrays: Any, facts: Facts) -> None:
+        """Goes on; refuses another judge, and another goal for steps that are over."""
+        if facts["judge"] != self._facts["judge"]:
+            raise UserError(
+                f"the labels in the checkpoint are of the judge {facts['judge']}, not {self._facts['judge']}: choose "
+                "another --workdir (--config.annotate)"
+            )
+        self._take_arrays(arrays)
+        check_past(facts["goals"], self._facts["goals"], self.steps)
+        if self._asking:
+            self._asking.go_on(self._turns[self._turn].goal, self._asked, self.steps)
+
+    # ---- what is said of it
+
+    def figures(self) -> dict[str, float]:
+        """See `RewardSource`."""
+        states = self.store.questions["state"]
+        found = {
+            "captions": float(len(self.store.captions)),
+            "labels": float((states == ANSWERED).sum()),
+            "refused": float((states == REFUSED).sum()),
+            "waiting": float(len(self.store.waiting)),
+            "full": float(self.store.is_full),
+        }
+        if found["labels"]:
+            found["yes_share"] = float((self.store.questions["label"][states == ANSWERED] > 0.5).mean())
+        found |= self.kind.figures() | (self._asking.figures() if self._asking else {})
+        return {f"online_{name}": value for name, value in found.items()}
+
+    def about(self) -> Facts:
+        """See `RewardSource`."""
+        goal = self._turns[self._turn].goal
+        return {"kind": self._facts["kind"], "goal": goal, "checksum": sum_of_arrays(self.arrays())}
+
+    def close(self) -> None:
+        """See `RewardSource`."""
+        if self._asking:
+            self._asking.close()
+
+
+def check_same(arrays: Any) -> None:
+    """Raises UserError, on all hosts, if they have not all learnt the same."""
+    sums = from_every_host(np.frombuffer(bytes.fromhex(sum_of_arrays(arrays)), np.int32))
+    if others := np.flatnonzero((sums != sums[0]).any(1)).tolist():
+        raise UserError(
+            f"host {others[0]} has learnt another online reward than host 0: give the same command again on all hosts, "
+            "to go on from the last checkpoint (--config.distributed)"
+        )

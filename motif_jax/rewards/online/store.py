@@ -1,0 +1,231 @@
+"""What was seen, and what the judge said of it: distinct captions with their counts, questions with their labels.
+
+Rows are only ever appended, so a number stands for a caption or a question for ever:
+
+    captions     messages (captions.CaptionIndex); count: how often each was seen; last_step: when it was last seen;
+                 opinion: that of an earlier reward, 0, 1 or NONE
+    questions    first, second: rows of captions, second -1 where it is about one; state; label: P(yes), or NONE;
+                 attempts: how often it was answered; step: from when on it waited for an answer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from motif_jax.captions import WIDTH, CaptionIndex, decode
+from motif_jax.rewards.source import Arrays
+
+IDLE, WAITING, ANSWERED, REFUSED = range(4)  # states of a question; REFUSED: no answer to it could be read
+
+
+NONE = -1  # in place of a label or an opinion, where there is none
+Opinion = Callable[[np.ndarray], np.ndarray]  # distinct messages [K, 256] -> 0 or 1, [K]
+
+
+class Seen(NamedTuple):
+    """Captions of a batch of rollouts, each once."""
+
+    rows: np.ndarray  # of those that are in the store. [R] int64
+    counts: np.ndarray  # how often the batch shows them. [R] int64
+    messages: np.ndarray  # those that were not in the store then. [K, 256] uint8
+    times: np.ndarray  # how often the batch shows these. [K] int64
+
+
+class Columns:
+    """Arrays that grow together; `columns["name"]` is a view of the rows there are."""
+
+    def __init__(self, **empty: Any):
+        """Takes the value of each column in a new row, with its dtype."""
+        self._empty = {name: np.asarray(value) for name, value in empty.items()}
+        self._arrays = {name: np.zeros(0, value.dtype) for name, value in self._empty.items()}
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._arrays[name][: self._size]
+
+    def extend(self, number: int, **values: Any) -> np.ndarray:
+        """Adds rows; columns that are not given have their usual value. Returns the numbers of the rows."""
+        first, self._size = self._size, self._size + number
+        for name, value in self._empty.items():
+            if self._size > len(self._arrays[name]):  # room for half as many again, so that copies are rare
+                room = np.empty(self._size + self._size // 2 + 64, value.dtype)
+                room[:first] = self._arrays[name][:first]
+                self._arrays[name] = room
+            self._arrays[name][first : self._size] = values.get(name, value)
+        return np.arange(first, self._size)
+
+    def arrays(self) -> Arrays:
+        """Copies of all columns."""
+        return {name: self[name].copy() for name in self._empty}
+
+    def restore(self, arrays: Any) -> None:
+        """Goes on from what `arrays` returned; a checkpoint leaves out columns without rows."""
+        found = {name: np.asarray(arrays[name]) for name in self._empty if name in arrays}
+        self._size = 0
+        self.extend(len(next(iter(found.values()))) if found else 0, **found)
+
+
+class Store:
+    """Captions and questions. Only one thread may use it; `captions.lookup` may be given to others."""
+
+    def __init__(self, pairs: bool, capacity: int):
+        """Makes an empty store.
+
+        Args:
+          pairs: whether questions are about two captions; otherwise each caption has its question.
+          capacity: of captions, and of questions; what comes after is not stored.
+        """
+        self.pairs, self.capacity = pairs, capacity
+        self.captions, self.of_captions = (
+            CaptionIndex(),
+            Columns(count=np.int64(0), last_step=np.int64(0), opinion=np.int8(NONE)),
+        )
+        self._packed = np.zeros(0, np.uint8), np.zeros(0, np.int16)  # texts and lengths of the first captions
+        self._of_pair: dict[tuple[int, int], int] = {}  # the first question about each pair
+        self.questions = Columns(
+            first=np.int32(0), second=np.int32(-1), state=np.int8(IDLE), label=np.float32(NONE),
+            attempts=np.int16(0), step=np.int64(0),
+        )  # fmt: skip
+
+    @property
+    def is_full(self) -> bool:
+        """Whether new captions are no longer stored."""
+        return len(self.captions) >= self.capacity
+
+    def text(self, row: int) -> str:
+        """The text of a caption."""
+        return decode(self.captions.messages[row])
+
+    def see(self, seen: Seen, step: int, opinion: Opinion | None = None) -> np.ndarray:
+        """Counts the captions of a batch, adds the new ones with an opinion of them, and returns the rows of all.
+
+        [R + K]; new ones are the last.
+        """
+        later = self.captions.lookup.find(seen.messages)  # of an earlier batch that was not counted yet at that time
+        new = np.flatnonzero(later < 0)[: max(self.capacity - len(self.captions), 0)]
+        new = new[self.captions.add(seen.messages[new])]
+        opinions = {"opinion": opinion(seen.messages[new])} if opinion is not None and len(new) else {}
+        rows = self.of_captions.extend(len(new), **opinions)
+        if not self.pairs:
+            self.questions.extend(len(new), first=rows)
+        known = later >= 0
+        all_rows = np.concatenate([seen.rows, later[known], rows])
+        times = np.concatenate([seen.counts, seen.times[known], seen.times[new]])
+        np.add.at(self.of_captions["count"], all_rows, times)
+        self.of_captions["last_step"][all_rows] = step
+        return all_rows
+
+    # ---- questions
+
+    def want(self, questions: np.ndarray, step: int) -> None:
+        """Questions that nobody was asked yet now wait for an answer. [Q]"""
+        idle = questions[self.questions["state"][questions] == IDLE]
+        self.questions["state"][idle] = WAITING
+        self.questions["step"][idle] = step
+
+    def add_pairs(self, first: np.ndarray, second: np.ndarray, step: int) -> int:
+        """Adds questions about pairs of captions. [P], [P]
+
+        A pair that was answered before gets the same label at once, and one that waits is not added again, nor is a
+        caption compared with itself. Returns the number of labels that were known.
+        """
+        known = 0
+        for pair in zip(first.tolist(), second.tolist(), strict=True):
+            before = self._of_pair.get(pair)
+            if pair[0] == pair[1] or len(self.questions) >= self.capacity:
+                continue
+            if before is None:
+                (self._of_pair[pair],) = self.questions.extend(
+                    1, first=pair[0], second=pair[1], state=WAITING, step=step
+                ).tolist()
+            elif self.questions["state"][before] == ANSWERED:
+                label = self.questions["label"][before]
+                self.questions.extend(1, first=pair[0], second=pair[1], state=ANSWERED, label=label, step=step)
+                known += 1
+        return known
+
+    @property
+    def waiting(self) -> np.ndarray:
+        """Numbers of the questions that wait for an answer, ascending."""
+        return np.flatnonzero(self.questions["state"] == WAITING)
+
+    @property
+    def answered(self) -> np.ndarray:
+        """Numbers of the questions with a label, ascending."""
+        return np.flatnonzero(self.questions["state"] == ANSWERED)
+
+    def labelled(self) -> np.ndarray:
+        """Whether each caption has a label, or stands in a pair with one; the last, for row -1, has not. [U + 1]"""
+        found = np.zeros(len(self.captions) + 1, bool)
+        for column in ("first", "second") if self.pairs else ("first",):
+            found[self.questions[column][self.answered]] = True
+        return found
+
+    @property
+    def labels(self) -> np.ndarray:
+        """P(helpful) of each caption: the judge's or, where it has said nothing, the opinion; else NONE. [U] float32"""
+        answered = self.questions["state"] == ANSWERED
+        return np.where(answered, self.questions["label"], self.of_captions["opinion"].astype(np.float32))
+
+    def drop(self, questions: np.ndarray) -> None:
+        """These no longer wait; they do again when they are seen."""
+        self.questions["state"][questions] = IDLE
+
+    def take(self, question: int, label: float | None, most_attempts: int) -> bool:
+        """Takes the answer to a question that waits; False if it does not. None: no answer could be read."""
+        if not 0 <= question < len(self.questions) or self.questions["state"][question] not in (IDLE, WAITING):
+            return False
+        self.questions["attempts"][question] += 1
+        if label is not None:
+            self.questions["state"][question], self.questions["label"][question] = ANSWERED, label
+        elif self.questions["attempts"][question] >= most_attempts:
+            self.questions["state"][question] = REFUSED
+        return True
+
+    def forget_labels(self) -> None:
+        """For another goal: nothing was asked. Pairs are gone; captions stay, with their counts."""
+        self.of_captions["opinion"][:] = NONE
+        if self.pairs:
+            self.questions.restore({})
+            self._of_pair = {}
+            return
+        self.questions["state"][:], self.questions["label"][:], self.questions["attempts"][:] = IDLE, NONE, 0
+
+    # ---- checkpoints
+
+    def arrays(self) -> dict[str, Arrays]:
+        """All of it; the texts without the zeros behind them."""
+        texts, lengths = self._packed
+        new = self.captions.messages[len(lengths) :]
+        if len(new):  # only what was added since the last call
+            used = new != 0
+            more = np.where(used.any(1), WIDTH - used[:, ::-1].argmax(1), 0).astype(np.int16)
+            texts = np.append(texts, new[np.arange(WIDTH) < more[:, None]])
+            lengths = np.append(lengths, more)
+            self._packed = texts, lengths
+        captions = self.of_captions.arrays() | {"texts": texts, "lengths": lengths}
+        return {"captions": captions, "questions": self.questions.arrays()}
+
+    def restore(self, arrays: Any) -> None:
+        """Goes on from what `arrays` returned."""
+        captions = arrays.get("captions", {})
+        texts, lengths = np.asarray(captions.get("texts", [])), np.asarray(captions.get("lengths", []))
+        self._packed = texts.astype(np.uint8), lengths.astype(np.int16)
+        messages = np.zeros((len(lengths), WIDTH), np.uint8)
+        messages[np.arange(WIDTH) < lengths[:, None]] = texts
+        self.captions.clear()
+        if len(messages):
+            self.captions.add(messages)
+        self.of_captions.restore(captions)
+        self.questions.restore(arrays.get("questions", {}))
+        self._of_pair = {}
+        if self.pairs:
+            pairs = zip(self.questions["first"].tolist(), self.questions["second"].tolist(), strict=True)
+            for number, pair in enumerate(pairs):
+                self._of_pair.setdefault(pair, number)

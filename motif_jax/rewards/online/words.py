@@ -1,0 +1,179 @@
+"""The kind `words`: how close a message is to the goal, as bags of words (ELLM-BoW). Nobody is asked.
+
+    worth = cosine(sum of the vectors of the message's words, sum of those of the goal's), where above the floor, else 0
+
+The vectors are read from a file in fastText's text format: a word and its numbers per line, after a line with their
+counts that may be missing. Words are what lies between characters that are neither letters, digits nor apostrophes; a
+word that the file has neither as written nor in small letters counts for nothing, as does an empty message.
+
+A checkpoint holds the vectors of those words that training has met, so it can be evaluated without the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from motif_jax.annotation.backends import texts_of
+from motif_jax.annotation.prompts import goal_text
+from motif_jax.captions import decode
+from motif_jax.rewards.online.captioned import Captioned, captioned_facts
+from motif_jax.rewards.online.settings import SECTION, check_past, parse_goals, turn_at
+from motif_jax.rewards.source import Facts, Setting
+from motif_jax.rewards.table import RewardTable
+from motif_jax.structs import UserError
+
+FLAG = f"{SECTION}.vectors"
+MOST_WORDS = 1_000_000  # of a file, its first ones: files begin with the most frequent
+LONGEST_LINE = 100_000  # bytes
+Vectors = Mapping[str, np.ndarray]
+
+
+class WordsSource(Captioned):
+    """Rewards messages for words that are close to those of the goal."""
+
+    learns = True
+
+    def __init__(self, facts: Facts, vectors: Vectors):
+        """`facts` are what `facts` returns; `vectors` are those of words."""
+        super().__init__(facts["count_exponent"], facts["one_step_late"])
+        self._facts, self._vectors = dict(facts), vectors
+        self._turns = parse_goals(facts["goals"])
+        self._used: dict[str, np.ndarray] = {}  # the words that were met
+        self.steps = self._turn = 0
+        self._start_turn(0)
+
+    @classmethod
+    def make(cls, setting: Setting) -> WordsSource:
+        """See `RewardSource`."""
+        section = setting.config.policy.online
+        vectors = read_vectors(Path(section.vectors).expanduser())
+        facts = words_facts(setting.config) | {"size": len(next(iter(vectors.values())))}
+        source = cls(facts, vectors)
+        for text in source._facts["sentences"]:
+            if not np.any(source.embed(text)):
+                raise UserError(f"none of the words of the goal {text!r} has a vector in {section.vectors!r} ({FLAG})")
+        return source
+
+    @classmethod
+    def rebuild(cls, arrays: Any, facts: Facts) -> WordsSource:
+        """See `RewardSource`."""
+        source = cls(facts, _unpack(arrays))
+        source.steps, turn = np.asarray(arrays["counters"]).tolist()
+        source._start_turn(turn)
+        return source
+
+    def _start_turn(self, turn: int) -> None:
+        self._turn, sentence = turn, self._facts["sentences"][turn]
+        self._goal = self.embed(sentence)
+        self._table = RewardTable(self.values, np.zeros((0, 256), np.uint8))
+
+    def embed(self, text: str) -> np.ndarray:
+        """The sum of the vectors of a text's words. [D] float32"""
+        total = np.zeros(self._facts["size"], np.float32)
+        for word in re.findall(r"[^\W_]+(?:'[^\W_]+)*", text):
+            for written in (word, word.lower()):
+                if (vector := self._vectors.get(written)) is not None:
+                    self._used[written] = vector
+                    total = total + vector
+                    break
+        return total
+
+    def values(self, messages: np.ndarray) -> np.ndarray:
+        """The worth of distinct messages. [K, 256] -> [K] float32"""
+        found = np.array([cosine(self.embed(decode(message)), self._goal) for message in messages], np.float32)
+        return np.where(found > self._facts["floor"], found, np.float32(0))
+
+    def worth(self, messages: np.ndarray) -> np.ndarray:
+        """See `Captioned`."""
+        return self._table(messages)
+
+    def advance(self, batch: Any, hosts: Any) -> None:
+        """See `RewardSource`: only the goal may change."""
+        self.steps += batch.steps * (hosts.count if hosts else 1)
+        if (turn := turn_at(self._turns, self.steps)) != self._turn:
+            self._start_turn(turn)
+
+    def arrays(self) -> Any:
+        """See `RewardSource`."""
+        used = dict(self._used)  # a copy, as the hand-off thread may meet more
+        vectors = np.stack([*used.values()]) if used else np.zeros((0, self._facts["size"]), np.float32)
+        words = np.frombuffer("\n".join(used).encode(), np.uint8)
+        return {"counters": np.array([self.steps, self._turn], np.int64), "words": words, "vectors": vectors}
+
+    def facts(self) -> Facts:
+        """See `RewardSource`."""
+        return self._facts
+
+    def restore(self, arrays: Any, facts: Facts) -> None:
+        """See `RewardSource`; refuses other vectors than those that training began with."""
+        for word, vector in _unpack(arrays).items():
+            if not np.array_equal(self._vectors.get(word, ()), vector):
+                raise UserError(f"the vectors of words, as that of {word!r}, are others than training had ({FLAG})")
+            self._used[word] = vector
+        self.steps, turn = np.asarray(arrays["counters"]).tolist()
+        check_past(facts["goals"], self._facts["goals"], self.steps)
+        self._start_turn(turn)
+
+    def about(self) -> Facts:
+        """See `RewardSource`."""
+        return {**self._facts, "goal": self._turns[self._turn].goal}
+
+    def figures(self) -> dict[str, float]:
+        """See `RewardSource`."""
+        return {"online_captions": float(len(self._table)), "online_words": float(len(self._used))}
+
+
+def words_facts(config: ConfigDict) -> Facts:
+    """What rewards of words depend on, beside the vectors."""
+    section, texts = config.policy.online, texts_of(config)
+    sentences = [goal_text(texts, turn.goal) for turn in parse_goals(section.goals)]
+    facts = captioned_facts(config) | {"kind": "words", "goals": section.goals, "floor": section.floor}
+    return facts | {"sentences": sentences}
+
+
+def cosine(one: np.ndarray, other: np.ndarray) -> float:
+    """Of the angle between two vectors; 0 if one of them is zero."""
+    size = float(np.linalg.norm(one) * np.linalg.norm(other))
+    return float(one @ other) / size if size else 0.0
+
+
+def read_vectors(path: Path) -> dict[str, np.ndarray]:
+    """Reads vectors of words, each of the same size. [D] float32"""
+    found: dict[str, np.ndarray] = {}
+    size = 0
+    try:
+        with open(path, encoding="utf-8", errors="replace") as lines:
+            for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE), ""), 1):
+                word, *numbers = line.rstrip("\n").rstrip(" ").split(" ")
+                if number == 1 and len(numbers) == 1 and word.isdecimal():
+                    continue  # how many words, and the size
+                vector = _parse(numbers)
+                size = size or len(vector)
+                if not len(vector) or len(vector) != size or not np.isfinite(vector).all():
+                    raise UserError(f"line {number:,} of {str(path)!r} is not a word with its numbers ({FLAG})")
+                found.setdefault(word, vector)
+                if len(found) >= MOST_WORDS:
+                    break
+    except OSError as error:
+        raise UserError(f"cannot read {str(path)!r}: {error.strerror} ({FLAG})") from error
+    if not found:
+        raise UserError(f"there are no word vectors in {str(path)!r} ({FLAG})")
+    return found
+
+
+def _parse(numbers: list[str]) -> np.ndarray:
+    try:
+        return np.array(numbers, np.float32)
+    except ValueError:
+        return np.zeros(0, np.float32)
+
+
+def _unpack(arrays: Any) -> dict[str, np.ndarray]:
+    words = np.asarray(arrays.get("words", np.zeros(0, np.uint8))).tobytes().decode()
+    return dict(zip(words.split("\n"), np.asarray(arrays["vectors"]), strict=True)) if words else {}

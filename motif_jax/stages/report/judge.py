@@ -1,0 +1,119 @@
+"""The report's part on a judge that was asked while the agent trained: how much, how quickly, what it said last."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from motif_jax.files import parse_json
+from motif_jax.pages.blocks import quoted, table, tiles
+from motif_jax.pages.charts import curves
+from motif_jax.pages.formats import amount, esc
+from motif_jax.rewards.choice import ONLINE
+from motif_jax.rewards.online.settings import Turn, parse_goals
+from motif_jax.stages.report.found import Kinds, checked, read_object, typed
+from motif_jax.stages.report.parts import Facts, Found
+from motif_jax.stages.report.policy import curve, mean_of
+
+SHOWN = 20  # questions
+READ_BYTES = 2**18  # of the end of opinions.jsonl, which may be large
+OPINION: Kinds = {
+    "env_steps": int, "caption": str, "other": str, "yes": float, "goal": str, "by": str, "said": str, "seconds": float,
+}  # fmt: skip
+
+
+class Judged(NamedTuple):
+    """How the judge was asked."""
+
+    kind: str
+    goals: tuple[Turn, ...]
+    last: list[Facts]  # the last answers, the newest first
+
+
+def find_judged(path: Path) -> Judged | None:
+    """What a workdir tells of its judge; None if its policy was trained without one."""
+    file = path / "policy" / "opinions.jsonl"
+    if not file.is_file():
+        return None
+    config = read_object(path / "policy" / "config.json") or {}
+    with checked(path / "policy" / "config.json"):
+        section = config["policy"]["online"]
+        kind, goals = str(section["kind"]), parse_goals(str(section["goals"]))
+    last = []
+    with checked(file), open(file, "rb") as lines:
+        lines.seek(max(os.fstat(lines.fileno()).st_size - READ_BYTES, 0))
+        if lines.tell():
+            lines.readline()  # the rest of a line
+        whole = [line for line in lines.read().splitlines(keepends=True) if line.endswith(b"\n")]
+        last = [typed(parse_json(line), OPINION) for line in whole[-SHOWN:]]
+        if any("caption" not in row or "env_steps" not in row for row in last):
+            raise ValueError("an answer without its caption")
+    return Judged(kind, goals, last[::-1])
+
+
+def of_judge(found: Found, judged: Judged) -> list[str]:
+    """The part on the judge, as HTML."""
+    training = found.training
+    if not training:
+        return []
+    rows, last = training.rows, training.rows[-1]
+
+    def figure(name: str) -> float:
+        return last.get(f"reward/{ONLINE}_{name}", 0.0)
+
+    steps = max(training.steps, 1)
+    figures = [
+        (f"{figure('labels'):,.0f}", f"labels, for {figure('captions'):,.0f} different captions"),
+        (f"{1e6 * figure('labels') / steps:,.0f}", "labels per million steps"),
+    ]
+    if share := mean_of(rows, f"reward/{ONLINE}_labelled_share"):
+        figures.append((f"{share:.1%}", "of the steps showed a caption with a label"))
+    if wait := mean_of(rows, f"reward/{ONLINE}_latency_s_p50"):
+        figures.append((f"{1000 * wait:,.0f} ms", "from question to answer, in the median"))
+    if age := mean_of(rows, f"reward/{ONLINE}_age_s_p95"):
+        figures.append((f"{age:,.1f} s", "from first sight to a label, for 95 %"))
+    figures.append((f"{figure('refused'):,.0f}", "questions given up, as no answer could be read"))
+
+    def line(name: str, scale: float = 1.0) -> list[tuple[float, float]]:
+        return [(x, scale * y) for x, y in curve(training, f"reward/{ONLINE}_{name}")]
+
+    charts = [
+        ({"captions": line("captions"), "labels": line("labels")}, "What is known", "captions, labels"),
+        ({"labelled": line("labelled_share", 100)}, "Steps with a label", "% of steps"),
+        ({"median": line("latency_s_p50", 1000), "95 %": line("latency_s_p95", 1000)}, "Time to answer", "ms"),
+        ({"median": line("age_s_p50"), "95 %": line("age_s_p95")}, "Age of labels", "s since first seen"),
+        ({"waiting": line("waiting")}, "Questions that wait", ""),
+        ({"helpful": line("yes_share", 100)}, "Answers that are yes", "%"),
+        ({"down": line("down_s")}, "The judge is down", "s"),
+        ({"accuracy": line("accuracy", 100)}, "Accuracy of the network", "% of lessons' labels"),
+    ]
+    drawn = [
+        curves({name: points for name, points in lines.items() if points}, "steps", title=title, note=note)
+        for lines, title, note in charts
+        if any(value for points in lines.values() for _, value in points)
+    ]
+    body = [f'<p class="soft">{esc(words(judged))}</p>', tiles(figures), f'<div class="charts">{"".join(drawn)}</div>']
+    return [*body, "<h3>Asked last</h3>", answers(judged.last)] if judged.last else body
+
+
+def words(judged: Judged) -> str:
+    """The kind of reward, who was asked, and the schedule of goals."""
+    by = sorted({row["by"] for row in judged.last if "by" in row})
+    goals = ", ".join(
+        turn.goal if not turn.step else f"{turn.goal} from step {amount(turn.step)} on" for turn in judged.goals
+    )
+    return " · ".join([judged.kind, *(f"asked: {name}" for name in by), f"goal: {goals}"])
+
+
+def answers(rows: list[Facts]) -> str:
+    """A table of questions with their answers, as HTML."""
+    pairs = any("other" in row for row in rows)
+    cells = []
+    for row in rows:
+        yes = row.get("yes")
+        verdict = "unreadable" if yes is None else f"{yes:.2f}".rstrip("0").rstrip(".")
+        shown = quoted(row["caption"]) + (f" or {quoted(row['other'])}" if "other" in row else "")
+        cells.append([shown, esc(verdict), esc(row.get("said", "")), f"{row['env_steps']:,}"])
+    head = ("captions" if pairs else "caption", "P(second is better)" if pairs else "P(helpful)", "said", "step")
+    return table(head, cells, numbers=(1, 3))

@@ -1,0 +1,125 @@
+"""Questions about one caption, whether it is helpful, and streams of questions that pause."""
+
+import itertools
+import time
+
+import pytest
+from chat_server import ChatServer
+from nethack_texts import NETHACK
+from small_dataset import EVENTS
+
+from motif_jax.annotation.annotator import PAUSE, Answer, Question, Sampling, batches_between_pauses
+from motif_jax.annotation.answers import AnswerStore, read_answers
+from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.parsing import read_label, read_verdict
+from motif_jax.annotation.prompts import make_prompt
+from motif_jax.annotation.server import Server
+from motif_jax.annotation.texts import read_texts
+from motif_jax.annotation.verdict_tokens import to_answer
+from motif_jax.structs import UserError
+
+QUESTIONS = [Question(event) for event in EVENTS]
+LEXICON = Lexicon(NETHACK, "defaultgoal")
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("text", "label"), [
+    ('("helpful": yes)', 1.0),
+    ('("helpful": no)', 0.0),
+    ("**Helpful**: **Yes**", 1.0),
+    ('{"helpful": "no"}', 0.0),
+    ("helpful = yes", 1.0),
+    ('It could be ("helpful": yes), but a wall helps nobody. ("helpful": no)', 0.0),  # the last counts
+    ("It is very helpful: yesterday's monster is gone.", None),  # not the field
+    ("Yes, this helps.", None),
+    ('("best_description": 1)', None),
+    ("", None),
+])  # fmt: skip
+def test_only_the_tagged_field_is_a_label(text, label):
+    assert read_label(text) == read_verdict(text, "helpful") == label
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("texts", [NETHACK, read_texts("a game of doors", None)])
+@pytest.mark.parametrize("mode", ["reason", "score"])
+def test_the_prompt_shows_one_caption_and_says_the_goal(texts, mode):
+    prompt = make_prompt(texts, mode, "Open red doors, please.", "default", one=True)
+    system, user = prompt.messages(Question("A {goal} opens."))
+    assert prompt.one
+    assert prompt.key == "helpful"
+    assert prompt.verdicts == ['("helpful": yes)', '("helpful": no)']
+    assert "Open red doors, please." in user["content"]
+    assert '"description": "A {goal} opens."' in user["content"]
+    assert not any(place in system["content"] + user["content"] for place in ("{game}", "{caption}", "{first}"))
+    if mode == "reason":
+        assert all(verdict in user["content"] and verdict in prompt.retry for verdict in prompt.verdicts)
+
+
+@pytest.mark.quick
+def test_a_prompt_of_ones_own_needs_a_place_for_the_caption(tmp_path):
+    (tmp_path / "own.toml").write_text('reason = "{goal}"\ncaptions = "{first} {second}"\nretry = "?"')
+    with pytest.raises(UserError, match=r"no place for \{caption\} .*prompt_file"):
+        make_prompt(NETHACK, "reason", "gold", "default", str(tmp_path / "own.toml"), one=True)
+
+
+@pytest.mark.quick
+def test_the_probability_of_helpful_leaves_the_other_digit_out():
+    answer = to_answer({"1": 0.3, "2": 0.5, "0": 0.1}, 1, 0, 1, one=True)
+    assert (answer.yes, answer.mass) == (pytest.approx(0.75), pytest.approx(0.4))
+    assert to_answer({"1": 0.0, "2": 0.9, "0": 0.0}, 1, 0, 1, one=True).yes is None
+
+
+@pytest.mark.quick
+def test_answers_about_one_caption_are_kept_apart_from_those_about_two(tmp_path):
+    store = AnswerStore(tmp_path, {"model": "m", "mode": "reason"})
+    store.open()
+    store.add([(Question("a"), Answer(1.0)), (Question("a", "b"), Answer(0.0)), (Question("c"), Answer(None))])
+    store.close()
+    assert [(one.first, answer.yes) for one, answer in read_answers(store.folder, one=True)] == [("a", 1), ("c", None)]
+    assert [question for question, _ in read_answers(store.folder)] == [Question("a", "b")]
+
+
+@pytest.mark.quick
+def test_batches_are_given_out_at_pauses():
+    stream = [*QUESTIONS[:3], PAUSE, PAUSE, QUESTIONS[3], PAUSE]
+    assert list(batches_between_pauses(stream, 2)) == [QUESTIONS[:2], QUESTIONS[2:3], QUESTIONS[3:4]]
+
+
+@pytest.mark.parametrize("mode", ["reason", "score"])
+def test_a_server_labels_captions_as_the_lexicon_does(mode):
+    with ChatServer() as chat:
+        prompt = make_prompt(NETHACK, mode, "defaultgoal", "default", one=True)
+        sampling = Sampling(0.1, 0.95, 50, 200) if mode == "reason" else None
+        server = Server(chat.url, "", prompt, sampling, in_flight=4)
+        try:
+            found = dict(server.answers(QUESTIONS))
+        finally:
+            server.close()
+    assert found.keys() == set(QUESTIONS)
+    for question, answer in found.items():
+        assert (answer.yes > 0.5) == (LEXICON.answer(question).yes > 0.5), question
+
+
+def test_a_server_gives_out_answers_while_the_stream_pauses():
+    """Without a pause, the first answer would wait until the stream ends or 64 questions are under way."""
+    came = []
+
+    def stream():
+        yield from QUESTIONS[:2]
+        for _ in range(400):
+            if len(came) == 2:
+                break
+            time.sleep(0.01)
+            yield PAUSE
+        assert len(came) == 2
+        yield QUESTIONS[2]
+
+    with ChatServer() as chat:
+        server = Server(chat.url, "", make_prompt(NETHACK, "reason", "gold", "default", one=True),
+                        Sampling(0.1, 0.95, 50, 200))  # fmt: skip
+        try:
+            for question, _ in itertools.islice(server.answers(stream()), 3):
+                came.append(question)
+        finally:
+            server.close()
+    assert set(came) == set(QUESTIONS[:3])

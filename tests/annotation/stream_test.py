@@ -1,0 +1,290 @@
+"""A judge that is asked on the side: nothing waits for it, nothing is asked twice, and it may fail."""
+
+import threading
+import time
+
+import pytest
+from chat_server import ChatServer
+from nethack_texts import NETHACK
+from small_dataset import EVENTS
+
+from motif_jax.annotation import endpoint, stream
+from motif_jax.annotation.annotator import PAUSE, Answer, Incomplete, Question, Sampling
+from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.memory import AnswerMemory
+from motif_jax.annotation.prompts import make_prompt
+from motif_jax.annotation.server import Server
+from motif_jax.annotation.stream import Direct, Item, Stream
+from motif_jax.structs import UserError
+
+LEXICON = Lexicon(NETHACK, "defaultgoal")
+ITEMS = [Item(number, 0, Question(text)) for number, text in enumerate(EVENTS)]
+NO_LIMIT = 2**62
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(stream, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(stream, "MAX_PAUSE_S", 0.05)
+    monkeypatch.setattr(endpoint, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(endpoint, "MAX_PAUSE_S", 0.05)
+
+
+class Gated:
+    """Answers one question each time that `gate` is released; `asked` has what it took."""
+
+    def __init__(self, reply=LEXICON.answer, open_gate=False):
+        self.asked, self.gate, self.reply, self.open_gate = [], threading.Semaphore(0), reply, open_gate
+
+    def answers(self, questions):
+        for question in questions:
+            if question is PAUSE:
+                continue
+            self.asked.append(question)
+            while not self.open_gate and not self.gate.acquire(timeout=0.05):
+                if self.gate is None:
+                    return
+            reply = self.reply(question)
+            if isinstance(reply, Exception):
+                raise reply
+            yield question, reply
+
+    def close(self):
+        self.open_gate = True
+
+
+def opening(annotator, cache=None, about=None):
+    return lambda: (annotator, AnswerMemory(cache, about or {}, one=True))
+
+
+def collect(judge, number, seconds=20.0):
+    found, deadline = [], time.monotonic() + seconds
+    while len(found) < number:
+        assert time.monotonic() < deadline, f"{len(found)} of {number} answers have come"
+        found += judge.answers()
+        time.sleep(0.005)
+    return found
+
+
+def wait_for(condition, seconds=20.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_answers_come_back_and_nothing_is_asked_twice():
+    annotator = Gated(open_gate=True)
+    judge = Stream(opening(annotator))
+    try:
+        for _ in range(20):
+            judge.plan(ITEMS, NO_LIMIT)
+        found = collect(judge, len(ITEMS))
+        judge.plan(ITEMS[::-1], NO_LIMIT)  # they were answered, and the caller has not taken them from the plan yet
+        time.sleep(0.2)
+        assert judge.answers() == []
+    finally:
+        judge.close()
+    assert annotator.asked == [item.question for item in ITEMS]
+    assert [one.item for one in found] == ITEMS
+    assert all(one.answer == LEXICON.answer(one.item.question) for one in found)
+    assert judge.taken == judge.answered == len(ITEMS)
+    assert judge.silent_s == 0
+
+
+def test_the_newest_plan_counts_and_what_is_under_way_stays():
+    annotator = Gated()
+    judge = Stream(opening(annotator))
+    try:
+        judge.plan(ITEMS[:5], NO_LIMIT)
+        wait_for(lambda: annotator.asked)
+        judge.plan([ITEMS[7], ITEMS[0], ITEMS[6]], NO_LIMIT)
+        annotator.open_gate = True
+        found = collect(judge, 3)
+        time.sleep(0.1)
+        assert not judge.answers()
+    finally:
+        judge.close()
+    assert [one.item.number for one in found] == [0, 7, 6]
+
+
+def test_no_more_is_asked_than_the_limit_allows():
+    judge = Stream(opening(Gated(open_gate=True)), taken=10)
+    try:
+        judge.plan(ITEMS, 13)
+        assert [one.item.number for one in collect(judge, 3)] == [0, 1, 2]
+        judge.plan(ITEMS[3:], 14)
+        assert [one.item.number for one in collect(judge, 1)] == [3]
+        time.sleep(0.1)
+        assert not judge.answers()
+        assert judge.taken == 14
+    finally:
+        judge.close()
+
+
+def test_the_same_question_under_two_numbers_is_asked_once():
+    annotator = Gated()
+    judge = Stream(opening(annotator))
+    try:
+        judge.plan([ITEMS[0], ITEMS[1]._replace(question=ITEMS[0].question)], NO_LIMIT)
+        wait_for(lambda: annotator.asked)
+        annotator.open_gate = True
+        found = collect(judge, 1)
+        found += collect(judge, 1) if len(found) < 2 else []
+    finally:
+        judge.close()
+    assert {one.item.number for one in found} == {0, 1}
+
+
+def test_what_was_ever_answered_is_not_asked_again(tmp_path):
+    about = {"model": "m", "mode": "reason"}
+    for attempt in range(2):
+        annotator = Gated(open_gate=True)
+        judge = Stream(opening(annotator, tmp_path, about))
+        try:
+            judge.plan(ITEMS, NO_LIMIT)
+            found = collect(judge, len(ITEMS))
+        finally:
+            judge.close()
+        assert len(annotator.asked) == (0 if attempt else len(ITEMS))
+        assert {one.cached for one in found} == {bool(attempt)}
+        assert [one.answer.yes for one in found] == [LEXICON.answer(item.question).yes for item in ITEMS]
+
+
+def test_an_answer_that_cannot_be_read_is_asked_again_as_another_attempt(tmp_path):
+    replies = iter([Answer(None, "Hard to say."), Answer(1.0)])
+    judge = Stream(
+        opening(Gated(lambda question: next(replies), open_gate=True), tmp_path, {"model": "m", "mode": "x"})
+    )
+    try:
+        judge.plan(ITEMS[:1], NO_LIMIT)
+        (first,) = collect(judge, 1)
+        judge.plan(ITEMS[:1], NO_LIMIT)
+        time.sleep(0.1)
+        assert not judge.answers()
+        judge.plan([ITEMS[0]._replace(attempt=1)], NO_LIMIT)
+        (second,) = collect(judge, 1)
+    finally:
+        judge.close()
+    assert (first.answer.yes, second.answer.yes) == (None, 1.0)
+
+
+def test_answers_to_questions_that_nobody_asked_are_left_out():
+    class Liar(Gated):
+        def answers(self, questions):
+            for question, answer in super().answers(questions):
+                yield Question("Buy now!"), Answer(1.0)
+                yield question, answer
+                yield question, Answer(1 - answer.yes)  # a second opinion
+
+    judge = Stream(opening(Liar(open_gate=True)))
+    try:
+        judge.plan(ITEMS, NO_LIMIT)
+        found = collect(judge, len(ITEMS))
+        wait_for(lambda: judge.strangers == 2 * len(ITEMS))
+        assert not judge.answers()
+    finally:
+        judge.close()
+    assert [one.answer for one in found] == [LEXICON.answer(item.question) for item in ITEMS]
+
+
+def test_an_annotator_that_fails_is_opened_again_and_loses_nothing():
+    replies = {"left": 2}
+
+    def reply(question):
+        replies["left"] -= 1
+        return Incomplete("no") if replies["left"] in (0, -1, -2) else LEXICON.answer(question)
+
+    annotator, opened = Gated(reply, open_gate=True), []
+
+    def open_judge():
+        opened.append(1)
+        if len(opened) == 3:
+            raise UserError("it is still away")
+        return opening(annotator)()
+
+    judge = Stream(open_judge)
+    try:
+        judge.plan(ITEMS, NO_LIMIT)
+        found = collect(judge, len(ITEMS))
+    finally:
+        judge.close()
+    assert sorted(one.item for one in found) == ITEMS
+    assert judge.failures == 4
+    assert judge.taken == len(ITEMS)
+    assert judge.problem == ""
+
+
+def test_an_error_of_the_program_arrives_at_the_caller():
+    judge = Stream(opening(Gated(lambda question: ZeroDivisionError("of ours"), open_gate=True)))
+    try:
+        judge.plan(ITEMS, NO_LIMIT)
+        with pytest.raises(ZeroDivisionError, match="of ours"):
+            collect(judge, 1)
+    finally:
+        judge.close()
+
+
+def connect(chat, **options):
+    prompt = make_prompt(NETHACK, "reason", "defaultgoal", "default", one=True)
+    options = {"in_flight": 4, "timeout_s": 2.0, "patience_s": 0.5, "start_s": 0.2} | options
+    return lambda: (
+        Server(chat.url, "", prompt, Sampling(0.1, 0.95, 50, 200), **options),
+        AnswerMemory(None, {"model": "judge"}, one=True),
+    )
+
+
+def test_a_server_that_goes_away_and_comes_back():
+    with ChatServer() as chat:
+        judge = Stream(connect(chat))
+        try:
+            judge.plan(ITEMS[:3], NO_LIMIT)
+            collect(judge, 3)
+            chat.stop()
+            judge.plan(ITEMS[3:], NO_LIMIT)
+            wait_for(lambda: judge.failures > 1)
+            assert judge.silent_s > 0.3
+            assert judge.problem
+            assert not judge.answers()
+            chat.start()
+            found = collect(judge, len(ITEMS) - 3)
+        finally:
+            judge.close()
+    assert all(one.answer.yes == LEXICON.answer(one.item.question).yes for one in found)
+    assert judge.silent_s == 0
+
+
+def test_closing_does_not_wait_for_a_server_that_never_answers():
+    with ChatServer(lambda number, body: "slow 30") as chat:
+        judge = Stream(connect(chat, timeout_s=60.0))
+        judge.plan(ITEMS, NO_LIMIT)
+        wait_for(lambda: chat.asked)
+        begun = time.monotonic()
+        judge.close()
+        assert time.monotonic() - begun < 4
+        assert not judge._thread.is_alive()
+
+
+def test_half_of_a_batch_is_kept_when_the_server_fails_at_the_other_half():
+    """Answers that cannot be read and requests that are refused come back as what they are; the others count."""
+    with ChatServer(lambda number, body: ("", "mumble", "400")[number % 3]) as chat:
+        judge = Stream(connect(chat, in_flight=1))
+        try:
+            judge.plan(ITEMS, NO_LIMIT)
+            found = collect(judge, len(ITEMS))
+        finally:
+            judge.close()
+    readable = [one for one in found if one.answer.yes is not None]
+    assert 0 < len(readable) < len(found)
+    assert all(one.answer.yes == LEXICON.answer(one.item.question).yes for one in readable)
+
+
+def test_without_a_thread_all_is_answered_at_once(tmp_path):
+    annotator = Gated(open_gate=True)
+    judge = Direct(opening(annotator, tmp_path, {"model": "m", "mode": "x"}), taken=1)
+    judge.plan([*ITEMS, ITEMS[0]._replace(number=99)], len(ITEMS))
+    found = judge.answers()
+    assert [one.item.number for one in found] == list(range(len(ITEMS) - 1))  # one was taken before
+    judge.plan(ITEMS[:1], NO_LIMIT)
+    assert [(one.cached, one.answer.yes) for one in judge.answers()] == [(True, found[0].answer.yes)]
+    judge.close()

@@ -1,0 +1,357 @@
+"""Parts of online rewards: the store, snapshots, what hosts tell each other, words, an earlier reward's opinion."""
+
+import threading
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from conftest import get_config
+from nethack_texts import NETHACK
+
+from motif_jax.annotation.annotator import Question
+from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.captions import encode
+from motif_jax.rewards.learnt import Reward
+from motif_jax.rewards.model import make_reward_model
+from motif_jax.rewards.online import exchange, starting
+from motif_jax.rewards.online.exchange import NOTHING, cut, join, pack, unpack
+from motif_jax.rewards.online.running import Running
+from motif_jax.rewards.online.source import OnlineSource
+from motif_jax.rewards.online.store import ANSWERED, IDLE, REFUSED, WAITING, Seen, Store
+from motif_jax.rewards.online.words import WordsSource, read_vectors
+from motif_jax.rewards.source import Setting
+from motif_jax.rewards.statistics import RewardStatistics, summarise_values
+from motif_jax.structs import UserError
+
+LEXICON = Lexicon(NETHACK, "defaultgoal")
+TEXTS = ["You kill the newt!", "It's a wall.", "", "$ - 12 gold pieces.", "You hit the newt.", "You die..."]
+
+
+def messages(*texts) -> np.ndarray:
+    return np.array([encode(text) for text in texts], np.uint8).reshape(-1, 256)
+
+
+def seen(rows=(), counts=(), new=(), times=()) -> Seen:
+    return Seen(np.array(rows, np.int64), np.array(counts, np.int64), messages(*new), np.array(times, np.int64))
+
+
+def batch_of(*texts):
+    """Rollouts of one step of one game per text, each shown for the first time."""
+    shown = messages(*texts)[None]
+    return {
+        "event_message": shown,
+        "event_message_count": np.ones(shown.shape[:2], np.int32),
+        "reward": np.zeros(shown.shape[:2], np.float32),
+    }
+
+
+def make(tmp_path, **values):
+    config = get_config(argument="score")
+    config.policy.synchronous = True
+    config.policy.online.update({"message": "lt_cnn_small"} | values)
+    return OnlineSource.make(Setting(config, tmp_path, {}))
+
+
+# ---- the store
+
+
+@pytest.mark.quick
+def test_captions_are_counted_and_numbered_once():
+    store = Store(pairs=False, capacity=100)
+    assert store.see(seen(new=TEXTS[:3], times=(1, 2, 3)), 10).tolist() == [0, 1, 2]
+    # The next batch was looked up before that: it calls two captions new that the store has by now.
+    assert store.see(seen([0], [5], [TEXTS[1], TEXTS[3]], (1, 7)), 20).tolist() == [0, 1, 3]
+    assert store.of_captions["count"].tolist() == [6, 3, 3, 7]
+    assert store.of_captions["last_step"].tolist() == [20, 20, 10, 20]
+    assert [store.text(row) for row in range(4)] == TEXTS[:4]
+    assert store.questions["first"].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.quick
+def test_an_unreadable_answer_is_no_label_and_is_given_up_in_the_end():
+    store = Store(pairs=False, capacity=100)
+    rows = store.see(seen(new=TEXTS[:3], times=(1, 1, 1)), 1)
+    store.want(rows, 1)
+    assert store.waiting.tolist() == [0, 1, 2]
+    assert store.take(0, None, most_attempts=2)
+    assert store.take(1, 0.0, most_attempts=2)
+    assert store.waiting.tolist() == [0, 2]
+    assert store.take(0, None, most_attempts=2)
+    assert store.questions["state"].tolist() == [REFUSED, ANSWERED, WAITING]
+    assert not store.take(0, 1.0, 2)  # nobody asked any more
+    assert not store.take(1, 1.0, 2)
+    assert not store.take(77, 1.0, 2)
+    store.want(rows, 2)  # seen again
+    assert store.waiting.tolist() == [2]
+    store.drop(np.array([2]))
+    assert store.questions["state"][2] == IDLE
+    assert store.labels.tolist() == [-1, 0, -1]
+    store.forget_labels()
+    assert store.questions["state"].tolist() == [IDLE] * 3
+    assert store.of_captions["count"].tolist() == [1, 1, 1]
+
+
+@pytest.mark.quick
+def test_a_full_store_takes_no_more_and_says_so():
+    store = Store(pairs=False, capacity=4)
+    assert store.see(seen(new=TEXTS[:3], times=(1, 1, 1)), 1).tolist() == [0, 1, 2]
+    assert not store.is_full
+    assert store.see(seen([0], [1], TEXTS[3:6], (1, 1, 1)), 2).tolist() == [0, 3]
+    assert store.is_full
+    assert len(store.captions) == len(store.questions) == len(store.of_captions) == 4
+
+
+@pytest.mark.quick
+def test_a_pair_is_asked_once():
+    store = Store(pairs=True, capacity=100)
+    store.see(seen(new=TEXTS[:3], times=(1, 1, 1)), 1)
+    assert store.add_pairs(np.array([0, 1, 2, 0]), np.array([1, 0, 2, 1]), 1) == 0  # one with itself, one twice
+    assert list(zip(store.questions["first"], store.questions["second"], strict=True)) == [(0, 1), (1, 0)]
+    store.take(0, 0.5, 3)
+    assert store.add_pairs(np.array([0, 1]), np.array([1, 0]), 2) == 1  # its answer is known
+    assert store.questions["label"][2] == 0.5
+    assert store.labelled().tolist() == [True, True, False, False]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_store_goes_on_from_its_arrays(pairs):
+    store = Store(pairs, capacity=100)
+    empty = Store(pairs, capacity=100)
+    empty.restore({})
+    assert len(empty.captions) == 0
+    for step in range(3):
+        store.see(seen(new=TEXTS[2 * step : 2 * step + 2], times=(1, 2)), step)
+        if pairs:
+            store.add_pairs(np.array([0]), np.array([step]), step)
+        store.want(store.waiting, step)
+        store.take(0, 1.0, 1)
+        found = Store(pairs, capacity=100)
+        found.restore(store.arrays())
+        for one in (store, found):
+            assert [one.text(row) for row in range(len(one.captions))] == TEXTS[: 2 * step + 2]
+        for name in ("count", "last_step"):
+            assert np.array_equal(store.of_captions[name], found.of_captions[name])
+        for name in ("first", "second", "state", "label", "attempts", "step"):
+            assert np.array_equal(store.questions[name], found.questions[name])
+        assert np.array_equal(
+            found.captions.lookup.find(messages(*TEXTS)), store.captions.lookup.find(messages(*TEXTS))
+        )
+
+
+# ---- threads
+
+
+def test_no_batch_is_rewarded_by_half_of_a_snapshot(tmp_path):
+    """While one thread learns that everything is helpful or not, another sees all of it or nothing."""
+    source = make(tmp_path)
+    texts = [f"You kill the newt number {number}!" for number in range(50)]
+    source.rewards(batch_of(*texts))
+    source.advance(SimpleNamespace(steps=50), None)
+    stop, mixed, sums = threading.Event(), [], set()
+
+    def reward():
+        while not stop.is_set():
+            found = source.rewards(batch_of(*texts))
+            sums.add(float(found.sum()))
+            if found.min() != found.max():
+                mixed.append(found)
+
+    thread = threading.Thread(target=reward)
+    thread.start()
+    for number in range(20_000):
+        if number > 100 and len(sums) == 2:
+            break
+        time.sleep(0.001)
+        label = float(number % 2)
+        source.store.questions["label"][:] = label  # at once for the learner's thread, which alone may do this
+        source.kind.learn(source.store, 1, Running())
+        source._swap()
+    stop.set()
+    thread.join()
+    assert not mixed
+    assert sums == {0.0, 50.0}
+
+
+# ---- hosts
+
+
+@pytest.mark.quick
+def test_what_a_host_tells_arrives_as_it_was():
+    told = NOTHING._replace(
+        seen=seen([3, 9], [1, 4], TEXTS[:3], (7, 8, 9)), scores=Running(5.0, 0.1, 2.5), steps=64, labelled=3,
+        questions=np.array([4, 2]), yes=np.array([np.nan, 0.25]),
+    )  # fmt: skip
+    assert len(pack(told)) == len(pack(NOTHING))
+    for one, other in ((told, unpack(pack(told))), (NOTHING, unpack(pack(NOTHING)))):
+        for a, b in zip((*one.seen, one.questions, one.yes), (*other.seen, other.questions, other.yes), strict=True):
+            assert np.array_equal(a, b, equal_nan=a.dtype == np.float64)
+        assert (one.scores, one.steps, one.labelled) == (other.scores, other.steps, other.labelled)
+
+
+@pytest.mark.quick
+def test_what_does_not_fit_is_told_next_time(monkeypatch):
+    monkeypatch.setattr(exchange, "MOST", {"rows": 2, "messages": 1, "answers": 1})
+    told = NOTHING._replace(
+        seen=seen([1, 2, 3], [1, 1, 1], TEXTS[:3], (1, 1, 1)), steps=9, questions=np.array([5, 6]), yes=np.zeros(2)
+    )
+    parts, rest = [], told
+    for _ in range(3):
+        now, rest = cut(rest)
+        parts.append(unpack(pack(now)))
+    whole = join(parts)
+    assert [len(part.seen.messages) for part in parts] == [1, 1, 1]
+    assert whole.seen.rows.tolist() == [1, 2, 3]
+    assert {bytes(message) for message in whole.seen.messages} == {bytes(message) for message in messages(*TEXTS[:3])}
+    assert sorted(whole.questions.tolist()) == [5, 6]
+    assert whole.steps == 9
+    assert not len(cut(rest)[0].questions)
+
+
+def test_two_hosts_learn_the_same_and_one_alone_asks(tmp_path, monkeypatch):
+    """Two sources in one process; what `from_every_host` would gather is put together here."""
+    sources = [make(tmp_path / str(number)) for number in range(2)]
+    sources[1]._asking.close()
+    sources[1]._asking = None  # the second host asks nobody
+    alone = make(tmp_path / "alone")
+    hosts = SimpleNamespace(count=2)
+    shown = [([*TEXTS[:2], TEXTS[0]], TEXTS[2:5]), (TEXTS[4:6], TEXTS[:2]), (TEXTS[:3], TEXTS[3:6])]
+    for one, other in shown:
+        for source, texts in zip(sources, (one, other), strict=True):
+            source.rewards(batch_of(*texts))
+        told = np.stack([pack(join([source._answers(), *source._passed])) for source in sources])
+        monkeypatch.setattr(exchange, "from_every_host", lambda words, told=told: told)
+        for source in sources:
+            source.advance(SimpleNamespace(steps=3), hosts)
+        alone.rewards(batch_of(*one, *other))
+        alone.advance(SimpleNamespace(steps=6), None)
+    known = {text for source in sources for text in TEXTS if source.worth(messages(text))[0]}
+    assert known <= {text for text in TEXTS if LEXICON.answer(Question(text)).yes}
+    first, second = (source.arrays() for source in sources)
+    for name in ("captions", "questions"):
+        for column in first["store"][name]:
+            one, other = (arrays["store"][name][column] for arrays in (first, second))
+            assert np.array_equal(one, other), column
+    assert np.array_equal(first["counters"], second["counters"])
+    # The same captions and counts as on one host; labels come one update later, as they travel with the next exchange.
+    counts = [
+        dict(zip(map(source.store.text, range(len(source.store.captions))), source.store.of_captions["count"].tolist(),
+                 strict=True))
+        for source in (sources[0], alone)
+    ]  # fmt: skip
+    assert counts[0] == counts[1]
+    assert (sources[1].store.questions["state"] == ANSWERED).sum() == len(TEXTS)
+    assert sources[0].steps == alone.steps == 18
+
+
+# ---- words
+
+VECTORS = "3 2\nnewt 1 0\ngold 0 1\nkill 1 1\n"
+
+
+@pytest.fixture
+def vectors(tmp_path):
+    (tmp_path / "tiny.vec").write_text(VECTORS)
+    return str(tmp_path / "tiny.vec")
+
+
+def make_words(tmp_path, vectors, goal="gold", **values):
+    config = get_config(argument="score")
+    values = {"kind": "words", "vectors": vectors, "goals": f"My {goal} is all@0,kill the newt now@10"} | values
+    config.policy.online.update(values)
+    return OnlineSource.make(Setting(config, tmp_path, {}))
+
+
+def test_words_pay_for_being_close_to_the_goal(tmp_path, vectors):
+    source = make_words(tmp_path, vectors, floor=0.1)
+    assert isinstance(source, WordsSource)
+    shown = ["You kill the newt!", "Gold, gold!", "kill gold", "It's a wall.", "", "A newt."]
+    # The goal is (0, 1); the messages are (2, 1), (0, 2), (1, 2), nothing, nothing, (1, 0).
+    expected = [1 / 5**0.5, 1.0, 2 / 5**0.5, 0.0, 0.0, 0.0]
+    assert source.rewards(batch_of(*shown))[0].tolist() == pytest.approx(expected)
+    again = WordsSource.rebuild(source.arrays(), source.facts())  # without the file
+    assert again.rewards(batch_of(*shown))[0].tolist() == pytest.approx(expected)
+    assert again.about() == source.about()
+    source.advance(SimpleNamespace(steps=10), None)  # now the goal is (2, 1)
+    expected = [1.0, 1 / 5**0.5, 4 / 5, 0.0, 0.0, 2 / 5**0.5]
+    assert source.rewards(batch_of(*shown))[0].tolist() == pytest.approx(expected)
+    later = make_words(tmp_path, vectors, floor=0.1)
+    later.restore(source.arrays(), source.facts())
+    assert later.rewards(batch_of(*shown))[0].tolist() == pytest.approx(expected)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("text", "said"), [
+    ("", "there are no word vectors"),
+    ("newt 1 0\ngold 1\n", "line 2 of .* is not a word with its numbers"),
+    ("newt 1 nan\n", "line 1 of"),
+    ("newt one two\n", "line 1 of"),
+    ("\x00\xff", "line 1 of"),
+])  # fmt: skip
+def test_a_file_that_holds_no_vectors_is_refused(tmp_path, text, said):
+    (tmp_path / "bad.vec").write_text(text)
+    with pytest.raises(UserError, match=rf"{said}.*--config.policy.online.vectors"):
+        read_vectors(tmp_path / "bad.vec")
+
+
+def test_vectors_that_know_no_word_of_the_goal_are_refused(tmp_path, vectors):
+    with pytest.raises(UserError, match=r"none of the words of the goal 'My silver is all' has a vector"):
+        make_words(tmp_path, vectors, goal="silver")
+
+
+def test_other_vectors_than_training_began_with_are_refused(tmp_path, vectors):
+    source = make_words(tmp_path, vectors)
+    source.rewards(batch_of("A newt."))
+    (tmp_path / "tiny.vec").write_text(VECTORS.replace("newt 1 0", "newt 1 2"))
+    with pytest.raises(UserError, match=r"the vectors of words, as that of '\w+', are others than training had"):
+        make_words(tmp_path, vectors).restore(source.arrays(), source.facts())
+
+
+# ---- an earlier reward
+
+
+def earlier_reward():
+    """A reward with random parameters, as if it had been learnt."""
+    options = {"message": "lt_cnn_small", "blstats": False, "crop": False, "glyphs": False}
+    params = make_reward_model(options, 3)[1]
+    counts = np.ones(len(TEXTS), np.int32)
+    raw = Reward(options, params, RewardStatistics(0.0, 1.0, {}), messages(*TEXTS), counts, {})(TEXTS).raw
+    return Reward(options, params, summarise_values(raw, counts), messages(*TEXTS), counts, {})
+
+
+def start_from(tmp_path, monkeypatch, **values):
+    reward = earlier_reward()
+    monkeypatch.setattr(starting, "load_reward", lambda path, which: reward)
+    return reward, make(tmp_path, init_from=str(tmp_path), **values)
+
+
+def test_an_earlier_reward_is_the_opinion_until_the_judge_has_one(tmp_path, monkeypatch):
+    reward, source = start_from(tmp_path, monkeypatch, labels_per_1000_steps=1.0, goals="defaultgoal@0,gold@4000")
+    threshold = reward.statistics.quantile(get_config().policy.threshold_quantile)
+    helpful = reward(messages(*TEXTS)).normalised > threshold
+    assert 0 < helpful.sum() < len(TEXTS)
+    source.rewards(batch_of(*TEXTS))
+    source.advance(SimpleNamespace(steps=10), None)  # too few for a question
+    assert source.worth(messages(*TEXTS)).tolist() == helpful.tolist()
+    source.rewards(batch_of(*TEXTS))
+    source.advance(SimpleNamespace(steps=2000), None)  # enough for two
+    answered = source.store.questions["state"] == ANSWERED
+    assert answered.sum() == 2
+    rows = source.store.captions.lookup.find(messages(*TEXTS))
+    judged = [bool(LEXICON.answer(Question(text)).yes) for text in TEXTS]
+    expected = np.where(answered[rows], judged, helpful)
+    assert source.worth(messages(*TEXTS)).tolist() == expected.tolist()
+    again = OnlineSource.rebuild(source.arrays(), source.facts())
+    assert again.worth(messages(*TEXTS)).tolist() == expected.tolist()
+    source._passed.clear()
+    source.advance(SimpleNamespace(steps=2000), None)  # the goal changes: the opinion is about another
+    assert not source.worth(messages(*TEXTS)).any()
+
+
+def test_ranking_begins_with_the_parameters_of_an_earlier_reward(tmp_path, monkeypatch):
+    reward, source = start_from(tmp_path, monkeypatch, kind="ranking", floor=-1e6)
+    found = source.worth(messages(*TEXTS))
+    assert found.tolist() == pytest.approx(reward(messages(*TEXTS)).normalised.tolist(), rel=1e-4, abs=1e-5)
+    with pytest.raises(UserError, match=r"has the encoder 'lt_cnn_small', not 'lt_cnn' .*online.message"):
+        start_from(tmp_path, monkeypatch, kind="ranking", message="lt_cnn")

@@ -1,0 +1,30 @@
+"""Commands of SLURM that do as the tests say."""
+
+import sys
+from pathlib import Path
+
+
+class FakeSlurm:
+    """A folder with commands. `squeue` gives a state, `scontrol` writes down what it is asked; others are given."""
+
+    def __init__(self, folder: Path, **scripts: str):
+        folder.mkdir()
+        self._folder = folder
+        known = {"squeue": 'echo "${FAKE_STATE:-RUNNING}"', "scontrol": f"echo $* >> {folder}/requeued"}
+        for name, text in (known | scripts).items():
+            (folder / name).write_text(f"#!/usr/bin/env bash\n{text}")
+            (folder / name).chmod(0o755)
+
+    @property
+    def environment(self) -> Path:
+        """A virtual environment in which these commands come first, and then this Python's."""
+        activate = self._folder / "bin/activate"
+        activate.parent.mkdir(exist_ok=True)
+        activate.write_text(f'PATH="{self._folder}:{Path(sys.executable).parent}:$PATH"\n')
+        return self._folder
+
+    @property
+    def requeued(self) -> list[str]:
+        """What was asked of `scontrol`."""
+        file = self._folder / "requeued"
+        return file.read_text().splitlines() if file.exists() else []

@@ -1,0 +1,194 @@
+"""ONI's heterogeneous job on SLURM: a real server, a stand-in for the trainer, and the script between them."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from fake_slurm import FakeSlurm
+from host_processes import ended
+
+SRUN = """
+    group=${{1#--het-group=}}; shift
+    while [[ $1 == --* ]]; do echo "$1" >> {folder}/options$group; shift; done
+    echo $$ > {folder}/group$group.new && mv {folder}/group$group.new {folder}/group$group
+    exec "$@"
+"""
+SCANCEL = """
+    echo "$*" >> {folder}/signalled
+    kill -TERM $(cat {folder}/group1)
+"""
+PYTHON = """
+    if [ "$1 $2" = "-m motif_jax.launch" ]; then exec {python} {folder}/trainer.py "$@"; fi
+    exec {python} "$@"
+"""
+SERVER = """
+    import os, sys, time
+    sys.path[:0] = {path!r}
+    from chat_server import ChatServer
+    chat = ChatServer(key=os.environ["VLLM_API_KEY"], models=())
+    chat._port = int(os.environ["PORT"])
+    with chat:
+        time.sleep({loads_s})
+        chat.models = (os.environ["MODEL"],)
+        time.sleep({serves_s})
+    sys.exit(7)
+"""
+TRAINER = """
+    import json, os, signal, sys, time
+    from pathlib import Path
+    from urllib.request import Request, urlopen
+
+    folder, arguments = Path({folder!r}), sys.argv[1:]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit({told}))
+    values = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
+    headers = {{"Authorization": "Bearer " + os.environ["MOTIF_JAX_API_KEY"]}}
+    request = Request(values["--config.annotate.server.url"] + "/models", headers=headers)
+    models = [model["id"] for model in json.load(urlopen(request))["data"]]
+    (folder / "trained.new").write_text(json.dumps([arguments, models]))
+    (folder / "trained.new").rename(folder / "trained")
+    time.sleep({trains_s})
+    sys.exit({status})
+"""
+
+
+class Job(FakeSlurm):
+    """The script, with what it starts."""
+
+    def __init__(self, folder, *, loads_s=0.0, serves_s=100.0, trains_s=100.0, status=0, told=0):
+        """The server loads its model for `loads_s`, then serves; the trainer ends with `status`, or `told` to stop."""
+        scripts = {"srun": SRUN, "scancel": SCANCEL, "python": PYTHON}
+        super().__init__(
+            folder, **{name: text.format(folder=folder, python=sys.executable) for name, text in scripts.items()}
+        )
+        values = {"folder": str(folder), "path": [str(ROOT), *sys.path], "loads_s": loads_s, "serves_s": serves_s}
+        values |= {"trains_s": trains_s, "status": status, "told": told}
+        for name, text in (("server", SERVER), ("trainer", TRAINER)):
+            lines = text.format(**values).split("\n")
+            (folder / f"{name}.py").write_text("\n".join(line.removeprefix("    ") for line in lines))
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+
+    def submit(self, **environment) -> subprocess.Popen:
+        variables = {"VENV": str(self.environment), "SLURM_SUBMIT_DIR": str(ROOT), "SLURM_JOB_ID": "4711"}
+        variables |= {"SLURMD_NODENAME": "127.0.0.1", "PORT": str(self.port), "MODEL": "llama", "LOOK_EVERY_S": "0.1"}
+        variables |= {"SERVER": f"exec {sys.executable} {self._folder}/server.py", "FAKE_STATE": "RUNNING\nRUNNING"}
+        variables |= {"SLURM_CPUS_PER_TASK_HET_GROUP_0": "3", "SLURM_CPUS_PER_TASK_HET_GROUP_1": "5"}
+        arguments = ["--config=configs/quickstart.py:score", f"--workdir={self._folder}/workdir"]
+        return subprocess.Popen(
+            ["bash", str(ROOT / "launch/slurm/oni.sbatch"), *arguments],
+            cwd=self._folder, env=os.environ | variables | environment, text=True, process_group=0,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def wait_for(self, name: str) -> str:
+        """The text of a file that a process writes."""
+        deadline = time.monotonic() + 60
+        while not (self._folder / name).exists():
+            assert time.monotonic() < deadline, name
+            time.sleep(0.02)
+        return (self._folder / name).read_text()
+
+    def process(self, group: int) -> int:
+        return int(self.wait_for(f"group{group}"))
+
+
+def is_gone(process: int) -> bool:
+    return not Path(f"/proc/{process}").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_training_begins_with_the_model_and_a_signal_saves_and_requeues(tmp_path, number):
+    slurm = Job(tmp_path / "fakes", loads_s=1.0)
+    job = slurm.submit()
+    arguments, models = json.loads(slurm.wait_for("trained"))
+    assert models == ["llama"]  # not before
+    assert arguments[:3] == ["-m", "motif_jax.launch", "--stage=train_policy"]
+    assert arguments[-3:] == [
+        "--config.annotate.backend=server",
+        f"--config.annotate.server.url=http://127.0.0.1:{slurm.port}/v1",
+        "--config.annotate.model=llama",
+    ]
+    assert slurm.wait_for("options0").split() == ["--cpus-per-task=3"]
+    assert slurm.wait_for("options1").split() == ["--cpus-per-task=5", "--kill-on-bad-exit=0", "--wait=120"]
+    server = slurm.process(0)
+    assert not is_gone(server)
+    os.kill(job.pid, number)
+    ((status, output, errors),) = ended([job])
+    assert status == 0, errors
+    assert "oni.sbatch: not finished, requeued" in output
+    assert slurm.wait_for("signalled") == "--signal=TERM 4711+1\n"
+    assert slurm.requeued == ["requeue 4711"]
+    assert is_gone(server)
+    assert is_gone(slurm.process(1))
+
+
+def test_a_trainer_that_lost_a_task_is_requeued_but_not_for_ever_and_one_that_failed_says_so(tmp_path):
+    lost = Job(tmp_path / "lost", trains_s=0.0, status=75)
+    ((status, output, errors),) = ended([lost.submit()])
+    assert status == 0, errors
+    assert "a task was lost, requeued" in output
+    assert lost.requeued == ["requeue 4711"]
+    ((status, _, _),) = ended([lost.submit(SLURM_RESTART_COUNT="5")])
+    assert status == 75
+    assert lost.requeued == ["requeue 4711"]
+    failed = Job(tmp_path / "failed", trains_s=0.0, status=3)
+    ((status, _, _),) = ended([failed.submit()])
+    assert status == 3
+    assert failed.requeued == []
+    assert is_gone(failed.process(0))
+
+
+def test_a_server_that_ends_before_it_has_the_model_ends_the_job(tmp_path):
+    slurm = Job(tmp_path / "fakes", loads_s=100.0)
+    ((status, _, errors),) = ended([slurm.submit(SERVER="sleep 0.5; exit 7")])
+    assert status == 1
+    assert "oni.sbatch: the server ended with status 7 before it had the model llama" in errors
+    assert not (tmp_path / "fakes/group1").exists()
+    assert slurm.requeued == []
+
+
+def test_a_server_that_never_gets_ready_ends_the_job_with_what_it_says(tmp_path):
+    slurm = Job(tmp_path / "fakes", loads_s=100.0)
+    job = slurm.submit(START_S="3")
+    ((status, _, errors),) = ended([job])
+    assert status == 1
+    assert "did not get ready within 3 seconds (START_S): the server at 'http://127.0.0.1:" in errors
+    assert is_gone(slurm.process(0))
+
+
+def test_a_signal_while_the_model_is_loaded_requeues_at_once(tmp_path):
+    slurm = Job(tmp_path / "fakes", loads_s=100.0)
+    job = slurm.submit()
+    slurm.process(0)
+    time.sleep(0.5)
+    os.kill(job.pid, signal.SIGUSR1)
+    ((status, output, errors),) = ended([job])
+    assert status == 0, errors
+    assert "told to stop before the server was ready, requeued" in output
+    assert slurm.requeued == ["requeue 4711"]
+    assert is_gone(slurm.process(0))
+    assert not (tmp_path / "fakes/group1").exists()
+
+
+def test_training_goes_on_without_its_server(tmp_path):
+    slurm = Job(tmp_path / "fakes", trains_s=2.0, status=75)
+    job = slurm.submit()
+    slurm.wait_for("trained")
+    os.kill(slurm.process(0), signal.SIGKILL)
+    ((status, output, errors),) = ended([job])
+    assert status == 0, errors
+    assert "the server ended before the trainer" in output
+    assert "a task was lost, requeued" in output  # what became of the trainer
+
+
+def test_the_model_must_be_named(tmp_path):
+    ((status, _, errors),) = ended([Job(tmp_path / "fakes").submit(MODEL="")])
+    assert status != 0
+    assert "MODEL: names the model that the server has" in errors

@@ -1,0 +1,260 @@
+"""Training with a reward that is learnt from a judge while the agent plays."""
+
+import html
+import shutil
+import time
+
+import numpy as np
+import pytest
+from chat_server import ChatServer
+from conftest import get_config
+from nethack_texts import NETHACK
+from train_policy_test import TINY, assert_equal_to_the_bit
+
+from motif_jax import experiment
+from motif_jax.annotation import endpoint, stream
+from motif_jax.annotation.annotator import Question
+from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.captions import decode, encode
+from motif_jax.checkpoint import reading
+from motif_jax.files import read_json, read_lines
+from motif_jax.policies.model import read_policy
+from motif_jax.replays.replay import load_replay
+from motif_jax.rewards.online.settings import parse_goals, turn_at
+from motif_jax.rewards.online.store import ANSWERED
+from motif_jax.stages import evaluate, report, train_policy
+from motif_jax.stages.evaluate.replays import file_of
+from motif_jax.stages.train_policy.record import Record
+from motif_jax.structs import UserError
+
+LEXICON = Lexicon(NETHACK, "defaultgoal")
+
+
+def settings(task="score", **values):
+    config = get_config(argument=task)
+    own = {"sources": "online:0.5", "train_for_env_steps": 640, "log_every_s": 1e6, "extrinsic_coefficient": 0.0}
+    for name, value in (TINY | own | values).items():
+        section, _, key = name.rpartition("__")
+        where = config.policy
+        for part in filter(None, section.split("__")):
+            where = config.policy.online if part == "online" else config[part] if part in config else where[part]
+        where[key] = value
+    config.annotate.cache_dir = ""
+    config.env.max_episode_steps = 60
+    config.evaluate.update({"beside": "random", "episodes": 4, "num_workers": 0, "games_per_worker": 4})
+    return config
+
+
+def run(workdir, **values):
+    config = settings(**values)
+    train_policy.check(config)
+    train_policy.run(config, workdir)
+    return list(read_lines(workdir / "policy/metrics.jsonl"))
+
+
+def arrays(workdir):
+    with reading(workdir / "policy/checkpoints") as checkpoints:
+        return checkpoints.readable("last")[1]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("online") / "run"
+    run(workdir)
+    return workdir
+
+
+def test_the_labels_are_those_of_the_lexicon(trained):
+    (row,) = read_lines(trained / "policy/metrics.jsonl")
+    assert row["reward/online_labels"] == row["reward/online_captions"] > 3
+    assert row["reward/online_waiting"] == row["reward/online_refused"] == 0
+    rows = list(read_lines(trained / "policy/opinions.jsonl"))
+    assert len(rows) == row["reward/online_labels"] == len({row["caption"] for row in rows})
+    for one in rows:
+        assert one["yes"] == LEXICON.answer(Question(one["caption"])).yes
+        assert (one["goal"], one["by"], one["attempt"]) == ("defaultgoal", "lexicon", 1)
+    saved = arrays(trained)["sources"]["online"]
+    assert (np.asarray(saved["store"]["questions"]["state"]) == ANSWERED).all()
+    assert np.asarray(saved["counters"]).tolist()[:3] == [640, 10, len(rows)]
+
+
+def test_a_run_that_was_killed_and_goes_on_is_the_same_to_the_bit(trained, tmp_path, monkeypatch):
+    for name in ("straight", "killed"):
+        shutil.copytree(trained, tmp_path / name)
+    run(tmp_path / "straight", train_for_env_steps=1280)
+
+    def batch(self, batch, seen=[0], real=Record.batch):
+        seen[0] += 1
+        if seen[0] == 4:
+            raise KeyboardInterrupt  # between checkpoints
+        real(self, batch)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Record, "batch", batch)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "killed", train_for_env_steps=1280)
+    run(tmp_path / "killed", train_for_env_steps=1280)
+    assert_equal_to_the_bit(arrays(tmp_path / "killed"), arrays(tmp_path / "straight"))
+    run(tmp_path / "again")
+    assert_equal_to_the_bit(arrays(tmp_path / "again"), arrays(trained))
+    opinions = [
+        [{name: value for name, value in row.items() if name != "seconds"} for row in read_lines(file)]
+        for file in (tmp_path / "killed/policy/opinions.jsonl", tmp_path / "straight/policy/opinions.jsonl")
+    ]
+    assert opinions[0] == opinions[1]
+
+
+def test_a_checkpoint_is_evaluated_and_replayed_with_the_reward_that_it_had(trained, tmp_path):
+    workdir = tmp_path / "run"
+    shutil.copytree(trained, workdir)
+    source = read_policy(workdir)[2].get("online")
+    labels = {row["caption"]: row["yes"] for row in read_lines(workdir / "policy/opinions.jsonl")}
+    texts = [*labels, "You hear the howling of the CwnAnnwn..."]
+    worth = source.worth(np.array([encode(text) for text in texts]))
+    assert worth.tolist() == [labels.get(text, 0.0) for text in texts]
+
+    config = settings(evaluate__replays="liked")
+    evaluate.run(config, workdir)
+    rows = list(read_lines(workdir / "evaluate/policy-640/episodes.jsonl"))
+    summary = read_json(workdir / "evaluate/policy-640/summary.json")
+    assert summary["sources"]["online"]["goal"] == "defaultgoal"
+    assert summary["sources"]["online"] == read_json(workdir / "evaluate/random/summary.json")["sources"]["online"]
+    best = max(rows, key=lambda row: (row["returns"]["online"], row["episode_return"], -row["episode"]))
+    replay = load_replay(file_of(workdir / "evaluate/policy-640", best["episode"]), "--config")
+    assert replay.intrinsic.sum() == pytest.approx(best["returns"]["online"])
+    shown = [labels.get(text, 0.0) for text in map(decode, replay.message[1:])]
+    assert np.nan_to_num(replay.z).tolist() == shown
+
+
+def test_a_run_on_several_threads_with_a_judge_behind_http(tmp_path):
+    rows = run(
+        tmp_path, synchronous=False, num_workers=1, train_for_env_steps=6400, annotate__backend="judge",
+        annotate__judge__delay_s=0.01, online__labels_per_1000_steps=10.0,
+    )  # fmt: skip
+    last, opinions = rows[-1], list(read_lines(tmp_path / "policy/opinions.jsonl"))
+    assert 0 < last["reward/online_labels"] == len(opinions) <= 64
+    assert last["reward/online_strangers"] == last["reward/online_failures"] == 0
+    assert all(row["yes"] == LEXICON.answer(Question(row["caption"])).yes for row in opinions)
+    assert len({row["caption"] for row in opinions}) == len(opinions)
+
+
+def test_training_goes_on_while_the_judge_is_away(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(stream, "MAX_PAUSE_S", 0.2)
+    monkeypatch.setattr(endpoint, "MAX_PAUSE_S", 0.1)
+    with ChatServer() as chat:
+        seen = {"batches": 0}
+
+        def batch(self, batch, real=Record.batch):
+            seen["batches"] += 1
+            if seen["batches"] == 3:
+                chat.stop()
+            if seen["batches"] in (20, 40):
+                time.sleep(1.0)  # it has been away for longer than the patience
+            if seen["batches"] == 21:
+                chat.start()
+            real(self, batch)
+
+        monkeypatch.setattr(Record, "batch", batch)
+        rows = run(
+            tmp_path, synchronous=False, train_for_env_steps=64 * 60, annotate__backend="server",
+            annotate__server__url=chat.url, online__patience_s=0.3, annotate__server__start_s=0.5,
+        )  # fmt: skip
+    printed = capsys.readouterr().out
+    assert "training goes on without new labels" in printed
+    assert "the judge answers again" in printed
+    assert rows[-1]["reward/online_failures"] > 0
+    assert rows[-1]["env_steps"] == 64 * 60
+    late = [row for row in read_lines(tmp_path / "policy/opinions.jsonl") if row["env_steps"] > 64 * 21]
+    assert late
+
+
+def test_the_report_tells_what_the_judge_was_asked(trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
+    config = settings()
+    config.stages = ("train_policy", "evaluate", "report")
+    report.run(config, tmp_path / "run")
+    page = (tmp_path / "run/report/index.html").read_text()
+    last = list(read_lines(tmp_path / "run/policy/opinions.jsonl"))[-1]
+    for words in (
+        "The judge",
+        "retrieval · asked: lexicon · goal: defaultgoal",
+        "Asked last",
+        "labels per million steps",
+    ):
+        assert words in page
+    assert html.escape(last["caption"]) in page
+    assert "(--stage=collect)" not in page
+    assert "what a judge says meanwhile" in page
+    (tmp_path / "run/policy/opinions.jsonl").write_text('{"caption": 7}\n')
+    with pytest.raises(UserError, match="opinions.jsonl' is damaged"):
+        report.run(config, tmp_path / "run")
+
+
+# ---- what is refused
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("values", "said"), [
+    ({"online__kind": "retreival"}, r"unknown kind 'retreival'.*did you mean 'retrieval'\?"),
+    ({"online__goals": "gold"}, r"must be a schedule such as .* not 'gold' \(--config.policy.online.goals\)"),
+    ({"online__goals": "gold@5"}, "must begin with 0 and rise, not 'gold@5'"),
+    ({"online__goals": "gold@0,stairs@7,combat@7"}, "must begin with 0 and rise"),
+    ({"online__goals": "gold@0,stars@7"}, r"the goals .*stairs.* and not 'stars' \(--config.policy.online.goals\)"),
+    ({"online__threshold": 1.0}, r"threshold must be .*\(--config.policy.online.threshold\)"),
+    ({"online__threshold": 0.0}, r"threshold must be .*\(--config.policy.online.threshold\)"),
+    ({"online__labels_per_1000_steps": -1.0}, "labels_per_1000_steps must be .* not -1.0"),
+    ({"online__kind": "words"}, r"needs a file of word vectors \(--config.policy.online.vectors\)"),
+    ({"online__kind": "words", "online__vectors": "/none.vec"}, "there is no file '/none.vec'"),
+    ({"online__order": "uncertain"}, "only a network can be uncertain, and 'retrieval' has none"),
+    ({"online__init_from": "/none"}, r"there is no directory '/none' \(--config.policy.online.init_from\)"),
+    ({"annotate__backend": "score"}, r"the backend 'score' labels the pairs of a dataset.*--config.annotate.backend"),
+    ({"annotate__backend": "server", "annotate__server__url": "nowhere"}, "'nowhere' is no address"),
+])  # fmt: skip
+def test_values_that_cannot_work_are_refused_before_anything_starts(values, said):
+    with pytest.raises(UserError, match=said) as refused:
+        train_policy.check(settings(**values))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_goal_with_a_typo_is_refused_with_the_nearest_one():
+    with pytest.raises(UserError, match=r"unknown goal 'glod' \(--config.policy.online.goals\): did you mean 'gold'\?"):
+        train_policy.check(settings(annotate__backend="server", online__goals="defaultgoal@0,glod@5"))
+
+
+def test_words_need_no_judge(tmp_path):
+    (tmp_path / "tiny.vec").write_text("gold 1 0\nnewt 0 1\n")
+    values = {"online__kind": "words", "online__vectors": str(tmp_path / "tiny.vec"), "annotate__backend": "score"}
+    train_policy.check(settings(**values, online__goals="Collect gold, all of it@0"))
+    with pytest.raises(UserError, match=r"unknown goal 'glod' \(--config.policy.online.goals\)"):
+        train_policy.check(settings(**values, online__goals="glod@0"))
+
+
+@pytest.mark.quick
+def test_sentences_with_commas_are_goals():
+    found = parse_goals("Find gold, and keep it@0, never fight @ all@12,stairs@2000000")
+    assert found == (("Find gold, and keep it", 0), ("never fight @ all", 12), ("stairs", 2_000_000))
+    assert [turn_at(found, step) for step in (0, 11, 12, 10**9)] == [0, 0, 1, 2]
+
+
+def test_a_judge_that_is_not_there_is_one_sentence(tmp_path):
+    with pytest.raises(UserError, match=r"the server at .* does not answer.*--config.annotate.server.url") as refused:
+        run(tmp_path, synchronous=False, annotate__backend="server", annotate__server__start_s=0.2,
+            annotate__server__url="http://127.0.0.1:9/v1")  # fmt: skip
+    assert "\n" not in str(refused.value)
+
+
+def test_another_kind_or_judge_or_past_is_another_experiment(trained, tmp_path):
+    file = trained / "policy/config.json"
+    with pytest.raises(UserError, match="policy.online.kind = 'retrieval', not 'ranking'"):
+        experiment.check_same_experiment(settings(online__kind="ranking"), trained, file, train_policy)
+    experiment.check_same_experiment(settings(online__order="count"), trained, file, train_policy)
+    shutil.copytree(trained, tmp_path / "run")
+    with pytest.raises(UserError, match=r"640 steps were trained with the goals 'defaultgoal@0'.*online.goals"):
+        run(tmp_path / "run", online__goals="gold@0", train_for_env_steps=1280)
+    with pytest.raises(UserError, match=r"the labels in the checkpoint are of the judge .*--config.annotate"):
+        run(tmp_path / "run", annotate__backend="judge", train_for_env_steps=1280)
+    rows = run(tmp_path / "run", online__goals="defaultgoal@0,gold@700", train_for_env_steps=1280)
+    assert rows[-1]["env_steps"] == 1280
+    goals = {row["env_steps"]: row["goal"] for row in read_lines(tmp_path / "run/policy/opinions.jsonl")}
+    assert {goal for step, goal in goals.items() if step < 700} == {"defaultgoal"}
+    assert {goal for step, goal in goals.items() if step >= 700} == {"gold"}
