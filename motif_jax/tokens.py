@@ -5,7 +5,7 @@ this file alone; all others need the library `tokenizers`. The built-in one, for
 has the words and punctuation marks of given texts as its tokens:
 
     tokeniser = WordTokeniser.from_texts(["You see a red ball.", "turn left"])
-    tokeniser.encode("turn left, ball")     # [9, 6, 2, 4]: "," was in no text, and so is unknown
+    tokeniser.encode("turn left, ball")     # [10, 7, 2, 6]: "," was in no text, and so is unknown
 """
 
 from __future__ import annotations
@@ -75,8 +75,9 @@ class WordTokeniser:
         ]  # fmt: skip
         end = {"SpecialToken": {"id": END, "type_id": 0}}
         text = {"Sequence": {"id": "A", "type_id": 0}}
+        other = {"Sequence": {"id": "B", "type_id": 0}}
         after = {
-            "type": "TemplateProcessing", "single": [text, end], "pair": [text, {"Sequence": {"id": "B", "type_id": 0}}, end],
+            "type": "TemplateProcessing", "single": [text, end], "pair": [text, other, end],
             "special_tokens": {END: {"id": END, "ids": [1], "tokens": [END]}},
         }  # fmt: skip
         model = {"type": "WordLevel", "vocab": self._ids, "unk_token": UNKNOWN}

@@ -89,8 +89,8 @@ def search(
         gain = jnp.take_along_axis(added.reshape(num_rows, -1), best, 1)
         reading, hidden = model.read(now.reading.rows(rows), token.reshape(-1))
         return _Search(
-            now.step + 1, reading, hidden, token.reshape(-1), take_rows(carry, rows), pick(now.done) | limits.stops[token],
-            pick(lengths), pick(now.tokens).at[:, :, now.step].set(token),
+            now.step + 1, reading, hidden, token.reshape(-1), take_rows(carry, rows),
+            pick(now.done) | limits.stops[token], pick(lengths), pick(now.tokens).at[:, :, now.step].set(token),
             pick(now.log_probs).at[:, :, now.step].set(gain),
         )  # fmt: skip
 

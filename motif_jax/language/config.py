@@ -100,7 +100,8 @@ def _gpt2(read: _Reader) -> LanguageConfig:
         head_size=_divide(width, heads), mlp_size=read.size("n_inner", 4 * width), gated=False, norm="layer",
         activation=read.text("activation_function", "gelu_new"), epsilon=read.number("layer_norm_epsilon", 1e-5),
         positions="learned", max_positions=read.size("n_positions", kind="positions"), kv_heads=heads,
-        tied=read.flag("tie_word_embeddings", True), attention_bias=True, output_bias=True, mlp_bias=True, **read.tokens(),
+        tied=read.flag("tie_word_embeddings", True), attention_bias=True, output_bias=True, mlp_bias=True,
+        **read.tokens(),
     )  # fmt: skip
 
 
@@ -133,14 +134,17 @@ def _t5(read: _Reader) -> LanguageConfig:
         activation = "gelu_new"  # what "gated-gelu" has always meant
     if gate not in ("", "gated"):
         raise ValueError(f"its feed_forward_proj is {gate + '-' + activation!r:.80}, and not gated-{activation}")
+    buckets = read.size("relative_attention_num_buckets", 32)
+    max_distance = read.size("relative_attention_max_distance", 128)
+    if buckets < 4 or max_distance <= buckets // 2:
+        raise ValueError(f"its {buckets} buckets of relative positions do not reach as far as {max_distance}")
     return LanguageConfig(
         "t5", read.size("vocab_size", kind="vocabulary"), read.size("d_model"),
         read.size("num_decoder_layers", layers, kind="layers"), heads, head_size=read.size("d_kv"),
         mlp_size=read.size("d_ff"), activation=activation, gated=bool(gate), norm="rms",
         epsilon=read.number("layer_norm_epsilon", 1e-6), positions="relative", tied=tied, kv_heads=heads,
         encoder_layers=layers, scale_logits=read.flag("scale_decoder_outputs", tied),
-        buckets=read.size("relative_attention_num_buckets", 32),
-        max_distance=read.size("relative_attention_max_distance", 128), start=read.token("decoder_start_token_id"),
+        buckets=buckets, max_distance=max_distance, start=read.token("decoder_start_token_id"),
         **read.tokens(),
     )  # fmt: skip
 

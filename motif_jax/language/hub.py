@@ -12,6 +12,7 @@ nowhere else.
 
 from __future__ import annotations
 
+import functools
 import json
 import mmap
 import os
@@ -25,7 +26,7 @@ from flax import nnx
 from motif_jax.files import parse_json, write_whole
 from motif_jax.foreign import LIMIT, check_regular, leads_out, read_bytes
 from motif_jax.language.config import LanguageConfig, config_from_hub, config_to_hub
-from motif_jax.language.layers import Types
+from motif_jax.language.layers import FLOAT32, Types
 from motif_jax.language.model import Decoder, EncoderDecoder, make_language_model
 from motif_jax.language.names import blocks_of, canonical, places
 from motif_jax.parameters import leaves_by_path, rebuild
@@ -47,7 +48,7 @@ class Tensor(NamedTuple):
 
 
 def read_language_model(
-    directory: Path, types: Types = Types(), remat: bool = False
+    directory: Path, types: Types = FLOAT32, remat: bool = False
 ) -> tuple[Any, Any, LanguageConfig]:
     """Reads a model.
 
@@ -65,7 +66,7 @@ def read_language_model(
     embedding = places(config)["embedding"].name
     if head is not None and (config.tied or config.family == "t5"):  # then the tensors decide, as in transformers
         config = config._replace(tied=embedding in tensors and _same(head.array, tensors[embedding].array))
-    graph, shapes = nnx.split(make_language_model(config, types, remat, seed=None))
+    graph, shapes = _split_shapes(config, types, remat)
     wanted = leaves_by_path(shapes)
     _check(directory, config, wanted, tensors)
     arrays = {}
@@ -80,6 +81,12 @@ def read_language_model(
                 raise UserError(f"{their_name} in {tensors[their_name].file!r} holds a value that is not finite")
         arrays[path] = array
     return graph, rebuild(shapes, arrays, directory, "the directory of a language model"), config
+
+
+@functools.lru_cache(maxsize=8)
+def _split_shapes(config: LanguageConfig, types: Types, remat: bool) -> tuple[Any, Any]:
+    """Graph and shapes of the parameters; making them takes longer than reading a small model."""
+    return nnx.split(make_language_model(config, types, remat, seed=None))
 
 
 def read_config(directory: Path) -> LanguageConfig:
@@ -101,7 +108,7 @@ def read_config(directory: Path) -> LanguageConfig:
 
 
 def _read_json(directory: Path, name: str) -> dict[str, Any]:
-    file = _find(directory, name)
+    file = find_file(directory, name)
     try:
         return parse_json(read_bytes(file, LIMIT))
     except OSError as error:
@@ -110,7 +117,7 @@ def _read_json(directory: Path, name: str) -> dict[str, Any]:
         raise UserError(f"cannot read {str(file)!r}: {error}") from error
 
 
-def _find(directory: Path, name: str) -> Path:
+def find_file(directory: Path, name: str) -> Path:
     """A file of the directory that is there, and is in it or in the Hub's own cache."""
     file = directory / name
     if not file.exists():
@@ -140,7 +147,7 @@ def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:
         raise UserError(f"there is neither {TENSORS} nor {INDEX} in {str(directory)!r}{why}")
     found: dict[str, Tensor] = {}
     for file_name in names:
-        file = _find(directory, file_name)
+        file = find_file(directory, file_name)
         arrays = _map_tensors(file)
         lost = [name for name, its in (index or {}).items() if its == file_name and name not in arrays]
         if lost:
@@ -186,7 +193,7 @@ def _check(directory: Path, config: LanguageConfig, wanted: Mapping, tensors: Ma
     missing = [name for name in shapes if name not in tensors]
     unknown = [name for name in tensors if name not in shapes and not (name == HEAD and config.tied)]
     other = [
-        f"{name} in {tensors[name].file!r} is {list(tensors[name].array.shape)}, where {list(shape)} is due"
+        f"{name} is {list(tensors[name].array.shape)}, where {list(shape)} is due"
         for name, shape in shapes.items()
         if name in tensors and tensors[name].array.shape != shape
     ]
@@ -198,7 +205,7 @@ def _check(directory: Path, config: LanguageConfig, wanted: Mapping, tensors: Ma
 
 
 def _some(names: list[str]) -> str:
-    return ", ".join(f"{name:.200}" for name in names[:3]) + (", ..." if len(names) > 3 else "")
+    return ", ".join(f"{name!r:.200}" for name in names[:3]) + (", ..." if len(names) > 3 else "")
 
 
 def write_language_model(directory: Path, model: Decoder | EncoderDecoder, shard_bytes: int = SHARD) -> None:

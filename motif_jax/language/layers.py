@@ -20,6 +20,9 @@ class Types(NamedTuple):
     params: jnp.dtype = jnp.dtype(jnp.float32)
 
 
+FLOAT32 = Types()
+
+
 class Sight(NamedTuple):
     """What each token may attend to, and where tokens stand. B may be 1 where it is the same for all rows."""
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from motif_jax.language.config import LanguageConfig
-from motif_jax.language.layers import KeysValues, Linear, Sight, Types
+from motif_jax.language.layers import FLOAT32, KeysValues, Linear, Sight, Types
 from motif_jax.language.stack import Memory, Stack
 
 
@@ -88,7 +88,7 @@ class LanguageModel(nnx.Module):
 class Decoder(LanguageModel):
     """A decoder alone: GPT-2, Llama, Mistral, Qwen."""
 
-    def __init__(self, config: LanguageConfig, types: Types = Types(), remat: bool = False, *, rngs: nnx.Rngs):
+    def __init__(self, config: LanguageConfig, types: Types = FLOAT32, remat: bool = False, *, rngs: nnx.Rngs):
         """New parameters."""
         super().__init__(config, types, rngs=rngs)
         self.stack = Stack(config, config.layers, types, remat=remat, rngs=rngs)
@@ -128,7 +128,7 @@ class Decoder(LanguageModel):
         return jnp.concatenate([take_last(hidden[:, :length], segments), hidden[:, length:]], 1)
 
     def begin(self, tokens: jax.Array, segments: jax.Array, room: int) -> tuple[Reading, jax.Array]:
-        """Reads contexts [B, L]; returns what was read, with room for more tokens, and the last hidden states [B, width]."""
+        """Reads contexts [B, L]; returns them, with room for more tokens, and their last hidden states [B, width]."""
         num_rows, length = tokens.shape
         mask, seen = causal_mask(segments), jnp.pad(segments > 0, ((0, 0), (0, room)))
         sight = sight_of(mask)._replace(mask=jnp.pad(mask, ((0, 0), (0, 0), (0, room))))
@@ -155,7 +155,7 @@ class Decoder(LanguageModel):
 class EncoderDecoder(LanguageModel):
     """T5: an encoder reads the context; a decoder continues it, from a start token on."""
 
-    def __init__(self, config: LanguageConfig, types: Types = Types(), remat: bool = False, *, rngs: nnx.Rngs):
+    def __init__(self, config: LanguageConfig, types: Types = FLOAT32, remat: bool = False, *, rngs: nnx.Rngs):
         """New parameters."""
         super().__init__(config, types, rngs=rngs)
         self.encoder = Stack(config, config.encoder_layers, types, both_ways=True, remat=remat, rngs=rngs)
@@ -223,7 +223,7 @@ def take_last(hidden: jax.Array, segments: jax.Array) -> jax.Array:
 
 
 def make_language_model(
-    config: LanguageConfig, types: Types = Types(), remat: bool = False, seed: int | None = 0
+    config: LanguageConfig, types: Types = FLOAT32, remat: bool = False, seed: int | None = 0
 ) -> Decoder | EncoderDecoder:
     """A new model.
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from small_models import ALL, FEW, VOCABULARY, make_small, some_tokens
+from small_models import ALL, FEW, VOCABULARY, logits_of, make_small, quick_jit, some_tokens
 
 from motif_jax.language.beam import search
 from motif_jax.language.generation import FREE, generate, no_limits
@@ -34,7 +34,7 @@ def make_program(name, length=ROOM, shifted=False):
     def run(params, tokens, segments, keys, sampling, limits, *arguments):
         return generate(nnx.merge(graph, params), tokens, segments, keys, sampling, limits, length, *more, *arguments)
 
-    return jax.jit(run)
+    return quick_jit(run)
 
 
 def run(name, sampling=GREEDY, limits=None, tokens=CONTEXTS, valid=LEFT, keys=KEYS, **more):
@@ -62,14 +62,13 @@ def test_greedy_tokens_are_those_of_transformers(name):
 @pytest.mark.parametrize("name", FEW)
 def test_a_cache_changes_nothing(name):
     """The log-probabilities of generated tokens are those of reading the whole rows at once."""
-    small, found = make_small(name), run(name, PLAIN)
+    found = run(name, PLAIN)
     ones = np.ones_like(found.tokens)
-    if small.is_encoder_decoder:
-        answers = np.pad(found.tokens[:, :-1], ((0, 0), (1, 0)))
-        logits = small.model.logits(small.model(CONTEXTS, LEFT.astype(int), answers, ones))
+    if make_small(name).is_encoder_decoder:
+        logits = logits_of(name, CONTEXTS, LEFT, np.pad(found.tokens[:, :-1], ((0, 0), (1, 0))), ones)
     else:
-        whole = np.concatenate([CONTEXTS, found.tokens], 1), np.concatenate([LEFT.astype(int), ones], 1)
-        logits = small.model.logits(small.model(*whole))[:, CONTEXTS.shape[1] - 1 : -1]
+        whole = np.concatenate([CONTEXTS, found.tokens], 1), np.concatenate([LEFT, ones], 1)
+        logits = logits_of(name, *whole)[:, CONTEXTS.shape[1] - 1 : -1]
     odds = jnp.take_along_axis(jax.nn.log_softmax(logits), found.tokens[..., None], -1)[..., 0]
     np.testing.assert_allclose(found.log_probs, odds, atol=2e-5)
 
@@ -122,8 +121,7 @@ def test_forced_tokens_are_read_as_if_drawn():
     assert found.tokens[1, 1:4].tolist() == [3, 4, 5]
     tokens = np.concatenate([CONTEXTS, found.tokens], 1)
     valid = np.concatenate([LEFT, np.ones_like(found.tokens)], 1)
-    model = make_small("llama").model
-    odds = jax.nn.log_softmax(model.logits(model(tokens, valid.astype(int))))[:, 10:-1]
+    odds = jax.nn.log_softmax(logits_of("llama", tokens, valid))[:, 10:-1]
     wanted = jnp.take_along_axis(odds, found.tokens[..., None], -1)[..., 0]
     np.testing.assert_allclose(found.log_probs, wanted, atol=2e-5)
 
@@ -139,25 +137,24 @@ def test_a_shift_adds_to_the_logits(name):
         arguments = (table, jnp.float32(factor)), jnp.zeros((1, 3))
         found = program(small.params, CONTEXTS, valid, KEYS, sampling, no_limits(VOCABULARY, 3), *arguments)
         assert (found.carry == ROOM).all()
-        tokens = slow_greedy(small, lambda last, factor=factor: factor * np.asarray(table)[last])
+        tokens = slow_greedy(name, lambda last, factor=factor: factor * np.asarray(table)[last])
         assert found.tokens[:, :5].tolist() == tokens.tolist()
     assert program._cache_size() == 1
 
 
-def slow_greedy(small, added, steps=5):
-    tokens = np.zeros((3, 0), int)
-    for _ in range(steps):
-        if small.is_encoder_decoder:
-            answers = np.pad(tokens, ((0, 0), (1, 0)))
-            hidden = small.model(CONTEXTS, LEFT.astype(int), answers, np.ones_like(answers))
-            last = answers[:, -1]
-        else:
-            whole = np.concatenate([CONTEXTS, tokens], 1)
-            hidden = small.model(whole, np.concatenate([LEFT, np.ones_like(tokens)], 1).astype(int))
-            last = whole[:, -1]
-        logits = np.asarray(small.model.logits(hidden[:, -1])) + added(last)
-        tokens = np.concatenate([tokens, logits.argmax(-1)[:, None]], 1)
-    return tokens
+def slow_greedy(name, added, steps=5):
+    length = CONTEXTS.shape[1]
+    if make_small(name).is_encoder_decoder:
+        length, tokens = 1, np.zeros((3, 1 + steps), int)
+        valid = np.zeros((3, 1 + steps), int)
+    else:
+        tokens, valid = (np.pad(array, ((0, 0), (0, steps))) for array in (CONTEXTS, LEFT.astype(int)))
+    valid[:, 0] |= length == 1
+    for end in range(length, length + steps):
+        more = (CONTEXTS, LEFT) if length == 1 else ()
+        logits = logits_of(name, *more, tokens, valid)[:, end - 1] + added(tokens[:, end - 1])
+        tokens[:, end], valid[:, end] = logits.argmax(-1), 1
+    return tokens[:, length:]
 
 
 def slow_odds(logits, temperature, top_k, top_p):
@@ -183,7 +180,7 @@ def test_tokens_are_drawn_with_their_probabilities(values):
     logits = jnp.array(np.random.default_rng(0).normal(size=12) * 2).astype(jnp.float32)
     keys = jax.random.split(jax.random.key(1), num)
     sampling = jax.tree.map(jnp.asarray, Sampling(*values))
-    drawn = jax.jit(draw)(jnp.tile(logits, (num, 1)), keys, sampling)
+    drawn = quick_jit(draw)(jnp.tile(logits, (num, 1)), keys, sampling)
     found, wanted = np.bincount(drawn, minlength=12) / num, slow_odds(np.asarray(logits), *values)
     assert (found[wanted == 0] == 0).all()
     np.testing.assert_allclose(found, wanted, atol=4 * 0.5 / num**0.5)
@@ -195,7 +192,9 @@ def make_search(name, num_beams, length):
     def run(params, limits, penalty):
         return search(nnx.merge(graph, params), CONTEXTS, LEFT.astype(int), num_beams, limits, length, penalty)
 
-    return lambda limits, penalty=0.0: jax.tree.map(np.asarray, jax.jit(run)(make_small(name).params, limits, penalty))
+    return lambda limits, penalty=0.0: jax.tree.map(
+        np.asarray, quick_jit(run)(make_small(name).params, limits, penalty)
+    )
 
 
 def test_one_beam_takes_the_most_probable_tokens():

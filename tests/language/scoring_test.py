@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 from flax import nnx
-from small_models import FEW, VOCABULARY, make_small, some_tokens
+from small_models import FEW, VOCABULARY, make_small, quick_jit, some_tokens
 
 from motif_jax.language.scoring import make_tree, score
 
@@ -19,7 +19,7 @@ LENGTHS = np.array([11, 6, 1])
 def make_program(name):
     """Scoring, compiled once per shape."""
     graph = make_small(name).graph
-    return jax.jit(lambda params, *arguments: score(nnx.merge(graph, params), *arguments))
+    return quick_jit(lambda params, *arguments: score(nnx.merge(graph, params), *arguments))
 
 
 def run(name, tokens, segments, tree):

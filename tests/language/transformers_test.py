@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
-from small_models import ALL, make_small, some_tokens
+from small_models import ALL, compute_logits, logits_of, make_small, quick_jit, some_tokens
 
 from motif_jax.language.config import config_from_hub, config_to_hub
 from motif_jax.language.hub import read_language_model, write_language_model
+from motif_jax.language.layers import relative_buckets
 from motif_jax.language.names import places
 from motif_jax.parameters import leaves_by_path
 
@@ -17,11 +17,8 @@ LENGTHS = np.array([11, 7, 9])
 VALID = np.arange(11) < LENGTHS[:, None]
 
 
-def our_logits(model, tokens=TOKENS, valid=VALID):
-    segments = jnp.asarray(valid).astype(int)
-    if model.config.is_encoder_decoder:
-        return model.logits(model(tokens, segments, ANSWERS, jnp.ones_like(ANSWERS)))
-    return model.logits(model(tokens, segments))
+def inputs(small):
+    return (TOKENS, VALID, ANSWERS, np.ones_like(ANSWERS)) if small.is_encoder_decoder else (TOKENS, VALID)
 
 
 def their_logits(theirs):
@@ -34,10 +31,10 @@ def their_logits(theirs):
 @pytest.mark.parametrize("name", ALL)
 def test_logits_are_the_same(name):
     small = make_small(name)
-    ours, theirs = np.asarray(our_logits(small.model)), their_logits(small.theirs).detach().numpy()
+    ours, theirs = logits_of(name, *inputs(small)), their_logits(small.theirs).detach().numpy()
     assert theirs.std() > 0.2
     where = slice(None) if small.is_encoder_decoder else VALID  # what they compute at padding is of no use
-    np.testing.assert_allclose(ours[where], theirs[where], atol=1e-5 * np.abs(theirs).max(), rtol=0)
+    np.testing.assert_allclose(ours[where], theirs[where], atol=3e-5 * np.abs(theirs).max(), rtol=0)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -50,10 +47,13 @@ def test_gradients_are_the_same(name):
     weight = np.ones(targets.shape) if small.is_encoder_decoder else VALID
 
     def loss(params):
-        odds = jax.nn.log_softmax(our_logits(nnx.merge(small.graph, params)))
+        odds = jax.nn.log_softmax(compute_logits(name, params, *inputs(small)))
         return (jnp.take_along_axis(odds, targets[..., None], -1)[..., 0] * weight).sum()
 
-    ours = {".".join(path): np.asarray(leaf) for path, leaf in leaves_by_path(jax.grad(loss)(small.params)).items()}
+    ours = {
+        ".".join(path): np.asarray(leaf)
+        for path, leaf in leaves_by_path(quick_jit(jax.grad(loss))(small.params)).items()
+    }
     odds = torch.log_softmax(their_logits(small.theirs), -1)
     small.theirs.zero_grad()
     (torch.gather(odds, -1, torch.tensor(targets)[..., None])[..., 0] * torch.tensor(weight)).sum().backward()
@@ -82,3 +82,13 @@ def test_what_is_written_is_read_by_both(name, tmp_path):
     assert config == small.config
     assert jax.tree.all(jax.tree.map(np.array_equal, params, small.params))
     assert transformers.AutoConfig.from_pretrained(tmp_path / "many").model_type == config.family
+
+
+@pytest.mark.parametrize("both_ways", [True, False])
+def test_buckets_of_relative_positions_are_the_same(both_ways):
+    torch = pytest.importorskip("torch", reason="needs PyTorch: bash launch/test.sh installs it")
+    t5 = pytest.importorskip("transformers.models.t5.modeling_t5", reason="needs transformers")
+    distances = np.arange(-600, 600)
+    for buckets, most in ((32, 128), (16, 24), (64, 512)):
+        wanted = t5.T5Attention._relative_position_bucket(torch.tensor(distances), both_ways, buckets, most)
+        assert relative_buckets(jnp.asarray(distances), both_ways, buckets, most).tolist() == wanted.tolist()
