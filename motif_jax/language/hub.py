@@ -25,7 +25,8 @@ from flax import nnx
 
 from motif_jax.files import parse_json, write_whole
 from motif_jax.foreign import LIMIT, check_regular, leads_out, read_bytes
-from motif_jax.language.config import LanguageConfig, config_from_hub, config_to_hub
+from motif_jax.language.config import LanguageConfig
+from motif_jax.language.hub_config import config_from_hub, config_to_hub
 from motif_jax.language.layers import FLOAT32, Types
 from motif_jax.language.model import Decoder, EncoderDecoder, make_language_model
 from motif_jax.language.names import blocks_of, canonical, places

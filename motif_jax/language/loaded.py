@@ -26,12 +26,12 @@ from motif_jax.language.layers import Types
 from motif_jax.language.sampling import Sampling
 from motif_jax.language.scoring import ChoiceTree, make_tree, score
 from motif_jax.language.shards import sharding_rules
-from motif_jax.parallel import batch_parts, make_mesh, place, replicate, shard
+from motif_jax.language.texts import TextBatches
+from motif_jax.parallel import make_mesh, place, replicate, shard
 from motif_jax.structs import UserError
 from motif_jax.tokens import FILE, Tokeniser, read_tokeniser, write_tokeniser
 
-BUCKET = 64  # contexts are padded to multiples of so many tokens, so that few programs are compiled
-MULTIPLE = 8  # and trees of choices to multiples of so many nodes
+MULTIPLE = 8  # trees of choices are padded to multiples of so many nodes, so that few programs are compiled
 AddToLogits = Callable[[Any, jax.Array, jax.Array], jax.Array]
 
 
@@ -41,8 +41,8 @@ class Language:
     def __init__(self, model: Any, tokeniser: Tokeniser, mesh: Mesh | None = None, batch_size: int = 32):
         """From a model of `make_language_model`, say; `load_language` describes the rest."""
         self.config: LanguageConfig = model.config
-        self.tokeniser, self.batch_size = tokeniser, batch_size
-        self._mesh = make_mesh(1) if mesh is None else mesh
+        self.tokeniser, self._mesh = tokeniser, make_mesh(1) if mesh is None else mesh
+        self._texts = TextBatches(model.config, tokeniser, self._mesh, batch_size)
         if tokeniser.size > self.config.vocabulary:
             raise UserError(
                 f"the tokeniser has {tokeniser.size} tokens, and the language model's embedding only "
@@ -67,24 +67,24 @@ class Language:
         Returns:
           [B, C] float32; minus infinity where a context has fewer choices than another.
         """
-        rows = self._encode(contexts, special_tokens)
+        rows = self._texts.encode(contexts, special_tokens)
         shared = not choices or isinstance(choices[0], str)
         lists: list[Any] = [choices] if shared else list(choices)
         if not shared and len(lists) != len(rows):
             raise UserError(f"there are choices for {len(lists)} contexts, and {len(rows)} contexts")
-        tokens = [[self._encode_choice(choice) for choice in one] for one in lists]
+        tokens = [[self._texts.encode_choice(choice) for choice in one] for one in lists]
         most = max(map(len, tokens), default=0)
         if not most:
             raise UserError("there are no choices to score")
         common = replicate(make_tree(tokens, MULTIPLE), self._mesh) if shared else None
         found = np.full((len(rows), most), -np.inf, np.float32)
         longest = max(len(choice) for one in tokens for choice in one)
-        for chunk in self._chunks(rows, longest):
+        for chunk in self._texts.chunks(rows, longest):
             tree = common
             if tree is None:
                 own = make_tree([tokens[row] for row in chunk], MULTIPLE)
-                tree = shard(ChoiceTree(*(self._fill(array, len(chunk)) for array in own)), self._mesh)
-            scores = self._score(self.params, *self._pad([rows[row] for row in chunk]), tree)
+                tree = shard(ChoiceTree(*(self._texts.fill(array, len(chunk)) for array in own)), self._mesh)
+            scores = self._score(self.params, *self._texts.pad([rows[row] for row in chunk]), tree)
             width = min(most, scores.shape[1])
             found[chunk, :width] = np.asarray(scores)[: len(chunk), :width]
         return found
@@ -116,7 +116,7 @@ class Language:
           The continuations, without their context.
         """
         special = self.config.is_encoder_decoder if special_tokens is None else special_tokens
-        rows = self._encode(contexts, special)
+        rows = self._texts.encode(contexts, special)
         starts = [self.tokeniser.encode(text) for text in begin] if begin is not None else [[] for _ in rows]
         self._check_drawing(rows, starts, max_tokens, temperature, top_k, top_p, beams)
         may = self._may_generate(allowed)
@@ -124,15 +124,15 @@ class Language:
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(len(rows)))
         run = self._program(max_tokens, beams, shift)
         found: list[str] = [""] * len(rows)
-        for chunk in self._chunks(rows, max_tokens):
+        for chunk in self._texts.chunks(rows, max_tokens):
             forced = np.full((len(chunk), max_tokens), FREE, np.int32)
             for number, row in enumerate(chunk):
                 forced[number, : len(starts[row])] = starts[row]
-            filled = jnp.asarray(self._fill(forced, len(chunk)))
+            filled = jnp.asarray(self._texts.fill(forced, len(chunk)))
             limits = Limits(may, stops, filled, jnp.int32(self.config.pad))
             sampling = Sampling(jnp.float32(temperature), jnp.int32(top_k), jnp.float32(top_p))
-            chunk_keys = keys[np.resize(chunk, self._size(len(chunk)))]
-            padded = self._pad([rows[row] for row in chunk])
+            chunk_keys = keys[np.resize(chunk, self._texts.size(len(chunk)))]
+            padded = self._texts.pad([rows[row] for row in chunk])
             answer = run(
                 self.params, *padded, chunk_keys, sampling, limits, np.float32(length_penalty), shift_arguments
             )
@@ -146,50 +146,6 @@ class Language:
         model = nnx.merge(self._graph, jax.tree.map(np.asarray, self.params))
         write_tokeniser(directory, self.tokeniser)
         write_language_model(directory, merge_low_rank(model))
-
-    # ---- from texts to arrays
-
-    def _encode(self, contexts: Sequence[str], special_tokens: bool) -> list[list[int]]:
-        rows = [self.tokeniser.encode(context, special_tokens) for context in contexts]
-        for number, row in enumerate(rows):
-            if not row:
-                raise UserError(f"context {number} has no tokens, and a language model needs one to go on from")
-        return rows
-
-    def _encode_choice(self, choice: str) -> list[int]:
-        tokens = self.tokeniser.encode(choice)
-        if not tokens:
-            raise UserError(f"the choice {choice!r:.80} has no tokens")
-        return tokens
-
-    def _chunks(self, rows: Sequence[Sequence[int]], more: int) -> Iterable[list[int]]:
-        """Numbers of rows that are computed together: those of about the same length."""
-        most = self.config.max_positions
-        for number, row in enumerate(rows):
-            if most and len(row) + more > most:
-                raise UserError(
-                    f"context {number} has {len(row)} tokens, and {more} may follow; this language model reads at "
-                    f"most {most}"
-                )
-        order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
-        for start in range(0, len(order), self.batch_size):
-            yield order[start : start + self.batch_size]
-
-    def _size(self, num_rows: int) -> int:
-        """Rows of a batch: the next power of two, and a multiple of the parts that it is cut into."""
-        parts = batch_parts(self._mesh)
-        return -(-(1 << (num_rows - 1).bit_length()) // parts) * parts
-
-    def _fill(self, array: np.ndarray, num_rows: int) -> np.ndarray:
-        return np.concatenate([array, np.repeat(array[:1], self._size(num_rows) - num_rows, 0)])
-
-    def _pad(self, rows: Sequence[Sequence[int]]) -> tuple[Any, Any]:
-        """Tokens and segments. Rows that fill up the batch are copies of the first."""
-        length = -(-max(1, *map(len, rows)) // BUCKET) * BUCKET
-        tokens, segments = (np.zeros((len(rows), length), np.int32) for _ in range(2))
-        for number, row in enumerate(rows):
-            tokens[number, : len(row)], segments[number, : len(row)] = row, 1
-        return shard((self._fill(tokens, len(rows)), self._fill(segments, len(rows))), self._mesh)
 
     # ---- generation
 

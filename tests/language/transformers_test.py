@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from small_models import ALL, compute_logits, logits_of, make_small, quick_jit, some_tokens
 
-from motif_jax.language.config import config_from_hub, config_to_hub
 from motif_jax.language.hub import read_language_model, write_language_model
+from motif_jax.language.hub_config import config_from_hub, config_to_hub
 from motif_jax.language.layers import relative_buckets
 from motif_jax.language.names import places
 from motif_jax.parameters import leaves_by_path
