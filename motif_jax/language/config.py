@@ -53,7 +53,7 @@ class LanguageConfig(NamedTuple):
     buckets: int = 32  # of relative positions
     max_distance: int = 128  # from which on all relative positions are in the last bucket
     start: int = 0  # token with which an encoder-decoder's decoder starts
-    pad: int = 0
+    pad: int = -1  # padding; -1: there is no such token
     ends: tuple[int, ...] = ()  # tokens that end a text
 
     @property

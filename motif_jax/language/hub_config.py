@@ -145,9 +145,9 @@ class _Reader:
         if self.flag(name, only) is not only:
             raise ValueError(f"its {name} is {not only}, which is not supported")
 
-    def token(self, name: str) -> int:
-        value = self._get(name, 0, (int,))
-        if value < 0:
+    def token(self, name: str, default: int = 0) -> int:
+        value = self._get(name, default, (int,))
+        if value < 0 and value != default:
             raise ValueError(f"its {name} is {value}")
         return value
 
@@ -156,8 +156,7 @@ class _Reader:
         ends = ends if isinstance(ends, list) else [ends]
         if not all(type(end) is int and end >= 0 for end in ends):
             raise ValueError(f"its eos_token_id is {ends!r:.80}")
-        pad = self._hub.get("pad_token_id", 0)
-        return {"pad": self.token("pad_token_id") if pad != -1 else 0, "ends": tuple(ends)}
+        return {"pad": self.token("pad_token_id", -1), "ends": tuple(ends)}
 
     def rotary(self) -> Rotary:
         theta = self.number("rope_theta", 10_000.0)  # before transformers 5; then both are in rope_parameters
@@ -181,7 +180,7 @@ def config_to_hub(config: LanguageConfig) -> dict[str, Any]:
     common = {
         "model_type": config.family,
         "vocab_size": config.vocabulary,
-        "pad_token_id": config.pad,
+        "pad_token_id": config.pad if config.pad >= 0 else None,
         "eos_token_id": config.ends[0] if len(config.ends) == 1 else list(config.ends) or None,
         "tie_word_embeddings": config.tied,
     }
@@ -221,11 +220,14 @@ def config_to_hub(config: LanguageConfig) -> dict[str, Any]:
 
 
 def make_config(family: str, vocabulary: int, width: int, layers: int, heads: int, **more: Any) -> LanguageConfig:
-    """A new model of a family, for training from scratch; `more` are values of its Hugging Face `config.json`."""
-    sizes: dict[str, Any] = {"model_type": family, "vocab_size": vocabulary}
+    """A new model of a family, for training from scratch with the built-in tokeniser.
+
+    `more` are further values of its Hugging Face `config.json`, and override those that are chosen here.
+    """
+    sizes: dict[str, Any] = {"model_type": family, "vocab_size": vocabulary, "pad_token_id": 0, "eos_token_id": 1}
     if family == "t5":
         sizes |= {"d_model": width, "d_kv": width // heads, "d_ff": 4 * width, "num_layers": layers, "num_heads": heads}
-        sizes |= {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "eos_token_id": 1}
+        sizes |= {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
     elif family == "gpt2":
         sizes |= {"n_embd": width, "n_layer": layers, "n_head": heads, "n_positions": 1024}
     else:

@@ -129,7 +129,7 @@ class Language:
             for number, row in enumerate(chunk):
                 forced[number, : len(starts[row])] = starts[row]
             filled = jnp.asarray(self._texts.fill(forced, len(chunk)))
-            limits = Limits(may, stops, filled, jnp.int32(self.config.pad))
+            limits = Limits(may, stops, filled, jnp.int32(max(self.config.pad, 0)))
             sampling = Sampling(jnp.float32(temperature), jnp.int32(top_k), jnp.float32(top_p))
             chunk_keys = keys[np.resize(chunk, self._texts.size(len(chunk)))]
             padded = self._texts.pad([rows[row] for row in chunk])
@@ -172,7 +172,7 @@ class Language:
     def _may_generate(self, allowed: Iterable[int] | None) -> jax.Array:
         """Rows of the embedding beyond the tokeniser's, and padding, are never generated."""
         may = np.arange(self.config.vocabulary) < self.tokeniser.size
-        if self.config.pad not in self.config.ends:
+        if self.config.pad >= 0 and self.config.pad not in self.config.ends:
             may[self.config.pad] = False
         if allowed is not None:
             only = np.zeros_like(may)

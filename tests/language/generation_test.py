@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from small_models import ALL, FEW, VOCABULARY, logits_of, make_small, quick_jit, some_tokens
+from own_models import quick_jit
+from small_models import ALL, FEW, VOCABULARY, logits_of, make_small, some_tokens
 
 from motif_jax.language.beam import search
 from motif_jax.language.generation import FREE, generate, no_limits

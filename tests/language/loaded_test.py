@@ -1,15 +1,16 @@
 """What people use in notebooks: load, score, generate, save; and what is refused before anything is compiled."""
 
+import functools
 import os
 import subprocess
 import sys
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import ROOT
-from own_models import TEXTS, TOKENISER, make_own, write_own
+from flax import nnx
+from own_models import TEXTS, TOKENISER, make_own, quick_jit, write_own
 
 import motif_jax
 from motif_jax.language.hub import CONFIG
@@ -31,16 +32,29 @@ def models(tmp_path_factory):
 
 
 def slow_score(name, context, choice):
-    model, tokens, answer = make_own(name), TOKENISER.encode(context), TOKENISER.encode(choice)
-    if name == "t5":
-        read = [0, *answer[:-1]]
-        arrays = [jnp.array([row]) for row in (tokens, [1] * len(tokens), read, [1] * len(read))]
-        logits = model.logits(model(*arrays))[0]
-    else:
-        read = tokens + answer[:-1]
-        logits = model.logits(model(jnp.array([read]), jnp.ones((1, len(read)), int)))[0, len(tokens) - 1 :]
-    odds = jax.nn.log_softmax(logits)
-    return sum(float(odds[place, token]) for place, token in enumerate(answer))
+    """One choice after one context, as rows of 16 tokens."""
+    tokens, answer = TOKENISER.encode(context), TOKENISER.encode(choice)
+    rows, first = [tokens, [0, *answer]], 0
+    if name != "t5":
+        rows, first = [tokens + answer], len(tokens) - 1
+    arrays = []
+    for row in rows:
+        arrays += [np.pad(row, (0, 16 - len(row))), np.arange(16) < len(row)]
+    odds = jax.nn.log_softmax(
+        slow_logits(name)(nnx.state(make_own(name)), *(array[None].astype(int) for array in arrays))[0]
+    )
+    return sum(float(odds[first + place, token]) for place, token in enumerate(answer))
+
+
+@functools.cache
+def slow_logits(name):
+    graph = nnx.graphdef(make_own(name))
+
+    def run(params, *arguments):
+        model = nnx.merge(graph, params)
+        return model.logits(model(*arguments))
+
+    return quick_jit(run)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "t5"])
@@ -141,7 +155,6 @@ FLAGS += " --xla_llvm_disable_expensive_passes=true"  # quick to compile
 def compare_devices(folder: str) -> None:
     """One device and eight give the same scores, texts and gradients."""
     from adapt_test import total_loss
-    from flax import nnx
     from jax.sharding import NamedSharding
     from jax.sharding import PartitionSpec as P
 

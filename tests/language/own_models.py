@@ -17,11 +17,17 @@ TEXTS = ["Goal of the agent: go to the red ball. You see a grey key 2 steps left
 TOKENISER = WordTokeniser.from_texts(TEXTS)
 SMALL = {"vocabulary": 40, "width": 32, "layers": 2, "heads": 4}
 MORE = {
-    "qwen3": {"num_key_value_heads": 2, "eos_token_id": 1},
-    "gpt2": {"n_positions": 200, "eos_token_id": 1},
+    "qwen3": {"num_key_value_heads": 2},
+    "gpt2": {"n_positions": 200},
     "t5": {"num_decoder_layers": 3},
     "t5 v1.0": {"feed_forward_proj": "relu", "tie_word_embeddings": True},
 }
+
+
+# Compiles in a fraction of the time, for programs that run a few times.
+quick_jit = functools.partial(
+    jax.jit, compiler_options={"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+)
 
 
 @functools.cache

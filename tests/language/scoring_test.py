@@ -6,7 +6,8 @@ import jax
 import numpy as np
 import pytest
 from flax import nnx
-from small_models import FEW, VOCABULARY, make_small, quick_jit, some_tokens
+from own_models import quick_jit
+from small_models import FEW, VOCABULARY, make_small, some_tokens
 
 from motif_jax.language.scoring import make_tree, score
 

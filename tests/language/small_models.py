@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 from flax import nnx
+from own_models import quick_jit
 
 from motif_jax.language.hub import read_language_model
 
@@ -42,10 +43,6 @@ CLASSES = {"T5": "T5ForConditionalGeneration", "GPT2": "GPT2LMHeadModel"}
 DECODERS = [name for name in MODELS if MODELS[name][0] != "T5"]
 ALL = list(MODELS)
 FEW = ["gpt2", "qwen3", "flan"]  # one with learned, rotary, relative positions each
-# Compiles in a fraction of the time, for programs that run once.
-quick_jit = functools.partial(
-    jax.jit, compiler_options={"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-)
 _FOLDER = tempfile.TemporaryDirectory(prefix="motif_jax-language-")
 
 

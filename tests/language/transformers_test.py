@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_models import ALL, compute_logits, logits_of, make_small, quick_jit, some_tokens
+from own_models import quick_jit
+from small_models import ALL, compute_logits, logits_of, make_small, some_tokens
 
 from motif_jax.language.hub import read_language_model, write_language_model
 from motif_jax.language.hub_config import config_from_hub, config_to_hub
