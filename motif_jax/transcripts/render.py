@@ -13,17 +13,19 @@ chooses. The reward of an utterance lies at its last action position.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from motif_jax.structs import UserError
 from motif_jax.transcripts.store import Transcripts
 
+Array = Any  # a NumPy array, or a JAX array once it is on the devices
 FLAG = "--config.transcripts.template"
 ACTION_START, TEXT_START, ACTION_END, TEXT_END, EPISODE_END = range(5)  # marks, in the order of `Template`
 CHECKED_WHOLE = 64  # episodes whose whole text is tokenised, to compare it with the pieces
-# How a row of tokens ends, at its last token; 0 elsewhere.
+# How the tokens of an episode end, said at the last one; 0 elsewhere. UNFINISHED: there is more, and the agent's next
+# choice is made at the last token. CUT: there is more, and the next choice is made later.
 TERMINAL, UNFINISHED, CUT = 1, 2, 3
 
 
@@ -56,11 +58,12 @@ TEMPLATES = {
 class Rows(NamedTuple):
     """Tokens of episodes, one row each. [R, T] each"""
 
-    tokens: np.ndarray  # int32; 0 after the end
-    segments: np.ndarray  # int32: 1 in an episode, 0 after its end
-    is_action: np.ndarray  # bool: the next token is the agent's
-    reward: np.ndarray  # float32: of an utterance, at its last action position
-    end: np.ndarray  # int8: at the last token TERMINAL, UNFINISHED, or CUT where the row was too short
+    tokens: Array  # int32; 0 after the end
+    segments: Array  # int32: 1 in an episode, 0 after its end
+    is_action: Array  # bool: the next token is the agent's
+    closes: Array  # bool: the last action position of an utterance
+    reward: Array  # float32: of an utterance, at its last action position
+    end: Array  # int8: at an episode's last token TERMINAL, UNFINISHED or CUT
 
 
 class Renderer:
@@ -106,7 +109,7 @@ class Renderer:
 
     def rows(self, episodes: np.ndarray, width: int) -> Rows:
         """The tokens of episodes, one row each; longer ones are cut at their end. [R] -> [R, width]"""
-        flat, owner, agent, reward = self._flat(episodes)  # [N] each
+        flat, owner, agent, closes, reward = self._flat(episodes)  # [N] each
         lengths = self.lengths[episodes]
         at = np.arange(len(flat)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         kept = at < width
@@ -115,6 +118,7 @@ class Renderer:
             tokens=np.zeros(shape, np.int32),
             segments=np.zeros(shape, np.int32),
             is_action=np.zeros(shape, bool),
+            closes=np.zeros(shape, bool),
             reward=np.zeros(shape, np.float32),
             end=np.zeros(shape, np.int8),
         )
@@ -122,9 +126,12 @@ class Renderer:
         rows.tokens[where], rows.segments[where] = flat[kept], 1
         chosen = kept & agent & (at > 0)  # the token before is where it is chosen
         rows.is_action[owner[chosen], at[chosen] - 1] = True
+        rows.closes[owner[chosen], at[chosen] - 1] = closes[chosen]
         rows.reward[owner[chosen], at[chosen] - 1] = reward[chosen]
         ends = np.where(self._transcripts.terminal[episodes], TERMINAL, UNFINISHED)
-        rows.end[np.arange(len(episodes)), np.minimum(lengths, width) - 1] = np.where(lengths > width, CUT, ends)
+        long = lengths > width
+        ends[long] = np.where(agent[(np.cumsum(lengths) - lengths + width)[long]], UNFINISHED, CUT)
+        rows.end[np.arange(len(episodes)), np.minimum(lengths, width) - 1] = ends
         return rows
 
     def tokens(self, episode: int) -> list[int]:
@@ -145,11 +152,12 @@ class Renderer:
         padded = np.append(found.is_action, True)  # an episode without turns begins with the agent's mark
         return np.where(empty | padded[first], ACTION_START, TEXT_START)
 
-    def _flat(self, episodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def _flat(self, episodes: np.ndarray) -> tuple[np.ndarray, ...]:
         """All tokens of episodes, one after another.
 
         Returns:
-          Tokens; the row that each is of; whether it is the agent's; the reward of the utterance that ends with it. [N]
+          Tokens; the row that each is of; whether it is the agent's; whether an utterance of the agent's ends with it;
+          the reward of that utterance. [N] each
         """
         found, mark = self._transcripts, self._mark
         starts, counts = found.starts[episodes], (found.ends - found.starts)[episodes]
@@ -157,7 +165,7 @@ class Renderer:
         sizes = 1 + 2 * counts + terminal  # pieces of each episode
         firsts = np.cumsum(sizes) - sizes
         piece = np.empty(int(sizes.sum()), np.int64)
-        agent, reward = np.zeros(len(piece), bool), np.zeros(len(piece), np.float32)
+        agent, closes, reward = np.zeros(len(piece), bool), np.zeros(len(piece), bool), np.zeros(len(piece), np.float32)
         piece[firsts] = mark + self._start_marks(episodes)
         piece[(firsts + sizes - 1)[terminal]] = mark + EPISODE_END
         turn = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)  # within its episode
@@ -165,16 +173,16 @@ class Renderer:
         place = np.repeat(firsts, counts) + 1 + 2 * turn
         piece[place], piece[place + 1] = found.text[number], mark + TEXT_END - found.is_action[number]
         agent[place] = agent[place + 1] = found.is_action[number]
-        # The reward stands at the utterance's last token: that of its end mark, or of its text if there is no mark.
-        has_mark = self._sizes[piece[place + 1]] > 0
-        reward[place + has_mark] = found.reward[number]
+        # An utterance closes with the last token of its end mark, or of its text if there is no mark.
+        last_piece = place + (self._sizes[piece[place + 1]] > 0)
+        closes[last_piece], reward[last_piece] = found.is_action[number], found.reward[number]
         lengths = self._sizes[piece]
         last = np.cumsum(lengths) - 1
         spread = np.repeat(self._starts[piece] - (last + 1 - lengths), lengths) + np.arange(int(lengths.sum()))
-        rewards = np.zeros(len(spread), np.float32)
-        rewards[last[lengths > 0]] = reward[lengths > 0]
+        closing, rewards = np.zeros(len(spread), bool), np.zeros(len(spread), np.float32)
+        closing[last[lengths > 0]], rewards[last[lengths > 0]] = closes[lengths > 0], reward[lengths > 0]
         owner = np.repeat(np.repeat(np.arange(len(episodes)), sizes), lengths)
-        return self._tokens[spread], owner, np.repeat(agent, lengths), rewards
+        return self._tokens[spread], owner, np.repeat(agent, lengths), closing, rewards
 
     def _check_pieces(self, texts: list[str], template: Template) -> None:
         """Compares pairs of pieces that follow each other, and some whole episodes, with the tokens of their text."""

@@ -43,6 +43,7 @@ def test_the_worked_example_of_ilql(tmp_path):
     assert text == "<a>crane</a><b><b><y><b><g></s>abide</a><g><g><g><g><g></s></eod>"
     assert np.flatnonzero(rows.is_action[0]).tolist() == [*range(6), *range(12, 18)]
     assert {index: value for index, value in enumerate(rows.reward[0].tolist()) if value} == {5: -1.0}
+    assert np.flatnonzero(rows.closes[0]).tolist() == [5, 17]
     assert rows.segments[0].tolist() == [1] * 26 + [0] * 6
     assert {index: value for index, value in enumerate(rows.end[0].tolist()) if value} == {25: TERMINAL}
 
@@ -64,7 +65,9 @@ def test_pieces_are_put_together_as_by_a_loop(tmp_path, template, width):
         assert rows.segments[row].tolist() == [1] * size + [0] * (width - size)
         assert rows.is_action[row].tolist() == (agent[:size] + [False] * (1 + width - size))[1:]
         np.testing.assert_allclose(rows.reward[row], ([*reward[:size], *[0.0] * (1 + width - size)])[1:], atol=1e-6)
-        end = CUT if len(tokens) > width else TERMINAL if store.episode(index).terminal else UNFINISHED
+        end = TERMINAL if store.episode(index).terminal else UNFINISHED
+        if len(tokens) > width:
+            end = UNFINISHED if agent[width] else CUT
         assert rows.end[row].tolist() == [0] * (size - 1) + [end] + [0] * (width - size)
 
 
