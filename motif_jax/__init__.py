@@ -1,11 +1,13 @@
 """motif_jax: intrinsic motivation from AI feedback on NetHack, in JAX.
 
-    from motif_jax import export_reward, load_policy, load_reward
+    from motif_jax import export_reward, load_language, load_policy, load_reward
 
     reward = load_reward("runs/quickstart")
     reward(["You kill the newt!"]).normalised     # the agent's reward for this message
     export_reward(reward, "experiment")           # for the published system
     policy = load_policy("runs/quickstart")       # policy.begin(), then policy(observation).action
+    language = load_language("flan-t5-small")     # a directory with a language model
+    language.score(["Goal: go to the red ball"], ["turn left", "go forward"])   # log-probabilities of these choices
 
 Importing this package loads nothing heavy; in particular it never loads jax, so that actor workers can import it.
 """
@@ -13,7 +15,7 @@ Importing this package loads nothing heavy; in particular it never loads jax, so
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "export_reward", "load_policy", "load_reward"]
+__all__ = ["__version__", "export_reward", "load_language", "load_policy", "load_reward"]
 
 
 def __getattr__(name: str) -> Any:

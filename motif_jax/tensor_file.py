@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import mmap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -41,8 +42,10 @@ def tensors_to_bytes(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, s
     return b"".join([len(text).to_bytes(8, "little"), text, *parts])
 
 
-def tensors_from_bytes(data: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+def tensors_from_bytes(data: bytes | mmap.mmap) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """The tensors and texts of a file. Arrays are views of `data`, and so read-only.
+
+    `data` may be a file that is mapped into memory: then a tensor takes memory only while it is used.
 
     Raises ValueError, with one line, for anything that is not exactly this format.
     """

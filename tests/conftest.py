@@ -19,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(Path(__file__).parent / "actors"))
 sys.path.insert(0, str(Path(__file__).parent / "annotation"))
 sys.path.insert(0, str(Path(__file__).parent / "envs"))
+sys.path.insert(0, str(Path(__file__).parent / "language"))
 sys.path.insert(0, str(Path(__file__).parent / "learner"))
 sys.path.insert(0, str(Path(__file__).parent / "networks"))
 sys.path.insert(0, str(Path(__file__).parent / "stages"))

@@ -18,6 +18,7 @@ ARROWS = {
     "envs": set(),
     "actors": {"envs"},
     "networks": {"envs"},
+    "language": set(),
     "learner": set(),
     "offline": {"transcripts"},
     "preferences": set(),

@@ -1,0 +1,253 @@
+"""Language models in directories in the Hugging Face layout: read and written here, never downloaded.
+
+    config.json                       architecture and sizes
+    model.safetensors                 all tensors; or several such files and model.safetensors.index.json
+    generation_config.json            further tokens that end a text; optional
+    tokenizer.json                    see tokens.py
+
+Reading executes nothing. Every claim of these files is checked before memory is taken for it, and what does not fit is
+told in one sentence. Links may lead to other files of the directory or into the "blobs" of the Hub's own cache, and
+nowhere else.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import mmap
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from flax import nnx
+
+from motif_jax.files import parse_json, write_whole
+from motif_jax.foreign import LIMIT, check_regular, leads_out, read_bytes
+from motif_jax.language.config import LanguageConfig
+from motif_jax.language.hub_config import config_from_hub, config_to_hub
+from motif_jax.language.layers import FLOAT32, Types
+from motif_jax.language.model import Decoder, EncoderDecoder, make_language_model
+from motif_jax.language.names import blocks_of, canonical, places
+from motif_jax.parameters import leaves_by_path, rebuild
+from motif_jax.structs import UserError
+from motif_jax.tensor_file import tensors_from_bytes, tensors_to_bytes
+
+CONFIG, GENERATION = "config.json", "generation_config.json"
+TENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
+SHARD = 5 * 10**9  # bytes of one file of tensors, at most, when writing
+HEAD = "lm_head.weight"
+FLOATS = ("float32", "bfloat16", "float16", "float64")
+
+
+class Tensor(NamedTuple):
+    """A tensor and the file that it is in."""
+
+    array: np.ndarray
+    file: str
+
+
+def read_language_model(
+    directory: Path, types: Types = FLOAT32, remat: bool = False
+) -> tuple[Any, Any, LanguageConfig]:
+    """Reads a model.
+
+    Args:
+      directory: see above.
+      types: of numbers; tensors of the files are converted.
+      remat: see `Stack`.
+
+    Returns:
+      What `nnx.split` gives of the model, graph and parameters, which are NumPy arrays, and its config.
+    """
+    config = read_config(directory)
+    tensors = _read_tensors(directory, config)
+    head = tensors.get(HEAD)
+    embedding = places(config)["embedding"].name
+    if head is not None and (config.tied or config.family == "t5"):  # then the tensors decide, as in transformers
+        config = config._replace(tied=embedding in tensors and _same(head.array, tensors[embedding].array))
+    graph, shapes = _split_shapes(config, types, remat)
+    wanted = leaves_by_path(shapes)
+    _check(directory, config, wanted, tensors)
+    arrays = {}
+    for path, leaf in wanted.items():
+        name = ".".join(path)
+        place = places(config)[name]
+        array = np.empty(leaf.shape, leaf.dtype)
+        parts = array if "{}" in place.name else array[None]
+        for part, (their_name, _) in zip(parts, blocks_of(name, leaf.shape, place), strict=True):
+            part[...] = place.ours(tensors[their_name].array)
+            if not np.isfinite(part).all():
+                raise UserError(f"{their_name} in {tensors[their_name].file!r} holds a value that is not finite")
+        arrays[path] = array
+    return graph, rebuild(shapes, arrays, directory, "the directory of a language model"), config
+
+
+@functools.lru_cache(maxsize=8)
+def _split_shapes(config: LanguageConfig, types: Types, remat: bool) -> tuple[Any, Any]:
+    """Graph and shapes of the parameters; making them takes longer than reading a small model."""
+    return nnx.split(make_language_model(config, types, remat, seed=None))
+
+
+def read_config(directory: Path) -> LanguageConfig:
+    """Reads the architecture alone."""
+    if not directory.is_dir():
+        raise UserError(f"there is no directory {str(directory)!r}; language models are not downloaded")
+    file = directory / CONFIG
+    content = _read_json(directory, CONFIG)
+    try:
+        config = config_from_hub(content)
+        if (directory / GENERATION).exists():
+            file = directory / GENERATION
+            more = _read_json(directory, GENERATION).get("eos_token_id")
+            ends = config_from_hub({**content, "eos_token_id": more}).ends
+            config = config._replace(ends=tuple(dict.fromkeys((*config.ends, *ends))))
+    except ValueError as error:
+        raise UserError(f"cannot build the model of {str(file)!r}: {error}") from error
+    return config
+
+
+def _read_json(directory: Path, name: str) -> dict[str, Any]:
+    file = find_file(directory, name)
+    try:
+        return parse_json(read_bytes(file, LIMIT))
+    except OSError as error:
+        raise UserError(f"cannot read {str(file)!r}: {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(f"cannot read {str(file)!r}: {error}") from error
+
+
+def find_file(directory: Path, name: str) -> Path:
+    """A file of the directory that is there, and is in it or in the Hub's own cache."""
+    file = directory / name
+    if not file.exists():
+        raise UserError(f"there is no {name} in {str(directory)!r}")
+    blobs = Path(os.path.realpath(directory)).parent.parent / "blobs"
+    if leads_out(file, directory) and Path(os.path.realpath(file)).parent != blobs:
+        raise UserError(f"{str(file)!r} is a link that leads out of its directory")
+    return file
+
+
+def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:
+    """All tensors by the names of `places`. They stay in their files until they are used."""
+    if (directory / INDEX).exists():
+        index = _read_json(directory, INDEX).get("weight_map")
+        if not isinstance(index, dict) or not all(isinstance(name, str) for name in index.values()):
+            raise UserError(f"{str(directory / INDEX)!r} has no weight_map from tensors to files")
+        names = sorted(set(index.values()))
+        if wrong := [name for name in names if Path(name).name != name or not name.endswith(".safetensors")]:
+            raise UserError(
+                f"{str(directory / INDEX)!r} names {wrong[0]!r:.200}, which is no .safetensors file beside it"
+            )
+    elif (directory / TENSORS).exists():
+        index, names = None, [TENSORS]
+    else:
+        others = [file.name for file in sorted(directory.glob("*.bin"))]
+        why = f"; {others[0]!r} is a pickle, which is not read: save the model with safetensors" if others else ""
+        raise UserError(f"there is neither {TENSORS} nor {INDEX} in {str(directory)!r}{why}")
+    found: dict[str, Tensor] = {}
+    for file_name in names:
+        file = find_file(directory, file_name)
+        arrays = _map_tensors(file)
+        lost = [name for name, its in (index or {}).items() if its == file_name and name not in arrays]
+        if lost:
+            raise UserError(f"{str(file)!r} lacks {lost[0]!r:.200}, which {INDEX} says is in it")
+        for name, array in arrays.items():
+            known = canonical(name, config)
+            if known is None:
+                continue
+            if array.dtype.name not in FLOATS:
+                raise UserError(
+                    f"{name!r:.200} in {str(file)!r} is of type {array.dtype}, and not of {', '.join(FLOATS)}"
+                )
+            if known in found and not _same(found[known].array, array):
+                raise UserError(f"{name!r:.200} in {str(file)!r} is not the same as {known}, which it should be")
+            found[known] = Tensor(array, str(file))
+    return found
+
+
+def _map_tensors(file: Path) -> dict[str, np.ndarray]:
+    try:
+        check_regular(file)
+        with open(file, "rb") as opened:
+            mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+        return tensors_from_bytes(mapped)[0]
+    except OSError as error:
+        raise UserError(f"cannot read {str(file)!r}: {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(f"cannot read {str(file)!r}: {error}") from error
+
+
+def _same(one: np.ndarray, other: np.ndarray) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype and bool((one == other).all())
+
+
+def _check(directory: Path, config: LanguageConfig, wanted: Mapping, tensors: Mapping[str, Tensor]) -> None:
+    """Raises UserError if tensors are missing, unknown, or of another shape: all of them in one sentence."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for path, leaf in wanted.items():
+        name = ".".join(path)
+        place = places(config)[name]
+        for their_name, shape in blocks_of(name, leaf.shape, place):
+            shapes[their_name] = place.their_shape(shape)
+    missing = [name for name in shapes if name not in tensors]
+    unknown = [name for name in tensors if name not in shapes and not (name == HEAD and config.tied)]
+    other = [
+        f"{name} is {list(tensors[name].array.shape)}, where {list(shape)} is due"
+        for name, shape in shapes.items()
+        if name in tensors and tensors[name].array.shape != shape
+    ]
+    parts = (("missing", missing), ("unknown", unknown), ("of another shape", other))
+    if told := [f"{len(names)} {how} ({_some(names)})" for how, names in parts if names]:
+        raise UserError(
+            f"the tensors in {str(directory)!r} are not those of a {config.family} of its {CONFIG}: {'; '.join(told)}"
+        )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(f"{name!r:.200}" for name in names[:3]) + (", ..." if len(names) > 3 else "")
+
+
+def write_language_model(directory: Path, model: Decoder | EncoderDecoder, shard_bytes: int = SHARD) -> None:
+    """Writes a model that `read_language_model` and transformers read; its config comes last.
+
+    Args:
+      directory: a new one, or one without a model.
+      model: its parameters' types stay as they are.
+      shard_bytes: of one file of tensors, at most; a tensor that is larger has a file of its own.
+    """
+    if (directory / CONFIG).exists():
+        raise UserError(f"there is a model in {str(directory)!r} already: choose another directory")
+    config = model.config
+    tensors: dict[str, np.ndarray] = {}
+    for path, leaf in leaves_by_path(nnx.state(model, nnx.Param)).items():
+        name, array = ".".join(path), np.asarray(leaf)
+        place = places(config)[name]
+        parts = array if "{}" in place.name else array[None]
+        for part, (their_name, shape) in zip(parts, blocks_of(name, array.shape, place), strict=True):
+            whole = tensors.setdefault(their_name, np.empty(place.their_shape(shape), array.dtype))
+            place.ours(whole)[...] = part  # a view
+    if config.family == "t5" and config.tied and not config.scale_logits:
+        tensors[HEAD] = tensors["shared.weight"]  # what the config says of both would be read as untied
+    shards: list[dict[str, np.ndarray]] = [{}]
+    for name, array in sorted(tensors.items()):
+        if shards[-1] and sum(one.nbytes for one in shards[-1].values()) + array.nbytes > shard_bytes:
+            shards.append({})
+        shards[-1][name] = array
+    names = [f"model-{number + 1:05}-of-{len(shards):05}.safetensors" for number in range(len(shards))]
+    names = names if len(shards) > 1 else [TENSORS]
+    for name, shard in zip(names, shards, strict=True):
+        write_whole(directory / name, lambda file, shard=shard: file.write(tensors_to_bytes(shard, {"format": "pt"})))  # type: ignore[misc]
+    if len(shards) > 1:
+        where = {tensor: name for name, shard in zip(names, shards, strict=True) for tensor in shard}
+        size = sum(array.nbytes for array in tensors.values())
+        _write_json(directory / INDEX, {"metadata": {"total_size": size}, "weight_map": where})
+    dtype = next(iter(tensors.values())).dtype.name
+    _write_json(directory / CONFIG, config_to_hub(config) | {"dtype": dtype, "torch_dtype": dtype})
+
+
+def _write_json(file: Path, content: Mapping[str, Any]) -> None:
+    """Without a checksum, which others' readers of these files would take for a value."""
+    text = json.dumps(content, indent=2, sort_keys=True) + "\n"
+    write_whole(file, lambda out: out.write(text.encode()))

@@ -1,0 +1,234 @@
+"""Hugging Face `config.json` files of language models: to our configs and back; and configs of new models.
+
+A value that transformers would take otherwise than we do is refused, so that no model is read and then computes
+something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from motif_jax.language.config import ACTIVATIONS, FAMILIES, LanguageConfig, Rotary
+
+LARGEST = {"layers": 1024, "vocabulary": 2**22, "positions": 2**24}  # of any model that is read
+LARGEST_SIDE = 2**18  # of any other size
+REQUIRED = object()
+
+
+def config_from_hub(hub: Mapping[str, Any]) -> LanguageConfig:
+    """From the content of a Hugging Face `config.json`; raises ValueError, with one line, where it cannot be built."""
+    family = hub.get("model_type")
+    if family not in FAMILIES:
+        raise ValueError(f"its model_type is {family!r:.80}, and not one of {', '.join(FAMILIES)}")
+    read = _Reader(hub)
+    if family == "t5":
+        config = _t5(read)
+    elif family == "gpt2":
+        config = _gpt2(read)
+    else:
+        config = _llama(read, family)
+    for token in (config.start, config.pad, *config.ends):
+        if token >= config.vocabulary:
+            raise ValueError(f"its special token {token} is not below its vocab_size, {config.vocabulary}")
+    if config.heads % config.kv_heads:
+        raise ValueError(f"its {config.heads} heads cannot share {config.kv_heads} heads of keys and values evenly")
+    if config.activation not in ACTIVATIONS:
+        raise ValueError(f"its activation is {config.activation!r:.80}, and not one of {', '.join(ACTIVATIONS)}")
+    if config.positions == "rotary" and config.head_size % 2:
+        raise ValueError(f"its head_dim is {config.head_size}, which rotary positions need to be even")
+    return config
+
+
+def _gpt2(read: _Reader) -> LanguageConfig:
+    width, heads = read.size("n_embd"), read.size("n_head")
+    read.refuse("scale_attn_weights", True)
+    read.refuse("scale_attn_by_inverse_layer_idx", False)
+    read.refuse("add_cross_attention", False)
+    return LanguageConfig(
+        "gpt2", read.size("vocab_size", kind="vocabulary"), width, read.size("n_layer", kind="layers"), heads,
+        head_size=_divide(width, heads), mlp_size=read.size("n_inner", 4 * width), gated=False, norm="layer",
+        activation=read.text("activation_function", "gelu_new"), epsilon=read.number("layer_norm_epsilon", 1e-5),
+        positions="learned", max_positions=read.size("n_positions", kind="positions"), kv_heads=heads,
+        tied=read.flag("tie_word_embeddings", True), attention_bias=True, output_bias=True, mlp_bias=True,
+        **read.tokens(),
+    )  # fmt: skip
+
+
+def _llama(read: _Reader, family: str) -> LanguageConfig:
+    width, heads = read.size("hidden_size"), read.size("num_attention_heads")
+    positions = read.size("max_position_embeddings", 2048 if family == "llama" else 32_768, kind="positions")
+    if family == "mistral":
+        window = read.size("sliding_window", 0 if read.says("sliding_window") else 4096, kind="positions")
+    else:
+        window = read.size("sliding_window", 4096, kind="positions") if read.flag("use_sliding_window", False) else 0
+    bias = read.flag("attention_bias", False)
+    head_size = read.size("head_dim", 128 if family == "qwen3" else 0) or _divide(width, heads)
+    return LanguageConfig(
+        family, read.size("vocab_size", kind="vocabulary"), width, read.size("num_hidden_layers", kind="layers"), heads,
+        head_size=head_size, mlp_size=read.size("intermediate_size"), gated=True, norm="rms",
+        activation=read.text("hidden_act", "silu"), epsilon=read.number("rms_norm_eps", 1e-6), positions="rotary",
+        # Within one window, attention that slides is attention to everything.
+        max_positions=min(positions, window or positions),
+        kv_heads=read.size("num_key_value_heads", heads), tied=read.flag("tie_word_embeddings", False),
+        attention_bias=True if family == "qwen2" else bias, output_bias=bias and family != "qwen2",
+        mlp_bias=read.flag("mlp_bias", False), query_norm=family == "qwen3", rotary=read.rotary(), **read.tokens(),
+    )  # fmt: skip
+
+
+def _t5(read: _Reader) -> LanguageConfig:
+    heads, layers = read.size("num_heads"), read.size("num_layers", kind="layers")
+    gate, _, activation = read.text("feed_forward_proj", "relu").rpartition("-")
+    tied = read.flag("tie_word_embeddings", True)
+    if activation == "gelu" and gate:
+        activation = "gelu_new"  # what "gated-gelu" has always meant
+    if gate not in ("", "gated"):
+        raise ValueError(f"its feed_forward_proj is {gate + '-' + activation!r:.80}, and not gated-{activation}")
+    buckets = read.size("relative_attention_num_buckets", 32)
+    max_distance = read.size("relative_attention_max_distance", 128)
+    if buckets < 4 or max_distance <= buckets // 2:
+        raise ValueError(f"its {buckets} buckets of relative positions do not reach as far as {max_distance}")
+    return LanguageConfig(
+        "t5", read.size("vocab_size", kind="vocabulary"), read.size("d_model"),
+        read.size("num_decoder_layers", layers, kind="layers"), heads, head_size=read.size("d_kv"),
+        mlp_size=read.size("d_ff"), activation=activation, gated=bool(gate), norm="rms",
+        epsilon=read.number("layer_norm_epsilon", 1e-6), positions="relative", tied=tied, kv_heads=heads,
+        encoder_layers=layers, scale_logits=read.flag("scale_decoder_outputs", tied),
+        buckets=buckets, max_distance=max_distance, start=read.token("decoder_start_token_id"),
+        **read.tokens(),
+    )  # fmt: skip
+
+
+def _divide(width: int, heads: int) -> int:
+    if width % heads:
+        raise ValueError(f"its width {width} is no multiple of its number of heads, {heads}")
+    return width // heads
+
+
+class _Reader:
+    """Values of a `config.json`, each checked when it is read; null is as good as absent."""
+
+    def __init__(self, hub: Mapping[str, Any]):
+        self._whole = hub
+        self._hub = {name: value for name, value in hub.items() if value is not None}
+
+    def says(self, name: str) -> bool:
+        return name in self._whole
+
+    def _get(self, name: str, default: Any, types: tuple[type, ...]) -> Any:
+        value = self._hub.get(name, default)
+        if value is REQUIRED:
+            raise ValueError(f"it has no {name}")
+        if type(value) not in types:
+            raise ValueError(f"its {name} is {value!r:.80}")
+        return value
+
+    def size(self, name: str, default: Any = REQUIRED, kind: str = "") -> int:
+        value = self._get(name, default, (int,))
+        if not (value >= 1 or value == default) or value > LARGEST.get(kind, LARGEST_SIDE):
+            raise ValueError(f"its {name} is {value!r:.80}, where 1 to {LARGEST.get(kind, LARGEST_SIDE):,} is possible")
+        return value
+
+    def number(self, name: str, default: float) -> float:
+        value = float(self._get(name, default, (int, float)))
+        if not 0 < value < 1e12:
+            raise ValueError(f"its {name} is {value}")
+        return value
+
+    def flag(self, name: str, default: bool) -> bool:
+        return self._get(name, default, (bool,))
+
+    def text(self, name: str, default: str) -> str:
+        return self._get(name, default, (str,))
+
+    def refuse(self, name: str, only: bool) -> None:
+        if self.flag(name, only) is not only:
+            raise ValueError(f"its {name} is {not only}, which is not supported")
+
+    def token(self, name: str) -> int:
+        value = self._get(name, 0, (int,))
+        if value < 0:
+            raise ValueError(f"its {name} is {value}")
+        return value
+
+    def tokens(self) -> dict[str, Any]:
+        ends = self._hub.get("eos_token_id", [])
+        ends = ends if isinstance(ends, list) else [ends]
+        if not all(type(end) is int and end >= 0 for end in ends):
+            raise ValueError(f"its eos_token_id is {ends!r:.80}")
+        pad = self._hub.get("pad_token_id", 0)
+        return {"pad": self.token("pad_token_id") if pad != -1 else 0, "ends": tuple(ends)}
+
+    def rotary(self) -> Rotary:
+        theta = self.number("rope_theta", 10_000.0)  # before transformers 5; then both are in rope_parameters
+        values = self._get("rope_parameters", self._hub.get("rope_scaling", {}), (dict,))
+        read = _Reader(values)
+        theta = read.number("rope_theta", theta)
+        kind = read.text("rope_type", read.text("type", "default"))
+        if kind == "default":
+            return Rotary(theta)
+        if kind not in ("linear", "llama3"):
+            raise ValueError(f"its rope_type is {kind!r:.80}, and not default, linear or llama3")
+        low, high = read.number("low_freq_factor", 1.0), read.number("high_freq_factor", 4.0)
+        old = read.size("original_max_position_embeddings", REQUIRED if kind == "llama3" else 0, kind="positions")
+        if low >= high:
+            raise ValueError(f"its low_freq_factor {low} is not below its high_freq_factor, {high}")
+        return Rotary(theta, kind, read.number("factor", 1.0), low, high, old)
+
+
+def config_to_hub(config: LanguageConfig) -> dict[str, Any]:
+    """The content of a `config.json` from which transformers, and `config_from_hub`, build this model."""
+    common = {
+        "model_type": config.family,
+        "vocab_size": config.vocabulary,
+        "pad_token_id": config.pad,
+        "eos_token_id": config.ends[0] if len(config.ends) == 1 else list(config.ends) or None,
+        "tie_word_embeddings": config.tied,
+    }
+    if config.family == "t5":
+        return common | {
+            "architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True, "d_model": config.width,
+            "d_kv": config.head_size, "d_ff": config.mlp_size, "num_layers": config.encoder_layers,
+            "num_decoder_layers": config.layers, "num_heads": config.heads,
+            "feed_forward_proj": ("gated-" if config.gated else "") + config.activation,
+            "layer_norm_epsilon": config.epsilon, "relative_attention_num_buckets": config.buckets,
+            "relative_attention_max_distance": config.max_distance, "decoder_start_token_id": config.start,
+            # Readers take tie_word_embeddings for this, too; `tied` itself shows in the tensors that there are.
+            "tie_word_embeddings": config.scale_logits, "scale_decoder_outputs": config.scale_logits,
+        }  # fmt: skip
+    if config.family == "gpt2":
+        return common | {
+            "architectures": ["GPT2LMHeadModel"], "n_embd": config.width, "n_layer": config.layers,
+            "n_head": config.heads, "n_inner": config.mlp_size, "n_positions": config.max_positions,
+            "activation_function": config.activation, "layer_norm_epsilon": config.epsilon,
+        }  # fmt: skip
+    name = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}[config.family]
+    rotary = config.rotary
+    rope: dict[str, Any] = {"rope_theta": rotary.theta, "rope_type": rotary.kind}
+    if rotary.kind != "default":
+        rope["factor"] = rotary.factor
+    if rotary.kind == "llama3":
+        rope |= {"low_freq_factor": rotary.low, "high_freq_factor": rotary.high}
+        rope["original_max_position_embeddings"] = rotary.old_length
+    return common | {
+        "architectures": [f"{name}ForCausalLM"], "hidden_size": config.width, "num_hidden_layers": config.layers,
+        "num_attention_heads": config.heads, "num_key_value_heads": config.kv_heads, "head_dim": config.head_size,
+        "intermediate_size": config.mlp_size, "hidden_act": config.activation, "rms_norm_eps": config.epsilon,
+        "max_position_embeddings": config.max_positions, "attention_bias": config.output_bias,
+        "mlp_bias": config.mlp_bias, "rope_theta": rotary.theta, "rope_parameters": rope,
+        "rope_scaling": None if rotary.kind == "default" else rope, "sliding_window": None,
+    }  # fmt: skip
+
+
+def make_config(family: str, vocabulary: int, width: int, layers: int, heads: int, **more: Any) -> LanguageConfig:
+    """A new model of a family, for training from scratch; `more` are values of its Hugging Face `config.json`."""
+    sizes: dict[str, Any] = {"model_type": family, "vocab_size": vocabulary}
+    if family == "t5":
+        sizes |= {"d_model": width, "d_kv": width // heads, "d_ff": 4 * width, "num_layers": layers, "num_heads": heads}
+        sizes |= {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "eos_token_id": 1}
+    elif family == "gpt2":
+        sizes |= {"n_embd": width, "n_layer": layers, "n_head": heads, "n_positions": 1024}
+    else:
+        sizes |= {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads}
+        sizes |= {"head_dim": width // heads, "intermediate_size": 4 * width, "tie_word_embeddings": True}
+    return config_from_hub(sizes | more)

@@ -1,0 +1,190 @@
+"""Layers of language models: linear maps, norms, positions, attention, MLPs. Kernels are [inputs, outputs]."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from motif_jax.language.config import LanguageConfig, Rotary
+
+
+class Types(NamedTuple):
+    """Types of numbers."""
+
+    compute: jnp.dtype = jnp.dtype(jnp.float32)  # of hidden states, and of what is multiplied
+    params: jnp.dtype = jnp.dtype(jnp.float32)
+
+
+FLOAT32 = Types()
+
+
+class Sight(NamedTuple):
+    """What each token may attend to, and where tokens stand. B may be 1 where it is the same for all rows."""
+
+    mask: jax.Array  # [B, T, S] bool: T tokens that look, S that are looked at
+    positions: jax.Array  # [B, T]
+    key_positions: jax.Array  # [B, S]
+
+
+KeysValues = tuple[jax.Array, jax.Array]  # [B, S, K, H] each
+ACTIVATION = {
+    "relu": jax.nn.relu,
+    "gelu": lambda x: jax.nn.gelu(x, approximate=False),
+    "gelu_new": lambda x: jax.nn.gelu(x, approximate=True),
+    "gelu_pytorch_tanh": lambda x: jax.nn.gelu(x, approximate=True),
+    "silu": jax.nn.silu,
+}
+
+
+class Linear(nnx.Module):
+    """[..., inputs] -> [..., outputs]"""
+
+    def __init__(self, inputs: int, outputs: int, bias: bool, types: Types, *, rngs: nnx.Rngs, gain: float = 1.0):
+        """Weights are normal, of standard deviation gain / sqrt(inputs)."""
+        normal = nnx.initializers.normal(gain / math.sqrt(inputs))
+        self.dtype = types.compute
+        self.kernel = nnx.Param(normal(rngs.params(), (inputs, outputs), types.params))
+        self.bias = nnx.Param(jnp.zeros(outputs, types.params)) if bias else None
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """x @ kernel + bias"""
+        y = x.astype(self.dtype) @ self.kernel[...].astype(self.dtype)
+        return y if self.bias is None else y + self.bias[...].astype(self.dtype)
+
+
+class Norm(nnx.Module):
+    """Layer norm, or root-mean-square norm (no mean, no bias), in float32."""
+
+    def __init__(self, size: int, kind: str, epsilon: float, types: Types):
+        """Scale one, bias zero."""
+        self.epsilon, self.dtype = epsilon, types.compute
+        self.scale = nnx.Param(jnp.ones(size, types.params))
+        self.bias = nnx.Param(jnp.zeros(size, types.params)) if kind == "layer" else None
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[..., size] -> the same"""
+        x = x.astype(jnp.float32)
+        if self.bias is not None:
+            x = x - x.mean(-1, keepdims=True)
+        x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
+        x = x * self.scale[...].astype(jnp.float32)
+        if self.bias is not None:
+            x = x + self.bias[...].astype(jnp.float32)
+        return x.astype(self.dtype)
+
+
+class MLP(nnx.Module):
+    """down(act(up(x))), or gated: down(act(gate(x)) * up(x))"""
+
+    def __init__(self, config: LanguageConfig, types: Types, *, rngs: nnx.Rngs):
+        """width -> mlp_size -> width"""
+        width, size, bias = config.width, config.mlp_size, config.mlp_bias
+        self.activation = config.activation
+        self.gate = Linear(width, size, bias, types, rngs=rngs) if config.gated else None
+        self.up = Linear(width, size, bias, types, rngs=rngs)
+        self.down = Linear(size, width, bias, types, rngs=rngs, gain=1 / math.sqrt(2 * config.layers))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[..., width] -> the same"""
+        act = ACTIVATION[self.activation]
+        inner = act(self.up(x)) if self.gate is None else act(self.gate(x)) * self.up(x)
+        return self.down(inner)
+
+
+class Attention(nnx.Module):
+    """Softmax attention with `heads` of queries, of which groups share `kv_heads` of keys and values."""
+
+    def __init__(self, config: LanguageConfig, types: Types, *, rngs: nnx.Rngs):
+        """Attention to the same tokens, or to those of an encoder."""
+        width, size, bias = config.width, config.head_size, config.attention_bias
+        self.head_size = size
+        # T5 learns queries that need no division by sqrt(head_size); it starts with smaller ones instead.
+        relative = config.positions == "relative"
+        self.scale = 1.0 if relative else size**-0.5
+        gain = size**-0.5 if relative else 1.0
+        self.q = Linear(width, config.heads * size, bias, types, rngs=rngs, gain=gain)
+        self.k = Linear(width, config.kv_heads * size, bias, types, rngs=rngs)
+        self.v = Linear(width, config.kv_heads * size, bias, types, rngs=rngs)
+        self.o = Linear(
+            config.heads * size, width, config.output_bias, types, rngs=rngs, gain=1 / math.sqrt(2 * config.layers)
+        )
+        self.q_norm = Norm(size, "rms", config.epsilon, types) if config.query_norm else None
+        self.k_norm = Norm(size, "rms", config.epsilon, types) if config.query_norm else None
+
+    def keys_values(self, x: jax.Array, turn: jax.Array | None = None) -> KeysValues:
+        """Keys and values of tokens. [B, S, width] -> 2 x [B, S, K, H]"""
+        keys, values = self._heads(self.k(x)), self._heads(self.v(x))
+        return rotate(keys if self.k_norm is None else self.k_norm(keys), turn), values
+
+    def __call__(
+        self, x: jax.Array, pair: KeysValues, mask: jax.Array, bias: jax.Array | None, turn: jax.Array | None = None
+    ) -> jax.Array:
+        """Tokens that look at others.
+
+        Args:
+          x: [B, T, width]
+          pair: of the tokens that are looked at.
+          mask: [B or 1, 1, T, S] bool. What is False has no influence at all.
+          bias: added to the logits of attention. [B or 1, N, T, S], or None.
+          turn: rotary positions of x, see `rotary_turn`.
+
+        Returns:
+          [B, T, width]
+        """
+        queries = self._heads(self.q(x))
+        queries = rotate(queries if self.q_norm is None else self.q_norm(queries), turn)
+        keys, values = (part.astype(queries.dtype) for part in pair)
+        seen = jax.nn.dot_product_attention(queries, keys, values, bias=bias, mask=mask, scale=self.scale)
+        return self.o(seen.reshape(*x.shape[:-1], -1))
+
+    def _heads(self, x: jax.Array) -> jax.Array:
+        return x.reshape(*x.shape[:-1], -1, self.head_size)
+
+
+def rotary_turn(positions: jax.Array, size: int, rotary: Rotary) -> jax.Array:
+    """Angles by which the pairs of numbers of a head are turned. [B, T] -> [B, T, size / 2] float32"""
+    frequencies = rotary.theta ** (-jnp.arange(0, size, 2, dtype=jnp.float32) / size)
+    if rotary.kind == "linear":
+        frequencies /= rotary.factor
+    if rotary.kind == "llama3":
+        turns = rotary.old_length * frequencies / (2 * math.pi)  # in the longest context of before
+        keep = jnp.clip((turns - rotary.low) / (rotary.high - rotary.low), 0, 1)
+        frequencies *= keep + (1 - keep) / rotary.factor
+    return positions[..., None].astype(jnp.float32) * frequencies
+
+
+def rotate(x: jax.Array, turn: jax.Array | None) -> jax.Array:
+    """Turns the pairs (i, i + H/2) of each head. [B, T, N, H]"""
+    if turn is None:
+        return x
+    cos, sin = jnp.cos(turn)[..., None, :], jnp.sin(turn)[..., None, :]
+    one, other = jnp.split(x.astype(jnp.float32), 2, -1)
+    return jnp.concatenate([one * cos - other * sin, other * cos + one * sin], -1).astype(x.dtype)
+
+
+def relative_buckets(distance: jax.Array, both_ways: bool, buckets: int, max_distance: int) -> jax.Array:
+    """T5's buckets of relative positions: exact when near, logarithmic when far (Raffel et al. 2020, section 2.1).
+
+    Args:
+      distance: position of what is looked at, minus that of the token that looks. int
+      both_ways: tokens after it have half of the buckets; otherwise they count as distance 0.
+      buckets, max_distance: see `LanguageConfig`.
+    """
+    if both_ways:
+        buckets //= 2
+        first, distance = jnp.where(distance > 0, buckets, 0), jnp.abs(distance)
+    else:
+        first, distance = jnp.zeros_like(distance), jnp.maximum(-distance, 0)
+    exact = buckets // 2
+    # A table made by NumPy: the logarithms of compilers differ in the last bit, which would move a bucket's border.
+    near = np.arange(max_distance + 1)
+    share = np.log(np.maximum(near, 1).astype(np.float32) / np.float32(exact)) / np.float32(
+        math.log(max_distance / exact)
+    )
+    far = np.minimum(exact + (share * np.float32(buckets - exact)).astype(np.int32), buckets - 1)
+    return first + jnp.asarray(np.where(near < exact, near, far))[jnp.minimum(distance, max_distance)]

@@ -1,0 +1,240 @@
+"""A language model for notebooks and scripts: texts in, log-probabilities of choices and generated texts out.
+
+model = load_language("flan-t5-small")              # a directory, as the Hugging Face Hub has them
+model.score(["Goal of the agent: go to the red ball ..."], ["turn left", "go forward"])     # [1, 2]
+model.generate(["Translate to German: good morning"], max_tokens=20, temperature=0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.sharding import Mesh
+
+from motif_jax.language.adapt import merge_low_rank
+from motif_jax.language.beam import search
+from motif_jax.language.config import LanguageConfig
+from motif_jax.language.generation import FREE, Generated, Limits, Shift, generate, no_limits
+from motif_jax.language.hub import find_file, read_language_model, write_language_model
+from motif_jax.language.layers import Types
+from motif_jax.language.sampling import Sampling
+from motif_jax.language.scoring import ChoiceTree, make_tree, score
+from motif_jax.language.shards import sharding_rules
+from motif_jax.language.texts import TextBatches
+from motif_jax.parallel import make_mesh, place, replicate, shard
+from motif_jax.structs import UserError
+from motif_jax.tokens import FILE, Tokeniser, read_tokeniser, write_tokeniser
+
+MULTIPLE = 8  # trees of choices are padded to multiples of so many nodes, so that few programs are compiled
+AddToLogits = Callable[[Any, jax.Array, jax.Array], jax.Array]
+
+
+class Language:
+    """A language model and its tokeniser; made by `load_language`."""
+
+    def __init__(self, model: Any, tokeniser: Tokeniser, mesh: Mesh | None = None, batch_size: int = 32):
+        """From a model of `make_language_model`, say; `load_language` describes the rest."""
+        self.config: LanguageConfig = model.config
+        self.tokeniser, self._mesh = tokeniser, make_mesh(1) if mesh is None else mesh
+        self._texts = TextBatches(model.config, tokeniser, self._mesh, batch_size)
+        if tokeniser.size > self.config.vocabulary:
+            raise UserError(
+                f"the tokeniser has {tokeniser.size} tokens, and the language model's embedding only "
+                f"{self.config.vocabulary} rows"
+            )
+        self._programs: dict[Any, Callable[..., Generated]] = {}
+        self._graph, params = nnx.split(model)
+        self.params = place(params, self._mesh, sharding_rules(self.config, self._mesh.shape["tensor"]))
+        self._score = jax.jit(lambda params, *inputs: score(nnx.merge(self._graph, params), *inputs).log_probs)
+
+    def score(
+        self, contexts: Sequence[str], choices: Sequence[str] | Sequence[Sequence[str]], special_tokens: bool = False
+    ) -> np.ndarray:
+        """Log-probabilities of choices: sums over their tokens, without a norm by length.
+
+        Args:
+          contexts: B texts.
+          choices: C texts for all contexts, or such a list for each of them. Contexts and choices are turned into
+            tokens apart from each other.
+          special_tokens: put the tokeniser's special tokens around contexts.
+
+        Returns:
+          [B, C] float32; minus infinity where a context has fewer choices than another.
+        """
+        rows = self._texts.encode(contexts, special_tokens)
+        shared = not choices or isinstance(choices[0], str)
+        lists: list[Any] = [choices] if shared else list(choices)
+        if not shared and len(lists) != len(rows):
+            raise UserError(f"there are choices for {len(lists)} contexts, and {len(rows)} contexts")
+        tokens = [[self._texts.encode_choice(choice) for choice in one] for one in lists]
+        most = max(map(len, tokens), default=0)
+        if not most:
+            raise UserError("there are no choices to score")
+        common = replicate(make_tree(tokens, MULTIPLE), self._mesh) if shared else None
+        found = np.full((len(rows), most), -np.inf, np.float32)
+        longest = max(len(choice) for one in tokens for choice in one)
+        for chunk in self._texts.chunks(rows, longest):
+            tree = common
+            if tree is None:
+                own = make_tree([tokens[row] for row in chunk], MULTIPLE)
+                tree = shard(ChoiceTree(*(self._texts.fill(array, len(chunk)) for array in own)), self._mesh)
+            scores = self._score(self.params, *self._texts.pad([rows[row] for row in chunk]), tree)
+            width = min(most, scores.shape[1])
+            found[chunk, :width] = np.asarray(scores)[: len(chunk), :width]
+        return found
+
+    def generate(
+        self, contexts: Sequence[str], max_tokens: int = 64, *, temperature: float = 1.0, top_k: int = 0,
+        top_p: float = 1.0, beams: int = 1, length_penalty: float = 0.0, allowed: Iterable[int] | None = None,
+        begin: Sequence[str] | None = None, shift: AddToLogits | None = None, shift_arguments: Any = (), seed: int = 0,
+        special_tokens: bool | None = None,
+    ) -> list[str]:  # fmt: skip
+        """Continues texts, each until a token that ends it.
+
+        Args:
+          contexts: B texts.
+          max_tokens: of a continuation. Another number compiles another program; the values below do not.
+          temperature: 0 takes the most probable token each time.
+          top_k, top_p: draws among the most probable tokens only; 0 and 1 switch this off.
+          beams: more than one: the best of a beam search of this width; nothing is drawn.
+          length_penalty: of the beam search: 0 compares log-probabilities, 1 their means over tokens.
+          allowed: tokens that may be generated; all, by default.
+          begin: texts with which the continuations begin, one for each context.
+          shift: (shift_arguments, token just read [B], its hidden state [B, width]) -> what is added to the logits
+            [B, vocabulary], in JAX.
+          shift_arguments: arrays; others do not compile another program.
+          seed: of what is drawn. What one context draws depends on its place in the list, and not on other contexts.
+          special_tokens: put the tokeniser's special tokens around contexts; by default, for encoder-decoders.
+
+        Returns:
+          The continuations, without their context.
+        """
+        special = self.config.is_encoder_decoder if special_tokens is None else special_tokens
+        rows = self._texts.encode(contexts, special)
+        starts = [self.tokeniser.encode(text) for text in begin] if begin is not None else [[] for _ in rows]
+        self._check_drawing(rows, starts, max_tokens, temperature, top_k, top_p, beams)
+        may = self._may_generate(allowed)
+        stops = no_limits(self.config.vocabulary, 0, self.config.ends).stops
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(len(rows)))
+        run = self._program(max_tokens, beams, shift)
+        found: list[str] = [""] * len(rows)
+        for chunk in self._texts.chunks(rows, max_tokens):
+            forced = np.full((len(chunk), max_tokens), FREE, np.int32)
+            for number, row in enumerate(chunk):
+                forced[number, : len(starts[row])] = starts[row]
+            filled = jnp.asarray(self._texts.fill(forced, len(chunk)))
+            limits = Limits(may, stops, filled, jnp.int32(self.config.pad))
+            sampling = Sampling(jnp.float32(temperature), jnp.int32(top_k), jnp.float32(top_p))
+            chunk_keys = keys[np.resize(chunk, self._texts.size(len(chunk)))]
+            padded = self._texts.pad([rows[row] for row in chunk])
+            answer = run(
+                self.params, *padded, chunk_keys, sampling, limits, np.float32(length_penalty), shift_arguments
+            )
+            for row, tokens, length in zip(chunk, np.asarray(answer.tokens), np.asarray(answer.lengths), strict=False):
+                found[row] = self.tokeniser.decode(self._without_end(tokens[:length].tolist()))
+        return found
+
+    def save(self, directory: str | Path) -> None:
+        """Writes model and tokeniser to a new directory that `load_language` and transformers read."""
+        directory = Path(directory)
+        model = nnx.merge(self._graph, jax.tree.map(np.asarray, self.params))
+        write_tokeniser(directory, self.tokeniser)
+        write_language_model(directory, merge_low_rank(model))
+
+    # ---- generation
+
+    def _check_drawing(
+        self, rows: Sequence, starts: Sequence[Sequence[int]], max_tokens: int, temperature: float, top_k: int,
+        top_p: float, beams: int,
+    ) -> None:  # fmt: skip
+        values = {
+            "max_tokens": (max_tokens, 1),
+            "beams": (beams, 1),
+            "temperature": (temperature, 0),
+            "top_k": (top_k, 0),
+        }
+        for name, (value, least) in values.items():
+            if not least <= value < float("inf"):
+                raise UserError(f"{name} is {value}, where {least} is the least")
+        if not 0 <= top_p <= 1:
+            raise UserError(f"top_p is {top_p}, and not a probability")
+        if len(starts) != len(rows):
+            raise UserError(f"there are {len(starts)} texts to begin with, and {len(rows)} contexts")
+        if (longest := max(map(len, starts), default=0)) > max_tokens:
+            raise UserError(f"a text to begin with has {longest} tokens, more than max_tokens, {max_tokens}")
+
+    def _may_generate(self, allowed: Iterable[int] | None) -> jax.Array:
+        """Rows of the embedding beyond the tokeniser's, and padding, are never generated."""
+        may = np.arange(self.config.vocabulary) < self.tokeniser.size
+        if self.config.pad not in self.config.ends:
+            may[self.config.pad] = False
+        if allowed is not None:
+            only = np.zeros_like(may)
+            wanted = list(allowed)
+            if wrong := [token for token in wanted if not 0 <= token < self.tokeniser.size]:
+                raise UserError(f"the allowed token {wrong[0]} is none of the tokeniser's {self.tokeniser.size}")
+            only[wanted] = True
+            may &= only
+        if not may.any():
+            raise UserError("no token is allowed")
+        return jnp.asarray(may)
+
+    def _program(self, length: int, beams: int, shift: AddToLogits | None) -> Callable[..., Generated]:
+        """The compiled loop; the same function as a shift compiles once."""
+        adds = _as_shift(shift)
+
+        def run(params: Any, tokens: Any, segments: Any, keys: Any, sampling: Sampling, limits: Limits,
+                penalty: jax.Array, arguments: Any) -> Generated:  # fmt: skip
+            model = nnx.merge(self._graph, params)
+            if beams > 1:
+                return search(model, tokens, segments, beams, limits, length, penalty, adds, arguments)
+            return generate(model, tokens, segments, keys, sampling, limits, length, adds, arguments)
+
+        return self._programs.setdefault((length, beams, shift), jax.jit(run))
+
+    def _without_end(self, tokens: list[int]) -> list[int]:
+        return tokens[:-1] if tokens and tokens[-1] in self.config.ends else tokens
+
+
+def _as_shift(shift: AddToLogits | None) -> Shift | None:
+    """With a carry, which it does not use."""
+    if shift is None:
+        return None
+    return lambda arguments, carry, token, hidden: (shift(arguments, token, hidden), carry)
+
+
+def load_language(
+    directory: str | Path, *, dtype: str = "float32", params_dtype: str | None = None, batch_size: int = 32,
+    num_devices: int = 0, fsdp: int = 1, tensor: int = 1,
+) -> Language:  # fmt: skip
+    """Loads a language model: GPT-2, Llama, Mistral, Qwen 2 and 3, T5 and Flan-T5. Nothing is downloaded or executed.
+
+    Args:
+      directory: with config.json, safetensors and tokenizer.json, as the Hugging Face Hub has them.
+      dtype: of what is computed: "float32" or "bfloat16".
+      params_dtype: of the parameters; by default the same.
+      batch_size: contexts that are computed together, at most.
+      num_devices: how many devices are used; 0 for all.
+      fsdp, tensor: among how many devices parameters, or the work of each layer, are divided; see `parallel.py`.
+
+    Returns:
+      A `Language`, with `score(contexts, choices)`, `generate(contexts)` and `save(directory)`.
+    """
+    directory = Path(directory)
+    for name in (dtype, params_dtype or dtype):
+        if name not in ("float32", "bfloat16"):
+            raise UserError(f"the dtype of a language model is float32 or bfloat16, and not {name!r:.80}")
+    mesh = make_mesh(num_devices, fsdp, tensor)
+    types = Types(jnp.dtype(dtype), jnp.dtype(params_dtype or dtype))
+    graph, params, _ = read_language_model(directory, types)
+    if not (directory / FILE).exists():
+        raise UserError(
+            f"there is no {FILE} in {str(directory)!r}: transformers.AutoTokenizer makes one of other files of tokens"
+        )
+    return Language(nnx.merge(graph, params), read_tokeniser(find_file(directory, FILE)), mesh, batch_size)

@@ -1,0 +1,241 @@
+"""Language models: token ids in, hidden states and logits out.
+
+Both kinds are used in the same three ways, so that scoring and generation do not know which they have:
+
+    read_tree(context, tree)     hidden states at the context's end and at every node of a tree of continuations
+    begin(context, room)         reads a context into a cache that has room for more tokens
+    read(reading, token)         reads one more token per row
+
+A context is given as `tokens` and `segments`, [B, L] both: tokens of one text have the same segment number from 1 on,
+and 0 is padding, wherever it is. A token's position is the number of tokens before it that it may look at. So padding
+on the left, on the right, longer rows, and several texts in a row (each a segment) change nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from motif_jax.language.config import LanguageConfig
+from motif_jax.language.layers import FLOAT32, KeysValues, Linear, Sight, Types
+from motif_jax.language.stack import Memory, Stack
+
+
+class Reading(NamedTuple):
+    """What was read so far, on the way through a text."""
+
+    cache: KeysValues  # [blocks, B, S, K, H] each
+    seen: jax.Array  # slots of the cache that hold a token. [1, B, S] bool
+    at: jax.Array  # the next slot. []
+    memory: Any = ()  # of an encoder-decoder: keys, values and mask, [blocks or 1, B, ...]
+
+    def rows(self, index: jax.Array) -> Reading:
+        """These rows, in this order; some may occur more than once."""
+        cache, seen, memory = take_rows((self.cache, self.seen, self.memory), index)
+        return Reading(cache, seen, self.at, memory)
+
+
+def take_rows(tree: Any, index: jax.Array) -> Any:
+    """Rows of arrays [..., B, ...] whose axis 1 is the rows."""
+    return jax.tree.map(lambda leaf: jnp.take(leaf, index, axis=1), tree)
+
+
+def causal_mask(segments: jax.Array) -> jax.Array:
+    """Which tokens each token sees: itself and those before it in its segment. [B, L] -> [B, L, L] bool"""
+    length = segments.shape[1]
+    return jnp.tril(jnp.ones((length, length), bool)) & same_segment(segments)
+
+
+def same_segment(segments: jax.Array) -> jax.Array:
+    """Which tokens are of the same text. [B, L] -> [B, L, L] bool"""
+    return (segments[:, :, None] == segments[:, None]) & (segments > 0)[:, None]
+
+
+def sight_of(mask: jax.Array) -> Sight:
+    """Positions of tokens that look at themselves and at what is before them. [B, T, T]"""
+    positions = jnp.maximum(mask.sum(-1) - 1, 0)
+    return Sight(mask, positions, positions)
+
+
+class LanguageModel(nnx.Module):
+    """Embedding and logits; what is between the two depends on the kind."""
+
+    def __init__(self, config: LanguageConfig, types: Types, *, rngs: nnx.Rngs):
+        """Makes the parameters outside of the blocks."""
+        self.config, self.types = config, types
+        relative = config.positions == "relative"
+        normal = nnx.initializers.normal(1.0 if relative else 0.02)
+        shape = config.vocabulary, config.width
+        self.embedding = nnx.Param(normal(rngs.params(), shape, types.params))
+        self.head = None if config.tied else Linear(config.width, config.vocabulary, False, types, rngs=rngs)
+
+    def logits(self, hidden: jax.Array) -> jax.Array:
+        """[..., width] -> [..., vocabulary] float32"""
+        if self.config.scale_logits:
+            hidden = hidden * self.config.width**-0.5
+        kernel = self.embedding[...].T if self.head is None else self.head.kernel[...]
+        dtype = self.types.compute
+        return jnp.matmul(hidden.astype(dtype), kernel.astype(dtype), preferred_element_type=jnp.float32)
+
+    def embed(self, tokens: jax.Array, positions: jax.Array) -> jax.Array:
+        """[B, T] -> [B, T, width]"""
+        return self.embedding[...][tokens].astype(self.types.compute)
+
+
+class Decoder(LanguageModel):
+    """A decoder alone: GPT-2, Llama, Mistral, Qwen."""
+
+    def __init__(self, config: LanguageConfig, types: Types = FLOAT32, remat: bool = False, *, rngs: nnx.Rngs):
+        """New parameters."""
+        super().__init__(config, types, rngs=rngs)
+        self.stack = Stack(config, config.layers, types, remat=remat, rngs=rngs)
+        shape = config.max_positions, config.width
+        normal = nnx.initializers.normal(0.02)
+        learned = config.positions == "learned"
+        self.positions = nnx.Param(normal(rngs.params(), shape, types.params)) if learned else None
+
+    def embed(self, tokens: jax.Array, positions: jax.Array) -> jax.Array:
+        """[B, T] -> [B, T, width]"""
+        x = super().embed(tokens, positions)
+        return x if self.positions is None else x + self.positions[...][positions].astype(x.dtype)
+
+    def __call__(self, tokens: jax.Array, segments: jax.Array) -> jax.Array:
+        """Hidden states of all tokens. [B, L] -> [B, L, width]"""
+        return self._look(tokens, causal_mask(segments))
+
+    def read_tree(self, tokens: jax.Array, segments: jax.Array, nodes: jax.Array, above: jax.Array) -> jax.Array:
+        """Hidden states at the end of contexts, and at the nodes of a tree of continuations.
+
+        Args:
+          tokens, segments: contexts, of one segment. [B, L]
+          nodes: tokens of the tree. [B or 1, K]
+          above: which nodes are on the way to each, itself included. [B or 1, K, K] bool
+
+        Returns:
+          [B, 1 + K, width]
+        """
+        (num_rows, length), num_nodes = tokens.shape, nodes.shape[1]
+        nodes = jnp.broadcast_to(nodes, (num_rows, num_nodes))
+        above = jnp.broadcast_to(above, (num_rows, num_nodes, num_nodes))
+        # Contexts do not see the tree; nodes see their context, and the nodes above.
+        context = jnp.pad(causal_mask(segments), ((0, 0), (0, 0), (0, num_nodes)))
+        visible = jnp.broadcast_to((segments > 0)[:, None], (num_rows, num_nodes, length))
+        mask = jnp.concatenate([context, jnp.concatenate([visible, above], 2)], 1)
+        hidden = self._look(jnp.concatenate([tokens, nodes], 1), mask)
+        return jnp.concatenate([take_last(hidden[:, :length], segments), hidden[:, length:]], 1)
+
+    def begin(self, tokens: jax.Array, segments: jax.Array, room: int) -> tuple[Reading, jax.Array]:
+        """Reads contexts [B, L]; returns them, with room for more tokens, and their last hidden states [B, width]."""
+        num_rows, length = tokens.shape
+        mask, seen = causal_mask(segments), jnp.pad(segments > 0, ((0, 0), (0, room)))
+        sight = sight_of(mask)._replace(mask=jnp.pad(mask, ((0, 0), (0, 0), (0, room))))
+        cache = self.stack.empty_cache(num_rows, length + room, self.types.compute)
+        hidden, full = self.stack(self.embed(tokens, sight.positions), sight, cache=cache)
+        assert full is not None
+        return Reading(full, seen[None], jnp.int32(length)), take_last(hidden, segments)[:, 0]
+
+    def read(self, reading: Reading, token: jax.Array) -> tuple[Reading, jax.Array]:
+        """Reads one token per row [B]; returns the new state and the hidden states [B, width]."""
+        seen = reading.seen[0].at[:, reading.at].set(True)
+        positions = seen.sum(1, keepdims=True) - 1
+        sight = Sight(seen[:, None], positions, positions)
+        x = self.embed(token[:, None], positions)
+        hidden, cache = self.stack(x, sight, cache=reading.cache, at=reading.at)
+        assert cache is not None
+        return Reading(cache, seen[None], reading.at + 1), hidden[:, 0]
+
+    def _look(self, tokens: jax.Array, mask: jax.Array) -> jax.Array:
+        sight = sight_of(mask)
+        return self.stack(self.embed(tokens, sight.positions), sight)[0]
+
+
+class EncoderDecoder(LanguageModel):
+    """T5: an encoder reads the context; a decoder continues it, from a start token on."""
+
+    def __init__(self, config: LanguageConfig, types: Types = FLOAT32, remat: bool = False, *, rngs: nnx.Rngs):
+        """New parameters."""
+        super().__init__(config, types, rngs=rngs)
+        self.encoder = Stack(config, config.encoder_layers, types, both_ways=True, remat=remat, rngs=rngs)
+        self.decoder = Stack(config, config.layers, types, cross=True, remat=remat, rngs=rngs)
+
+    def encode(self, tokens: jax.Array, segments: jax.Array) -> Memory:
+        """Reads contexts. [B, L]"""
+        # Only differences of positions matter, and within a text they are those of the places.
+        places = jnp.arange(tokens.shape[1])[None]
+        sight = Sight(same_segment(segments), places, places)
+        return Memory(segments > 0, self.encoder(self.embed(tokens, places), sight)[0])
+
+    def __call__(
+        self, tokens: jax.Array, segments: jax.Array, answers: jax.Array, answer_segments: jax.Array
+    ) -> jax.Array:
+        """Hidden states of the decoder.
+
+        Args:
+          tokens, segments: contexts, of one segment. [B, L]
+          answers, answer_segments: what the decoder reads, start token included. [B, T]
+
+        Returns:
+          [B, T, width]
+        """
+        return self._decode(self.encode(tokens, segments), answers, causal_mask(answer_segments))
+
+    def read_tree(self, tokens: jax.Array, segments: jax.Array, nodes: jax.Array, above: jax.Array) -> jax.Array:
+        """As `Decoder.read_tree`; the context's end is the start token of the decoder."""
+        nodes = jnp.pad(nodes, ((0, 0), (1, 0)), constant_values=self.config.start)
+        above = jnp.pad(above, ((0, 0), (1, 0), (0, 0)))  # the start token sees no node
+        above = jnp.pad(above, ((0, 0), (0, 0), (1, 0)), constant_values=True)  # and is seen by all
+        return self._decode(self.encode(tokens, segments), nodes, above)
+
+    def begin(self, tokens: jax.Array, segments: jax.Array, room: int) -> tuple[Reading, jax.Array]:
+        """As `Decoder.begin`."""
+        num_rows = len(tokens)
+        mask, _, pairs = self.decoder.remember(self.encode(tokens, segments))
+        cache = self.decoder.empty_cache(num_rows, 1 + room, self.types.compute)
+        reading = Reading(cache, jnp.zeros((1, num_rows, 1 + room), bool), jnp.int32(0), (pairs, mask[None]))
+        return self.read(reading, jnp.full(num_rows, self.config.start))
+
+    def read(self, reading: Reading, token: jax.Array) -> tuple[Reading, jax.Array]:
+        """As `Decoder.read`."""
+        seen = reading.seen[0].at[:, reading.at].set(True)
+        position = jnp.broadcast_to(reading.at, (1, 1))
+        sight = Sight(seen[:, None], position, jnp.arange(seen.shape[1])[None])
+        pairs, mask = reading.memory
+        x, memory = self.embed(token[:, None], position), Memory(mask[0], None, pairs)
+        hidden, cache = self.decoder(x, sight, memory, reading.cache, reading.at)
+        assert cache is not None
+        return reading._replace(cache=cache, seen=seen[None], at=reading.at + 1), hidden[:, 0]
+
+    def _decode(self, memory: Memory, tokens: jax.Array, mask: jax.Array) -> jax.Array:
+        """Tokens of one tree for all rows are computed per row from here on: rows differ in what was encoded."""
+        num_rows = len(memory.mask)
+        sight = sight_of(mask)
+        x = jnp.broadcast_to(self.embed(tokens, sight.positions), (num_rows, tokens.shape[1], self.config.width))
+        return self.decoder(x, sight, memory)[0]
+
+
+def take_last(hidden: jax.Array, segments: jax.Array) -> jax.Array:
+    """Hidden states of the last token that is no padding. [B, L, width], [B, L] -> [B, 1, width]"""
+    last = segments.shape[1] - 1 - jnp.argmax(segments[:, ::-1] > 0, 1)
+    return jnp.take_along_axis(hidden, last[:, None, None], 1)
+
+
+def make_language_model(
+    config: LanguageConfig, types: Types = FLOAT32, remat: bool = False, seed: int | None = 0
+) -> Decoder | EncoderDecoder:
+    """A new model.
+
+    Args:
+      config: sizes and styles.
+      types: of numbers.
+      remat: see `Stack`.
+      seed: of the initial parameters; without one, parameters are shapes only.
+    """
+    kind = EncoderDecoder if config.is_encoder_decoder else Decoder
+
+    def make() -> Decoder | EncoderDecoder:
+        return kind(config, types, remat, rngs=nnx.Rngs(seed or 0))
+
+    return nnx.eval_shape(make) if seed is None else make()

@@ -1,0 +1,107 @@
+"""Log-probabilities of choices, given a context: the sum over a choice's tokens, without a norm by its length.
+
+The context is read once for all choices. The choices are packed as a tree behind it, in which choices that begin with
+the same tokens share these: "turn left" and "turn right" are
+
+    context --- turn --- left
+                    `--- right
+
+Every token looks at the context and at the tokens on the way to it, and stands where it would stand alone. So each
+choice has the probability that it has alone (tests/language/scoring_test.py), at a fraction of the work. A choice's
+last token is looked at by none, and so is no node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from motif_jax.language.model import Decoder, EncoderDecoder
+
+
+class ChoiceTree(NamedTuple):
+    """C choices of up to N tokens as a tree of K nodes. B is 1 where all contexts have the same choices."""
+
+    nodes: np.ndarray  # tokens. [B, K] int32
+    above: np.ndarray  # which nodes are on the way to each, itself included. [B, K, K] bool
+    tokens: np.ndarray  # of the choices, then zeros. [B, C, N] int32
+    parents: np.ndarray  # which hidden state predicts each: 0 is the context's end, k + 1 is node k. [B, C, N] int32
+    valid: np.ndarray  # where there is a token. A choice without any does not exist. [B, C, N] bool
+
+
+class Scores(NamedTuple):
+    """What the model thinks of choices."""
+
+    log_probs: jax.Array  # log-probability; minus infinity for those that do not exist. [B, C]
+    token_log_probs: jax.Array  # zero where there is no token. [B, C, N]
+    token_logits: jax.Array  # logits of the tokens, before the softmax; zero where there is none. [B, C, N]
+    hidden: jax.Array  # at the context's end, for value heads and the like. [B, width]
+
+
+def make_tree(choices: Sequence[Sequence[Sequence[int]]], multiple: int = 1) -> ChoiceTree:
+    """Packs choices, on the host.
+
+    Args:
+      choices: the choices of each context, as tokens; or of one context, for all.
+      multiple: numbers of nodes, choices and tokens are rounded up to multiples of it, for fewer compiled programs.
+    """
+    tries = [_make_trie(one) for one in choices]
+    num_rows, num_choices = len(choices), _up(max(map(len, choices)), multiple)
+    num_nodes = _up(max(len(trie) for trie in tries) - 1, multiple)
+    length = _up(max((len(choice) for one in choices for choice in one), default=0), multiple)
+    tree = ChoiceTree(
+        np.zeros((num_rows, num_nodes), np.int32),
+        np.zeros((num_rows, num_nodes, num_nodes), bool),
+        np.zeros((num_rows, num_choices, length), np.int32),
+        np.zeros((num_rows, num_choices, length), np.int32),
+        np.zeros((num_rows, num_choices, length), bool),
+    )
+    for row, (one, trie) in enumerate(zip(choices, tries, strict=True)):
+        for path, number in trie.items():
+            if path:
+                tree.nodes[row, number - 1] = path[-1]
+                above = [trie[path[:end]] - 1 for end in range(1, len(path) + 1)]
+                tree.above[row, number - 1, above] = True
+        for choice, tokens in enumerate(one):
+            for place, token in enumerate(tokens):
+                tree.tokens[row, choice, place] = token
+                tree.parents[row, choice, place] = trie[tuple(tokens[:place])]
+                tree.valid[row, choice, place] = True
+    return tree
+
+
+def _make_trie(choices: Sequence[Sequence[int]]) -> dict[tuple[int, ...], int]:
+    """Numbers of all beginnings of the choices; 0 is the empty one."""
+    trie: dict[tuple[int, ...], int] = {(): 0}
+    for choice in choices:
+        for end in range(1, len(choice)):
+            trie.setdefault(tuple(choice[:end]), len(trie))
+    return trie
+
+
+def _up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+def score(model: Decoder | EncoderDecoder, tokens: jax.Array, segments: jax.Array, tree: ChoiceTree) -> Scores:
+    """Scores choices.
+
+    Args:
+      model: the language model.
+      tokens, segments: contexts, of one segment; see `model.py`. [B, L]
+      tree: the choices.
+    """
+    hidden = model.read_tree(tokens, segments, jnp.asarray(tree.nodes), jnp.asarray(tree.above))
+    logits = model.logits(hidden)  # [B, 1 + K, vocabulary]
+    total = jax.nn.logsumexp(logits, -1)
+    rows = jnp.arange(len(tokens))[:, None, None]
+    found = logits[rows, tree.parents, tree.tokens]
+    valid = jnp.broadcast_to(tree.valid, found.shape)
+    log_probs = jnp.where(valid, found - total[rows, tree.parents], 0)
+    return Scores(
+        jnp.where(valid.any(-1), log_probs.sum(-1), -jnp.inf), log_probs, jnp.where(valid, found, 0), hidden[:, 0]
+    )

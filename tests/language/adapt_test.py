@@ -1,0 +1,71 @@
+"""What is trained: everything, or additions of low rank; and gradients part by part."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from own_models import make_own
+
+from motif_jax.language.adapt import accumulate, add_low_rank, merge_low_rank, split_trained
+from motif_jax.language.hub import read_language_model, write_language_model
+from motif_jax.parameters import leaves_by_path
+from motif_jax.structs import UserError
+
+TOKENS = np.random.default_rng(0).integers(3, 40, (4, 9))
+
+
+def total_loss(model, tokens):
+    """Sum of negative log-probabilities."""
+    ones = jnp.ones(tokens.shape, int)
+    more = (tokens[:, :-1], ones[:, :-1]) if model.config.is_encoder_decoder else ()
+    odds = jax.nn.log_softmax(model.logits(model(tokens, ones, *more)))
+    return -jnp.take_along_axis(odds[:, : tokens.shape[1] - 1], tokens[:, 1:, None], -1).sum()
+
+
+@pytest.mark.parametrize("name", ["qwen3", "t5"])
+def test_additions_of_low_rank_begin_at_nothing_and_are_all_that_is_trained(name, tmp_path):
+    model = make_own(name)
+    adapted = add_low_rank(model, ["q", "v", "mlp.down"], rank=4, alpha=8, seed=0)
+    graph, trained, frozen = split_trained(adapted)
+    names = {path[-1] for path in leaves_by_path(trained)}
+    assert names == {"low_a", "low_b"}
+    assert not names & {path[-1] for path in leaves_by_path(frozen)}
+    assert leaves_by_path(split_trained(model)[1]).keys() == leaves_by_path(nnx.state(model)).keys()
+    program = jax.jit(
+        jax.value_and_grad(lambda trained: total_loss(nnx.merge(graph, trained, frozen), jnp.asarray(TOKENS)))
+    )
+    before, gradient = program(trained)
+    np.testing.assert_allclose(before, total_loss(model, jnp.asarray(TOKENS)), rtol=1e-6)
+    for _ in range(5):
+        trained = jax.tree.map(lambda leaf, step: leaf - 1e-3 * step, trained, gradient)
+        after, gradient = program(trained)
+    assert after < before - 1
+    merged = merge_low_rank(nnx.merge(graph, trained, frozen))
+    np.testing.assert_allclose(total_loss(merged, jnp.asarray(TOKENS)), after, rtol=1e-4)
+    write_language_model(tmp_path / "merged", merged)
+    assert read_language_model(tmp_path / "merged")[2] == model.config
+
+
+def test_names_that_match_nothing_are_refused():
+    with pytest.raises(UserError, match="no matrix of this language model is called 'query'; it has attention.k, "):
+        add_low_rank(make_own("gpt2"), ["q", "query"], 4, 8, 0)
+
+
+def test_gradients_part_by_part_are_those_of_the_batch():
+    graph, params = nnx.split(make_own("gpt2"))
+
+    def loss(params, tokens):
+        return total_loss(nnx.merge(graph, params), tokens)
+
+    tokens = jnp.asarray(TOKENS)
+    value, gradient = jax.jit(jax.value_and_grad(loss))(params, tokens)
+    for parts in (1, 2, 4):
+        other, found = jax.jit(lambda params, tokens, parts=parts: accumulate(loss, params, tokens, parts))(
+            params, tokens
+        )
+        np.testing.assert_allclose(other, value, rtol=1e-6)
+        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(gradient), strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-4 * max(1, np.abs(b).max()))
+    with pytest.raises(ValueError, match="3 parts do not divide 4 rows"):
+        accumulate(loss, params, tokens, 3)

@@ -1,0 +1,238 @@
+"""Generation with a cache: what transformers generates, whatever the padding; and every limit holds."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from small_models import ALL, FEW, VOCABULARY, logits_of, make_small, quick_jit, some_tokens
+
+from motif_jax.language.beam import search
+from motif_jax.language.generation import FREE, generate, no_limits
+from motif_jax.language.sampling import Sampling, draw
+
+CONTEXTS, LENGTHS = some_tokens(), np.array([11, 6, 8])
+LEFT = np.arange(11) >= 11 - LENGTHS[:, None]  # padded on the left
+KEYS = jax.random.split(jax.random.key(0), 3)
+GREEDY, PLAIN = Sampling(0.0, 0, 1.0), Sampling(1.0, 0, 1.0)
+ROOM = 12
+
+
+def shift(arguments, carry, token, hidden):
+    """Adds a multiple of the embedding of the token before, and counts steps."""
+    table, factor = arguments
+    return factor * table[token], carry + 1
+
+
+@functools.cache
+def make_program(name, length=ROOM, shifted=False):
+    graph, more = make_small(name).graph, (shift,) if shifted else ()
+
+    def run(params, tokens, segments, keys, sampling, limits, *arguments):
+        return generate(nnx.merge(graph, params), tokens, segments, keys, sampling, limits, length, *more, *arguments)
+
+    return quick_jit(run)
+
+
+def run(name, sampling=GREEDY, limits=None, tokens=CONTEXTS, valid=LEFT, keys=KEYS, **more):
+    sampling = jax.tree.map(jnp.asarray, sampling)
+    limits = limits or no_limits(VOCABULARY, len(tokens))
+    return jax.tree.map(
+        np.asarray,
+        make_program(name, **more)(make_small(name).params, tokens, valid.astype(int), keys, sampling, limits),
+    )
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_greedy_tokens_are_those_of_transformers(name):
+    import torch
+
+    small = make_small(name)
+    found = run(name, length=20)
+    options = {"do_sample": False, "max_new_tokens": 20, "min_new_tokens": 20, "eos_token_id": None, "pad_token_id": 0}
+    options["use_cache"] = not small.is_encoder_decoder  # theirs wants as many blocks in the encoder as in the decoder
+    wanted = small.theirs.generate(torch.tensor(CONTEXTS), attention_mask=torch.tensor(LEFT).long(), **options)
+    assert found.tokens.tolist() == wanted[:, -20:].tolist()
+    assert (found.lengths == 20).all()
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_a_cache_changes_nothing(name):
+    """The log-probabilities of generated tokens are those of reading the whole rows at once."""
+    found = run(name, PLAIN)
+    ones = np.ones_like(found.tokens)
+    if make_small(name).is_encoder_decoder:
+        logits = logits_of(name, CONTEXTS, LEFT, np.pad(found.tokens[:, :-1], ((0, 0), (1, 0))), ones)
+    else:
+        whole = np.concatenate([CONTEXTS, found.tokens], 1), np.concatenate([LEFT, ones], 1)
+        logits = logits_of(name, *whole)[:, CONTEXTS.shape[1] - 1 : -1]
+    odds = jnp.take_along_axis(jax.nn.log_softmax(logits), found.tokens[..., None], -1)[..., 0]
+    np.testing.assert_allclose(found.log_probs, odds, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_padding_and_other_rows_change_nothing(name):
+    wanted = run(name, PLAIN)
+    right = np.zeros((5, 14), int), np.zeros((5, 14), bool)
+    for row, length in enumerate(LENGTHS):
+        right[0][row, :length], right[1][row, :length] = CONTEXTS[row, 11 - length :], True
+    right[0][3:], right[1][3:] = 7, True
+    keys = jnp.concatenate([KEYS, jax.random.split(jax.random.key(1), 2)])
+    found = run(name, PLAIN, tokens=right[0], valid=right[1], keys=keys)
+    assert np.array_equal(found.tokens[:3], wanted.tokens)
+    np.testing.assert_allclose(found.log_probs[:3], wanted.log_probs, atol=2e-5)
+
+
+def test_one_program_serves_all_ways_to_draw():
+    """And all limits."""
+    run("gpt2")
+    before = make_program("gpt2")._cache_size()
+    rows = [
+        run("gpt2", Sampling(*values)).tokens for values in ((1.0, 0, 1.0), (0.5, 3, 1.0), (2.0, 0, 0.4), (0.0, 0, 1.0))
+    ]
+    assert len({row.tobytes() for row in rows}) == 4
+    limits = no_limits(VOCABULARY, 3)
+    only = jnp.arange(VOCABULARY) % 2 == 0
+    found = run("gpt2", PLAIN, limits._replace(allowed=only))
+    assert (found.tokens % 2 == 0).all()
+    assert make_program("gpt2")._cache_size() == before
+
+
+def test_rows_end_early_and_the_loop_with_them():
+    limits = no_limits(VOCABULARY, 3)._replace(stops=jnp.arange(VOCABULARY) < 30, pad=60)
+    found = run("gpt2", PLAIN, limits)
+    assert (found.lengths < ROOM).all()
+    for row, length in zip(found.tokens, found.lengths, strict=True):
+        assert row[length - 1] < 30
+        assert (row[: length - 1] >= 30).all()
+        assert (row[length:] == 60).all()
+    wanted = run("gpt2", PLAIN).tokens  # the same draws, without an end
+    assert all(np.array_equal(a[:n], b[:n]) for a, b, n in zip(found.tokens, wanted, found.lengths, strict=True))
+
+
+def test_forced_tokens_are_read_as_if_drawn():
+    forced = np.full((3, 5), FREE)
+    forced[0, :3], forced[1, 1:4] = [7, 8, 9], [3, 4, 5]
+    found = run("llama", PLAIN, no_limits(VOCABULARY, 3)._replace(forced=jnp.array(forced)))
+    assert found.tokens[0, :3].tolist() == [7, 8, 9]
+    assert found.tokens[1, 1:4].tolist() == [3, 4, 5]
+    tokens = np.concatenate([CONTEXTS, found.tokens], 1)
+    valid = np.concatenate([LEFT, np.ones_like(found.tokens)], 1)
+    odds = jax.nn.log_softmax(logits_of("llama", tokens, valid))[:, 10:-1]
+    wanted = jnp.take_along_axis(odds, found.tokens[..., None], -1)[..., 0]
+    np.testing.assert_allclose(found.log_probs, wanted, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "flan"])
+def test_a_shift_adds_to_the_logits(name):
+    """Its tokens are those of a slow loop that reads the whole rows at every step."""
+    small = make_small(name)
+    table = jax.random.normal(jax.random.key(5), (VOCABULARY, VOCABULARY)) * 3
+    program, valid = make_program(name, shifted=True), LEFT.astype(int)
+    sampling = jax.tree.map(jnp.asarray, GREEDY)
+    for factor in (0.0, 1.0):
+        arguments = (table, jnp.float32(factor)), jnp.zeros((1, 3))
+        found = program(small.params, CONTEXTS, valid, KEYS, sampling, no_limits(VOCABULARY, 3), *arguments)
+        assert (found.carry == ROOM).all()
+        tokens = slow_greedy(name, lambda last, factor=factor: factor * np.asarray(table)[last])
+        assert found.tokens[:, :5].tolist() == tokens.tolist()
+    assert program._cache_size() == 1
+
+
+def slow_greedy(name, added, steps=5):
+    length = CONTEXTS.shape[1]
+    if make_small(name).is_encoder_decoder:
+        length, tokens = 1, np.zeros((3, 1 + steps), int)
+        valid = np.zeros((3, 1 + steps), int)
+    else:
+        tokens, valid = (np.pad(array, ((0, 0), (0, steps))) for array in (CONTEXTS, LEFT.astype(int)))
+    valid[:, 0] |= length == 1
+    for end in range(length, length + steps):
+        more = (CONTEXTS, LEFT) if length == 1 else ()
+        logits = logits_of(name, *more, tokens, valid)[:, end - 1] + added(tokens[:, end - 1])
+        tokens[:, end], valid[:, end] = logits.argmax(-1), 1
+    return tokens[:, length:]
+
+
+def slow_odds(logits, temperature, top_k, top_p):
+    """Probabilities that tokens are drawn with, for one row."""
+    if temperature == 0:
+        return np.eye(len(logits))[logits.argmax()]
+    odds = np.exp(logits / temperature - (logits / temperature).max())
+    order = sorted(range(len(odds)), key=lambda token: -odds[token])
+    kept = order[: top_k or None]
+    total, mass, inside = sum(odds[token] for token in kept), 0.0, []
+    for token in kept:
+        if mass < top_p or not inside:
+            inside.append(token)
+        mass += odds[token] / total
+    return np.array([odds[token] if token in inside else 0 for token in range(len(odds))]) / odds[inside].sum()
+
+
+@pytest.mark.parametrize(
+    "values", [(1.0, 0, 1.0), (0.7, 4, 1.0), (1.5, 0, 0.5), (2.0, 5, 0.7), (1.0, 0, 0.0), (0.0, 3, 0.5)]
+)
+def test_tokens_are_drawn_with_their_probabilities(values):
+    num = 4000
+    logits = jnp.array(np.random.default_rng(0).normal(size=12) * 2).astype(jnp.float32)
+    keys = jax.random.split(jax.random.key(1), num)
+    sampling = jax.tree.map(jnp.asarray, Sampling(*values))
+    drawn = quick_jit(draw)(jnp.tile(logits, (num, 1)), keys, sampling)
+    found, wanted = np.bincount(drawn, minlength=12) / num, slow_odds(np.asarray(logits), *values)
+    assert (found[wanted == 0] == 0).all()
+    np.testing.assert_allclose(found, wanted, atol=4 * 0.5 / num**0.5)
+
+
+def make_search(name, num_beams, length):
+    graph = make_small(name).graph
+
+    def run(params, limits, penalty):
+        return search(nnx.merge(graph, params), CONTEXTS, LEFT.astype(int), num_beams, limits, length, penalty)
+
+    return lambda limits, penalty=0.0: jax.tree.map(
+        np.asarray, quick_jit(run)(make_small(name).params, limits, penalty)
+    )
+
+
+def test_one_beam_takes_the_most_probable_tokens():
+    assert np.array_equal(make_search("gpt2", 1, ROOM)(no_limits(VOCABULARY, 3)).tokens, run("gpt2").tokens)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "flan"])
+def test_wide_beams_find_the_best_of_all(name):
+    """Of all continuations by three of four tokens, one of which ends a text."""
+    few, end = [5, 6, 7, 8], 8
+    limits = no_limits(VOCABULARY, 3, (end,))
+    limits = limits._replace(allowed=jnp.zeros(VOCABULARY, bool).at[jnp.array(few)].set(True))
+    every = {tuple(itertools.takewhile(lambda token: token != end, row)) for row in itertools.product(few, repeat=3)}
+    every = [[*row, end][:3] for row in sorted(every)]
+    forced = np.full((len(every), 3), 0)
+    for row, tokens in enumerate(every):
+        forced[row, : len(tokens)] = tokens
+    find = make_search(name, 16, 3)
+    for penalty in (0.0, 1.0):
+        found = find(limits, penalty)
+        for row in range(3):
+            many = len(every)
+            scored = run(
+                name, PLAIN, limits._replace(forced=jnp.array(forced)), np.tile(CONTEXTS[row], (many, 1)),
+                np.tile(LEFT[row], (many, 1)), jnp.tile(KEYS[:1], many), length=3,
+            )  # fmt: skip
+            values = scored.log_probs.sum(1) / scored.lengths**penalty
+            best = values.argmax()
+            assert found.tokens[row, : found.lengths[row]].tolist() == every[best]
+            np.testing.assert_allclose(
+                found.log_probs[row].sum() / found.lengths[row] ** penalty, values[best], rtol=1e-4
+            )
+
+
+def test_beams_obey_forced_tokens():
+    forced = np.full((3, 4), FREE)
+    forced[0, :2], forced[2, 1] = [9, 10], 11
+    limits = no_limits(VOCABULARY, 3)._replace(forced=jnp.array(forced))
+    found = make_search("gpt2", 3, 4)(limits)
+    assert found.tokens[0, :2].tolist() == [9, 10]
+    assert found.tokens[2, 1] == 11

@@ -1,0 +1,230 @@
+"""Directories of language models: read as written, and every lie in them refused in one sentence."""
+
+import contextlib
+import json
+import os
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+from own_models import SMALL, make_own, write_own
+
+from motif_jax.language.config import FAMILIES
+from motif_jax.language.hub import CONFIG, INDEX, TENSORS, read_config, read_language_model, write_language_model
+from motif_jax.language.hub_config import config_from_hub, config_to_hub, make_config
+from motif_jax.language.layers import Types
+from motif_jax.structs import UserError
+from motif_jax.tensor_file import tensors_from_bytes, tensors_to_bytes
+
+pytestmark = pytest.mark.quick
+NORM = "transformer.h.1.ln_1.weight"
+
+
+def params_of(name):
+    from flax import nnx
+
+    return nnx.state(make_own(name))
+
+
+def same(one, other):
+    return jax.tree.all(jax.tree.map(lambda a, b: np.array_equal(np.asarray(a), np.asarray(b)), one, other))
+
+
+def change(directory, edit):
+    """Writes its tensors again, after `edit` has changed them."""
+    file = directory / TENSORS
+    tensors = {name: array.copy() for name, array in tensors_from_bytes(file.read_bytes())[0].items()}
+    edit(tensors)
+    file.write_bytes(tensors_to_bytes(tensors))
+
+
+def change_json(file, **values):
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_configs_are_read_as_written(family):
+    config = make_config(family, **SMALL)
+    assert config_from_hub(config_to_hub(config)) == config
+
+
+@pytest.mark.parametrize("name", ["gpt2", "qwen3", "t5", "t5 v1.0"])
+@pytest.mark.parametrize("shard_bytes", [10**9, 20_000])
+def test_a_model_is_read_as_written(name, shard_bytes, tmp_path):
+    write_own(name, tmp_path, shard_bytes=shard_bytes)
+    assert (tmp_path / INDEX).exists() == (shard_bytes < 10**9)
+    _, params, config = read_language_model(tmp_path)
+    assert config == make_own(name).config
+    assert same(params, params_of(name))
+    with pytest.raises(UserError, match="already: choose another directory"):
+        write_language_model(tmp_path, make_own(name))
+
+
+def test_tensors_of_other_types_and_names_are_taken(tmp_path):
+    """Sixteen bits; names without the prefix that a model without its head lacks; buffers of older versions."""
+    write_own("gpt2", tmp_path)
+
+    def edit(tensors):
+        for name in list(tensors):
+            tensors[name.removeprefix("transformer.")] = tensors.pop(name).astype(ml_dtypes.bfloat16)
+        tensors["h.0.attn.bias"] = np.zeros((1, 1, 8, 8), bool)
+        tensors["lm_head.weight"] = tensors["wte.weight"]
+
+    change(tmp_path, edit)
+    _, params, _ = read_language_model(tmp_path)
+    rounded = jax.tree.map(
+        lambda leaf: np.asarray(leaf).astype(ml_dtypes.bfloat16).astype(np.float32), params_of("gpt2")
+    )
+    assert same(params, rounded)
+    bits = np.dtype(ml_dtypes.bfloat16)
+    assert {leaf.dtype for leaf in jax.tree.leaves(read_language_model(tmp_path, Types(bits, bits))[1])} == {bits}
+
+
+@pytest.mark.parametrize(("edit", "sentence"), [
+    (lambda t: t.pop(NORM), rf"1 missing \('{NORM}'\)"),
+    (lambda t: t.update(extra=np.zeros(3, np.float32)), r"1 unknown \('transformer.extra'\)"),
+    (lambda t: t.update({NORM: np.zeros(31, np.float32)}), rf"{NORM} is \[31\], where \[32\] is due"),
+    (lambda t: (t.pop(NORM), t.update(extra=np.zeros(3, np.float32))), "1 missing .*; 1 unknown"),
+    (lambda t: t.clear(), "28 missing"),
+    (lambda t: t.update({NORM: np.zeros(32, np.int32)}), "of type int32, and not of float32"),
+    (lambda t: t[NORM].__setitem__(5, np.nan), f"{NORM} in '.*' holds a value that is not finite"),
+    (lambda t: t.update({"h.1.ln_1.weight": np.zeros(32, np.float32)}), "is not the same as"),
+])  # fmt: skip
+def test_tensors_that_do_not_fit_are_told_in_one_sentence(edit, sentence, tmp_path):
+    write_own("gpt2", tmp_path)
+    change(tmp_path, edit)
+    refuse(tmp_path, sentence)
+
+
+def refuse(directory, sentence):
+    with pytest.raises(UserError, match=sentence) as error:
+        read_language_model(directory)
+    assert len(str(error.value).splitlines()) == 1
+    assert len(str(error.value)) < 1000
+
+
+def test_a_head_of_its_own_is_found(tmp_path):
+    """Whatever the config says; but where it says that there is one, it must be there."""
+    write_own("gpt2", tmp_path)
+    change(tmp_path, lambda tensors: tensors.update({"lm_head.weight": tensors["transformer.wte.weight"] * 2}))
+    assert not read_language_model(tmp_path)[2].tied
+    write_own("t5", tmp_path / "t5")
+    change(tmp_path / "t5", lambda tensors: tensors.pop("lm_head.weight"))
+    refuse(tmp_path / "t5", r"1 missing \('lm_head.weight'\)")
+
+
+@pytest.mark.parametrize(("values", "sentence"), [
+    ({"model_type": "bert"}, "its model_type is 'bert', and not one of gpt2"),
+    ({"model_type": ["gpt2"]}, "its model_type is"),
+    ({"n_layer": 10**9}, "its n_layer is 1000000000, where 1 to 1,024 is possible"),
+    ({"n_layer": -1}, "its n_layer is -1"),
+    ({"n_layer": 2.0}, "its n_layer is 2.0"),
+    ({"n_layer": True}, "its n_layer is True"),
+    ({"n_layer": None}, "it has no n_layer"),
+    ({"n_embd": 30}, "its width 30 is no multiple"),
+    ({"n_layer": 3}, "12 missing"),
+    ({"vocab_size": 39}, "of another shape .*wte.*is \\[40, 32\\], where \\[39, 32\\] is due"),
+    ({"eos_token_id": 40}, "its special token 40 is not below its vocab_size, 40"),
+    ({"eos_token_id": "x"}, "its eos_token_id is"),
+    ({"activation_function": "swish"}, "its activation is 'swish'"),
+    ({"layer_norm_epsilon": 0}, "its layer_norm_epsilon is 0"),
+    ({"scale_attn_by_inverse_layer_idx": True}, "not supported"),
+])  # fmt: skip
+def test_a_config_that_does_not_fit_is_refused(values, sentence, tmp_path):
+    write_own("gpt2", tmp_path)
+    change_json(tmp_path / CONFIG, **values)
+    refuse(tmp_path, sentence)
+
+
+@pytest.mark.parametrize(("values", "sentence"), [
+    ({"rope_parameters": {"rope_type": "yarn"}}, "its rope_type is 'yarn'"),
+    ({"rope_parameters": {"rope_type": "llama3", "factor": 8.0}}, "it has no original_max_position_embeddings"),
+    ({"rope_parameters": [1]}, "its rope_parameters is"),
+    ({"num_key_value_heads": 3}, "cannot share 3 heads"),
+    ({"head_dim": 7}, "need to be even"),
+])  # fmt: skip
+def test_a_config_of_rotary_positions_that_does_not_fit_is_refused(values, sentence, tmp_path):
+    write_own("qwen3", tmp_path)
+    change_json(tmp_path / CONFIG, **values)
+    refuse(tmp_path, sentence)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", "[" * 100_000, '{"model_type": "gpt2"', "\xff", '{"n": ' + "9" * 10_000 + "}"]
+)
+def test_a_config_that_is_not_json_is_refused(text, tmp_path):
+    (tmp_path / CONFIG).write_bytes(text.encode("latin-1"))
+    refuse(tmp_path, "cannot (read|build)")
+
+
+def test_further_ends_are_read(tmp_path):
+    write_own("gpt2", tmp_path)
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [7, 1]}')
+    assert read_config(tmp_path).ends == (1, 7)
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [-7]}')
+    refuse(tmp_path, "its eos_token_id is")
+
+
+def test_what_is_missing_is_named(tmp_path):
+    refuse(tmp_path / "none", "there is no directory '.*none'; language models are not downloaded")
+    refuse(tmp_path, "there is no config.json in")
+    write_own("gpt2", tmp_path / "a")
+    (tmp_path / "a" / TENSORS).rename(tmp_path / "a" / "pytorch_model.bin")
+    refuse(tmp_path / "a", "neither model.safetensors nor .*'pytorch_model.bin' is a pickle")
+    (tmp_path / "a" / TENSORS).touch()
+    refuse(tmp_path / "a", "cannot read '.*model.safetensors'")
+    (tmp_path / "a" / TENSORS).write_bytes((2**40).to_bytes(8, "little") + b"{}")
+    refuse(tmp_path / "a", "header is cut off or too long")
+    (tmp_path / "a" / TENSORS).unlink()
+    os.mkfifo(tmp_path / "a" / TENSORS)
+    refuse(tmp_path / "a", "it is a named pipe")
+
+
+def test_an_index_that_lies_is_refused(tmp_path):
+    write_own("gpt2", tmp_path, shard_bytes=20_000)
+    text = (tmp_path / INDEX).read_text()
+    names = json.loads(text)["weight_map"]
+    tensor, file = sorted(names.items())[0]
+    for changed, sentence in (
+        ({}, "neither|cannot|missing"),
+        ([], "has no weight_map"),
+        (names | {tensor: 5}, "has no weight_map"),
+        (names | {tensor: "../../etc/passwd"}, "no .safetensors file beside it"),
+        (names | {tensor: "/etc/x.safetensors"}, "no .safetensors file beside it"),
+        (names | {"more": file}, "lacks 'more', which model.safetensors.index.json says is in it"),
+    ):
+        change_json(tmp_path / INDEX, weight_map=changed)
+        refuse(tmp_path, sentence)
+    (tmp_path / INDEX).write_text(text)
+    (tmp_path / file).rename(tmp_path / "away")
+    refuse(tmp_path, f"there is no {file} in")
+
+
+def test_links_may_lead_to_the_cache_of_the_hub_only(tmp_path):
+    snapshot, blobs = tmp_path / "models--x/snapshots/0", tmp_path / "models--x/blobs"
+    write_own("gpt2", snapshot)
+    blobs.mkdir()
+    for name in (CONFIG, TENSORS):
+        (snapshot / name).rename(blobs / name)
+        (snapshot / name).symlink_to(f"../../blobs/{name}")
+    assert same(read_language_model(snapshot)[1], params_of("gpt2"))
+    (blobs / TENSORS).rename(tmp_path / "elsewhere")
+    (snapshot / TENSORS).unlink()
+    (snapshot / TENSORS).symlink_to(tmp_path / "elsewhere")
+    refuse(snapshot, "is a link that leads out of its directory")
+
+
+def test_whatever_byte_is_changed_it_is_refused_or_read(tmp_path):
+    write_own("gpt2", tmp_path)
+    rng, file = np.random.default_rng(0), tmp_path / TENSORS
+    whole = {path: path.read_bytes() for path in (tmp_path / CONFIG, file)}
+    length = 8 + int.from_bytes(whole[file][:8], "little")
+    for path, data in whole.items():
+        for _ in range(25):
+            changed = bytearray(data)
+            changed[rng.integers(min(length, len(data)))] = rng.integers(256)
+            path.write_bytes(changed)
+            with contextlib.suppress(UserError):
+                read_language_model(tmp_path)
+        path.write_bytes(data)

@@ -1,0 +1,199 @@
+"""What people use in notebooks: load, score, generate, save; and what is refused before anything is compiled."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import ROOT
+from own_models import TEXTS, TOKENISER, make_own, write_own
+
+import motif_jax
+from motif_jax.language.hub import CONFIG
+from motif_jax.structs import UserError
+from motif_jax.tokens import WordTokeniser, write_tokeniser
+
+CONTEXTS = ["Goal of the agent: go to the red ball", "You see a grey key 2 steps left", "pick", "a wall forward"]
+ACTIONS = ["turn left", "turn right", "go forward", "pick up", "drop", "toggle"]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """One of each kind, by name."""
+    folder = tmp_path_factory.mktemp("models")
+    names = ("gpt2", "t5")
+    return {
+        name: motif_jax.load_language(write_own(name, folder / name), batch_size=2, num_devices=1) for name in names
+    }
+
+
+def slow_score(name, context, choice):
+    model, tokens, answer = make_own(name), TOKENISER.encode(context), TOKENISER.encode(choice)
+    if name == "t5":
+        read = [0, *answer[:-1]]
+        arrays = [jnp.array([row]) for row in (tokens, [1] * len(tokens), read, [1] * len(read))]
+        logits = model.logits(model(*arrays))[0]
+    else:
+        read = tokens + answer[:-1]
+        logits = model.logits(model(jnp.array([read]), jnp.ones((1, len(read)), int)))[0, len(tokens) - 1 :]
+    odds = jax.nn.log_softmax(logits)
+    return sum(float(odds[place, token]) for place, token in enumerate(answer))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "t5"])
+def test_choices_are_scored_whatever_the_batch(name, models):
+    found = models[name].score(CONTEXTS, ACTIONS)
+    assert found.shape == (4, 6)
+    for row, choice in ((0, 0), (3, 5), (2, 3)):
+        np.testing.assert_allclose(found[row, choice], slow_score(name, CONTEXTS[row], ACTIONS[choice]), rtol=1e-4)
+    np.testing.assert_allclose(models[name].score(CONTEXTS[1:2], ACTIONS[::-1])[0], found[1, ::-1], rtol=1e-5)
+    lists = [ACTIONS, ACTIONS[:2], ACTIONS[3:], ACTIONS[:1]]
+    other = models[name].score(CONTEXTS, lists)
+    np.testing.assert_allclose(other[2, :3], found[2, 3:], rtol=1e-5)
+    assert np.isneginf(other).sum(1).tolist() == [0, 4, 3, 5]
+    assert models[name].score([], ACTIONS).shape == (0, 6)
+
+
+def test_texts_are_generated_and_limits_hold(models):
+    model = models["gpt2"]
+    greedy = model.generate(CONTEXTS, 6, temperature=0)
+    assert model.generate(CONTEXTS[::-1], 6, temperature=0, seed=3) == greedy[::-1]
+    drawn = model.generate(CONTEXTS, 6, seed=1)
+    assert drawn == model.generate(CONTEXTS, 6, seed=1) != model.generate(CONTEXTS, 6, seed=2)
+    assert drawn[:1] == model.generate(CONTEXTS[:1], 6, seed=1)
+    few = TOKENISER.encode("turn left")
+    assert all(set(text.split()) <= {"turn", "left"} for text in model.generate(CONTEXTS, 6, allowed=few))
+    begun = model.generate(CONTEXTS, 6, begin=["go forward", "", "drop", "drop"])
+    assert begun[0].startswith("go forward")
+    assert begun[3].startswith("drop")
+    table = np.zeros(40, np.float32)
+    table[few[0]] = 100
+
+    def favour(table, token, hidden):
+        return table
+
+    assert set(model.generate(CONTEXTS, 6, shift=favour, shift_arguments=table)) == {"turn turn turn turn turn turn"}
+    assert model.generate(CONTEXTS, 6, shift=favour, shift_arguments=table * 0, seed=1) == drawn
+    assert len(model.generate(CONTEXTS[:2], 4, beams=3)) == 2
+
+
+def test_it_is_saved_and_loaded(models, tmp_path):
+    models["t5"].save(tmp_path / "copy")
+    again = motif_jax.load_language(tmp_path / "copy", num_devices=1)
+    np.testing.assert_array_equal(again.score(CONTEXTS[:2], ACTIONS), models["t5"].score(CONTEXTS[:2], ACTIONS))
+    with pytest.raises(UserError, match="already: choose another directory"):
+        models["t5"].save(tmp_path / "copy")
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), [
+    ((["turn left", ""], ACTIONS), "context 1 has no tokens"),
+    ((CONTEXTS, [*ACTIONS, " "]), "the choice ' ' has no tokens"),
+    ((CONTEXTS, []), "there are no choices"),
+    ((CONTEXTS, [ACTIONS]), "there are choices for 1 contexts, and 4 contexts"),
+    (([" a" * 198], ["turn left up"]), "context 0 has 198 tokens, and 3 may follow; this .* reads at most 200"),
+])  # fmt: skip
+def test_what_cannot_be_scored_is_refused(arguments, sentence, models):
+    with pytest.raises(UserError, match=sentence):
+        models["gpt2"].score(*arguments)
+
+
+@pytest.mark.parametrize(("values", "sentence"), [
+    ({"max_tokens": 0}, "max_tokens is 0, where 1 is the least"),
+    ({"max_tokens": 200}, "and 200 may follow"),
+    ({"temperature": -1.0}, "temperature is -1.0"),
+    ({"temperature": float("nan")}, "temperature is nan"),
+    ({"top_p": 1.5}, "top_p is 1.5, and not a probability"),
+    ({"beams": 0}, "beams is 0"),
+    ({"allowed": [40]}, "the allowed token 40"),
+    ({"allowed": []}, "no token is allowed"),
+    ({"begin": ["a"]}, "there are 1 texts to begin with, and 4 contexts"),
+    ({"begin": [" a" * 9] * 4, "max_tokens": 8}, "has 9 tokens, more than max_tokens, 8"),
+])  # fmt: skip
+def test_what_cannot_be_generated_is_refused(values, sentence, models):
+    with pytest.raises(UserError, match=sentence):
+        models["gpt2"].generate(CONTEXTS, **values)
+
+
+def test_directories_that_do_not_fit_are_refused(tmp_path):
+    write_own("gpt2", tmp_path)
+    with pytest.raises(UserError, match="is float32 or bfloat16, and not 'int8'"):
+        motif_jax.load_language(tmp_path, dtype="int8")
+    write_tokeniser(tmp_path, WordTokeniser.from_texts([*TEXTS, "one two three four five six seven eight nine ten"]))
+    with pytest.raises(UserError, match="the tokeniser has .* tokens, and the language model's embedding only 40 rows"):
+        motif_jax.load_language(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match="there is no tokenizer.json"):
+        motif_jax.load_language(tmp_path)
+    (tmp_path / CONFIG).unlink()
+    with pytest.raises(UserError, match="there is no config.json"):
+        motif_jax.load_language(tmp_path)
+
+
+# ---- eight devices
+
+FLAGS = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
+FLAGS += " --xla_llvm_disable_expensive_passes=true"  # quick to compile
+
+
+def compare_devices(folder: str) -> None:
+    """One device and eight give the same scores, texts and gradients."""
+    from adapt_test import total_loss
+    from flax import nnx
+    from jax.sharding import NamedSharding
+    from jax.sharding import PartitionSpec as P
+
+    from motif_jax.language.shards import sharding_rules
+    from motif_jax.parallel import make_mesh, map_update, place, shard, shardings, total
+
+    assert jax.device_count() == 8
+    for name in ("qwen3", "t5"):
+        one = motif_jax.load_language(f"{folder}/{name}", num_devices=1)
+        many = motif_jax.load_language(f"{folder}/{name}", fsdp=2, tensor=2)
+        kernel = many.params["decoder" if name == "t5" else "stack"]["blocks"]["mlp"]["up"]["kernel"][...]
+        assert kernel.sharding.shard_shape(kernel.shape) == (kernel.shape[0], 16, 64)
+        np.testing.assert_allclose(many.score(CONTEXTS, ACTIONS), one.score(CONTEXTS, ACTIONS), rtol=1e-4)
+        assert many.generate(CONTEXTS, 4, seed=1) == one.generate(CONTEXTS, 4, seed=1)
+
+    graph, params = nnx.split(make_own("qwen3"))
+    tokens = np.random.default_rng(0).integers(3, 40, (8, 7))
+
+    def update(params, tokens):
+        loss, gradient = jax.value_and_grad(lambda params: total_loss(nnx.merge(graph, params), tokens))(params)
+        gradient = total(gradient)
+        return jax.tree.map(lambda leaf, step: leaf - 1e-3 * step, params, gradient), total(loss)
+
+    ends = []
+    for sizes in ((1, 1, 1), (2, 2, 2)):
+        mesh = make_mesh(int(np.prod(sizes)), *sizes[1:])
+        rules = sharding_rules(make_own("qwen3").config, sizes[2])
+        results = shardings(params, mesh, rules), NamedSharding(mesh, P())
+        program = map_update(update, mesh, 0, results=results)
+        state = place(jax.tree.map(np.asarray, params), mesh, rules)
+        for _ in range(2):
+            state, loss = program(state, shard(tokens, mesh))
+        ends.append((jax.tree.map(np.asarray, state), float(loss)))
+    assert np.isclose(ends[0][1], ends[1][1], rtol=1e-5)
+    for a, b in zip(*(jax.tree.leaves(end[0]) for end in ends), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-4 * max(1, np.abs(a).max()))
+
+
+@pytest.mark.slow
+def test_eight_devices_give_what_one_gives(tmp_path):
+    for name in ("qwen3", "t5"):
+        write_own(name, tmp_path / name)
+    environment = os.environ | {"XLA_FLAGS": FLAGS, "JAX_PLATFORMS": "cpu"}
+    code = "import sys; sys.path[:0] = ['tests', 'tests/language']\nimport loaded_test\n"
+    code += f"loaded_test.compare_devices({str(tmp_path)!r})"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+def test_work_that_does_not_divide_is_refused():
+    from motif_jax.language.shards import sharding_rules
+
+    with pytest.raises(UserError, match="tensor 3 must divide the number of heads of this language model, 4"):
+        sharding_rules(make_own("gpt2").config, 3)

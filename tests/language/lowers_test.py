@@ -1,0 +1,67 @@
+"""Every program of language models lowers for GPUs and TPUs, too."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from lowering_test import lower
+
+from motif_jax.language.adapt import accumulate, add_low_rank, split_trained
+from motif_jax.language.beam import search
+from motif_jax.language.generation import generate, no_limits
+from motif_jax.language.hub_config import make_config
+from motif_jax.language.layers import Types
+from motif_jax.language.model import make_language_model
+from motif_jax.language.sampling import Sampling
+from motif_jax.language.scoring import make_tree, score
+
+B, L, V = 4, 8, 40
+TOKENS, SEGMENTS = np.ones((B, L), np.int32), np.ones((B, L), np.int32)
+
+
+@pytest.fixture(autouse=True)
+def accelerator(monkeypatch):
+    """What asks for the default backend is told that it is no CPU."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("family", ["gpt2", "qwen3", "t5"])
+def test_scoring_generation_and_training_lower(family, dtype):
+    types = Types(jnp.dtype(dtype), jnp.dtype(dtype))
+    model = make_language_model(make_config(family, V, 32, 2, 4), types, remat=True)
+    graph, trained, frozen = split_trained(add_low_rank(model, ["q", "v"], 4, 8, 0))
+    weights = trained, frozen
+
+    def whole(weights):
+        return nnx.merge(graph, *weights)
+
+    lower(
+        jax.jit(lambda weights, *inputs: score(whole(weights), *inputs)),
+        weights,
+        TOKENS,
+        SEGMENTS,
+        make_tree([[[3, 4], [3]]]),
+    )
+    sampling = jax.tree.map(np.asarray, Sampling(1.0, 0, 1.0))
+    limits = no_limits(V, B, (1,))
+
+    def generated(weights, tokens, segments, keys, sampling, limits):
+        return generate(whole(weights), tokens, segments, jax.random.wrap_key_data(keys), sampling, limits, 4)
+
+    keys = jax.random.key_data(jax.random.split(jax.random.key(0), B))
+    lower(jax.jit(generated), weights, TOKENS, SEGMENTS, keys, sampling, limits)
+    lower(
+        jax.jit(lambda weights, *inputs: search(whole(weights), *inputs[:2], 3, inputs[2], 4)),
+        weights,
+        TOKENS,
+        SEGMENTS,
+        limits,
+    )
+
+    def loss(trained, batch):
+        tokens, segments = batch
+        return score(nnx.merge(graph, trained, frozen), tokens, segments, make_tree([[[3, 4], [3]]])).log_probs.sum()
+
+    lower(jax.jit(lambda trained, batch: accumulate(loss, trained, batch, 2)), trained, (TOKENS, SEGMENTS))

@@ -1,0 +1,85 @@
+"""Models beside a slow twin in NumPy; several texts in a row; parameters of fewer bits; memory against time."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy_twin
+import pytest
+from flax import nnx
+from own_models import make_own, write_own
+
+from motif_jax.language.layers import Types, relative_buckets
+from motif_jax.language.model import make_language_model
+from motif_jax.tensor_file import tensors_from_bytes
+
+TOKENS = np.random.default_rng(0).integers(3, 40, 9)
+ANSWER = np.array([0, 5, 6, 7])
+TWINS = {"gpt2": "gpt2", "qwen3": "qwen3", "t5": "t5", "t5 v1.0": "t5"}
+
+
+def our_logits(model, tokens, segments, answers=ANSWER):
+    tokens, segments = jnp.asarray(tokens)[None], jnp.asarray(segments)[None]
+    if model.config.is_encoder_decoder:
+        answers = jnp.asarray(answers)[None]
+        return model.logits(model(tokens, segments, answers, jnp.ones_like(answers)))[0]
+    return model.logits(model(tokens, segments))[0]
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_logits_are_those_of_a_slow_twin(name, tmp_path):
+    write_own(name, tmp_path)
+    tensors, _ = tensors_from_bytes((tmp_path / "model.safetensors").read_bytes())
+    config = json.loads((tmp_path / "config.json").read_text())
+    more = (ANSWER,) if "t5" in name else ()
+    wanted = getattr(numpy_twin, TWINS[name])(tensors, config, TOKENS, *more)
+    ours = np.asarray(our_logits(make_own(name), TOKENS, np.ones(9, int)))
+    np.testing.assert_allclose(ours, wanted, atol=2e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("both_ways", [True, False])
+def test_buckets_of_relative_positions(both_ways):
+    distances = np.arange(-300, 300)
+    found = relative_buckets(jnp.asarray(distances), both_ways, 32, 128)
+    assert found.tolist() == [numpy_twin.t5_bucket(distance, both_ways, 32, 128) for distance in distances.tolist()]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "qwen3"])
+def test_several_texts_in_a_row_do_not_see_each_other(name):
+    model = make_own(name)
+    packed = our_logits(model, TOKENS, [2, 2, 2, 0, 5, 5, 5, 5, 0])
+    for part in (slice(0, 3), slice(4, 8)):
+        alone = our_logits(model, TOKENS[part], np.ones(len(TOKENS[part]), int))
+        np.testing.assert_allclose(packed[part], alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "t5"])
+def test_remat_changes_no_gradient(name):
+    graph, params = nnx.split(make_own(name))
+    again, _ = nnx.split(make_language_model(make_own(name).config, remat=True, seed=None))
+
+    def gradient(graph):
+        def loss(params):
+            odds = jax.nn.log_softmax(our_logits(nnx.merge(graph, params), TOKENS, np.ones(9, int)))
+            return odds[:, 3].sum()
+
+        return jax.jit(jax.grad(loss)), str(jax.make_jaxpr(jax.grad(loss))(params))
+
+    (one, plain), (other, remat) = gradient(graph), gradient(again)
+    assert "checkpoint" in remat or "remat" in remat
+    assert "checkpoint" not in plain
+    for a, b in zip(jax.tree.leaves(one(params)), jax.tree.leaves(other(params)), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-4 * max(1, np.abs(a).max()))
+
+
+@pytest.mark.parametrize("name", ["qwen3", "t5"])
+def test_numbers_of_sixteen_bits_give_about_the_same(name):
+    bits = jnp.dtype(jnp.bfloat16)
+    graph, shapes = nnx.split(make_language_model(make_own(name).config, Types(bits, bits), seed=None))
+    params = jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), nnx.state(make_own(name)), shapes)
+    assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {bits}
+    wanted = our_logits(make_own(name), TOKENS, np.ones(9, int))
+    found = our_logits(nnx.merge(graph, params), TOKENS, np.ones(9, int))
+    assert found.dtype == jnp.float32
+    assert 0 < np.abs(found - wanted).max() < 0.1 * np.abs(wanted).max()

@@ -1,0 +1,42 @@
+"""Small models of our own, for tests that need neither PyTorch nor transformers."""
+
+import functools
+from pathlib import Path
+
+import jax
+import numpy as np
+from flax import nnx
+
+from motif_jax.language.hub import write_language_model
+from motif_jax.language.hub_config import make_config
+from motif_jax.language.model import make_language_model
+from motif_jax.tokens import WordTokeniser, write_tokeniser
+
+TEXTS = ["Goal of the agent: go to the red ball. You see a grey key 2 steps left and 1 step forward, a wall",
+         "turn left", "turn right", "go forward", "pick up", "drop", "toggle"]  # fmt: skip
+TOKENISER = WordTokeniser.from_texts(TEXTS)
+SMALL = {"vocabulary": 40, "width": 32, "layers": 2, "heads": 4}
+MORE = {
+    "qwen3": {"num_key_value_heads": 2, "eos_token_id": 1},
+    "gpt2": {"n_positions": 200, "eos_token_id": 1},
+    "t5": {"num_decoder_layers": 3},
+    "t5 v1.0": {"feed_forward_proj": "relu", "tie_word_embeddings": True},
+}
+
+
+@functools.cache
+def make_own(name):
+    """A model whose every parameter is random: norms and biases, too."""
+    config = make_config(name.split()[0], **SMALL, **MORE.get(name, {}))
+    graph, params = nnx.split(make_language_model(config))
+    leaves, form = jax.tree.flatten(params)
+    rng = np.random.default_rng(0)
+    leaves = [np.asarray(leaf) + rng.normal(size=leaf.shape).astype(np.float32) * 0.2 for leaf in leaves]
+    return nnx.merge(graph, jax.tree.map(jax.numpy.asarray, jax.tree.unflatten(form, leaves)))
+
+
+def write_own(name, directory: Path, **more):
+    """Its directory, with a tokeniser of words."""
+    write_tokeniser(directory, TOKENISER)
+    write_language_model(directory, make_own(name), **more)
+    return directory

@@ -1,0 +1,104 @@
+"""Choices that are packed behind one context have the probabilities that they have one by one."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+from small_models import FEW, VOCABULARY, make_small, quick_jit, some_tokens
+
+from motif_jax.language.scoring import make_tree, score
+
+CHOICES = [[5, 6, 7], [5, 6, 8, 9], [5], [10, 6], [11, 12, 13, 14]]
+CONTEXTS = some_tokens()
+LENGTHS = np.array([11, 6, 1])
+
+
+@functools.cache
+def make_program(name):
+    """Scoring, compiled once per shape."""
+    graph = make_small(name).graph
+    return quick_jit(lambda params, *arguments: score(nnx.merge(graph, params), *arguments))
+
+
+def run(name, tokens, segments, tree):
+    return jax.tree.map(np.asarray, make_program(name)(make_small(name).params, tokens, segments, tree))
+
+
+def right_padded():
+    valid = np.arange(CONTEXTS.shape[1]) < LENGTHS[:, None]
+    return np.where(valid, CONTEXTS, 60), valid.astype(int)
+
+
+def one_by_one(name, context, choice):
+    """The sum of log-probabilities in transformers: one row, without any padding."""
+    import torch
+
+    small = make_small(name)
+    whole = torch.tensor([[*context, *choice]])
+    with torch.no_grad():
+        if small.is_encoder_decoder:
+            logits = small.theirs(
+                input_ids=torch.tensor([context]), decoder_input_ids=torch.tensor([[0, *choice[:-1]]])
+            ).logits
+        else:
+            logits = small.theirs(input_ids=whole[:, :-1]).logits[:, len(context) - 1 :]
+    odds = torch.log_softmax(logits[0].double(), -1)
+    return sum(odds[place, token].item() for place, token in enumerate(choice))
+
+
+def test_choices_share_the_tokens_with_which_they_begin():
+    tree = make_tree([CHOICES])
+    assert tree.nodes.tolist() == [[5, 6, 8, 10, 11, 12, 13]]
+    assert tree.above[0].astype(int).tolist() == [
+        [1, 0, 0, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0, 0, 0],
+        [1, 1, 1, 0, 0, 0, 0],
+        [0, 0, 0, 1, 0, 0, 0],
+        [0, 0, 0, 0, 1, 0, 0],
+        [0, 0, 0, 0, 1, 1, 0],
+        [0, 0, 0, 0, 1, 1, 1],
+    ]
+    assert tree.parents[0].tolist() == [[0, 1, 2, 0], [0, 1, 2, 3], [0, 0, 0, 0], [0, 4, 0, 0], [0, 5, 6, 7]]
+    assert tree.valid.sum(-1).tolist() == [[3, 4, 1, 2, 4]]
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_packed_choices_have_the_probabilities_that_they_have_one_by_one(name):
+    found = run(name, *right_padded(), make_tree([CHOICES]))
+    wanted = [
+        [one_by_one(name, CONTEXTS[row, :length].tolist(), choice) for choice in CHOICES]
+        for row, length in enumerate(LENGTHS)
+    ]
+    np.testing.assert_allclose(found.log_probs, wanted, rtol=2e-5)
+    np.testing.assert_allclose(found.token_log_probs.sum(-1), found.log_probs, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_padding_buckets_batches_and_other_choices_change_nothing(name):
+    tokens, segments = right_padded()
+    wanted = run(name, tokens, segments, make_tree([CHOICES]))
+
+    def check(found, choices=slice(None)):
+        np.testing.assert_allclose(found.log_probs[:3, : len(wanted.log_probs[0][choices])],
+                                   wanted.log_probs[:, choices], rtol=2e-5)  # fmt: skip
+        np.testing.assert_allclose(found.hidden[:3], wanted.hidden, rtol=1e-3, atol=1e-5)
+
+    left = np.zeros((3, 16), int), np.zeros((3, 16), int)  # on the left, in a longer row
+    for row, length in enumerate(LENGTHS):
+        left[0][row, 16 - length :], left[1][row, 16 - length :] = CONTEXTS[row, :length], 1
+    check(run(name, *left, make_tree([CHOICES])))
+    more = np.concatenate([tokens, some_tokens(5, 11, 3)]), np.concatenate([segments, np.ones((5, 11), int)])
+    check(run(name, *more, make_tree([CHOICES], multiple=8)))  # in a larger batch, with room for more choices
+    rows = [CHOICES[:2], [*CHOICES[:2], [20, 21, 22, 23, 24]], CHOICES[:2]]  # rows with choices of their own
+    found = run(name, tokens, segments, make_tree(rows))
+    check(found, slice(2))
+    assert np.isneginf(found.log_probs).tolist() == [[False, False, True], [False, False, False], [False, False, True]]
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_probabilities_of_all_continuations_sum_to_one(name):
+    tokens, segments = right_padded()
+    found = run(name, tokens, segments, make_tree([[[token] for token in range(VOCABULARY)]]))
+    np.testing.assert_allclose(np.exp(found.log_probs).sum(-1), 1, rtol=1e-5)

@@ -1,0 +1,94 @@
+"""Beside transformers, in PyTorch: the same logits, gradients and tokens for every family; and files, both ways."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from small_models import ALL, compute_logits, logits_of, make_small, quick_jit, some_tokens
+
+from motif_jax.language.hub import read_language_model, write_language_model
+from motif_jax.language.hub_config import config_from_hub, config_to_hub
+from motif_jax.language.layers import relative_buckets
+from motif_jax.language.names import places
+from motif_jax.parameters import leaves_by_path
+
+TOKENS, ANSWERS = some_tokens(), some_tokens(length=6, seed=1)
+LENGTHS = np.array([11, 7, 9])
+VALID = np.arange(11) < LENGTHS[:, None]
+
+
+def inputs(small):
+    return (TOKENS, VALID, ANSWERS, np.ones_like(ANSWERS)) if small.is_encoder_decoder else (TOKENS, VALID)
+
+
+def their_logits(theirs):
+    import torch
+
+    more = {"decoder_input_ids": torch.tensor(ANSWERS)} if theirs.config.is_encoder_decoder else {}
+    return theirs(input_ids=torch.tensor(TOKENS), attention_mask=torch.tensor(VALID).long(), **more).logits
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_logits_are_the_same(name):
+    small = make_small(name)
+    ours, theirs = logits_of(name, *inputs(small)), their_logits(small.theirs).detach().numpy()
+    assert theirs.std() > 0.2
+    where = slice(None) if small.is_encoder_decoder else VALID  # what they compute at padding is of no use
+    np.testing.assert_allclose(ours[where], theirs[where], atol=3e-5 * np.abs(theirs).max(), rtol=0)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_gradients_are_the_same(name):
+    """Of the mean log-probability of some tokens, in the tensors of their file."""
+    import torch
+
+    small = make_small(name)
+    targets = (TOKENS if not small.is_encoder_decoder else ANSWERS)[:, ::-1].copy()
+    weight = np.ones(targets.shape) if small.is_encoder_decoder else VALID
+
+    def loss(params):
+        odds = jax.nn.log_softmax(compute_logits(name, params, *inputs(small)))
+        return (jnp.take_along_axis(odds, targets[..., None], -1)[..., 0] * weight).sum()
+
+    ours = {
+        ".".join(path): np.asarray(leaf)
+        for path, leaf in leaves_by_path(quick_jit(jax.grad(loss))(small.params)).items()
+    }
+    odds = torch.log_softmax(their_logits(small.theirs), -1)
+    small.theirs.zero_grad()
+    (torch.gather(odds, -1, torch.tensor(targets)[..., None])[..., 0] * torch.tensor(weight)).sum().backward()
+    theirs = {name: parameter.grad.numpy() for name, parameter in small.theirs.named_parameters()}
+    for name, gradient in ours.items():
+        place = places(small.config)[name]
+        for block, part in enumerate(gradient if "{}" in place.name else gradient[None]):
+            wanted = place.ours(theirs[place.name.format(block)])
+            np.testing.assert_allclose(part, wanted, atol=1e-4 * max(1, np.abs(wanted).max()), rtol=0, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_is_written_is_read_by_both(name, tmp_path):
+    import transformers
+
+    small = make_small(name)
+    write_language_model(tmp_path / "one", small.model)
+    assert config_from_hub(config_to_hub(small.config))._replace(tied=small.config.tied) == small.config
+    kind = type(small.theirs)
+    theirs, told = kind.from_pretrained(tmp_path / "one", output_loading_info=True)
+    assert [told[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")] == [set()] * 3
+    assert np.array_equal(their_logits(theirs).detach(), their_logits(small.theirs).detach())
+    write_language_model(tmp_path / "many", small.model, shard_bytes=20_000)
+    assert len(list((tmp_path / "many").glob("*.safetensors"))) > 3
+    _, params, config = read_language_model(tmp_path / "many")
+    assert config == small.config
+    assert jax.tree.all(jax.tree.map(np.array_equal, params, small.params))
+    assert transformers.AutoConfig.from_pretrained(tmp_path / "many").model_type == config.family
+
+
+@pytest.mark.parametrize("both_ways", [True, False])
+def test_buckets_of_relative_positions_are_the_same(both_ways):
+    torch = pytest.importorskip("torch", reason="needs PyTorch: bash launch/test.sh installs it")
+    t5 = pytest.importorskip("transformers.models.t5.modeling_t5", reason="needs transformers")
+    distances = np.arange(-600, 600)
+    for buckets, most in ((32, 128), (16, 24), (64, 512)):
+        wanted = t5.T5Attention._relative_position_bucket(torch.tensor(distances), both_ways, buckets, most)
+        assert relative_buckets(jnp.asarray(distances), both_ways, buckets, most).tolist() == wanted.tolist()
