@@ -36,6 +36,8 @@ STAGES = {
     "annotate": set(),
     "train_reward": {"annotate"},
     "train_policy": set(),
+    "offline": {"train_policy"},
+    "train_language": {"offline", "train_policy"},
     "evaluate": {"train_policy"},
     "report": {"annotate", "evaluate", "train_reward"},
     "visualize": {"evaluate"},

@@ -46,9 +46,9 @@ JOINT = "joint"  # after a recipe's name and "+": the policy is cloned at the sa
 
 def recipe_of(name: str) -> Recipe:
     """The recipe of a name, or of a name and "+joint"; raises KeyError if there is none."""
-    plain, _, more = name.partition("+")
+    plain, plus, more = name.partition("+")
     recipe = RECIPES[plain]
-    if not more:
+    if not plus:
         return recipe
     if more != JOINT or recipe.policy or recipe.values == "reply":
         raise KeyError(name)
