@@ -124,7 +124,9 @@ def _train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked, keeper: Checkpoi
                 if log:
                     log.means(means)
                     progress.update(done["steps"], loss=f"{means[LOSS]:.4f}")
-            if pace.evaluate_every and done["steps"] % pace.evaluate_every == 0 and done["step"] < size:
+            if done["step"] == size:
+                break  # it is evaluated, and then saved, below
+            if pace.evaluate_every and done["steps"] % pace.evaluate_every == 0:
                 _check(job, done)
                 evaluate()
             elif keeper and time.monotonic() - saved > pace.save_every_s:
