@@ -1,6 +1,9 @@
 """The training step of every recipe: its loss equals loops over numbers, and cutting batches makes no difference."""
 
 import functools
+import os
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +11,7 @@ import numpy as np
 import optax
 import pytest
 import slow_terms
+from conftest import ROOT
 from tiny_decoder import LANGUAGE, WIDTH, new_params, random_rows
 
 from motif_jax.offline.batch import Batch, Replies, Weights
@@ -197,6 +201,25 @@ def test_measuring_many_batches_equals_measuring_one(name):
     _, metrics = updated(recipe, whole)
     for key, value in found.items():
         np.testing.assert_allclose(value, metrics[key], rtol=1e-4, atol=1e-6, err_msg=key)
+
+
+def compare_devices():
+    """What the test below runs where there are eight devices."""
+    assert jax.device_count() == 8
+    for name in ("ilql+joint", "utterance_ilql", "chai"):
+        recipe, batch = recipe_of(name), batch_of(3, packed=True)
+        assert_same(updated(recipe, batch, steps=2), updated(recipe, batch, devices=8, steps=2))
+
+
+@pytest.mark.slow
+def test_eight_devices_learn_what_one_does():
+    """Rows have unequal numbers of decisions: a mean of means would differ."""
+    code = "import sys; sys.path[:0] = ['tests', 'tests/offline']\nimport update_test\nupdate_test.compare_devices()"
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 # ---- the table
