@@ -15,6 +15,7 @@ Arrays are mapped into memory. A store is written under another name and renamed
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -99,7 +100,7 @@ class Transcripts:
             yield self._bytes[start:end].tobytes().decode()
             start = end
 
-    @property
+    @functools.cached_property
     def starts(self) -> np.ndarray:
         """The first turn of each episode. [E] int64"""
         return np.concatenate([np.zeros(1, np.int64), self.ends[:-1]])[: len(self.ends)]

@@ -78,7 +78,8 @@ def train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked) -> Outcome:
 def _train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked, keeper: Checkpoints | None) -> Outcome:
     state, done = _begin(job, keeper, hosts)
     log = _Log(job, done) if keeper else None
-    progress = Progress(job.stage, pace.num_epochs * max(job.num_steps(0), 1), "updates", done["steps"])
+    expected = pace.num_epochs * job.num_steps(0)
+    progress = Progress(job.stage, expected, "updates", done["steps"]) if keeper else None
     saved = time.monotonic()
 
     def save(loss: float | None = None) -> None:
@@ -109,7 +110,6 @@ def _train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked, keeper: Checkpoi
             if vote == Vote.STOP:
                 _check(job, done)
                 save()
-                progress.close()
                 raise Stopped(
                     f"stopped by {stop.asked or 'a signal to another host'} after {done['steps']:,} updates, which are "
                     "saved; give the same command again to go on"
@@ -121,7 +121,7 @@ def _train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked, keeper: Checkpoi
             if done["steps"] % pace.log_every == 0:
                 means = _check(job, done)
                 done["pending"] = []
-                if log:
+                if log and progress:
                     log.means(means)
                     progress.update(done["steps"], loss=f"{means[LOSS]:.4f}")
             if done["step"] == size:
@@ -135,7 +135,8 @@ def _train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked, keeper: Checkpoi
         _check(job, done)
         done["epoch"], done["step"] = done["epoch"] + 1, 0
         evaluate()
-    progress.close()
+    if progress:
+        progress.close()
     if hosts.count > 1:
         hosts.agree(Vote.END)
     return Outcome(state, done["steps"], done["epoch"], done["best"])

@@ -64,21 +64,25 @@ def make_words(transcripts: Transcripts) -> WordTokeniser:
     return WordTokeniser.from_texts(transcripts.texts())
 
 
-def make_renderer(transcripts: Transcripts, tokeniser: Any, template: str, max_length: int) -> Renderer:
-    """Tokens of the transcripts; says how many episodes are longer than a row."""
+def make_renderer(transcripts: Transcripts, tokeniser: Any, template: str) -> Renderer:
+    """Tokens of the transcripts."""
     if template == "words" and not isinstance(tokeniser, WordTokeniser):
         raise UserError(
             "the template 'words' is for tokenisers whose tokens are words, and this model has another: choose marks, "
             "lines or none (--config.transcripts.template)"
         )
-    renderer = Renderer(transcripts, tokeniser, WORDS if template == "words" else TEMPLATES[template])
+    return Renderer(transcripts, tokeniser, WORDS if template == "words" else TEMPLATES[template])
+
+
+def describe_cut(renderer: Renderer, max_length: int) -> str:
+    """How many episodes are longer than a row; "" if none is."""
     long = int((renderer.lengths > max_length).sum())
-    if long:
-        print_line(
-            f"transcripts: {long:,} of {len(transcripts):,} episodes have more than {max_length:,} tokens, and are cut "
-            f"(the longest has {int(renderer.lengths.max()):,})"
-        )
-    return renderer
+    if not long:
+        return ""
+    return (
+        f"{long:,} of {len(renderer.lengths):,} episodes have more than {max_length:,} tokens, and are cut (the "
+        f"longest has {int(renderer.lengths.max()):,})"
+    )
 
 
 def split_episodes(count: int, validation_share: float, seed: int, flag: str) -> tuple[np.ndarray, np.ndarray]:

@@ -27,7 +27,13 @@ from motif_jax.saved import read_saved
 from motif_jax.stages.offline.training import Job, Outcome, Pace
 from motif_jax.stages.offline.training import train as run_job
 from motif_jax.stages.train_language import FOLDER
-from motif_jax.stages.train_language.data import best_episodes, make_renderer, open_transcripts, split_episodes
+from motif_jax.stages.train_language.data import (
+    best_episodes,
+    describe_cut,
+    make_renderer,
+    open_transcripts,
+    split_episodes,
+)
 from motif_jax.stages.train_language.model import LanguageParts, make_parts, write_model
 from motif_jax.stages.train_policy.conditions import coordinator
 from motif_jax.stages.train_policy.hosts import Hosts, Vote
@@ -74,7 +80,9 @@ def _train(config: ConfigDict, workdir: Path, hosts: Hosts, stop: StopAsked, sta
             f"{batch_parts(mesh)} devices ({SIZES})"
         )
     parts = make_parts(config.language, transcripts, section.max_length, config.seed)
-    renderer = make_renderer(transcripts, parts.tokeniser, config.transcripts.template, section.max_length)
+    renderer = make_renderer(transcripts, parts.tokeniser, config.transcripts.template)
+    if (cut := describe_cut(renderer, section.max_length)) and hosts.me == 0:
+        print_line(f"{STAGE}: {cut} (--config.train_language.max_length)")
 
     job = make_job(config, folder, transcripts, parts, renderer, mesh, hosts)
     pace = Pace(section.num_epochs, section.log_every, section.evaluate_every, section.save_every_s,
