@@ -48,7 +48,7 @@ def weights_of(recipe: Recipe, settings: Settings) -> dict[str, tuple[float, str
 
 def divisor_of(name: str, recipe: Recipe, settings: Settings) -> str:
     """Which count divides a sum."""
-    if name == "right":
+    if name == "accuracy":
         return LEARNT
     return weights_of(recipe, settings).get(name, (0.0, STEPS))[1]
 
@@ -85,4 +85,4 @@ def _policy_terms(
         else:
             loss *= losses.advantage_weight(advantage, settings.advantage_beta, settings.advantage_weight)
         mask &= mdp.token_steps(rows).mask  # elsewhere no advantage is known
-    return {"policy": masked_sum(loss, mask), "right": masked_sum(logits.argmax(-1) == action, rows.is_action)}
+    return {"policy": masked_sum(loss, mask), "accuracy": masked_sum(logits.argmax(-1) == action, rows.is_action)}

@@ -154,7 +154,7 @@ def zero_sums(recipe: Recipe, settings: Settings) -> Sums:
     """Sums before any batch."""
     names = [*weights_of(recipe, settings), LEARNT, TOKENS]
     if recipe.policy:
-        names.append("right")
+        names.append("accuracy")
     if recipe.values:
         names += [STEPS, "q_mean"]
     if recipe.values in ("token", "utterance"):

@@ -53,26 +53,22 @@ def test_top_advantages_are_means_over_the_tokens_of_an_utterance(tmp_path):
     assert top_advantages(Chosen(q, q), rows, 1)[0].advantage == 0
 
 
-def risky_games(rng, count):
+def risky_games():
     """After "a" a good move wins 1, but seven of eight moves are bad and lose 1; after "b" nothing is won or lost."""
-    games = []
-    for _ in range(count):
-        first = "ab"[rng.integers(2)]
-        good = rng.integers(8) == 0
-        reward = (1.0 if good else -1.0) if first == "a" else 0.0
-        games.append(Episode((Turn(first, 0.0), Turn("x"), Turn("g" if good else "h", reward)), True))
-    return games
+    for first in "ab":
+        for number in range(8):
+            reward = 0.0 if first == "b" else 1.0 if number == 0 else -1.0
+            move = Turn("g" if number == 0 else "h", reward)
+            yield Episode((Turn(first, 0.0), Turn("x"), move), True)
 
 
 @pytest.mark.slow
 def test_only_high_expectiles_know_that_a_bad_past_may_have_a_good_future(tmp_path):
-    """The move of those who played well after "a" is worth 1, and "a" with it; on average "a" is worth -3/4."""
+    """On average "a" is worth -3/4. With t = 0.95, V after it solves t/8 (1 - v) = (1 - t) 7/8 (1 + v): v = 0.46."""
     tokeniser = Letters()
     language = Language(hidden_states, logits, 16, tokeniser.size)
-    games = risky_games(np.random.default_rng(0), 256)
-    renderer = Renderer(write(tmp_path / "store", games), tokeniser, TEMPLATES["marks"])
-    rows = renderer.rows(np.arange(256), 16)
-    firsts = [next(index for index, game in enumerate(games) if game.turns[0].text == one) for one in "ab"]
+    renderer = Renderer(write(tmp_path / "store", risky_games()), tokeniser, TEMPLATES["marks"])
+    rows = renderer.rows(np.arange(16), 8)
     mesh, found = make_mesh(1), {}
     for name in ("ilql", "single_step"):
         settings = Settings(learning_rate=1e-2, discount=1.0, expectile=0.95, conservative_weight=0.0, polyak=0.1)
@@ -81,10 +77,10 @@ def test_only_high_expectiles_know_that_a_bad_past_may_have_a_good_future(tmp_pa
         state = init_state(jax.random.key(0), language, recipe, settings, params, params)
         update = map_update(make_offline_update(language, recipe, settings), mesh, batch_axis=0, num_constants=1)
         state = replicate(state, mesh)
-        for _ in range(300):
+        for _ in range(200):
             state, _ = update(state, {}, Batch(rows))
         learnt = state.learnt
         q = np.asarray(chosen_values(language, learnt["trunk"], learnt["q"], learnt["v"], rows).q)
-        found[name] = float(q[firsts[0], 0] - q[firsts[1], 0])
-    assert found["ilql"] > 0.3
+        found[name] = float(q[0, 0] - q[8, 0])
+    assert found["ilql"] > 0.15
     assert found["single_step"] < -0.3

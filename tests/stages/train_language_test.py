@@ -56,7 +56,7 @@ def test_it_learns_to_say_what_the_agent_said(trained):
     valid = [row["valid_loss"] for row in rows if "valid_loss" in row]
     assert summary["best"]["valid_loss"] == min(valid) < 0.5 * valid[0]
     assert summary["best"]["valid_accuracy"] > 0.6
-    assert {"policy", "right", "gradient_norm", "loss"} <= rows[1].keys()
+    assert {"policy", "accuracy", "gradient_norm", "loss"} <= rows[1].keys()
 
 
 def test_a_finished_model_is_skipped(trained, capsys):

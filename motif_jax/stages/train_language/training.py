@@ -126,7 +126,7 @@ def make_job(
         for step in range(len(valid_plan)):
             sums = measure(sums, state, {}, put(valid_plan, step))
         means = means_of({name: float(value) for name, value in jax.device_get(sums).items()}, recipe, settings)
-        return {"loss": means["loss"], "accuracy": means["right"]}
+        return {"loss": means["loss"], "accuracy": means["accuracy"]}
 
     identity = {"transcripts": transcripts.fingerprint, "tokeniser": digest(parts.tokeniser)}
     facts = identity | {
