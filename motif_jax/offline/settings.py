@@ -7,9 +7,9 @@ from typing import NamedTuple
 from motif_jax.config_table import Flag, Number, Table, Value, Whole
 
 OPTIMIZER: Table = {
-    "learning_rate": Value(Number(0, above=True), decides=True, older=1e-4),
-    "learning_rate_end": Value(Number(0, 1), decides=True, older=1.0),  # share of it at the end (cosine)
-    "warmup_steps": Value(Whole(0), decides=True, older=0),
+    "learning_rate": Value(Number(0, above=True), decides=True, older=1e-3),
+    "learning_rate_end": Value(Number(0, 1), decides=True, older=0.1),  # share of it at the end (cosine)
+    "warmup_steps": Value(Whole(0), decides=True, older=50),
     "weight_decay": Value(Number(0), decides=True, older=0.0),
     "adam_b1": Value(Number(0, 1, below=True), decides=True, older=0.9),
     "adam_b2": Value(Number(0, 1, below=True), decides=True, older=0.999),
@@ -42,9 +42,9 @@ VALUES: Table = {
 class Settings(NamedTuple):
     """What the update needs beside a recipe; the fields of both tables, in their order, and what the job gives."""
 
-    learning_rate: float = 1e-4
-    learning_rate_end: float = 1.0
-    warmup_steps: int = 0
+    learning_rate: float = 1e-3
+    learning_rate_end: float = 0.1
+    warmup_steps: int = 50
     weight_decay: float = 0.0
     adam_b1: float = 0.9
     adam_b2: float = 0.999

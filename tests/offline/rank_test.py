@@ -71,7 +71,9 @@ def test_only_high_expectiles_know_that_a_bad_past_may_have_a_good_future(tmp_pa
     rows = renderer.rows(np.arange(16), 8)
     mesh, found = make_mesh(1), {}
     for name in ("ilql", "single_step"):
-        settings = Settings(learning_rate=1e-2, discount=1.0, expectile=0.95, conservative_weight=0.0, polyak=0.1)
+        settings = Settings(
+            learning_rate=1e-2, warmup_steps=0, discount=1.0, expectile=0.95, conservative_weight=0.0, polyak=0.1
+        )
         recipe = recipe_of(name)
         params = new_params(1, 16, tokeniser.size)
         state = init_state(jax.random.key(0), language, recipe, settings, params, params)

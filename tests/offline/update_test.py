@@ -29,8 +29,10 @@ from motif_jax.offline.update import (
 )
 from motif_jax.parallel import make_mesh, map_update, replicate, shard
 
-SETTINGS = Settings(learning_rate=1e-2, conservative_weight=0.3, reward_scale=2.0, margin_weight=0.2, margin=0.1,
-                    advantage_beta=0.8, conservative_temperature=0.7)  # fmt: skip
+SETTINGS = Settings(
+    learning_rate=1e-2, warmup_steps=0, conservative_weight=0.3, reward_scale=2.0, margin_weight=0.2, margin=0.1,
+    advantage_beta=0.8, conservative_temperature=0.7,
+)  # fmt: skip
 
 
 def replies_for(rows, seed=0):

@@ -113,4 +113,4 @@ def run(config: ConfigDict, workdir: Path) -> None:
     """Trains the model and writes `workdir/language`."""
     from motif_jax.stages.train_language.training import train
 
-    train(config, workdir)
+    train(config, workdir, workdir / FOLDER)

@@ -26,7 +26,6 @@ from motif_jax.parameters import leaves_by_path, rebuild
 from motif_jax.saved import read_saved
 from motif_jax.stages.offline.training import Job, Outcome, Pace
 from motif_jax.stages.offline.training import train as run_job
-from motif_jax.stages.train_language import FOLDER
 from motif_jax.stages.train_language.data import (
     best_episodes,
     describe_cut,
@@ -48,16 +47,18 @@ STAGE = "train_language"
 SIZES = "--config.train_language.batch_size, .num_parts"
 
 
-def train(config: ConfigDict, workdir: Path) -> None:
-    """Trains the model in `workdir/language`, or resumes an earlier run there."""
+def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
+    """Trains the model in `folder`, or resumes an earlier run there; transcripts are those of the workdir."""
     with StopAsked() as stop:
         start_hosts(coordinator(config), config.distributed.num_processes, config.distributed.process_id)
         with Hosts() as hosts, contextlib.ExitStack() as stack:
-            _train(config, workdir, hosts, stop, stack)
+            _train(config, workdir, folder, hosts, stop, stack)
 
 
-def _train(config: ConfigDict, workdir: Path, hosts: Hosts, stop: StopAsked, stack: contextlib.ExitStack) -> None:
-    section, folder = config.train_language, workdir / FOLDER
+def _train(
+    config: ConfigDict, workdir: Path, folder: Path, hosts: Hosts, stop: StopAsked, stack: contextlib.ExitStack
+) -> None:
+    section = config.train_language
     if hosts.me == 0:
         folder.mkdir(parents=True, exist_ok=True)
         try:
