@@ -149,6 +149,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.train_language.best_share = 0.2  # of filtered_bc
     config.train_language.batch_size = 64  # rows of tokens, of all hosts together
     config.train_language.num_parts = 1  # of a batch that are computed one after another, which takes less memory
+    config.train_language.chunk = 0  # tokens whose logits are in memory at a time, for large vocabularies; 0: all
     config.train_language.max_length = 256  # tokens of a row; longer episodes are cut
     config.train_language.packed = True  # several episodes to a row; False: one, beside others of about its length
     config.train_language.validation_share = 0.05  # of the episodes

@@ -71,4 +71,4 @@ class Settings(NamedTuple):
     mean_over_all_tokens: bool = False  # the policy's loss is a mean over all tokens, not over those that it learns
     total_steps: int = 0  # of the optimizer, over which the learning rate falls; 0: it stays
     num_parts: int = 1  # a batch's rows are computed in so many parts, one after another
-    chunk: int = 0  # decisions whose Q over all tokens is in memory at a time; 0: all
+    chunk: int = 0  # positions whose logits, or Q of all tokens, are in memory at a time; 0: all

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from motif_jax.offline import losses, mdp
-from motif_jax.offline.batch import Batch, Sums, Weights, masked_sum, next_tokens
+from motif_jax.offline.batch import Batch, Sums, Weights, in_chunks, masked_sum, next_tokens
 from motif_jax.offline.recipes import Recipe
 from motif_jax.offline.reply_terms import reply_terms
 from motif_jax.offline.settings import Settings
@@ -75,14 +75,19 @@ def _policy_terms(
         first = mdp.first_of_segment(rows.segments) == jnp.arange(rows.tokens.shape[1])
         returns = mdp.episode_returns(rows) / settings.reward_scale
         added = condition(weights.learnt["condition"], returns, first & (rows.segments > 0))
-    logits = language.logits(weights.policy, language.hidden(weights.policy, rows.tokens, rows.segments, added))
-    action = next_tokens(rows)
-    loss, mask = losses.cross_entropy(logits, action), rows.is_action
+    policy, mask = weights.policy, rows.is_action
+
+    def read(hidden: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
+        logits = language.logits(policy, hidden)
+        return losses.cross_entropy(logits, action), logits.argmax(-1) == action
+
+    hidden = language.hidden(policy, rows.tokens, rows.segments, added)
+    loss, right = in_chunks(read, settings.chunk)(hidden, next_tokens(rows))
     if recipe.policy == "advantage":
         assert advantage is not None
         if settings.advantage_sign:
             loss *= losses.sign_weight(advantage, settings.advantage_beta)
         else:
             loss *= losses.advantage_weight(advantage, settings.advantage_beta, settings.advantage_weight)
-        mask &= mdp.token_steps(rows).mask  # elsewhere no advantage is known
-    return {"policy": masked_sum(loss, mask), "accuracy": masked_sum(logits.argmax(-1) == action, rows.is_action)}
+        mask = mask & mdp.token_steps(rows).mask  # elsewhere no advantage is known
+    return {"policy": masked_sum(loss, mask), "accuracy": masked_sum(right, rows.is_action)}

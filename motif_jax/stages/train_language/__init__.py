@@ -39,6 +39,7 @@ TABLES: Tables = {
         "best_share": Value(Number(0, 1, above=True), decides=True, older=0.2),
         "batch_size": Value(Whole(1, 2**20), decides=True, older=64),
         "num_parts": Value(Whole(1, 2**10), older=1),
+        "chunk": Value(Whole(0), older=0),
         "max_length": Value(Whole(2, 2**20), decides=True, older=256),
         "packed": Value(Flag(), decides=True, older=True),
         "validation_share": Value(Number(0, 1, above=True, below=True), decides=True, older=0.05),
@@ -55,7 +56,7 @@ READS: Tables = EXPERIMENT | TABLES
 IDENTITY = ("", "transcripts", "language", "train_language")
 WRITES = "--config.train_language.keep_checkpoints"
 MEMORY = "--config.train_language.batch_size, .max_length"
-DEVICE_MEMORY = "--config.train_language.num_parts, .max_length, .batch_size"
+DEVICE_MEMORY = "--config.train_language.num_parts, .chunk, .max_length, .batch_size"
 FOLDER = "language"
 
 

@@ -113,7 +113,7 @@ def make_job(
     share = slice(hosts.me * rows_here, (hosts.me + 1) * rows_here)
 
     total_steps = section.num_epochs * len(plans(0))  # those of later epochs may be a few more or less
-    settings = Settings(**{name: section[name] for name in OPTIMIZER}, num_parts=section.num_parts,
+    settings = Settings(**{name: section[name] for name in OPTIMIZER}, num_parts=section.num_parts, chunk=section.chunk,
                         mean_over_all_tokens=section.mean_over_all_tokens, total_steps=total_steps)  # fmt: skip
     update = map_update(make_offline_update(parts.language, recipe, settings), mesh, batch_axis=0, num_constants=1)
     measure = map_update(make_offline_measure(parts.language, recipe, settings), mesh, batch_axis=0, num_constants=2)
