@@ -146,6 +146,43 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.reward.early_stop = 0  # stop after so many epochs without a lower validation loss; 0: never
     config.reward.reference_quantiles = reference  # quantiles with two decimals
 
+    # ---- recorded conversations, and language models that learn from them (--stage=train_language)
+    config.transcripts = ConfigDict()
+    config.transcripts.path = ""  # a directory of transcripts; "": transcripts/ of this workdir
+    config.transcripts.import_from = ""  # files of others, with commas, that transcripts/ of this workdir is made of
+    config.transcripts.import_format = "lmrl"  # LMRL-Gym; visdial: dialogues and ranks; reddit: comments
+    config.transcripts.template = "words"  # marks: <a> </a> <s> </s>, as in ILQL; lines: line ends; none
+    config.language = ConfigDict()
+    config.language.model = ""  # a directory as of the Hugging Face Hub; "": a new model, with words as tokens
+    config.language.family = "gpt2"  # of a new model; or llama
+    config.language.width = 96
+    config.language.layers = 2
+    config.language.heads = 4
+    config.language.dtype = "float32"  # what products are computed in; bfloat16 is faster on GPUs
+    config.train_language = ConfigDict()
+    config.train_language.recipe = "bc"  # cloning of all episodes; filtered_bc: of those with the best returns
+    config.train_language.best_share = 0.2  # of filtered_bc
+    config.train_language.batch_size = 64  # rows of tokens, of all hosts together
+    config.train_language.num_parts = 1  # of a batch that are computed one after another, which takes less memory
+    config.train_language.chunk = 0  # tokens whose logits are in memory at a time, for large vocabularies; 0: all
+    config.train_language.max_length = 256  # tokens of a row; longer episodes are cut
+    config.train_language.packed = True  # several episodes to a row; False: one, beside others of about its length
+    config.train_language.validation_share = 0.05  # of the episodes
+    config.train_language.mean_over_all_tokens = False  # True: the loss is a mean over all tokens, not the agent's
+    config.train_language.learning_rate = 1e-3
+    config.train_language.learning_rate_end = 0.1  # share that is left at the end of all epochs, as a cosine
+    config.train_language.warmup_steps = 50
+    config.train_language.weight_decay = 0.0
+    config.train_language.adam_b1 = 0.9
+    config.train_language.adam_b2 = 0.999
+    config.train_language.adam_eps = 1e-8
+    config.train_language.max_gradient_norm = 1.0  # 0: gradients are not clipped
+    config.train_language.num_epochs = 1
+    config.train_language.log_every = 50  # updates per row of metrics
+    config.train_language.evaluate_every = 0  # updates; 0: before the first epoch and after each
+    config.train_language.save_every_s = 300.0  # what a kill can cost at most
+    config.train_language.keep_checkpoints = 2  # beside the best
+
     # ---- the policy
     goal_task = task != "score"
     config.policy = ConfigDict()

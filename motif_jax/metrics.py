@@ -169,16 +169,22 @@ class Progress:
         self._bar.close()
 
 
-def drop_rows_after(file: Path, env_steps: int) -> None:
+def drop_rows_after(file: Path, last: int, key: str = "env_steps", stage: str = "train_policy") -> None:
     """Removes rows later than the checkpoint from which training resumes, and a last one that was cut off.
 
     Training does not depend on these rows. If some are damaged, the others are kept, and the file is set aside.
+
+    Args:
+      file: lines of JSON.
+      last: the last value of `key` whose rows are kept.
+      key: what the rows are numbered by.
+      stage: whose rows they are, for the message.
     """
     rows, damaged = [], 0
     for line in file.read_bytes().splitlines(keepends=True) if file.is_file() else ():
         try:
             row = parse_json(line)
-            if row["env_steps"] <= env_steps:
+            if row[key] <= last:
                 rows.append(row)
         except (ValueError, KeyError, TypeError):
             damaged += not is_cut_off(line)
@@ -187,7 +193,5 @@ def drop_rows_after(file: Path, env_steps: int) -> None:
         while aside.exists():
             aside = aside.with_name(f"damaged-{aside.name}")
         file.rename(aside)
-        print_line(
-            f"train_policy: {damaged:,} damaged lines of {str(file)!r} are left out; the file is now {str(aside)!r}"
-        )
+        print_line(f"{stage}: {damaged:,} damaged lines of {str(file)!r} are left out; the file is now {str(aside)!r}")
     write_lines(file, rows)

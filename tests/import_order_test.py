@@ -20,7 +20,9 @@ ARROWS = {
     "networks": {"envs"},
     "language": set(),
     "learner": set(),
+    "offline": {"transcripts"},
     "preferences": set(),
+    "transcripts": set(),
     "annotation": {"envs"},
     "rewards": {"annotation", "envs", "networks", "preferences"},
     "policies": {"envs", "networks", "rewards"},
@@ -34,6 +36,8 @@ STAGES = {
     "annotate": set(),
     "train_reward": {"annotate"},
     "train_policy": {"annotate"},
+    "offline": {"train_policy"},
+    "train_language": {"offline", "train_policy"},
     "evaluate": {"train_policy"},
     "report": {"annotate", "evaluate", "train_reward"},
     "visualize": {"evaluate"},
@@ -44,6 +48,8 @@ FROM_OUTSIDE = {  # modules that something else than the package imports
     "motif_jax.program": "setup.cfg",
     "motif_jax.envs.gym_world": "worlds of a user's own",
     "motif_jax.envs.nethack.gym_game": "gymnasium, by the ids that are registered",
+    "motif_jax.transcripts.tweets": "worlds of Wordle, which have the words and the colours",
+    "motif_jax.offline.rank": "scripts that look at values",
 }
 ABOVE_ALL = {"api", "experiment", "launch"}  # the files at the root that import rooms or stages
 

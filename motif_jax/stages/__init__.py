@@ -17,6 +17,7 @@ NAMES = (
     "annotate",
     "train_reward",
     "train_policy",
+    "train_language",
     "evaluate",
     "report",
     "visualize",

@@ -1,0 +1,93 @@
+"""Losses of offline reinforcement learning, one number per decision; sums over decisions are made elsewhere.
+
+Notation: q and v are what the networks say, y what they should say; the arrays have any equal shapes [...], and arrays
+over all actions one more axis [..., A]. Squares are plain, without a factor of one half, as in the code of ILQL.
+"""
+
+from __future__ import annotations
+
+import chex
+import jax
+import jax.numpy as jnp
+import optax
+
+
+def expectile_loss(v: jax.Array, y: jax.Array, expectile: float) -> jax.Array:
+    """|expectile - 1{y < v}| (y - v)^2: its minimum lies high in the distribution of y if the expectile is near 1.
+
+    Implicit Q-learning, arXiv 2110.06169, equation 5. An expectile of 0.5 gives the mean: learning for the policy that
+    acted ("single step", SARSA).
+    """
+    chex.assert_equal_shape([v, y])
+    y = jax.lax.stop_gradient(y)
+    return jnp.abs(expectile - (y < v)) * jnp.square(y - v)
+
+
+def squared_loss(q: jax.Array, y: jax.Array) -> jax.Array:
+    """(y - q)^2"""
+    chex.assert_equal_shape([q, y])
+    return jnp.square(jax.lax.stop_gradient(y) - q)
+
+
+def huber_loss(q: jax.Array, y: jax.Array) -> jax.Array:
+    """Half the square up to a distance of one, then linear: what psi-learning uses."""
+    chex.assert_equal_shape([q, y])
+    return optax.losses.huber_loss(q, jax.lax.stop_gradient(y))
+
+
+def bootstrap(reward: jax.Array, terminal: jax.Array, following: jax.Array, discount: float) -> jax.Array:
+    """y = r + discount (1 - terminal) what follows"""
+    chex.assert_equal_shape([reward, terminal, following])
+    return reward + discount * (1.0 - terminal) * following
+
+
+def conservative_loss(q_all: jax.Array, action: jax.Array, temperature: float = 1.0) -> jax.Array:
+    """Cross-entropy of the recorded action under softmax(Q / temperature): others shall not be worth more (CQL)."""
+    return cross_entropy(q_all / temperature, action)
+
+
+def margin_loss(q_all: jax.Array, action: jax.Array, margin: float) -> jax.Array:
+    """Sum over actions a of max(Q(a) - Q(recorded) + margin, 0)^2."""
+    gap = q_all - taken(q_all, action)[..., None] + margin
+    return jnp.square(jnp.maximum(gap, 0.0)).sum(-1)
+
+
+def cross_entropy(logits: jax.Array, action: jax.Array) -> jax.Array:
+    """-log softmax(logits)[action]"""
+    return jax.nn.logsumexp(logits, -1) - taken(logits, action)
+
+
+def advantage_weight(advantage: jax.Array, beta: float, largest: float) -> jax.Array:
+    """exp(beta advantage), at most `largest`: advantage-weighted learning of a policy (AWAC, arXiv 2006.09359)."""
+    return jax.lax.stop_gradient(jnp.minimum(jnp.exp(beta * advantage), largest))
+
+
+def sign_weight(advantage: jax.Array, beta: float) -> jax.Array:
+    """beta where the advantage is positive, else 1 - beta."""
+    return jax.lax.stop_gradient(jnp.where(advantage > 0, beta, 1.0 - beta))
+
+
+def replies_loss(
+    q: jax.Array, q_replies: jax.Array, log_probs: jax.Array, q_random: jax.Array, log_density: float
+) -> jax.Array:
+    """log sum exp over {Q(reply) - log p(reply), Q(random) - log p(random)} - Q(recorded): CQL over utterances.
+
+    CHAI, arXiv 2204.08426. Its code divides the arguments by their number where the number's logarithm is due, and has
+    log 2d for the density of random features in [-1, 1]^d, which is -d log 2.
+
+    Args:
+      q: of the recorded utterance. [...]
+      q_replies: of sampled replies. [..., n]
+      log_probs: of the replies, under the policy that has sampled them. [..., n]
+      q_random: of random features. [..., m]
+      log_density: of random features.
+    """
+    chex.assert_equal_shape([q_replies, log_probs])
+    weighted = jnp.concatenate([q_replies - log_probs, q_random - log_density], -1)
+    return jax.nn.logsumexp(weighted, -1) - jnp.log(weighted.shape[-1]) - q
+
+
+def taken(values: jax.Array, action: jax.Array) -> jax.Array:
+    """The value of one action. [..., A], [...] -> [...]"""
+    chex.assert_equal_shape_prefix([values, action], action.ndim)
+    return jnp.take_along_axis(values, action[..., None], -1)[..., 0]

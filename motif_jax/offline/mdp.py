@@ -1,0 +1,135 @@
+"""Tokens as decisions (ILQL, arXiv 2206.11871): which token is chosen where, what it is rewarded with, what follows.
+
+Per token, the state is everything up to a position, the action the next token; only positions whose next token is the
+agent's are decisions. What the environment says belongs to no decision: the successor of an utterance's last decision
+is the first of the next utterance, or the episode's last token. Two guesses of Wordle, the second one right:
+
+    position   0    1 2 3 4 5  6     7 8 9 10 11  12    13 ... 17  18    19 ... 23  24    25
+    token      <a>  c r a n e  </a>  b b y b  g   </s>  a b i d e  </a>  ggggg      </s>  </eod>
+    decision   x    x x x x x                     x     x x x x x
+    successor  1    2 3 4 5 12                    13    ...   25 (terminal)
+    reward                  -1                                0
+
+Per utterance, the state is the first decision's, and the whole utterance the action. Rows may hold several episodes,
+each a segment: nothing crosses from one to the next.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from motif_jax.transcripts.render import CUT, TERMINAL, Rows
+
+
+class Steps(NamedTuple):
+    """Decisions, each at one position of its row; elsewhere `mask` is false and the rest is of no meaning. [B, T]"""
+
+    mask: jax.Array  # bool
+    state: jax.Array  # position at which the value of the state is read. int32
+    next_state: jax.Array  # position at which the value of the successor is read. int32
+    next_step: jax.Array  # position of the next decision; that of the successor if there is none. int32
+    reward: jax.Array  # float32
+    terminal: jax.Array  # the episode ended with this decision. bool
+
+
+def token_steps(rows: Rows) -> Steps:
+    """Decisions for tokens, at the positions before them."""
+    places = jnp.arange(rows.tokens.shape[1])
+    last = last_of_segment(rows.segments)
+    mask = jnp.asarray(rows.is_action)
+    following = _after(mask)
+    is_last = following > last
+    next_state = jnp.minimum(following, last)
+    end = jnp.take_along_axis(jnp.asarray(rows.end), last, 1)
+    state = jnp.broadcast_to(places, mask.shape)
+    known = mask & ~(is_last & (end == CUT))  # the successor of others was cut off
+    return Steps(known, state, next_state, next_state, jnp.asarray(rows.reward), is_last & (end == TERMINAL))
+
+
+def utterance_steps(rows: Rows, followed: bool = False) -> Steps:
+    """Decisions for utterances, at their last token: there it is known what was said, and its worth is read.
+
+    Args:
+      rows: the tokens.
+      followed: only decisions that end their episode, or that are followed by another in the row.
+    """
+    places = jnp.arange(rows.tokens.shape[1])
+    last = last_of_segment(rows.segments)
+    said = jnp.pad(jnp.asarray(rows.closes), ((0, 0), (1, 0)))[:, :-1]  # at the last token of an utterance
+    reward = jnp.pad(jnp.asarray(rows.reward), ((0, 0), (1, 0)))[:, :-1]
+    starts = _starts(rows)
+    state = jax.lax.cummax(jnp.where(_shifted(starts), places - 1, 0), axis=1)
+    # The next utterance may start at the last token of this one, if the environment says nothing in between.
+    following = jax.lax.cummin(jnp.where(starts, places, len(places)), axis=1, reverse=True)
+    is_last = following > last
+    end = jnp.take_along_axis(jnp.asarray(rows.end), last, 1)
+    next_state, next_step = jnp.minimum(following, last), jnp.minimum(_after(said), last)
+    terminal = is_last & (end == TERMINAL)
+    known = said & ~(is_last & (end == CUT))
+    if followed:
+        known &= terminal | (_after(said) <= last)
+    return Steps(known, state, next_state, next_step, reward, terminal)
+
+
+def returns_to_go(steps: Steps, segments: jax.Array, discount: float) -> jax.Array:
+    """Discounted sum of the rewards from each decision on; elsewhere, that from the next decision on. [B, T]"""
+    reward = jnp.where(steps.mask, steps.reward, 0.0)
+    factor = jnp.where(steps.mask, discount, 1.0)
+    goes_on = jnp.pad(segments[:, 1:] == segments[:, :-1], ((0, 0), (0, 1)))
+
+    def back(later: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        reward, factor = now
+        found = reward + factor * later
+        return found, found
+
+    columns = reward.T, (factor * goes_on).T
+    _, found = jax.lax.scan(back, jnp.zeros(len(segments)), columns, reverse=True)
+    return found.T
+
+
+def episode_returns(rows: Rows) -> jax.Array:
+    """The sum of all rewards of the episode that each position is of. [B, T]"""
+    reward, first = jnp.asarray(rows.reward), first_of_segment(rows.segments)
+    before = jnp.pad(jnp.cumsum(reward, 1), ((0, 0), (1, 0)))
+    sums = [jnp.take_along_axis(before, at, 1) for at in (last_of_segment(rows.segments) + 1, first)]
+    return sums[0] - sums[1]
+
+
+def first_of_segment(segments: jax.Array) -> jax.Array:
+    """The first position of the segment that each position is of. [B, T] int32"""
+    places = jnp.arange(segments.shape[1])
+    begins = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (1, 0)), constant_values=True)
+    return jax.lax.cummax(jnp.where(begins, places, 0), axis=1)
+
+
+def last_of_segment(segments: jax.Array) -> jax.Array:
+    """The last position of the segment that each position is of. [B, T] int32"""
+    places = jnp.arange(segments.shape[1])
+    ends = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (0, 1)), constant_values=True)
+    return jax.lax.cummin(jnp.where(ends, places, len(places)), axis=1, reverse=True)
+
+
+def _starts(rows: Rows) -> jax.Array:
+    """Where an utterance's first token is chosen. [B, T] bool"""
+    acts = jnp.asarray(rows.is_action)
+    goes_on = _shifted(acts & ~jnp.asarray(rows.closes))
+    return acts & ~(goes_on & _shifted_same(rows.segments))
+
+
+def _shifted(mask: jax.Array) -> jax.Array:
+    """What was true one position before. [B, T] bool"""
+    return jnp.pad(mask, ((0, 0), (1, 0)))[:, :-1]
+
+
+def _shifted_same(segments: jax.Array) -> jax.Array:
+    return jnp.pad(segments[:, 1:] == segments[:, :-1], ((0, 0), (1, 0)))
+
+
+def _after(mask: jax.Array) -> jax.Array:
+    """The first position after each that is in the mask; T if there is none. [B, T] int32"""
+    size = mask.shape[1]
+    at_or_after = jax.lax.cummin(jnp.where(mask, jnp.arange(size), size), axis=1, reverse=True)
+    return jnp.pad(at_or_after[:, 1:], ((0, 0), (0, 1)), constant_values=size)

@@ -1,0 +1,79 @@
+"""What values are worth: whether they rank what an expert says above what others say, and what they find best."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from motif_jax.offline import losses, mdp
+from motif_jax.offline.batch import next_tokens
+from motif_jax.offline.values import Language, Params, apply_head, least
+from motif_jax.transcripts.render import Rows
+
+
+class Chosen(NamedTuple):
+    """Values of what was chosen, token by token. [B, T] each; of no meaning where the agent does not choose."""
+
+    q: jax.Array
+    v: jax.Array
+
+
+class Utterance(NamedTuple):
+    """One utterance of the agent's, and how much better than usual it was, by the values."""
+
+    row: int
+    start: int  # where its first token is chosen
+    end: int  # its last token
+    advantage: float  # the mean of Q - V over its tokens
+
+
+def chosen_values(language: Language, trunk: Params, qs: list[Params], v: Params, rows: Rows) -> Chosen:
+    """Q and V per token, of the networks themselves or of their targets."""
+    hidden = language.hidden(trunk, rows.tokens, rows.segments, None)
+    q = losses.taken(least([apply_head(head, hidden) for head in qs]), next_tokens(rows))
+    return Chosen(q, apply_head(v, hidden)[..., 0])
+
+
+def rank_shares(better: np.ndarray, worse: np.ndarray) -> np.ndarray:
+    """The share of states in which the better action has the higher Q, at each of its last tokens; ties count half.
+
+    Args:
+      better, worse: Q at the last K tokens of two actions in the same state, from `last_values`. [N, K] each
+
+    Returns:
+      [K]
+    """
+    if better.shape != worse.shape or better.ndim != 2 or not len(better):
+        raise ValueError(f"Q of shapes {better.shape} and {worse.shape} cannot be compared")
+    return ((better > worse) + 0.5 * (better == worse)).mean(0)
+
+
+def last_values(values: np.ndarray, rows: Rows, utterance: int, count: int) -> np.ndarray:
+    """Values at the last `count` tokens of one utterance of each row: its letters, say, and its end mark. [B, count]
+
+    Args:
+      values: per token. [B, T]
+      rows: with one episode each.
+      utterance: number of the utterance, from 0 on.
+      count: tokens from its end.
+    """
+    found = np.empty((len(values), count), values.dtype)
+    for row, closes in enumerate(np.asarray(rows.closes)):
+        ends = np.flatnonzero(closes)
+        if utterance >= len(ends) or ends[utterance] + 1 < count:
+            raise ValueError(f"row {row} has no utterance {utterance} of {count} tokens")
+        found[row] = values[row, ends[utterance] + 1 - count : ends[utterance] + 1]
+    return found
+
+
+def top_advantages(chosen: Chosen, rows: Rows, count: int) -> list[Utterance]:
+    """The utterances of a batch with the highest mean advantage, best first."""
+    gap = np.asarray(chosen.q) - np.asarray(chosen.v)
+    steps = mdp.utterance_steps(rows)
+    found = []
+    for row, end in zip(*np.nonzero(np.asarray(steps.mask)), strict=True):
+        start = int(steps.state[row, end])
+        found.append(Utterance(int(row), start, int(end), float(gap[row, start:end].mean())))
+    return sorted(found, key=lambda one: (-one.advantage, one.row, one.start))[:count]

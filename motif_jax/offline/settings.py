@@ -1,0 +1,74 @@
+"""The numbers that an algorithm leaves open, as a table of config values and as what the update is given."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from motif_jax.config_table import Flag, Number, Table, Value, Whole
+
+OPTIMIZER: Table = {
+    "learning_rate": Value(Number(0, above=True), decides=True, older=1e-3),
+    "learning_rate_end": Value(Number(0, 1), decides=True, older=0.1),  # share of it at the end (cosine)
+    "warmup_steps": Value(Whole(0), decides=True, older=50),
+    "weight_decay": Value(Number(0), decides=True, older=0.0),
+    "adam_b1": Value(Number(0, 1, below=True), decides=True, older=0.9),
+    "adam_b2": Value(Number(0, 1, below=True), decides=True, older=0.999),
+    "adam_eps": Value(Number(0, above=True), decides=True, older=1e-8),
+    "max_gradient_norm": Value(Number(0, infinite=True), decides=True, older=1.0),  # 0: gradients are not clipped
+}
+VALUES: Table = {
+    "discount": Value(Number(0, 1), decides=True, older=0.99),
+    "expectile": Value(Number(0, 1, above=True, below=True), decides=True, older=0.7),
+    "double_q": Value(Flag(), decides=True, older=True),
+    "polyak": Value(Number(0, 1, above=True), decides=True, older=0.005),
+    "hard_update_every": Value(Whole(0), decides=True, older=0),
+    "v_weight": Value(Number(0), decides=True, older=1.0),
+    "q_weight": Value(Number(0), decides=True, older=1.0),
+    "conservative_weight": Value(Number(0), decides=True, older=0.01),
+    "conservative_temperature": Value(Number(0, above=True), decides=True, older=1.0),
+    "margin_weight": Value(Number(0), decides=True, older=0.0),
+    "margin": Value(Number(0), decides=True, older=0.0),
+    "policy_weight": Value(Number(0), decides=True, older=1.0),
+    "advantage_beta": Value(Number(0), decides=True, older=4.0),
+    "advantage_weight": Value(Number(0, above=True, infinite=True), decides=True, older=20.0),  # at most
+    "advantage_sign": Value(Flag(), decides=True, older=False),
+    "value_min": Value(Number(infinite=True), decides=True, older=float("-inf")),
+    "value_max": Value(Number(infinite=True), decides=True, older=float("inf")),
+    "reward_scale": Value(Number(0, above=True), decides=True, older=1.0),
+    "mean_over_all_tokens": Value(Flag(), decides=True, older=False),
+}
+
+
+class Settings(NamedTuple):
+    """What the update needs beside a recipe; the fields of both tables, in their order, and what the job gives."""
+
+    learning_rate: float = 1e-3
+    learning_rate_end: float = 0.1
+    warmup_steps: int = 50
+    weight_decay: float = 0.0
+    adam_b1: float = 0.9
+    adam_b2: float = 0.999
+    adam_eps: float = 1e-8
+    max_gradient_norm: float = 1.0
+    discount: float = 0.99
+    expectile: float = 0.7
+    double_q: bool = True
+    polyak: float = 0.005  # how far targets go to the values at every step
+    hard_update_every: int = 0  # steps after which targets become the values instead; 0: never
+    v_weight: float = 1.0
+    q_weight: float = 1.0
+    conservative_weight: float = 0.01
+    conservative_temperature: float = 1.0
+    margin_weight: float = 0.0
+    margin: float = 0.0
+    policy_weight: float = 1.0
+    advantage_beta: float = 4.0
+    advantage_weight: float = 20.0  # the largest that an advantage gives
+    advantage_sign: bool = False  # only the sign of the advantage counts
+    value_min: float = float("-inf")  # of the target's Q
+    value_max: float = float("inf")
+    reward_scale: float = 1.0  # rewards are divided by it
+    mean_over_all_tokens: bool = False  # the policy's loss is a mean over all tokens, not over those that it learns
+    total_steps: int = 0  # of the optimizer, over which the learning rate falls; 0: it stays
+    num_parts: int = 1  # a batch's rows are computed in so many parts, one after another
+    chunk: int = 0  # positions whose logits, or Q of all tokens, are in memory at a time; 0: all

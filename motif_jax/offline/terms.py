@@ -1,0 +1,93 @@
+"""What an algorithm minimises on a batch: sums over decisions, and how many decisions there are.
+
+Sums and counts, not means: batches that are cut among devices, or computed in parts, have the same loss as in one
+piece. A term's mean is its sum over all parts, divided by the count over all parts.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from motif_jax.offline import losses, mdp
+from motif_jax.offline.batch import Batch, Sums, Weights, in_chunks, masked_sum, next_tokens
+from motif_jax.offline.recipes import Recipe
+from motif_jax.offline.reply_terms import reply_terms
+from motif_jax.offline.settings import Settings
+from motif_jax.offline.value_terms import other_losses, steps_of, value_terms
+from motif_jax.offline.values import Language, condition
+from motif_jax.transcripts.render import Rows
+
+STEPS: str = "steps"
+LEARNT: str = "learnt"
+TOKENS: str = "tokens"  # counts: decisions with values, tokens cloned, all tokens
+
+
+def count(recipe: Recipe, batch: Batch) -> Sums:
+    """What the sums of `sum_terms` are divided by."""
+    rows = batch.rows
+    found = {TOKENS: (rows.segments > 0).sum(), LEARNT: rows.is_action.sum()}
+    if recipe.values:
+        found[STEPS] = steps_of(recipe, rows).mask.sum()
+    return {name: jnp.float32(number) for name, number in found.items()}
+
+
+def weights_of(recipe: Recipe, settings: Settings) -> dict[str, tuple[float, str]]:
+    """By the names of the terms, what their means are multiplied with in the loss, and which count divides them."""
+    found: dict[str, tuple[float, str]] = {}
+    if recipe.policy:
+        found["policy"] = (settings.policy_weight, TOKENS if settings.mean_over_all_tokens else LEARNT)
+    if recipe.values:
+        found["q"] = (settings.q_weight, STEPS)
+        if recipe.values != "reply":
+            found["v"] = (settings.v_weight, STEPS)
+        others = {"conservative": settings.conservative_weight, "margin": settings.margin_weight}
+        found |= {name: (others[name], STEPS) for name in other_losses(recipe, settings)}
+    return found
+
+
+def divisor_of(name: str, recipe: Recipe, settings: Settings) -> str:
+    """Which count divides a sum."""
+    if name == "accuracy":
+        return LEARNT
+    return weights_of(recipe, settings).get(name, (0.0, STEPS))[1]
+
+
+def sum_terms(language: Language, recipe: Recipe, settings: Settings, weights: Weights, batch: Batch) -> Sums:
+    """Sums over a batch: of the terms of the loss, and of figures beside them. One per name, [] each."""
+    sums: Sums = {}
+    advantage = None
+    if recipe.values == "reply":
+        sums |= reply_terms(language, settings, weights, batch)
+    elif recipe.values:
+        found = value_terms(language, recipe, settings, weights, batch.rows)
+        sums, advantage = found.sums, found.advantage
+    if recipe.policy:
+        sums |= _policy_terms(language, recipe, settings, weights, batch.rows, advantage)
+    return sums
+
+
+def _policy_terms(
+    language: Language, recipe: Recipe, settings: Settings, weights: Weights, rows: Rows, advantage: jax.Array | None
+) -> Sums:
+    added = None
+    if recipe.conditioned:
+        first = mdp.first_of_segment(rows.segments) == jnp.arange(rows.tokens.shape[1])
+        returns = mdp.episode_returns(rows) / settings.reward_scale
+        added = condition(weights.learnt["condition"], returns, first & (rows.segments > 0))
+    policy, mask = weights.policy, rows.is_action
+
+    def read(hidden: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
+        logits = language.logits(policy, hidden)
+        return losses.cross_entropy(logits, action), logits.argmax(-1) == action
+
+    hidden = language.hidden(policy, rows.tokens, rows.segments, added)
+    loss, right = in_chunks(read, settings.chunk)(hidden, next_tokens(rows))
+    if recipe.policy == "advantage":
+        assert advantage is not None
+        if settings.advantage_sign:
+            loss *= losses.sign_weight(advantage, settings.advantage_beta)
+        else:
+            loss *= losses.advantage_weight(advantage, settings.advantage_beta, settings.advantage_weight)
+        mask = mask & mdp.token_steps(rows).mask  # elsewhere no advantage is known
+    return {"policy": masked_sum(loss, mask), "accuracy": masked_sum(right, rows.is_action)}

@@ -1,0 +1,174 @@
+"""One update of what an algorithm learns, for `parallel.map_update`; and the same losses without learning.
+
+The state holds the policy and the values, as far as a recipe learns them, and the slow copies ("targets") that Q is
+compared with. What is only read, a given policy, is an argument of its own, so that it is no constant of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from motif_jax.offline.batch import Batch, Sums, Weights
+from motif_jax.offline.recipes import Recipe
+from motif_jax.offline.settings import Settings
+from motif_jax.offline.terms import LEARNT, STEPS, TOKENS, count, divisor_of, sum_terms, weights_of
+from motif_jax.offline.values import Language, Params, new_condition, new_values
+from motif_jax.parallel import total
+
+
+class OfflineState(NamedTuple):
+    """Everything that an update changes."""
+
+    learnt: Params  # see `terms.Weights`
+    target: Params
+    optimizer: Any
+    step: jax.Array  # updates done. int32
+
+
+def make_optimizer(settings: Settings) -> optax.GradientTransformation:
+    """AdamW behind a limit on the gradient's norm; the rate rises for some steps, then falls as a cosine."""
+    rate, end, warmup = settings.learning_rate, settings.learning_rate_end, settings.warmup_steps
+    schedule: Any = optax.constant_schedule(rate)
+    if settings.total_steps and end != 1.0:
+        schedule = optax.cosine_decay_schedule(rate, max(settings.total_steps - warmup, 1), end)
+    if warmup:
+        schedule = optax.join_schedules([optax.linear_schedule(0.0, rate, warmup), schedule], [warmup])
+    adam = optax.adamw(schedule, settings.adam_b1, settings.adam_b2, settings.adam_eps,
+                       weight_decay=settings.weight_decay)  # fmt: skip
+    if not settings.max_gradient_norm:
+        return adam
+    return optax.chain(optax.clip_by_global_norm(settings.max_gradient_norm), adam)
+
+
+def init_state(
+    key: jax.Array,
+    language: Language,
+    recipe: Recipe,
+    settings: Settings,
+    policy: Params,
+    trunk: Params,
+    bias: float = 0.0,
+) -> OfflineState:  # fmt: skip
+    """The state before the first update.
+
+    Args:
+      key: for the heads.
+      language: the functions of the language model.
+      recipe, settings: of the algorithm.
+      policy: parameters that the policy starts from; in the state only if the recipe learns them.
+      trunk: parameters that the values' language model starts from.
+      bias: what the values say at first: about the mean return.
+    """
+    learnt: dict[str, Any] = {}
+    target: dict[str, Any] = {}
+    if recipe.policy:
+        learnt["policy"] = policy
+    if recipe.conditioned:
+        learnt["condition"] = new_condition(language.width)
+    if recipe.values:
+        learnt |= new_values(key, language, recipe, bias, settings.double_q)
+        target["q"] = learnt["q"]
+    if recipe.values in ("token", "utterance"):
+        learnt["trunk"] = target["trunk"] = trunk
+    learnt, target = jax.tree.map(jnp.array, (learnt, target))  # copies: the update is given the memory of its state
+    return OfflineState(learnt, target, make_optimizer(settings).init(learnt), jnp.zeros((), jnp.int32))
+
+
+def make_offline_update(language: Language, recipe: Recipe, settings: Settings) -> Callable[..., Any]:
+    """The training step, for `parallel.map_update(update, mesh, batch_axis=0, num_constants=1)`.
+
+    Returns:
+      `update(state, given, batch) -> (state, metrics)`. Metrics are means over the decisions of the whole batch. If
+      loss or gradient was not finite, the state stays what it was, and `metrics["finite"]` is 0.
+    """
+    optimizer, parts = make_optimizer(settings), settings.num_parts
+    weights = weights_of(recipe, settings)
+
+    def loss_of(learnt: Params, target: Params, given: Params, batch: Batch, counts: Sums) -> tuple[jax.Array, Sums]:
+        sums = sum_terms(language, recipe, settings, Weights(learnt, target, given), batch)
+        means = {name: value / counts[divisor_of(name, recipe, settings)] for name, value in sums.items()}
+        return jnp.asarray(sum(weight * means[name] for name, (weight, _) in weights.items())), means
+
+    def update(state: OfflineState, given: Params, batch: Batch) -> tuple[OfflineState, Sums]:
+        counts = {name: jnp.maximum(value, 1.0) for name, value in total(count(recipe, batch)).items()}
+
+        def part_of(part: Batch) -> tuple[Params, Sums]:
+            slope = jax.grad(loss_of, has_aux=True)
+            return slope(state.learnt, state.target, given, part, counts)
+
+        if parts == 1:
+            gradients, means = part_of(batch)
+        else:
+            split = jax.tree.map(lambda array: array.reshape(parts, -1, *array.shape[1:]), batch)
+            empty = jax.tree.map(
+                lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+                jax.eval_shape(part_of, jax.tree.map(lambda array: array[0], split)),
+            )
+            add = lambda sums, part: (jax.tree.map(jnp.add, sums, part_of(part)), None)  # noqa: E731
+            (gradients, means), _ = jax.lax.scan(add, empty, split)
+        gradients, means = total((gradients, means))
+        loss = sum(weight * means[name] for name, (weight, _) in weights.items())
+        changes, optimizer_state = optimizer.update(gradients, state.optimizer, state.learnt)
+        learnt = optax.apply_updates(state.learnt, changes)
+        norms = {"gradient_norm": optax.tree.norm(gradients), "update_norm": optax.tree.norm(changes)}
+        finite = jnp.isfinite(jnp.stack([jnp.asarray(loss), *norms.values()])).all()
+        new = OfflineState(learnt, follow(state.target, learnt, state.step + 1, settings), optimizer_state, state.step)
+        new = jax.tree.map(lambda new, old: jnp.where(finite, new, old), new, state)
+        metrics = means | norms | {"loss": loss, "finite": finite}
+        return new._replace(step=state.step + 1), {name: jnp.float32(value) for name, value in metrics.items()}
+
+    return update
+
+
+def follow(target: Params, learnt: Params, step: jax.Array, settings: Settings) -> Params:
+    """Moves the slow copies a share of the way (Polyak averaging), or all of it at some steps."""
+    source = {name: learnt[name] for name in target}
+    if settings.hard_update_every:
+        whole = step % settings.hard_update_every == 0
+        return jax.tree.map(lambda slow, fast: jnp.where(whole, fast, slow), target, source)
+    share = settings.polyak
+    return jax.tree.map(lambda slow, fast: (1 - share) * slow + share * fast, target, source)
+
+
+def make_offline_measure(language: Language, recipe: Recipe, settings: Settings) -> Callable[..., Any]:
+    """The losses of a batch without learning from it, for `parallel.map_update(measure, ..., num_constants=2)`.
+
+    Returns:
+      `measure(sums, state, given, batch) -> sums`: adds the batch's sums and counts to those of earlier batches.
+    """
+
+    def measure(sums: Sums, state: OfflineState, given: Params, batch: Batch) -> Sums:
+        weights = Weights(state.learnt, state.target, given)
+        found = sum_terms(language, recipe, settings, weights, batch) | count(recipe, batch)
+        return jax.tree.map(jnp.add, sums, total({name: jnp.float32(value) for name, value in found.items()}))
+
+    return measure
+
+
+def zero_sums(recipe: Recipe, settings: Settings) -> Sums:
+    """Sums before any batch."""
+    names = [*weights_of(recipe, settings), LEARNT, TOKENS]
+    if recipe.policy:
+        names.append("accuracy")
+    if recipe.values:
+        names += [STEPS, "q_mean"]
+    if recipe.values in ("token", "utterance"):
+        names += ["value_mean", "target_mean", "advantage_mean", "positive_advantage"]
+    return {name: jnp.zeros(()) for name in names}
+
+
+def means_of(sums: dict[str, float], recipe: Recipe, settings: Settings) -> dict[str, float]:
+    """The means of sums over any number of batches, and the loss."""
+    counts = {name: sums[name] for name in (TOKENS, LEARNT, STEPS) if name in sums}
+    found = {
+        name: value / max(counts[divisor_of(name, recipe, settings)], 1.0)
+        for name, value in sums.items()
+        if name not in counts
+    }
+    found["loss"] = sum(weight * found[name] for name, (weight, _) in weights_of(recipe, settings).items())
+    return found

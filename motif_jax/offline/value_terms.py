@@ -1,0 +1,129 @@
+"""Losses of values per token and per utterance: they differ in where values are read, and in what Q is read for."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from motif_jax.offline import losses, mdp
+from motif_jax.offline.batch import Sums, Weights, in_chunks, masked_sum, next_tokens
+from motif_jax.offline.recipes import Recipe
+from motif_jax.offline.settings import Settings
+from motif_jax.offline.values import Language, Params, apply_head, least
+from motif_jax.transcripts.render import Rows
+
+
+class ValueTerms(NamedTuple):
+    """Of one batch."""
+
+    sums: Sums
+    advantage: jax.Array  # target Q - V of what was chosen, at decisions. [B, T]
+
+
+def steps_of(recipe: Recipe, rows: Rows) -> mdp.Steps:
+    """The decisions that a recipe learns values of."""
+    if recipe.values == "token":
+        return mdp.token_steps(rows)
+    return mdp.utterance_steps(rows, followed=recipe.values == "reply")
+
+
+def value_terms(language: Language, recipe: Recipe, settings: Settings, weights: Weights, rows: Rows) -> ValueTerms:
+    """Sums over the decisions of a batch."""
+    learnt, target = weights.learnt, weights.target
+    steps, action = steps_of(recipe, rows), next_tokens(rows)
+    hidden = language.hidden(learnt["trunk"], rows.tokens, rows.segments, None)  # [B, T, width]
+    hidden_target = language.hidden(target["trunk"], rows.tokens, rows.segments, None)
+    reward = steps.reward / settings.reward_scale
+
+    # ---- targets, without a gradient
+    value = apply_head(learnt["v"], hidden)[..., 0]  # [B, T]
+    of_target = _read_targets(target["q"], hidden_target, action, recipe, settings.chunk)
+    q_target = jnp.clip(of_target["q"], settings.value_min, settings.value_max)
+    if recipe.q_target == "value":
+        following = value
+    elif recipe.q_target == "max":
+        following = of_target["max"]
+    else:  # "soft"
+        following = of_target["soft"]
+        reward += _log_policy(language, weights, rows, action)
+    following = jnp.take_along_axis(following, steps.next_state, 1)
+    y = losses.bootstrap(reward, jnp.float32(steps.terminal), following, settings.discount)
+    v = jnp.take_along_axis(value, steps.state, 1)
+    goal = q_target
+    if recipe.v_target == "returns":
+        goal = mdp.returns_to_go(steps, rows.segments, settings.discount) / settings.reward_scale
+
+    # ---- losses
+    q_loss = losses.huber_loss if recipe.q_target == "soft" else losses.squared_loss
+    read = _read_heads(learnt["q"], hidden, action, recipe, settings)
+    sums = {
+        "v": masked_sum(losses.expectile_loss(v, goal, recipe.expectile or settings.expectile), steps.mask),
+        "q": masked_sum(_add([q_loss(q, y) for q in read["q"]]), steps.mask),
+        "value_mean": masked_sum(v, steps.mask),
+        "q_mean": masked_sum(_add(read["q"]) / len(read["q"]), steps.mask),
+        "target_mean": masked_sum(q_target, steps.mask),
+        "advantage_mean": masked_sum(q_target - v, steps.mask),
+        "positive_advantage": masked_sum(q_target > v, steps.mask),
+    }
+    for name in other_losses(recipe, settings):
+        sums[name] = masked_sum(_add(read[name]), steps.mask)
+    return ValueTerms(sums, jax.lax.stop_gradient(q_target - v))
+
+
+def _read_heads(
+    heads: list[Params], hidden: jax.Array, action: jax.Array, recipe: Recipe, settings: Settings
+) -> dict[str, list[jax.Array]]:
+    """Of each Q head: its value of what was chosen, and the losses that are made of its values of all tokens. [B, T]"""
+    if recipe.values == "utterance":
+        return {"q": [apply_head(head, hidden)[..., 0] for head in heads]}
+    names = other_losses(recipe, settings)
+
+    def read(hidden: jax.Array, action: jax.Array) -> dict[str, list[jax.Array]]:
+        alls = [apply_head(head, hidden) for head in heads]
+        found = {"q": [losses.taken(one, action) for one in alls]}
+        if "conservative" in names:
+            temperature = settings.conservative_temperature
+            found["conservative"] = [losses.conservative_loss(one, action, temperature) for one in alls]
+        if "margin" in names:
+            found["margin"] = [losses.margin_loss(one, action, settings.margin) for one in alls]
+        return found
+
+    return in_chunks(read, settings.chunk)(hidden, action)
+
+
+def _read_targets(
+    heads: list[Params], hidden: jax.Array, action: jax.Array, recipe: Recipe, chunk: int
+) -> dict[str, jax.Array]:
+    """The smaller of the target's Q of what was chosen, and their maximum over all tokens, plain or soft. [B, T]"""
+    if recipe.values == "utterance":
+        return {"q": least([apply_head(head, hidden)[..., 0] for head in heads])}
+
+    def read(hidden: jax.Array, action: jax.Array) -> dict[str, jax.Array]:
+        smaller = least([apply_head(head, hidden) for head in heads])
+        found = {"q": losses.taken(smaller, action)}
+        if recipe.q_target == "max":
+            found["max"] = smaller.max(-1)
+        if recipe.q_target == "soft":
+            found["soft"] = jax.nn.logsumexp(smaller, -1)
+        return found
+
+    return jax.lax.stop_gradient(in_chunks(read, chunk)(hidden, action))
+
+
+def _log_policy(language: Language, weights: Weights, rows: Rows, action: jax.Array) -> jax.Array:
+    """log pi of what was chosen, without a gradient. [B, T]"""
+    policy = jax.lax.stop_gradient(weights.policy)
+    logits = language.logits(policy, language.hidden(policy, rows.tokens, rows.segments, None))
+    return -losses.cross_entropy(logits, action)
+
+
+def other_losses(recipe: Recipe, settings: Settings) -> list[str]:
+    """The losses of Q beside that of its target."""
+    found = ["conservative"] if recipe.conservative else []
+    return [*found, "margin"] if recipe.values == "token" and settings.margin_weight else found
+
+
+def _add(arrays: list[jax.Array]) -> jax.Array:
+    return arrays[0] if len(arrays) == 1 else arrays[0] + arrays[1]

@@ -1,0 +1,83 @@
+"""The networks beside the language model: V, Q and what tells a policy the return. Parameters are plain dictionaries.
+
+A head is Linear(d, 2d), ReLU, Linear(2d, outputs) on the trunk's last hidden states, as in the code of ILQL. Its last
+layer begins near zero with a bias near the mean return, so that learning need not first find the level (LMRL-Gym).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from motif_jax.offline.recipes import Recipe
+
+Params = Any
+
+
+class Language(NamedTuple):
+    """A language model, as functions of its parameters."""
+
+    # (parameters, tokens [B, T], segments [B, T], what is added to the embeddings: [B, T, width] or None) -> hidden
+    # states [B, T, width]. Tokens see those before them in their segment; segment 0 is padding.
+    hidden: Callable[[Params, jax.Array, jax.Array, jax.Array | None], jax.Array]
+    logits: Callable[[Params, jax.Array], jax.Array]  # (parameters, hidden [..., width]) -> [..., vocabulary] float32
+    width: int
+    vocabulary: int
+
+
+def new_head(key: jax.Array, width: int, outputs: int, bias: float) -> dict[str, jax.Array]:
+    """Parameters of a head."""
+    one, two = jax.random.split(key)
+    limit = width**-0.5
+    return {
+        "hidden_kernel": jax.random.uniform(one, (width, 2 * width), minval=-limit, maxval=limit),
+        "hidden_bias": jnp.zeros(2 * width),
+        "out_kernel": 0.01 * jax.random.normal(two, (2 * width, outputs)),
+        "out_bias": jnp.full(outputs, bias),
+    }
+
+
+def apply_head(head: dict[str, jax.Array], hidden: jax.Array) -> jax.Array:
+    """[..., width] -> [..., outputs] float32"""
+    inner = jax.nn.relu(hidden.astype(jnp.float32) @ head["hidden_kernel"] + head["hidden_bias"])
+    return inner @ head["out_kernel"] + head["out_bias"]
+
+
+def new_values(key: jax.Array, language: Language, recipe: Recipe, bias: float, double_q: bool) -> dict[str, Any]:
+    """The heads that a recipe needs: "v", and "q" with one head or two."""
+    outputs = language.vocabulary if recipe.values == "token" else 1
+    keys = jax.random.split(key, 3)
+    found: dict[str, Any] = {}
+    if recipe.values in ("token", "utterance"):
+        found["v"] = new_head(keys[0], language.width, 1, bias)
+    if recipe.values:
+        found["q"] = [new_head(keys[1 + index], language.width, outputs, bias) for index in range(1 + double_q)]
+    return found
+
+
+def new_condition(width: int) -> dict[str, jax.Array]:
+    """Parameters of what is added to an episode's first embedding for its return."""
+    return {"kernel": jnp.zeros(width), "bias": jnp.zeros(width)}
+
+
+def condition(params: dict[str, jax.Array], returns: jax.Array, first: jax.Array) -> jax.Array:
+    """What is added to the embeddings.
+
+    Args:
+      params: of `new_condition`.
+      returns: of the episode that each position is of. [B, T]
+      first: which positions are the first of an episode. [B, T] bool
+
+    Returns:
+      [B, T, width]
+    """
+    added = returns[..., None] * params["kernel"] + params["bias"]
+    return jnp.where(first[..., None], added, 0.0)
+
+
+def least(qs: list[jax.Array]) -> jax.Array:
+    """The smaller of two Q, or the only one."""
+    return qs[0] if len(qs) == 1 else jnp.minimum(*qs)

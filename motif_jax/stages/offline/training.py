@@ -1,0 +1,221 @@
+"""Offline training: epochs over batches whose content depends on the seed, the epoch and the step alone.
+
+A run that is stopped or killed goes on at the batch after its last checkpoint, and ends with the same bits and the same
+rows of metrics as one that was not: what was measured since the last row is saved with the checkpoint. Of several
+hosts, each computes its rows of every batch; the first one writes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from motif_jax.checkpoint import Checkpoints, reading
+from motif_jax.console import print_line
+from motif_jax.distributed import from_first_host, same_on_every_host
+from motif_jax.files import json_line
+from motif_jax.locks import open_in_place
+from motif_jax.metrics import Progress, drop_rows_after
+from motif_jax.parameters import leaves_by_path, rebuild
+from motif_jax.stages.train_policy.hosts import Hosts, Vote
+from motif_jax.stages.train_policy.start import StopAsked
+from motif_jax.structs import Stopped, UserError
+
+LOSS = "loss"  # of an evaluation: what ranks checkpoints; lower is better
+FINITE = "finite"  # of an update's metrics: 0 if the state could not be changed
+
+
+class Job(NamedTuple):
+    """What is trained, and on what."""
+
+    stage: str  # its name
+    folder: Path  # checkpoints and metrics.jsonl are written here
+    state: Any  # new, on the host; the same on every host
+    place: Callable[[Any], Any]  # puts a state on the devices
+    num_steps: Callable[[int], int]  # batches of an epoch
+    batch: Callable[[int, int], Any]  # (epoch, step) -> this host's rows of the batch, on the devices
+    update: Callable[[Any, Any], tuple[Any, dict[str, jax.Array]]]  # (state, batch) -> (state, metrics)
+    evaluate: Callable[[Any], dict[str, float]]  # figures of a state, LOSS among them; every host calls it
+    facts: dict[str, Any]  # saved in every checkpoint, which can then be used alone
+    identity: dict[str, Any]  # what a checkpoint must have been trained on for training to go on; among the facts
+
+
+class Pace(NamedTuple):
+    """How long it trains, and how often it tells and saves."""
+
+    num_epochs: int
+    log_every: int  # updates per row of metrics
+    evaluate_every: int  # updates between evaluations; 0: only before the first epoch and after each
+    save_every_s: float  # a kill costs at most so much
+    keep: int = 2  # checkpoints beside the best
+
+
+class Outcome(NamedTuple):
+    """What a training came to."""
+
+    state: Any
+    steps: int  # updates
+    epoch: int
+    best: dict[str, float]  # the row of the best evaluation
+
+
+def train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked) -> Outcome:
+    """Trains from the last checkpoint on, or from the start; raises Stopped when a signal asked for it."""
+    keeper = Checkpoints(job.folder / "checkpoints", pace.keep) if hosts.me == 0 else None
+    try:
+        return _train(job, pace, hosts, stop, keeper)
+    finally:
+        if keeper:
+            keeper.close()
+
+
+def _train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked, keeper: Checkpoints | None) -> Outcome:
+    state, done = _begin(job, keeper, hosts)
+    log = _Log(job, done) if keeper else None
+    expected = pace.num_epochs * job.num_steps(0)
+    progress = Progress(job.stage, expected, "updates", done["steps"]) if keeper else None
+    saved = time.monotonic()
+
+    def save(loss: float | None = None) -> None:
+        nonlocal saved
+        if keeper and done["steps"] not in keeper.steps():
+            keeper.save(done["steps"], {"train": state}, job.facts | {"progress": dict(done)}, loss)
+        saved = time.monotonic()
+
+    def evaluate() -> None:
+        figures = job.evaluate(state)
+        row = {"steps": done["steps"], "epoch": done["epoch"]} | {f"valid_{name}": figures[name] for name in figures}
+        if not np.isfinite(figures[LOSS]):
+            raise UserError(f"the loss of the validation is not finite {_where(done)}; {_remedy(job)}")
+        if not done["best"] or figures[LOSS] < done["best"][f"valid_{LOSS}"]:
+            done["best"] = row
+        if log:
+            log.write(row)
+        save(figures[LOSS])
+
+    if not done["steps"]:
+        evaluate()
+    while done["epoch"] < pace.num_epochs:
+        size = job.num_steps(done["epoch"])
+        while done["step"] < size:
+            vote = Vote.STOP if stop.asked else Vote.GO_ON
+            if hosts.count > 1:
+                vote, _ = hosts.agree(vote)
+            if vote == Vote.STOP:
+                _check(job, done)
+                save()
+                raise Stopped(
+                    f"stopped by {stop.asked or 'a signal to another host'} after {done['steps']:,} updates, which are "
+                    "saved; give the same command again to go on"
+                )
+            state, metrics = job.update(state, job.batch(done["epoch"], done["step"]))
+            done["step"] += 1
+            done["steps"] += 1
+            done["pending"].append(metrics)
+            if done["steps"] % pace.log_every == 0:
+                means = _check(job, done)
+                done["pending"] = []
+                if log and progress:
+                    log.means(means)
+                    progress.update(done["steps"], loss=f"{means[LOSS]:.4f}")
+            if done["step"] == size:
+                break  # it is evaluated, and then saved, below
+            if pace.evaluate_every and done["steps"] % pace.evaluate_every == 0:
+                _check(job, done)
+                evaluate()
+            elif keeper and time.monotonic() - saved > pace.save_every_s:
+                _check(job, done)
+                save()
+        _check(job, done)
+        done["epoch"], done["step"] = done["epoch"] + 1, 0
+        evaluate()
+    if progress:
+        progress.close()
+    if hosts.count > 1:
+        hosts.agree(Vote.END)
+    return Outcome(state, done["steps"], done["epoch"], done["best"])
+
+
+def _begin(job: Job, keeper: Checkpoints | None, hosts: Hosts) -> tuple[Any, dict[str, Any]]:
+    """The state on all devices, and how far it is trained: the last checkpoint's, or the start."""
+    done: dict[str, Any] = {"epoch": 0, "step": 0, "steps": 0, "pending": [], "best": {}}
+    state, found = job.state, keeper.latest() if keeper else None
+    if keeper and found:
+        number, whole, facts = found
+        for name, value in job.identity.items():
+            if facts.get(name) != value:
+                raise UserError(
+                    f"{str(job.folder)!r} was trained with another {name.replace('_', ' ')}: choose another --workdir, "
+                    "or remove it"
+                )
+        state = rebuild(state, leaves_by_path(whole["train"]), keeper.directory, "--workdir")
+        done |= facts["progress"]
+        print_line(f"{job.stage}: going on after {number:,} updates")
+    if hosts.count > 1:
+        hosts.agree(Vote.GO_ON)  # until here each host worked alone, and one may have failed
+        numbers = from_first_host(np.array([done["epoch"], done["step"], done["steps"]], np.int64)).tolist()
+        if hosts.me:
+            done |= dict(zip(("epoch", "step", "steps"), numbers, strict=True))
+            state = _read_as_first_host(job, done["steps"]) if done["steps"] else state
+        state, _ = same_on_every_host(state)
+    return job.place(state), done
+
+
+def _read_as_first_host(job: Job, step: int) -> Any:
+    """The state of a checkpoint on another host, if it sees the files; otherwise the first host sends it."""
+    try:
+        with reading(job.folder / "checkpoints") as checkpoints:
+            whole = checkpoints.readable(str(step))[1]
+            return rebuild(job.state, leaves_by_path(whole["train"]), job.folder)
+    except (UserError, OSError):
+        return job.state
+
+
+class _Log:
+    """The rows of metrics.jsonl, from where training begins."""
+
+    def __init__(self, job: Job, done: dict[str, Any]):
+        file = job.folder / "metrics.jsonl"
+        drop_rows_after(file, done["steps"] if done["steps"] else -1, "steps", job.stage)
+        self._file, self._done = file, done
+        self._started, self._first = time.monotonic(), done["steps"]
+
+    def means(self, means: dict[str, float]) -> None:
+        """A row of the means over the updates since the last one, with the rate since this process began."""
+        seconds = time.monotonic() - self._started
+        rate = (self._done["steps"] - self._first) / max(seconds, 1e-9)
+        row = {"steps": self._done["steps"], "epoch": self._done["epoch"]} | means
+        self.write(row | {"updates_per_s": round(rate, 3)})
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Appends a row."""
+        with open_in_place(self._file, "a") as file:
+            file.write(json_line(row))
+
+
+def _check(job: Job, done: dict[str, Any]) -> dict[str, float]:
+    """Means over the updates since the last row; raises UserError if one of them was not finite."""
+    done["pending"] = [
+        {name: float(value) for name, value in metrics.items()} for metrics in jax.device_get(done["pending"])
+    ]
+    for before, metrics in enumerate(reversed(done["pending"])):
+        if not metrics.get(FINITE, 1.0):
+            raise UserError(f"the loss is not finite {_where(done, before)}; {_remedy(job)}")
+    names = done["pending"][0] if done["pending"] else ()
+    return {name: float(np.mean([metrics[name] for metrics in done["pending"]])) for name in names if name != FINITE}
+
+
+def _where(done: dict[str, Any], before: int = 0) -> str:
+    return f"at update {done['steps'] - before:,} (epoch {done['epoch']})"
+
+
+def _remedy(job: Job) -> str:
+    return (
+        f"what was learnt before is in {str(job.folder / 'checkpoints')!r}: choose another --workdir, with a smaller "
+        f"--config.{job.stage}.learning_rate"
+    )

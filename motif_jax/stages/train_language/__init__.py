@@ -1,0 +1,117 @@
+"""The stage train_language: trains a language model on transcripts, to say what the agent says in them.
+
+Next-token training on the agent's tokens: behavioural cloning of a scripted player, of a trained agent, or of people.
+The result lies in `language/model`, as the Hugging Face Hub has it: `motif_jax.load_language` and transformers read it.
+This module is quick to import; training.py trains.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from motif_jax.config_table import MANY_SECONDS, PATH, PATHS, Flag, Number, Tables, Text, Value, Whole, check_values
+from motif_jax.files import read_json
+from motif_jax.offline.settings import OPTIMIZER
+from motif_jax.stages import EXPERIMENT
+from motif_jax.stages.train_policy import check_hosts
+from motif_jax.stages.train_policy.conditions import coordinator
+from motif_jax.structs import UserError
+
+TABLES: Tables = {
+    "transcripts": {
+        "path": Value(PATH, decides=True, older=""),
+        "import_from": Value(PATHS, decides=True, older=""),
+        "import_format": Value(Text(("lmrl", "visdial", "reddit")), decides=True, older="lmrl"),
+        "template": Value(Text(("words", "marks", "lines", "none")), decides=True, older="words"),
+    },
+    "language": {
+        "model": Value(PATH, decides=True, older=""),
+        "family": Value(Text(("gpt2", "llama")), decides=True, older="gpt2"),
+        "width": Value(Whole(2, 2**14), decides=True, older=96),
+        "layers": Value(Whole(1, 200), decides=True, older=2),
+        "heads": Value(Whole(1, 256), decides=True, older=4),
+        "dtype": Value(Text(("float32", "bfloat16")), decides=True, older="float32"),
+    },
+    "train_language": {
+        "recipe": Value(Text(("bc", "filtered_bc")), decides=True, older="bc"),
+        "best_share": Value(Number(0, 1, above=True), decides=True, older=0.2),
+        "batch_size": Value(Whole(1, 2**20), decides=True, older=64),
+        "num_parts": Value(Whole(1, 2**10), older=1),
+        "chunk": Value(Whole(0), older=0),
+        "max_length": Value(Whole(2, 2**20), decides=True, older=256),
+        "packed": Value(Flag(), decides=True, older=True),
+        "validation_share": Value(Number(0, 1, above=True, below=True), decides=True, older=0.05),
+        "mean_over_all_tokens": Value(Flag(), decides=True, older=False),
+        **OPTIMIZER,
+        "num_epochs": Value(Whole(1, 10**6), older=1),
+        "log_every": Value(Whole(1), older=50),
+        "evaluate_every": Value(Whole(0), older=0),
+        "save_every_s": Value(Number(0, MANY_SECONDS, above=True), older=300.0),
+        "keep_checkpoints": Value(Whole(1), older=2),
+    },
+}
+READS: Tables = EXPERIMENT | TABLES
+IDENTITY = ("", "transcripts", "language", "train_language")
+WRITES = "--config.train_language.keep_checkpoints"
+MEMORY = "--config.train_language.batch_size, .max_length"
+DEVICE_MEMORY = "--config.train_language.num_parts, .chunk, .max_length, .batch_size"
+FOLDER = "language"
+
+
+def artefacts(workdir: Path) -> list[Path]:
+    """The directory of the language model."""
+    return [workdir / FOLDER]
+
+
+def shared(config: ConfigDict) -> bool:
+    """Whether other jobs may work in the workdir: the hosts of a distributed run do."""
+    return bool(coordinator(config))
+
+
+def loads_jax(config: ConfigDict) -> bool:
+    """Returns True: the stage always loads JAX."""
+    return True
+
+
+def is_complete(config: ConfigDict, workdir: Path) -> bool:
+    """Whether the model was trained for as many epochs as the config asks, and is there."""
+    try:
+        done = read_json(workdir / FOLDER / "summary.json")
+        epoch = int(done["epoch"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return epoch >= config.train_language.num_epochs and (workdir / FOLDER / "model" / "config.json").is_file()
+
+
+def check(config: ConfigDict) -> None:
+    """Raises UserError for values that cannot work."""
+    check_values(config, READS)
+    section, language = config.train_language, config.language
+    if section.batch_size % section.num_parts:
+        raise UserError(
+            f"batch_size {section.batch_size} cannot be cut into {section.num_parts} parts "
+            "(--config.train_language.batch_size, .num_parts)"
+        )
+    if not language.model and language.width % (2 * language.heads):
+        raise UserError(
+            f"width must be a multiple of {2 * language.heads}, twice the number of heads, not {language.width} "
+            "(--config.language.width, .heads)"
+        )
+    if config.transcripts.path and config.transcripts.import_from:
+        raise UserError(
+            "transcripts are either read from a directory or imported (--config.transcripts.path, .import_from)"
+        )
+    if language.model and not Path(language.model).is_dir():
+        raise UserError(
+            f"there is no directory {language.model!r}; language models are not downloaded (--config.language.model)"
+        )
+    check_hosts(config.distributed)
+
+
+def run(config: ConfigDict, workdir: Path) -> None:
+    """Trains the model and writes `workdir/language`."""
+    from motif_jax.stages.train_language.training import train
+
+    train(config, workdir, workdir / FOLDER)

@@ -1,0 +1,101 @@
+"""The transcripts that a stage learns from: where they are, which episodes are used, and their tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from motif_jax.console import print_line
+from motif_jax.structs import UserError
+from motif_jax.tokens import END, PAD, UNKNOWN, WordTokeniser
+from motif_jax.transcripts.episodes import Episode
+from motif_jax.transcripts.imports import FLAG, import_episodes, read_lmrl, read_reddit, read_visdial
+from motif_jax.transcripts.render import TEMPLATES, Renderer, Template
+from motif_jax.transcripts.store import Transcripts
+
+END_TOKEN = (PAD, END, UNKNOWN).index(END)  # of tokenisers that are made here
+# Every text ends with the token that ends generation: for tokenisers whose tokens are words.
+WORDS = Template(END_TOKEN, END_TOKEN, END_TOKEN, END_TOKEN, "")
+
+
+def open_transcripts(config: ConfigDict, workdir: Path, may_import: bool) -> Transcripts:
+    """The transcripts that the config names: imported into the workdir if that is asked for, and not done yet.
+
+    Args:
+      config: of the experiment.
+      workdir: where they lie if the config names no other place.
+      may_import: whether this process imports them; another host of the run may.
+    """
+    section = config.transcripts
+    path = Path(section.path) if section.path else workdir / "transcripts"
+    if section.import_from and may_import:
+        files = [Path(part).expanduser() for part in section.import_from.split(",")]
+        provenance = {"format": section.import_format, "files": [file.name for file in files]}
+        if path.exists():
+            found = Transcripts(path)
+            if found.record["provenance"] != provenance:
+                raise UserError(f"{str(path)!r} has other transcripts: choose another --workdir ({FLAG})")
+            return found
+        found = import_episodes(_episodes(files, section.import_format), path, provenance)
+        print_line(f"transcripts: imported {len(found):,} episodes with {found.num_texts:,} texts to {str(path)!r}")
+        return found
+    return Transcripts(path)
+
+
+def _episodes(files: list[Path], kind: str) -> Iterator[Episode]:
+    if kind == "reddit":
+        yield from read_reddit(files)
+        return
+    if kind == "visdial":
+        if len(files) > 2:
+            raise UserError(f"visual dialogues are one file, and one of ranks, not {len(files)} ({FLAG})")
+        yield from read_visdial(*files)
+        return
+    for file in files:
+        yield from read_lmrl(file)
+
+
+def make_words(transcripts: Transcripts) -> WordTokeniser:
+    """The tokeniser of a model that learns from these transcripts alone."""
+    return WordTokeniser.from_texts(transcripts.texts())
+
+
+def make_renderer(transcripts: Transcripts, tokeniser: Any, template: str) -> Renderer:
+    """Tokens of the transcripts."""
+    if template == "words" and not isinstance(tokeniser, WordTokeniser):
+        raise UserError(
+            "the template 'words' is for tokenisers whose tokens are words, and this model has another: choose marks, "
+            "lines or none (--config.transcripts.template)"
+        )
+    return Renderer(transcripts, tokeniser, WORDS if template == "words" else TEMPLATES[template])
+
+
+def describe_cut(renderer: Renderer, max_length: int) -> str:
+    """How many episodes are longer than a row; "" if none is."""
+    long = int((renderer.lengths > max_length).sum())
+    if not long:
+        return ""
+    return (
+        f"{long:,} of {len(renderer.lengths):,} episodes have more than {max_length:,} tokens, and are cut (the "
+        f"longest has {int(renderer.lengths.max()):,})"
+    )
+
+
+def split_episodes(count: int, validation_share: float, seed: int, flag: str) -> tuple[np.ndarray, np.ndarray]:
+    """Episodes to train on, and to validate with; which are which depends on the seed alone. Ascending, [N] and [M]"""
+    order = np.random.default_rng((seed, 1)).permutation(count)
+    held = min(max(1, round(count * validation_share)), count - 1)
+    if not held:
+        raise UserError(f"{count} episodes are too few to train and to validate ({flag})")
+    return np.sort(order[held:]), np.sort(order[:held])
+
+
+def best_episodes(episodes: np.ndarray, returns: np.ndarray, share: float) -> np.ndarray:
+    """Those with the highest returns, at least one; of equal ones the first. Ascending"""
+    count = max(1, round(len(episodes) * share))
+    order = np.argsort(-returns[episodes], kind="stable")
+    return np.sort(episodes[order[:count]])

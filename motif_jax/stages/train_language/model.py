@@ -1,0 +1,96 @@
+"""The language model that is trained: read from a directory, or new; as functions for `offline`, and back to files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from ml_collections import ConfigDict
+
+from motif_jax.language.config import LanguageConfig
+from motif_jax.language.hub import find_file, read_language_model, write_language_model
+from motif_jax.language.hub_config import make_config
+from motif_jax.language.layers import Types
+from motif_jax.language.model import causal_mask, make_language_model, sight_of
+from motif_jax.offline.values import Language
+from motif_jax.stages.train_language.data import END_TOKEN, make_words
+from motif_jax.structs import UserError
+from motif_jax.tokens import FILE, Tokeniser, read_tokeniser, write_tokeniser
+from motif_jax.transcripts.store import Transcripts
+
+FLAG = "--config.language.model"
+
+
+class LanguageParts(NamedTuple):
+    """A language model and what belongs to it."""
+
+    language: Language
+    params: Any  # on the host
+    tokeniser: Tokeniser
+    config: LanguageConfig
+    graph: Any  # `nnx.merge(graph, params)` is the model
+
+
+def make_parts(section: ConfigDict, transcripts: Transcripts, max_length: int, seed: int) -> LanguageParts:
+    """Reads the model that the config's section `language` names, or makes a new one for these transcripts."""
+    types = Types(jnp.dtype(section.dtype), jnp.dtype(jnp.float32))
+    if section.model:
+        directory = Path(section.model)
+        try:
+            graph, params, config = read_language_model(directory, types)
+            tokeniser = read_tokeniser(find_file(directory, FILE))
+        except UserError as error:
+            raise UserError(f"{error} ({FLAG})") from error
+        if config.is_encoder_decoder:
+            raise UserError(f"{section.model!r} is an encoder-decoder, and only decoders are trained here ({FLAG})")
+        if tokeniser.size > config.vocabulary:
+            raise UserError(
+                f"the tokeniser in {section.model!r} has {tokeniser.size:,} tokens, and the model's embedding "
+                f"{config.vocabulary:,} rows ({FLAG})"
+            )
+    else:
+        tokeniser = make_words(transcripts)
+        more: dict[str, Any] = {"eos_token_id": END_TOKEN, "pad_token_id": 0}
+        more["n_positions" if section.family == "gpt2" else "max_position_embeddings"] = max_length
+        config = make_config(section.family, tokeniser.size, section.width, section.layers, section.heads, **more)
+        graph, params = nnx.split(make_language_model(config, types, seed=seed))
+    if config.max_positions and max_length > config.max_positions:
+        raise UserError(
+            f"the model reads {config.max_positions:,} tokens at most, and rows have {max_length:,} "
+            f"(--config.train_language.max_length, {FLAG})"
+        )
+    return LanguageParts(as_functions(graph, config), jax.tree.map(np.asarray, params), tokeniser, config, graph)
+
+
+def as_functions(graph: Any, config: LanguageConfig) -> Language:
+    """A decoder as functions of its parameters."""
+
+    def hidden(params: Any, tokens: jax.Array, segments: jax.Array, added: jax.Array | None) -> jax.Array:
+        model = nnx.merge(graph, params)
+        if added is None:
+            return model(tokens, segments)
+        sight = sight_of(causal_mask(segments))
+        x = model.embed(tokens, sight.positions)
+        return model.stack(x + added.astype(x.dtype), sight)[0]
+
+    def logits(params: Any, hidden: jax.Array) -> jax.Array:
+        return nnx.merge(graph, params).logits(hidden)
+
+    return Language(hidden, logits, config.width, config.vocabulary)
+
+
+def write_model(directory: Path, parts: LanguageParts, params: Any) -> None:
+    """Writes a directory that `load_language` and transformers read, in place of an older one."""
+    partial = directory.with_name(f"{directory.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    write_tokeniser(partial, parts.tokeniser)
+    write_language_model(partial, nnx.merge(parts.graph, jax.tree.map(np.asarray, params)))
+    shutil.rmtree(directory, ignore_errors=True)
+    os.replace(partial, directory)

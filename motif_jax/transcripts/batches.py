@@ -1,0 +1,138 @@
+"""Cuts the tokens of episodes into batches. What is in which batch depends on the seed and the epoch alone.
+
+Two layouts, both with few different shapes, as each is compiled once:
+
+- buckets: an episode a row, beside others of about its length. The widths are those of `bucket_widths`.
+- packed: several episodes a row, one after another, each a segment of its own: for short episodes of unequal lengths.
+
+The last batches of an epoch may have empty rows, whose tokens are in no segment: every episode is seen once per epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from motif_jax.transcripts.render import Renderer, Rows
+
+ROUND = 16  # widths are multiples of it
+
+
+class Plan(NamedTuple):
+    """What is in the batches of an epoch."""
+
+    rows: list[list[list[int]]]  # [batches][rows]: the episodes of each row
+    widths: list[int]  # of each batch, in tokens
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def bucket_widths(lengths: np.ndarray, max_length: int, count: int = 4) -> list[int]:
+    """At most `count` widths, ascending, so that about as many episodes are in each bucket; the last holds all."""
+    cut = np.minimum(lengths, max_length)
+    quantiles = np.quantile(cut, np.arange(1, count + 1) / count, method="higher")
+    return sorted({min(-(-int(width) // ROUND) * ROUND, max_length) for width in quantiles})
+
+
+def plan_buckets(
+    episodes: np.ndarray, lengths: np.ndarray, widths: list[int], batch_rows: int, seed: int, epoch: int
+) -> Plan:
+    """Batches of rows with one episode each.
+
+    Args:
+      episodes: numbers of the episodes to use. [N]
+      lengths: of all episodes, in tokens. [E]
+      widths: of the buckets, ascending. Episodes that are longer than the last are cut.
+      batch_rows: rows of a batch; the same for every width.
+      seed, epoch: decide the order.
+    """
+    rng = np.random.default_rng((seed, epoch))
+    order = rng.permutation(episodes)
+    bucket = np.searchsorted(widths, np.minimum(lengths[order], widths[-1]))
+    found: list[tuple[int, list[int]]] = []
+    for number, width in enumerate(widths):
+        inside = order[bucket == number].tolist()
+        found += [(width, inside[start : start + batch_rows]) for start in range(0, len(inside), batch_rows)]
+    shuffled = [found[index] for index in rng.permutation(len(found))]
+    rows = [[[episode] for episode in batch] + [[]] * (batch_rows - len(batch)) for _, batch in shuffled]
+    return Plan(rows, [width for width, _ in shuffled])
+
+
+def plan_packed(
+    episodes: np.ndarray, lengths: np.ndarray, width: int, batch_rows: int, seed: int, epoch: int, open_rows: int = 64
+) -> Plan:
+    """Batches of rows that are filled with episodes: each goes into the first open row that has room for it.
+
+    Args:
+      episodes: numbers of the episodes to use. [N]
+      lengths: of all episodes, in tokens. [E]
+      width: of all rows. Episodes that are longer are cut, and have a row of their own.
+      batch_rows: rows of a batch.
+      seed, epoch: decide the order.
+      open_rows: so many rows are filled at the same time; the fullest is closed when another is needed.
+    """
+    rng = np.random.default_rng((seed, epoch))
+    rows: list[list[int]] = []
+    filling: list[list[int]] = []
+    room: list[int] = []
+    for episode in rng.permutation(episodes).tolist():
+        size = min(int(lengths[episode]), width)
+        place = next((index for index, left in enumerate(room) if left >= size), None)
+        if place is None:
+            if len(filling) == open_rows:
+                fullest = int(np.argmin(room))
+                rows.append(filling.pop(fullest))
+                room.pop(fullest)
+            filling.append([])
+            room.append(width)
+            place = len(filling) - 1
+        filling[place].append(episode)
+        room[place] -= size
+    rows += filling
+    rows = [rows[index] for index in rng.permutation(len(rows))]
+    rows += [[]] * (-len(rows) % batch_rows)
+    batches = [rows[start : start + batch_rows] for start in range(0, len(rows), batch_rows)]
+    return Plan(batches, [width] * len(batches))
+
+
+def make_batch(renderer: Renderer, plan: Plan, step: int, share: slice = slice(None)) -> Rows:
+    """One batch of a plan, or the `share` of its rows that a host computes. [B, T] each"""
+    rows, width = plan.rows[step][share], plan.widths[step]
+    flat = np.array([episode for row in rows for episode in row], np.int64)
+    if all(len(row) == 1 for row in rows):
+        return renderer.rows(flat, width)
+    single = renderer.rows(flat, width)
+    packed = Rows(*(np.zeros((len(rows), width), array.dtype) for array in single))
+    lengths = np.minimum(renderer.lengths[flat], width)
+    index = 0
+    for row, inside in enumerate(rows):
+        start = 0
+        for number, length in enumerate(lengths[index : index + len(inside)].tolist(), 1):
+            for name, array in single._asdict().items():
+                getattr(packed, name)[row, start : start + length] = array[index, :length]
+            packed.segments[row, start : start + length] = number
+            start, index = start + length, index + 1
+    return packed
+
+
+def planner(
+    renderer: Renderer, episodes: np.ndarray, *, packed: bool, max_length: int, batch_rows: int, seed: int
+) -> Callable[[int], Plan]:
+    """The plan of each epoch.
+
+    Args:
+      renderer: of the episodes.
+      episodes: numbers of those to use. [N]
+      packed: whether rows are filled with several episodes.
+      max_length: tokens of a row, and so of an episode.
+      batch_rows: rows of a batch.
+      seed: of the order.
+    """
+    lengths = renderer.lengths
+    if packed:
+        return lambda epoch: plan_packed(episodes, lengths, max_length, batch_rows, seed, epoch)
+    widths = bucket_widths(lengths[episodes], max_length)
+    return lambda epoch: plan_buckets(episodes, lengths, widths, batch_rows, seed, epoch)

@@ -1,0 +1,267 @@
+"""Reads conversations that others have published, one episode after another: a file may be larger than the memory.
+
+- LMRL-Gym: lines of JSON, {"sequence": [[text, is_action], ...], "reward": [...], "done": true}; one reward per text,
+  or one per text but the first.
+- Visual dialogue: a JSON list of {"caption", "dialog": [{"question", "answer"}, ...]}, and a list of ranks beside it.
+- Reddit comments: CSV files whose header has the columns text, score and parent_text.
+
+Whatever is wrong with a file, one sentence says it, with the file and the line. No pickle is ever read. Tweets of
+Wordle games are read by tweets.py.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from motif_jax.config_table import shown
+from motif_jax.foreign import check_regular, read_bytes
+from motif_jax.structs import UserError
+from motif_jax.transcripts.episodes import Episode, Turn
+from motif_jax.transcripts.store import LARGEST, TranscriptWriter
+
+FLAG = "--config.transcripts.import_from"
+LONGEST_LINE = 2**24  # bytes
+LARGEST_JSON = 2**30  # bytes of a file that is one JSON value
+MOST_TURNS = 100_000
+REVEALED = 0.5  # share of what there is to find out with which a dialogue ends
+SCORED = ("text", "score", "parent_text")  # columns
+
+
+def read_lmrl(file: Path, flag: str = FLAG) -> Iterator[Episode]:
+    """The episodes of a file of LMRL-Gym."""
+    with opened(file, flag) as lines:
+        for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE), b""), 1):
+            where = f"line {number:,} of {str(file)!r}"
+            if len(line) >= LONGEST_LINE:
+                raise UserError(f"{where} is longer than {LONGEST_LINE:,} bytes ({flag})")
+            if not line.strip():
+                continue
+            try:
+                yield _lmrl_episode(_parsed(line))
+            except ValueError as error:
+                raise UserError(f"{where} is no episode: {error} ({flag})") from error
+
+
+def _lmrl_episode(row: Any) -> Episode:
+    if not isinstance(row, dict):
+        raise ValueError("it is no JSON object")
+    for name, kind in (("sequence", list), ("reward", list), ("done", bool)):
+        if not isinstance(row.get(name), kind):
+            raise ValueError(f"its {name} is {shown(row.get(name))}")
+    sequence, rewards = row["sequence"], row["reward"]
+    if not len(rewards) <= len(sequence) <= min(len(rewards) + 1, MOST_TURNS):
+        raise ValueError(f"it has {len(sequence):,} texts and {len(rewards):,} rewards")
+    rewards = [0.0] * (len(sequence) - len(rewards)) + rewards
+    turns = []
+    for pair, reward in zip(sequence, rewards, strict=True):
+        if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str) or pair[1] not in (0, 1):
+            raise ValueError(f"a turn is {shown(pair)}, and not [text, is_action]")
+        _check_number(reward, "a reward")
+        if reward and not pair[1]:
+            raise ValueError(f"it gives the reward {reward} to a text that the agent does not say")
+        turns.append(Turn(_checked(pair[0]), float(reward) if pair[1] else None))
+    return Episode(tuple(turns), row["done"])
+
+
+def read_visdial(
+    file: Path,
+    ranks: Path | None = None,
+    *,
+    penalty: Callable[[str], float] = lambda answer: 0.0,
+    from_ranks: bool = False,
+    flag: str = FLAG,
+) -> Iterator[Episode]:
+    """Visual dialogues as episodes: a caption, then questions (the agent's) and answers.
+
+    By default each question is rewarded with -1, the last with 0. A dialogue ends early when half of what its ranks can
+    still rise has been found out (the environment of ILQL, which stops by itself).
+
+    Args:
+      file: the dialogues.
+      ranks: a list of lists: the percentile rank of the image after the caption, then its change after each answer.
+      penalty: added to the reward of a question, by its answer; for answers that say only yes or no.
+      from_ranks: rewards are the changes of the rank instead, and dialogues go on to the end.
+      flag: the value of the config that names the file, for messages.
+    """
+    dialogues = _read_json_list(file, flag)
+    changes = _read_json_list(ranks, flag) if ranks else None
+    if changes is not None and len(changes) != len(dialogues):
+        raise UserError(f"{str(ranks)!r} has {len(changes):,} dialogues, and {str(file)!r} {len(dialogues):,} ({flag})")
+    if from_ranks and changes is None:
+        raise UserError(f"rewards from ranks need a file of ranks beside {str(file)!r} ({flag})")
+    for index, dialogue in enumerate(dialogues):
+        try:
+            rank = None if changes is None else changes[index]
+            yield _visdial_episode(dialogue, rank, penalty, from_ranks)
+        except ValueError as error:
+            raise UserError(f"dialogue {index:,} of {str(file)!r} cannot be used: {error} ({flag})") from error
+
+
+def _visdial_episode(dialogue: Any, rank: Any, penalty: Callable[[str], float], from_ranks: bool) -> Episode:
+    if not isinstance(dialogue, dict) or not isinstance(dialogue.get("dialog"), list):
+        raise ValueError("it is no object with a dialog")
+    rounds = dialogue["dialog"]
+    if rank is not None:
+        if not isinstance(rank, list) or len(rank) != len(rounds) + 1:
+            raise ValueError(f"it has {len(rounds)} rounds, and its ranks are {shown(rank)}")
+        for number in rank:
+            _check_number(number, "a rank")
+    said: list[tuple[str, str]] = []
+    for one in rounds[:MOST_TURNS]:
+        if not isinstance(one, dict):
+            raise ValueError(f"a round is {shown(one)}")
+        question, answer = (_text(one, name) for name in ("question", "answer"))
+        said.append((question if question.endswith("?") else question + "?", answer))
+    last = len(said) - 1
+    if rank is not None and not from_ranks:
+        found, left = 0.0, 1.0 - rank[0]
+        for index, change in enumerate(rank[1:]):
+            found += change
+            if left <= 0 or found / left >= REVEALED:
+                last = index
+                break
+    turns = [Turn(_text(dialogue, "caption"))]
+    for index, (question, answer) in enumerate(said[: last + 1]):
+        plain = rank[index + 1] if from_ranks else (0.0 if index == last else -1.0)
+        turns += [Turn(question, float(plain + penalty(answer))), Turn(answer)]
+    return Episode(tuple(turns), terminal=True)
+
+
+def read_reddit(
+    files: Sequence[Path],
+    score: Callable[[list[str]], Sequence[float]] | None = None,
+    *,
+    with_parent: bool = True,
+    scale: float = 1.0,
+    shift: float = 0.0,
+    at_a_time: int = 1024,
+    flag: str = FLAG,
+) -> Iterator[Episode]:
+    """Reddit comments as episodes of two turns: the comment that is answered, and the answer.
+
+    Args:
+      files: CSV files, read one after another.
+      score: gives the rewards of comments, many at a time; None: 1 for those with a score above zero, else -1.
+      with_parent: whether the comment that is answered is shown; otherwise its text is empty.
+      scale, shift: of the rewards.
+      at_a_time: comments that are scored together.
+      flag: the value of the config that names the files, for messages.
+    """
+    for batch in _in_batches(_reddit_rows(files, flag), at_a_time):
+        texts = [text for _, text, _ in batch]
+        rewards = [1.0 if votes > 0 else -1.0 for *_, votes in batch] if score is None else score(texts)
+        if len(rewards) != len(texts):
+            raise ValueError(f"{len(texts)} comments were given {len(rewards)} scores")
+        for (parent, text, votes), reward in zip(batch, rewards, strict=True):
+            turns = Turn(parent if with_parent else ""), Turn(text, float(reward) * scale + shift)
+            yield Episode(turns, terminal=True, info={"score": float(votes)})
+
+
+def _reddit_rows(files: Sequence[Path], flag: str) -> Iterator[tuple[str, str, int]]:
+    for file in files:
+        columns: list[int] = []
+        for where, row in csv_rows(file, flag):
+            if not columns:
+                if missing := [name for name in SCORED if name not in row]:
+                    raise UserError(f"{where} names no column {missing[0]!r} ({flag})")
+                columns, width = [row.index(name) for name in SCORED], len(row)
+                continue
+            if len(row) != width:
+                raise UserError(f"{where} has {len(row)} values, where {width} are due ({flag})")
+            text, votes, parent = (row[column] for column in columns)
+            if not re.fullmatch(r"-?[0-9]{1,15}", votes):
+                raise UserError(f"{where} has the score {shown(votes)} ({flag})")
+            yield parent, text, int(votes)
+
+
+def import_episodes(episodes: Iterable[Episode], path: Path, provenance: dict[str, Any], flag: str = FLAG) -> Any:
+    """Writes imported episodes as a store, and opens it."""
+    writer = TranscriptWriter()
+    for number, episode in enumerate(episodes):
+        try:
+            writer.add(episode)
+        except ValueError as error:
+            raise UserError(f"episode {number:,} cannot be imported: {error} ({flag})") from error
+    return writer.write(path, provenance, flag)
+
+
+def _in_batches(rows: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    batch: list[Any] = []
+    for row in rows:
+        batch.append(row)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def opened(file: Path, flag: str) -> BinaryIO:
+    """An open file; raises UserError if it cannot be read."""
+    try:
+        check_regular(file)
+        return open(file, "rb")
+    except OSError as error:
+        raise UserError(f"cannot read {str(file)!r}: {error.strerror} ({flag})") from error
+
+
+def csv_rows(file: Path, flag: str) -> Iterator[tuple[str, list[str]]]:
+    """The rows of a CSV file, each with words that say where it is; raises UserError where there is no CSV."""
+    with opened(file, flag) as binary, io.TextIOWrapper(binary, "utf-8", newline="") as lines:
+        rows = csv.reader(lines)
+        try:
+            for row in rows:
+                yield f"line {rows.line_num:,} of {str(file)!r}", row
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise UserError(f"line {rows.line_num + 1:,} of {str(file)!r} is no CSV: {error} ({flag})") from error
+
+
+def _parsed(text: str | bytes) -> Any:
+    """The value of a JSON text; raises ValueError, with one line, if it has none."""
+    try:
+        return json.loads(text, parse_constant=_no_number)
+    except UnicodeDecodeError as error:
+        raise ValueError("it is no text in UTF-8") from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _read_json_list(file: Path, flag: str) -> list[Any]:
+    try:
+        found = _parsed(read_bytes(file, LARGEST_JSON))
+        if not isinstance(found, list):
+            raise ValueError("it is no JSON list")
+        return found
+    except OSError as error:
+        raise UserError(f"cannot read {str(file)!r}: {error.strerror} ({flag})") from error
+    except ValueError as error:
+        raise UserError(f"cannot read {str(file)!r}: {error} ({flag})") from error
+
+
+def _text(row: dict[str, Any], name: str) -> str:
+    if not isinstance(row.get(name), str):
+        raise ValueError(f"its {name} is {shown(row.get(name))}")
+    return _checked(row[name])
+
+
+def _checked(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"its text {shown(text)} has characters that UTF-8 cannot write") from error
+    return text
+
+
+def _check_number(value: Any, what: str) -> None:
+    if type(value) not in (int, float) or not abs(value) <= LARGEST:  # NaN is not either
+        raise ValueError(f"{what} is {shown(value)}, and no finite number")

@@ -1,0 +1,232 @@
+"""Texts of episodes to tokens: each distinct text is tokenised once, and episodes are put together from the pieces.
+
+A template says which marks stand between the texts (ILQL's: specs of the paper's code):
+
+    start   text  end   text  end   ...   end_episode
+    <a>     crane </a>  byybb </s>  ...   </eod>
+
+`start` depends on who speaks first, `end` on who has spoken; the last mark stands where an episode ended by itself.
+A position is an action position if its NEXT token is the agent's, the mark after its text included: there the agent
+chooses. The reward of an utterance lies at its last action position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from motif_jax.structs import UserError
+from motif_jax.transcripts.store import Transcripts
+
+Array = Any  # a NumPy array, or a JAX array once it is on the devices
+FLAG = "--config.transcripts.template"
+ACTION_START, TEXT_START, ACTION_END, TEXT_END, EPISODE_END = range(5)  # marks, in the order of `Template`
+CHECKED_WHOLE = 64  # episodes whose whole text is tokenised, to compare it with the pieces
+# How the tokens of an episode end, said at the last one; 0 elsewhere. UNFINISHED: there is more, and the agent's next
+# choice is made at the last token. CUT: there is more, and the next choice is made later.
+TERMINAL, UNFINISHED, CUT = 1, 2, 3
+
+
+class Tokeniser(Protocol):
+    """What is needed of a tokeniser."""
+
+    size: int  # token ids are below it
+
+    def encode(self, text: str) -> Sequence[int]:
+        """The tokens of a text, without any around it."""
+
+
+class Template(NamedTuple):
+    """The marks between texts: a text, which is tokenised, or a token that no text gives, by its id; "" for none."""
+
+    action_start: str | int  # before the first text, if the agent says it or if there is none
+    text_start: str | int  # before the first text, if the environment says it
+    action_end: str | int
+    text_end: str | int
+    episode_end: str | int
+
+
+TEMPLATES = {
+    "marks": Template("<a>", "<s>", "</a>", "</s>", "</eod>"),  # as in the code of ILQL
+    "lines": Template("", "", "\n", "\n", ""),  # as LMRL-Gym has them
+    "none": Template("", "", "", "", ""),  # texts have their own spaces and ends
+}
+
+
+class Rows(NamedTuple):
+    """Tokens of episodes, one row each. [R, T] each"""
+
+    tokens: Array  # int32; 0 after the end
+    segments: Array  # int32: 1 in an episode, 0 after its end
+    is_action: Array  # bool: the next token is the agent's
+    closes: Array  # bool: the last action position of an utterance
+    reward: Array  # float32: of an utterance, at its last action position
+    end: Array  # int8: at an episode's last token TERMINAL, UNFINISHED or CUT
+
+
+class Renderer:
+    """The tokens of all texts of a store. It keeps no episodes: `rows` puts them together when they are needed."""
+
+    def __init__(
+        self,
+        transcripts: Transcripts,
+        tokeniser: Tokeniser,
+        template: Template,
+        flag: str = FLAG,
+    ):
+        """Tokenises all texts; raises UserError if pieces do not give the tokens of the whole text."""
+        self._transcripts, self._encode, self._flag = transcripts, tokeniser.encode, flag
+        texts = list(transcripts.texts())
+        marks = [[mark] if isinstance(mark, int) else tokeniser.encode(mark) for mark in template]
+        pieces = [np.asarray(tokens, np.int64) for tokens in (*map(tokeniser.encode, texts), *marks)]
+        flat = np.concatenate([np.zeros(0, np.int64), *pieces])
+        if len(flat) and not 0 <= flat.min() <= flat.max() < tokeniser.size:
+            raise UserError(
+                f"texts have the token {int(flat.max())}, and the tokeniser has {tokeniser.size:,} ({flag})"
+            )
+        self._tokens = flat.astype(np.int32)  # of texts, then of marks
+        self._sizes = np.array([len(tokens) for tokens in pieces], np.int64)
+        self._starts = np.cumsum(self._sizes) - self._sizes
+        self._mark = len(texts)  # number of the piece that is the first mark
+        self._check_pieces(texts, template)
+        counts = transcripts.ends - transcripts.starts
+        sizes = self._sizes[transcripts.text] + self._sizes[self._mark + TEXT_END - transcripts.is_action]
+        before = np.concatenate([[0], np.cumsum(sizes)])
+        last = np.where(transcripts.terminal, self._sizes[self._mark + EPISODE_END], 0)
+        first = self._sizes[self._mark + self._start_marks(np.arange(len(counts)))]
+        inner = before[transcripts.ends] - before[transcripts.starts]
+        self.lengths: np.ndarray = inner + first + last  # in tokens, of each episode. [E] int64
+        if not self.lengths.all():
+            raise UserError(f"episode {int(np.argmin(self.lengths)):,} has no token with this template ({flag})")
+        if not sizes[transcripts.is_action].all():
+            raise UserError(f"the agent says nothing in some turn, and this template has no mark for its end ({flag})")
+        if transcripts.is_action.any() and not self._sizes[self._mark + ACTION_START] and self._agent_begins():
+            raise UserError(
+                f"the agent speaks first in some episode, and this template has no mark to begin with ({flag})"
+            )
+
+    def rows(self, episodes: np.ndarray, width: int) -> Rows:
+        """The tokens of episodes, one row each; longer ones are cut at their end. [R] -> [R, width]"""
+        flat, owner, agent, closes, reward = self._flat(episodes)  # [N] each
+        lengths = self.lengths[episodes]
+        at = np.arange(len(flat)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        kept = at < width
+        shape = len(episodes), width
+        rows = Rows(
+            tokens=np.zeros(shape, np.int32),
+            segments=np.zeros(shape, np.int32),
+            is_action=np.zeros(shape, bool),
+            closes=np.zeros(shape, bool),
+            reward=np.zeros(shape, np.float32),
+            end=np.zeros(shape, np.int8),
+        )
+        where = owner[kept], at[kept]
+        rows.tokens[where], rows.segments[where] = flat[kept], 1
+        chosen = kept & agent & (at > 0)  # the token before is where it is chosen
+        rows.is_action[owner[chosen], at[chosen] - 1] = True
+        rows.closes[owner[chosen], at[chosen] - 1] = closes[chosen]
+        rows.reward[owner[chosen], at[chosen] - 1] = reward[chosen]
+        ends = np.where(self._transcripts.terminal[episodes], TERMINAL, UNFINISHED)
+        long = lengths > width
+        ends[long] = np.where(agent[(np.cumsum(lengths) - lengths + width)[long]], UNFINISHED, CUT)
+        rows.end[np.arange(len(episodes)), np.minimum(lengths, width) - 1] = ends
+        return rows
+
+    def tokens(self, episode: int) -> list[int]:
+        """The tokens of one episode."""
+        return self._flat(np.array([episode]))[0].tolist()
+
+    def _agent_begins(self) -> bool:
+        """Whether the agent says the first token of an episode."""
+        found = self._transcripts
+        has_tokens = np.flatnonzero(self._sizes[found.text] + self._sizes[self._mark + TEXT_END - found.is_action])
+        first = np.searchsorted(has_tokens, found.starts[found.starts < found.ends])
+        return bool(found.is_action[has_tokens[first[first < len(has_tokens)]]].any())
+
+    def _start_marks(self, episodes: np.ndarray) -> np.ndarray:
+        """Which mark the episodes begin with."""
+        found = self._transcripts
+        first, empty = found.starts[episodes], found.ends[episodes] == found.starts[episodes]
+        padded = np.append(found.is_action, True)  # an episode without turns begins with the agent's mark
+        return np.where(empty | padded[first], ACTION_START, TEXT_START)
+
+    def _flat(self, episodes: np.ndarray) -> tuple[np.ndarray, ...]:
+        """All tokens of episodes, one after another.
+
+        Returns:
+          Tokens; the row that each is of; whether it is the agent's; whether an utterance of the agent's ends with it;
+          the reward of that utterance. [N] each
+        """
+        found, mark = self._transcripts, self._mark
+        starts, counts = found.starts[episodes], (found.ends - found.starts)[episodes]
+        terminal = found.terminal[episodes]
+        sizes = 1 + 2 * counts + terminal  # pieces of each episode
+        firsts = np.cumsum(sizes) - sizes
+        piece = np.empty(int(sizes.sum()), np.int64)
+        agent, closes, reward = np.zeros(len(piece), bool), np.zeros(len(piece), bool), np.zeros(len(piece), np.float32)
+        piece[firsts] = mark + self._start_marks(episodes)
+        piece[(firsts + sizes - 1)[terminal]] = mark + EPISODE_END
+        turn = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)  # within its episode
+        number = np.repeat(starts, counts) + turn
+        place = np.repeat(firsts, counts) + 1 + 2 * turn
+        piece[place], piece[place + 1] = found.text[number], mark + TEXT_END - found.is_action[number]
+        agent[place] = agent[place + 1] = found.is_action[number]
+        # An utterance closes with the last token of its end mark, or of its text if there is no mark.
+        last_piece = place + (self._sizes[piece[place + 1]] > 0)
+        closes[last_piece], reward[last_piece] = found.is_action[number], found.reward[number]
+        lengths = self._sizes[piece]
+        last = np.cumsum(lengths) - 1
+        spread = np.repeat(self._starts[piece] - (last + 1 - lengths), lengths) + np.arange(int(lengths.sum()))
+        closing, rewards = np.zeros(len(spread), bool), np.zeros(len(spread), np.float32)
+        closing[last[lengths > 0]], rewards[last[lengths > 0]] = closes[lengths > 0], reward[lengths > 0]
+        owner = np.repeat(np.repeat(np.arange(len(episodes)), sizes), lengths)
+        return self._tokens[spread], owner, np.repeat(agent, lengths), closing, rewards
+
+    def _check_pieces(self, texts: list[str], template: Template) -> None:
+        """Compares pairs of pieces that follow each other, and some whole episodes, with the tokens of their text."""
+        found = self._transcripts
+        marks = [mark if isinstance(mark, str) else None for mark in template]
+        first = found.starts[found.starts < found.ends]
+        starts = self._mark + np.where(found.is_action[first], ACTION_START, TEXT_START)
+        pairs = set(zip(starts.tolist(), found.text[first].tolist(), strict=True))
+        for speaker, end in ((True, ACTION_END), (False, TEXT_END)):
+            said = np.unique(found.text[found.is_action == speaker])
+            pairs |= {(int(text), self._mark + end) for text in said}
+        inner = np.ones(len(found.text), bool)
+        inner[first] = False
+        after = np.flatnonzero(inner)  # turns that have one before them
+        ends = self._mark + TEXT_END - found.is_action[after - 1].astype(np.int64)
+        bare = (self._sizes[ends] == 0) & np.array([mark == "" for mark in marks])[ends - self._mark]
+        before = np.where(bare, found.text[after - 1], ends)
+        pairs |= {
+            (int(one), int(two)) for one, two in set(zip(before.tolist(), found.text[after].tolist(), strict=True))
+        }
+        for one, two in sorted(pairs):
+            both = [texts[piece] if piece < self._mark else marks[piece - self._mark] for piece in (one, two)]
+            if both[0] is None or both[1] is None or not both[0] or not both[1]:
+                continue  # a token that is no text divides what is beside it
+            if list(self._encode(both[0] + both[1])) != [*self._piece(one), *self._piece(two)]:
+                raise UserError(
+                    f"the tokeniser reads {both[0][-20:]!r} and {both[1][:20]!r} otherwise together than apart: choose "
+                    f"another template, with marks that the tokeniser keeps apart ({self._flag})"
+                )
+        if None in marks:
+            return
+        for episode in np.unique(np.linspace(0, len(found) - 1, CHECKED_WHOLE).astype(int)).tolist():
+            if list(self._encode(self._whole(episode, texts, marks))) != self.tokens(episode):
+                raise UserError(
+                    f"the tokeniser reads episode {episode:,} otherwise as a whole than text by text: choose another "
+                    f"template, with marks that the tokeniser keeps apart ({self._flag})"
+                )
+
+    def _piece(self, piece: int) -> list[int]:
+        return self._tokens[self._starts[piece] : self._starts[piece] + self._sizes[piece]].tolist()
+
+    def _whole(self, episode: int, texts: list[str], marks: Iterable[str | None]) -> str:
+        found, words = self._transcripts, [mark or "" for mark in marks]
+        parts = [words[int(self._start_marks(np.array([episode]))[0])]]
+        for turn in range(int(found.starts[episode]), int(found.ends[episode])):
+            parts += [texts[found.text[turn]], words[ACTION_END if found.is_action[turn] else TEXT_END]]
+        return "".join([*parts, words[EPISODE_END] if found.terminal[episode] else ""])

@@ -1,0 +1,261 @@
+"""Episodes of text on disk: distinct texts once, and for each turn the number of its text.
+
+    texts/bytes.npy       uint8 [C]     all distinct texts in UTF-8, one after another
+    texts/ends.npy        int64 [U]     where each ends
+    turns/text.npy        int32 [M]     the text of each turn
+    turns/is_action.npy   bool [M]      whether the agent says it
+    turns/reward.npy      float32 [M]   the agent's reward for it; 0 for turns of the environment
+    episodes/ends.npy     int64 [E]     the turn after each episode's last
+    episodes/terminal.npy bool [E]      whether it ended by itself
+    info/<name>.npy       float64 [E]   what else is known of each episode (as many as there are)
+    transcripts.json      counts, where they come from, checksums of all arrays
+
+Arrays are mapped into memory. A store is written under another name and renamed, so it is whole or does not exist.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import shutil
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from motif_jax.files import read_array, read_json, write_array, write_json
+from motif_jax.foreign import leads_out, written_bytes
+from motif_jax.structs import UserError
+from motif_jax.transcripts.episodes import Episode, Turn
+
+FLAG = "--config.transcripts.path"
+RECORD, VERSION = "transcripts.json", 1
+ARRAYS = {
+    "texts/bytes": "uint8",
+    "texts/ends": "int64",
+    "turns/text": "int32",
+    "turns/is_action": "bool",
+    "turns/reward": "float32",
+    "episodes/ends": "int64",
+    "episodes/terminal": "bool",
+}
+INFO_NAME = r"[a-z][a-z0-9_]{0,59}"
+MAX_INFO = 100
+LARGEST = 3e38  # what float32 holds
+MAX_HOLES = 1000  # size / bytes on disk, above which most of a file was never written: no disk compresses so well
+MAY_BE_HOLES = 2**30  # bytes; smaller files are read in a second
+
+
+class Transcripts:
+    """A store of episodes, opened for reading."""
+
+    def __init__(self, path: Path, flag: str = FLAG):
+        """Opens and checks a store, checksums included; raises UserError, with one sentence, for anything else."""
+        self.path, self._flag = path, flag
+        if not path.is_dir():
+            raise UserError(f"there is no directory {str(path)!r} with transcripts ({flag})")
+        self._check_place(path / RECORD)
+        try:
+            self.record = read_json(path / RECORD)
+            sums, infos = dict(self.record["sha256"]), [*self.record["info"]]
+            self.record["provenance"] = dict(self.record["provenance"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+            raise UserError(f"cannot read {str(path / RECORD)!r} ({reason}) ({flag})") from error
+        if self.record.get("version") != VERSION:
+            raise UserError(f"{str(path)!r} has transcripts of a later version of this program ({flag})")
+        if len(infos) > MAX_INFO or not all(isinstance(name, str) and re.fullmatch(INFO_NAME, name) for name in infos):
+            raise UserError(f"{str(path / RECORD)!r} names unusable figures of episodes ({flag})")
+        kinds = ARRAYS | {f"info/{name}": "float64" for name in infos}
+        if sums.keys() != kinds.keys():
+            raise UserError(f"{str(path / RECORD)!r} does not have the checksums of exactly its arrays ({flag})")
+        arrays = {name: self._open(name, kind, sums[name]) for name, kind in kinds.items()}
+        self._bytes, self._text_ends = arrays["texts/bytes"], arrays["texts/ends"]
+        self.text: np.ndarray = arrays["turns/text"]  # [M] int32
+        self.is_action: np.ndarray = arrays["turns/is_action"]  # [M] bool
+        self.reward: np.ndarray = arrays["turns/reward"]  # [M] float32
+        self.ends: np.ndarray = arrays["episodes/ends"]  # [E] int64
+        self.terminal: np.ndarray = arrays["episodes/terminal"]  # [E] bool
+        self.info: dict[str, np.ndarray] = {name: arrays[f"info/{name}"] for name in infos}  # [E] float64 each
+        self._check()
+        identity = "".join(f"{name} {value}\n" for name, value in sorted(sums.items()))
+        self.fingerprint: str = hashlib.sha256(identity.encode()).hexdigest()  # of equal ones, all episodes are equal
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @property
+    def num_texts(self) -> int:
+        """The number of distinct texts."""
+        return len(self._text_ends)
+
+    def texts(self) -> Iterator[str]:
+        """All distinct texts, by their numbers."""
+        start = 0
+        for end in self._text_ends.tolist():
+            yield self._bytes[start:end].tobytes().decode()
+            start = end
+
+    @functools.cached_property
+    def starts(self) -> np.ndarray:
+        """The first turn of each episode. [E] int64"""
+        return np.concatenate([np.zeros(1, np.int64), self.ends[:-1]])[: len(self.ends)]
+
+    def returns(self) -> np.ndarray:
+        """The sum of rewards of each episode. [E] float64"""
+        before = np.concatenate([[0.0], np.cumsum(self.reward, dtype=np.float64)])
+        return before[self.ends] - before[self.starts]
+
+    def episode(self, index: int) -> Episode:
+        """One episode, as it was added."""
+        start, end = int(self.starts[index]), int(self.ends[index])
+        turns = []
+        for turn in range(start, end):
+            number = int(self.text[turn])
+            first = int(self._text_ends[number - 1]) if number else 0
+            text = self._bytes[first : int(self._text_ends[number])].tobytes().decode()
+            turns.append(Turn(text, float(self.reward[turn]) if self.is_action[turn] else None))
+        info = {name: float(values[index]) for name, values in self.info.items()}
+        return Episode(tuple(turns), bool(self.terminal[index]), info)
+
+    def _open(self, name: str, kind: str, wanted: object) -> np.ndarray:
+        file = self.path / f"{name}.npy"
+        self._check_place(file)
+        try:
+            found = read_array(file, mapped="r") if file.stat().st_size else None
+            size = file.stat().st_size
+            if size > MAY_BE_HOLES and written_bytes(file) < size // MAX_HOLES:
+                raise ValueError("next to nothing of it was ever written")
+        except (ValueError, OSError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise UserError(f"cannot read {str(file)!r}: {reason} ({self._flag})") from error
+        if found is None or found.ndim != 1 or found.dtype != np.dtype(kind):
+            shown = "nothing" if found is None else f"{found.shape} {found.dtype}"
+            raise UserError(f"{str(file)!r} holds {shown}, where a row of {kind} is due ({self._flag})")
+        if wanted != _sum(found):
+            raise UserError(f"{str(file)!r} is not what was written there, its checksum differs ({self._flag})")
+        return found
+
+    def _check_place(self, file: Path) -> None:
+        if os.path.lexists(file) and leads_out(file, self.path):
+            raise UserError(
+                f"{str(file)!r} is a link that leads out of the transcripts, to {os.path.realpath(file)!r}: put the "
+                f"file itself there ({self._flag})"
+            )
+
+    def _check(self) -> None:
+        """Raises UserError if the arrays do not belong together."""
+        turns, problem = len(self.text), ""
+        if not len(self.ends):
+            problem = "has no episode"
+        elif not (len(self.is_action) == len(self.reward) == turns):
+            problem = "has turns without a text, a speaker or a reward"
+        elif len(self.terminal) != len(self.ends) or any(len(info) != len(self.ends) for info in self.info.values()):
+            problem = "has figures of another number of episodes"
+        elif not _are_ends(self.ends, turns):
+            problem = "has episodes that do not follow each other"
+        elif not _are_ends(self._text_ends, len(self._bytes)):
+            problem = "has texts that do not follow each other"
+        elif turns and not 0 <= self.text.min() <= self.text.max() < self.num_texts:
+            problem = "has a turn whose text is not there"
+        elif not np.isfinite(self.reward).all():
+            problem = f"has a reward that is not finite, first at turn {int(np.argmin(np.isfinite(self.reward)))}"
+        elif self.reward[~self.is_action].any():
+            problem = "has a reward for a turn that the agent does not say"
+        if not problem:
+            try:
+                bytes(self._bytes).decode()
+                starts = self._text_ends[:-1][self._text_ends[:-1] < len(self._bytes)]
+                if ((self._bytes[starts] & 0xC0) == 0x80).any():
+                    raise ValueError
+            except ValueError:
+                problem = "has a text that is not UTF-8"
+        if problem:
+            raise UserError(f"the store of transcripts {str(self.path)!r} {problem} ({self._flag})")
+
+
+class TranscriptWriter:
+    """Gathers episodes, and writes them as a store."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}
+        self._text, self._reward, self._ends = array("i"), array("f"), array("q")
+        self._is_action, self._terminal = bytearray(), bytearray()
+        self._info: dict[str, array[float]] | None = None
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def add(self, episode: Episode) -> None:
+        """Adds an episode; raises ValueError, with one line, if it cannot be kept as it is."""
+        if self._info is None:
+            if bad := [name for name in episode.info if not re.fullmatch(INFO_NAME, name)]:
+                raise ValueError(f"{bad[0]!r:.80} cannot name a figure of an episode")
+            self._info = {name: array("d") for name in episode.info}
+        if episode.info.keys() != self._info.keys():
+            raise ValueError(f"it has the figures {[*episode.info]!s:.80}, and others have {[*self._info]!s:.80}")
+        for turn in episode.turns:
+            turn.text.encode()  # UnicodeEncodeError is a ValueError
+            if turn.reward is not None and not abs(turn.reward) <= LARGEST:
+                raise ValueError(f"its reward {turn.reward} is not finite")
+        for turn in episode.turns:
+            self._text.append(self._ids.setdefault(turn.text, len(self._ids)))
+            self._is_action.append(turn.is_action)
+            self._reward.append(turn.reward or 0.0)
+        for name, values in self._info.items():
+            values.append(episode.info[name])
+        self._ends.append(len(self._text))
+        self._terminal.append(episode.terminal)
+
+    def write(self, path: Path, provenance: dict[str, Any], flag: str = FLAG) -> Transcripts:
+        """Writes all that was added.
+
+        Args:
+          path: the directory; it must not exist.
+          provenance: where the episodes come from, as JSON.
+          flag: the value of the config that names the source, for messages.
+
+        Returns:
+          The store, opened.
+        """
+        if os.path.lexists(path):
+            raise UserError(f"{str(path)!r} exists already: move it away (--workdir)")
+        if not self._ends:
+            raise UserError(f"there is no episode to write to {str(path)!r} ({flag})")
+        texts = [text.encode() for text in self._ids]
+        arrays: dict[str, np.ndarray] = {
+            "texts/bytes": np.frombuffer(b"".join(texts), np.uint8),
+            "texts/ends": np.cumsum([len(text) for text in texts], dtype=np.int64),
+            "turns/text": np.array(self._text, np.int32),
+            "turns/is_action": np.frombuffer(bytes(self._is_action), bool),
+            "turns/reward": np.array(self._reward, np.float32),
+            "episodes/ends": np.array(self._ends, np.int64),
+            "episodes/terminal": np.frombuffer(bytes(self._terminal), bool),
+        }
+        arrays |= {f"info/{name}": np.array(values, np.float64) for name, values in (self._info or {}).items()}
+        partial = path.with_name(f"{path.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)  # of a run that was killed
+        for name, values in arrays.items():
+            write_array(partial / f"{name}.npy", values)
+        agent = arrays["turns/is_action"]
+        counts = {"episodes": len(self._ends), "turns": len(agent), "actions": int(agent.sum()), "texts": len(texts)}
+        sums = {name: _sum(values) for name, values in arrays.items()}
+        record = {"version": VERSION, **counts, "info": [*(self._info or {})], "provenance": provenance, "sha256": sums}
+        write_json(partial / RECORD, record)
+        os.replace(partial, path)
+        return Transcripts(path, flag)
+
+
+def _sum(values: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(values)).hexdigest()
+
+
+def _are_ends(ends: np.ndarray, total: int) -> bool:
+    """Whether these are the ends of parts that cover a row of `total` things; parts may be empty."""
+    if not len(ends):
+        return total == 0
+    return bool(ends[0] >= 0 and ends[-1] == total and (np.diff(ends) >= 0).all())

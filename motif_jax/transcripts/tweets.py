@@ -1,0 +1,108 @@
+"""Games of Wordle that people have tweeted, as rows of coloured squares; and games with words that show such rows.
+
+A tweet shows the squares and not the words. `retrofit` draws words for them: a hidden word, and for each row a guess
+that would have been coloured so. What colours a guess gets, a table of the game says, so this file knows no rules.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from motif_jax.config_table import shown
+from motif_jax.structs import UserError
+from motif_jax.transcripts.imports import FLAG, csv_rows
+
+SQUARES = {
+    **dict.fromkeys("\U0001f7e9\U0001f7e7", "g"),  # green; orange, where colours have a high contrast
+    **dict.fromkeys("\U0001f7e8\U0001f7e6", "y"),  # yellow; blue
+    **dict.fromkeys("\u2b1b\u2b1c", "b"),  # black; white
+}
+LETTERS, MOST_ROWS = 5, 6
+COLUMNS = 5  # the first is the number of the puzzle, the last the text
+
+
+class Tweet(NamedTuple):
+    """One game."""
+
+    puzzle: int  # its number
+    rows: tuple[str, ...]  # the colours of each guess: letters of "g", "y", "b"
+
+
+class Game(NamedTuple):
+    """A game with words, as numbers of a list of words."""
+
+    hidden: int
+    guesses: tuple[int, ...]
+
+
+def read_tweets(file: Path, flag: str = FLAG) -> Iterator[Tweet]:
+    """The games of a CSV file; tweets that show no game of one to six rows are left out."""
+    for number, (where, row) in enumerate(csv_rows(file, flag)):
+        if len(row) != COLUMNS:
+            raise UserError(f"{where} has {len(row)} values, where {COLUMNS} are due ({flag})")
+        if not re.fullmatch("[0-9]{1,9}", row[0].strip()):
+            if not number:
+                continue  # the header
+            raise UserError(f"{where} has {shown(row[0])} where the number of a puzzle is due ({flag})")
+        game = find_rows(row[-1])
+        if game:
+            yield Tweet(int(row[0]), game)
+
+
+def find_rows(text: str) -> tuple[str, ...]:
+    """The first block of lines with five squares each and nothing else; () if it has not one to six lines."""
+    found: list[str] = []
+    for line in text.splitlines():
+        squares = "".join(SQUARES.get(letter, "?") for letter in line.strip().replace("\ufe0f", ""))
+        if len(squares) == LETTERS and "?" not in squares:
+            found.append(squares)
+        elif found:
+            break
+    return tuple(found) if len(found) <= MOST_ROWS else ()
+
+
+def code_of(row: str) -> int:
+    """Colours as a number in base 3: b is 0, y is 1, g is 2; the first letter counts most."""
+    code = 0
+    for letter in row:
+        code = 3 * code + "byg".index(letter)
+    return code
+
+
+def retrofit(
+    tweets: Sequence[Tweet],
+    patterns: np.ndarray,
+    rng: np.random.Generator,
+    count: int,
+    hidden: dict[int, int] | None = None,
+    max_tries: int = 10_000,
+) -> Iterator[tuple[Tweet, Game]]:
+    """Draws games with words: a tweet, a hidden word, and a guess for each row; all anew if a row has no guess.
+
+    Args:
+      tweets: where rows of colours come from; each game draws one.
+      patterns: the colours of each guess for each hidden word, as `code_of` numbers them. [guesses, hidden words]
+      rng: draws tweets and words.
+      count: how many games.
+      hidden: the hidden word of each puzzle by its number, where it is kept; None: it is drawn.
+      max_tries: draws in a row without a game after which the words are refused.
+    """
+    codes = [np.array([code_of(row) for row in tweet.rows]) for tweet in tweets]
+    for _ in range(count):
+        for _ in range(max_tries):
+            index = int(rng.integers(len(tweets)))
+            tweet = tweets[index]
+            word = hidden.get(tweet.puzzle) if hidden is not None else int(rng.integers(patterns.shape[1]))
+            if word is None:
+                continue
+            fitting = [np.flatnonzero(patterns[:, word] == code) for code in codes[index]]
+            if all(map(len, fitting)):
+                yield tweet, Game(word, tuple(int(rng.choice(guesses)) for guesses in fitting))
+                break
+        else:
+            raise ValueError(f"{max_tries:,} tweets in a row show colours that no words of the list give")

@@ -1,0 +1,149 @@
+"""The loss of every recipe, decision by decision, from hidden states: loops over numbers."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import slow_mdp
+from tiny_decoder import LANGUAGE
+
+from motif_jax.offline.recipes import Recipe
+
+
+def head(params, x):
+    inner = np.maximum(x @ params["hidden_kernel"] + params["hidden_bias"], 0)
+    return inner @ params["out_kernel"] + params["out_bias"]
+
+
+def lse(values):
+    top = max(values)
+    return top + math.log(sum(math.exp(one - top) for one in values))
+
+
+def hidden_of(params, rows, added=None):
+    return np.asarray(LANGUAGE.hidden(params, jnp.asarray(rows.tokens), jnp.asarray(rows.segments), added), np.float64)
+
+
+def logits_of(params, hidden):
+    return np.asarray(LANGUAGE.logits(params, jnp.asarray(hidden, jnp.float32)), np.float64)
+
+
+def expectile(v, y, tau):
+    return (1 - tau if y < v else tau) * (y - v) ** 2
+
+
+def huber(gap):
+    return 0.5 * gap**2 if abs(gap) <= 1 else abs(gap) - 0.5
+
+
+def policy_loss(recipe, settings, learnt, rows, advantages):
+    added = None
+    if recipe.conditioned:
+        added = np.zeros((*rows.tokens.shape, LANGUAGE.width), np.float32)
+        for row in range(len(rows.tokens)):
+            for first, last in slow_mdp.spans(rows, row):
+                told = rows.reward[row, first : last + 1].sum() / settings.reward_scale
+                added[row, first] = told * np.asarray(learnt["condition"]["kernel"]) + learnt["condition"]["bias"]
+    logits = logits_of(learnt["policy"], hidden_of(learnt["policy"], rows, added))
+    found, count = 0.0, 0
+    for row, place in zip(*np.nonzero(rows.is_action), strict=True):
+        count += 1
+        loss = lse(logits[row, place]) - logits[row, place, rows.tokens[row, place + 1]]
+        if recipe.policy == "advantage":
+            if (row, place) not in advantages:
+                continue
+            gap = advantages[row, place]
+            if settings.advantage_sign:
+                loss *= settings.advantage_beta if gap > 0 else 1 - settings.advantage_beta
+            else:
+                loss *= min(math.exp(settings.advantage_beta * gap), settings.advantage_weight)
+        found += loss
+    return found / (count if not settings.mean_over_all_tokens else (rows.segments > 0).sum())
+
+
+def loss_of(recipe: Recipe, settings, weights, batch):
+    """The loss, and its means by name."""
+    rows, weights = jax.tree.map(np.asarray, (batch.rows, weights))
+    means, advantages = {}, {}
+    if recipe.values == "reply":
+        means |= reply_means(settings, weights, rows, batch.replies)
+    elif recipe.values:
+        found, advantages = value_means(recipe, settings, weights, rows)
+        means |= found
+    if recipe.policy:
+        means["policy"] = policy_loss(recipe, settings, weights.learnt, rows, advantages)
+    factors = {"policy": settings.policy_weight, "q": settings.q_weight, "v": settings.v_weight,
+               "conservative": settings.conservative_weight, "margin": settings.margin_weight}  # fmt: skip
+    return sum(factors[name] * mean for name, mean in means.items() if name in factors), means
+
+
+def value_means(recipe, settings, weights, rows):
+    learnt, target = weights.learnt, weights.target
+    hidden, slow_hidden = hidden_of(learnt["trunk"], rows), hidden_of(target["trunk"], rows)
+    tau = recipe.expectile or settings.expectile
+    if recipe.values == "token":
+        steps = {place: (place[1], *one) for place, one in slow_mdp.token_steps(rows).items()}
+    else:
+        steps = slow_mdp.utterance_steps(rows)
+    value = lambda row, place: float(head(learnt["v"], hidden[row, place])[0])  # noqa: E731
+    least = lambda row, place: np.min([head(one, slow_hidden[row, place]) for one in target["q"]], 0)  # noqa: E731
+    policy = weights.learnt.get("policy", weights.given.get("policy"))
+    logits = logits_of(policy, hidden_of(policy, rows)) if recipe.q_target == "soft" else None
+    to_go = slow_mdp.returns_to_go({at: one[1:] for at, one in steps.items()}, settings.discount)
+    names = ["v", "q"] + ["conservative"] * recipe.conservative
+    sums = dict.fromkeys([*names, *(["margin"] if settings.margin_weight and recipe.values == "token" else [])], 0.0)
+    advantages = {}
+    for (row, place), (state, following, reward, terminal) in steps.items():
+        action = rows.tokens[row, place + 1] if recipe.values == "token" else 0
+        q_target = np.clip(least(row, place)[action], settings.value_min, settings.value_max)
+        v = value(row, state)
+        advantages[row, place] = q_target - v
+        y = reward / settings.reward_scale
+        after = value(row, following)
+        if recipe.q_target == "max":
+            after = least(row, following).max()
+        elif recipe.q_target == "soft":
+            after = lse(least(row, following))
+            y += logits[row, place, action] - lse(logits[row, place])
+        y += 0.0 if terminal else settings.discount * after
+        goal = to_go[row, place] / settings.reward_scale if recipe.v_target == "returns" else q_target
+        sums["v"] += expectile(v, goal, tau)
+        for one in learnt["q"]:
+            q_all = head(one, hidden[row, place])
+            sums["q"] += huber(y - q_all[action]) if recipe.q_target == "soft" else (y - q_all[action]) ** 2
+            if recipe.conservative:
+                cooled = q_all / settings.conservative_temperature
+                sums["conservative"] += lse(cooled) - cooled[action]
+            if "margin" in sums:
+                sums["margin"] += sum(max(one - q_all[action] + settings.margin, 0) ** 2 for one in q_all)
+    return {name: value / max(len(steps), 1) for name, value in sums.items()}, advantages
+
+
+def reply_means(settings, weights, rows, replies):
+    hidden = hidden_of(weights.given["policy"], rows)
+    features, log_probs, random = (np.asarray(array, np.float64) for array in replies)
+    steps = slow_mdp.utterance_steps(rows)
+    said = {row: np.flatnonzero(rows.closes[row]) + 1 for row in range(len(rows.tokens))}
+    density = -LANGUAGE.width * math.log(2)
+    sums, count = {"q": 0.0, "conservative": 0.0}, 0
+    for (row, place), (_, _, reward, terminal) in steps.items():
+        first, last = next(span for span in slow_mdp.spans(rows, row) if span[0] <= place <= span[1])
+        later = [end for end in said[row] if place < end <= last]
+        if not terminal and not later:
+            continue
+        count += 1
+        number = list(said[row]).index(place)
+        y = reward / settings.reward_scale
+        if not terminal:
+            best = [
+                np.min([head(one, sampled)[0] for one in weights.target["q"]]) for sampled in features[row, number + 1]
+            ]
+            y += settings.discount * max(best)
+        for one in weights.learnt["q"]:
+            q = head(one, hidden[row, first : place + 1].mean(0))[0]
+            sums["q"] += (y - q) ** 2
+            others = [head(one, x)[0] - p for x, p in zip(features[row, number], log_probs[row, number], strict=True)]
+            others += [head(one, x)[0] - density for x in random[row, number]]
+            sums["conservative"] += lse(others) - math.log(len(others)) - q
+    return {name: value / max(count, 1) for name, value in sums.items()}

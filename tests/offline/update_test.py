@@ -1,0 +1,258 @@
+"""The training step of every recipe: its loss equals loops over numbers, and cutting batches makes no difference."""
+
+import functools
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import slow_terms
+from conftest import ROOT
+from tiny_decoder import LANGUAGE, WIDTH, new_params, random_rows
+
+from motif_jax.offline.batch import Batch, Replies, Weights
+from motif_jax.offline.recipes import RECIPES, names, recipe_of
+from motif_jax.offline.settings import OPTIMIZER, VALUES, Settings
+from motif_jax.offline.terms import count, sum_terms
+from motif_jax.offline.update import (
+    follow,
+    init_state,
+    make_offline_measure,
+    make_offline_update,
+    make_optimizer,
+    means_of,
+    zero_sums,
+)
+from motif_jax.parallel import make_mesh, map_update, replicate, shard
+
+SETTINGS = Settings(
+    learning_rate=1e-2, warmup_steps=0, conservative_weight=0.3, reward_scale=2.0, margin_weight=0.2, margin=0.1,
+    advantage_beta=0.8, conservative_temperature=0.7,
+)  # fmt: skip
+
+
+def replies_for(rows, seed=0):
+    rng = np.random.default_rng(seed)
+    size = len(rows.tokens), 16
+    return Replies(
+        rng.normal(size=(*size, 3, WIDTH)).astype(np.float32),
+        -rng.random((*size, 3)).astype(np.float32),
+        rng.uniform(-1, 1, (*size, 2, WIDTH)).astype(np.float32),
+    )
+
+
+def batch_of(seed=0, num_rows=8, **more):
+    rows = random_rows(seed, num_rows, **more)
+    return Batch(rows, replies_for(rows))
+
+
+def start(recipe, settings=SETTINGS):
+    """A state whose target is not what is learnt, and whose heads say something; and what is given."""
+    state = init_state(jax.random.key(1), LANGUAGE, recipe, settings, new_params(2), new_params(3), bias=-0.5)
+    other = init_state(jax.random.key(9), LANGUAGE, recipe, settings, new_params(2), new_params(4), bias=-0.3)
+    louder = lambda tree: jax.tree_util.tree_map_with_path(  # noqa: E731
+        lambda path, leaf: leaf * 50 if "out_kernel" in str(path[-1]) else leaf + 0.01, tree
+    )
+    learnt = louder(state.learnt)
+    if recipe.conditioned:
+        learnt["condition"] = {"kernel": jnp.linspace(-1, 1, WIDTH), "bias": jnp.ones(WIDTH)}
+    return state._replace(learnt=learnt, target=louder(other.target)), {} if recipe.policy else {
+        "policy": new_params(2)
+    }
+
+
+def updated(recipe, batch, settings=SETTINGS, devices=1, steps=1):
+    state, given = start(recipe, settings)
+    mesh = make_mesh(devices)
+    update = map_update(make_offline_update(LANGUAGE, recipe, settings), mesh, batch_axis=0, num_constants=1)
+    state, given = replicate(state, mesh), replicate(given, mesh)
+    for _ in range(steps):
+        state, metrics = update(state, given, shard(batch, mesh))
+    return jax.device_get((state, metrics))
+
+
+@functools.cache
+def reader(recipe, settings):
+    """`sum_terms` for a whole batch, without learning, which is slower to compile."""
+    return jax.jit(lambda weights, batch: (
+        sum_terms(LANGUAGE, recipe, settings, weights, batch) | count(recipe, batch)
+    ))  # fmt: skip
+
+
+def means_on(recipe, settings, weights, batch):
+    sums = reader(recipe, settings)(weights, batch)
+    return means_of({name: float(value) for name, value in sums.items()}, recipe, settings)
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_loss_is_that_of_loops_over_numbers(name):
+    recipe = recipe_of(name)
+    state, given = start(recipe)
+    weights = Weights(state.learnt, state.target, given)
+    for packed in (False, True):
+        batch = batch_of(5, packed=packed)
+        wanted, means = slow_terms.loss_of(recipe, SETTINGS, weights, batch)
+        found = means_on(recipe, SETTINGS, weights, batch)
+        for term, mean in means.items():
+            np.testing.assert_allclose(found[term], mean, rtol=2e-4, err_msg=term)
+        np.testing.assert_allclose(found["loss"], wanted, rtol=2e-4)
+
+
+@pytest.mark.parametrize("changes", [
+    {"double_q": False}, {"value_min": -0.2, "value_max": 0.1}, {"mean_over_all_tokens": True},
+    {"advantage_sign": True},
+], ids=str)  # fmt: skip
+def test_settings_do_what_they_say(changes):
+    recipe, settings = recipe_of("awac"), SETTINGS._replace(**changes)
+    state, given = start(recipe, settings)
+    weights = Weights(state.learnt, state.target, given)
+    wanted, _ = slow_terms.loss_of(recipe, settings, weights, batch_of())
+    np.testing.assert_allclose(means_on(recipe, settings, weights, batch_of())["loss"], wanted, rtol=2e-4)
+
+
+def assert_same(one, other, tolerance=2e-5):
+    for left, right in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(left, right, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ["ilql+joint", "chai", "decision_transformer"])
+def test_parts_and_chunks_make_no_difference(name):
+    recipe, batch = recipe_of(name), batch_of(3)
+    whole = updated(recipe, batch, steps=2)
+    assert_same(whole, updated(recipe, batch, SETTINGS._replace(num_parts=4), steps=2))
+    if recipe.values == "token":
+        assert_same(whole, updated(recipe, batch, SETTINGS._replace(chunk=7), steps=2))
+
+
+@pytest.mark.parametrize("name", ["chai", "utterance_ilql", "awac"])
+def test_padding_makes_no_difference(name):
+    recipe, batch = recipe_of(name), batch_of(4)
+    empty = jax.tree.map(lambda array: np.pad(array, [(0, 8), *[(0, 0)] * (array.ndim - 1)]), batch)
+    wider = empty._replace(rows=jax.tree.map(lambda array: np.pad(array, [(0, 0), (0, 9)]), empty.rows))
+    assert_same(updated(recipe, batch), updated(recipe, wider))
+
+
+def test_packed_rows_are_learnt_from_as_if_each_episode_had_a_row():
+    packed = random_rows(6, 4, packed=True)
+    single = []
+    for row in range(4):
+        for number in range(1, int(packed.segments[row].max()) + 1):
+            places = packed.segments[row] == number
+            one = [np.zeros(24, array.dtype) for array in packed]
+            for array, source in zip(one, packed, strict=True):
+                array[: places.sum()] = source[row, places]
+            one[1][: places.sum()] = 1
+            single.append(type(packed)(*one))
+    rows = type(packed)(*(np.stack(arrays) for arrays in zip(*single, strict=True)))
+    for name in ("utterance_ilql", "decision_transformer", "monte_carlo"):
+        assert_same(updated(recipe_of(name), Batch(packed)), updated(recipe_of(name), Batch(rows)))
+
+
+def test_only_what_a_recipe_learns_is_changed_and_its_target_follows():
+    recipe = recipe_of("ilql")
+    before, _ = start(recipe)
+    assert set(before.learnt) == {"trunk", "v", "q"}
+    assert set(before.target) == {"trunk", "q"}
+    after, _ = updated(recipe, batch_of())
+    assert after.step == 1
+    for old, slow, fast in zip(*map(jax.tree.leaves, (before.target, after.target, {
+        name: after.learnt[name] for name in after.target
+    })), strict=True):  # fmt: skip
+        np.testing.assert_allclose(slow, 0.995 * old + 0.005 * fast, atol=1e-6)
+
+
+def test_targets_may_be_copied_at_some_steps_instead():
+    settings, target, learnt = Settings(hard_update_every=3), {"q": jnp.zeros(2)}, {"q": jnp.ones(2), "v": jnp.ones(1)}
+    copied = [float(follow(target, learnt, jnp.int32(step), settings)["q"][0]) for step in range(1, 7)]
+    assert copied == [0, 0, 1, 0, 0, 1]
+
+
+def test_what_is_not_finite_changes_nothing():
+    batch = batch_of()
+    batch.rows.reward[batch.rows.closes] = np.nan
+    before, _ = start(recipe_of("ilql"))
+    after, metrics = updated(recipe_of("ilql"), batch)
+    assert not metrics["finite"]
+    assert_same(before.learnt, after.learnt, 0)
+    assert after.step == 1
+
+
+def test_an_empty_batch_is_no_error():
+    empty = jax.tree.map(np.zeros_like, batch_of())
+    for name in ("bc", "ilql", "chai"):
+        _, metrics = updated(recipe_of(name), empty)
+        assert metrics["finite"]
+        assert metrics["loss"] == 0
+
+
+@pytest.mark.parametrize("name", ["ilql+joint", "chai"])
+def test_measuring_many_batches_equals_measuring_one(name):
+    recipe, whole = recipe_of(name), batch_of(7)
+    state, given = start(recipe)
+    mesh = make_mesh(1)
+    measure = map_update(make_offline_measure(LANGUAGE, recipe, SETTINGS), mesh, batch_axis=0, num_constants=2)
+    sums = replicate(zero_sums(recipe, SETTINGS), mesh)
+    for start_row in range(0, 8, 2):
+        part = jax.tree.map(lambda array, at=start_row: array[at : at + 2], whole)
+        sums = measure(sums, state, given, part)
+    found = means_of({key: float(value) for key, value in sums.items()}, recipe, SETTINGS)
+    _, metrics = updated(recipe, whole)
+    for key, value in found.items():
+        np.testing.assert_allclose(value, metrics[key], rtol=1e-4, atol=1e-6, err_msg=key)
+
+
+def compare_devices():
+    """What the test below runs where there are eight devices."""
+    assert jax.device_count() == 8
+    for name in ("ilql+joint", "utterance_ilql", "chai"):
+        recipe, batch = recipe_of(name), batch_of(3, packed=True)
+        assert_same(updated(recipe, batch, steps=2), updated(recipe, batch, devices=8, steps=2))
+
+
+@pytest.mark.slow
+def test_eight_devices_learn_what_one_does():
+    """Rows have unequal numbers of decisions: a mean of means would differ."""
+    code = "import sys; sys.path[:0] = ['tests', 'tests/offline']\nimport update_test\nupdate_test.compare_devices()"
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+# ---- the table
+
+
+@pytest.mark.quick
+def test_every_name_of_the_table_is_a_recipe():
+    assert {name for name in names() if "+" not in name} == set(RECIPES)
+    for name in ("", "ilq", "bc+joint", "ilql+", "ilql+other", "chai+joint"):
+        with pytest.raises(KeyError):
+            recipe_of(name)
+    assert recipe_of("ilql+joint").policy == "clone"
+
+
+@pytest.mark.quick
+def test_settings_are_those_of_the_tables():
+    tables = OPTIMIZER | VALUES
+    assert Settings._fields[: len(tables)] == tuple(tables)
+    for name, value in tables.items():
+        assert getattr(Settings(), name) == value.older
+
+
+@pytest.mark.quick
+def test_the_learning_rate_rises_and_falls():
+    settings = Settings(learning_rate=1.0, warmup_steps=4, learning_rate_end=0.1, total_steps=14, max_gradient_norm=0.0)
+    optimizer = make_optimizer(settings)
+    params, rates = jnp.zeros(()), []
+    state = optimizer.init(params)
+    for _ in range(15):
+        change, state = optimizer.update(jnp.ones(()), state, params)
+        params = optax.apply_updates(params, change)
+        rates.append(-float(change))  # Adam's direction of a constant gradient is 1
+    np.testing.assert_allclose(rates[:5], [0, 0.25, 0.5, 0.75, 1.0], atol=1e-4)
+    np.testing.assert_allclose(rates[-1], 0.1, atol=1e-4)

@@ -1,0 +1,120 @@
+"""The loop of offline training: whatever happens to it, it ends with the same bits and the same rows."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from motif_jax.checkpoint import reading
+from motif_jax.stages.offline.training import Job, Pace, train
+from motif_jax.stages.train_policy.hosts import Hosts
+from motif_jax.structs import Stopped, UserError
+
+SIZES = (5, 3, 4)  # batches of each epoch
+PACE = Pace(num_epochs=3, log_every=2, evaluate_every=4, save_every_s=0.0, keep=2)  # saves after every update
+
+
+class Stop:
+    """Asks to stop after some updates, as a signal would."""
+
+    def __init__(self, after=None):
+        self.after, self.updates = after, 0
+
+    @property
+    def asked(self):
+        return "SIGTERM" if self.after is not None and self.updates >= self.after else ""
+
+
+class Killed(BaseException):
+    pass
+
+
+def make_job(folder, stop, kill_at=None, broken_at=None, **facts):
+    """Its state depends on the order and the content of all batches."""
+
+    def batch(epoch, step):
+        return np.float32(np.random.default_rng((epoch, step)).normal())
+
+    def update(state, batch):
+        stop.updates += 1
+        if state["steps"] + 1 == kill_at:
+            raise Killed
+        x = jnp.sin(3 * state["x"] + batch)
+        finite = state["steps"] + 1 != broken_at
+        return {"x": x, "steps": state["steps"] + 1}, {"loss": x.sum(), "finite": jnp.float32(finite)}
+
+    facts = {"transcripts": "these"} | facts
+    return Job("train_language", folder, {"x": np.ones(3, np.float32), "steps": np.zeros((), np.int32)}, lambda x: x,
+               lambda epoch: SIZES[epoch], batch, update, lambda state: {"loss": float(abs(state["x"]).sum())},
+               facts, facts)  # fmt: skip
+
+
+def run(folder, stop=None, pace=PACE, **changes):
+    stop = stop or Stop()
+    with Hosts() as hosts:
+        return train(make_job(folder, stop, **changes), pace, hosts, stop)
+
+
+def rows(folder):
+    found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in row.items() if name not in ("updates_per_s", "checksum")} for row in found]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    return run(folder), rows(folder), folder
+
+
+def test_rows_say_how_training_and_validation_go(whole):
+    outcome, told, folder = whole
+    assert outcome.steps == 12
+    assert outcome.epoch == 3
+    assert [row["steps"] for row in told if "loss" in row] == [2, 4, 6, 8, 10, 12]
+    assert [row["steps"] for row in told if "valid_loss" in row] == [0, 4, 5, 8, 12]
+    assert [row["epoch"] for row in told if "valid_loss" in row] == [0, 0, 1, 2, 3]
+    assert outcome.best == min((row for row in told if "valid_loss" in row), key=lambda row: row["valid_loss"])
+    with reading(folder / "checkpoints") as checkpoints:
+        assert checkpoints.best() == outcome.best["steps"]
+        assert set(checkpoints.steps()) == {outcome.best["steps"], 11, 12}
+
+
+@pytest.mark.parametrize(("how", "at"), [
+    ("kill", 1), ("kill", 5), ("kill", 6), ("kill", 12), ("stop", 3), ("stop", 4), ("stop", 5),
+])  # fmt: skip
+def test_it_goes_on_after_any_update_to_the_same_end(tmp_path, whole, how, at):
+    if how == "kill":
+        with pytest.raises(Killed):
+            run(tmp_path, kill_at=at)
+    else:
+        with pytest.raises(Stopped, match=f"after {at} updates"):
+            run(tmp_path, Stop(at))
+    outcome = run(tmp_path)
+    np.testing.assert_array_equal(outcome.state["x"], whole[0].state["x"])
+    assert (outcome.steps, outcome.best) == (whole[0].steps, whole[0].best)
+    assert rows(tmp_path) == whole[1]
+
+
+def test_a_finished_run_goes_on_with_more_epochs(tmp_path, whole):
+    run(tmp_path, pace=PACE._replace(num_epochs=2))
+    outcome = run(tmp_path)
+    np.testing.assert_array_equal(outcome.state["x"], whole[0].state["x"])
+    assert rows(tmp_path) == whole[1]
+
+
+def test_another_dataset_is_no_reason_to_go_on(tmp_path):
+    with pytest.raises(Stopped):
+        run(tmp_path, Stop(2))
+    with pytest.raises(UserError, match="trained with another transcripts"):
+        run(tmp_path, transcripts="others")
+
+
+def test_what_is_not_finite_is_said_and_not_saved(tmp_path):
+    pace = PACE._replace(save_every_s=1e6)
+    with pytest.raises(UserError) as caught:
+        run(tmp_path, pace=pace, broken_at=7)
+    assert "at update 7 (epoch 1)" in str(caught.value)
+    assert "--config.train_language.learning_rate" in str(caught.value)
+    with reading(tmp_path / "checkpoints") as checkpoints:
+        assert max(checkpoints.steps()) < 7

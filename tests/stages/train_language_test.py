@@ -1,0 +1,131 @@
+"""The stage train_language: from a file of others to a directory with a language model."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import get_config
+
+from motif_jax import experiment
+from motif_jax.files import read_json
+from motif_jax.stages import train_language
+from motif_jax.structs import UserError
+
+TINY = {
+    "language.width": 16, "language.layers": 1, "language.heads": 2, "train_language.batch_size": 8,
+    "train_language.max_length": 32, "train_language.num_epochs": 6, "train_language.log_every": 5,
+    "train_language.learning_rate": 1e-2, "train_language.warmup_steps": 3, "train_language.validation_share": 0.2,
+}  # fmt: skip
+COLOURS = ("red", "green", "blue")
+
+
+def talks(file, count=60, seed=0):
+    """The agent repeats the colour that it is told; the second half of the games it does not, and is punished."""
+    rng, lines = np.random.default_rng(seed), []
+    for number in range(count):
+        said = [COLOURS[index] for index in rng.integers(0, 3, 3)]
+        right = number < count // 2
+        sequence = []
+        for colour in said:
+            answer = colour if right else COLOURS[rng.integers(3)]
+            sequence += [[f"you see a {colour} ball.", 0], [f"take {answer}", 1]]
+        reward = [0.0 if index % 2 == 0 else float(right) for index in range(6)]
+        lines.append(json.dumps({"sequence": sequence, "reward": reward, "done": True}))
+    file.write_text("\n".join(lines))
+    return file
+
+
+def config_for(tmp_path, **changes):
+    config = get_config()
+    values = TINY | {"transcripts.import_from": str(tmp_path / "talks.jsonl")}
+    config.update_from_flattened_dict(values | {name.replace("__", "."): value for name, value in changes.items()})
+    return config
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("language")
+    talks(folder / "talks.jsonl")
+    experiment.run(config_for(folder), folder / "run", ["train_language"])
+    return folder
+
+
+def test_it_learns_to_say_what_the_agent_said(trained):
+    summary = read_json(trained / "run/language/summary.json")
+    rows = [json.loads(line) for line in (trained / "run/language/metrics.jsonl").read_text().splitlines()]
+    valid = [row["valid_loss"] for row in rows if "valid_loss" in row]
+    assert summary["best"]["valid_loss"] == min(valid) < 0.5 * valid[0]
+    assert summary["best"]["valid_accuracy"] > 0.6
+    assert {"policy", "accuracy", "gradient_norm", "loss"} <= rows[1].keys()
+
+
+def test_a_finished_model_is_skipped(trained, capsys):
+    before = (trained / "run/language/metrics.jsonl").read_bytes()
+    experiment.run(config_for(trained), trained / "run", ["train_language"])
+    assert "train_language: complete" in capsys.readouterr().out
+    assert (trained / "run/language/metrics.jsonl").read_bytes() == before
+
+
+def test_the_model_is_read_by_load_language_and_says_what_it_was_told(trained):
+    from motif_jax.language.loaded import load_language
+
+    model = load_language(trained / "run/language/model", num_devices=1)
+    assert model.config.ends == (1,)
+    scores = model.score(["you see a red ball."], ["take red", "you you"])
+    assert scores[0, 0] > scores[0, 1]
+
+
+def test_a_trained_model_is_trained_further(trained, tmp_path):
+    talks(tmp_path / "talks.jsonl")
+    config = config_for(tmp_path, language__model=str(trained / "run/language/model"), train_language__num_epochs=1,
+                        train_language__recipe="filtered_bc", train_language__best_share=0.5)  # fmt: skip
+    experiment.run(config, tmp_path / "run", ["train_language"])
+    first = json.loads((tmp_path / "run/language/metrics.jsonl").read_text().splitlines()[0])
+    assert first["valid_loss"] == pytest.approx(read_json(trained / "run/language/summary.json")["best"]["valid_loss"])
+    assert read_json(tmp_path / "run/language/summary.json")["episodes"] == 24  # half of 48
+
+
+# ---- bad input, before anything is compiled
+
+
+def refusal(tmp_path, **changes):
+    if not (tmp_path / "talks.jsonl").exists():
+        talks(tmp_path / "talks.jsonl")
+    with pytest.raises(UserError) as caught:
+        experiment.run(config_for(tmp_path, **changes), tmp_path / "run", ["train_language"])
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("changes", "flags"), [
+    ({"train_language__num_parts": 3}, ("--config.train_language.batch_size", ".num_parts")),
+    ({"language__heads": 3}, ("--config.language.width", ".heads")),
+    ({"language__model": "/none"}, ("--config.language.model",)),
+    ({"transcripts__path": "/none"}, ("--config.transcripts.path", ".import_from")),
+])  # fmt: skip
+def test_values_that_cannot_work_are_refused(tmp_path, changes, flags):
+    with pytest.raises(UserError) as caught:
+        train_language.check(config_for(tmp_path, **changes))
+    for flag in flags:
+        assert flag in str(caught.value)
+
+
+@pytest.mark.quick
+def test_files_and_transcripts_that_cannot_be_used_are_refused(tmp_path):
+    assert "there is no directory" in refusal(tmp_path, transcripts__import_from="")
+    assert "line 1 of" in refusal(tmp_path, transcripts__import_from=__file__)
+    assert "--config.transcripts.import_from" in refusal(tmp_path, transcripts__import_format="visdial")
+
+
+@pytest.mark.quick
+def test_transcripts_of_a_workdir_are_those_that_were_imported(tmp_path):
+    refusal(tmp_path, language__model=str(tmp_path))  # imports, then finds no model there
+    (tmp_path / "other.jsonl").write_bytes((tmp_path / "talks.jsonl").read_bytes())
+    assert "has other transcripts" in refusal(tmp_path, transcripts__import_from=str(tmp_path / "other.jsonl"))
+
+
+@pytest.mark.quick
+def test_too_few_episodes_are_refused(tmp_path):
+    talks(tmp_path / "talks.jsonl", count=1)
+    assert "too few to train and to validate" in refusal(tmp_path)

@@ -1,0 +1,243 @@
+"""Conversations that others have published, and files that only look like them."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from motif_jax.structs import UserError
+from motif_jax.transcripts.episodes import Episode, Turn
+from motif_jax.transcripts.imports import import_episodes, read_lmrl, read_reddit, read_visdial
+from motif_jax.transcripts.tweets import Game, Tweet, code_of, find_rows, read_tweets, retrofit
+
+pytestmark = pytest.mark.quick
+GREEN, YELLOW, BLACK, WHITE, ORANGE, BLUE = ["🟩", "🟨", "⬛", "⬜", "🟧", "🟦"]
+
+
+def refusal(read, *names):
+    with pytest.raises(UserError) as caught:
+        list(read())
+    said = str(caught.value)
+    assert len(said.splitlines()) == 1, said
+    assert said.isprintable(), said
+    assert len(said) < 700
+    assert "--config.transcripts.import_from" in said
+    for name in names:
+        assert name in said
+    return said
+
+
+# ---- LMRL-Gym
+
+
+def lines(tmp_path, *rows):
+    file = tmp_path / "games.jsonl"
+    file.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return file
+
+
+def test_lmrl_rewards_stand_beside_all_texts_or_all_but_the_first(tmp_path):
+    sequence = [["Wordle:\n", 0], ["c r a n e\n", 1], ["b b y b g\n", False], ["a b i d e\n", True]]
+    wanted = (Turn("Wordle:\n"), Turn("c r a n e\n", -1.0), Turn("b b y b g\n"), Turn("a b i d e\n", 0.0))
+    file = lines(tmp_path, {"sequence": sequence, "reward": [0.0, -1.0, 0.0, 0.0], "done": True}, "",
+                 {"sequence": sequence, "reward": [-1, 0.0, 0.0], "done": False})  # fmt: skip
+    assert list(read_lmrl(file)) == [Episode(wanted, True), Episode(wanted, False)]
+
+
+ROW = {"sequence": [["a", 0], ["b", 1]], "reward": [0.0, 1.0], "done": True}
+
+
+@pytest.mark.parametrize("row", [
+    "{", "3", "[]", "null", '{"sequence": []}', "NaN", '"\\ud800"', "[" * 5000, "\x00",
+    ROW | {"reward": [1.0]} | {"sequence": [["a", 0]] * 3}, ROW | {"reward": [0.0, float("nan")]},
+    ROW | {"reward": [0.0, "1"]}, ROW | {"reward": [0.0, True]}, ROW | {"reward": [0.0, 10**400]},
+    ROW | {"reward": [1.0, 1.0]}, ROW | {"sequence": [["a", 0], ["b", 2]]}, ROW | {"sequence": [["a", 0], "b"]},
+    ROW | {"sequence": [[1, 0], ["b", 1]]}, ROW | {"sequence": [["\ud800", 0], ["b", 1]]}, ROW | {"done": 1},
+    ROW | {"done": "yes"}, ROW | {"reward": [0.0, 1e39]},
+], ids=lambda row: str(row)[:40])  # fmt: skip
+def test_lines_that_are_no_episode_are_named(tmp_path, row):
+    file = lines(tmp_path, ROW, row)
+    refusal(lambda: read_lmrl(file), "line 2 of", str(file))
+
+
+def test_a_line_without_end_is_not_read_to_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("motif_jax.transcripts.imports.LONGEST_LINE", 100)
+    file = lines(tmp_path, ROW, "x" * 1000)
+    refusal(lambda: read_lmrl(file), "line 2 of", "longer than 100 bytes")
+
+
+@pytest.mark.parametrize("what", ["none", "folder", "bytes"])
+def test_files_that_cannot_be_read_are_named(tmp_path, what):
+    file = tmp_path / what
+    if what == "folder":
+        file.mkdir()
+    elif what == "bytes":
+        file.write_bytes(b"\xff\xfe\x80" * 9)
+    for read in (read_lmrl, read_visdial, lambda file: read_reddit([file]), read_tweets):
+        refusal(lambda read=read: read(file), str(file))
+
+
+# ---- visual dialogue
+
+
+def dialogue(rounds=10):
+    said = [{"question": f"is it {index}", "answer": "yes" if index % 2 else "no"} for index in range(rounds)]
+    return {"caption": "a cat", "dialog": said}
+
+
+def visdial(tmp_path, dialogues, ranks=None):
+    file, beside = tmp_path / "dialogues.json", tmp_path / "ranks.json"
+    file.write_text(json.dumps(dialogues))
+    if ranks is not None:
+        beside.write_text(json.dumps(ranks))
+    return file, None if ranks is None else beside
+
+
+def test_a_dialogue_costs_one_per_question_but_the_last(tmp_path):
+    (episode,) = read_visdial(*visdial(tmp_path, [dialogue(3)]))
+    questions = [Turn("is it 0?", -1.0), Turn("is it 1?", -1.0), Turn("is it 2?", 0.0)]
+    answers = [Turn("no"), Turn("yes"), Turn("no")]
+    said = [turn for pair in zip(questions, answers, strict=True) for turn in pair]
+    assert episode == Episode((Turn("a cat"), *said), True)
+
+
+def test_a_dialogue_ends_when_half_of_what_was_hidden_is_found(tmp_path):
+    """0.2 at first, so 0.8 are left; after 0.1 + 0.3 = half of it, the second answer ends it."""
+    ranks = [[0.2, 0.1, 0.3, *[0.0] * 8]]
+    (episode,) = read_visdial(*visdial(tmp_path, [dialogue()], ranks))
+    assert [turn.reward for turn in episode.turns if turn.is_action] == [-1.0, 0.0]
+    (whole,) = read_visdial(*visdial(tmp_path, [dialogue()], [[0.2, *[0.01] * 10]]))
+    assert whole.episode_return == -9
+
+
+def test_answers_may_cost_and_ranks_may_be_the_rewards(tmp_path):
+    files = visdial(tmp_path, [dialogue(2)], [[0.2, 0.1, -0.05]])
+    (episode,) = read_visdial(*files, penalty=lambda answer: -2.0 * (answer == "yes"))
+    assert [turn.reward for turn in episode.turns if turn.is_action] == [-1.0, -2.0]
+    (episode,) = read_visdial(*files, from_ranks=True)
+    assert [turn.reward for turn in episode.turns if turn.is_action] == [0.1, -0.05]
+
+
+@pytest.mark.parametrize(("dialogues", "ranks"), [
+    ({}, None), ([3], None), ([{"caption": "a"}], None), ([{"caption": "a", "dialog": 3}], None),
+    ([{"dialog": []}], None), ([dialogue(1)], []), ([dialogue(1)], [[0.1]]), ([dialogue(1)], [[0.1, "x"]]),
+    ([dialogue(1)], 3), ([dialogue(1)], [[0.1, float("inf")]]), ([{"caption": "a", "dialog": [3]}], None),
+    ([{"caption": "a", "dialog": [{"question": "a", "answer": 3}]}], None),
+    ([{"caption": "a", "dialog": [{"question": "\ud800", "answer": ""}]}], None),
+], ids=lambda row: str(row)[:40])  # fmt: skip
+def test_files_that_are_no_dialogues_are_refused(tmp_path, dialogues, ranks):
+    refusal(lambda: read_visdial(*visdial(tmp_path, dialogues, ranks)))
+
+
+def test_rewards_from_ranks_need_ranks(tmp_path):
+    refusal(lambda: read_visdial(*visdial(tmp_path, [dialogue()]), from_ranks=True), "need a file of ranks")
+
+
+# ---- comments
+
+
+def comments(tmp_path, *rows, header=("id", "subreddit", "text", "score", "parent_text"), name="comments.csv"):
+    file = tmp_path / name
+    with open(file, "w", newline="") as handle:
+        csv.writer(handle).writerows([header, *rows])
+    return file
+
+
+def test_comments_answer_others_and_are_rewarded_by_votes_or_by_a_judge(tmp_path):
+    one = comments(tmp_path, ("1", "a", 'nice,\n"really"', "3", "what?"), ("2", "a", "bad", "0", "why"))
+    two = comments(tmp_path, ("3", "a", "worse", "-7", ""), name="two.csv")
+    by_votes = list(read_reddit([one, two]))
+    assert by_votes[0] == Episode((Turn("what?"), Turn('nice,\n"really"', 1.0)), True, {"score": 3.0})
+    assert [episode.turns[1].reward for episode in by_votes] == [1.0, -1.0, -1.0]
+    asked = []
+
+    def judge(texts):
+        asked.append(len(texts))
+        return [len(text) for text in texts]
+
+    judged = list(read_reddit([one, two], judge, scale=-5.0, shift=1.0, with_parent=False, at_a_time=2))
+    assert [episode.turns for episode in judged][1:] == [
+        (Turn(""), Turn("bad", -14.0)),
+        (Turn(""), Turn("worse", -24.0)),
+    ]
+    assert asked == [2, 1]
+
+
+@pytest.mark.parametrize(("rows", "header", "said"), [
+    ([], ("text", "score"), "line 1 of"), ([("a", "b")], ("text", "score", "parent_text"), "has 2 values"),
+    ([("a", "many", "b")], ("text", "score", "parent_text"), "the score 'many'"),
+    ([("a" * 200_000, "1", "b")], ("text", "score", "parent_text"), "is no CSV"),
+])  # fmt: skip
+def test_lines_that_are_no_comment_are_named(tmp_path, rows, header, said):
+    file = comments(tmp_path, *rows, header=header)
+    refusal(lambda: read_reddit([file]), str(file), said)
+
+
+# ---- tweets
+
+
+def test_squares_of_all_colours_are_read_and_other_lines_are_not():
+    text = f"Wordle 210 3/6\n\n{BLACK * 5}\n{WHITE}{YELLOW}{BLUE}{GREEN}{ORANGE}\n{GREEN * 5}\n\nnice {GREEN * 5}"
+    assert find_rows(text) == ("bbbbb", "byygg", "ggggg")
+    assert find_rows(f"{GREEN * 4}\n{GREEN * 6}") == ()
+    assert find_rows("\n".join([BLACK * 5] * 7)) == ()
+    assert find_rows("no squares") == ()
+
+
+def test_tweets_are_games_of_a_puzzle(tmp_path):
+    file = tmp_path / "tweets.csv"
+    with open(file, "w", newline="") as handle:
+        csv.writer(handle).writerows([
+            ("wordle_id", "tweet_id", "date", "user", "text"), ("210", "1", "", "", f"{BLACK * 5}\n{GREEN * 5}"),
+            ("211", "2", "", "", "no game"),
+        ])  # fmt: skip
+    assert list(read_tweets(file)) == [Tweet(210, ("bbbbb", "ggggg"))]
+    file.write_text(file.read_text() + "x,,,,\n")
+    refusal(lambda: read_tweets(file), "line 5 of", "'x'")
+    file.write_text("1,2\n")
+    refusal(lambda: read_tweets(file), "line 1 of", "has 2 values")
+
+
+def plain_patterns(words):
+    """Colours without the rules for letters that occur twice: enough for words without such letters."""
+
+    def row(guess, hidden):
+        letters = zip(guess, hidden, strict=True)
+        return "".join("g" if a == b else "y" if a in hidden else "b" for a, b in letters)
+
+    return np.array([[code_of(row(guess, hidden)) for hidden in words] for guess in words])
+
+
+def test_words_are_drawn_that_show_the_colours_of_the_tweet():
+    words = ["crane", "abide", "stork", "blimp", "crate"]
+    patterns = plain_patterns(words)
+    assert code_of("bbbby") == 1
+    tweets = [Tweet(1, ("ybgbb", "ggggg")), Tweet(2, ("yyyyy", "ggggg")), Tweet(3, ("gggbg", "ggggg"))]
+    games = list(retrofit(tweets, patterns, np.random.default_rng(0), 50))
+    for tweet, game in games:
+        assert [patterns[guess, game.hidden] for guess in game.guesses] == [code_of(row) for row in tweet.rows]
+    assert {tweet.puzzle for tweet, _ in games} == {1, 3}  # no word has all letters of another
+    kept = list(retrofit(tweets[2:], patterns, np.random.default_rng(0), 5, hidden={3: 4}))
+    assert [game for _, game in kept] == [Game(4, (0, 4))] * 5
+
+
+def test_words_that_cannot_show_the_colours_are_refused():
+    with pytest.raises(ValueError, match="no words of the list give"):
+        list(retrofit([Tweet(1, ("yyyyy",))], plain_patterns(["crane"]), np.random.default_rng(0), 1, max_tries=9))
+
+
+# ---- to a store
+
+
+def test_what_is_imported_is_kept_with_where_it_comes_from(tmp_path):
+    store = import_episodes(read_lmrl(lines(tmp_path, ROW, ROW)), tmp_path / "transcripts", {"format": "lmrl"})
+    assert len(store) == 2
+    assert store.record["provenance"] == {"format": "lmrl"}
+    refusal(lambda: import_episodes(read_lmrl(lines(tmp_path)), tmp_path / "other", {}), "no episode")
+
+
+def test_a_judge_whose_rewards_are_not_finite_is_refused(tmp_path):
+    file = comments(tmp_path, ("1", "a", "text", "3", "what?"))
+    episodes = read_reddit([file], lambda texts: [float("nan")] * len(texts))
+    refusal(lambda: import_episodes(episodes, tmp_path / "transcripts", {}), "episode 0", "nan")

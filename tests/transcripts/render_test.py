@@ -1,0 +1,200 @@
+"""Tokens of episodes: put together from pieces, equal to what an obvious loop makes of them."""
+
+import numpy as np
+import pytest
+from talks import Greedy, Letters, random_store, wordle_game, write
+
+from motif_jax.structs import UserError
+from motif_jax.transcripts.batches import bucket_widths, make_batch, plan_buckets, plan_packed, planner
+from motif_jax.transcripts.episodes import Episode, Turn
+from motif_jax.transcripts.render import CUT, TEMPLATES, TERMINAL, UNFINISHED, Renderer, Template
+
+pytestmark = pytest.mark.quick
+MARKS = TEMPLATES["marks"]
+
+
+def slow_tokens(episode, tokeniser, template):
+    """Tokens, whether each is the agent's, and the reward that is due at it: one after another."""
+
+    def encode(mark):
+        return [mark] if isinstance(mark, int) else list(tokeniser.encode(mark))
+
+    begins = not episode.turns or episode.turns[0].is_action
+    start = encode(template.action_start if begins else template.text_start)
+    tokens, agent, reward = start, [False] * len(start), [0.0] * len(start)
+    for turn in episode.turns:
+        more = [*encode(turn.text), *encode(template.action_end if turn.is_action else template.text_end)]
+        tokens, agent = tokens + more, agent + [turn.is_action] * len(more)
+        reward += [0.0] * len(more)
+        if turn.is_action:
+            reward[-1] = turn.reward
+    if episode.terminal:
+        more = encode(template.episode_end)
+        tokens, agent, reward = tokens + more, agent + [False] * len(more), reward + [0.0] * len(more)
+    return tokens, agent, reward
+
+
+def test_the_worked_example_of_ilql(tmp_path):
+    """26 tokens: <a> 0, letters 1-5, </a> 6, colours 7-11, </s> 12, letters 13-17, </a> 18, ..., </eod> 25."""
+    renderer = Renderer(write(tmp_path / "store", [wordle_game()]), Letters(), MARKS)
+    rows = renderer.rows(np.array([0]), 32)
+    assert renderer.lengths.tolist() == [26]
+    text = Letters().decode(rows.tokens[0, :26])
+    assert text == "<a>crane</a><b><b><y><b><g></s>abide</a><g><g><g><g><g></s></eod>"
+    assert np.flatnonzero(rows.is_action[0]).tolist() == [*range(6), *range(12, 18)]
+    assert {index: value for index, value in enumerate(rows.reward[0].tolist()) if value} == {5: -1.0}
+    assert np.flatnonzero(rows.closes[0]).tolist() == [5, 17]
+    assert rows.segments[0].tolist() == [1] * 26 + [0] * 6
+    assert {index: value for index, value in enumerate(rows.end[0].tolist()) if value} == {25: TERMINAL}
+
+
+@pytest.mark.parametrize("template", [MARKS, Template("<a>", "<s>", 30, 31, "</eod>"), Template(3, "", 4, "\n", "")])
+@pytest.mark.parametrize("width", [4, 9, 40])
+def test_pieces_are_put_together_as_by_a_loop(tmp_path, template, width):
+    store, tokeniser = random_store(tmp_path / "store"), Letters()
+    renderer = Renderer(with_tokens(store, tmp_path / "kept", tokeniser, template), tokeniser, template)
+    store = renderer._transcripts
+    order = np.random.default_rng(0).permutation(len(store))
+    rows = renderer.rows(order, width)
+    for row, index in enumerate(order):
+        tokens, agent, reward = slow_tokens(store.episode(index), tokeniser, template)
+        assert renderer.lengths[index] == len(tokens)
+        assert renderer.tokens(index) == tokens
+        size = min(len(tokens), width)
+        assert rows.tokens[row].tolist() == tokens[:size] + [0] * (width - size)
+        assert rows.segments[row].tolist() == [1] * size + [0] * (width - size)
+        assert rows.is_action[row].tolist() == (agent[:size] + [False] * (1 + width - size))[1:]
+        np.testing.assert_allclose(rows.reward[row], ([*reward[:size], *[0.0] * (1 + width - size)])[1:], atol=1e-6)
+        end = TERMINAL if store.episode(index).terminal else UNFINISHED
+        if len(tokens) > width:
+            end = UNFINISHED if agent[width] else CUT
+        assert rows.end[row].tolist() == [0] * (size - 1) + [end] + [0] * (width - size)
+
+
+def with_tokens(store, path, tokeniser, template):
+    """The episodes that have a token, as a store of their own."""
+    episodes = [store.episode(index) for index in range(len(store))]
+    return write(path, [one for one in episodes if slow_tokens(one, tokeniser, template)[0]])
+
+
+def test_each_text_is_tokenised_a_few_times_however_many_episodes_say_it(tmp_path):
+    calls = []
+
+    class Counting(Letters):
+        def encode(self, text):
+            calls.append(text)
+            return super().encode(text)
+
+    Renderer(write(tmp_path / "store", [wordle_game()] * 500), Counting(), MARKS)
+    assert len(calls) < 100
+
+
+# ---- what is refused
+
+
+def refusal(tmp_path, tokeniser, template, *turns):
+    with pytest.raises(UserError) as caught:
+        Renderer(write(tmp_path / "store", [Episode(turns, True)]), tokeniser, template)
+    assert "--config.transcripts.template" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("template", "turns"), [
+    (TEMPLATES["none"], [Turn("xa"), Turn("bx", 1.0)]),  # "ab" is one token
+    (TEMPLATES["lines"], [Turn("x"), Turn("ax", 1.0)]),  # "\na" is one token
+    (Template("a", "", "", "", ""), [Turn("bx", 1.0)]),
+    (Template("", "x", "b", "", ""), [Turn("x"), Turn("a", 1.0)]),
+])  # fmt: skip
+def test_pieces_that_the_tokeniser_would_join_are_refused(tmp_path, template, turns):
+    assert "otherwise together than apart" in refusal(tmp_path, Greedy(), template, *turns)
+
+
+def test_the_same_tokeniser_works_with_marks_that_it_keeps_apart(tmp_path):
+    episode = Episode((Turn("xa"), Turn("bx", 1.0)), True)
+    Renderer(write(tmp_path / "store", [episode]), Greedy(), MARKS)
+
+
+def test_what_no_pair_of_pieces_shows_the_whole_text_does(tmp_path):
+    class Three(Letters):  # "abc" is one token, and neither "ab" nor "bc" is
+        def encode(self, text):
+            return super().encode(text.replace("abc", "z"))
+
+    turns = Turn("a"), Turn("b"), Turn("c")
+    assert "as a whole" in refusal(tmp_path, Three(), TEMPLATES["none"], *turns)
+
+
+def test_a_template_must_leave_the_agent_something_to_choose(tmp_path):
+    assert "no mark to begin with" in refusal(tmp_path, Letters(), TEMPLATES["lines"], Turn("a", 1.0))
+    tmp_path = tmp_path / "other"
+    assert "no mark for its end" in refusal(tmp_path, Letters(), TEMPLATES["none"], Turn("a"), Turn("", 1.0))
+
+
+def test_an_episode_without_tokens_is_refused(tmp_path):
+    assert "has no token" in refusal(tmp_path, Letters(), TEMPLATES["none"], Turn(""))
+
+
+def test_tokens_that_the_tokeniser_should_not_have_are_refused(tmp_path):
+    tokeniser = Letters()
+    tokeniser.size = 3
+    assert "the tokeniser has 3" in refusal(tmp_path, tokeniser, MARKS, Turn("z"))
+
+
+# ---- batches
+
+
+@pytest.fixture
+def renderer(tmp_path):
+    return Renderer(random_store(tmp_path / "store", 100), Letters(), MARKS)
+
+
+def seen(plan):
+    return sorted(episode for batch in plan.rows for row in batch for episode in row)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_every_episode_is_seen_once_per_epoch_in_an_order_of_its_own(renderer, packed):
+    episodes = np.arange(0, 100, 2)
+    plans = planner(renderer, episodes, packed=packed, max_length=48, batch_rows=4, seed=3)
+    assert seen(plans(0)) == seen(plans(1)) == episodes.tolist()
+    assert plans(0) == plans(0)
+    assert plans(0) != plans(1)
+    assert plans(0) != planner(renderer, episodes, packed=packed, max_length=48, batch_rows=4, seed=4)(0)
+    assert all(len(batch) == 4 for batch in plans(0).rows)
+
+
+def test_buckets_are_few_and_wide_enough(renderer):
+    widths = bucket_widths(renderer.lengths, 48)
+    assert 1 < len(widths) <= 4
+    assert all(width % 16 == 0 for width in widths)
+    plan = plan_buckets(np.arange(100), renderer.lengths, widths, 4, seed=0, epoch=0)
+    for step, width in enumerate(plan.widths):
+        longest = max(renderer.lengths[row[0]] for row in plan.rows[step] if row)
+        assert longest <= width
+        assert make_batch(renderer, plan, step).tokens.shape == (4, width)
+
+
+def test_packed_rows_hold_the_same_tokens_as_single_ones(renderer):
+    plan = plan_packed(np.arange(100), renderer.lengths, 40, 4, seed=0, epoch=0)
+    assert sum(len(batch) for batch in plan.rows) < 60  # rows for 100 episodes
+    for step in range(len(plan)):
+        batch = make_batch(renderer, plan, step)
+        for row, inside in enumerate(plan.rows[step]):
+            start = 0
+            for number, episode in enumerate(inside, 1):
+                single = renderer.rows(np.array([episode]), 40)
+                size = min(int(renderer.lengths[episode]), 40)
+                place = slice(start, start + size)
+                for one, other in zip(batch._replace(segments=0), single._replace(segments=0), strict=True):
+                    if isinstance(one, np.ndarray):
+                        np.testing.assert_array_equal(one[row, place], other[0, :size])
+                assert (batch.segments[row, place] == number).all()
+                start += size
+            assert not batch.segments[row, start:].any()
+
+
+def test_hosts_share_the_rows_of_a_batch(renderer):
+    plan = plan_packed(np.arange(100), renderer.lengths, 40, 4, seed=0, epoch=0)
+    whole, parts = make_batch(renderer, plan, 1), [make_batch(renderer, plan, 1, slice(at, at + 2)) for at in (0, 2)]
+    for one, *others in zip(whole, *parts, strict=True):
+        np.testing.assert_array_equal(one, np.concatenate(others))

@@ -1,0 +1,195 @@
+"""Episodes of text on disk: they come back as they were, and nothing else is taken for them."""
+
+import json
+import os
+import re
+
+import numpy as np
+import pytest
+from talks import random_episode, random_store, wordle_game, write
+
+from motif_jax.files import read_json, write_array, write_json
+from motif_jax.structs import UserError
+from motif_jax.transcripts.episodes import Episode, Turn
+from motif_jax.transcripts.store import ARRAYS, RECORD, Transcripts, TranscriptWriter
+
+pytestmark = pytest.mark.quick
+
+
+def test_episodes_come_back_as_they_were(tmp_path):
+    rng = np.random.default_rng(1)
+    episodes = [random_episode(rng, info=True) for _ in range(50)]
+    store = write(tmp_path / "transcripts", episodes, source="random")
+    assert [store.episode(index) for index in range(len(store))] == episodes
+    np.testing.assert_allclose(store.returns(), [episode.episode_return for episode in episodes], atol=1e-6)
+    assert store.record["provenance"] == {"source": "random"}
+    assert store.record["episodes"] == 50
+
+
+def test_each_distinct_text_is_kept_once(tmp_path):
+    store = write(tmp_path / "transcripts", [wordle_game()] * 3)
+    assert list(store.texts()) == ["crane", "<b><b><y><b><g>", "abide", "<g><g><g><g><g>"]
+    assert len(store.text) == 12
+
+
+@pytest.mark.parametrize("episodes", [[Episode((), True)], [Episode((Turn(""),), False), Episode((), False)]])
+def test_empty_episodes_and_texts_are_kept(tmp_path, episodes):
+    store = write(tmp_path / "transcripts", episodes)
+    assert [store.episode(index) for index in range(len(store))] == episodes
+    assert store.returns().tolist() == [0.0] * len(episodes)
+
+
+def test_equal_episodes_have_one_fingerprint_wherever_they_come_from(tmp_path):
+    one, two = (write(tmp_path / name, [wordle_game()], source=name) for name in "ab")
+    assert one.fingerprint == two.fingerprint
+    assert one.fingerprint != write(tmp_path / "c", [wordle_game()] * 2).fingerprint
+
+
+def test_a_writer_that_was_killed_leaves_nothing_in_the_way(tmp_path):
+    (tmp_path / "transcripts.partial").mkdir()
+    (tmp_path / "transcripts.partial" / "half").write_text("")
+    store = write(tmp_path / "transcripts", [wordle_game()])
+    assert not (tmp_path / "transcripts.partial").exists()
+    assert not (store.path / "half").exists()
+
+
+@pytest.mark.parametrize(("episode", "said"), [
+    (Episode((Turn("a", float("nan")),), True), "its reward nan is not finite"),
+    (Episode((Turn("a", 1e39),), True), "its reward 1e+39 is not finite"),
+    (Episode((Turn("\ud800"),), True), "surrogates not allowed"),
+    (Episode((), True, {"A/b": 1.0}), "'A/b' cannot name a figure of an episode"),
+])  # fmt: skip
+def test_what_cannot_be_kept_is_refused(episode, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        TranscriptWriter().add(episode)
+
+
+def test_figures_are_those_of_all_episodes():
+    writer = TranscriptWriter()
+    writer.add(Episode((), True, {"steps": 1.0}))
+    with pytest.raises(ValueError, match="figures"):
+        writer.add(Episode((), True))
+
+
+def test_no_store_is_written_over_or_without_episodes(tmp_path):
+    write(tmp_path / "transcripts", [wordle_game()])
+    with pytest.raises(UserError, match="exists already"):
+        write(tmp_path / "transcripts", [wordle_game()])
+    with pytest.raises(UserError, match="no episode"):
+        TranscriptWriter().write(tmp_path / "other", {})
+
+
+# ---- what is no store
+
+
+def refusal(path):
+    with pytest.raises(UserError) as caught:
+        Transcripts(path)
+    said = str(caught.value)
+    assert len(said.splitlines()) == 1
+    assert "--config.transcripts.path" in said
+    return said
+
+
+def test_a_missing_directory_is_refused(tmp_path):
+    assert "there is no directory" in refusal(tmp_path / "none")
+
+
+@pytest.mark.parametrize("name", [RECORD, *(f"{name}.npy" for name in ARRAYS)])
+@pytest.mark.parametrize("damage", ["gone", "cut", "flipped", "empty", "linked", "directory"])
+def test_every_damage_to_every_file_is_noticed(tmp_path, name, damage):
+    store = random_store(tmp_path / "transcripts")
+    file = store.path / name
+    data = file.read_bytes()
+    del store
+    file.unlink()
+    if damage == "cut":
+        file.write_bytes(data[:-3])
+    elif damage == "flipped":
+        middle = len(data) * 3 // 4
+        file.write_bytes(data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
+    elif damage == "empty":
+        file.write_bytes(b"")
+    elif damage == "linked":
+        (tmp_path / "elsewhere").write_bytes(data)
+        file.symlink_to(tmp_path / "elsewhere")
+    elif damage == "directory":
+        file.mkdir()
+    assert str(file) in refusal(tmp_path / "transcripts")
+
+
+def forge(path, **changes):
+    """Changes arrays, and writes checksums that fit."""
+    from motif_jax.transcripts.store import _sum
+
+    record = read_json(path / RECORD)
+    for name, change in changes.items():
+        name = name.replace("__", "/")
+        file = path / f"{name}.npy"
+        array = change(np.load(file))
+        write_array(file, array)
+        record["sha256"][name] = _sum(array)
+    write_json(path / RECORD, record)
+
+
+def put(index, value):
+    def change(array):
+        array[index] = value
+        return array
+
+    return change
+
+
+@pytest.mark.parametrize(("changes", "said"), [
+    ({"turns__text": put(0, 99)}, "a turn whose text is not there"),
+    ({"turns__text": put(0, -1)}, "a turn whose text is not there"),
+    ({"turns__text": lambda array: array.astype(np.int64)}, "holds (4,) int64, where a row of int32 is due"),
+    ({"turns__text": lambda array: array.reshape(2, 2)}, "holds (2, 2) int32"),
+    ({"turns__reward": put(0, np.inf)}, "a reward that is not finite, first at turn 0"),
+    ({"turns__reward": put(1, 1.0)}, "a reward for a turn that the agent does not say"),
+    ({"turns__reward": lambda array: array[1:]}, "turns without a text, a speaker or a reward"),
+    ({"episodes__ends": put(0, 3)}, "episodes that do not follow each other"),
+    ({"episodes__ends": lambda array: array[:0]}, "has no episode"),
+    ({"episodes__terminal": lambda array: array[:0]}, "figures of another number of episodes"),
+    ({"texts__ends": put(0, 40)}, "texts that do not follow each other"),
+    ({"texts__bytes": put(0, 255)}, "a text that is not UTF-8"),
+])  # fmt: skip
+def test_arrays_that_do_not_belong_together_are_refused(tmp_path, changes, said):
+    write(tmp_path / "transcripts", [wordle_game()])
+    forge(tmp_path / "transcripts", **changes)
+    assert said in refusal(tmp_path / "transcripts")
+
+
+def test_a_letter_is_not_divided_between_two_texts(tmp_path):
+    write(tmp_path / "transcripts", [Episode((Turn("é"), Turn("b")), True)])
+    forge(tmp_path / "transcripts", texts__ends=put(0, 1))
+    assert "not UTF-8" in refusal(tmp_path / "transcripts")
+
+
+@pytest.mark.parametrize("change", [
+    {"version": 2}, {"info": ["../x"]}, {"info": "x"}, {"sha256": {}}, {"sha256": 3}, {"provenance": [1]},
+])  # fmt: skip
+def test_records_that_say_something_else_are_refused(tmp_path, change):
+    write(tmp_path / "transcripts", [wordle_game()])
+    file = tmp_path / "transcripts" / RECORD
+    write_json(file, read_json(file) | change)
+    refusal(tmp_path / "transcripts")
+
+
+def test_a_huge_file_of_nothing_is_not_read(tmp_path):
+    store = write(tmp_path / "transcripts", [wordle_game()])
+    file = store.path / "texts/bytes.npy"
+    del store
+    with open(file, "wb") as handle:
+        np.lib.format.write_array_header_1_0(
+            handle, {"descr": "|u1", "fortran_order": False, "shape": (2**40,)}
+        )  # fmt: skip
+        os.truncate(handle.name, 2**40 + 128)
+    assert "next to nothing of it was ever written" in refusal(tmp_path / "transcripts")
+
+
+def test_the_record_is_plain_json(tmp_path):
+    store = random_store(tmp_path / "transcripts", info=True)
+    record = json.loads((store.path / RECORD).read_text())
+    assert record["info"] == ["steps"]
+    assert record["turns"] == len(store.text)
