@@ -25,7 +25,7 @@ ARROWS = {
     "transcripts": set(),
     "annotation": {"envs"},
     "rewards": {"annotation", "envs", "networks", "preferences"},
-    "policies": {"envs", "networks", "rewards"},
+    "policies": {"envs", "language", "networks", "rewards"},
     "replays": set(),
     "episodes": {"actors", "envs", "replays"},
     "pages": set(),

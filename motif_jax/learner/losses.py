@@ -24,6 +24,7 @@ from motif_jax.learner.settings import Settings
 from motif_jax.parallel import greatest, least, total
 
 RATIO_RANGE = (0.05, 20.0)  # beyond it a sample says nothing about the policy (sample-factory)
+FINITE_RANGE = (1e-9, 1e9)  # of PPO, which has no such limit: only so that no number overflows
 
 
 class LossInputs(NamedTuple):
@@ -33,7 +34,7 @@ class LossInputs(NamedTuple):
     log_old: jax.Array  # those of the policy that acted. [T, B, A]
     log_pi: jax.Array  # of `log_all`, that of the action that was taken
     log_mu: jax.Array  # of `log_old`, likewise
-    ratio: jax.Array  # pi / mu; clamped for APPO
+    ratio: jax.Array  # pi / mu; clamped for APPO and, far beyond, for PPO
     value: jax.Array
     old_value: jax.Array  # of the policy that acted
     target: jax.Array  # of the value. A constant
@@ -61,8 +62,11 @@ def sum_of_terms(
     Returns:
       This device's part of the loss, and of the metrics: the loss, its terms by their names, the entropy. [] each
     """
-    surrogate = appo(inputs.ratio, inputs.advantage, inputs.weight, settings.clip_ratio)
-    policy_loss = surrogate if settings.algorithm == "appo" else impala(inputs.log_pi, inputs.advantage, inputs.weight)
+    if settings.algorithm == "impala":
+        policy_loss = impala(inputs.log_pi, inputs.advantage, inputs.weight)
+    else:
+        surrogate = ppo if settings.algorithm == "ppo" else appo
+        policy_loss = surrogate(inputs.ratio, inputs.advantage, inputs.weight, settings.clip_ratio)
     value_error = value_loss(inputs.value, inputs.old_value, inputs.target, inputs.weight, settings.clip_value)
     mean_entropy = entropy(inputs.log_all, inputs.weight)
     exploration_loss = (
@@ -128,10 +132,12 @@ def normalise(advantages: jax.Array, counted: jax.Array, floor: float = 1e-3) ->
     return (advantages - mean) / jnp.maximum(std, floor)
 
 
-def clamped_ratio(log_pi: jax.Array, log_mu: jax.Array) -> jax.Array:
-    """pi / mu, limited to `RATIO_RANGE`; no gradient beyond."""
+def clamped_ratio(
+    log_pi: jax.Array, log_mu: jax.Array, limits: tuple[float, float] = RATIO_RANGE
+) -> jax.Array:
+    """pi / mu, within limits; no gradient beyond."""
     # limited before exp: exp of a large number has no finite gradient, not even where it is not used
-    return jnp.exp(jnp.clip(log_pi - log_mu, *map(math.log, RATIO_RANGE)))
+    return jnp.exp(jnp.clip(log_pi - log_mu, *map(math.log, limits)))
 
 
 def appo(ratio: jax.Array, advantages: jax.Array, weight: jax.Array, clip_ratio: float) -> jax.Array:
@@ -143,8 +149,17 @@ def appo(ratio: jax.Array, advantages: jax.Array, weight: jax.Array, clip_ratio:
       weight: [T, B]
       clip_ratio: epsilon
     """
+    return _surrogate(ratio, advantages, weight, 1 / (1 + clip_ratio), 1 + clip_ratio)
+
+
+def ppo(ratio: jax.Array, advantages: jax.Array, weight: jax.Array, clip_ratio: float) -> jax.Array:
+    """PPO's clipped surrogate, as published; arguments as in `appo`."""
+    return _surrogate(ratio, advantages, weight, 1 - clip_ratio, 1 + clip_ratio)
+
+
+def _surrogate(ratio: jax.Array, advantages: jax.Array, weight: jax.Array, lowest: float, highest: float) -> jax.Array:
     chex.assert_rank([ratio, advantages, weight], 2)
-    clipped = jnp.clip(ratio, 1 / (1 + clip_ratio), 1 + clip_ratio)
+    clipped = jnp.clip(ratio, lowest, highest)
     return -part_of_mean(jnp.minimum(ratio * advantages, clipped * advantages), weight)
 
 

@@ -14,9 +14,9 @@ from motif_jax.config_table import Flag, Number, Table, Text, Value, Whole
 class Settings(NamedTuple):
     """Settings of the learner. Defaults are the published system's; `bootstrap` and `normalise_over_all` are ours."""
 
-    algorithm: str = "appo"  # or "impala"
+    algorithm: str = "appo"  # or "impala", "ppo"
     discount: float = 0.99
-    clip_ratio: float = 0.1  # APPO only
+    clip_ratio: float = 0.1  # not of IMPALA
     clip_value: float = 1.0  # 0: none
     value_coefficient: float = 0.5
     exploration: str = "entropy"  # or "symmetric_kl"
@@ -33,7 +33,8 @@ class Settings(NamedTuple):
     num_minibatches: int = 1
     clip_rho: float = 1.0
     clip_c: float = 1.0
-    bootstrap: str = "explicit"  # or "inferred", see vtrace.py
+    gae_lambda: float = 0.95  # PPO only
+    bootstrap: str = "explicit"  # or "inferred", "never", see vtrace.py
     normalise_advantages: bool = True
     advantage_floor: float = 1e-3
     normalise_over_all: bool = False  # statistics of the advantages include samples that are too old
@@ -42,7 +43,7 @@ class Settings(NamedTuple):
 
 # by their names in `config.policy`; those with `anneal_` say where another value ends
 TABLE: Table = {
-    "algorithm": Value(Text(("appo", "impala")), decides=True),
+    "algorithm": Value(Text(("appo", "impala", "ppo")), decides=True),
     "num_epochs": Value(Whole(1, 1_000_000), decides=True),
     "num_minibatches": Value(Whole(1), decides=True),
     "discount": Value(Number(0, 1), decides=True),
@@ -61,8 +62,9 @@ TABLE: Table = {
     "anneal_exploration_to": Value(Number(0, 1e6), decides=True),
     "clip_rho": Value(Number(0, above=True, infinite=True), decides=True),
     "clip_c": Value(Number(0, above=True, infinite=True), decides=True),
+    "gae_lambda": Value(Number(0, 1), decides=True, older=0.95),
     "bootstrap": Value(
-        Text(("explicit", "inferred")),
+        Text(("explicit", "inferred", "never")),
         decides=True,
         differs="every 32nd reward, that of a rollout's last step, is not lost",
     ),

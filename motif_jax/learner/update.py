@@ -1,9 +1,9 @@
-"""One update: rollouts in, better parameters out. Asynchronous PPO with V-trace (APPO) as in sample-factory, or IMPALA.
+"""One update: rollouts in, better parameters out. Asynchronous PPO with V-trace (APPO) as in sample-factory; IMPALA; PPO.
 
 The loss is a sum of terms, means over the valid samples of all devices: `losses.sum_of_terms`.
 
-APPO: V-trace's rho is the clamped ratio, its advantages are normalised. A sample is valid if the policy that acted was
-less than `max_policy_lag` updates old when the update began.
+APPO: V-trace's rho is the clamped ratio, its advantages are normalised. PPO: see samples.py. A sample is valid if the
+policy that acted was less than `max_policy_lag` updates old when the update began.
 """
 
 from __future__ import annotations
@@ -18,29 +18,12 @@ import jax.numpy as jnp
 import optax
 
 from motif_jax.learner import losses
+from motif_jax.learner.samples import Rollouts, Samples, Unroll, cuts_steps, minibatch, normalised, with_targets
 from motif_jax.learner.settings import CHOICES, Settings
 from motif_jax.learner.vtrace import next_values, vtrace
 from motif_jax.parallel import total
 
 Metrics = dict[str, jax.Array]
-# (params, frozen, observations [T+1, B, ...], first [T+1, B], core [B, H]) -> (logits [T+1, B, A], values [T+1, B])
-Unroll = Callable[[Any, Any, dict[str, jax.Array], jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
-
-
-class Rollouts(NamedTuple):
-    """T steps of B games. The batch is axis 1 everywhere, so that it can be cut there."""
-
-    observations: dict[str, jax.Array]  # what the policy reads. [T + 1, B, ...]
-    first: jax.Array  # the observation is an episode's first. [T + 1, B] bool
-    core: jax.Array  # recurrent state before the first step. [1, B, H]; H = 0 for a policy without one
-    action: jax.Array  # [T, B] int32
-    logits: jax.Array  # of the policy that acted. [T, B, A] float32
-    value: jax.Array  # its values. [T, B]
-    version: jax.Array  # which policy acted: updates it had seen. [T, B] int32
-    reward: jax.Array  # of the game, raw. [T, B]
-    terminated: jax.Array  # [T, B] bool
-    truncated: jax.Array  # [T, B] bool
-    moments: dict[str, jax.Array]  # what the intrinsic reward is made of; may be empty. [T, B, ...]
 
 
 class Rewards(NamedTuple):
@@ -49,14 +32,6 @@ class Rewards(NamedTuple):
     total: jax.Array
     extrinsic: jax.Array
     intrinsic: jax.Array
-
-
-class Samples(NamedTuple):
-    """Rollouts with shaped rewards, from which minibatches are cut. Batch on axis 1."""
-
-    rollouts: Rollouts
-    reward: jax.Array  # [T, B]
-    valid: jax.Array  # [T, B] bool
 
 
 class Constants(NamedTuple):
@@ -112,31 +87,32 @@ def make_policy_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Se
             raise ValueError(f"{name}={getattr(settings, name)!r}: give one of {', '.join(choices)}")
     optimizer = make_optimizer(settings)
     num_steps = settings.num_epochs * settings.num_minibatches
-    is_appo = settings.algorithm == "appo"
+    limits = {"appo": losses.RATIO_RANGE, "ppo": losses.FINITE_RANGE}.get(settings.algorithm)
 
     def loss_of(
         params: Any, frozen: Any, data: Samples, coefficient: jax.Array
     ) -> tuple[jax.Array, tuple[Metrics, Metrics]]:
         """This device's part of the loss; its part of the averaged metrics; metrics of all devices' samples."""
-        batch, reward, valid = data
+        batch, reward, valid, made = data
+        steps = len(reward)
         logits, values = unroll(params, frozen, batch.observations, batch.first, batch.core[0])
         chex.assert_equal_shape([values, batch.first])
-        chex.assert_equal_shape([logits[:-1], batch.logits])
+        chex.assert_equal_shape([logits[:steps], batch.logits])
         chex.assert_type([logits, values], jnp.float32)
-        value = values[:-1]  # [T, B]
-        log_all, log_old = jax.nn.log_softmax(logits[:-1]), jax.nn.log_softmax(batch.logits)  # [T, B, A]
+        value = values[:steps]  # [T, B]
+        log_all, log_old = jax.nn.log_softmax(logits[:steps]), jax.nn.log_softmax(batch.logits)  # [T, B, A]
         log_pi, log_mu = (jnp.take_along_axis(log, batch.action[..., None], -1)[..., 0] for log in (log_all, log_old))
-        ratio = losses.clamped_ratio(log_pi, log_mu) if is_appo else jnp.exp(log_pi - log_mu)
+        ratio = losses.clamped_ratio(log_pi, log_mu, limits) if limits else jnp.exp(log_pi - log_mu)
 
-        with jax.named_scope("vtrace"):
-            ends = (batch.terminated, batch.truncated)
-            v_t, discount_t, trace_t = next_values(values, reward, *ends, settings.discount, settings.bootstrap)
-            clips = (settings.clip_rho, settings.clip_c)
-            targets, advantages = vtrace(value, v_t, reward, discount_t, ratio, trace_t, *clips)
-            used = advantages
-            if settings.normalise_advantages:
-                counted = jnp.ones_like(valid) if settings.normalise_over_all else valid
-                used = losses.normalise(advantages, counted, settings.advantage_floor)
+        if made is not None:
+            (targets, advantages), used = made
+        else:
+            with jax.named_scope("vtrace"):
+                ends = (batch.terminated, batch.truncated)
+                v_t, discount_t, trace_t = next_values(values, reward, *ends, settings.discount, settings.bootstrap)
+                clips = (settings.clip_rho, settings.clip_c)
+                targets, advantages = vtrace(value, v_t, reward, discount_t, ratio, trace_t, *clips)
+                used = normalised(advantages, valid, settings)
 
         with jax.named_scope("loss"):
             inputs = losses.LossInputs(log_all=log_all, log_old=log_old, log_pi=log_pi, log_mu=log_mu, ratio=ratio,
@@ -165,12 +141,16 @@ def make_policy_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Se
         return LearnerState(params, optimizer_state, state.version), metrics
 
     def update(state: LearnerState, constants: Constants, rollouts: Rollouts) -> tuple[LearnerState, Metrics]:
-        check(rollouts, settings.num_minibatches)
+        check(rollouts, settings)
         with jax.named_scope("rewards"):
             rewards = shape_rewards(constants.rewards, rollouts)
             chex.assert_equal_shape([*rewards, rollouts.reward])
         lag = state.version - rollouts.version
-        data = Samples(rollouts, rewards.total, lag < settings.max_policy_lag)
+        valid = lag < settings.max_policy_lag
+        data = Samples(rollouts, rewards.total, valid)
+        if settings.algorithm == "ppo":
+            with jax.named_scope("targets"):
+                data = with_targets(data, state.params, constants.frozen, unroll, settings)
         if num_steps == 1:
             new, metrics = step(state, constants.frozen, data)
         else:
@@ -181,7 +161,10 @@ def make_policy_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Se
             new, steps = jax.lax.scan(body, state, jnp.arange(num_steps) % settings.num_minibatches)
             reduce = {"min": jnp.min, "max": jnp.max, "finite": jnp.min}
             metrics = {name: reduce.get(name.rpartition("_")[2], jnp.mean)(array) for name, array in steps.items()}
-        metrics |= over_all(data.valid, lag, rewards)
+            if settings.algorithm == "ppo":  # what several steps add up to; and 0 where nothing but rounding differs
+                metrics["kl_of_last_epoch"] = steps["kl"][-settings.num_minibatches :].mean()
+                metrics["ratio_deviation_of_first_step"] = steps["ratio_deviation"][0]
+        metrics |= over_all(valid, lag, rewards)
         good = (metrics["finite"] > 0) & (metrics["valid_fraction"] > 0)
         state = jax.tree.map(lambda new, old: jnp.where(good, new, old), new, state)
         return state._replace(version=state.version + 1), {name: jnp.float32(metrics[name]) for name in metrics}
@@ -189,25 +172,18 @@ def make_policy_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Se
     return update
 
 
-def check(rollouts: Rollouts, num_minibatches: int) -> None:
+def check(rollouts: Rollouts, settings: Settings) -> None:
     """Checks the shapes of the rollouts, while the update is compiled."""
     num_steps, batch = rollouts.reward.shape
     chex.assert_tree_shape_prefix(rollouts.observations, (num_steps + 1, batch))
     chex.assert_shape(rollouts.first, (num_steps + 1, batch))
     chex.assert_shape(rollouts.core, (1, batch, None))
     chex.assert_tree_shape_prefix(rollouts[3:], (num_steps, batch))
-    if batch % num_minibatches:
-        raise ValueError(f"num_minibatches={num_minibatches} does not divide the {batch} rollouts of each device")
-
-
-def minibatch(data: Samples, index: jax.Array, count: int) -> Samples:
-    """Every count-th rollout, along axis 1: the same ones on however many devices."""
-
-    def take(array: jax.Array) -> jax.Array:
-        split = array.reshape(array.shape[0], -1, count, *array.shape[2:])
-        return jax.lax.dynamic_index_in_dim(split, index, 2, keepdims=False)
-
-    return jax.tree.map(take, data)
+    columns, what = (num_steps * batch, "steps") if cuts_steps(rollouts, settings) else (batch, "rollouts")
+    if columns % settings.num_minibatches:
+        raise ValueError(
+            f"num_minibatches={settings.num_minibatches} does not divide the {columns} {what} of each device"
+        )
 
 
 def over_all(valid: jax.Array, lag: jax.Array, rewards: Rewards) -> Metrics:

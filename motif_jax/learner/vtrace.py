@@ -103,7 +103,8 @@ def next_values(
       discount: gamma
       bootstrap: "explicit": the value after the last step is the last of `values`. "inferred", the published system: it
         keeps none, and infers V_T = (V_{T-1} - r_{T-1}) / gamma. The last step then has no advantage, its target is
-        its value, and its reward has no effect, unless the episode ends there.
+        its value, and its reward has no effect, unless the episode ends there. "never": as "explicit", but a cut is an
+        end, after which nothing is expected (GLAM).
     """
     if bootstrap not in CHOICES["bootstrap"]:
         raise ValueError(f"bootstrap={bootstrap!r}: give one of {', '.join(CHOICES['bootstrap'])}")
@@ -111,5 +112,7 @@ def next_values(
     v_tm1, v_t = values[:-1], values[1:]
     if bootstrap == "inferred":
         v_t = jnp.concatenate([v_t[:-1], (v_tm1[-1:] - rewards[-1:]) / discount])
+    if bootstrap == "never":
+        terminated = terminated | truncated
     cut = truncated & ~terminated
     return Next(jnp.where(cut, v_tm1, v_t), discount * (1.0 - terminated), 1.0 - cut)

@@ -21,6 +21,8 @@ from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, Arra
 
 FLAG = "--config.policy.network"
 GENERAL = "general"  # the network that follows from the specs of what it reads
+LANGUAGE = "language"  # a language model (policies/language.py)
+PROMPT = "prompt"  # the observation that it reads: UTF-8, with zeros after it
 FIXED = {"reference": ("crop", "blstats", "message"), "small": ("crop", "blstats", "message")}  # what others read
 RANKS = {"text": (1,), "vector": range(9), "category": (0, 1), "grid": (2, 3), "planes": (3,), "image": (2, 3)}
 WHOLE, BYTE, ANY = "iu", "B", "iufb"  # types of numbers, as NumPy's `dtype.kind`; BYTE stands for uint8
@@ -84,11 +86,15 @@ def check_reads(network: str, specs: Mapping[str, ArraySpec], reads: Iterable[st
         if not reads:
             raise UserError(f"the world {world!r} has nothing that a policy `reads` (--config.env.world)")
         return
-    missing = [name for name in FIXED[network] if name not in specs]
+    missing = [name for name in (FIXED | {LANGUAGE: (PROMPT,)})[network] if name not in specs]
     if missing:
         raise UserError(
             f"the network {network!r} reads the observation {missing[0]!r}, which the world {world!r} does not have: "
             f"{GENERAL!r} reads what there is ({FLAG})"
+        )
+    if network == LANGUAGE and kind_of(PROMPT, specs[PROMPT]) != "text":
+        raise UserError(
+            f"the observation {PROMPT!r} of the world {world!r} is no text, which the network {network!r} reads ({FLAG})"
         )
 
 

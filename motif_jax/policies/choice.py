@@ -121,7 +121,7 @@ def load(
     from motif_jax.policies.model import read_policy
 
     try:
-        model, facts, sources = read_policy(path, str(step), trusted)
+        model, facts, sources = read_policy(path, str(step), trusted, world.action_names)
     except UserError as error:
         raise UserError(f"{error} ({flag})") from error
     if reason := world.plays(facts):

@@ -10,14 +10,24 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from motif_jax.networks.kinds import from_record
+from motif_jax.networks.kinds import LANGUAGE, from_record
 from motif_jax.networks.policy import PolicyNetwork
 from motif_jax.parallel import Rules
 from motif_jax.parameters import leaves_by_path, rebuild
+from motif_jax.policies.language import make_language_parts, with_actions
+from motif_jax.policies.language_settings import SCORE
 from motif_jax.releases import usable
 from motif_jax.rewards.sources import RewardSources, sources_from
 from motif_jax.saved import find_saved, read_saved
 from motif_jax.structs import UserError
+
+
+Observations = Mapping[str, Any]
+
+
+def unchanged(observations: Observations) -> Observations:
+    """Observations as a world gives them."""
+    return observations
 
 
 class Model(NamedTuple):
@@ -36,15 +46,20 @@ class Model(NamedTuple):
     num_actions: int
     frozen: Any = ()  # parameters that are not trained
     rules: Rules = ()  # how parameters are cut among devices, where the default of `parallel.shardings` is not right
+    # on the host: observations as a world gives them -> what `step` and `unroll` take
+    encode: Callable[[Observations], Observations] = unchanged
 
 
 def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
     """Makes a network; its `nnx.Param` are trained, whatever else it holds is `frozen`.
 
     Args:
-      options: network, num_actions, dtype; for the network `general`, also `reads`, the specs of what it reads by name.
+      options: network, num_actions, dtype; for the network `general`, also `reads`, the specs of what it reads by name;
+        for `language`, what language.py says.
       seed: of the initial parameters; without one, parameters are shapes only.
     """
+    if options["network"] == LANGUAGE:
+        return Model(**make_language_parts(options, seed))
     specs = from_record(options.get("reads", {}))
 
     def make() -> PolicyNetwork:
@@ -68,7 +83,7 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
 
 
 def read_policy(
-    path: str | Path, which: str = "last", trusted: Iterable[str] = ()
+    path: str | Path, which: str = "last", trusted: Iterable[str] = (), actions: tuple[str, ...] = ()
 ) -> tuple[Model, dict[str, Any], RewardSources]:
     """Reads a policy, its facts, and the reward sources it was trained with; only the checkpoint is needed.
 
@@ -76,13 +91,22 @@ def read_policy(
       path: a workdir, its `policy` directory, a directory of checkpoints, or a release.
       which: "last", or the number of a checkpoint.
       trusted: reward sources beside the program's own that may be imported, as module:Class.
+      actions: names that a language model scores instead of those that it was trained with.
     """
     directory = find_saved(Path(path), "policy")
     _, whole, facts = read_saved(directory, "policy", which)
     if "learner" not in whole:
         raise UserError(f"the checkpoints in {str(directory)!r} are not of a policy")
     with usable(directory):
-        model = make_policy_model(facts["model"], None)
+        options = facts["model"]
+        if actions and scores_names(options):
+            options = with_actions(options, actions)
+        model = make_policy_model(options, None)
         params = rebuild(model.params, leaves_by_path(whole["learner"]["params"]), directory)
         frozen = rebuild(model.frozen, leaves_by_path(whole.get("frozen", ())), directory)
         return model._replace(params=params, frozen=frozen), facts, sources_from(facts, whole, trusted)
+
+
+def scores_names(options: Mapping[str, Any]) -> bool:
+    """Whether a network chooses actions by their names, so that there can be others."""
+    return options["network"] == LANGUAGE and options[LANGUAGE]["head"] == SCORE

@@ -49,7 +49,7 @@ class PolicyPlayer:
           sizes: the numbers of games, ascending, for which the step may be compiled; see `padded_size`. Calls for more
             games than the last one are answered in several parts.
         """
-        self.reads = model.reads
+        self.reads, self._encode = model.reads, model.encode
         self.outputs = {
             "logits": ArraySpec((model.num_actions,), "float32"),
             "value": ArraySpec((), "float32"),
@@ -121,7 +121,7 @@ class PolicyPlayer:
             first[count:] = True
             games = _pad(games, size, self._num_games)
         self._cores, before, actions, logits, values = self._step(
-            leaves, self._cores, self._key, np.int32(self._calls), observations, first, games
+            leaves, self._cores, self._key, np.int32(self._calls), self._encode(observations), first, games
         )
         self._calls += 1
         with self.timers("wait_for_device"):

@@ -18,7 +18,7 @@ import numpy as np
 
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import plain_shape, select_specs
-from motif_jax.networks.kinds import from_record
+from motif_jax.networks.kinds import FIXED, from_record
 from motif_jax.policies.model import read_policy
 from motif_jax.rewards.learnt import Reward
 
@@ -38,10 +38,13 @@ class Policy:
         """Called by `load_policy`, with what the checkpoint contains."""
         self.facts, self.reward = dict(facts), reward
         self.reads: tuple[str, ...] = model.reads  # names of the observations
-        if "reads" in facts["model"]:
-            self._specs = from_record(facts["model"]["reads"])
-        else:  # a network that reads NetHack's frames
+        options, self._encode = facts["model"], model.encode
+        if "reads" in options:
+            self._specs = from_record(options["reads"])
+        elif options["network"] in FIXED:  # it reads NetHack's frames
             self._specs = select_specs(make_world({}).specs, self.reads)
+        else:  # a prompt, of any length
+            self._specs = {}
         self._weights, self._core_size = jax.device_put((model.params, model.frozen)), model.core_size
         self._prepared = jax.jit(model.prepare)(*self._weights)
         self._step = jax.jit(model.step)
@@ -57,25 +60,30 @@ class Policy:
 
         Args:
           observation: of one game, as the environments of `motif_jax.envs` give it, or in the shapes of
-            `World.specs`; more than `reads` does no harm.
+            `World.specs`; more than `reads` does no harm. A prompt may also be a `str`.
           greedy: take the most probable action instead of sampling one.
         """
         missing = [name for name in self.reads if name not in observation]
         if missing:
             raise TypeError(f"this policy reads {', '.join(self.reads)}; {missing[0]!r} is not there")
-        seen = {}
+        seen = {name: as_bytes(observation[name])[None] for name in self.reads if name not in self._specs}
         for name, spec in self._specs.items():
             array = np.asarray(observation[name])
             if array.shape not in (spec.shape, plain_shape(spec.shape)):
                 raise TypeError(f"{name!r} of one game is of shape {plain_shape(spec.shape)}, and not {array.shape}")
             seen[name] = array.reshape(1, *spec.shape)
         first = np.array([self._first])
-        logits, values, self._core = self._step(*self._weights, seen, first, self._core, self._prepared)
+        logits, values, self._core = self._step(*self._weights, self._encode(seen), first, self._core, self._prepared)
         odds = np.exp(np.asarray(logits[0], np.float64) - float(logits[0].max()))
         odds /= odds.sum()
         self._first = False
         action = int(odds.argmax()) if greedy else int(self._rng.choice(len(odds), p=odds))
         return Act(action, odds, float(values[0]))
+
+
+def as_bytes(prompt: str | np.ndarray) -> np.ndarray:
+    """A prompt as a world gives it. [bytes] uint8"""
+    return np.frombuffer(prompt.encode(), np.uint8) if isinstance(prompt, str) else np.asarray(prompt, np.uint8)
 
 
 def load_policy(path: str | Path, which: str | int = "last", seed: int = 0) -> Policy:

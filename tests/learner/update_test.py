@@ -211,8 +211,8 @@ def test_it_learns_which_action_pays(algorithm):
 
 @pytest.mark.quick
 def test_settings_and_shapes_are_looked_at():
-    with pytest.raises(ValueError, match="algorithm='ppo': give one of appo, impala"):
-        make_policy_update(unroll, shape_rewards, Settings(algorithm="ppo"))
+    with pytest.raises(ValueError, match="algorithm='sarsa': give one of appo, impala, ppo"):
+        make_policy_update(unroll, shape_rewards, Settings(algorithm="sarsa"))
     with pytest.raises(ValueError, match="num_minibatches=3 does not divide the 16 rollouts of each device"):
         train(BASE._replace(num_minibatches=3))
     rollouts = make_rollouts()

@@ -20,6 +20,7 @@ from motif_jax.envs.babyai.describe import VIEW
 from motif_jax.envs.babyai.engine import need_minigrid
 from motif_jax.envs.babyai.prompt import PromptBytes
 from motif_jax.envs.babyai.settings import MISSION_BYTES, BabyAISettings, short_name
+from motif_jax.envs.babyai.vocabulary import all_words
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.sequential import SequentialVector
 from motif_jax.envs.world import CAPTIONS, CHOICE, Game, World, trained_world
@@ -50,6 +51,11 @@ class BabyAIWorld(World):
     def action_names(self) -> tuple[str, ...]:  # type: ignore[override]
         """What can be chosen, as the prompt says it."""
         return self.settings.action_names
+
+    @functools.cached_property
+    def words(self) -> tuple[str, ...]:
+        """Texts with all words that prompts have, in any language and rewording: for the tokens of a new model."""
+        return all_words()
 
     @functools.cached_property
     def specs(self) -> dict[str, ArraySpec]:  # type: ignore[override]
@@ -112,8 +118,8 @@ class BabyAIWorld(World):
         """See `World.plays`: whether the policy was trained in this world, with as many actions, and reads it."""
         if trained_world(facts) != self.name:
             return f"was trained in the world {trained_world(facts)!r}, not {self.name!r}"
-        actions = facts["model"]["num_actions"]
-        if actions != len(self.action_names):
+        actions, by_name = facts["model"]["num_actions"], facts["model"].get("language", {}).get("head") == "score"
+        if actions != len(self.action_names) and not by_name:
             return f"has {actions} actions, where {self.settings.actions!r} are {len(self.action_names)}"
         for name, (shape, dtype, *_) in facts["model"].get("reads", {}).items():
             spec = self.specs.get(name)

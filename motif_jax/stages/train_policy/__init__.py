@@ -19,21 +19,24 @@ from motif_jax.envs.settings import check_world
 from motif_jax.envs.world import is_text
 from motif_jax.files import read_json
 from motif_jax.learner.settings import TABLE as LEARNER
-from motif_jax.networks.kinds import FIXED, GENERAL, check_reads
+from motif_jax.networks.kinds import FIXED, GENERAL, LANGUAGE, check_reads
+from motif_jax.policies.language_settings import TABLE as LANGUAGE_VALUES
+from motif_jax.policies.language_settings import check_language
 from motif_jax.rewards.choice import ONLINE, find_own_class, parse_sources
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.rewards.online.settings import check_online
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.train_policy.conditions import DEVICE_MEMORY as DEVICE_MEMORY
-from motif_jax.stages.train_policy.conditions import coordinator, finished
+from motif_jax.stages.train_policy.conditions import coordinator, finished, minibatches_of_columns
 from motif_jax.structs import UserError
 
 TABLES: Tables = {
     "policy": {
-        "network": Value(Text((*FIXED, GENERAL)), decides=True),
+        "network": Value(Text((*FIXED, GENERAL, LANGUAGE)), decides=True),
         "dtype": Value(Text(("float32", "bfloat16")), decides=True),
         "init_from": Value(PATH, decides=True),
+        **LANGUAGE_VALUES,
         # what it is rewarded for
         "sources": Value(Text(longest=1000), decides=True, older="learnt"),
         "extrinsic_coefficient": Value(Number(-1e6, 1e6), decides=True),
@@ -134,6 +137,8 @@ def check(config: ConfigDict) -> None:
             "actions (--config.env.world, --config.policy.network)"
         )
     check_reads(section.network, world.specs, world.reads, world.name)
+    if section.network == LANGUAGE:
+        check_language(section.language)
     choices = parse_sources(section.sources, section.intrinsic_coefficient)
     if not section.extrinsic_coefficient and not any(choice.coefficient for choice in choices):
         raise UserError(
@@ -165,11 +170,16 @@ def check(config: ConfigDict) -> None:
     games = section.games_per_worker // section.groups
     rollout = section.rollout_length * games
     columns = section.batch_size // section.rollout_length
-    if section.batch_size % rollout or columns % section.num_minibatches:
+    if section.batch_size % rollout or columns % minibatches_of_columns(section):
         raise UserError(
             f"batch_size {section.batch_size} must be a multiple of {rollout}, the steps of {games} games in a rollout "
             f"of {section.rollout_length}, and its {columns} columns must make {section.num_minibatches} minibatches "
             "(--config.policy.batch_size, .games_per_worker, .groups, .rollout_length, .num_minibatches)"
+        )
+    if section.batch_size % section.num_minibatches:
+        raise UserError(
+            f"the {section.batch_size} steps of a batch cannot be cut into {section.num_minibatches} minibatches "
+            "(--config.policy.batch_size, .num_minibatches)"
         )
     needed, available = section.batch_size // config.distributed.num_processes * STEP_BYTES >> 20, available_mib()
     if needed > available:

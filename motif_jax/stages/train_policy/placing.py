@@ -51,7 +51,7 @@ def make_place(model: Model, sources: RewardSources, mesh: Mesh) -> Callable[[Ar
         rewards = sources.shape(moments)
         sources.check(rewards, arrays["reward"].shape)
         rows: dict[str, Any] = {key: arrays[key] for key in Rollouts._fields if key in arrays}
-        rows |= {"observations": {key: arrays[key] for key in model.reads}, "moments": moments}
+        rows |= {"observations": model.encode({key: arrays[key] for key in model.reads}), "moments": moments}
         return Placed(
             rollouts=shard(Rollouts(**rows), mesh, axis=1),
             rewards=rewards,

@@ -18,13 +18,15 @@ from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import World
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import init_state, make_policy_update
-from motif_jax.networks.kinds import GENERAL, to_record
+from motif_jax.networks.kinds import GENERAL, LANGUAGE, to_record
 from motif_jax.parallel import batch_parts, make_mesh, map_update, shardings
 from motif_jax.policies.model import Model, make_policy_model
 from motif_jax.policies.player import PolicyPlayer
 from motif_jax.rewards.learnt_source import make_mix
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import RewardSources
+from motif_jax.stages.train_policy.conditions import minibatches_of_columns, takes_turns
+from motif_jax.stages.train_policy.language import make_language_policy
 from motif_jax.stages.train_policy.placing import make_shape_rewards
 from motif_jax.structs import UserError
 
@@ -52,10 +54,7 @@ def assemble(config: ConfigDict, workdir: Path, make_sources: Callable[[Setting]
     world = make_world(env)
     mesh = make_mesh(section.num_devices, section.fsdp, section.tensor, "--config.policy")
     rollouts = check_batch(config, batch_parts(mesh), hosts)
-    options = {"network": section.network, "num_actions": len(world.action_names), "dtype": section.dtype}
-    if section.network == GENERAL:
-        options["reads"] = to_record({name: world.specs[name] for name in world.reads})
-    model = make_policy_model(options, config.seed)
+    options, model = make_network(config, world, workdir)
     sources = make_sources(Setting(config, workdir, world.specs, model.reads, mesh))
     learner = learner_settings(config)
     shape_rewards = make_shape_rewards(make_mix(config, None), sources)
@@ -64,6 +63,18 @@ def assemble(config: ConfigDict, workdir: Path, make_sources: Callable[[Setting]
     results = shardings(state, mesh, model.rules), NamedSharding(mesh, P())
     mapped = map_update(update, mesh, batch_axis=1, num_constants=1, results=results)
     return Parts(env, world, mesh, rollouts, options, model, sources, learner, mapped)
+
+
+def make_network(config: ConfigDict, world: World, workdir: Path) -> tuple[dict[str, Any], Model]:
+    """The network that the config names, with its first parameters, and what a checkpoint says of it."""
+    section = config.policy
+    if section.network == LANGUAGE:
+        return make_language_policy(config, world, workdir)
+    options: dict[str, Any] = {"network": section.network, "num_actions": len(world.action_names)}
+    options["dtype"] = section.dtype
+    if section.network == GENERAL:
+        options["reads"] = to_record({name: world.specs[name] for name in world.reads})
+    return options, make_policy_model(options, config.seed)
 
 
 def learner_settings(config: ConfigDict) -> Settings:
@@ -84,7 +95,7 @@ def check_batch(config: ConfigDict, num_devices: int, hosts: int) -> int:
     games = section.games_per_worker // section.groups
     columns, rest = divmod(section.batch_size, section.rollout_length)  # games side by side in a batch
     parts = {
-        "devices and minibatches": num_devices * section.num_minibatches,
+        "devices and minibatches": num_devices * minibatches_of_columns(section),
         f"hosts with groups of {games} games": hosts * games,
     }
     for what, count in parts.items():
@@ -108,7 +119,7 @@ def open_pool(config: ConfigDict, parts: Parts, player: PolicyPlayer, first_epis
     section = config.policy
     observations = {*parts.model.reads, *parts.sources.observations}
     groups = max(section.num_workers, 1) * section.groups
-    spare = 0 if section.wait_for_learner and not section.synchronous else 1  # to write on while others are full
+    spare = 0 if section.wait_for_learner and not takes_turns(section) else 1  # to write on while others are full
     slots = -(-parts.rollouts // groups) + spare  # enough for a batch
     ahead = slots * groups / parts.rollouts
     if ahead > FAR_AHEAD:

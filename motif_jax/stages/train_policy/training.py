@@ -30,7 +30,7 @@ from motif_jax.parallel import place
 from motif_jax.parameters import name_of
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages.train_policy.acting import FreeRunning, Rounds, Source
-from motif_jax.stages.train_policy.conditions import DEVICE_MEMORY, coordinator, finished
+from motif_jax.stages.train_policy.conditions import DEVICE_MEMORY, coordinator, finished, takes_turns
 from motif_jax.stages.train_policy.hosts import Hosts, Vote
 from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.record import Log, Record, summarise_recent
@@ -98,7 +98,7 @@ def learn(
     player.swap(player.prepare(local_copy(state.params), done["updates"]), wait=True)
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(open_pool(config, parts, player, me * EPISODES_PER_HOST + done["next_episode"]))
-        source = (Rounds if section.synchronous else FreeRunning)(
+        source = (Rounds if takes_turns(section) else FreeRunning)(
             pool, player, parts.rollouts, make_place(parts.model, parts.sources, parts.mesh)
         )
         stack.callback(source.close)
@@ -126,7 +126,7 @@ def learn(
                 state, metrics = parts.update(state, constants, batch.arrays.rollouts)
             done["updates"] += 1
             played = player.prepare(local_copy(state.params), done["updates"])
-            player.swap(played, wait=section.synchronous)  # without `wait`, the games do not wait for the learner
+            player.swap(played, wait=takes_turns(section))  # without `wait`, the games do not wait for the learner
             done["env_steps"] += batch.steps * hosts
             done["seconds"] = before["seconds"] + time.monotonic() - start
             done["next_episode"] = int(max([pool.next_episode - me * EPISODES_PER_HOST, *others[:, 0]]))

@@ -1,0 +1,157 @@
+"""Manuals: what to do in a room, in readable templates. A language model that has read nothing else reads them first.
+
+A manual is a TOML file; manuals/goto.toml explains the form. Its templates become pairs of a prompt, in the form of
+BabyAI-Text, and the action that is right then. They are no recorded play: nobody has seen these rooms.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from motif_jax.envs.babyai.prompt import Prompt
+from motif_jax.envs.babyai.words import BALL, BOX, CANONICAL, COLOURS, ENGLISH, KEY
+from motif_jax.foreign import LIMIT, read_bytes
+from motif_jax.structs import UserError
+
+SHIPPED = Path(__file__).parent / "manuals"
+FLAG = "--config.transcripts.import_from"
+MOST_STEPS = 6  # that things and walls are away
+MOST_OTHERS = 7  # things that are seen beside those of the lesson
+KINDS = tuple(ENGLISH.kinds[kind] for kind in (KEY, BALL, BOX))
+PLACES = ("thing", "second", "other", "the", "near", "far", "far2", "some", "some2", "side", "colour")
+KNOWN = {"about": str, "goal": list, "see": list, "do": list, "blocked": bool, "weight": int}
+
+
+class Lesson(NamedTuple):
+    """What to do when something is asked for and something is seen."""
+
+    goals: tuple[str, ...]  # one of them is asked for
+    see: tuple[str, ...]
+    do: tuple[str, ...]  # one of them is right
+    blocked: bool  # the lesson says what is straight ahead; otherwise nothing is near there
+    count: int  # of examples
+
+
+class Example(NamedTuple):
+    """A prompt, and what to do."""
+
+    prompt: str
+    action: str
+
+
+def find_manual(name: str) -> Path:
+    """The file of a manual: one that comes with the program, by its name, or a file."""
+    shipped = SHIPPED / f"{name}.toml"
+    file = shipped if re.fullmatch(r"\w+", name) and shipped.is_file() else Path(name)
+    if not file.is_file():
+        known = ", ".join(sorted(one.stem for one in SHIPPED.glob("*.toml")))
+        raise UserError(f"there is no manual {name!r}: give a file, or choose from {known} ({FLAG})")
+    return file
+
+
+def read_manual(file: Path) -> list[Lesson]:
+    """The lessons of a manual; raises UserError, with one sentence, if it is none."""
+    try:
+        return list(_lessons(tomllib.loads(read_bytes(file, LIMIT).decode())))
+    except OSError as error:
+        raise UserError(f"cannot read {str(file)!r}: {error.strerror} ({FLAG})") from error
+    except ValueError as error:
+        raise UserError(f"{str(file)!r} is no manual: {' '.join(str(error).split())[:200]} ({FLAG})") from error
+
+
+def _lessons(whole: Mapping[str, Any]) -> Iterator[Lesson]:
+    goals, lessons, examples = whole.get("goals"), whole.get("lesson"), whole.get("examples")
+    if not isinstance(goals, dict) or not isinstance(lessons, list) or type(examples) is not int or examples < 1:
+        raise ValueError("it must have goals, lessons, and a number of examples")
+    for number, lesson in enumerate(lessons, 1):
+        for name, value in lesson.items():
+            texts = not isinstance(value, list) or all(isinstance(text, str) for text in value)
+            if name not in KNOWN or not isinstance(value, KNOWN[name]) or not texts:
+                raise ValueError(f"its lesson {number} says {name} = {value!r:.80}")
+        if missing := [name for name in ("goal", "see", "do") if name not in lesson]:
+            raise ValueError(f"its lesson {number} does not say what to {missing[0]}")
+        if unknown := [name for name in lesson["goal"] if not isinstance(goals.get(name), list)]:
+            raise ValueError(f"its lesson {number} has the goal {unknown[0]!r:.80}, which is not among its goals")
+        asked = [text for name in lesson["goal"] for text in goals[name]]
+        said = [*asked, *lesson["see"], *lesson["do"]]
+        if strange := [place for text in said for place in re.findall(r"{(\w*)}", text) if place not in PLACES]:
+            raise ValueError(f"its lesson {number} has {{{strange[0]:.80}}}, which is none of {', '.join(PLACES)}")
+        if not asked or not lesson["do"]:
+            raise ValueError(f"its lesson {number} has nothing to ask for, or nothing to do")
+        count = examples * lesson.get("weight", 1)
+        yield Lesson(tuple(asked), tuple(lesson["see"]), tuple(lesson["do"]), lesson.get("blocked", False), count)
+
+
+def make_examples(lessons: Sequence[Lesson], window: int, seed: int = 0) -> Iterator[Example]:
+    """The examples of all lessons.
+
+    Args:
+      lessons: of one or more manuals.
+      window: observations in a prompt, at most; those before the last are of other lessons, and say nothing.
+      seed: of what changes from example to example.
+    """
+    rng = random.Random(seed)
+    prompt = Prompt(ENGLISH, CANONICAL, window, lambda text: text)
+    for lesson in lessons:
+        for _ in range(lesson.count):
+            words = _draw_words(rng)
+            goal, action = (rng.choice(texts).format(**words) for texts in (lesson.goals, lesson.do))
+            before = [rng.choice(lessons) for _ in range(rng.randrange(window))]
+            moments = [*before, lesson]
+            seen = [_sentences(one, words, rng) for one in moments]
+            prompt.begin(goal, lambda seen=seen: seen[0])  # type: ignore[misc]
+            for one, sentences in zip(before, seen[1:], strict=True):
+                taken = rng.choice(one.do).format(**words)
+                prompt.go_on(taken, lambda sentences=sentences: sentences)  # type: ignore[misc]
+            yield Example(prompt.text(), action)
+
+
+def _draw_words(rng: random.Random) -> dict[str, str]:
+    """What stands in braces in one example."""
+    things = [f"{colour} {kind}" for colour in COLOURS for kind in KINDS]
+    words = dict(zip(("thing", "second", "other"), rng.sample(things, 3), strict=True))
+    far, far2 = (rng.randint(2, MOST_STEPS) for _ in range(2))
+    some, some2 = (rng.randint(1, MOST_STEPS // 2) for _ in range(2))
+    words |= {"the": rng.choice(("the", "a")), "side": rng.choice((ENGLISH.left, ENGLISH.right))}
+    words |= {"near": _steps(1), "far": _steps(far), "far2": _steps(far2), "some": _steps(some), "some2": _steps(some2)}
+    return words | {"colour": rng.choice(COLOURS)}
+
+
+def _sentences(lesson: Lesson, words: Mapping[str, str], rng: random.Random) -> list[str]:
+    """What is seen: walls, then what the lesson says and other things, in any order."""
+    said = [text.format(**words) for text in lesson.see]
+    carried = [text for text in said if text.startswith("You carry")]
+    walls = [text for text in said if " wall " in text]
+    things = [text for text in said if text not in carried and text not in walls]
+    asked = {words["thing"], words["second"], f"{words['colour']} key"}
+    for _ in range(rng.randint(0, MOST_OTHERS)):
+        thing, (right, forward) = f"{rng.choice(COLOURS)} {rng.choice(KINDS)}", _draw_place(rng)
+        if thing not in asked and (right or forward > 1):
+            things.append(f"You see a {thing} {_place(right, forward)}")
+    for side in (ENGLISH.forward, ENGLISH.left, ENGLISH.right):
+        ahead = side == ENGLISH.forward
+        if rng.random() < 0.4 and not (ahead and (lesson.blocked or walls)):
+            least = 2 if ahead else 1
+            walls.append(f"You see a wall {_steps(rng.randint(least, MOST_STEPS if ahead else 3))} {side}")
+    rng.shuffle(things)
+    return [*carried, *walls, *things]
+
+
+def _draw_place(rng: random.Random) -> tuple[int, int]:
+    """Steps to the right, negative to the left, and forward."""
+    return rng.randint(-3, 3), rng.randint(0, MOST_STEPS)
+
+
+def _place(right: int, forward: int) -> str:
+    parts = [f"{_steps(abs(right))} {ENGLISH.right if right > 0 else ENGLISH.left}"] if right else []
+    parts += [f"{_steps(forward)} {ENGLISH.forward}"] if forward else []
+    return ENGLISH.both.join(parts)
+
+
+def _steps(count: int) -> str:
+    return f"{count} step" if count == 1 else f"{count} steps"

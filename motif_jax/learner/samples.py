@@ -1,0 +1,107 @@
+"""What is learnt from: rollouts with their rewards; for PPO, also with targets that hold for all of an update's steps.
+
+APPO and IMPALA make their targets anew in each step of the optimizer, as V-trace corrects for what the policy has
+become meanwhile. PPO makes them once per update, from the values of the policy that acted; only what follows the last
+step is valued by the newest policy, as nobody acted there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from motif_jax.learner import losses
+from motif_jax.learner.gae import gae
+from motif_jax.learner.settings import Settings
+from motif_jax.learner.vtrace import VTrace, next_values
+
+# (params, frozen, observations [T+1, B, ...], first [T+1, B], core [B, H]) -> (logits [T+1, B, A], values [T+1, B])
+Unroll = Callable[[Any, Any, dict[str, jax.Array], jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
+
+
+class Rollouts(NamedTuple):
+    """T steps of B games. The batch is axis 1 everywhere, so that it can be cut there."""
+
+    observations: dict[str, jax.Array]  # what the policy reads. [T + 1, B, ...]
+    first: jax.Array  # the observation is an episode's first. [T + 1, B] bool
+    core: jax.Array  # recurrent state before the first step. [1, B, H]; H = 0 for a policy without one
+    action: jax.Array  # [T, B] int32
+    logits: jax.Array  # of the policy that acted. [T, B, A] float32
+    value: jax.Array  # its values. [T, B]
+    version: jax.Array  # which policy acted: updates it had seen. [T, B] int32
+    reward: jax.Array  # of the game, raw. [T, B]
+    terminated: jax.Array  # [T, B] bool
+    truncated: jax.Array  # [T, B] bool
+    moments: dict[str, jax.Array]  # what the intrinsic reward is made of; may be empty. [T, B, ...]
+
+
+class Targets(NamedTuple):
+    """What PPO learns from, made once per update. [T, B] each"""
+
+    vtrace: VTrace
+    used: jax.Array  # the advantages, normalised over the batch if the settings say so
+
+
+class Samples(NamedTuple):
+    """Rollouts with shaped rewards, from which minibatches are cut. Batch on axis 1."""
+
+    rollouts: Rollouts  # with `targets`, of T observations, as the one after the last step was used
+    reward: jax.Array  # [T, B]
+    valid: jax.Array  # [T, B] bool
+    targets: Targets | None = None
+
+
+def cuts_steps(rollouts: Rollouts, settings: Settings) -> bool:
+    """Whether minibatches are made of single steps: in PPO without memory no step needs those before it."""
+    return settings.algorithm == "ppo" and not rollouts.core.shape[-1]
+
+
+def with_targets(data: Samples, params: Any, frozen: Any, unroll: Unroll, settings: Settings) -> Samples:
+    """Samples with targets of GAE, made with the newest parameters; inside of a mapped function."""
+    rollouts, memory = data.rollouts, data.rollouts.core.shape[-1]
+    seen = (rollouts.observations, rollouts.first)
+    if not memory:  # then the last observation alone is enough
+        seen = jax.tree.map(lambda array: array[-1:], seen)
+    last = unroll(params, frozen, *seen, rollouts.core[0])[1][-1:]
+    values = jnp.concatenate([rollouts.value, last])  # [T + 1, B]
+    ends = (rollouts.terminated, rollouts.truncated)
+    v_t, discount_t, trace_t = next_values(values, data.reward, *ends, settings.discount, settings.bootstrap)
+    made = gae(rollouts.value, v_t, data.reward, discount_t, trace_t, settings.gae_lambda)
+    targets = Targets(made, normalised(made.advantages, data.valid, settings))
+    observations = {name: array[:-1] for name, array in rollouts.observations.items()}
+    rollouts = rollouts._replace(observations=observations, first=rollouts.first[:-1])
+    data = data._replace(rollouts=rollouts, targets=targets)
+    return data if memory else _as_columns(data)
+
+
+def normalised(advantages: jax.Array, valid: jax.Array, settings: Settings) -> jax.Array:
+    """Advantages as the loss uses them. [T, B]"""
+    if not settings.normalise_advantages:
+        return advantages
+    counted = jnp.ones_like(valid) if settings.normalise_over_all else valid
+    return losses.normalise(advantages, counted, settings.advantage_floor)
+
+
+def _as_columns(data: Samples) -> Samples:
+    """The T steps of each game side by side: [T, B, ...] -> [1, B T, ...]"""
+
+    def lay(array: jax.Array) -> jax.Array:
+        steps, batch = array.shape[:2]
+        return jnp.moveaxis(array, 0, 1).reshape(1, steps * batch, *array.shape[2:])
+
+    core = jnp.zeros((1, data.reward.size, 0))
+    data = jax.tree.map(lay, data)
+    return data._replace(rollouts=data.rollouts._replace(core=core))
+
+
+def minibatch(data: Samples, index: jax.Array, count: int) -> Samples:
+    """Every count-th column, along axis 1: the same ones on however many devices."""
+
+    def take(array: jax.Array) -> jax.Array:
+        split = array.reshape(array.shape[0], array.shape[1] // count, count, *array.shape[2:])
+        return jax.lax.dynamic_index_in_dim(split, index, 2, keepdims=False)
+
+    return jax.tree.map(take, data)

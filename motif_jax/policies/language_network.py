@@ -1,0 +1,117 @@
+"""A language model as a policy: a prompt in, logits of actions and a value out (GLAM, Carta et al. 2023, 2302.02662).
+
+With the head "score", the logit of an action is what the model thinks of its name behind the prompt; the probabilities
+of the actions are a softmax over their scores. So a model that has read about a game can play it, and actions can be
+named otherwise after training. With the head "action", a small network on the prompt's last hidden state makes logits,
+and names have no meaning. A small network on the same hidden state makes the value.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from motif_jax.language.model import Decoder, EncoderDecoder
+from motif_jax.language.scoring import ChoiceTree, Scores, score
+from motif_jax.policies.language_settings import ACTION
+
+PADDING = -1  # in arrays of tokens
+LEAST_PROBABILITY = 1e-45  # of the most probable action; below, the published product is uniform
+
+
+class Head(nnx.Module):
+    """Two hidden layers with tanh, then `outputs` numbers, which are zero at the start. float32"""
+
+    def __init__(self, width: int, hidden: int, outputs: int, *, rngs: nnx.Rngs):
+        """width -> hidden -> hidden -> outputs"""
+        sizes = (width, hidden, hidden)
+        self.layers = nnx.List([nnx.Linear(a, b, rngs=rngs) for a, b in itertools.pairwise(sizes)])
+        self.last = nnx.Linear(hidden, outputs, kernel_init=nnx.initializers.zeros, rngs=rngs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[..., width] -> [..., outputs]"""
+        x = x.astype(jnp.float32)
+        for layer in self.layers:
+            x = jnp.tanh(layer(x))
+        return self.last(x)
+
+
+class LanguagePolicy(nnx.Module):
+    """A language model with its heads."""
+
+    def __init__(
+        self,
+        language: Decoder | EncoderDecoder,
+        num_actions: int,
+        *,
+        head: str,
+        formula: str,
+        hidden: int,
+        rngs: nnx.Rngs,
+    ):
+        """Adds new heads to a model; see `language_settings` for what they can be."""
+        self.language, self.formula = language, formula
+        width = language.config.width
+        self.actor = Head(width, hidden, num_actions, rngs=rngs) if head == ACTION else None
+        self.critic = Head(width, hidden, 1, rngs=rngs)
+
+    def __call__(self, tokens: jax.Array, tree: ChoiceTree) -> tuple[jax.Array, jax.Array]:
+        """Reads prompts.
+
+        Args:
+          tokens: PADDING where there is none. [N, L] int32
+          tree: the names of the actions; not used with the head "action".
+
+        Returns:
+          Logits [N, A] and values [N], float32.
+        """
+        segments = (tokens != PADDING).astype(jnp.int32)
+        tokens = jnp.maximum(tokens, 0)
+        if self.actor is None:
+            scores = score(self.language, tokens, segments, tree)
+            logits, hidden = action_logits(scores, tree, self.formula), scores.hidden
+        else:
+            nothing = jnp.zeros((1, 0), jnp.int32), jnp.zeros((1, 0, 0), bool)
+            hidden = self.language.read_tree(tokens, segments, *nothing)[:, 0]
+            logits = self.actor(hidden)
+        return logits, self.critic(hidden)[..., 0]
+
+    def in_chunks(self, tokens: jax.Array, tree: ChoiceTree, size: int) -> tuple[jax.Array, jax.Array]:
+        """The same, `size` prompts at a time: what lies between is computed again for gradients, and not stored."""
+        count = len(tokens)
+        if not size or count <= size:
+            return self(tokens, tree)
+        pieces = jnp.pad(tokens, ((0, -count % size), (0, 0)), mode="edge").reshape(-1, size, tokens.shape[1])
+        graph, state = nnx.split(self)
+
+        def read(piece: jax.Array) -> tuple[jax.Array, jax.Array]:
+            return nnx.merge(graph, state)(piece, tree)
+
+        logits, values = jax.lax.map(jax.checkpoint(read), pieces)
+        return logits.reshape(-1, logits.shape[-1])[:count], values.reshape(-1)[:count]
+
+
+def action_logits(scores: Scores, tree: ChoiceTree, formula: str) -> jax.Array:
+    """Logits of the actions, from the scores of their names. [N, A]
+
+    Args:
+      scores: of the names.
+      tree: the names.
+      formula: "sum" of the log-probabilities of a name's tokens, or their "mean". As published, "raw_logits" adds up
+        the tokens' logits before the softmax, and 1 for each token by which the name is shorter than the longest;
+        "product", before May 2023: probabilities of names, divided by the highest.
+    """
+    lengths: Any = tree.valid.sum(-1)  # [1 or N, A]
+    if formula == "sum":
+        return scores.log_probs
+    if formula == "mean":
+        return scores.log_probs / lengths
+    if formula == "raw_logits":
+        return scores.token_logits.sum(-1) + (lengths.max(-1, keepdims=True) - lengths)
+    odds = jnp.exp(scores.log_probs)
+    highest = odds.max(-1, keepdims=True)
+    return jnp.where(highest >= LEAST_PROBABILITY, odds / jnp.maximum(highest, LEAST_PROBABILITY), 0.0)

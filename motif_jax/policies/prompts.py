@@ -1,0 +1,67 @@
+"""Prompts to tokens, on the host: what a policy that is a language model reads."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from motif_jax.networks.kinds import PROMPT
+from motif_jax.policies.language_network import PADDING
+from motif_jax.policies.language_settings import FLAG
+from motif_jax.structs import UserError
+from motif_jax.tokens import Tokeniser
+
+BUCKET = 32  # rows of tokens are padded to multiples of so many, for few compiled programs
+REMEMBERED = 2**14  # prompts: what an actor has asked about comes back in a batch for the learner
+
+
+class Prompts:
+    """Turns arrays of prompts into arrays of tokens, the same array whichever thread asks."""
+
+    def __init__(self, tokeniser: Tokeniser, max_tokens: int):
+        """`max_tokens`: a longer prompt is refused."""
+        self._encode = tokeniser.encode
+        self._most = max_tokens
+        self._tokens = functools.lru_cache(REMEMBERED)(self._read)
+
+    def __call__(self, observations: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """{"prompt": [..., bytes] uint8} -> {"tokens": [..., L] int32}, L being enough for the longest one."""
+        prompts = np.asarray(observations[PROMPT])
+        rows = [self._tokens(row.tobytes()) for row in prompts.reshape(-1, prompts.shape[-1])]
+        length = max(map(len, rows), default=1)
+        if prompts.ndim > 2 and jax.process_count() > 1:  # a batch for the learner, of which other hosts have a part
+            length = self._most
+        tokens = np.full((len(rows), -(-length // BUCKET) * BUCKET), PADDING, np.int32)
+        for number, row in enumerate(rows):
+            tokens[number, : len(row)] = row
+        return {"tokens": tokens.reshape(*prompts.shape[:-1], -1)}
+
+    def _read(self, prompt: bytes) -> np.ndarray:
+        text = prompt.rstrip(b"\0").decode("utf-8", "replace")
+        tokens = self._encode(text)
+        if len(tokens) > self._most:
+            raise UserError(
+                f"a prompt has {len(tokens):,} tokens, and {self._most:,} are taken ({FLAG}.max_tokens, or fewer "
+                f"observations: --config.env.babyai.window): {text[:100]!r}..."
+            )
+        return np.asarray(tokens or [0], np.int32)  # rows that fill up a call have no text
+
+
+def encode_names(tokeniser: Tokeniser, names: Sequence[str]) -> list[list[int]]:
+    """The tokens of the names of actions; raises UserError where they cannot be told apart."""
+    found: dict[tuple[int, ...], str] = {}
+    for name in names:
+        tokens = tuple(tokeniser.encode(name))
+        if not tokens:
+            raise UserError(f"the action {name!r} has no tokens for this language model (--config.env, {FLAG}.model)")
+        if tokens in found:
+            raise UserError(
+                f"the actions {found[tokens]!r} and {name!r} have the same tokens for this language model "
+                f"(--config.env, {FLAG}.model)"
+            )
+        found[tokens] = name
+    return [list(tokens) for tokens in found]

@@ -1,0 +1,103 @@
+"""The language model that a policy begins with: read from a directory, or new."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+from flax import nnx
+from ml_collections import ConfigDict
+
+from motif_jax.envs.world import World
+from motif_jax.language.config import LanguageConfig
+from motif_jax.language.hub import find_file, read_config, read_language_model
+from motif_jax.language.hub_config import make_config
+from motif_jax.language.model import make_language_model
+from motif_jax.language.shards import sharding_rules
+from motif_jax.networks.kinds import LANGUAGE
+from motif_jax.policies.language import as_record, make_language_parts, types_of
+from motif_jax.policies.language_settings import EMBEDDINGS, FLAG, PRETRAINED, RANDOM, TRAINED
+from motif_jax.policies.model import Model
+from motif_jax.structs import UserError
+from motif_jax.tokens import FILE, Tokeniser, WordTokeniser, read_tokeniser
+
+OF_NETWORK = ("head", "formula", "hidden", "lora_rank", "lora_alpha", "lora_names", "max_tokens", "chunk", "remat")
+
+
+def make_language_policy(config: ConfigDict, world: World, workdir: Path) -> tuple[dict[str, Any], Model]:
+    """The options of the network, as checkpoints hold them, and the network with its first parameters."""
+    section = config.policy.language
+    directory = find_model(section, workdir)
+    architecture, tokeniser = _read_form(directory) if directory else _new_form(section, world)
+    options: dict[str, Any] = {
+        "network": LANGUAGE,
+        "num_actions": len(world.action_names),
+        "dtype": config.policy.dtype,
+        LANGUAGE: {
+            "config": as_record(architecture),
+            "tokeniser": tokeniser.text,
+            "actions": list(world.action_names),
+            **{name: section[name] for name in OF_NETWORK},
+        },
+    }
+    language = None
+    if directory and section.weights != RANDOM:
+        language, architecture = _read(directory, options, section, config.seed)
+        options[LANGUAGE]["config"] = as_record(architecture)  # which may say more than its file does
+    model = Model(**make_language_parts(options, config.seed, language))
+    return options, model._replace(rules=sharding_rules(architecture, config.policy.tensor))
+
+
+def find_model(section: ConfigDict, workdir: Path) -> Path | None:
+    """The directory of the language model; None for a new one."""
+    if not section.model:
+        return None
+    if section.model != TRAINED:
+        return Path(section.model)
+    directory = workdir / "language" / "model"
+    if not directory.is_dir():
+        raise UserError(f"there is no {str(directory)!r} yet: run --stage=train_language first ({FLAG}.model)")
+    return directory
+
+
+def _read_form(directory: Path) -> tuple[LanguageConfig, Tokeniser]:
+    try:
+        architecture, tokeniser = read_config(directory), read_tokeniser(find_file(directory, FILE))
+    except UserError as error:
+        raise UserError(f"{error} ({FLAG}.model)") from error
+    if tokeniser.size > architecture.vocabulary:
+        raise UserError(
+            f"the tokeniser in {str(directory)!r} has {tokeniser.size:,} tokens, and the model's embedding only "
+            f"{architecture.vocabulary:,} rows ({FLAG}.model)"
+        )
+    return architecture, tokeniser
+
+
+def _new_form(section: ConfigDict, world: World) -> tuple[LanguageConfig, Tokeniser]:
+    words = getattr(world, "words", ())
+    if not words:
+        raise UserError(
+            f"the world {world.name!r} does not say which words its prompts have, which a new language model needs: "
+            f"name the directory of a model ({FLAG}.model)"
+        )
+    tokeniser = WordTokeniser.from_texts(words)
+    more = {"n_positions": section.max_tokens + 32} if section.family == "gpt2" else {}
+    sizes = section.width, section.layers, section.heads
+    return make_config(section.family, tokeniser.size, *sizes, **more), tokeniser
+
+
+def _read(directory: Path, options: dict[str, Any], section: ConfigDict, seed: int) -> tuple[Any, LanguageConfig]:
+    """The model with the parameters that the config wants of the directory."""
+    types = types_of(options)
+    try:
+        graph, params, architecture = read_language_model(directory, types, section.remat)
+    except UserError as error:
+        raise UserError(f"{error} ({FLAG}.model)") from error
+    model = nnx.merge(graph, params)
+    if section.weights == PRETRAINED:
+        return model, architecture
+    assert section.weights == EMBEDDINGS
+    new = make_language_model(architecture, types, section.remat, seed=seed)
+    new.embedding = nnx.Param(jnp.asarray(model.embedding[...]))
+    return new, architecture

@@ -1,0 +1,163 @@
+"""PPO: its targets and losses against slow twins, several steps on one batch, and the first of them from where it is."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from linear_policy import BASE, VERSION, B, T, assert_same, compiled, initial, make_params, make_rollouts, train, unroll
+
+from motif_jax.learner.gae import gae
+from motif_jax.learner.losses import ppo
+from motif_jax.learner.samples import Samples, minibatch, with_targets
+from motif_jax.learner.vtrace import next_values, vtrace
+from motif_jax.parallel import make_mesh
+
+PPO = BASE._replace(algorithm="ppo", discount=0.9, gae_lambda=0.8, clip_ratio=0.2, clip_value=0.5)
+# a policy without memory, so that minibatches are cut from single steps
+NO_MEMORY = np.zeros((1, B, 0), np.float32)
+
+
+def forgetful(params, frozen, observations, first, core):
+    x = observations["x"]
+    features = jnp.concatenate([x, x[..., :2]], -1)
+    return features @ params["policy"], (features @ params["value"])[..., 0]
+
+
+def slow_gae(rewards, values, terminated, truncated, discount, decay, never=False):
+    """Sums over the future of each step, as they are written in the paper. Values are [T + 1]."""
+    steps = len(rewards)
+    errors, goes_on = np.zeros(steps), np.zeros(steps)
+    for t in range(steps):
+        ended = terminated[t] or (never and truncated[t])
+        cut = truncated[t] and not ended
+        following = values[t] if cut else values[t + 1]
+        errors[t] = rewards[t] + (0 if ended else discount * following) - values[t]
+        goes_on[t] = not (ended or cut)
+    advantages = np.zeros(steps)
+    for t in range(steps):
+        weight = 1.0
+        for later in range(t, steps):
+            advantages[t] += weight * errors[later]
+            weight *= discount * decay * goes_on[later]
+    return advantages
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("bootstrap", ["explicit", "never"])
+def test_advantages_are_the_papers_sums(bootstrap):
+    rollouts, values = make_rollouts(), np.random.default_rng(3).normal(size=(T + 1, B)).astype(np.float32)
+    ends = jnp.asarray(rollouts.terminated), jnp.asarray(rollouts.truncated)
+    ahead = next_values(jnp.asarray(values), jnp.asarray(rollouts.reward), *ends, 0.9, bootstrap)
+    found = gae(jnp.asarray(values[:-1]), ahead.v_t, jnp.asarray(rollouts.reward), ahead.discount_t, ahead.trace_t, 0.8)
+    for game in range(B):
+        wanted = slow_gae(rollouts.reward[:, game], values[:, game], rollouts.terminated[:, game],
+                          rollouts.truncated[:, game], 0.9, 0.8, bootstrap == "never")  # fmt: skip
+        np.testing.assert_allclose(found.advantages[:, game], wanted, atol=1e-5)
+    np.testing.assert_allclose(found.targets, found.advantages + values[:-1], atol=1e-6)
+    # V-trace without importance ratios, whose traces fade by lambda, has the same targets
+    ones = jnp.ones((T, B))
+    other = vtrace(jnp.asarray(values[:-1]), ahead.v_t, jnp.asarray(rollouts.reward), ahead.discount_t, ones,
+                   ahead.trace_t, clip_c=0.8)  # fmt: skip
+    np.testing.assert_allclose(found.targets, other.targets, atol=1e-6)
+
+
+@pytest.mark.quick
+def test_the_surrogate_is_clipped_at_1_minus_and_1_plus_epsilon():
+    ratio, advantage = np.array([[0.5, 0.5, 1.5, 1.5, 1.1]]), np.array([[1.0, -1.0, 1.0, -1.0, 2.0]])
+    weight = np.full((1, 5), 0.2)
+    # min(r A, clip(r) A): 0.5, -0.8, 1.2, -1.5, 2.2
+    found = ppo(jnp.asarray(ratio), jnp.asarray(advantage), jnp.asarray(weight), 0.2)
+    assert float(found) == pytest.approx(-(0.5 - 0.8 + 1.2 - 1.5 + 2.2) / 5)
+
+
+def slow_loss(params, data, settings):
+    """PPO's loss over all samples at once, in NumPy's terms."""
+    batch = data.rollouts
+    logits, values = unroll(params, (), batch.observations, batch.first, batch.core[0])
+    log_pi, log_mu = jax.nn.log_softmax(logits), jax.nn.log_softmax(batch.logits)
+    chosen = np.eye(3)[batch.action]
+    ratio = jnp.exp(((log_pi - log_mu) * chosen).sum(-1))
+    raw = np.asarray(data.targets.vtrace.advantages)
+    advantage = (raw - raw.mean()) / raw.std(ddof=1)
+    surrogate = jnp.minimum(ratio * advantage, jnp.clip(ratio, 0.8, 1.2) * advantage).mean()
+    target = data.targets.vtrace.targets
+    near = batch.value + jnp.clip(values - batch.value, -0.5, 0.5)
+    value_loss = jnp.maximum((values - target) ** 2, (near - target) ** 2).mean()
+    entropy = -(jnp.exp(log_pi) * log_pi).sum(-1).mean()
+    return -surrogate + 0.5 * value_loss - 0.003 * entropy
+
+
+def test_an_update_is_a_step_of_adam_on_the_slow_loss():
+    rollouts, params = make_rollouts(), make_params()
+    reward = rollouts.reward + 0.5 * rollouts.moments["m"]
+    values = np.asarray(unroll(params, (), rollouts.observations, rollouts.first, rollouts.core[0])[1])
+    data = jax.vmap(lambda _: with_targets(Samples(rollouts, reward, np.ones((T, B), bool)), params, (), unroll, PPO),
+                    axis_name="data")(jnp.zeros(1))  # fmt: skip
+    data = jax.tree.map(lambda array: np.asarray(array[0]), data)
+    known = np.concatenate([rollouts.value, values[-1:]])  # of the policy that acted, but for what follows the batch
+    for game in (0, 7):
+        wanted = slow_gae(reward[:, game], known[:, game], rollouts.terminated[:, game], rollouts.truncated[:, game],
+                          0.9, 0.8)  # fmt: skip
+        np.testing.assert_allclose(data.targets.vtrace.advantages[:, game], wanted, atol=1e-5)
+    loss, gradient = jax.value_and_grad(slow_loss)(params, data, PPO)
+    state, metrics = train(PPO, rollouts)
+    assert metrics["loss"] == pytest.approx(float(loss), rel=1e-4)
+    norm = np.sqrt(sum((np.asarray(leaf) ** 2).sum() for leaf in jax.tree.leaves(gradient)))
+    assert metrics["gradient_norm"] == pytest.approx(norm, rel=1e-3)
+    for name, leaf in gradient.items():  # Adam's first step is the gradient's sign
+        np.testing.assert_allclose(state.params[name], params[name] - 2e-2 * np.sign(leaf), atol=1e-4)
+
+
+def test_the_ratio_is_1_in_the_first_step_and_moves_in_the_following_ones():
+    rollouts = make_rollouts()
+    logits, values = jax.jit(unroll)(make_params(), (), rollouts.observations, rollouts.first, rollouts.core[0])
+    fresh = rollouts._replace(logits=np.asarray(logits[:-1]), value=np.asarray(values[:-1]))
+    _, metrics = train(PPO._replace(num_epochs=3, num_minibatches=2), fresh)
+    assert metrics["ratio_deviation_of_first_step"] < 1e-6
+    assert metrics["ratio_deviation"] > 1e-3
+    assert metrics["kl_of_last_epoch"] > metrics["kl"] > 0
+    assert metrics["ratio_min"] < 1 < metrics["ratio_max"]
+
+
+def test_without_memory_minibatches_are_made_of_steps_the_same_on_any_number_of_devices():
+    rollouts = make_rollouts(core=NO_MEMORY)
+    valid = np.ones((T, B), bool)
+    data = jax.vmap(lambda _: with_targets(Samples(rollouts, rollouts.reward, valid), make_params(), (), forgetful, PPO),
+                    axis_name="data")(jnp.zeros(1))  # fmt: skip
+    data = jax.tree.map(lambda array: np.asarray(array[0]), data)
+    assert data.rollouts.action.shape == (1, T * B)
+    assert data.rollouts.core.shape == (1, T * B, 0)
+    np.testing.assert_array_equal(data.reward[0, :T], rollouts.reward[:, 0])  # game by game
+    part = minibatch(data, jnp.int32(3), 10)  # 80 steps
+    np.testing.assert_array_equal(part.reward[0], data.reward[0, 3::10])
+    np.testing.assert_array_equal(part.rollouts.observations["x"][0], data.rollouts.observations["x"][0, 3::10])
+
+
+def test_a_batch_is_learnt_from_in_steps_that_columns_could_not_make(monkeypatch):
+    monkeypatch.setattr("linear_policy.unroll", forgetful)
+    compiled.cache_clear()
+    settings = PPO._replace(num_minibatches=20, num_epochs=2)  # 16 games make no 20 minibatches, their 80 steps do
+    rollouts = make_rollouts(core=NO_MEMORY)
+    state, metrics = train(settings, rollouts)
+    assert metrics["finite"] == 1
+    assert state.version == VERSION + 1
+    if jax.device_count() >= 2:
+        many = train(settings._replace(num_minibatches=20), rollouts, devices=2)[0]
+        assert_same(state, many, atol=1e-5)
+    compiled.cache_clear()
+
+
+def test_samples_that_are_too_old_change_nothing():
+    rollouts = make_rollouts()
+    old = rollouts.version.copy()
+    old[:, 3] = VERSION - 100
+    reward = rollouts.reward.copy()
+    reward[:, 3] = 1e6
+    state, metrics = train(PPO, rollouts._replace(version=old, reward=reward))
+    assert metrics["valid_fraction"] == pytest.approx(15 / 16)
+    assert metrics["advantage_max"] < 100
+    columns = [column for column in range(B) if column != 3]
+    other, _ = train(PPO, jax.tree.map(lambda array: array[:, columns], rollouts))
+    assert_same(state.params, other.params, atol=1e-5)
+    assert make_mesh(1).size == 1
+    assert initial().version == VERSION
