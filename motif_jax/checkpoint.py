@@ -72,13 +72,15 @@ class Checkpoints:
         self._sums: dict[int, str | None] = {}  # checksums of the arrays, by step
         self._mine = False  # whether this process may delete what is not kept
 
-    def save(self, step: int, state: Any, facts: dict[str, Any], loss: float | None = None) -> None:
+    def save(
+        self, step: int, state: Any, facts: dict[str, Any], loss: float | None = None, milestone: bool = False
+    ) -> None:
         """Starts to write a checkpoint; the next save, or `close`, waits for it and deletes those that are not kept."""
         # Copies on the host, because the next step may be given the memory of `state`, and because a checkpoint of four
         # devices must be readable on one. Orbax refuses empty arrays; `parameters.rebuild` puts them back.
         copy = jax.tree.map(lambda array: array if array.size else None, host_copy(state))
         every, before = self._milestone_every, max(self.steps(), default=0)
-        known: dict[str, Any] = {MILESTONE: bool(every) and step // every > before // every}
+        known: dict[str, Any] = {MILESTONE: milestone or (bool(every) and step // every > before // every)}
         if loss is not None:
             known[LOSS] = float(loss)
         facts = json.loads(json.dumps(facts | known))  # a copy, too: it is written while the caller goes on

@@ -1,6 +1,7 @@
 """Protocols: the rules of evaluation's games, so that figures can be compared with published ones.
 
     task        the games of config.env, by default
+    NAME=VALUE  those games with other values of config.env.babyai (variations.py)
     challenge   the NetHack Challenge (arXiv 2203.11889), which is NLE's NetHackChallenge: a random character each
                 episode, one million steps, and an end after 10,000 steps without game time. The return is the change of
                 the score. The Challenge ranks by ascensions, then by the median score, then by the mean.
@@ -16,6 +17,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from motif_jax.envs.babyai.settings import SECTION
+from motif_jax.envs.babyai.variations import is_variation, parse_variation
 from motif_jax.envs.nethack.settings import GAMES
 from motif_jax.envs.nethack.tasks import ANY_CHARACTER
 from motif_jax.envs.settings import title
@@ -37,7 +40,7 @@ TITLES = {"challenge": "the NetHack Challenge"}  # in sentences
 def check_protocol(config: ConfigDict) -> None:
     """Raises UserError if the protocol is of another game than the one that `config.env` names."""
     env, protocol = config.env, config.evaluate.protocol
-    if CHANGED[protocol] and (env.world != "nethack" or env.task in GAMES or ":" in env.task):
+    if CHANGED.get(protocol) and (env.world != "nethack" or env.task in GAMES or ":" in env.task):
         raise UserError(
             f"the protocol {protocol!r} is of NetHack, where {title(env)!r} is played ({FLAG}, --config.env)"
         )
@@ -45,18 +48,25 @@ def check_protocol(config: ConfigDict) -> None:
 
 def by_protocol(config: ConfigDict) -> ConfigDict:
     """The config with the games that the protocol asks for."""
-    changed = CHANGED[config.evaluate.protocol]
+    changed = _changes(config.evaluate.protocol)
     if not changed:
         return config
     found = config.copy_and_resolve_references()
-    found.env.update(changed)
+    found.env.update(changed)  # sections within it likewise
     return found
+
+
+def _changes(protocol: str) -> dict[str, Any]:
+    return {SECTION: parse_variation(protocol)} if is_variation(protocol) else CHANGED.get(protocol, {})
 
 
 def env_by_protocol(record: Mapping[str, Any]) -> dict[str, Any]:
     """The same for the section `env` of a recorded config, which may be older than protocols."""
     protocol = record.get("evaluate", {}).get("protocol", TASK)
-    return {**record.get("env", {}), **CHANGED.get(protocol, {})}
+    env = dict(record.get("env", {}))
+    for name, value in _changes(protocol).items():
+        env[name] = {**env.get(name, {}), **value} if isinstance(value, dict) else value
+    return env
 
 
 def suffix(protocol: str) -> str:

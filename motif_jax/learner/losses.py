@@ -132,9 +132,7 @@ def normalise(advantages: jax.Array, counted: jax.Array, floor: float = 1e-3) ->
     return (advantages - mean) / jnp.maximum(std, floor)
 
 
-def clamped_ratio(
-    log_pi: jax.Array, log_mu: jax.Array, limits: tuple[float, float] = RATIO_RANGE
-) -> jax.Array:
+def clamped_ratio(log_pi: jax.Array, log_mu: jax.Array, limits: tuple[float, float] = RATIO_RANGE) -> jax.Array:
     """pi / mu, within limits; no gradient beyond."""
     # limited before exp: exp of a large number has no finite gradient, not even where it is not used
     return jnp.exp(jnp.clip(log_pi - log_mu, *map(math.log, limits)))

@@ -49,6 +49,7 @@ TABLE: Table = {
     "discount": Value(Number(0, 1), decides=True),
     "learning_rate": Value(Number(0, above=True), decides=True),
     "anneal_learning_rate_to": Value(Number(0, 1e6), decides=True),
+    "adam_eps": Value(Number(0, 1, above=True), decides=True, older=1e-6),
     "max_gradient_norm": Value(Number(0, above=True, infinite=True), decides=True),
     "clip_ratio": Value(Number(0, infinite=True), decides=True),
     "clip_value": Value(

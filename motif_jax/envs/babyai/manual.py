@@ -100,15 +100,19 @@ def make_examples(lessons: Sequence[Lesson], window: int, seed: int = 0) -> Iter
     for lesson in lessons:
         for _ in range(lesson.count):
             words = _draw_words(rng)
-            goal, action = (rng.choice(texts).format(**words) for texts in (lesson.goals, lesson.do))
+            goal, action = (_fill(rng.choice(texts), words) for texts in (lesson.goals, lesson.do))
             before = [rng.choice(lessons) for _ in range(rng.randrange(window))]
             moments = [*before, lesson]
             seen = [_sentences(one, words, rng) for one in moments]
             prompt.begin(goal, lambda seen=seen: seen[0])  # type: ignore[misc]
             for one, sentences in zip(before, seen[1:], strict=True):
-                taken = rng.choice(one.do).format(**words)
+                taken = _fill(rng.choice(one.do), words)
                 prompt.go_on(taken, lambda sentences=sentences: sentences)  # type: ignore[misc]
             yield Example(prompt.text(), action)
+
+
+def _fill(text: str, words: Mapping[str, str]) -> str:
+    return re.sub(r"{(\w*)}", lambda found: words[found[1]], text)
 
 
 def _draw_words(rng: random.Random) -> dict[str, str]:
@@ -124,7 +128,7 @@ def _draw_words(rng: random.Random) -> dict[str, str]:
 
 def _sentences(lesson: Lesson, words: Mapping[str, str], rng: random.Random) -> list[str]:
     """What is seen: walls, then what the lesson says and other things, in any order."""
-    said = [text.format(**words) for text in lesson.see]
+    said = [_fill(text, words) for text in lesson.see]
     carried = [text for text in said if text.startswith("You carry")]
     walls = [text for text in said if " wall " in text]
     things = [text for text in said if text not in carried and text not in walls]

@@ -18,6 +18,7 @@ import numpy as np
 
 from motif_jax.envs.babyai.describe import VIEW
 from motif_jax.envs.babyai.engine import need_minigrid
+from motif_jax.envs.babyai.probes import make_probes
 from motif_jax.envs.babyai.prompt import PromptBytes
 from motif_jax.envs.babyai.settings import MISSION_BYTES, BabyAISettings, short_name
 from motif_jax.envs.babyai.vocabulary import all_words
@@ -56,6 +57,11 @@ class BabyAIWorld(World):
     def words(self) -> tuple[str, ...]:
         """Texts with all words that prompts have, in any language and rewording: for the tokens of a new model."""
         return all_words()
+
+    @functools.cached_property
+    def probes(self) -> dict[str, str]:
+        """Fixed prompts, by the names of their moments, which a policy is asked about while it learns."""
+        return make_probes(self.settings)
 
     @functools.cached_property
     def specs(self) -> dict[str, ArraySpec]:  # type: ignore[override]

@@ -47,6 +47,7 @@ from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.evaluate.contenders import BESIDE_FLAG, FLAG, Contender, check_policy, find_contenders
 from motif_jax.stages.evaluate.replays import check_choice, keep_replays
+from motif_jax.stages.evaluate.several import check_variations, with_variations
 from motif_jax.stages.evaluate.summary import print_table, read_json, read_rows, rules_of, summarise_episodes
 from motif_jax.stages.train_policy import TABLES as TRAINING
 from motif_jax.structs import UserError
@@ -57,6 +58,7 @@ TABLES: Tables = {
         "policy": Value(PATH),
         "beside": Value(PATHS),
         "protocol": Value(Text(tuple(CHANGED)), older=TASK),
+        "variations": Value(Text(longest=4000), older=""),
         "episodes": Value(Whole(1, 1_000_000)),
         "replays": Value(Text(longest=1000)),
         "greedy": Value(Flag()),
@@ -96,17 +98,21 @@ def check(config: ConfigDict) -> None:
     check_policy(section.policy, world, FLAG)
     for other in filter(None, section.beside.split(",")):
         check_policy(other, world, BESIDE_FLAG)
+    check_variations(config, world)
     check_choice(section.replays, section.episodes)
     check_capacity(section.num_workers, section.games_per_worker, flag="--config.evaluate")
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
     """Whether every player that the config names has a summary over the number of episodes that it asks for."""
-    try:
-        contenders = find_contenders(config, workdir)
-    except UserError:
-        return False  # `run` reports it; there may be a policy when it is this stage's turn
-    return all(is_evaluated(config, workdir, contender) for contender, _ in contenders)
+    for asked in with_variations(config):
+        try:
+            contenders = find_contenders(asked, workdir)
+        except UserError:
+            return False  # `run` reports it; there may be a policy when it is this stage's turn
+        if not all(is_evaluated(asked, workdir, contender) for contender, _ in contenders):
+            return False
+    return True
 
 
 def is_evaluated(config: ConfigDict, workdir: Path, contender: Contender) -> bool:
@@ -138,11 +144,12 @@ def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
 
 def run(config: ConfigDict, workdir: Path) -> None:
     """Evaluates each player that has no current summary, and prints a table of the results."""
-    contenders = find_contenders(config, workdir)
-    for contender, flag in contenders:
-        if not is_evaluated(config, workdir, contender):
-            evaluate(config, workdir, contender, flag)
-    print_table(workdir / "evaluate", contenders[-1][0].name, make_world(config.env).figures)
+    for asked in with_variations(config):
+        contenders = find_contenders(asked, workdir)
+        for contender, flag in contenders:
+            if not is_evaluated(asked, workdir, contender):
+                evaluate(asked, workdir, contender, flag)
+        print_table(workdir / "evaluate", contenders[-1][0].name, make_world(config.env).figures)
 
 
 def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str) -> None:

@@ -28,7 +28,7 @@ class Contender(NamedTuple):
 def check_policy(policy: str, world: World, flag: str) -> None:
     """Raises UserError if `policy` cannot name exactly one player of this world."""
     if policy not in (*world.players, ""):
-        parse_one(policy, flag)
+        parse_one(f".{policy}" if policy.startswith("@") else policy, flag)
 
 
 def find_contenders(config: ConfigDict, workdir: Path) -> list[tuple[Contender, str]]:
@@ -53,7 +53,7 @@ def find_contender(
     """The player that `policy`, the value of `flag`, names; checkpoints are looked for, but not read."""
     if policy in world.players:
         return Contender(f"{policy}{suffix(protocol)}", "", 0, False)
-    choice = parse_one(policy or str(workdir), flag)
+    choice = parse_one(f"{workdir}{policy}" if policy.startswith("@") else policy or str(workdir), flag)
     directory, steps = list_steps(choice.path, flag)
     step = steps[-1] if choice.which == LAST else int(choice.which)
     if step not in steps:

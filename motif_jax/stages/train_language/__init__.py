@@ -12,6 +12,8 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from motif_jax.config_table import MANY_SECONDS, PATH, PATHS, Flag, Number, Tables, Text, Value, Whole, check_values
+from motif_jax.envs.babyai.manual import find_manual, read_manual
+from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.files import read_json
 from motif_jax.offline.settings import OPTIMIZER
 from motif_jax.stages import EXPERIMENT
@@ -23,7 +25,7 @@ TABLES: Tables = {
     "transcripts": {
         "path": Value(PATH, decides=True, older=""),
         "import_from": Value(PATHS, decides=True, older=""),
-        "import_format": Value(Text(("lmrl", "visdial", "reddit")), decides=True, older="lmrl"),
+        "import_format": Value(Text(("lmrl", "visdial", "reddit", "manual")), decides=True, older="lmrl"),
         "template": Value(Text(("words", "marks", "lines", "none")), decides=True, older="words"),
     },
     "language": {
@@ -52,7 +54,7 @@ TABLES: Tables = {
         "keep_checkpoints": Value(Whole(1), older=2),
     },
 }
-READS: Tables = EXPERIMENT | TABLES
+READS: Tables = EXPERIMENT | {"env": ENV} | TABLES
 IDENTITY = ("", "transcripts", "language", "train_language")
 WRITES = "--config.train_language.keep_checkpoints"
 MEMORY = "--config.train_language.batch_size, .max_length"
@@ -103,6 +105,9 @@ def check(config: ConfigDict) -> None:
         raise UserError(
             "transcripts are either read from a directory or imported (--config.transcripts.path, .import_from)"
         )
+    if config.transcripts.import_format == "manual":
+        for name in filter(None, config.transcripts.import_from.split(",")):
+            read_manual(find_manual(name))
     if language.model and not Path(language.model).is_dir():
         raise UserError(
             f"there is no directory {language.model!r}; language models are not downloaded (--config.language.model)"

@@ -10,13 +10,17 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.console import print_line
+from motif_jax.envs.babyai.manual import find_manual, make_examples, read_manual
+from motif_jax.envs.babyai.vocabulary import all_words
 from motif_jax.structs import UserError
 from motif_jax.tokens import END, PAD, UNKNOWN, WordTokeniser
-from motif_jax.transcripts.episodes import Episode
+from motif_jax.transcripts.episodes import Episode, Turn
 from motif_jax.transcripts.imports import FLAG, import_episodes, read_lmrl, read_reddit, read_visdial
 from motif_jax.transcripts.render import TEMPLATES, Renderer, Template
 from motif_jax.transcripts.store import Transcripts
 
+MANUAL = "manual"  # a format of what is imported
+WORDS_PER_TEXT = 50
 END_TOKEN = (PAD, END, UNKNOWN).index(END)  # of tokenisers that are made here
 # Every text ends with the token that ends generation: for tokenisers whose tokens are words.
 WORDS = Template(END_TOKEN, END_TOKEN, END_TOKEN, END_TOKEN, "")
@@ -33,14 +37,22 @@ def open_transcripts(config: ConfigDict, workdir: Path, may_import: bool) -> Tra
     section = config.transcripts
     path = Path(section.path) if section.path else workdir / "transcripts"
     if section.import_from and may_import:
-        files = [Path(part).expanduser() for part in section.import_from.split(",")]
-        provenance = {"format": section.import_format, "files": [file.name for file in files]}
+        names = section.import_from.split(",")
+        provenance: dict[str, Any] = {"format": section.import_format}
+        if section.import_format == MANUAL:
+            files, window = [find_manual(name) for name in names], config.env.babyai.window
+            provenance["window"] = window
+            episodes = manual_episodes(files, window)
+        else:
+            files = [Path(name).expanduser() for name in names]
+            episodes = _episodes(files, section.import_format)
+        provenance["files"] = [file.name for file in files]
         if path.exists():
             found = Transcripts(path)
             if found.record["provenance"] != provenance:
                 raise UserError(f"{str(path)!r} has other transcripts: choose another --workdir ({FLAG})")
             return found
-        found = import_episodes(_episodes(files, section.import_format), path, provenance)
+        found = import_episodes(episodes, path, provenance)
         print_line(f"transcripts: imported {len(found):,} episodes with {found.num_texts:,} texts to {str(path)!r}")
         return found
     return Transcripts(path)
@@ -57,6 +69,20 @@ def _episodes(files: list[Path], kind: str) -> Iterator[Episode]:
         return
     for file in files:
         yield from read_lmrl(file)
+
+
+def manual_episodes(files: list[Path], window: int) -> Iterator[Episode]:
+    """What manuals of BabyAI-Text say: prompts, and the action that is right then.
+
+    Before them, texts in which the agent says nothing, with all words of the world: so the tokens of a new model have
+    them, those of rewordings too.
+    """
+    words = " ".join(all_words()).split()
+    for start in range(0, len(words), WORDS_PER_TEXT):
+        yield Episode((Turn(" ".join(words[start : start + WORDS_PER_TEXT])),), terminal=True)
+    lessons = [lesson for file in files for lesson in read_manual(file)]
+    for example in make_examples(lessons, window):
+        yield Episode((Turn(example.prompt), Turn(example.action, 0.0)), terminal=True)
 
 
 def make_words(transcripts: Transcripts) -> WordTokeniser:

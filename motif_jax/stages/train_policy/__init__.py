@@ -76,6 +76,7 @@ TABLES: Tables = {
         "keep_checkpoints": Value(Whole(1)),
         "milestone_every_steps": Value(Whole(0, 10**15)),
         "log_every_s": Value(Number(0, MANY_SECONDS, above=True)),
+        "probe_every": Value(Whole(), older=1),
         "tensorboard": Value(Flag()),
         "wandb": Value(Text(longest=128)),
     },

@@ -95,7 +95,7 @@ class Keeper:
         facts = self._facts | {"sources": self._sources.facts(), "progress": dict(done)}
         with self._saving:
             if step not in self._checkpoints.steps():
-                self._checkpoints.save(step, arrays, facts)
+                self._checkpoints.save(step, arrays, facts, milestone=step == 0)
 
     def close(self) -> None:
         """Waits for what is being written and releases the lock; further calls do nothing."""

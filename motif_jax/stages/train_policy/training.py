@@ -26,6 +26,7 @@ from motif_jax.host_copies import host_copy, host_part, local_copy
 from motif_jax.learner.update import Constants, LearnerState
 from motif_jax.machine import describe
 from motif_jax.metrics import drop_rows_after
+from motif_jax.networks.kinds import LANGUAGE
 from motif_jax.parallel import place
 from motif_jax.parameters import name_of
 from motif_jax.rewards.sources import make_sources
@@ -33,6 +34,7 @@ from motif_jax.stages.train_policy.acting import FreeRunning, Rounds, Source
 from motif_jax.stages.train_policy.conditions import DEVICE_MEMORY, coordinator, finished, takes_turns
 from motif_jax.stages.train_policy.hosts import Hosts, Vote
 from motif_jax.stages.train_policy.placing import make_place
+from motif_jax.stages.train_policy.probes import Probes
 from motif_jax.stages.train_policy.record import Log, Record, summarise_recent
 from motif_jax.stages.train_policy.rescue import Rescue, write_rescued
 from motif_jax.stages.train_policy.setup import Parts, assemble, make_player, open_pool
@@ -76,6 +78,8 @@ def learn(
         at_the_end.callback(keeper.close)
     state, frozen, done = begin(config, keeper, parts, folder / "checkpoints", together)
     constants = Constants(frozen=place(frozen, parts.mesh, parts.model.rules))
+    if keeper and section.network == LANGUAGE and not done["env_steps"]:
+        keeper.save(state, done)  # what it can do before it has played
     if me == 0:
         if done["env_steps"]:
             print_line(f"train_policy: going on after {done['env_steps']:,} steps")
@@ -94,9 +98,15 @@ def learn(
     together.save = rescue.save if rescue else None
 
     # ---- games
-    player = make_player(config, parts.model._replace(frozen=frozen), seed=config.seed + done["updates"] * hosts + me)
-    player.swap(player.prepare(local_copy(state.params), done["updates"]), wait=True)
+    model = parts.model._replace(frozen=jax.device_put(frozen))
+    player = make_player(config, model, seed=config.seed + done["updates"] * hosts + me)
+    mine = local_copy(state.params)
+    player.swap(player.prepare(mine, done["updates"]), wait=True)
     with contextlib.ExitStack() as stack:
+        every = section.probe_every if me == 0 else 0
+        probes = stack.enter_context(Probes(model, parts.world, folder, every, done["env_steps"]))
+        if not done["updates"]:
+            probes.ask(mine, done)
         pool = stack.enter_context(open_pool(config, parts, player, me * EPISODES_PER_HOST + done["next_episode"]))
         source = (Rounds if takes_turns(section) else FreeRunning)(
             pool, player, parts.rollouts, make_place(parts.model, parts.sources, parts.mesh)
@@ -125,9 +135,11 @@ def learn(
             with trace.step(done["updates"]):
                 state, metrics = parts.update(state, constants, batch.arrays.rollouts)
             done["updates"] += 1
-            played = player.prepare(local_copy(state.params), done["updates"])
-            player.swap(played, wait=takes_turns(section))  # without `wait`, the games do not wait for the learner
+            mine = local_copy(state.params)
+            # Without `wait`, the games do not wait for the learner.
+            player.swap(player.prepare(mine, done["updates"]), wait=takes_turns(section))
             done["env_steps"] += batch.steps * hosts
+            probes.ask(mine, done)
             done["seconds"] = before["seconds"] + time.monotonic() - start
             done["next_episode"] = int(max([pool.next_episode - me * EPISODES_PER_HOST, *others[:, 0]]))
             record.batch(batch)

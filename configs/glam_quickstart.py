@@ -1,0 +1,61 @@
+"""GLAM, small, on a CPU, with no download: a network of a tenth of a million parameters reads a manual, then plays.
+
+    python -m motif_jax.launch --config=configs/glam_quickstart.py --workdir=runs/glam
+
+The manual, motif_jax/envs/babyai/manuals, stands in for what a large language model has read; it is no Flan-T5. The
+argument is a level, and `unread` for the same network without reading: `goto_local,unread`.
+"""
+
+import runpy
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+UNREAD = "unread"
+REWORDINGS = ("synonyms", "other_nouns", "invented_nouns", "invented_adjectives", "invented_words", "i_would_like")
+
+
+def get_config(argument: str = "goto_local") -> ConfigDict:
+    """`glam.py`, made small."""
+    level, *words = argument.split(",")
+    unread = UNREAD in words
+    given = ",".join([level, *(word for word in words if word != UNREAD)])
+    config = runpy.run_path(str(Path(__file__).with_name("glam.py")))["get_config"](given)
+    reads = not unread and "symbolic" not in words
+    config.stages = ("train_language",) * reads + ("train_policy", "evaluate", "report")
+    config.env.babyai.window = 1  # observations in a prompt: short prompts are read faster
+
+    # ---- reading
+    config.transcripts.import_format = "manual"
+    config.transcripts.import_from = "goto" if level.startswith(("goto", "GoTo", "go_to_french")) else "goto,mixed"
+    config.transcripts.template = "none"
+    config.language.family = "llama"
+    config.language.width = 48
+    config.language.layers = 2
+    config.language.heads = 4
+    config.train_language.num_epochs = 3
+    config.train_language.learning_rate = 3e-3
+    config.train_language.batch_size = 32  # rows, with several lessons each
+    config.train_language.validation_share = 0.02
+
+    # ---- playing
+    policy = config.policy
+    policy.language.model = "trained" if reads else ""
+    policy.language.family = "llama"
+    policy.language.width = 48
+    policy.language.layers = 2
+    policy.language.heads = 4
+    policy.language.hidden = 64
+    policy.language.max_tokens = 256
+    policy.learning_rate = 5e-4
+    policy.num_minibatches = 8 if "symbolic" in words else 10
+    policy.train_for_env_steps = 10_000_000  # time ends it
+    policy.train_for_seconds = 200.0
+    policy.save_every_s = 60.0
+    policy.save_every_steps = 10_000
+    policy.milestone_every_steps = 0
+    config.evaluate.beside = "random,bot,@0" if reads else "random,bot"  # @0: what it could do before it played
+    config.evaluate.variations = ";".join(f"rewording={name}" for name in REWORDINGS) if reads else ""
+    config.evaluate.episodes = 100
+    config.evaluate.games_per_worker = 8
+    return config

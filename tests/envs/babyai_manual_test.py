@@ -1,0 +1,103 @@
+"""Manuals: readable lessons that become prompts in the world's own form, with the action that is right then."""
+
+import collections
+
+import pytest
+
+from motif_jax.envs.babyai.manual import SHIPPED, find_manual, make_examples, read_manual
+from motif_jax.envs.babyai.probes import SCENES, make_probes
+from motif_jax.envs.babyai.settings import BabyAISettings
+from motif_jax.envs.babyai.vocabulary import all_words
+from motif_jax.envs.babyai.words import ACTION_SETS, CANONICAL, REWORDINGS
+from motif_jax.structs import UserError
+from motif_jax.tokens import WordTokeniser
+
+pytestmark = pytest.mark.quick
+ONE = """
+examples = 3
+[goals]
+reach = ["go to {the} {thing}"]
+[[lesson]]
+about = "beside me"
+goal = ["reach"]
+see = ["You see a {thing} {some} {side}"]
+do = ["turn {side}"]
+"""
+
+
+def manual(tmp_path, text):
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    return file
+
+
+def test_a_lesson_becomes_prompts_of_the_world_and_actions(tmp_path):
+    examples = list(make_examples(read_manual(manual(tmp_path, ONE)), window=1))
+    assert len(examples) == 3
+    for prompt, action in examples:
+        head, goal, seen, last = prompt.split(" \n ")[0], *prompt.split("\n ")[1:]
+        assert head == f"Possible action of the agent: {', '.join(CANONICAL)}"
+        assert last == "Action 0: "
+        thing = goal.split(" ", 7)[-1].strip()
+        (told,) = [sentence for sentence in seen.split(", ") if thing in sentence]
+        assert action == f"turn {told.split()[-1]}"
+    assert list(make_examples(read_manual(manual(tmp_path, ONE)), window=1)) == examples  # the same every time
+    longer = [prompt for prompt, _ in make_examples(read_manual(manual(tmp_path, ONE)), window=3)]
+    assert any("Action 0: turn" in prompt for prompt in longer)
+
+
+def test_our_manuals_teach_all_that_is_needed_and_no_more():
+    lessons = [lesson for name in ("goto", "mixed") for lesson in read_manual(find_manual(name))]
+    assert len(lessons) > 30
+    counts = collections.Counter(example.action for example in make_examples(lessons, 1))
+    assert counts.keys() == {*CANONICAL}
+    goto = {action for _, action in make_examples(read_manual(find_manual("goto")), 1)}
+    assert goto == {"turn left", "turn right", "go forward"}
+    for example in make_examples(lessons, 1):
+        lines = example.prompt.split("\n")
+        if example.action == "go forward":  # never into something
+            assert " 1 step forward" not in lines[2].replace(" and 1 step forward", "")
+
+
+def test_a_tokeniser_of_all_words_knows_manuals_probes_actions_and_rewordings():
+    tokeniser = WordTokeniser.from_texts(all_words())
+    assert tokeniser.size < 256
+    lessons = [lesson for file in SHIPPED.glob("*.toml") for lesson in read_manual(file)]
+    texts = [text for example in list(make_examples(lessons, 2))[::50] for text in example]
+    texts += [name for names in ACTION_SETS.values() for name in names]
+    texts += [word for words in REWORDINGS.values() for word in words.values()]
+    for level in ("GoToLocal", "GoToFrench"):
+        texts += make_probes(BabyAISettings(level=level)).values()
+    unknown = {text for text in texts if 2 in tokeniser.encode(text)}
+    assert not unknown
+
+
+def test_probes_are_prompts_in_the_worlds_words():
+    probes = make_probes(BabyAISettings(actions="rotate", rewording="synonyms"))
+    assert probes.keys() == SCENES.keys()
+    prompt = probes["go to it, 2 steps left"]
+    assert "Possible action of the agent: rotate left, " in prompt
+    assert "Goal of the agent: go to the vermilion ball" in prompt
+    assert "You see a vermilion ball 2 steps left, " in prompt
+    carried = make_probes(BabyAISettings())["open it, with its key, right ahead"]
+    assert "You carry a purple key, You see a locked purple door 1 step forward, " in carried
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("lesson = 3", "it must have goals, lessons, and a number of examples"),
+    ("examples = ", "is no manual: "),
+    (ONE.replace("turn {side}", "turn {direction}"), r"its lesson 1 has \{direction\}, which is none of thing, "),
+    (ONE.replace('goal = ["reach"]', 'goal = ["fly"]'), "its lesson 1 has the goal 'fly', which is not among its goals"),
+    (ONE.replace("do = ", "deed = "), "its lesson 1 says deed = "),
+    (ONE.replace('do = ["turn {side}"]', ""), "its lesson 1 does not say what to do"),
+    (ONE.replace('["turn {side}"]', "[3]"), r"its lesson 1 says do = \[3\]"),
+])  # fmt: skip
+def test_what_is_no_manual_is_refused_in_one_sentence(tmp_path, text, said):
+    with pytest.raises(UserError, match=said) as refusal:
+        read_manual(manual(tmp_path, text))
+    assert "--config.transcripts.import_from" in str(refusal.value)
+
+
+def test_an_unknown_manual_is_refused():
+    with pytest.raises(UserError, match="there is no manual 'goto2': give a file, or choose from goto, mixed"):
+        find_manual("goto2")

@@ -1,0 +1,174 @@
+"""A language model as a policy: what it thinks of the names of actions are the logits, in acting and in learning."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from small_language import ACTIONS, PROMPTS, WORDS, as_prompts, options
+
+from motif_jax.language.model import make_language_model
+from motif_jax.language.scoring import Scores, make_tree, score
+from motif_jax.networks.kinds import check_reads
+from motif_jax.policies.language import as_record, from_record, with_actions
+from motif_jax.policies.language_network import PADDING, action_logits
+from motif_jax.policies.model import make_policy_model
+from motif_jax.policies.player import PolicyPlayer
+from motif_jax.policies.prompts import Prompts, encode_names
+from motif_jax.structs import ArraySpec, UserError
+
+NOTHING = np.zeros((len(PROMPTS), 0), np.float32)
+FIRST = np.ones(len(PROMPTS), bool)
+
+
+def act(model, texts=PROMPTS):
+    return jax.jit(model.step)(model.params, model.frozen, model.encode(as_prompts(texts)), FIRST, NOTHING, ())
+
+
+@pytest.mark.parametrize("family", ["llama", "t5"])
+def test_logits_are_the_scores_of_the_names_behind_the_prompt(family):
+    model = make_policy_model(options(family), 3)
+    logits, values, core = act(model)
+    assert logits.shape == (3, 4)
+    assert values.tolist() == [0, 0, 0]  # before training
+    assert core.shape == (3, 0)
+    config = from_record(options(family)["language"]["config"])
+    language = make_language_model(config, seed=3)
+    tree = make_tree([[WORDS.encode(name) for name in ACTIONS]])
+    for text, found in zip(PROMPTS, logits, strict=True):
+        tokens = np.array([WORDS.encode(text)], np.int32)
+        alone = score(language, tokens, np.ones_like(tokens), tree).log_probs[0]
+        np.testing.assert_allclose(found, alone, atol=1e-5)
+
+
+def test_the_learner_sees_the_logits_with_which_was_acted():
+    """Whatever the lengths of the prompts beside it, in chunks or at once."""
+    model = make_policy_model(options(), 3)
+    logits, _, _ = act(model)
+    longer = [*PROMPTS, " ".join(PROMPTS)]
+    rows = np.stack([as_prompts(longer)["prompt"] for _ in range(2)])  # [T, B, bytes]
+    chunked = make_policy_model(options(chunk=3), 3)
+    for other in (model, chunked):
+        first, core = np.ones((2, 4), bool), np.zeros((4, 0), np.float32)
+        found, values = jax.jit(other.unroll)(other.params, other.frozen, other.encode({"prompt": rows}), first, core)
+        assert values.shape == (2, 4)
+        np.testing.assert_allclose(found[:, :3], np.stack([logits, logits]), atol=1e-5)
+
+
+def test_published_formulas_are_there():
+    """Made-up logits: names of 2 and 1 tokens."""
+    tree = make_tree([[[4, 5], [6]]])
+    logits, totals = np.array([[[3.0, 1.0], [2.0, 0.0]]]), np.array([[[3.5, 2.0], [3.5, 0.0]]])
+    log_probs = np.where(tree.valid, logits - totals, 0)  # -0.5 - 1 = -1.5; -1.5
+    scores = Scores(log_probs.sum(-1), log_probs, np.where(tree.valid, logits, 0), np.zeros((1, 4)))
+    wanted = {
+        "sum": [-1.5, -1.5],
+        "mean": [-0.75, -1.5],
+        "raw_logits": [3 + 1, 2 + 1],  # the pad of the shorter name counts 1
+        "product": [1, 1],  # exp(-1.5) of both, divided by the highest
+    }
+    for formula, values in wanted.items():
+        np.testing.assert_allclose(action_logits(scores, tree, formula)[0], values, rtol=1e-6, err_msg=formula)
+    hopeless = scores._replace(log_probs=np.array([[-1e4, -2e4]]))
+    assert action_logits(hopeless, tree, "product").tolist() == [[0, 0]]  # uniform
+
+
+def test_a_head_for_actions_needs_no_names():
+    model = make_policy_model(options(head="action"), 0)
+    logits, _, _ = act(model)
+    assert logits.tolist() == np.zeros((3, 4)).tolist()  # all alike at the start
+    names = {name.split("'")[1] for name in map(str, jax.tree_util.tree_flatten_with_path(model.params)[0])}
+    assert names == {"actor", "critic", "language"}
+
+
+def test_with_additions_of_low_rank_these_and_the_heads_are_trained():
+    plain, low = make_policy_model(options(), 3), make_policy_model(options(lora_rank=2), 3)
+    assert not jax.tree.leaves(plain.frozen)
+    # q and v of one block: [16, 2] and [2, 16] each; the critic: 16 -> 8 -> 8 -> 1
+    assert sum(leaf.size for leaf in jax.tree.leaves(low.params)) == 2 * 2 * 16 * 2 + (16 * 8 + 8 + 8 * 8 + 8 + 8 + 1)
+    np.testing.assert_allclose(act(low)[0], act(plain)[0], atol=1e-6)  # the additions are zero at the start
+    with pytest.raises(UserError, match="no matrix of this language model is called 'query'; it has "):
+        make_policy_model(options(lora_rank=2, lora_names="query"), 3)
+
+
+def test_options_make_the_same_network_after_json():
+    stored = json.loads(json.dumps(options("t5")))
+    one, other = make_policy_model(options("t5"), 0), make_policy_model(stored, None)
+    assert jax.tree.structure(one.params) == jax.tree.structure(other.params)
+    config = from_record(stored["language"]["config"])
+    assert from_record(json.loads(json.dumps(as_record(config)))) == config
+
+
+def test_actions_can_be_named_otherwise_after_training():
+    other = with_actions(options(), ("rotate left", "rotate right", "go forward", "release", "shift left"))
+    model = make_policy_model(options(), 3)
+    renamed = make_policy_model(other, 3)
+    assert renamed.num_actions == 5
+    logits, renamed_logits = act(model)[0], act(renamed)[0]
+    np.testing.assert_allclose(renamed_logits[:, 2], logits[:, 2], atol=1e-5)
+    assert abs(renamed_logits[:, 0] - logits[:, 0]).max() > 1e-3
+
+
+def test_the_player_plays_it():
+    model = make_policy_model(options(), 3)
+    player = PolicyPlayer(model, num_games=4, group_size=2, seed=0)
+    games = np.array([0, 1])
+    actions, outputs = player(as_prompts(PROMPTS[:2]), np.ones(2, bool), games)
+    assert actions.shape == (2,)
+    np.testing.assert_allclose(outputs["logits"], act(model)[0][:2], atol=1e-5)
+    assert outputs["core"].shape == (2, 0)
+
+
+# ---- prompts
+
+
+@pytest.mark.quick
+def test_prompts_become_rows_of_tokens_that_are_padded_to_few_lengths():
+    prompts = Prompts(WORDS, 40)
+    tokens = prompts(as_prompts())["tokens"]
+    assert tokens.shape == (3, 32)
+    assert tokens.dtype == np.int32
+    row = WORDS.encode(PROMPTS[1])
+    assert tokens[1].tolist() == [*row, *[PADDING] * (32 - len(row))]
+    assert prompts({"prompt": np.zeros((2, 5, 80), np.uint8)})["tokens"].shape == (2, 5, 32)
+    long = as_prompts([" ".join(["wall"] * 33)], 400)
+    assert prompts(long)["tokens"].shape == (1, 64)
+    with pytest.raises(
+        UserError, match=r"a prompt has 41 tokens, and 40 are taken \(--config.policy.language.max_toke"
+    ):
+        prompts(as_prompts([" ".join(["wall"] * 41)], 400))
+
+
+@pytest.mark.quick
+def test_names_that_cannot_be_told_apart_are_refused():
+    assert encode_names(WORDS, ("turn left", "drop")) == [WORDS.encode("turn left"), WORDS.encode("drop")]
+    with pytest.raises(UserError, match=r"the actions 'take' and 'leave' have the same tokens .*\(--config.env, "):
+        encode_names(WORDS, ("take", "leave"))  # both are unknown words
+    with pytest.raises(UserError, match="the action ' ' has no tokens for this language model"):
+        encode_names(WORDS, ("turn left", " "))
+    with pytest.raises(UserError, match=r"may have 66 tokens, and this language model reads 64 at most"):
+        make_policy_model(options("gpt2", max_tokens=64), None)
+
+
+@pytest.mark.quick
+def test_a_world_without_prompts_is_refused():
+    with pytest.raises(UserError, match="reads the observation 'prompt', which the world 'mine' does not have"):
+        check_reads("language", {"message": ArraySpec((256,), "uint8")}, ("message",), "mine")
+    with pytest.raises(UserError, match="'prompt' of the world 'mine' is no text"):
+        check_reads("language", {"prompt": ArraySpec((256,), "float32")}, ("prompt",), "mine")
+    check_reads("language", {"prompt": ArraySpec((256,), "uint8")}, (), "mine")
+
+
+def test_gradients_reach_every_parameter():
+    model = make_policy_model(options(), 3)
+    tokens = model.encode(as_prompts())["tokens"][None]
+
+    def loss(params):
+        logits, values = model.unroll(params, (), {"tokens": tokens}, FIRST[None], NOTHING)
+        return jax.nn.log_softmax(logits)[..., 0].sum() + ((values - 1) ** 2).sum()
+
+    gradient = jax.jit(jax.grad(loss))(model.params)
+    still = [jax.tree_util.keystr(path) for path, leaf in jax.tree_util.tree_flatten_with_path(gradient)[0]
+             if not np.abs(leaf).max() > 0]  # fmt: skip
+    # the critic's last layer is zero at the start, and lets nothing through
+    assert all("critic" in name and "last" not in name for name in still), still
