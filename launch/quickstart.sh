@@ -6,6 +6,8 @@
 #   bash launch/quickstart.sh --goal=gold,combat   one after the other
 #   bash launch/quickstart.sh oni                  configs/oni_quickstart.py instead, in runs/oni: the reward is learnt
 #                                                  while the agent plays; --goal=gold works as well
+#   bash launch/quickstart.sh glam                 configs/glam_quickstart.py, in runs/glam: a small language model reads a
+#                                                  manual and then plays, beside one that has read nothing
 #   bash launch/quickstart.sh --config.policy.train_for_seconds=1800    other flags go to the program
 #
 # The report compares an agent with those of other goals that are finished. WORKDIR=elsewhere changes where it runs.
@@ -29,8 +31,16 @@ if [ "${1:-}" = oni ]; then
   goal_flag() { echo "--config.policy.online.goals=$1@0"; }
   shift
 fi
+if [ "${1:-}" = glam ]; then
+  example=glam_quickstart
+  home=runs/glam
+  shift
+fi
 for argument in "$@"; do
   case $argument in
+    --goal | --goal=*)
+      if [ "$example" = glam_quickstart ]; then fail "$argument is of NetHack, and glam plays BabyAI-Text"; fi
+      ;;&
     --goal=?*)
       if [ "$goals" ]; then fail "--goal was given twice; several goals go into one: --goal=gold,combat"; fi
       goals=${argument#--goal=}
@@ -68,6 +78,37 @@ esac
 install dev
 
 home=${WORKDIR:-$home}
+if [ "$example" = glam_quickstart ]; then
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+  say "motif_jax: a network that has read nothing, in $home-unread"
+  python -m motif_jax.launch --config=configs/glam_quickstart.py:goto_local,unread --workdir="$home-unread" \
+    ${arguments[@]+"${arguments[@]}"}
+  if [ -z "$staged" ] && [ ! -f "$home-unread/report/index.html" ]; then
+    printf 'motif_jax: stopped; give the same command again to go on\n' >&2
+    exit 1
+  fi
+  say "motif_jax: the same network, which reads a manual first, in $home"
+  python -m motif_jax.launch --config=configs/glam_quickstart.py:goto_local --workdir="$home" \
+    --config.report.runs="$home-unread" ${arguments[@]+"${arguments[@]}"}
+  if [ "$staged" ]; then exit; fi
+  if [ ! -f "$home/report/index.html" ]; then
+    printf 'motif_jax: stopped; give the same command again to go on\n' >&2
+    exit 1
+  fi
+  report=$(cd "$home" && pwd)/report/index.html
+  config="--config=configs/glam_quickstart.py:goto_local --workdir=$(printf %q "$home")"
+  cat <<EOT
+
+The report: file://${report// /%20}
+What it thinks of fixed prompts, update by update: $home/policy/probes.jsonl
+Watch it play:
+  python -m motif_jax.launch $config --stage=visualize
+With a language model of yours (docs/glam.md):
+  python -m motif_jax.launch --config=configs/glam.py:goto_local --workdir=runs/flan --config.policy.language.model=DIR
+EOT
+  exit
+fi
 place() { if [ "$1" = defaultgoal ]; then echo "$home"; else echo "$home-$1"; fi; }
 
 trap 'exit 130' INT # the program itself ends well when it is stopped, and the next goal would begin

@@ -65,8 +65,18 @@ def test_every_value_is_read_by_a_stage_that_checks_it():
         assert set(stage.IDENTITY) <= set(stage.READS)
 
 
-@pytest.mark.parametrize("file", [f"{name}.py" for name in shipped_names()])
-@pytest.mark.parametrize("argument", [*TASKS, "toy", *(f"score,{switch}" for switch in SWITCHES)])
+def arguments_of(name: str) -> list[str]:
+    """What may stand after the colon of `--config`."""
+    if not name.startswith("glam"):
+        return [*TASKS, "toy", *(f"score,{switch}" for switch in SWITCHES)]
+    glam = runpy.run_path(str(ROOT / "configs/glam.py"))
+    words = (*glam["WORDS"], *(["unread"] if name == "glam_quickstart" else []))
+    return [*glam["LEVELS"], "GoToRedBallNoDists", *(f"goto_local,{word}" for word in words)]
+
+
+@pytest.mark.parametrize(
+    ("file", "argument"), [(f"{name}.py", argument) for name in shipped_names() for argument in arguments_of(name)]
+)
 def test_config_files_and_tables_have_the_same_values(file, argument):
     config = get_config(file, argument)
     given, declared = set(flatten(config.to_dict())), set(keys(tables()))

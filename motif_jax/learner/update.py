@@ -1,4 +1,4 @@
-"""One update: rollouts in, better parameters out. Asynchronous PPO with V-trace (APPO) as in sample-factory; IMPALA; PPO.
+"""One update: rollouts in, better parameters out: APPO (asynchronous PPO with V-trace, as sample-factory), IMPALA, PPO.
 
 The loss is a sum of terms, means over the valid samples of all devices: `losses.sum_of_terms`.
 

@@ -94,7 +94,7 @@ def check_reads(network: str, specs: Mapping[str, ArraySpec], reads: Iterable[st
         )
     if network == LANGUAGE and kind_of(PROMPT, specs[PROMPT]) != "text":
         raise UserError(
-            f"the observation {PROMPT!r} of the world {world!r} is no text, which the network {network!r} reads ({FLAG})"
+            f"the observation {PROMPT!r} of the world {world!r} is no text, which {network!r} reads ({FLAG})"
         )
 
 

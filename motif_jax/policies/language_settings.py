@@ -25,12 +25,7 @@ TABLE: Table = {  # values of the config's section `policy`
         "layers": Value(Whole(1, 200), decides=True, older=2),
         "heads": Value(Whole(1, 256), decides=True, older=4),
         "head": Value(Text(HEADS), decides=True, older=SCORE),
-        "formula": Value(
-            Text(FORMULAS),
-            decides=True,
-            older="sum",
-            differs="actions are scored by log-probabilities, not by raw logits with 1 added for each pad",
-        ),
+        "formula": Value(Text(FORMULAS), decides=True, older="sum"),
         "hidden": Value(Whole(1, 2**14), decides=True, older=64),
         "lora_rank": Value(Whole(0, 2**12), decides=True, older=0),
         "lora_alpha": Value(Number(0, 1e6, above=True), decides=True, older=16.0),

@@ -21,7 +21,6 @@ from motif_jax.rewards.sources import RewardSources, sources_from
 from motif_jax.saved import find_saved, read_saved
 from motif_jax.structs import UserError
 
-
 Observations = Mapping[str, Any]
 
 

@@ -87,7 +87,7 @@ def test_probes_are_prompts_in_the_worlds_words():
     ("lesson = 3", "it must have goals, lessons, and a number of examples"),
     ("examples = ", "is no manual: "),
     (ONE.replace("turn {side}", "turn {direction}"), r"its lesson 1 has \{direction\}, which is none of thing, "),
-    (ONE.replace('goal = ["reach"]', 'goal = ["fly"]'), "its lesson 1 has the goal 'fly', which is not among its goals"),
+    (ONE.replace('goal = ["reach"]', 'goal = ["fly"]'), "its lesson 1 has the goal 'fly', which is not among"),
     (ONE.replace("do = ", "deed = "), "its lesson 1 says deed = "),
     (ONE.replace('do = ["turn {side}"]', ""), "its lesson 1 does not say what to do"),
     (ONE.replace('["turn {side}"]', "[3]"), r"its lesson 1 says do = \[3\]"),

@@ -1,4 +1,4 @@
-"""PPO: its targets and losses against slow twins, several steps on one batch, and the first of them from where it is."""
+"""PPO: its targets and losses against slow twins, and several steps on one batch."""
 
 import jax
 import jax.numpy as jnp
@@ -69,6 +69,13 @@ def test_the_surrogate_is_clipped_at_1_minus_and_1_plus_epsilon():
     assert float(found) == pytest.approx(-(0.5 - 0.8 + 1.2 - 1.5 + 2.2) / 5)
 
 
+def targeted(rollouts, reward, params, unroll):
+    """Samples with targets, as one device makes them."""
+    samples = Samples(rollouts, reward, np.ones((T, B), bool))
+    made = jax.vmap(lambda _: with_targets(samples, params, (), unroll, PPO), axis_name="data")(jnp.zeros(1))
+    return jax.tree.map(lambda array: np.asarray(array[0]), made)
+
+
 def slow_loss(params, data, settings):
     """PPO's loss over all samples at once, in NumPy's terms."""
     batch = data.rollouts
@@ -90,9 +97,7 @@ def test_an_update_is_a_step_of_adam_on_the_slow_loss():
     rollouts, params = make_rollouts(), make_params()
     reward = rollouts.reward + 0.5 * rollouts.moments["m"]
     values = np.asarray(unroll(params, (), rollouts.observations, rollouts.first, rollouts.core[0])[1])
-    data = jax.vmap(lambda _: with_targets(Samples(rollouts, reward, np.ones((T, B), bool)), params, (), unroll, PPO),
-                    axis_name="data")(jnp.zeros(1))  # fmt: skip
-    data = jax.tree.map(lambda array: np.asarray(array[0]), data)
+    data = targeted(rollouts, reward, params, unroll)
     known = np.concatenate([rollouts.value, values[-1:]])  # of the policy that acted, but for what follows the batch
     for game in (0, 7):
         wanted = slow_gae(reward[:, game], known[:, game], rollouts.terminated[:, game], rollouts.truncated[:, game],
@@ -120,10 +125,7 @@ def test_the_ratio_is_1_in_the_first_step_and_moves_in_the_following_ones():
 
 def test_without_memory_minibatches_are_made_of_steps_the_same_on_any_number_of_devices():
     rollouts = make_rollouts(core=NO_MEMORY)
-    valid = np.ones((T, B), bool)
-    data = jax.vmap(lambda _: with_targets(Samples(rollouts, rollouts.reward, valid), make_params(), (), forgetful, PPO),
-                    axis_name="data")(jnp.zeros(1))  # fmt: skip
-    data = jax.tree.map(lambda array: np.asarray(array[0]), data)
+    data = targeted(rollouts, rollouts.reward, make_params(), forgetful)
     assert data.rollouts.action.shape == (1, T * B)
     assert data.rollouts.core.shape == (1, T * B, 0)
     np.testing.assert_array_equal(data.reward[0, :T], rollouts.reward[:, 0])  # game by game

@@ -1,6 +1,6 @@
 """What the policy thinks of a few fixed prompts, update by update: `policy/probes.jsonl`.
 
-{"env_steps": 1280, "updates": 1, "probabilities": {"it is ahead": [0.1, ...], ...}, "values": {"it is ahead": 0.4, ...}}
+{"env_steps": 1280, "updates": 1, "probabilities": {"it is ahead": [0.1, ...], ...}, "values": {...}}
 
 Probabilities are in the order of the world's actions. The prompts are those of the world's `probes`.
 """
