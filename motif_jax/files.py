@@ -211,13 +211,13 @@ def read_array(path: Path, mapped: Literal["", "r", "r+"] = "") -> np.ndarray:
         raise ValueError((str(error).splitlines() or ["it is no array"])[0]) from error
 
 
-def read_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
+def read_arrays(path: Path, names: Iterable[str], optional: Iterable[str] = ()) -> dict[str, np.ndarray]:
     """Reads the named arrays of an `.npz` file; raises ValueError if one is missing or its checksum differs."""
     check_regular(path)
     try:
         with zipfile.ZipFile(path) as archive:
-            found = {}
-            for name in names:
+            found, there = {}, set(archive.namelist())
+            for name in (*names, *(name for name in optional if f"{name}.npy" in there)):
                 with archive.open(f"{name}.npy") as file:
                     found[name] = np.lib.format.read_array(io.BytesIO(file.read()), allow_pickle=False)
             return found

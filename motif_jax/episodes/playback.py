@@ -30,6 +30,11 @@ class Track(NamedTuple):
     probability: np.ndarray  # of the action
     z: np.ndarray  # normalised learnt reward; NaN without one
     intrinsic: np.ndarray  # learnt reward that the agent receives, before its coefficient
+    odds: np.ndarray | None = None  # probabilities of all actions, where they are few. [T, A]
+
+
+ODDS = "odds"
+COLUMNS = tuple(name for name in Track._fields if name != ODDS)  # that every track has
 
 
 class EpisodeEvents(NamedTuple):
@@ -153,7 +158,7 @@ def _make_replay(
     facts |= {"action_names": names, "figures": dict(row)}
     return Replay(
         {**about, **facts}, chars, colors, cursor, message, count, action, reward,
-        track.z, track.intrinsic, track.value, track.probability,
+        track.z, track.intrinsic, track.value, track.probability, track.odds,
     )  # fmt: skip
 
 
@@ -169,7 +174,10 @@ def write_tracks(file: Path, tracks: Mapping[int, Track]) -> None:
     numbers = sorted(tracks)
     arrays: dict[str, Any] = {"episode": np.array(numbers, np.int64)}
     arrays |= {"steps": np.array([len(tracks[number].action) for number in numbers], np.int64)}
-    for name in Track._fields:
+    odds = [track.odds for track in tracks.values()]
+    if len({None if one is None else one.shape[1] for one in odds}) == 1 and odds[0] is not None:
+        arrays[ODDS] = np.concatenate([tracks[number].odds for number in numbers])  # type: ignore[misc]
+    for name in COLUMNS:
         dtype = np.int32 if name == "action" else np.float32
         parts = [getattr(tracks[number], name) for number in numbers]
         texts = name == "action" and parts and parts[0].ndim > 1
@@ -182,14 +190,15 @@ def read_tracks(file: Path) -> dict[int, Track]:
     if not file.is_file():
         return {}
     try:
-        arrays = read_arrays(file, ("episode", "steps", *Track._fields))
+        arrays = read_arrays(file, ("episode", "steps", *COLUMNS), optional=(ODDS,))
         ends = np.cumsum(arrays["steps"])
-        parts = {name: np.split(arrays[name], ends) for name in Track._fields}  # the last of each is empty
+        parts = {name: np.split(array, ends) for name, array in arrays.items() if name in Track._fields}
+        # The last of each is empty.
         if any(len(chunks[-1]) or len(arrays[name]) != arrays["steps"].sum() for name, chunks in parts.items()):
             raise ValueError("arrays of different lengths")
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{str(file)!r} is damaged ({error}): remove its directory (--workdir)") from error
     return {
-        number: Track(*(parts[name][at] for name in Track._fields))
+        number: Track(**{name: chunks[at] for name, chunks in parts.items()})
         for at, number in enumerate(arrays["episode"].tolist())
     }

@@ -33,6 +33,7 @@ class Replay(NamedTuple):
     intrinsic: np.ndarray  # learnt reward that the agent receives, before its coefficient; NaN likewise. [T] float32
     value: np.ndarray  # what the policy expected before the action; NaN for scripted players. [T] float32
     probability: np.ndarray  # that the policy gave to its action; NaN likewise. [T] float32
+    odds: np.ndarray | None = None  # that it gave to each action, where they are few and known. [T, A] float32
 
     @property
     def steps(self) -> int:
@@ -71,6 +72,8 @@ OF_FRAMES = ("chars", "colors", "cursor", "message", "count")  # have T + 1 rows
 def save_replay(path: Path, replay: Replay) -> None:
     """Writes a replay to a file, whole or not at all."""
     arrays = {name: getattr(replay, name) for name in DTYPES}
+    if replay.odds is not None:
+        arrays["odds"] = replay.odds
     about = np.frombuffer(json.dumps(replay.about).encode(), np.uint8)
     write_whole(path, lambda file: np.savez_compressed(file, about=about, **arrays))
 
@@ -80,16 +83,17 @@ def load_replay(path: Path, flag: str) -> Replay:
     if not path.is_file():
         raise UserError(f"there is no replay {str(path)!r} ({flag})")
     try:
-        arrays = read_arrays(path, ("about", *DTYPES))
+        arrays = read_arrays(path, ("about", *DTYPES), optional=("odds",))
         about = json.loads(arrays.pop("about").tobytes())
     except (OSError, ValueError) as error:
         raise UserError(f"{str(path)!r} is no replay, or is damaged ({error}): remove it, or see {flag}") from error
     if not isinstance(about, dict) or any(not isinstance(about.get(name), kind) for name, kind in ABOUT.items()):
         raise UserError(f"{str(path)!r} is no replay: it does not say whose episode it is ({flag})")
     steps = len(arrays["action"]) if arrays["action"].ndim else 0
+    shapes = SHAPES | {"odds": (len(about["action_names"]),)}
     for name, array in arrays.items():
-        wanted = (steps + (name in OF_FRAMES), *SHAPES[name])
-        if array.shape != wanted or array.dtype != DTYPES[name]:
+        wanted = (steps + (name in OF_FRAMES), *shapes[name])
+        if array.shape != wanted or array.dtype != DTYPES.get(name, "float32"):
             raise UserError(f"{str(path)!r} is no replay: its {name!r} is {array.dtype} {array.shape} ({flag})")
     return Replay(about, **arrays)
 

@@ -27,6 +27,7 @@ for (const player of document.querySelectorAll(".player")) {
     }
     const found = { ...about, chars, colors };
     for (const name of ["reward", "z", "intrinsic", "value", "probability"]) found[name] = take(Float32Array, about.steps);
+    found.odds = take(Float32Array, about.steps * about.known); // of all actions, step by step
     for (const name of ["count", "message"]) found[name] = take(Int32Array, frames);
     found.action = take(Int32Array, about.steps);
     found.cursor = take(Uint8Array, 2 * frames);
@@ -127,9 +128,31 @@ for (const player of document.querySelectorAll(".player")) {
     line.setAttribute("aria-valuetext", `step ${at} of ${replay.steps}: ${text || "no message"}`);
   }
 
+  function listActions() { // a bar for each action, where all of their probabilities are known
+    part("odds").hidden = !replay.known;
+    part("odds").replaceChildren(...replay.actions.slice(0, replay.known).map((name) => {
+      const item = document.createElement("li");
+      for (const [kind, text] of [["span", name], ["i", ""], ["small", ""]]) {
+        const cell = document.createElement(kind);
+        cell.textContent = text;
+        item.append(cell);
+      }
+      return item;
+    }));
+  }
+
+  function drawOdds() { // of the action that is taken next
+    Array.from(part("odds").children).forEach((item, action) => {
+      const chance = at < replay.steps ? replay.odds[at * replay.known + action] : NaN;
+      item.classList.toggle("taken", at < replay.steps && replay.action[at] === action);
+      item.children[1].style.setProperty("--chance", Number.isNaN(chance) ? 0 : chance);
+      item.children[2].textContent = Number.isNaN(chance) ? "" : `${Math.round(100 * chance)} %`;
+    });
+  }
+
   function show(step) {
     at = Math.min(Math.max(Math.round(step), 0), replay.steps);
-    drawScreen(); drawLine(); describe();
+    drawScreen(); drawLine(); describe(); drawOdds();
   }
 
   function run(wanted) {
@@ -190,7 +213,7 @@ for (const player of document.querySelectorAll(".player")) {
     const found = await unpack(JSON.parse(document.getElementById(wanted).textContent));
     if (choice.value !== wanted) return; // another one was chosen meanwhile
     replay = found;
-    listMoments();
+    listMoments(); listActions();
     show(0);
     player.dataset.ready = wanted;
   }

@@ -37,6 +37,7 @@ from motif_jax.structs import EpisodeInfo, UserError
 
 GROUPS = 2  # per worker: one plays while the other waits for actions
 ROLLOUT = 64  # steps that are looked at together
+FEW = 9  # actions, of which the probabilities of all are kept
 KEEP_EVERY_S = 20.0  # seconds between two saves: a killed run loses no more play than that
 KEEP_PER_S = 20.0  # more of them for each second that the last save took: thousands of episodes take long to write
 
@@ -193,7 +194,7 @@ def play(
                     for info, steps in pieces.take(full, part, part.pop("first")[0], ended):
                         if info.episode in missing:
                             missing.remove(info.episode)
-                            tracks[info.episode] = Track(**{name: steps[name] for name in Track._fields})
+                            tracks[info.episode] = Track(**{name: steps.get(name) for name in Track._fields})
                             rows[info.episode] = as_row(info, figures, steps, counter, playing.sources)
             progress.update(len(rows))
             if time.monotonic() - kept > KEEP_EVERY_S + KEEP_PER_S * keeping:
@@ -217,6 +218,8 @@ def as_steps(arrays: Arrays, sources: RewardSources) -> Steps:
     if "logits" in arrays:
         odds = np.exp(arrays["logits"] - arrays["logits"].max(-1, keepdims=True))
         steps["probability"] = np.take_along_axis(odds, action[..., None], -1)[..., 0] / odds.sum(-1)
+        if odds.shape[-1] <= FEW:
+            steps["odds"] = np.asarray(odds / odds.sum(-1, keepdims=True), np.float32)
     moments = sources.moments(arrays)
     rewards = sources.shape(moments)
     sources.check(rewards, nothing.shape)

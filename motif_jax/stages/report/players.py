@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from motif_jax.envs.babyai.variations import is_variation
 from motif_jax.envs.protocols import TITLES
 from motif_jax.pages.blocks import share_bar, table
 from motif_jax.pages.charts import COLOURS, bars, reach, track
@@ -20,10 +21,31 @@ NOTHING = Interval(0.0, 0.0, 0.0)
 def of_evaluation(found: Found) -> list[str]:
     """The part on evaluation: by the workdir's own rules, then by those of other protocols."""
     body = of_players(found.players) if found.players else []
+    varied = {name: players for name, players in found.by_protocol.items() if is_variation(name)}
+    if varied:
+        body += _of_variations(found.players, varied)
     for protocol, players in found.by_protocol.items():
+        if protocol in varied:
+            continue
         body += [f"<h3>By the rules of {esc(TITLES.get(protocol, protocol))}</h3>"]
         body += [figures_table([(label(player), player) for player in players])]
     return body
+
+
+def _of_variations(players: Sequence[EvaluatedPlayer], varied: Mapping[str, Sequence[EvaluatedPlayer]]) -> list[str]:
+    """Share of the missions that are accomplished: a row for each variation of the games, a column for each player."""
+    games = {"as in training": players, **varied}
+    names = {label(player): None for others in varied.values() for player in others}
+    rows = []
+    for game, others in games.items():
+        by_name = {label(player): player.figures.get("success") for player in others}
+        rows.append(_figure_row(game, "", [by_name.get(name) for name in names], alike=True))
+    return [
+        "<h3>In other words, and other rooms</h3>",
+        '<p class="soft">Success in games that were not trained on, the same episodes for everybody, '
+        "with 95 % bootstrap intervals.</p>",
+        table(("", *names), rows, kind="figures"),
+    ]
 
 
 def of_players(players: Sequence[EvaluatedPlayer]) -> list[str]:

@@ -4,6 +4,7 @@ A packed replay is zlib's deflate, in base64, of
 
     chars, colors    [T + 1, 24 * 80] uint8: the first frame, then the exclusive or of each frame and the one before
     reward, z, intrinsic, value, probability    [T] float32
+    odds             [T, A] float32: probabilities of all actions; A = 0 where they are not known
     count, message   [T + 1] int32: times that the message was seen, and its number among `messages`
     action           [T] int32
     cursor           [T + 1, 2] uint8
@@ -82,10 +83,13 @@ def pack(replay: Replay) -> dict[str, Any]:
     blank = (SHOWN[replay.chars] == ord(" ")) & (replay.colors < REVERSED)  # its colour is not seen
     parts = [delta(SHOWN[replay.chars]), delta(np.where(blank, 0, replay.colors).astype(np.uint8))]
     parts += [getattr(replay, name).astype("<f4") for name in FLOATS]
+    odds = np.zeros((replay.steps, 0)) if replay.odds is None else replay.odds
+    parts += [odds.astype("<f4")]
     parts += [replay.count.astype("<i4"), np.array(message, "<i4"), replay.action.astype("<i4"), replay.cursor]
     packed = zlib.compress(b"".join(part.tobytes() for part in parts), 9)
     return {
         "steps": replay.steps,
+        "known": odds.shape[1],
         "actions": [str(name) for name in replay.about["action_names"]],
         "messages": [decode(np.frombuffer(line, np.uint8)) for line in numbers],
         "packed": base64.b64encode(packed).decode(),
@@ -132,7 +136,7 @@ def _replay_player(options: str) -> str:
         f'<select class="speed" aria-label="speed">{speeds}</select>'
         '<button type="button" class="zoom" aria-pressed="false" title="follow the hero">Zoom</button>'
         '<span class="where">step <b class="step">0</b> of <span class="steps">0</span></span></div>'
-        f"<dl>{facts}</dl></div>"
+        f'<dl>{facts}</dl><ol class="odds" aria-label="probabilities of the next action" hidden></ol></div>'
         '<div class="moments" hidden><p class="highest"></p><ol></ol></div>'
         '<p class="help">In the line under the game, the learnt reward of each step points up, the game\'s down, '
         "what is below zero is red: click or drag. "

@@ -1,0 +1,221 @@
+"""A language model plays BabyAI-Text and learns by PPO, through the stages: training, evaluation, replays, the report."""
+
+import jax
+import numpy as np
+import pytest
+from conftest import get_config
+from flax import nnx
+
+pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
+
+from motif_jax import load_policy
+from motif_jax.checkpoint import find_checkpoints, reading
+from motif_jax.envs.babyai.vocabulary import all_words
+from motif_jax.files import read_json, read_lines
+from motif_jax.language.hub import write_language_model
+from motif_jax.language.hub_config import make_config
+from motif_jax.language.model import make_language_model
+from motif_jax.parameters import sum_of_arrays
+from motif_jax.policies.model import read_policy
+from motif_jax.replays.replay import load_replay
+from motif_jax.stages import evaluate, report, train_language, train_policy
+from motif_jax.stages.evaluate.replays import file_of
+from motif_jax.stages.train_language.data import open_transcripts
+from motif_jax.stages.train_policy.language import make_language_policy
+from motif_jax.structs import UserError
+from motif_jax.tokens import WordTokeniser, write_tokeniser
+
+WORDS = WordTokeniser.from_texts(all_words())
+VARIATIONS = "rewording=synonyms;actions=rotate"
+
+
+def config_of(workdir, argument="goto_local,unread", **language):
+    config = get_config("glam_quickstart.py", argument)
+    config.policy.update({
+        "num_workers": 0, "games_per_worker": 4, "rollout_length": 8, "batch_size": 32, "num_minibatches": 4,
+        "num_epochs": 2, "train_for_env_steps": 64, "train_for_seconds": 0.0, "tensorboard": False,
+    })  # fmt: skip
+    config.policy.language.update({"width": 8, "layers": 1, "heads": 2, "hidden": 8} | language)
+    config.evaluate.update({
+        "episodes": 2, "num_workers": 0, "beside": "bot,@0", "games_per_worker": 2, "variations": VARIATIONS,
+    })  # fmt: skip
+    return config
+
+
+def learner_of(workdir, which="last"):
+    with reading(find_checkpoints(workdir, "policy")) as checkpoints:
+        return checkpoints.readable(which)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("glam")
+    config = config_of(workdir)
+    for stage in (train_policy, evaluate, report):
+        stage.check(config)
+        stage.run(config, workdir)
+        assert stage.is_complete(config, workdir) or stage is report
+    return workdir
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    """A language model as of the Hugging Face Hub."""
+    found = tmp_path_factory.mktemp("model")
+    config = make_config("llama", WORDS.size, 8, 1, 2, max_position_embeddings=300)
+    write_tokeniser(found, WORDS)
+    write_language_model(found, make_language_model(config, seed=5))
+    return found
+
+
+@pytest.mark.slow
+def test_it_learns_by_ppo_and_starts_each_update_from_where_it_is(trained):
+    *_, row = read_lines(trained / "policy/metrics.jsonl")
+    assert row["env_steps"] == 64
+    assert row["train/finite"] == 1
+    assert row["train/ratio_deviation_of_first_step"] < 1e-5 < row["train/ratio_deviation"]
+    assert row["train/kl_of_last_epoch"] > 0
+    step, whole, facts = learner_of(trained)
+    assert (step, int(whole["learner"]["version"])) == (64, 2)
+    assert facts["model"]["language"]["actions"][0] == "turn left"
+
+
+@pytest.mark.slow
+def test_probes_say_what_it_thinks_before_and_after_each_update(trained):
+    rows = list(read_lines(trained / "policy/probes.jsonl"))
+    assert [(row["updates"], row["env_steps"]) for row in rows] == [(0, 0), (1, 32), (2, 64)]
+    prompts = read_json(trained / "policy/probes.json")
+    assert rows[0]["probabilities"].keys() == prompts["prompts"].keys()
+    for row in rows:
+        for odds in row["probabilities"].values():
+            assert len(odds) == len(prompts["actions"]) == 6
+            assert sum(odds) == pytest.approx(1, abs=1e-4)
+    assert rows[0]["probabilities"] != rows[2]["probabilities"]
+    policy = load_policy(trained)
+    name, prompt = next(iter(prompts["prompts"].items()))
+    act = policy({"prompt": prompt})
+    np.testing.assert_allclose(act.probabilities, rows[2]["probabilities"][name], atol=1e-4)
+
+
+@pytest.mark.slow
+def test_it_is_evaluated_in_other_words_with_other_names_of_actions_and_as_it_was_before(trained):
+    names = {path.parent.name for path in (trained / "evaluate").glob("*/summary.json")}
+    assert names == {
+        "bot", "policy-0", "policy-64", "policy-0-rewording=synonyms", "policy-64-rewording=synonyms",
+        "policy-0-actions=rotate", "policy-64-actions=rotate",
+    }  # fmt: skip
+    episodes = {
+        name: [(row["episode"], row["bot_steps"]) for row in read_lines(trained / f"evaluate/{name}/episodes.jsonl")]
+        for name in names
+    }
+    assert len({tuple(sorted(rows)) for rows in episodes.values()}) == 1  # the same episodes
+    page = (trained / "report/index.html").read_text()
+    assert "In other words, and other rooms" in page
+    assert "rewording=synonyms" in page
+
+
+@pytest.mark.slow
+def test_replays_have_the_probabilities_of_all_actions(trained):
+    folder = trained / "evaluate/policy-64"
+    replay = load_replay(file_of(folder, next(iter(read_json(folder / "summary.json")["replays"].values()))), "--flag")
+    assert replay.odds.shape == (replay.steps, 6)
+    np.testing.assert_allclose(replay.odds.sum(1), 1, atol=1e-5)
+    taken = replay.odds[np.arange(replay.steps), replay.action]
+    np.testing.assert_allclose(taken, replay.probability, atol=1e-5)
+    other = load_replay(file_of(trained / "evaluate/policy-64-actions=rotate", 0), "--flag")
+    assert other.about["action_names"][0] == "rotate left"
+
+
+@pytest.mark.slow
+def test_a_run_is_the_same_twice_and_goes_on_where_it_was_stopped(trained, tmp_path):
+    config = config_of(tmp_path)
+    config.policy.train_for_env_steps = 32
+    train_policy.run(config, tmp_path)
+    one, before = (learner_of(workdir, which)[1]["learner"] for workdir, which in ((tmp_path, "32"), (trained, "0")))
+    assert sum_of_arrays(one["params"]) != sum_of_arrays(before["params"])
+    config.policy.train_for_env_steps = 64
+    train_policy.run(config, tmp_path)
+    again = tmp_path / "again"
+    for steps in (32, 64):
+        config.policy.train_for_env_steps = steps
+        train_policy.run(config, again)
+    assert sum_of_arrays(learner_of(tmp_path)[1]) == sum_of_arrays(learner_of(again)[1])
+    assert [row["updates"] for row in read_lines(again / "policy/probes.jsonl")] == [0, 1, 2]
+
+
+# ---- where it begins
+
+
+def test_a_policy_begins_with_the_parameters_of_a_directory_or_with_its_embeddings_or_with_its_form_alone(directory):
+    def made(**language):
+        config = config_of(directory, model=str(directory), max_tokens=200, **language)
+        world = evaluate.make_world(config.env)
+        return make_language_policy(config, world, directory)[1].params["language"]
+
+    pretrained, embeddings, random = (made(weights=weights) for weights in ("pretrained", "embeddings", "random"))
+    original = nnx.state(make_language_model(make_config("llama", WORDS.size, 8, 1, 2), seed=5), nnx.Param)
+    assert sum_of_arrays(pretrained) == sum_of_arrays(original)
+    same = [np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (pretrained, embeddings)), strict=True)]
+    assert 0 < sum(same) < len(same)
+    assert np.array_equal(embeddings["embedding"][...], pretrained["embedding"][...])
+    assert not np.array_equal(random["embedding"][...], pretrained["embedding"][...])
+
+
+def test_what_cannot_work_is_refused_in_one_sentence(directory, tmp_path):
+    def refused(said, stage=train_policy.check, **language):
+        config = config_of(tmp_path, **language)
+        with pytest.raises(UserError, match=said) as refusal:
+            stage(config)
+        assert len(str(refusal.value).splitlines()) == 1
+
+    def make(config):
+        make_language_policy(config, evaluate.make_world(config.env), tmp_path)
+
+    refused("there is no directory '/nowhere'; language models are not downloaded", model="/nowhere")
+    refused("width must be a multiple of 8, twice the number of heads, not 12", width=12, heads=4)
+    refused("additions of low rank to a model that was never trained", lora_rank=4)
+    refused("run --stage=train_language first", make, model="trained")
+    refused("no matrix of this language model is called 'query'", make, model=str(directory), lora_rank=2,
+            lora_names="query", max_tokens=200)  # fmt: skip
+    refused("may have 402 tokens, and this language model reads 300 at most", make, model=str(directory),
+            max_tokens=400)  # fmt: skip
+    (tmp_path / "empty").mkdir()
+    refused("there is no config.json in .*--config.policy.language.model", make, model=str(tmp_path / "empty"))
+    config = config_of(tmp_path)
+    config.env.world = "toy"
+    with pytest.raises(UserError, match="reads the observation 'prompt', which the world 'toy' does not have"):
+        train_policy.check(config)
+    config = config_of(tmp_path)
+    config.policy.num_minibatches = 5
+    with pytest.raises(UserError, match="the 32 steps of a batch cannot be cut into 5 minibatches"):
+        train_policy.check(config)
+    for text, said in {
+        "words=synonyms": "a variation must be as rewording=synonyms",
+        "rewording=synonym": "did you me",
+    }.items():
+        config = config_of(tmp_path)
+        config.evaluate.variations = text
+        with pytest.raises(UserError, match=said):
+            evaluate.check(config)
+
+
+def test_a_manual_is_imported_with_all_words_of_the_world(tmp_path):
+    config = config_of(tmp_path, "goto_local")
+    train_language.check(config)
+    transcripts = open_transcripts(config, tmp_path, may_import=True)
+    texts = list(transcripts.texts())
+    assert "turn left" in texts
+    assert any(text.startswith("Possible action of the agent: ") for text in texts)
+    assert WordTokeniser.from_texts(texts).text == WordTokeniser.from_texts([*texts, *all_words()]).text
+    config.transcripts.import_from = "nowhere.toml"
+    with pytest.raises(UserError, match=r"there is no manual 'nowhere.toml'.*--config.transcripts.import_from"):
+        train_language.check(config)
+
+
+@pytest.mark.slow
+def test_names_of_actions_can_be_given_when_it_is_read_from_its_checkpoint(trained):
+    model, facts, _ = read_policy(trained)
+    assert model.reads == ("prompt",)
+    assert facts["model"]["num_actions"] == 6
+    renamed, _, _ = read_policy(trained, actions=("go forward", "drop"))
+    assert renamed.num_actions == 2
