@@ -65,7 +65,7 @@ def make_language_parts(
     def make() -> LanguagePolicy:
         new = make_language_model(config, types, own["remat"], seed=seed or 0) if language is None else language
         if own["lora_rank"]:
-            new = add_low_rank(new, own["lora_names"].split(","), own["lora_rank"], own["lora_alpha"], (seed or 0) + 1)
+            new = _with_low_rank(new, own, (seed or 0) + 1)
         rngs = nnx.Rngs((seed or 0) + 2)
         return LanguagePolicy(new, options["num_actions"], rngs=rngs,
                               **{name: own[name] for name in ("head", "formula", "hidden")})  # fmt: skip
@@ -90,6 +90,13 @@ def make_language_parts(
         "reads": (PROMPT,), "core_size": 0, "num_actions": options["num_actions"], "rules": sharding_rules(config),
         "encode": prompts,
     }  # fmt: skip
+
+
+def _with_low_rank(model: Decoder | EncoderDecoder, own: Mapping[str, Any], seed: int) -> Decoder | EncoderDecoder:
+    try:
+        return add_low_rank(model, own["lora_names"].split(","), own["lora_rank"], own["lora_alpha"], seed)
+    except UserError as error:
+        raise UserError(f"{error} ({FLAG}.lora_names)") from None
 
 
 def types_of(options: Mapping[str, Any]) -> Types:

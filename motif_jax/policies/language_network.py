@@ -20,7 +20,9 @@ from motif_jax.language.scoring import ChoiceTree, Scores, score
 from motif_jax.policies.language_settings import ACTION
 
 PADDING = -1  # in arrays of tokens
-LEAST_PROBABILITY = 1e-45  # of the most probable action; below, the published product is uniform
+# Below this probability of the most probable action, the published product is uniform. It has 1e-45; what is less than
+# this is zero on most devices.
+LEAST_PROBABILITY = 1.2e-38
 
 
 class Head(nnx.Module):

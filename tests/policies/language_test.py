@@ -162,7 +162,7 @@ def test_gradients_reach_every_parameter():
     tokens = model.encode(as_prompts())["tokens"][None]
 
     def loss(params):
-        logits, values = model.unroll(params, (), {"tokens": tokens}, FIRST[None], NOTHING)
+        logits, values = model.unroll(params, model.frozen, {"tokens": tokens}, FIRST[None], NOTHING)
         return jax.nn.log_softmax(logits)[..., 0].sum() + ((values - 1) ** 2).sum()
 
     gradient = jax.jit(jax.grad(loss))(model.params)

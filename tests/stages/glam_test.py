@@ -1,4 +1,4 @@
-"""A language model plays BabyAI-Text and learns by PPO, through the stages: training, evaluation, replays, the report."""
+"""A language model plays BabyAI-Text and learns by PPO: training, evaluation, replays, the report."""
 
 import jax
 import numpy as np

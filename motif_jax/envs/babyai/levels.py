@@ -35,11 +35,10 @@ from minigrid.envs.babyai.core.verifier import (
     SeqInstr,
 )
 
-from motif_jax.envs.babyai.settings import FRENCH_LEVELS, short_name
+from motif_jax.envs.babyai.settings import FAMILIES, FRENCH_LEVELS, short_name
 from motif_jax.structs import UserError
 
 LEVEL_FLAG = "--config.env.babyai.level"
-FAMILIES = ("goto", "pickup", "open", "putnext", "sequence")  # the figure `family` is the place in this list
 THINGS = {"goto": 9, "pickup": 9, "open": 8, "putnext": 10, "sequence": 10, "pickups": 10}
 HELD_OUT = ("yellow box", "red key", "green ball", "red door", "grey door")
 DOOR_COLOURS = {"train": ("yellow", "green", "blue", "purple"), "test": ("red", "grey")}

@@ -19,6 +19,7 @@ from motif_jax.envs.babyai.words import (
 from motif_jax.structs import UserError
 
 SECTION = "babyai"
+FAMILIES = ("goto", "pickup", "open", "putnext", "sequence")  # of missions; the figure `family` is the place in this
 MISSION_BYTES = 320  # of the observation; the longest mission has four clauses with places
 TABLE: Table = {  # values of the config's section `env`
     f"{SECTION}.{name}": value

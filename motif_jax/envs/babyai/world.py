@@ -4,7 +4,7 @@
     image     kind, colour and state of the cells in view.  [7, 7, 3] uint8; see `describe`
     mission   MiniGrid's sentence, always in English.  [320] uint8
 
-Figures of an episode: `family`, the place of its mission in `levels.FAMILIES`; `bot_steps`, how many steps the bot
+Figures of an episode: `family`, the place of its mission in `families`; `bot_steps`, how many steps the bot
 takes in the same episode (0 where it fails, and in training, where it is not asked).
 """
 
@@ -20,7 +20,7 @@ from motif_jax.envs.babyai.describe import VIEW
 from motif_jax.envs.babyai.engine import need_minigrid
 from motif_jax.envs.babyai.probes import make_probes
 from motif_jax.envs.babyai.prompt import PromptBytes
-from motif_jax.envs.babyai.settings import MISSION_BYTES, BabyAISettings, short_name
+from motif_jax.envs.babyai.settings import FAMILIES, MISSION_BYTES, BabyAISettings, short_name
 from motif_jax.envs.babyai.vocabulary import all_words
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.sequential import SequentialVector
@@ -39,6 +39,7 @@ class BabyAIWorld(World):
     about = "a game in which a robot in a room of coloured keys, balls, boxes and doors does what a sentence asks for"
     action = CHOICE
     figures = {"family": int, "bot_steps": int}  # noqa: RUF012
+    families = FAMILIES
     reads = ("image", "mission")
     pairs = ("message",)
     texts = None

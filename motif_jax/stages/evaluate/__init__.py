@@ -215,6 +215,9 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
         "steps_per_s": round(steps / seconds),
         "chosen": section.replays,
         "replays": replays,
-        **summarise_episodes([rows[number] for number in sorted(rows)], config.seed, world.figures, rules_of(world)),
+        **summarise_episodes(
+            [rows[number] for number in sorted(rows)], config.seed, world.figures, rules_of(world),
+            getattr(world, "families", ()),
+        ),
     })  # fmt: skip
     print_line(f"evaluate: {wanted:,} episodes, {steps:,} steps of them now, in {seconds:,.0f} s; {folder}")

@@ -33,7 +33,7 @@ def rules_of(world: World) -> Rules:
 
 
 def summarise_episodes(
-    rows: Sequence[Mapping[str, Any]], seed: int, figures: Iterable[str], rules: Rules
+    rows: Sequence[Mapping[str, Any]], seed: int, figures: Iterable[str], rules: Rules, families: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Figures (null where the episodes do not have one), returns of the reward sources beside the learnt one, what
     happened per episode, and how many ended how.
@@ -43,18 +43,28 @@ def summarise_episodes(
       seed: of the intervals.
       figures: of the world, beside COMMON.
       rules: of the world, by which its events were counted.
+      families: of its missions, which the figure `family` numbers; the success in each is a figure, if there are several.
     """
     columns: dict[str, list[Any]] = {name: [row.get(key) for row in rows] for name, key in keys_of(figures).items()}
     known = {name: column for name, column in columns.items() if rows and None not in column}
     counted = [row["did"] for row in rows if row["did"] is not None]
     did = {name: [happened.get(name, 0) for happened in counted] for name in rules.names}
     return {
-        "figures": dict.fromkeys(columns) | intervals(known, seed),
+        "figures": dict.fromkeys(columns) | intervals(known, seed) | _by_family(rows, seed, families),
         "aims": sorted(rules.aims),
         "did": intervals({name: column for name, column in did.items() if any(column)}, seed),
         "returns": intervals(_returns(rows), seed),
         "ends": dict(collections.Counter(row["cause"] or END_NAMES[row["end_status"]] for row in rows).most_common()),
     }
+
+
+def _by_family(rows: Sequence[Mapping[str, Any]], seed: int, families: Sequence[str]) -> dict[str, Interval]:
+    found: dict[str, list[float]] = {}
+    for row in rows if families else ():
+        found.setdefault(families[row["family"]], []).append(float(row["success"]))
+    if len(found) < 2:
+        return {}
+    return {f"success_{name}": intervals({"": found[name]}, seed)[""] for name in families if name in found}
 
 
 def _returns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
