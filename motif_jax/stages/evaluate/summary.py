@@ -43,7 +43,7 @@ def summarise_episodes(
       seed: of the intervals.
       figures: of the world, beside COMMON.
       rules: of the world, by which its events were counted.
-      families: of its missions, which the figure `family` numbers; the success in each is a figure, if there are several.
+      families: of its missions, which the figure `family` numbers; if there are several, success in each is a figure.
     """
     columns: dict[str, list[Any]] = {name: [row.get(key) for row in rows] for name, key in keys_of(figures).items()}
     known = {name: column for name, column in columns.items() if rows and None not in column}
