@@ -6,8 +6,8 @@
 The argument is a level: goto_local, mixed_train, mixed_test, pick_up_seq_go_to, pick_up_then_go_to,
 go_to_after_pick_up, pick_up_seq_pick_up, go_to_french, or any of MiniGrid's by its name. After it may stand a
 variant of the network: action_head, embeddings (only these are pretrained), embeddings_action_head, random_action_head;
-a baseline: symbolic, a small network that sees the grid and the mission; and reference, for the published system,
-defects included, where numbers depend on them.
+a baseline: symbolic, a small network (FiLM) that sees the grid and the mission; and reference, for the published
+system, defects included, where numbers depend on them.
 
 Without a model's directory, a new small network learns from nothing. configs/glam_quickstart.py needs no download.
 docs/glam.md tells more. The published runs take 1,500,000 steps with a model of 780 million parameters.
@@ -93,7 +93,7 @@ def get_config(argument: str = "goto_local") -> ConfigDict:
         if word in VARIANTS:
             language.weights, language.head = VARIANTS[word]
     if "symbolic" in words:
-        policy.network = "general"
+        policy.network = "film"
         policy.learning_rate = 1e-4
         policy.num_minibatches = 4  # of whole rollouts, as this network has a memory
     config.evaluate.beside = "random,bot"

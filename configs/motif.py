@@ -186,7 +186,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     # ---- the policy
     goal_task = task != "score"
     config.policy = ConfigDict()
-    config.policy.network = "reference"  # as published; "small": for CPUs; "general": for other games; "language"
+    config.policy.network = "reference"  # as published; "small": for CPUs; general, film: other games; language
     config.policy.dtype = "float32"  # what products are computed in; "bfloat16" is faster on GPUs
     config.policy.algorithm = "appo"  # V-trace in a clipped surrogate; "impala": V-trace policy gradient; ppo
     config.policy.init_from = ""  # begin with the parameters of another policy: a workdir, or its checkpoints

@@ -21,6 +21,8 @@ from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, Arra
 
 FLAG = "--config.policy.network"
 GENERAL = "general"  # the network that follows from the specs of what it reads
+FILM = "film"  # the same, but grids are read in the light of what texts say (film.py)
+BY_SPECS = (GENERAL, FILM)
 LANGUAGE = "language"  # a language model (policies/language.py)
 PROMPT = "prompt"  # the observation that it reads: UTF-8, with zeros after it
 FIXED = {"reference": ("crop", "blstats", "message"), "small": ("crop", "blstats", "message")}  # what others read
@@ -77,7 +79,7 @@ def check_reads(network: str, specs: Mapping[str, ArraySpec], reads: Iterable[st
       reads: what the world lets a network read that follows from its specs.
       world: its name, for errors.
     """
-    if network == GENERAL:
+    if network in BY_SPECS:
         for name in (reads := tuple(reads)):
             if name not in specs or name.startswith("event_"):
                 why = "is known only after an action" if name in specs else "does not exist"
@@ -85,6 +87,11 @@ def check_reads(network: str, specs: Mapping[str, ArraySpec], reads: Iterable[st
             kind_of(name, specs[name])
         if not reads:
             raise UserError(f"the world {world!r} has nothing that a policy `reads` (--config.env.world)")
+        if network == FILM and not {"grid", "text"} <= {kind_of(name, specs[name]) for name in reads}:
+            raise UserError(
+                f"the network {network!r} reads a grid and a text, and the world {world!r} lets a policy read "
+                f"{', '.join(reads)}: {GENERAL!r} reads what there is ({FLAG})"
+            )
         return
     missing = [name for name in (FIXED | {LANGUAGE: (PROMPT,)})[network] if name not in specs]
     if missing:

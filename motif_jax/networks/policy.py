@@ -2,7 +2,7 @@
 
 A preset is an encoder of the moment, a gated recurrent unit and two heads. "reference" is the published network
 (2,795,640 parameters with 23 actions); "small" is ours, for machines without an accelerator; both read NetHack.
-"general" follows from the specs of what it reads, whatever the world (general.py).
+"general" and "film" follow from the specs of what they read, whatever the world (general.py, film.py).
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from motif_jax.networks.core import Core
+from motif_jax.networks.film import FilmEncoder
 from motif_jax.networks.general import GeneralEncoder
-from motif_jax.networks.kinds import GENERAL
+from motif_jax.networks.kinds import BY_SPECS, GENERAL
 from motif_jax.networks.presets import PRESETS
 from motif_jax.structs import ArraySpec, UserError
 
@@ -43,17 +44,18 @@ class PolicyNetwork(nnx.Module):
         """Initialises the parameters as published.
 
         Args:
-          preset: one of PRESETS, or GENERAL.
+          preset: one of PRESETS, or of BY_SPECS.
           num_actions: number of logits.
-          specs: of the observations that GENERAL reads.
+          specs: of the observations that those of BY_SPECS read.
           dtype: what the products are computed in; parameters and results are float32.
           for_cpu: whether to compute in the way that is fast on CPUs and gives the same (images.py); if None,
             whether the default backend is a CPU.
           rngs: of the initialisation.
         """
         for_cpu = jax.default_backend() == "cpu" if for_cpu is None else for_cpu
-        if preset == GENERAL:
-            general = GeneralEncoder(specs or {}, for_cpu=for_cpu, dtype=dtype, rngs=rngs)
+        if preset in BY_SPECS:
+            kind = GeneralEncoder if preset == GENERAL else FilmEncoder
+            general = kind(specs or {}, for_cpu=for_cpu, dtype=dtype, rngs=rngs)
             self.reads, features, self.core_size = general.reads, general.features, GENERAL_CORE
             self.encoder: Any = general
         elif preset in PRESETS:
@@ -61,7 +63,7 @@ class PolicyNetwork(nnx.Module):
             self.encoder = encoder(for_cpu=for_cpu, dtype=dtype, rngs=rngs)
             self.reads, features = encoder.READS, encoder.FEATURES
         else:
-            known = ", ".join(sorted((*PRESETS, GENERAL)))
+            known = ", ".join(sorted((*PRESETS, *BY_SPECS)))
             raise UserError(f"unknown network {preset!r} (--config.policy.network): choose from {known}")
         self.core = Core(features, self.core_size, dtype=dtype, rngs=rngs)
         self.value = nnx.Linear(self.core_size, 1, kernel_init=nnx.initializers.orthogonal(), rngs=rngs)

@@ -53,8 +53,8 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
     """Makes a network; its `nnx.Param` are trained, whatever else it holds is `frozen`.
 
     Args:
-      options: network, num_actions, dtype; for the network `general`, also `reads`, the specs of what it reads by name;
-        for `language`, what language.py says.
+      options: network, num_actions, dtype; for networks that follow from specs, also `reads`, the specs of what they
+        read by name; for `language`, what language.py says.
       seed: of the initial parameters; without one, parameters are shapes only.
     """
     if options["network"] == LANGUAGE:

@@ -26,7 +26,7 @@ from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser, write_tokeniser
 
 WORDS = WordTokeniser.from_texts(all_words())
-VARIATIONS = "rewording=synonyms;actions=rotate"
+VARIATION = "rewording=synonyms+actions=rotate"
 
 
 def config_of(workdir, argument="goto_local,unread", **language):
@@ -37,7 +37,7 @@ def config_of(workdir, argument="goto_local,unread", **language):
     })  # fmt: skip
     config.policy.language.update({"width": 8, "layers": 1, "heads": 2, "hidden": 8} | language)
     config.evaluate.update({
-        "episodes": 2, "num_workers": 0, "beside": "bot,@0", "games_per_worker": 2, "variations": VARIATIONS,
+        "episodes": 2, "num_workers": 0, "beside": "bot,@0", "games_per_worker": 2, "variations": VARIATION,
     })  # fmt: skip
     return config
 
@@ -101,8 +101,7 @@ def test_probes_say_what_it_thinks_before_and_after_each_update(trained):
 def test_it_is_evaluated_in_other_words_with_other_names_of_actions_and_as_it_was_before(trained):
     names = {path.parent.name for path in (trained / "evaluate").glob("*/summary.json")}
     assert names == {
-        "bot", "policy-0", "policy-64", "policy-0-rewording=synonyms", "policy-64-rewording=synonyms",
-        "policy-0-actions=rotate", "policy-64-actions=rotate",
+        "bot", "policy-0", "policy-64", f"policy-0-{VARIATION}", f"policy-64-{VARIATION}",
     }  # fmt: skip
     episodes = {
         name: [(row["episode"], row["bot_steps"]) for row in read_lines(trained / f"evaluate/{name}/episodes.jsonl")]
@@ -111,7 +110,7 @@ def test_it_is_evaluated_in_other_words_with_other_names_of_actions_and_as_it_wa
     assert len({tuple(sorted(rows)) for rows in episodes.values()}) == 1  # the same episodes
     page = (trained / "report/index.html").read_text()
     assert "In other words, and other rooms" in page
-    assert "rewording=synonyms" in page
+    assert VARIATION in page
 
 
 @pytest.mark.slow
@@ -122,7 +121,7 @@ def test_replays_have_the_probabilities_of_all_actions(trained):
     np.testing.assert_allclose(replay.odds.sum(1), 1, atol=1e-5)
     taken = replay.odds[np.arange(replay.steps), replay.action]
     np.testing.assert_allclose(taken, replay.probability, atol=1e-5)
-    other = load_replay(file_of(trained / "evaluate/policy-64-actions=rotate", 0), "--flag")
+    other = load_replay(file_of(trained / f"evaluate/policy-64-{VARIATION}", 0), "--flag")
     assert other.about["action_names"][0] == "rotate left"
 
 

@@ -19,7 +19,7 @@ from motif_jax.envs.settings import check_world
 from motif_jax.envs.world import is_text
 from motif_jax.files import read_json
 from motif_jax.learner.settings import TABLE as LEARNER
-from motif_jax.networks.kinds import FIXED, GENERAL, LANGUAGE, check_reads
+from motif_jax.networks.kinds import BY_SPECS, FIXED, LANGUAGE, check_reads
 from motif_jax.policies.language_settings import TABLE as LANGUAGE_VALUES
 from motif_jax.policies.language_settings import check_language
 from motif_jax.rewards.choice import ONLINE, find_own_class, parse_sources
@@ -33,7 +33,7 @@ from motif_jax.structs import UserError
 
 TABLES: Tables = {
     "policy": {
-        "network": Value(Text((*FIXED, GENERAL, LANGUAGE)), decides=True),
+        "network": Value(Text((*FIXED, *BY_SPECS, LANGUAGE)), decides=True),
         "dtype": Value(Text(("float32", "bfloat16")), decides=True),
         "init_from": Value(PATH, decides=True),
         **LANGUAGE_VALUES,

@@ -18,7 +18,7 @@ from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import World
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import init_state, make_policy_update
-from motif_jax.networks.kinds import GENERAL, LANGUAGE, to_record
+from motif_jax.networks.kinds import BY_SPECS, LANGUAGE, to_record
 from motif_jax.parallel import batch_parts, make_mesh, map_update, shardings
 from motif_jax.policies.model import Model, make_policy_model
 from motif_jax.policies.player import PolicyPlayer
@@ -72,7 +72,7 @@ def make_network(config: ConfigDict, world: World, workdir: Path) -> tuple[dict[
         return make_language_policy(config, world, workdir)
     options: dict[str, Any] = {"network": section.network, "num_actions": len(world.action_names)}
     options["dtype"] = section.dtype
-    if section.network == GENERAL:
+    if section.network in BY_SPECS:
         options["reads"] = to_record({name: world.specs[name] for name in world.reads})
     return options, make_policy_model(options, config.seed)
 

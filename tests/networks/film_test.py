@@ -1,0 +1,53 @@
+"""The network that reads a grid in the light of a text."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from motif_jax.networks.film import FilmEncoder
+from motif_jax.networks.kinds import check_reads
+from motif_jax.networks.policy import PolicyNetwork
+from motif_jax.structs import ArraySpec, UserError
+
+SPECS = {"image": ArraySpec((3, 4, 2), "uint8", "grid", 5), "mission": ArraySpec((16,), "uint8", "text")}
+
+
+def seen(*leading, text=b"go to the ball"):
+    rng = np.random.default_rng(0)
+    row = np.frombuffer(text.ljust(16, b"\0"), np.uint8)
+    image = rng.integers(0, 5, (*leading, 3, 4, 2)).astype(np.uint8)
+    return {"image": image, "mission": np.broadcast_to(row, (*leading, 16))}
+
+
+def test_a_text_changes_what_the_grid_means_once_that_was_learnt():
+    encoder = FilmEncoder(SPECS, for_cpu=False, dtype=jnp.float32, rngs=nnx.Rngs(0))
+    one, other = (encoder(seen(2, text=text)) for text in (b"go to the ball", b"open the door"))
+    assert one.shape == (2, encoder.features) == (2, 128 + 64)
+    np.testing.assert_allclose(one[:, :128], other[:, :128], atol=1e-6)  # the grid's, before training
+    for block in encoder.parts["image"].blocks:
+        block.modulation.kernel = nnx.Param(jnp.full_like(block.modulation.kernel[...], 0.1))
+    one, other = (encoder(seen(2, text=text)) for text in (b"go to the ball", b"open the door"))
+    assert abs(one[:, :128] - other[:, :128]).max() > 1e-3
+
+
+def test_moments_in_a_row_are_what_each_of_them_is():
+    network = PolicyNetwork("film", 6, specs=SPECS, for_cpu=True, rngs=nnx.Rngs(0))
+    core, first = jnp.zeros((2, network.core_size)), np.array([[True, True], [False, True]])
+    logits, values = network.unroll(seen(2, 2), first, core)
+    for step in range(2):
+        now = {name: array[step] for name, array in seen(2, 2).items()}
+        logits_now, values_now, core = network.step(now, first[step], core)
+        np.testing.assert_allclose(logits[step], logits_now, atol=1e-5)
+        np.testing.assert_allclose(values[step], values_now, atol=1e-5)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(nnx.state(network, nnx.Param)))
+
+
+@pytest.mark.quick
+def test_a_world_without_grid_or_text_is_refused():
+    check_reads("film", SPECS, ("image", "mission"), "mine")
+    with pytest.raises(
+        UserError, match="'film' reads a grid and a text, and the world 'mine' lets a policy read image"
+    ):
+        check_reads("film", SPECS, ("image",), "mine")
