@@ -70,6 +70,22 @@ def test_its_other_example_says_the_goal_to_the_judge(tmp_path):
 
 
 @pytest.mark.quick
+def test_glam_runs_the_network_that_reads_nothing_first_and_compares_the_two(tmp_path):
+    done, calls = quickstart(tmp_path, "glam", "--config.seed=3")
+    assert done.returncode == 0, done.stderr
+    unread, read = calls
+    home = tmp_path / "a b"
+    assert f"--config=configs/glam_quickstart.py:goto_local,unread --workdir={home}-unread --config.seed=3" in unread
+    assert f"--config=configs/glam_quickstart.py:goto_local --workdir={home} " in read
+    assert f"--config.report.runs={home}-unread --config.seed=3" in read
+    assert "a%20b/report/index.html" in done.stdout
+    (tmp_path / "again").mkdir()
+    done, calls = quickstart(tmp_path / "again", "glam", "--goal=gold")
+    assert (done.returncode, calls) == (2, [])
+    assert "--goal=gold is of NetHack, and glam plays BabyAI-Text" in done.stderr
+
+
+@pytest.mark.quick
 @pytest.mark.parametrize(("deed", "status"), [("kill -INT $PPID", 130), ("kill -TERM $PPID", 143), (":", 1)])
 def test_when_it_is_stopped_no_other_goal_begins(tmp_path, deed, status):
     """The program itself ends with status 0 then."""

@@ -5,11 +5,15 @@ import json
 import jax
 import numpy as np
 import pytest
+from jax import export
 from small_language import ACTIONS, PROMPTS, WORDS, as_prompts, options
 
 from motif_jax.language.model import make_language_model
 from motif_jax.language.scoring import Scores, make_tree, score
+from motif_jax.learner.settings import Settings
+from motif_jax.learner.update import Constants, Rewards, Rollouts, init_state, make_policy_update
 from motif_jax.networks.kinds import check_reads
+from motif_jax.parallel import make_mesh, map_update
 from motif_jax.policies.language import as_record, from_record, with_actions
 from motif_jax.policies.language_network import PADDING, action_logits
 from motif_jax.policies.model import make_policy_model
@@ -117,6 +121,26 @@ def test_the_player_plays_it():
     assert actions.shape == (2,)
     np.testing.assert_allclose(outputs["logits"], act(model)[0][:2], atol=1e-5)
     assert outputs["core"].shape == (2, 0)
+
+
+@pytest.mark.parametrize("family", ["llama", "t5"])
+def test_acting_and_an_update_of_ppo_lower_for_gpus_and_tpus(family):
+    model = make_policy_model(options(family, chunk=4), None)
+    tokens = np.zeros((3, 4, 32), np.int32)
+    rollouts = Rollouts(
+        observations={"tokens": tokens}, first=np.zeros((3, 4), bool), core=np.zeros((1, 4, 0), np.float32),
+        action=np.zeros((2, 4), np.int32), logits=np.zeros((2, 4, 4), np.float32), value=np.zeros((2, 4), np.float32),
+        version=np.zeros((2, 4), np.int32), reward=np.zeros((2, 4), np.float32), terminated=np.zeros((2, 4), bool),
+        truncated=np.zeros((2, 4), bool), moments={},
+    )  # fmt: skip
+    settings = Settings(algorithm="ppo", num_epochs=2, num_minibatches=4)
+    update = make_policy_update(model.unroll, lambda _, rollouts: Rewards(*[rollouts.reward] * 3), settings)
+    program = map_update(update, make_mesh(1), 1, num_constants=1)
+    state = jax.eval_shape(lambda params: init_state(params, settings), model.params)
+    step = jax.jit(lambda params, frozen, seen: model.step(params, frozen, seen, None, np.zeros((4, 0)), ()))
+    for platform in ("cuda", "tpu"):
+        export.export(program, platforms=[platform])(state, Constants(model.frozen), rollouts)
+        export.export(step, platforms=[platform])(model.params, model.frozen, {"tokens": tokens[0]})
 
 
 # ---- prompts

@@ -87,7 +87,8 @@ def test_the_policy_step_lowers(network, dtype):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
-    ("network", "algorithm"), [("reference", "appo"), ("small", "appo"), ("small", "impala"), ("general", "appo")]
+    ("network", "algorithm"),
+    [("reference", "appo"), ("small", "appo"), ("small", "impala"), ("general", "appo"), ("film", "ppo")],
 )
 def test_the_update_of_the_policy_lowers(network, algorithm, dtype):
     lower_update(network, dtype, algorithm)

@@ -34,7 +34,7 @@ class Lesson(NamedTuple):
     see: tuple[str, ...]
     do: tuple[str, ...]  # one of them is right
     blocked: bool  # the lesson says what is straight ahead; otherwise nothing is near there
-    count: int  # of examples
+    examples: int  # how many are made of it
 
 
 class Example(NamedTuple):
@@ -98,7 +98,7 @@ def make_examples(lessons: Sequence[Lesson], window: int, seed: int = 0) -> Iter
     rng = random.Random(seed)
     prompt = Prompt(ENGLISH, CANONICAL, window, lambda text: text)
     for lesson in lessons:
-        for _ in range(lesson.count):
+        for _ in range(lesson.examples):
             words = _draw_words(rng)
             goal, action = (_fill(rng.choice(texts), words) for texts in (lesson.goals, lesson.do))
             before = [rng.choice(lessons) for _ in range(rng.randrange(window))]
