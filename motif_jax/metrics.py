@@ -15,6 +15,9 @@ from motif_jax.files import is_cut_off, json_line, parse_json, write_lines
 from motif_jax.locks import open_in_place
 from motif_jax.structs import UserError
 
+# In the directory of a policy: what it thinks of fixed prompts, update by update; and these prompts.
+PROBES, PROMPTS = "probes.jsonl", "probes.json"
+
 
 class Timers:
     """Seconds spent per named activity: `with timers("policy"): ...`."""

@@ -10,6 +10,7 @@ from motif_jax.pages.formats import amount, esc
 from motif_jax.stages.report.figures import curves_of
 from motif_jax.stages.report.head import duration, rewards_of
 from motif_jax.stages.report.parts import Found, Training
+from motif_jax.stages.report.probes import find_probes, of_probes
 
 THREADS = (  # activities of each thread, by metric time/NAME; shares of the whole time
     ("The thread that answers games", {
@@ -54,7 +55,7 @@ def of_policy(found: Found, training: Training) -> list[str]:
         charts.append(curves({title.lower(): points}, "steps", title=title, note=note, levels=levels))
     charts += [chart for name in sources_of(training) if (chart := _return_curve(found, training, name))]
     body = [_rewards(training), tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
-    return [*body, "<h3>Where time goes</h3>", *_time(rows)]
+    return [*body, *of_probes(find_probes(found.path)), "<h3>Where time goes</h3>", *_time(rows)]
 
 
 def sources_of(training: Training) -> list[str]:

@@ -16,11 +16,9 @@ import numpy as np
 from motif_jax.envs.world import World, to_row
 from motif_jax.files import json_line, write_json
 from motif_jax.locks import open_in_place
-from motif_jax.metrics import drop_rows_after
+from motif_jax.metrics import PROBES, PROMPTS, drop_rows_after
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.policies.model import Model
-
-FILE, PROMPTS = "probes.jsonl", "probes.json"
 
 
 class Probes:
@@ -44,9 +42,9 @@ class Probes:
         self._seen = model.encode({PROMPT: np.stack([to_row(prompt, width) for prompt in probes.values()])})
         self._first, self._core = np.ones(len(probes), bool), np.zeros((len(probes), model.core_size), np.float32)
         self._prepare, self._step, self._frozen = jax.jit(model.prepare), jax.jit(model.step), model.frozen
-        drop_rows_after(folder / FILE, env_steps)
+        drop_rows_after(folder / PROBES, env_steps)
         write_json(folder / PROMPTS, {"actions": list(world.action_names), "prompts": probes})
-        self._file = open_in_place(folder / FILE, "a")
+        self._file = open_in_place(folder / PROBES, "a")
 
     def __enter__(self) -> Probes:
         return self
