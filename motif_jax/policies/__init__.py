@@ -1,3 +1,3 @@
-"""Trained policies: the network as functions, the player that acts in games, and the choice and mixture of
-checkpoints.
+"""Trained policies: the network or language model as functions, the player that acts in games, and the choice and
+mixture of checkpoints.
 """
