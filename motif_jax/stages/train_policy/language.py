@@ -22,8 +22,6 @@ from motif_jax.policies.model import Model
 from motif_jax.structs import UserError
 from motif_jax.tokens import FILE, Tokeniser, WordTokeniser, read_tokeniser
 
-OF_NETWORK = ("head", "formula", "hidden", "lora_rank", "lora_alpha", "lora_names", "max_tokens", "chunk", "remat")
-
 
 def make_language_policy(config: ConfigDict, world: World, workdir: Path) -> tuple[dict[str, Any], Model]:
     """The options of the network, as checkpoints hold them, and the network with its first parameters."""
@@ -38,9 +36,11 @@ def make_language_policy(config: ConfigDict, world: World, workdir: Path) -> tup
             "config": as_record(architecture),
             "tokeniser": tokeniser.text,
             "actions": list(world.action_names),
-            **{name: section[name] for name in OF_NETWORK},
+            "head": section.head, "formula": section.formula, "hidden": section.hidden,
+            "lora_rank": section.lora_rank, "lora_alpha": section.lora_alpha, "lora_names": section.lora_names,
+            "max_tokens": section.max_tokens, "chunk": section.chunk, "remat": section.remat,
         },
-    }
+    }  # fmt: skip
     language = None
     if directory and section.weights != RANDOM:
         language, architecture = _read(directory, options, section, config.seed)
