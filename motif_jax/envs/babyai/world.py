@@ -125,10 +125,12 @@ class BabyAIWorld(World):
         """See `World.plays`: whether the policy was trained in this world, with as many actions, and reads it."""
         if trained_world(facts) != self.name:
             return f"was trained in the world {trained_world(facts)!r}, not {self.name!r}"
-        actions, by_name = facts["model"]["num_actions"], facts["model"].get("language", {}).get("head") == "score"
+        options = facts["model"]
+        actions = options["num_actions"]
+        by_name = options.get("network") == "language" and options["language"]["head"] == "score"
         if actions != len(self.action_names) and not by_name:
             return f"has {actions} actions, where {self.settings.actions!r} are {len(self.action_names)}"
-        for name, (shape, dtype, *_) in facts["model"].get("reads", {}).items():
+        for name, (shape, dtype, *_) in options.get("reads", {}).items():
             spec = self.specs.get(name)
             if spec is None or ([*spec.shape], spec.dtype) != ([*shape], dtype):
                 return f"reads the observation {name!r} of shape {tuple(shape)} and type {dtype}, which is not there"
