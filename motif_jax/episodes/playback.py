@@ -176,7 +176,7 @@ def write_tracks(file: Path, tracks: Mapping[int, Track]) -> None:
     arrays |= {"steps": np.array([len(tracks[number].action) for number in numbers], np.int64)}
     odds = [track.odds for track in tracks.values()]
     if len({None if one is None else one.shape[1] for one in odds}) == 1 and odds[0] is not None:
-        arrays[ODDS] = np.concatenate([tracks[number].odds for number in numbers])  # type: ignore[misc]
+        arrays[ODDS] = np.concatenate([tracks[number].odds for number in numbers])
     for name in COLUMNS:
         dtype = np.int32 if name == "action" else np.float32
         parts = [getattr(tracks[number], name) for number in numbers]

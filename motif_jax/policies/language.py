@@ -92,7 +92,7 @@ def make_language_parts(
     }  # fmt: skip
 
 
-def _with_low_rank(model: Decoder | EncoderDecoder, own: Mapping[str, Any], seed: int) -> Decoder | EncoderDecoder:
+def _with_low_rank(model: Any, own: Mapping[str, Any], seed: int) -> Any:
     try:
         return add_low_rank(model, own["lora_names"].split(","), own["lora_rank"], own["lora_alpha"], seed)
     except UserError as error:

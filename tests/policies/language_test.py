@@ -1,10 +1,12 @@
 """A language model as a policy: what it thinks of the names of actions are the logits, in acting and in learning."""
 
+import functools
 import json
 
 import jax
 import numpy as np
 import pytest
+from flax import nnx
 from jax import export
 from small_language import ACTIONS, PROMPTS, WORDS, as_prompts, options
 
@@ -25,30 +27,34 @@ NOTHING = np.zeros((len(PROMPTS), 0), np.float32)
 FIRST = np.ones(len(PROMPTS), bool)
 
 
-def act(model, texts=PROMPTS):
-    return jax.jit(model.step)(model.params, model.frozen, model.encode(as_prompts(texts)), FIRST, NOTHING, ())
+@functools.cache
+def plain(family="llama"):
+    """The usual policy, and what it thinks of PROMPTS."""
+    model = make_policy_model(options(family), 3)
+    return model, act(model)
+
+
+def act(model):
+    return jax.jit(model.step)(model.params, model.frozen, model.encode(as_prompts()), FIRST, NOTHING, ())
 
 
 @pytest.mark.parametrize("family", ["llama", "t5"])
 def test_logits_are_the_scores_of_the_names_behind_the_prompt(family):
-    model = make_policy_model(options(family), 3)
-    logits, values, core = act(model)
+    _, (logits, values, core) = plain(family)
     assert logits.shape == (3, 4)
     assert values.tolist() == [0, 0, 0]  # before training
     assert core.shape == (3, 0)
     config = from_record(options(family)["language"]["config"])
     language = make_language_model(config, seed=3)
     tree = make_tree([[WORDS.encode(name) for name in ACTIONS]])
-    for text, found in zip(PROMPTS, logits, strict=True):
-        tokens = np.array([WORDS.encode(text)], np.int32)
-        alone = score(language, tokens, np.ones_like(tokens), tree).log_probs[0]
-        np.testing.assert_allclose(found, alone, atol=1e-5)
+    tokens = np.array([WORDS.encode(PROMPTS[1])], np.int32)  # without padding, and alone
+    scores = nnx.jit(lambda language: score(language, tokens, np.ones_like(tokens), tree))(language)
+    np.testing.assert_allclose(logits[1], scores.log_probs[0], atol=1e-5)
 
 
 def test_the_learner_sees_the_logits_with_which_was_acted():
     """Whatever the lengths of the prompts beside it, in chunks or at once."""
-    model = make_policy_model(options(), 3)
-    logits, _, _ = act(model)
+    model, (logits, _, _) = plain()
     longer = [*PROMPTS, " ".join(PROMPTS)]
     rows = np.stack([as_prompts(longer)["prompt"] for _ in range(2)])  # [T, B, bytes]
     chunked = make_policy_model(options(chunk=3), 3)
@@ -86,11 +92,12 @@ def test_a_head_for_actions_needs_no_names():
 
 
 def test_with_additions_of_low_rank_these_and_the_heads_are_trained():
-    plain, low = make_policy_model(options(), 3), make_policy_model(options(lora_rank=2), 3)
-    assert not jax.tree.leaves(plain.frozen)
+    whole, (logits, _, _) = plain()
+    low = make_policy_model(options(lora_rank=2), 3)
+    assert not jax.tree.leaves(whole.frozen)
     # q and v of one block: [16, 2] and [2, 16] each; the critic: 16 -> 8 -> 8 -> 1
     assert sum(leaf.size for leaf in jax.tree.leaves(low.params)) == 2 * 2 * 16 * 2 + (16 * 8 + 8 + 8 * 8 + 8 + 8 + 1)
-    np.testing.assert_allclose(act(low)[0], act(plain)[0], atol=1e-6)  # the additions are zero at the start
+    np.testing.assert_allclose(act(low)[0], logits, atol=1e-6)  # the additions are zero at the start
     with pytest.raises(UserError, match="no matrix of this language model is called 'query'; it has "):
         make_policy_model(options(lora_rank=2, lora_names="query"), 3)
 
@@ -105,21 +112,20 @@ def test_options_make_the_same_network_after_json():
 
 def test_actions_can_be_named_otherwise_after_training():
     other = with_actions(options(), ("rotate left", "rotate right", "go forward", "release", "shift left"))
-    model = make_policy_model(options(), 3)
     renamed = make_policy_model(other, 3)
     assert renamed.num_actions == 5
-    logits, renamed_logits = act(model)[0], act(renamed)[0]
+    logits, renamed_logits = plain()[1][0], act(renamed)[0]
     np.testing.assert_allclose(renamed_logits[:, 2], logits[:, 2], atol=1e-5)
     assert abs(renamed_logits[:, 0] - logits[:, 0]).max() > 1e-3
 
 
 def test_the_player_plays_it():
-    model = make_policy_model(options(), 3)
+    model, (logits, _, _) = plain()
     player = PolicyPlayer(model, num_games=4, group_size=2, seed=0)
     games = np.array([0, 1])
     actions, outputs = player(as_prompts(PROMPTS[:2]), np.ones(2, bool), games)
     assert actions.shape == (2,)
-    np.testing.assert_allclose(outputs["logits"], act(model)[0][:2], atol=1e-5)
+    np.testing.assert_allclose(outputs["logits"], logits[:2], atol=1e-5)
     assert outputs["core"].shape == (2, 0)
 
 
@@ -182,7 +188,7 @@ def test_a_world_without_prompts_is_refused():
 
 
 def test_gradients_reach_every_parameter():
-    model = make_policy_model(options(), 3)
+    model, _ = plain()
     tokens = model.encode(as_prompts())["tokens"][None]
 
     def loss(params):

@@ -22,7 +22,7 @@ from motif_jax.envs.protocols import suffix
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import make_world
 from motif_jax.episodes.pieces import Pieces, Steps
-from motif_jax.episodes.playback import EpisodeEvents, EventCounter, Track, figures_of
+from motif_jax.episodes.playback import COLUMNS, ODDS, EpisodeEvents, EventCounter, Track, figures_of
 from motif_jax.metrics import Progress, Timers
 from motif_jax.policies.choice import list_steps, load
 from motif_jax.policies.model import Model, read_policy
@@ -194,7 +194,7 @@ def play(
                     for info, steps in pieces.take(full, part, part.pop("first")[0], ended):
                         if info.episode in missing:
                             missing.remove(info.episode)
-                            tracks[info.episode] = Track(**{name: steps.get(name) for name in Track._fields})
+                            tracks[info.episode] = Track(*(steps[name] for name in COLUMNS), steps.get(ODDS))
                             rows[info.episode] = as_row(info, figures, steps, counter, playing.sources)
             progress.update(len(rows))
             if time.monotonic() - kept > KEEP_EVERY_S + KEEP_PER_S * keeping:
@@ -219,7 +219,7 @@ def as_steps(arrays: Arrays, sources: RewardSources) -> Steps:
         odds = np.exp(arrays["logits"] - arrays["logits"].max(-1, keepdims=True))
         steps["probability"] = np.take_along_axis(odds, action[..., None], -1)[..., 0] / odds.sum(-1)
         if odds.shape[-1] <= FEW:
-            steps["odds"] = np.asarray(odds / odds.sum(-1, keepdims=True), np.float32)
+            steps[ODDS] = np.asarray(odds / odds.sum(-1, keepdims=True), np.float32)
     moments = sources.moments(arrays)
     rewards = sources.shape(moments)
     sources.check(rewards, nothing.shape)
