@@ -31,7 +31,7 @@ class Prompts:
     def __call__(self, observations: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """{"prompt": [..., bytes] uint8} -> {"tokens": [..., L] int32}, L being enough for the longest one."""
         prompts = np.asarray(observations[PROMPT])
-        rows = [self._tokens(row.tobytes()) for row in prompts.reshape(-1, prompts.shape[-1])]
+        rows = [self._tokens(row.tobytes().rstrip(b"\0")) for row in prompts.reshape(-1, prompts.shape[-1])]
         length = max(map(len, rows), default=1)
         if prompts.ndim > 2 and jax.process_count() > 1:  # a batch for the learner, of which other hosts have a part
             length = self._most
@@ -41,7 +41,7 @@ class Prompts:
         return {"tokens": tokens.reshape(*prompts.shape[:-1], -1)}
 
     def _read(self, prompt: bytes) -> np.ndarray:
-        text = prompt.rstrip(b"\0").decode("utf-8", "replace")
+        text = prompt.decode("utf-8", "replace")
         tokens = self._encode(text)
         if len(tokens) > self._most:
             raise UserError(

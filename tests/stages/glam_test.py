@@ -9,8 +9,10 @@ from flax import nnx
 pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
 
 from motif_jax import load_policy
+from motif_jax.annotation.rules import NO_RULES
 from motif_jax.checkpoint import find_checkpoints, reading
 from motif_jax.envs.babyai.vocabulary import all_words
+from motif_jax.envs.protocols import by_protocol, env_by_protocol
 from motif_jax.files import read_json, read_lines
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.hub_config import make_config
@@ -20,6 +22,8 @@ from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.stages import evaluate, report, train_language, train_policy
 from motif_jax.stages.evaluate.replays import file_of
+from motif_jax.stages.evaluate.several import with_variations
+from motif_jax.stages.evaluate.summary import summarise_episodes
 from motif_jax.stages.train_language.data import open_transcripts
 from motif_jax.stages.train_policy.language import make_language_policy
 from motif_jax.structs import UserError
@@ -219,3 +223,30 @@ def test_names_of_actions_can_be_given_when_it_is_read_from_its_checkpoint(train
     assert facts["model"]["num_actions"] == 6
     renamed, _, _ = read_policy(trained, actions=("go forward", "drop"))
     assert renamed.num_actions == 2
+
+
+@pytest.mark.quick
+def test_success_is_told_by_family_where_there_are_several():
+    rows = [
+        {"episode": number, "episode_return": 1.0, "steps": 3, "success": success, "intrinsic_return": None,
+         "family": family, "did": None, "cause": "", "end_status": "aborted"}
+        for number, (family, success) in enumerate([(0, True), (0, False), (3, True)])
+    ]  # fmt: skip
+    families = ("goto", "pickup", "open", "putnext", "sequence")
+    figures = summarise_episodes(rows, 0, (), NO_RULES, families)["figures"]
+    assert (figures["success_goto"]["mean"], figures["success_putnext"]["mean"]) == (0.5, 1.0)
+    assert "success_pickup" not in figures
+    assert "success_goto" not in summarise_episodes(rows[:2], 0, (), NO_RULES, families)["figures"]
+
+
+@pytest.mark.quick
+def test_scripted_players_play_variations_of_levels_only(tmp_path):
+    config = config_of(tmp_path)
+    config.evaluate.update({"beside": "random,bot,@0", "variations": "actions=rotate; level=GoToFrench+actions=french"})
+    own, words, level = with_variations(config)
+    assert (own.evaluate.protocol, words.evaluate.protocol) == ("task", "actions=rotate")
+    assert (words.evaluate.beside, level.evaluate.beside) == ("@0", "random,bot,@0")
+    env = by_protocol(level).env.babyai
+    assert (env.level, env.actions, env.window) == ("GoToFrench", "french", 1)
+    assert env_by_protocol(level.to_dict())["babyai"] == env.to_dict()
+    assert own.env.babyai.level == "GoToLocal"
