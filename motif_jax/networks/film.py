@@ -71,15 +71,14 @@ class FilmEncoder(GeneralEncoder):
         kinds = {name: kind_of(name, spec) for name, spec in specs.items()}
         self.grids = tuple(name for name, kind in kinds.items() if kind == "grid")
         self.texts = tuple(name for name, kind in kinds.items() if kind == "text")
-        self.parts = nnx.Dict({
-            name: (FilmGrid if name in self.grids else PARTS[kinds[name]])(spec, dtype=dtype, rngs=rngs)
-            for name, spec in specs.items()
-        })  # fmt: skip
+        others = [name for name in specs if name not in self.grids]
+        self.parts = nnx.Dict({name: PARTS[kinds[name]](specs[name], dtype=dtype, rngs=rngs) for name in others})
+        self.film = nnx.Dict({name: FilmGrid(specs[name], dtype=dtype, rngs=rngs) for name in self.grids})
         self.reads, self.for_cpu = tuple(specs), for_cpu
         self.features = sum(OUT if name in self.grids else PARTS[kinds[name]].FEATURES for name in specs)
 
     def _encode(self, observations: Mapping[str, jax.Array]) -> jax.Array:
-        found = {name: self.parts[name](observations[name]) for name in self.reads if name not in self.grids}
+        found = {name: part(observations[name]) for name, part in self.parts.items()}
         text = jnp.stack([found[name] for name in self.texts]).sum(0)
-        found |= {name: self.parts[name](observations[name], text) for name in self.grids}
+        found |= {name: part(observations[name], text) for name, part in self.film.items()}
         return jnp.concatenate([found[name] for name in self.reads], -1)

@@ -28,8 +28,8 @@ def split_variations(text: str) -> list[str]:
     """The variations of a config, each as it was written; raises UserError for one that is none."""
     found = [part.strip() for part in text.split(";") if part.strip()]
     for name in found:
-        if "/" in name or len(name) > 200:  # it becomes a part of a directory's name
-            raise UserError(f"a variation has no / and at most 200 characters, unlike {name!r:.100} ({FLAG})")
+        if "/" in name or not name.isprintable() or len(name.encode()) > 200:  # a part of a directory's name
+            raise UserError(f"a variation has no / and at most 200 bytes, which can be shown: {name!r:.100} ({FLAG})")
         parse_variation(name)
     if twice := [name for name in found if found.count(name) > 1]:
         raise UserError(f"the variation {twice[0]!r:.100} is named twice ({FLAG})")

@@ -194,7 +194,8 @@ def play(
                     for info, steps in pieces.take(full, part, part.pop("first")[0], ended):
                         if info.episode in missing:
                             missing.remove(info.episode)
-                            tracks[info.episode] = Track(*(steps[name] for name in COLUMNS), steps.get(ODDS))
+                            track = Track(*[steps[name] for name in COLUMNS])
+                            tracks[info.episode] = track._replace(odds=steps.get(ODDS))
                             rows[info.episode] = as_row(info, figures, steps, counter, playing.sources)
             progress.update(len(rows))
             if time.monotonic() - kept > KEEP_EVERY_S + KEEP_PER_S * keeping:
