@@ -42,7 +42,7 @@ class Probes:
         self._seen = model.encode({PROMPT: np.stack([to_row(prompt, width) for prompt in probes.values()])})
         self._first, self._core = np.ones(len(probes), bool), np.zeros((len(probes), model.core_size), np.float32)
         self._prepare, self._step, self._frozen = jax.jit(model.prepare), jax.jit(model.step), model.frozen
-        drop_rows_after(folder / PROBES, env_steps)
+        drop_rows_after(folder / PROBES, env_steps or -1)  # a run that begins writes the row of step 0 again
         write_json(folder / PROMPTS, {"actions": list(world.action_names), "prompts": probes})
         self._file = open_in_place(folder / PROBES, "a")
 
