@@ -132,6 +132,7 @@ def test_every_arrow_is_used():
 def test_every_module_is_used():
     """A new file that nobody imports was forgotten where it belongs: in a table, a list or a stage."""
     used = set().union(*(imported_by(module) for module in MODULES))
+    assert not used & FROM_OUTSIDE.keys(), "FROM_OUTSIDE in tests/import_order_test.py names what the package imports"
     used |= {known.path.partition(":")[0] for known in SOURCES.values()} | {
         f"motif_jax.stages.{name}" for name in NAMES
     }
