@@ -36,7 +36,7 @@ STAGES = {
     "annotate": set(),
     "train_reward": {"annotate"},
     "train_policy": {"annotate"},
-    "offline": {"train_policy"},
+    "offline": set(),
     "train_language": {"offline", "train_policy"},
     "evaluate": {"train_policy"},
     "report": {"annotate", "evaluate", "train_reward"},
