@@ -32,9 +32,8 @@ def start(workdir):
     values = VALUES | {"annotate.cache_dir": f"{workdir}.answers", "policy.train_for_env_steps": STEPS}
     flags = [f"--config.{name}={value}" for name, value in values.items()]
     command = [sys.executable, "-m", "motif_jax.launch", "--config=configs/oni_quickstart.py", f"--workdir={workdir}"]
-    environment = os.environ | {"PYTHONUNBUFFERED": "1"}  # what it says is there when it is killed
     with open(f"{workdir}.log", "ab") as log:
-        return subprocess.Popen([*command, "--stage=train_policy", *flags], cwd=ROOT, env=environment, stdout=log)
+        return subprocess.Popen([*command, "--stage=train_policy", *flags], cwd=ROOT, stdout=log)
 
 
 def train(workdir, steps):
