@@ -12,9 +12,8 @@ from ml_collections import ConfigDict
 from motif_jax.console import print_line
 from motif_jax.envs.babyai.manual import find_manual, make_examples, read_manual
 from motif_jax.envs.babyai.vocabulary import all_words
-from motif_jax.structs import UserError
+from motif_jax.structs import Episode, Turn, UserError
 from motif_jax.tokens import END, PAD, UNKNOWN, WordTokeniser
-from motif_jax.transcripts.episodes import Episode, Turn
 from motif_jax.transcripts.imports import FLAG, import_episodes, read_lmrl, read_reddit, read_visdial
 from motif_jax.transcripts.render import TEMPLATES, Renderer, Template
 from motif_jax.transcripts.store import Transcripts

@@ -15,6 +15,7 @@ from motif_jax.config_table import record
 from motif_jax.console import print_line
 from motif_jax.distributed import start_hosts
 from motif_jax.files import write_config, write_json
+from motif_jax.hosts import Hosts, StopAsked, Vote
 from motif_jax.locks import Held, take
 from motif_jax.machine import describe
 from motif_jax.offline.batch import Batch
@@ -35,8 +36,6 @@ from motif_jax.stages.train_language.data import (
 )
 from motif_jax.stages.train_language.model import LanguageParts, make_parts, write_model
 from motif_jax.stages.train_policy.conditions import coordinator
-from motif_jax.stages.train_policy.hosts import Hosts, Vote
-from motif_jax.stages.train_policy.start import StopAsked
 from motif_jax.structs import UserError
 from motif_jax.tokens import digest
 from motif_jax.transcripts.batches import make_batch, planner
