@@ -73,6 +73,9 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.collect.collector = "random" if task == "toy" else "explorer:0.8,random:0.2"  # who plays, with shares
     config.collect.policies = ""  # trained ones that play instead: WORKDIR[@STEP, @last or @all][:SHARE],...
     config.collect.num_pairs = 100_000  # the paper used 500,000 and says 100,000 reproduce most results
+    config.collect.transcripts = 0  # games that are played by writing, to be recorded as text instead; 0: pairs
+    config.collect.branch_player = ""  # of transcripts: goes on from each moment of the collector's games; "": nobody
+    config.collect.branches = 1  # continuations from each moment
     config.collect.segment_length = 1  # steps per moment
     config.collect.keep_empty = 1.0  # share of the moments without any message that is kept
     config.collect.save_screen = False  # also tty_chars and tty_colors, 7.7 kB per pair and step

@@ -111,7 +111,7 @@ class Turn(NamedTuple):
 
 
 class TextEpisode(NamedTuple):
-    """An episode of text, as a world that is played by writing gives it and as transcripts keep it."""
+    """An episode of text, as a world that is played by writing gives it; `transcripts.episodes.of_game` takes it."""
 
     turns: tuple[Turn, ...]  # in order; two of the agent's may follow each other
     end: int  # EndStatus. Nothing follows a DEATH or TASK_SUCCESSFUL; after ABORTED or RUNNING something would have

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from motif_jax.structs import TextEpisode
+
 
 class Turn(NamedTuple):
     """One text. The agent's have a reward, those of the environment have none."""
@@ -29,3 +31,9 @@ class Episode(NamedTuple):
     def episode_return(self) -> float:
         """The sum of its rewards."""
         return sum(turn.reward for turn in self.turns if turn.reward is not None)
+
+
+def of_game(episode: TextEpisode) -> Episode:
+    """An episode as the worlds give it that are played by writing, as transcripts keep it."""
+    turns = tuple(Turn(turn.text, turn.reward if turn.is_action else None) for turn in episode.turns)
+    return Episode(turns, episode.terminal, episode.info)
