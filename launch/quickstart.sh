@@ -6,6 +6,8 @@
 #   bash launch/quickstart.sh --goal=gold,combat   one after the other
 #   bash launch/quickstart.sh oni                  configs/oni_quickstart.py instead, in runs/oni: the reward is learnt
 #                                                  while the agent plays; --goal=gold works as well
+#   bash launch/quickstart.sh ilql                 configs/ilql_quickstart.py, in runs/ilql: a language model learns to
+#                                                  play with words from recorded games; it has no goals
 #   bash launch/quickstart.sh --config.policy.train_for_seconds=1800    other flags go to the program
 #
 # The report compares an agent with those of other goals that are finished. WORKDIR=elsewhere changes where it runs.
@@ -28,14 +30,20 @@ if [ "${1:-}" = oni ]; then
   home=runs/oni
   goal_flag() { echo "--config.policy.online.goals=$1@0"; }
   shift
+elif [ "${1:-}" = ilql ]; then
+  example=ilql_quickstart
+  home=runs/ilql
+  goal_flag() { :; }
+  shift
 fi
 for argument in "$@"; do
   case $argument in
-    --goal=?*)
+    --goal | --goal=*)
+      if [ "$example" = ilql_quickstart ]; then fail "$argument: games of words have no goals"; fi
+      if [[ $argument != --goal=?* ]]; then fail "say which goal, as --goal=gold: choose from ${known[*]}"; fi
       if [ "$goals" ]; then fail "--goal was given twice; several goals go into one: --goal=gold,combat"; fi
       goals=${argument#--goal=}
       ;;
-    --goal | --goal=) fail "say which goal, as --goal=gold: choose from ${known[*]}" ;;
     --workdir | --workdir=* | -workdir | -workdir=*)
       fail "$argument is not for this script: WORKDIR=elsewhere bash launch/quickstart.sh chooses the place"
       ;;
@@ -76,14 +84,15 @@ for goal in "${wanted[@]}"; do
   workdir=$(place "$goal")
   others=()
   for other in "${known[@]}"; do
-    if [ "$other" != "$goal" ] && [ -f "$(place "$other")/policy/summary.json" ]; then
+    if [ "$example" != ilql_quickstart ] && [ "$other" != "$goal" ] && [ -f "$(place "$other")/policy/summary.json" ]; then
       others+=("$(place "$other")")
     fi
   done
   compare=()
   if [ ${#others[@]} -gt 0 ]; then compare=("--config.report.runs=$(IFS=,; echo "${others[*]}")"); fi
   say "motif_jax: configs/$example.py in $workdir"
-  python -m motif_jax.launch --config=configs/$example.py --workdir="$workdir" "$(goal_flag "$goal")" \
+  steer=$(goal_flag "$goal")
+  python -m motif_jax.launch --config=configs/$example.py --workdir="$workdir" ${steer:+"$steer"} \
     ${compare[@]+"${compare[@]}"} ${arguments[@]+"${arguments[@]}"}
   if [ -z "$staged" ] && [ ! -f "$workdir/report/index.html" ]; then
     printf 'motif_jax: stopped; give the same command again to go on\n' >&2
@@ -93,13 +102,28 @@ done
 trap - INT TERM
 if [ "$staged" ]; then exit; fi
 
-config="--config=configs/$example.py --workdir=$(printf %q "$workdir") $(goal_flag "$goal")"
+config="--config=configs/$example.py --workdir=$(printf %q "$workdir")"
 again="bash launch/quickstart.sh"
-if [ "$example" = oni_quickstart ]; then again="$again oni"; fi
+if [ "$example" != quickstart ]; then again="$again ${example%_quickstart}"; fi
 if [ "${WORKDIR:-}" ]; then again="WORKDIR=$(printf %q "$WORKDIR") $again"; fi
+report=$(cd "$workdir" && pwd)/report/index.html
+if [ "$example" = ilql_quickstart ]; then
+  cat <<EOF
+
+The report: file://${report// /%20}
+Watch it play:
+  python -m motif_jax.launch $config --stage=visualize
+Three things to try:
+  python -m motif_jax.launch $config --stage=evaluate,report --config.decoding.betas=0,2,8,32    # other factors of Q - V
+  python -m motif_jax.launch --config=configs/ilql_quickstart.py:wordle,filtered_bc --workdir=runs/filtered_bc    # a peer
+  $again --config.values.num_epochs=4    # train the values for longer: they go on where they were
+EOF
+  if [ "${VENV:-}" ]; then echo "(first: source $VENV/bin/activate)"; fi
+  exit
+fi
+config="$config $(goal_flag "$goal")"
 elsewhere=gold
 if [ "$goal" = gold ]; then elsewhere=combat; fi
-report=$(cd "$workdir" && pwd)/report/index.html
 cat <<EOF
 
 The report: file://${report// /%20}

@@ -25,6 +25,11 @@ from motif_jax.stages import NAMES
 
 pytestmark = pytest.mark.quick
 SWITCHES = runpy.run_path(str(ROOT / "configs/motif.py"))["SWITCHES"]
+TASK_ARGUMENTS = (*TASKS, "toy", *(f"score,{switch}" for switch in SWITCHES))
+RECIPES = runpy.run_path(str(ROOT / "configs/ilql.py"))["names"]()
+ILQL = ("wordle", "dialogue,bc", "comments,utterance_ilql", "dialogue,ilql,reference", "comments,psi,reference",
+        *(f"wordle,{recipe}" for recipe in RECIPES), "wordle,ilql+joint,reference")  # fmt: skip
+ARGUMENTS = {"ilql": ILQL, "ilql_quickstart": ILQL}  # of configs that are about no task of NetHack
 STAGES = {name: importlib.import_module(f"motif_jax.stages.{name}") for name in NAMES}
 
 
@@ -65,13 +70,29 @@ def test_every_value_is_read_by_a_stage_that_checks_it():
         assert set(stage.IDENTITY) <= set(stage.READS)
 
 
-@pytest.mark.parametrize("file", [f"{name}.py" for name in shipped_names()])
-@pytest.mark.parametrize("argument", [*TASKS, "toy", *(f"score,{switch}" for switch in SWITCHES)])
+@pytest.mark.parametrize(("file", "argument"), [
+    (f"{name}.py", argument) for name in shipped_names() for argument in ARGUMENTS.get(name, TASK_ARGUMENTS)
+])  # fmt: skip
 def test_config_files_and_tables_have_the_same_values(file, argument):
     config = get_config(file, argument)
     given, declared = set(flatten(config.to_dict())), set(keys(tables()))
     assert given == declared, f"configs/{file} lacks {declared - given}; the stages' tables lack {given - declared}"
     check_values(config, tables())
+
+
+@pytest.mark.parametrize("argument", ILQL)
+def test_stages_of_ilql_take_their_configs(argument):
+    for file in ("ilql.py", "ilql_quickstart.py"):
+        config = get_config(file, argument)
+        for stage in config.stages:
+            said = refusal(lambda stage=stage, config=config: STAGES[stage].check(config))
+            assert not said or "chai" in argument, said
+
+
+@pytest.mark.parametrize("argument", ["wordel", "wordle,iql", "wordle,ilql,bc", "wordle,ilql,refrence", ""])
+def test_arguments_of_ilql_that_mean_nothing_are_refused(argument):
+    said = refusal(lambda: get_config("ilql.py", argument))
+    assert "--config" in said
 
 
 def test_comments_of_the_config_name_all_choices():

@@ -100,12 +100,11 @@ def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: s
       episode: one of WORDS, or a number.
       flag: the section of the config that names both, for messages: `--config.visualize`.
     """
-    from motif_jax.stages.evaluate.contenders import find_contender
+    from motif_jax.stages.evaluate.contenders import find_all
 
     config = by_protocol(config)
     world = make_world(config.env)
-    protocol = config.evaluate.protocol
-    contender = find_contender(workdir, policy, world, config.evaluate.greedy, f"{flag}.policy", protocol)
+    contender = find_all(config, workdir, policy, world, f"{flag}.policy")[-1]  # of several decodings, the last
     folder = workdir / "evaluate" / contender.name
     recorded = read_json(folder / "config.json") or {}
     alike = {**essential(env_by_protocol(recorded)), "seed": recorded.get("seed")} == games_of(config)
@@ -131,7 +130,7 @@ def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: s
         from motif_jax.stages.evaluate.play import make_playing, play
 
         playing = make_playing(config, workdir, contender, f"{flag}.policy")
-        about = contender._asdict() | playing.about
+        about = contender.facts() | playing.about
         if file_of(own, number).is_file():
             before = load_replay(file_of(own, number), "--workdir").about
             now = {"games": games_of(config), "parameters": about["parameters"], "reward": about["reward"]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from motif_jax.annotation.prompts import is_sentence
@@ -22,10 +22,13 @@ OF_NETHACK = {  # values of the config that other worlds have no use for
 }  # fmt: skip
 
 
-def first_screen(found: Found) -> list[str]:
-    """The head of the page as HTML: title, one paragraph, and the agent's figures beside those of random play."""
-    beside = _beside_chance(found)
-    sentences = " ".join([*_asked(found), *_trained(found), *_played(found)])
+def first_screen(found: Found, written: Sequence[str] = ()) -> list[str]:
+    """The head of the page as HTML: title, one paragraph, and the agent's figures beside those of random play.
+
+    `written`: sentences about a policy that writes, in place of those about one that chooses actions.
+    """
+    beside = "" if written else _beside_chance(found)
+    sentences = " ".join(written or [*_asked(found), *_trained(found), *_played(found)])
     return [
         f'<header class="hero{" wide" if beside else ""}"><div><p class="eyebrow">{esc(eyebrow(found))}</p>'
         f'<h1>{title(found)}</h1><p class="lead">{sentences}</p></div>{beside}</header>'
@@ -51,6 +54,8 @@ def task_of(found: Found) -> str:
 def title(found: Found) -> str:
     """The title of the page: one line of HTML."""
     goal = found.goal if found.goal not in ("", "zeroknowledge") else ""
+    if found.own and found.own.decoding:
+        return f"A language model that learnt from recorded games of {esc(task_of(found))}"
     subject = "An agent" if found.training else "A reward" if found.learnt else "Preferences" if goal else "A dataset"
     if not goal:
         return f"{subject} trained on learnt preferences" if found.training else f"{subject} of moments of a game"
@@ -76,6 +81,9 @@ def _beside_chance(found: Found) -> str:
 
 def label(player: EvaluatedPlayer) -> str:
     """The name of a player in the report."""
+    if player.decoding:
+        name = "the policy" if player.path == "." else player.name.rpartition("-beta")[0]
+        return f"{name}, beta {player.beta:g}{'' if player.kind == 'sample' else f', {player.kind}'}"
     if player.path == ".":
         return f"the agent{', greedy' if player.greedy else ''}, step {player.step:,}"
     name = player.name.removesuffix(f"-{player.protocol}")

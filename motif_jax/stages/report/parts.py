@@ -97,6 +97,18 @@ class EvaluatedPlayer(NamedTuple):
     sources: Facts  # what is known of these; those that are equal give equal rewards
     aims: frozenset[str]  # what goals of the game ask for, among what can happen
     protocol: str = ""  # whose rules the games had; "": those of the workdir
+    decoding: tuple[str, float] | None = None  # kind and beta of a policy that writes
+    recipe: str = ""  # what its values were learnt by
+
+    @property
+    def kind(self) -> str:
+        """How it is decoded."""
+        return self.decoding[0] if self.decoding else ""
+
+    @property
+    def beta(self) -> float:
+        """The factor of Q - V in its decoding."""
+        return self.decoding[1] if self.decoding else 0.0
 
 
 class Found(NamedTuple):

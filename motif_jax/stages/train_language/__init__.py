@@ -28,6 +28,7 @@ TABLES: Tables = {
     },
     "language": {
         "model": Value(PATH, decides=True, older=""),
+        "tokeniser": Value(Text(("words", "letters")), decides=True, older="words"),
         "family": Value(Text(("gpt2", "llama")), decides=True, older="gpt2"),
         "width": Value(Whole(2, 2**14), decides=True, older=96),
         "layers": Value(Whole(1, 200), decides=True, older=2),

@@ -11,15 +11,11 @@ from ml_collections import ConfigDict
 
 from motif_jax.console import print_line
 from motif_jax.structs import UserError
-from motif_jax.tokens import END, PAD, UNKNOWN, WordTokeniser
+from motif_jax.tokens import UNKNOWN_TOKEN, BuiltInTokeniser, LetterTokeniser, WordTokeniser
 from motif_jax.transcripts.episodes import Episode
 from motif_jax.transcripts.imports import FLAG, import_episodes, read_lmrl, read_reddit, read_visdial
-from motif_jax.transcripts.render import TEMPLATES, Renderer, Template
+from motif_jax.transcripts.render import TEMPLATES, Renderer
 from motif_jax.transcripts.store import Transcripts
-
-END_TOKEN = (PAD, END, UNKNOWN).index(END)  # of tokenisers that are made here
-# Every text ends with the token that ends generation: for tokenisers whose tokens are words.
-WORDS = Template(END_TOKEN, END_TOKEN, END_TOKEN, END_TOKEN, "")
 
 
 def open_transcripts(config: ConfigDict, workdir: Path, may_import: bool) -> Transcripts:
@@ -59,9 +55,10 @@ def _episodes(files: list[Path], kind: str) -> Iterator[Episode]:
         yield from read_lmrl(file)
 
 
-def make_words(transcripts: Transcripts) -> WordTokeniser:
-    """The tokeniser of a model that learns from these transcripts alone."""
-    return WordTokeniser.from_texts(transcripts.texts())
+def make_tokeniser(kind: str, transcripts: Transcripts) -> BuiltInTokeniser:
+    """The tokeniser of a model that learns from these transcripts alone: of "words" or "letters"."""
+    made = {"words": WordTokeniser, "letters": LetterTokeniser}[kind]
+    return made.from_texts(transcripts.texts())
 
 
 def make_renderer(transcripts: Transcripts, tokeniser: Any, template: str) -> Renderer:
@@ -71,7 +68,19 @@ def make_renderer(transcripts: Transcripts, tokeniser: Any, template: str) -> Re
             "the template 'words' is for tokenisers whose tokens are words, and this model has another: choose marks, "
             "lines or none (--config.transcripts.template)"
         )
-    return Renderer(transcripts, tokeniser, WORDS if template == "words" else TEMPLATES[template])
+    return Renderer(transcripts, tokeniser, TEMPLATES[template])
+
+
+def check_known(transcripts: Transcripts, tokeniser: Any, flag: str) -> None:
+    """Raises UserError if a text has something that a tokeniser made for other transcripts does not know."""
+    if not isinstance(tokeniser, BuiltInTokeniser):
+        return  # tokenisers of bytes know everything
+    for text in transcripts.texts():
+        if UNKNOWN_TOKEN in tokeniser.encode(text):
+            raise UserError(
+                f"the policy's tokeniser was made for other transcripts: it does not know all of {text[:60]!r} in "
+                f"{str(transcripts.path)!r} ({flag}, --config.transcripts.path)"
+            )
 
 
 def describe_cut(renderer: Renderer, max_length: int) -> str:

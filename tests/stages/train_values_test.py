@@ -1,0 +1,220 @@
+"""The stages of ILQL on a game of Wordle with few words: collect, train_language, train_values, evaluate."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from conftest import get_config
+
+from motif_jax import experiment
+from motif_jax.files import read_json
+from motif_jax.stages import evaluate, train_values
+from motif_jax.structs import UserError
+
+WORDS = ("crane", "slate", "abide", "abode", "blaze", "grape", "grade", "trace")
+TINY = {
+    "env.world": "wordle", "collect.collector": "repeat*0.6+candidate*0.4", "collect.transcripts": 300,
+    "transcripts.template": "marks", "language.tokeniser": "letters",
+    "language.width": 16, "language.layers": 1, "language.heads": 2,
+    "train_language.max_length": 80, "train_language.batch_size": 8, "train_language.learning_rate": 1e-2,
+    "values.max_length": 80, "values.batch_size": 8, "values.log_every": 5, "values.learning_rate": 1e-2,
+    "decoding.max_tokens": 6, "decoding.betas": "0,4", "decoding.batch_size": 8,
+    "evaluate.episodes": 12, "evaluate.num_workers": 0, "evaluate.games_per_worker": 8, "evaluate.replays": "best",
+    "evaluate.beside": "optimal",
+}  # fmt: skip
+
+
+def config_for(folder, **changes):
+    words = folder / "words.txt"
+    words.write_text("\n".join(WORDS))
+    config = get_config()
+    values = TINY | {"env.options": json.dumps({"words": str(words)})}
+    config.update_from_flattened_dict(values | {name.replace("__", "."): value for name, value in changes.items()})
+    return config
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ilql")
+    experiment.run(config_for(folder), folder / "run", ["collect", "train_language", "train_values"])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def evaluated(trained):
+    experiment.run(config_for(trained), trained / "run", ["evaluate"])
+    return trained
+
+
+def rows_of(folder):
+    found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in row.items() if name != "updates_per_s"} for row in found]
+
+
+def test_the_losses_of_values_are_told(trained):
+    rows = rows_of(trained / "run/values")
+    assert {"valid_loss", "valid_v", "valid_q", "valid_conservative", "valid_value_mean"} <= rows[0].keys()
+    assert {"q", "v", "conservative", "advantage_mean", "gradient_norm"} <= rows[1].keys()
+    assert rows[-1]["valid_loss"] < 0.8 * rows[0]["valid_loss"]
+    summary = read_json(trained / "run/values/summary.json")
+    assert (summary["recipe"], summary["epoch"]) == ("ilql", 1)
+
+
+def test_values_begin_at_the_mean_of_what_was_still_to_come(trained):
+    from motif_jax.stages.train_values.training import mean_to_go
+    from motif_jax.transcripts.store import Transcripts
+
+    store = Transcripts(trained / "run/transcripts")
+    to_go = []
+    for number in range(len(store)):
+        rewards = [turn.reward for turn in store.episode(number).turns if turn.is_action]
+        to_go += [sum(rewards[at:]) for at in range(len(rewards))]
+    assert mean_to_go(store) == pytest.approx(np.mean(to_go))
+    assert rows_of(trained / "run/values")[0]["valid_value_mean"] == pytest.approx(np.mean(to_go), abs=0.3)
+
+
+def test_a_killed_run_ends_with_the_same_bits(trained, tmp_path, monkeypatch):
+    from motif_jax.stages.offline import training
+
+    shutil.copytree(trained / "run", tmp_path / "run", ignore=shutil.ignore_patterns("values", "evaluate"))
+
+    class Killed(BaseException):
+        pass
+
+    def train(job, pace, *more, kill_at=7):
+        done = []
+
+        def update(state, batch):
+            done.append(1)
+            if len(done) == kill_at:
+                raise Killed
+            return job.update(state, batch)
+
+        return whole_train(job._replace(update=update), pace._replace(save_every_s=1e-9), *more)
+
+    whole_train = training.train
+    monkeypatch.setattr("motif_jax.stages.offline.running.train", train)
+    with pytest.raises(Killed):
+        experiment.run(config_for(trained), tmp_path / "run", ["train_values"])
+    monkeypatch.undo()
+    experiment.run(config_for(trained), tmp_path / "run", ["train_values"])
+    assert rows_of(tmp_path / "run/values") == rows_of(trained / "run/values")
+
+
+def test_each_beta_and_the_scripted_player_have_a_row_with_intervals(evaluated, capsys):
+    experiment.run(config_for(evaluated), evaluated / "run", ["evaluate"])
+    assert "evaluate: complete" in capsys.readouterr().out
+    (step,) = {path.name.split("-")[1] for path in (evaluated / "run/evaluate").glob("values-*")}
+    for name, beta in ((f"values-{step}-beta0", 0.0), (f"values-{step}-beta4", 4.0)):
+        summary = read_json(evaluated / f"run/evaluate/{name}/summary.json")
+        assert summary["decoding"]["beta"] == beta
+        assert summary["recipe"] == "ilql"
+        returns = summary["figures"]["return"]
+        assert -6 <= returns["low"] <= returns["mean"] <= returns["high"] <= 0
+    assert read_json(evaluated / "run/evaluate/optimal/summary.json")["figures"]["return"]["mean"] > -3
+
+
+def test_replays_say_what_was_thought_of_each_letter(evaluated):
+    (folder,) = (evaluated / "run/evaluate").glob("values-*-beta4")
+    episodes = read_json(folder / "letters.json")["episodes"]
+    summary = read_json(folder / "summary.json")
+    turns = episodes[str(summary["replays"]["best"])]
+    assert turns
+    for turn in turns:
+        letters = "".join(one["token"] for one in turn["tokens"]).removesuffix("end")
+        assert letters == turn["said"]
+        for one in turn["tokens"]:
+            for kind in ("policy", "shifted"):
+                assert sum(odds for _, odds in one[kind]) <= 1.001
+                assert all(len(name) == 1 or name == "end" for name, _ in one[kind])
+    assert any(one["policy"] != one["shifted"] for turn in turns for one in turn["tokens"])
+
+
+def test_a_sweep_compiles_what_one_beta_does(trained, tmp_path, monkeypatch):
+    from motif_jax.policies import writing
+
+    made = []
+    make_program = writing.make_program
+
+    def counted(*arguments):
+        program = make_program(*arguments)
+
+        def traced(*inputs):
+            made.append(1)  # runs when it is traced, which is when it is compiled
+            return program(*inputs)
+
+        return traced
+
+    monkeypatch.setattr(writing, "make_program", counted)
+    shutil.copytree(trained / "run", tmp_path / "run", ignore=shutil.ignore_patterns("evaluate"))
+    config = config_for(trained, decoding__betas="0,1,2,4", decoding__kinds="sample,greedy", evaluate__episodes=4)
+    experiment.run(config, tmp_path / "run", ["evaluate"])
+    assert len(list((tmp_path / "run/evaluate").glob("values-*"))) == 8
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize("recipe", ["bc", "decision_transformer", "utterance_ilql", "awac", "psi", "ilql+joint"])
+def test_other_recipes_are_trained_and_decoded(trained, tmp_path, recipe):
+    shutil.copytree(trained / "run", tmp_path / "run", ignore=shutil.ignore_patterns("values", "evaluate"))
+    kind = "rerank" if recipe == "utterance_ilql" else "sample"
+    changes = {"values__recipe": recipe, "decoding__betas": "0", "decoding__kinds": kind, "evaluate__episodes": 4}
+    config = config_for(trained, **changes, decoding__candidates=2, values__validation_share=0.9, evaluate__beside="")
+    experiment.run(config, tmp_path / "run", ["train_values", "evaluate"])
+    (folder,) = (tmp_path / "run/evaluate").glob("values-*")
+    assert read_json(folder / "summary.json")["recipe"] == recipe
+
+
+# ---- bad input, before anything is compiled
+
+
+def refusal(check, *arguments):
+    with pytest.raises(UserError) as caught:
+        check(*arguments)
+    assert len(str(caught.value).splitlines()) == 1
+    assert "--" in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("changes", "said"), [
+    ({"values__recipe": "chai"}, "which this stage does not make yet"),
+    ({"values__recipe": "iql"}, "did you mean 'ilql'?"),
+    ({"values__policy": "/none"}, "no directory '/none'"),
+    ({"values__start": "new"}, "choose ilql+joint"),
+    ({"values__num_parts": 3}, "cannot be cut into 3 parts"),
+    ({"values__value_min": 1.0, "values__value_max": 0.0}, "is not below"),
+])  # fmt: skip
+def test_values_that_cannot_work_are_refused(tmp_path, changes, said):
+    assert said in refusal(train_values.check, config_for(tmp_path, **changes))
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("changes", "said"), [
+    ({"decoding__betas": "1,-2"}, "must not be negative"),
+    ({"evaluate__greedy": True}, "--config.decoding.kinds=greedy"),
+    ({"values__recipe": "bc"}, "only beta 0 can be decoded, not 4"),
+    ({"values__recipe": "bc", "decoding__betas": "0", "decoding__kinds": "rerank"}, "no values by which"),
+])  # fmt: skip
+def test_decodings_that_cannot_work_are_refused(tmp_path, changes, said):
+    config = config_for(tmp_path, **changes)
+    config.stages = ("train_values", "evaluate")
+    assert said in refusal(evaluate.check, config)
+
+
+@pytest.mark.quick
+def test_without_a_policy_or_values_the_stage_that_makes_them_is_named(tmp_path):
+    experiment.run(config_for(tmp_path), tmp_path / "run", ["collect"])
+    assert "run --stage=train_language first" in refusal(
+        experiment.run, config_for(tmp_path), tmp_path / "run", ["train_values"]
+    )
+    assert "run --stage=train_values first" in refusal(
+        experiment.run, config_for(tmp_path), tmp_path / "run", ["evaluate"]
+    )
+
+
+def test_transcripts_that_the_policy_cannot_read_are_refused(trained, tmp_path):
+    policy = str(trained / "run/language/model")
+    config = config_for(tmp_path, values__policy=policy, env__options="{}")
+    said = refusal(experiment.run, config, tmp_path / "run", ["collect", "train_values"])
+    assert "the policy's tokeniser was made for other transcripts" in said
