@@ -42,7 +42,7 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     config = runpy.run_path(str(Path(__file__).with_name("motif.py")))["get_config"]("score")
     recipe = recipe_of(recipes[0])
     config.stages = ("collect", "train_language", "train_values", "evaluate", "report")
-    config.values.recipe = recipes[0]
+    config.train_values.recipe = recipes[0]
 
     # ---- decoding that the recipe has learnt for
     config.decoding.kinds = "sample,rerank" if recipe.values == "utterance" else "sample,greedy"
@@ -55,11 +55,11 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
 
     {"wordle": wordle, "dialogue": dialogue, "comments": comments}[world](config, reference)
     if reference:
-        config.values.mean_over_all_tokens = True
-        config.values.learning_rate_end = 1.0
-        config.values.warmup_steps = 0
-        config.values.max_gradient_norm = 0.0
-        config.values.polyak = 0.005
+        config.train_values.mean_over_all_tokens = True
+        config.train_values.learning_rate_end = 1.0
+        config.train_values.warmup_steps = 0
+        config.train_values.max_gradient_norm = 0.0
+        config.train_values.polyak = 0.005
     return config
 
 
@@ -72,20 +72,20 @@ def wordle(config: ConfigDict, reference: bool) -> None:
     config.transcripts.template = "marks"
     config.language.tokeniser = "letters"
     config.language.width, config.language.layers, config.language.heads = 768, 12, 12
-    for section in (config.train_language, config.values):
+    for section in (config.train_language, config.train_values):
         section.max_length = 148  # two games of six guesses, with the mark before them
         section.batch_size = 256
         section.learning_rate = 1e-4
         section.num_epochs = 4
         section.warmup_steps = 500
         section.validation_share = 0.01
-    config.values.expectile = 0.8
+    config.train_values.expectile = 0.8
     config.decoding.max_tokens = 6
     config.evaluate.beside = "candidate,optimal"
     if reference:
-        config.values.learning_rate = 1e-5
-        config.values.expectile = 0.7
-        config.values.conservative_weight = 1e-4
+        config.train_values.learning_rate = 1e-5
+        config.train_values.expectile = 0.7
+        config.train_values.conservative_weight = 1e-4
         config.decoding.clip = 0.0  # what is better than V is not preferred, what is worse is avoided
         config.decoding.betas = "0,16" if config.decoding.betas != "0" else "0"
 
@@ -96,13 +96,13 @@ def dialogue(config: ConfigDict, reference: bool) -> None:
     config.collect.collector = "asker:1,checker:1"
     config.collect.transcripts = 100_000
     config.language.width, config.language.layers, config.language.heads = 256, 4, 8
-    config.train_language.max_length = config.values.max_length = 256
+    config.train_language.max_length = config.train_values.max_length = 256
     config.decoding.max_tokens = 40
     config.evaluate.beside = "asker,checker"
     if reference:
-        config.values.learning_rate = 1e-5
-        config.values.expectile = 0.8
-        config.values.conservative_weight = 1.0
+        config.train_values.learning_rate = 1e-5
+        config.train_values.expectile = 0.8
+        config.train_values.conservative_weight = 1.0
 
 
 def comments(config: ConfigDict, reference: bool) -> None:
@@ -111,10 +111,10 @@ def comments(config: ConfigDict, reference: bool) -> None:
     config.collect.collector = "kind:1,rude:1"
     config.collect.transcripts = 100_000
     config.language.width, config.language.layers, config.language.heads = 256, 4, 8
-    config.train_language.max_length = config.values.max_length = 128
+    config.train_language.max_length = config.train_values.max_length = 128
     config.decoding.max_tokens = 64
     config.evaluate.beside = "kind,rude"
     if reference:
-        config.values.learning_rate = 1e-4
-        config.values.expectile = 0.6
-        config.values.conservative_weight = 0.25
+        config.train_values.learning_rate = 1e-4
+        config.train_values.expectile = 0.6
+        config.train_values.conservative_weight = 0.25

@@ -25,13 +25,13 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     config.train_language.warmup_steps = 200
     config.train_language.num_epochs = 6
     config.train_language.save_every_s = 60.0
-    config.values.batch_size = 20
-    config.values.learning_rate = 1e-3
-    config.values.warmup_steps = 50
-    config.values.num_epochs = 2
-    config.values.polyak = 0.01
-    config.values.save_every_s = 60.0
-    config.values.validation_share = config.train_language.validation_share = 0.02
+    config.train_values.batch_size = 20
+    config.train_values.learning_rate = 1e-3
+    config.train_values.warmup_steps = 50
+    config.train_values.num_epochs = 2
+    config.train_values.polyak = 0.01
+    config.train_values.save_every_s = 60.0
+    config.train_values.validation_share = config.train_language.validation_share = 0.02
     config.evaluate.episodes = 512
     config.decoding.betas = "0,1,4,16" if config.decoding.betas != "0" else "0"
     return config

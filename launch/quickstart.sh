@@ -116,7 +116,7 @@ Watch it play:
 Three things to try:
   python -m motif_jax.launch $config --stage=evaluate,report --config.decoding.betas=0,2,8,32    # other factors of Q - V
   python -m motif_jax.launch --config=configs/ilql_quickstart.py:wordle,filtered_bc --workdir=runs/filtered_bc    # a peer
-  $again --config.values.num_epochs=4    # train the values for longer: they go on where they were
+  $again --config.train_values.num_epochs=4    # train the values for longer: they go on where they were
 EOF
   if [ "${VENV:-}" ]; then echo "(first: source $VENV/bin/activate)"; fi
   exit

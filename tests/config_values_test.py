@@ -98,6 +98,8 @@ def test_arguments_of_ilql_that_mean_nothing_are_refused(argument):
 def test_comments_of_the_config_name_all_choices():
     said, defaults = comments(str(ROOT / "configs/motif.py")), flatten(get_config().to_dict())
     for key, value in keys(tables()).items():
+        if key == "train_values.recipe":
+            continue  # too many for a line: they are listed in docs/ilql.md (docs_lists_test.py)
         for choice in getattr(value.kind, "choices", ()):
             told = choice == defaults[key] or choice in said.get(key, "")
             assert told, f"configs/motif.py: the comment on {key} does not name the choice {choice!r}"

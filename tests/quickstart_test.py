@@ -75,7 +75,7 @@ def test_games_of_words_have_no_goals(tmp_path):
     assert done.returncode == 0, done.stderr
     (call,) = calls
     assert call.endswith(f"--config=configs/ilql_quickstart.py --workdir={tmp_path / 'a b'} --config.seed=3")
-    assert "bash launch/quickstart.sh ilql --config.values.num_epochs=4" in done.stdout
+    assert "bash launch/quickstart.sh ilql --config.train_values.num_epochs=4" in done.stdout
     (tmp_path / "again").mkdir()
     done, calls = quickstart(tmp_path / "again", "ilql", "--goal=gold")
     assert "games of words have no goals" in done.stderr

@@ -61,7 +61,7 @@ def read_values(directory: Path, which: str = "last") -> ValueModel:
     try:
         section = facts["config"]["language"]
         recipe, template = recipe_of(facts["recipe"]), TEMPLATES[facts["config"]["transcripts"]["template"]]
-        emitted, scale = np.array(facts["emitted"], np.int64), float(facts["config"]["values"]["reward_scale"])
+        emitted, scale = np.array(facts["emitted"], np.int64), float(facts["config"]["train_values"]["reward_scale"])
         assert scale > 0
     except (KeyError, TypeError, ValueError, AssertionError) as error:
         raise UserError(f"the checkpoints in {str(directory)!r} are not of train_values: {error!r}") from error

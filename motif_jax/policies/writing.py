@@ -64,7 +64,7 @@ class ValueWriter:
         if most and longest + decoding.max_tokens > most:
             raise UserError(
                 f"a conversation has {longest} tokens, and texts of up to {decoding.max_tokens} may follow; the model "
-                f"reads at most {most} (--config.decoding.max_tokens, --config.values.max_length)"
+                f"reads at most {most} (--config.decoding.max_tokens, --config.train_values.max_length)"
             )
         found: list[tuple[str, float]] = [("", 1.0)] * len(contexts)
         order = sorted(range(len(contexts)), key=lambda row: len(contexts[row]))
@@ -100,7 +100,7 @@ class ValueWriter:
     def _numbers(self, decoding: Decoding) -> Numbers:
         temperature = 0.0 if decoding.kind == "greedy" else decoding.temperature
         sampling = Sampling(jnp.float32(temperature), jnp.int32(decoding.top_k), jnp.float32(decoding.top_p))
-        scale = self.model.facts["config"]["values"]["reward_scale"]
+        scale = self.model.facts["config"]["train_values"]["reward_scale"]
         names = (decoding.beta, decoding.clip, decoding.rerank_values, decoding.rerank_log_prob)
         return Numbers(sampling, *map(jnp.float32, names), jnp.float32(decoding.wanted_return / scale))
 

@@ -42,5 +42,5 @@ def make_value_model(recipe="ilql"):
         online = {"trunk": make_params(2)[2], "v": make_heads(2, 1, 1)[0]}
     if one.conditioned:
         online["condition"] = {name: array + 1.0 for name, array in new_condition(WIDTH).items()}
-    facts = {"recipe": recipe, "config": {"values": {"reward_scale": 2.0}}}
+    facts = {"recipe": recipe, "config": {"train_values": {"reward_scale": 2.0}}}
     return ValueModel(config, graph, policy, target, online, one, TOKENISER, renderer, allowed, facts)

@@ -18,7 +18,8 @@ TINY = {
     "transcripts.template": "marks", "language.tokeniser": "letters",
     "language.width": 16, "language.layers": 1, "language.heads": 2,
     "train_language.max_length": 80, "train_language.batch_size": 8, "train_language.learning_rate": 1e-2,
-    "values.max_length": 80, "values.batch_size": 8, "values.log_every": 5, "values.learning_rate": 1e-2,
+    "train_values.max_length": 80, "train_values.batch_size": 8, "train_values.learning_rate": 1e-2,
+    "train_values.log_every": 5,
     "decoding.max_tokens": 6, "decoding.betas": "0,4", "decoding.batch_size": 8,
     "evaluate.episodes": 12, "evaluate.num_workers": 0, "evaluate.games_per_worker": 8, "evaluate.replays": "best",
     "evaluate.beside": "optimal",
@@ -158,8 +159,10 @@ def test_a_sweep_compiles_what_one_beta_does(trained, tmp_path, monkeypatch):
 def test_other_recipes_are_trained_and_decoded(trained, tmp_path, recipe):
     shutil.copytree(trained / "run", tmp_path / "run", ignore=shutil.ignore_patterns("values", "evaluate"))
     kind = "rerank" if recipe == "utterance_ilql" else "sample"
-    changes = {"values__recipe": recipe, "decoding__betas": "0", "decoding__kinds": kind, "evaluate__episodes": 4}
-    config = config_for(trained, **changes, decoding__candidates=2, values__validation_share=0.9, evaluate__beside="")
+    changes = {"train_values__recipe": recipe, "decoding__betas": "0", "decoding__kinds": kind, "evaluate__episodes": 4}
+    config = config_for(
+        trained, **changes, decoding__candidates=2, train_values__validation_share=0.9, evaluate__beside=""
+    )
     experiment.run(config, tmp_path / "run", ["train_values", "evaluate"])
     (folder,) = (tmp_path / "run/evaluate").glob("values-*")
     assert read_json(folder / "summary.json")["recipe"] == recipe
@@ -178,12 +181,12 @@ def refusal(check, *arguments):
 
 @pytest.mark.quick
 @pytest.mark.parametrize(("changes", "said"), [
-    ({"values__recipe": "chai"}, "which this stage does not make yet"),
-    ({"values__recipe": "iql"}, "did you mean 'ilql'?"),
-    ({"values__policy": "/none"}, "no directory '/none'"),
-    ({"values__start": "new"}, "choose ilql+joint"),
-    ({"values__num_parts": 3}, "cannot be cut into 3 parts"),
-    ({"values__value_min": 1.0, "values__value_max": 0.0}, "is not below"),
+    ({"train_values__recipe": "chai"}, "which this stage does not make yet"),
+    ({"train_values__recipe": "iql"}, "did you mean 'ilql'?"),
+    ({"train_values__policy": "/none"}, "no directory '/none'"),
+    ({"train_values__start": "new"}, "choose ilql+joint"),
+    ({"train_values__num_parts": 3}, "cannot be cut into 3 parts"),
+    ({"train_values__value_min": 1.0, "train_values__value_max": 0.0}, "is not below"),
 ])  # fmt: skip
 def test_values_that_cannot_work_are_refused(tmp_path, changes, said):
     assert said in refusal(train_values.check, config_for(tmp_path, **changes))
@@ -193,8 +196,8 @@ def test_values_that_cannot_work_are_refused(tmp_path, changes, said):
 @pytest.mark.parametrize(("changes", "said"), [
     ({"decoding__betas": "1,-2"}, "must not be negative"),
     ({"evaluate__greedy": True}, "--config.decoding.kinds=greedy"),
-    ({"values__recipe": "bc"}, "only beta 0 can be decoded, not 4"),
-    ({"values__recipe": "bc", "decoding__betas": "0", "decoding__kinds": "rerank"}, "no values by which"),
+    ({"train_values__recipe": "bc"}, "only beta 0 can be decoded, not 4"),
+    ({"train_values__recipe": "bc", "decoding__betas": "0", "decoding__kinds": "rerank"}, "no values by which"),
 ])  # fmt: skip
 def test_decodings_that_cannot_work_are_refused(tmp_path, changes, said):
     config = config_for(tmp_path, **changes)
@@ -215,6 +218,6 @@ def test_without_a_policy_or_values_the_stage_that_makes_them_is_named(tmp_path)
 
 def test_transcripts_that_the_policy_cannot_read_are_refused(trained, tmp_path):
     policy = str(trained / "run/language/model")
-    config = config_for(tmp_path, values__policy=policy, env__options="{}")
+    config = config_for(tmp_path, train_values__policy=policy, env__options="{}")
     said = refusal(experiment.run, config, tmp_path / "run", ["collect", "train_values"])
     assert "the policy's tokeniser was made for other transcripts" in said

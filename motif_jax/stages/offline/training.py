@@ -43,7 +43,6 @@ class Job(NamedTuple):
     evaluate: Callable[[Any], dict[str, float]]  # figures of a state, LOSS among them; every host calls it
     facts: dict[str, Any]  # saved in every checkpoint, which can then be used alone
     identity: dict[str, Any]  # what a checkpoint must have been trained on for training to go on; among the facts
-    section: str = ""  # of the config; "": the stage's name
 
 
 class Pace(NamedTuple):
@@ -218,5 +217,5 @@ def _where(done: dict[str, Any], before: int = 0) -> str:
 def _remedy(job: Job) -> str:
     return (
         f"what was learnt before is in {str(job.folder / 'checkpoints')!r}: choose another --workdir, with a smaller "
-        f"--config.{job.section or job.stage}.learning_rate"
+        f"--config.{job.stage}.learning_rate"
     )

@@ -22,7 +22,7 @@ from motif_jax.stages.train_policy.conditions import coordinator
 from motif_jax.structs import UserError
 
 TABLES: Tables = {
-    "values": {
+    "train_values": {
         "recipe": Value(Text(names()), decides=True, older="ilql"),
         "policy": Value(PATH, decides=True, older=""),
         "start": Value(Text(("policy", "new_trunk", "new")), decides=True, older="policy"),
@@ -43,10 +43,10 @@ TABLES: Tables = {
     },
 }
 READS: Tables = EXPERIMENT | {name: LANGUAGE[name] for name in ("transcripts", "language")} | TABLES
-IDENTITY = ("", "transcripts", "language", "values")
-WRITES = "--config.values.keep_checkpoints"
-MEMORY = "--config.values.batch_size, .max_length"
-DEVICE_MEMORY = "--config.values.num_parts, .chunk, .max_length, .batch_size"
+IDENTITY = ("", "transcripts", "language", "train_values")
+WRITES = "--config.train_values.keep_checkpoints"
+MEMORY = "--config.train_values.batch_size, .max_length"
+DEVICE_MEMORY = "--config.train_values.num_parts, .chunk, .max_length, .batch_size"
 FOLDER = "values"
 
 
@@ -68,7 +68,7 @@ def loads_jax(config: ConfigDict) -> bool:
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
     """Whether the values were trained for as many epochs as the config asks."""
     try:
-        return int(read_json(workdir / FOLDER / "summary.json")["epoch"]) >= config.values.num_epochs
+        return int(read_json(workdir / FOLDER / "summary.json")["epoch"]) >= config.train_values.num_epochs
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
@@ -76,31 +76,34 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
 def check(config: ConfigDict) -> None:
     """Raises UserError for values that cannot work."""
     check_values(config, READS)
-    section = config.values
+    section = config.train_values
     recipe = recipe_of(section.recipe)
     if recipe.values == "reply":
         raise UserError(
             f"{section.recipe} learns from replies that a policy samples, which this stage does not make yet: "
-            "motif_jax/offline/reply_terms.py has its losses (--config.values.recipe)"
+            "motif_jax/offline/reply_terms.py has its losses (--config.train_values.recipe)"
         )
     if section.batch_size % section.num_parts:
         raise UserError(
             f"batch_size {section.batch_size} cannot be cut into {section.num_parts} parts "
-            "(--config.values.batch_size, .num_parts)"
+            "(--config.train_values.batch_size, .num_parts)"
         )
     if section.value_min >= section.value_max:
         raise UserError(
-            f"value_min {section.value_min} is not below value_max, {section.value_max} (--config.values.value_min)"
+            f"value_min {section.value_min} is not below value_max, {section.value_max} "
+            "(--config.train_values.value_min, .value_max)"
         )
     if section.policy and not Path(section.policy).is_dir():
-        raise UserError(f"there is no directory {section.policy!r} with a language model (--config.values.policy)")
+        raise UserError(
+            f"there is no directory {section.policy!r} with a language model (--config.train_values.policy)"
+        )
     if section.start == "new" and not recipe.policy:
         raise UserError(
             f"the recipe {section.recipe!r} does not learn the policy, which so cannot be new: choose "
-            f"{section.recipe}+joint, or another start (--config.values.recipe, .start)"
+            f"{section.recipe}+joint, or another start (--config.train_values.recipe, .start)"
         )
     if section.start == "new" and section.policy:
-        raise UserError("the policy is either new or read from a directory (--config.values.start, .policy)")
+        raise UserError("the policy is either new or read from a directory (--config.train_values.start, .policy)")
     check_hosts(config.distributed)
 
 

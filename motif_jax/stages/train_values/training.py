@@ -33,13 +33,15 @@ from motif_jax.stages.train_language.data import (
 )
 from motif_jax.stages.train_language.model import LanguageParts, make_parts, new_params, write_model
 from motif_jax.stages.train_policy.hosts import Hosts
+from motif_jax.stages.train_values.found import best_texts, look_with, ranks
 from motif_jax.structs import UserError
 from motif_jax.tokens import digest
+from motif_jax.transcripts.render import Renderer
 from motif_jax.transcripts.store import Transcripts
 
-STAGE, SECTION = "train_values", "values"
+STAGE = "train_values"
 POLICY = "policy"  # directory of the language model that decoding starts from
-FLAG = "--config.values.policy"
+FLAG = "--config.train_values.policy"
 
 
 def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
@@ -47,17 +49,23 @@ def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
 
     def prepare(transcripts: Transcripts, mesh: Mesh, hosts: Hosts) -> Work:
         parts = find_policy(config, workdir, transcripts)
-        job = make_job(config, folder, transcripts, parts, mesh, hosts)
-        if hosts.me == 0 and not recipe_of(config.values.recipe).policy:
+        renderer = make_renderer(transcripts, parts.tokeniser, config.transcripts.template)
+        job = make_job(config, folder, transcripts, parts, renderer, mesh, hosts)
+        if hosts.me == 0 and not recipe_of(config.train_values.recipe).policy:
             write_model(folder / POLICY, parts, parts.params)  # so that the folder is of use by itself
-        return Work(job, lambda outcome: finish(folder, parts, job, outcome))
 
-    run_offline(config, config.values, folder, lambda may: open_transcripts(config, workdir, may), prepare)
+        def conclude(outcome: Outcome) -> None:
+            finish(folder, parts, job, outcome)
+            write_found(config, folder / "found.json", parts, renderer, transcripts, outcome)
+
+        return Work(job, conclude)
+
+    run_offline(config, config.train_values, folder, lambda may: open_transcripts(config, workdir, may), prepare)
 
 
 def find_policy(config: ConfigDict, workdir: Path, transcripts: Transcripts) -> LanguageParts:
     """The policy that the values are learnt beside: a directory's, that of train_language, or a new one."""
-    section, language = config.values, config.language.copy_and_resolve_references()
+    section, language = config.train_values, config.language.copy_and_resolve_references()
     flag = "--config.language.model"
     if section.start != "new":
         directory, flag = Path(section.policy) if section.policy else workdir / "language" / "model", FLAG
@@ -66,19 +74,19 @@ def find_policy(config: ConfigDict, workdir: Path, transcripts: Transcripts) -> 
                 f"there is no policy in {str(directory)!r} yet: run --stage=train_language first, or name one ({FLAG})"
             )
         language.model = str(directory)
-    return make_parts(language, transcripts, section.max_length, config.seed, flag, SECTION)
+    return make_parts(language, transcripts, section.max_length, config.seed, flag, STAGE)
 
 
 def make_job(
-    config: ConfigDict, folder: Path, transcripts: Transcripts, parts: LanguageParts, mesh: Mesh, hosts: Hosts
-) -> Job:
+    config: ConfigDict, folder: Path, transcripts: Transcripts, parts: LanguageParts, renderer: Renderer, mesh: Mesh,
+    hosts: Hosts,
+) -> Job:  # fmt: skip
     """Everything that the loop needs."""
-    section, recipe = config.values, recipe_of(config.values.recipe)
-    check_sizes(section, SECTION, mesh)
-    renderer = make_renderer(transcripts, parts.tokeniser, config.transcripts.template)
+    section, recipe = config.train_values, recipe_of(config.train_values.recipe)
+    check_sizes(section, STAGE, mesh)
     check_known(transcripts, parts.tokeniser, FLAG)
     if (cut := describe_cut(renderer, section.max_length)) and hosts.me == 0:
-        print_line(f"{STAGE}: {cut} (--config.values.max_length)")
+        print_line(f"{STAGE}: {cut} (--config.train_values.max_length)")
     learnt, held = split_episodes(len(transcripts), section.validation_share, config.seed, "--config.transcripts.path")
     if recipe.selective:
         learnt = best_episodes(learnt, transcripts.returns(), section.best_share)
@@ -108,7 +116,6 @@ def make_job(
         evaluate=make_validation(parts.language, recipe, settings, batches, given, mesh),
         facts=facts,
         identity=identity,
-        section=SECTION,
     )
 
 
@@ -123,7 +130,7 @@ def start_of(
     config: ConfigDict, recipe: Recipe, settings: Settings, parts: LanguageParts, transcripts: Transcripts
 ) -> Any:
     """The state before the first update. Values begin at the mean of what was still to come in the transcripts."""
-    trunk = parts.params if config.values.start == "policy" else new_params(parts, config.seed + 1)
+    trunk = parts.params if config.train_values.start == "policy" else new_params(parts, config.seed + 1)
     bias = mean_to_go(transcripts) / settings.reward_scale
     return init_state(jax.random.key(config.seed), parts.language, recipe, settings, parts.params, trunk, bias)
 
@@ -135,6 +142,22 @@ def mean_to_go(transcripts: Transcripts) -> float:
     ends = np.concatenate([[0.0], np.cumsum(reward)])[transcripts.ends]  # sums up to each episode's end
     to_go = np.repeat(ends, transcripts.ends - transcripts.starts) - before
     return float(to_go[transcripts.is_action].mean()) if transcripts.is_action.any() else 0.0
+
+
+def write_found(
+    config: ConfigDict, file: Path, parts: LanguageParts, renderer: Renderer, transcripts: Transcripts, outcome: Outcome
+) -> None:
+    """Writes what the values find best, and how they rank an expert's texts; only of values per token."""
+    section = config.train_values
+    if recipe_of(section.recipe).values != "token":
+        return
+    _, held = split_episodes(len(transcripts), section.validation_share, config.seed, "--config.transcripts.path")
+    looks = look_with(parts.language, jax.device_get(outcome.state))
+    width = min(section.max_length, int(renderer.lengths.max()))
+    write_json(file, {
+        "best": best_texts(looks["target"], renderer, transcripts, held, width),
+        "ranks": ranks(looks, renderer, transcripts, width),
+    })  # fmt: skip
 
 
 def finish(folder: Path, parts: LanguageParts, job: Job, outcome: Outcome) -> None:
