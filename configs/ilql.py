@@ -80,6 +80,7 @@ def wordle(config: ConfigDict, reference: bool) -> None:
         section.warmup_steps = 500
         section.validation_share = 0.01
     config.train_values.expectile = 0.8
+    config.train_values.games = 512
     config.decoding.max_tokens = 6
     config.evaluate.beside = "candidate,optimal"
     if reference:

@@ -2,15 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import jax
 import numpy as np
 
+from motif_jax.envs.seeding import game_seed
+from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import to_row, to_text
 from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.writing import ValueWriter
-from motif_jax.structs import ArraySpec
+from motif_jax.structs import ArraySpec, TextEpisode
+
+
+def play_games(
+    world: TextWorld, writer: ValueWriter, decoding: Decoding, episodes: Iterable[int], *, seed: int, stream: int
+) -> list[TextEpisode]:
+    """Plays episodes side by side in this process, without a pool.
+
+    Args:
+      world: what is played.
+      writer, decoding: who plays.
+      episodes: their numbers; with seed and stream, each says which game it is.
+      seed, stream: as for a pool; the seed also decides what is drawn.
+    """
+    renderer, games, tokens, found = writer.model.renderer, [], [], []
+    for number in episodes:
+        game = world.game(shown=False)
+        game.begin(game_seed(seed, stream, number), number)
+        games.append(game)
+        tokens.append(renderer.begin(game.heard))
+    key, turn = jax.random.key(seed), 0
+    while playing := [at for at, game in enumerate(games) if not game.end]:
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, turn), np.array(playing))
+        written = writer.write([tokens[at] for at in playing], decoding, keys)
+        for at, (text, _) in zip(playing, written, strict=True):
+            said = len(games[at].turns)
+            games[at].say(text)
+            for one in games[at].turns[said:]:  # as the world reads it
+                tokens[at] = tokens[at] + (renderer.said(one.text) if one.is_action else renderer.heard(one.text))
+        turn += 1
+    for game in games:
+        found.append(game.record())
+        game.close()
+    return found
 
 
 class WritingPlayer:

@@ -78,17 +78,22 @@ def read_values(directory: Path, which: str = "last") -> ValueModel:
 
     policy = model_from(learnt["policy"]) if "policy" in learnt else params
     renderer = LiveRenderer(tokeniser, template)
-    allowed = np.zeros(config.vocabulary, bool)
-    allowed[emitted] = True
-    allowed[list(renderer.marks())] = False
-    allowed[renderer.stop] = True
     return ValueModel(
         config, graph, policy,
         {name: model_from(found) if name == "trunk" else heads_from(found) for name, found in target.items()},
         {name: model_from(found) if name == "trunk" else heads_from(found) for name, found in learnt.items()
          if name not in ("policy", "q")},
-        recipe, tokeniser, renderer, allowed, facts,
+        recipe, tokeniser, renderer, allowed_tokens(config.vocabulary, emitted, renderer), facts,
     )  # fmt: skip
+
+
+def allowed_tokens(vocabulary: int, emitted: np.ndarray, renderer: LiveRenderer) -> np.ndarray:
+    """Which tokens may be written: those that the agent has used, and its end mark, but no other mark. [V] bool"""
+    allowed = np.zeros(vocabulary, bool)
+    allowed[emitted] = True
+    allowed[list(renderer.marks())] = False
+    allowed[renderer.stop] = True
+    return allowed
 
 
 def by_first_names(leaves: dict[tuple[str, ...], Any]) -> dict[str, dict[str, dict[tuple[str, ...], Any]]]:

@@ -38,6 +38,10 @@ class ValueWriter:
         self.model = on_devices(model)
         self.programs: dict[tuple[Any, ...], Any] = {}
 
+    def swap(self, policy: Any, target: Any, online: Any) -> None:
+        """Other parameters, for the same programs."""
+        self.model = on_devices(self.model._replace(policy=policy, target=target, online=online))
+
     def check(self, decoding: Decoding) -> None:
         """Raises UserError if the model has not learnt what this decoding needs."""
         check_decoding(self.model.recipe, self.model.facts["recipe"], [decoding])

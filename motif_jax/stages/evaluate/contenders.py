@@ -13,6 +13,7 @@ from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import World, is_text
 from motif_jax.policies.choice import LAST, Choice, list_steps, parse_one
 from motif_jax.policies.decoding import Decoding, decodings_of
+from motif_jax.stages.evaluate.summary import read_json
 from motif_jax.structs import UserError
 
 FLAG, BESIDE_FLAG = "--config.evaluate.policy", "--config.evaluate.beside"
@@ -102,7 +103,7 @@ def find_writers(workdir: Path, policy: str, decodings: list[Decoding], flag: st
         raise UserError(f"{error}: run --stage=train_values first ({flag})") from error
     if not steps:
         raise UserError(f"there is no whole checkpoint in {str(directory)!r} ({flag})")
-    step = steps[-1] if choice.which == LAST else int(choice.which)
+    step = _chosen(directory, steps) if choice.which == LAST else int(choice.which)
     if step not in steps:
         has = ", ".join(map(str, steps))
         raise UserError(f"{choice.path!r} has no checkpoint {choice.which!r} ({flag}); it has {has}")
@@ -113,3 +114,9 @@ def find_writers(workdir: Path, policy: str, decodings: list[Decoding], flag: st
     return [
         Contender(f"{name}-{step}-{one.name}", "." if own else str(directory), step, False, one) for one in decodings
     ]
+
+
+def _chosen(directory: Path, steps: list[int]) -> int:
+    """The checkpoint that training has chosen by its return; the last one if it has chosen none."""
+    chosen = (read_json(directory.parent / "summary.json") or {}).get("checkpoint")
+    return chosen if chosen in steps else steps[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -45,6 +46,12 @@ def check_choice(text: str, episodes: int) -> None:
                 f"unknown replay {word!r} ({FLAG}): choose from {', '.join(WORDS)}, or numbers of episodes up to "
                 f"{episodes - 1}"
             )
+
+
+def mean_return(workdir: Path, name: str) -> float:
+    """The mean return of an evaluated player; minus infinity if it was not evaluated."""
+    summary = read_json(workdir / "evaluate" / name / "summary.json") or {"figures": {}}
+    return (summary["figures"].get("return") or {"mean": -math.inf})["mean"]
 
 
 def keep_replays(
@@ -104,7 +111,8 @@ def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: s
 
     config = by_protocol(config)
     world = make_world(config.env)
-    contender = find_all(config, workdir, policy, world, f"{flag}.policy")[-1]  # of several decodings, the last
+    contenders = find_all(config, workdir, policy, world, f"{flag}.policy")
+    contender = max(contenders, key=lambda one: mean_return(workdir, one.name))  # the best of several decodings
     folder = workdir / "evaluate" / contender.name
     recorded = read_json(folder / "config.json") or {}
     alike = {**essential(env_by_protocol(recorded)), "seed": recorded.get("seed")} == games_of(config)

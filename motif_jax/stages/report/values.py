@@ -17,6 +17,7 @@ from motif_jax.transcripts.store import RECORD, Transcripts
 
 BINS = 30
 CURVES = (  # of values/metrics.jsonl and language/metrics.jsonl: title, and a note
+    ("valid_return", "Return", "of games that are played meanwhile"),
     ("valid_policy", "Loss of cloning", "per token, validation"),
     ("valid_accuracy", "Tokens predicted", "share, validation"),
     ("valid_q", "Loss of Q", "validation"),

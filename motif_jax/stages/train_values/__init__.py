@@ -12,9 +12,13 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from motif_jax.config_table import MANY_SECONDS, PATH, Flag, Number, Tables, Text, Value, Whole, check_values
+from motif_jax.envs.settings import TABLE as ENV
+from motif_jax.envs.settings import check_world
+from motif_jax.envs.text_world import TextWorld
 from motif_jax.files import read_json
 from motif_jax.offline.recipes import names, recipe_of
 from motif_jax.offline.settings import OPTIMIZER, VALUES
+from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.train_language import TABLES as LANGUAGE
 from motif_jax.stages.train_policy import check_hosts
@@ -35,6 +39,8 @@ TABLES: Tables = {
         "packed": Value(Flag(), decides=True, older=True),
         "validation_share": Value(Number(0, 1, above=True, below=True), decides=True, older=0.05),
         **OPTIMIZER,
+        "games": Value(Whole(0, 10**6), decides=True, older=0),
+        "games_beta": Value(Number(0), decides=True, older=4.0),
         "num_epochs": Value(Whole(1, 10**6), older=1),
         "log_every": Value(Whole(1), older=50),
         "evaluate_every": Value(Whole(0), older=0),
@@ -42,7 +48,10 @@ TABLES: Tables = {
         "keep_checkpoints": Value(Whole(1), older=2),
     },
 }
-READS: Tables = EXPERIMENT | {name: LANGUAGE[name] for name in ("transcripts", "language")} | TABLES
+READS: Tables = (
+    EXPERIMENT | {"env": ENV, "decoding": DECODING} | {name: LANGUAGE[name] for name in ("transcripts", "language")}
+    | TABLES
+)  # fmt: skip
 IDENTITY = ("", "transcripts", "language", "train_values")
 WRITES = "--config.train_values.keep_checkpoints"
 MEMORY = "--config.train_values.batch_size, .max_length"
@@ -104,6 +113,15 @@ def check(config: ConfigDict) -> None:
         )
     if section.start == "new" and section.policy:
         raise UserError("the policy is either new or read from a directory (--config.train_values.start, .policy)")
+    if section.games:
+        world = check_world(config.env)
+        if not isinstance(world, TextWorld):
+            raise UserError(
+                f"games of {world.name!r} cannot be played by writing, to see what values are worth "
+                "(--config.train_values.games)"
+            )
+        if recipe.decoding == "shift" and not section.games_beta:
+            raise UserError("beta 0 would play without the values (--config.train_values.games_beta)")
     check_hosts(config.distributed)
 
 

@@ -22,7 +22,7 @@ from motif_jax.parallel import map_update, replicate
 from motif_jax.parameters import sum_of_arrays
 from motif_jax.stages.offline.batches import Batches, check_sizes, make_batches, make_validation
 from motif_jax.stages.offline.running import Work, run_offline
-from motif_jax.stages.offline.training import Job, Outcome
+from motif_jax.stages.offline.training import RANK, Job, Outcome
 from motif_jax.stages.train_language.data import (
     best_episodes,
     check_known,
@@ -34,6 +34,7 @@ from motif_jax.stages.train_language.data import (
 from motif_jax.stages.train_language.model import LanguageParts, make_parts, new_params, write_model
 from motif_jax.stages.train_policy.hosts import Hosts
 from motif_jax.stages.train_values.found import best_texts, look_with, ranks
+from motif_jax.stages.train_values.games import make_play
 from motif_jax.structs import UserError
 from motif_jax.tokens import digest
 from motif_jax.transcripts.render import Renderer
@@ -105,6 +106,17 @@ def make_job(
         "mean_return": float(transcripts.returns().mean()),
         "emitted": renderer.emitted().tolist(),  # what decoding may write
     }  # fmt: skip
+    validate = make_validation(parts.language, recipe, settings, batches, given, mesh)
+    plays = section.games and hosts.me == 0
+    play = make_play(config, parts, renderer, facts) if plays else None
+
+    def evaluate(state: Any) -> dict[str, float]:
+        figures = validate(state)
+        if play:
+            figures["return"] = play(jax.device_get(state))
+            figures[RANK] = -figures["return"]
+        return figures
+
     return Job(
         stage=STAGE,
         folder=folder,
@@ -113,7 +125,7 @@ def make_job(
         num_steps=batches.num_steps,
         batch=batches.get,
         update=lambda state, batch: update(state, given, batch),
-        evaluate=make_validation(parts.language, recipe, settings, batches, given, mesh),
+        evaluate=evaluate,
         facts=facts,
         identity=identity,
     )
@@ -165,12 +177,14 @@ def finish(folder: Path, parts: LanguageParts, job: Job, outcome: Outcome) -> No
     if "policy" in outcome.state.learnt:
         write_model(folder / POLICY, parts, outcome.state.learnt["policy"])
     size = sum(array.size for array in jax.tree.leaves(outcome.state.learnt))
+    chosen = outcome.best["steps"] if "valid_return" in outcome.best else outcome.steps  # what decoding begins with
     write_json(folder / "summary.json", {
         "epoch": outcome.epoch, "steps": outcome.steps, "recipe": job.facts["recipe"], "best": outcome.best,
+        "checkpoint": chosen,
         "parameters": size, "episodes": job.facts["episodes"], **job.identity,
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
     })  # fmt: skip
-    print_line(
-        f"{STAGE}: {job.facts['recipe']}, {outcome.steps:,} updates, {size:,} parameters learnt; best validation loss "
-        f"{outcome.best['valid_loss']:.4f}, which says little about play: --stage=evaluate plays"
-    )
+    said = f"best validation loss {outcome.best['valid_loss']:.4f}, which says little about play"
+    if "valid_return" in outcome.best:
+        said = f"best return {outcome.best['valid_return']:.2f} in games beside, after {chosen:,} updates"
+    print_line(f"{STAGE}: {job.facts['recipe']}, {outcome.steps:,} updates, {size:,} parameters learnt; {said}")
