@@ -100,6 +100,11 @@ def check(config: ConfigDict) -> None:
             f"width must be a multiple of {2 * language.heads}, twice the number of heads, not {language.width} "
             "(--config.language.width, .heads)"
         )
+    if not language.model and language.tokeniser == "letters" and config.transcripts.template != "marks":
+        raise UserError(
+            "a tokeniser of letters has the marks <a> </a> <s> </s>, which the template 'marks' sets between texts, and "
+            f"not {config.transcripts.template!r} (--config.language.tokeniser, --config.transcripts.template)"
+        )
     if config.transcripts.path and config.transcripts.import_from:
         raise UserError(
             "transcripts are either read from a directory or imported (--config.transcripts.path, .import_from)"

@@ -37,7 +37,8 @@ from motif_jax.stages.train_values.found import best_texts, look_with, ranks
 from motif_jax.stages.train_values.games import make_play
 from motif_jax.structs import UserError
 from motif_jax.tokens import digest
-from motif_jax.transcripts.render import Renderer
+from motif_jax.transcripts.live import LiveRenderer
+from motif_jax.transcripts.render import TEMPLATES, Renderer
 from motif_jax.transcripts.store import Transcripts
 
 STAGE = "train_values"
@@ -52,7 +53,8 @@ def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
         parts = find_policy(config, workdir, transcripts)
         renderer = make_renderer(transcripts, parts.tokeniser, config.transcripts.template)
         job = make_job(config, folder, transcripts, parts, renderer, mesh, hosts)
-        if hosts.me == 0 and not recipe_of(config.train_values.recipe).policy:
+        learns_policy = bool(recipe_of(config.train_values.recipe).policy)
+        if hosts.me == 0 and not (learns_policy and (folder / POLICY).is_dir()):
             write_model(folder / POLICY, parts, parts.params)  # so that the folder is of use by itself
 
         def conclude(outcome: Outcome) -> None:
@@ -86,6 +88,7 @@ def make_job(
     section, recipe = config.train_values, recipe_of(config.train_values.recipe)
     check_sizes(section, STAGE, mesh)
     check_known(transcripts, parts.tokeniser, FLAG)
+    LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template])  # refuses what cannot be decoded
     if (cut := describe_cut(renderer, section.max_length)) and hosts.me == 0:
         print_line(f"{STAGE}: {cut} (--config.train_values.max_length)")
     learnt, held = split_episodes(len(transcripts), section.validation_share, config.seed, "--config.transcripts.path")
