@@ -35,8 +35,7 @@ def play_games(
         tokens.append(renderer.begin(game.heard))
     key, turn = jax.random.key(seed), 0
     while playing := [at for at, game in enumerate(games) if not game.end]:
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, turn), np.array(playing))
-        written = writer.write([tokens[at] for at in playing], decoding, keys)
+        written = writer.write([tokens[at] for at in playing], decoding, jax.random.fold_in(key, turn), playing)
         for at, (text, _) in zip(playing, written, strict=True):
             said = len(games[at].turns)
             games[at].say(text)
@@ -82,9 +81,9 @@ class WritingPlayer:
         for row, game in enumerate(games.tolist()):
             heard = to_text(observations["heard"][row].tolist())
             self._tokens[game] = renderer.begin(heard) if first[row] else self._tokens[game] + renderer.heard(heard)
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(self._key, self._calls), games)
+        key, numbers = jax.random.fold_in(self._key, self._calls), games.tolist()
         self._calls += 1
-        written = self._writer.write([self._tokens[game] for game in games.tolist()], self._decoding, keys)
+        written = self._writer.write([self._tokens[game] for game in numbers], self._decoding, key, numbers)
         actions = np.stack([to_row(text, self._width) for text, _ in written])
         for game, action in zip(games.tolist(), actions, strict=True):
             self._tokens[game] = self._tokens[game] + renderer.said(to_text(action.tolist()))  # as the world reads it

@@ -37,7 +37,7 @@ class Written(NamedTuple):
 
 
 def make_program(model: ValueModel, kind: str, count: int, length: int, clipped: bool) -> Any:
-    """The function that is compiled: (policy, target, online, tokens, segments, keys, numbers) -> `Written`.
+    """The function that is compiled: (policy, target, online, tokens, segments, key, drawn, numbers) -> `Written`.
 
     Args:
       model: of which only the structure is used; its parameters are arguments.
@@ -53,16 +53,17 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
     limits = Limits(allowed, stops, jnp.zeros((0, 0), jnp.int32))
 
     def program(
-        policy: Any, target: Any, online: Any, tokens: jax.Array, segments: jax.Array, keys: jax.Array, numbers: Numbers
-    ) -> Written:
+        policy: Any, target: Any, online: Any, tokens: jax.Array, segments: jax.Array, key: jax.Array,
+        drawn: jax.Array, numbers: Numbers,
+    ) -> Written:  # fmt: skip
         writer: Any = nnx.merge(model.graph, policy)
         if model.recipe.conditioned:
             writer = Conditioned(writer, online["condition"], numbers.wanted_return)
         shifting = Shifting(numbers.beta, numbers.clip, target, online)
-        rows = tokens, segments
+        rows, keys = (tokens, segments), _keys(key, drawn)
         if kind == "rerank":
             rows = jnp.repeat(tokens, count, 0), jnp.repeat(segments, count, 0)
-            keys = jax.vmap(lambda key: jax.random.split(key, count))(keys).reshape(-1)
+            keys = jax.vmap(_keys, (0, None))(keys, jnp.arange(count)).reshape(-1)
         own = limits._replace(forced=jnp.zeros((len(rows[0]), 0), jnp.int32))
         memory: Any = begin_shift(reader, shifting, *rows, length, clipped) if shift else ()
         more: dict[str, Any] = {"shift": shift, "arguments": shifting, "carry": memory}
@@ -79,6 +80,11 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
         return Written(*(array[best] for array in written))
 
     return program
+
+
+def _keys(key: jax.Array, numbers: jax.Array) -> jax.Array:
+    """A key for each number. [N]"""
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
 
 
 def make_look(model: ValueModel) -> Any:

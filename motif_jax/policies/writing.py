@@ -52,13 +52,16 @@ class ValueWriter:
                 "(--config.decoding.max_tokens)"
             )
 
-    def write(self, contexts: Sequence[Sequence[int]], decoding: Decoding, keys: jax.Array) -> list[tuple[str, float]]:
+    def write(
+        self, contexts: Sequence[Sequence[int]], decoding: Decoding, key: jax.Array, numbers: Sequence[int]
+    ) -> list[tuple[str, float]]:
         """Continues conversations.
 
         Args:
           contexts: their tokens so far, as `LiveRenderer` gives them.
           decoding: how.
-          keys: random keys, one per context.
+          key: a random key.
+          numbers: of the conversations; what one of them draws depends on the key and its number alone.
 
         Returns:
           Texts, and their probabilities under what they were drawn from.
@@ -76,10 +79,9 @@ class ValueWriter:
             chunk = order[start : start + decoding.batch_size]
             tokens, segments = pad_contexts([contexts[row] for row in chunk], decoding.batch_size)
             program = self._program(decoding)
-            rows = np.resize(chunk, decoding.batch_size)
-            written = program(
-                model.policy, model.target, model.online, tokens, segments, keys[rows], self._numbers(decoding)
-            )
+            drawn = np.array(numbers, np.int32)[np.resize(chunk, decoding.batch_size)]
+            arguments = tokens, segments, key, drawn, self._numbers(decoding)
+            written = program(model.policy, model.target, model.online, *arguments)
             for row, text, length, log_prob in zip(chunk, *map(np.asarray, written), strict=False):
                 said = text[:length].tolist()
                 said = said[:-1] if said and said[-1] == model.renderer.stop else said

@@ -21,7 +21,7 @@ CONTEXTS = [TOKENISER.encode(text) for text in (
     "<a>", "<a>abcde</a><b><y><g><b><b></s>", "<s>ab</s>c</a>", "<a>dd</a><y><y></s>eabcd</a><g></s>",
 )]  # fmt: skip
 DECODING = Decoding("greedy", max_tokens=5, batch_size=4)
-KEYS = jax.random.split(jax.random.key(0), 4)
+KEY = jax.random.key(0)
 
 
 @functools.cache
@@ -29,8 +29,8 @@ def writer_of(recipe="ilql"):
     return ValueWriter(make_value_model(recipe))
 
 
-def write(decoding, recipe="ilql", contexts=CONTEXTS, keys=KEYS):
-    return writer_of(recipe).write(contexts, decoding, keys)
+def write(decoding, recipe="ilql", contexts=CONTEXTS, key=KEY, numbers=(0, 1, 2, 3)):
+    return writer_of(recipe).write(contexts, decoding, key, numbers[: len(contexts)])
 
 
 @functools.cache
@@ -88,8 +88,9 @@ def test_each_token_is_the_best_of_logits_and_shift(clip):
 def test_a_sweep_of_beta_and_all_other_numbers_compiles_one_program():
     writer = ValueWriter(make_value_model())
     for beta in (0.0, 1.0, 4.0, 16.0):
-        writer.write(CONTEXTS, DECODING._replace(beta=beta), KEYS)
-        writer.write(CONTEXTS[:3], Decoding("sample", beta, temperature=0.7, top_k=3, max_tokens=5, batch_size=4), KEYS)
+        writer.write(CONTEXTS, DECODING._replace(beta=beta), KEY, range(4))
+        sample = Decoding("sample", beta, temperature=0.7, top_k=3, max_tokens=5, batch_size=4)
+        writer.write(CONTEXTS[:3], sample, KEY, range(3))
     (program,) = writer.programs.values()
     assert program._cache_size() == 1
 
@@ -102,9 +103,7 @@ def test_without_values_it_writes_what_the_policy_says():
 
 def test_special_tokens_and_what_the_agent_never_said_are_not_written():
     decoding = Decoding("sample", 4.0, temperature=50.0, max_tokens=12, batch_size=4)
-    said = "".join(
-        text for seed in range(8) for text, _ in write(decoding, keys=jax.random.split(jax.random.key(seed), 4))
-    )
+    said = "".join(text for seed in range(8) for text, _ in write(decoding, key=jax.random.key(seed)))
     assert set(said) == set("abcde")
 
 
@@ -112,7 +111,7 @@ def test_what_one_conversation_gets_does_not_depend_on_the_others():
     decoding = Decoding("sample", 2.0, max_tokens=5, batch_size=4)
     together = write(decoding)
     for number, tokens in enumerate(CONTEXTS):
-        ((text, odds),) = write(decoding, contexts=[tokens], keys=KEYS[number : number + 1])
+        ((text, odds),) = write(decoding, contexts=[tokens], numbers=(number,))
         assert text == together[number][0]
         assert odds == pytest.approx(together[number][1], rel=1e-4)
 
@@ -130,8 +129,8 @@ def test_rerank_writes_the_candidate_that_is_worth_most():
     decoding = Decoding("rerank", 1.0, candidates=6, max_tokens=5, batch_size=4)
     found, model = write(decoding), make_value_model()
     for number, tokens in enumerate(CONTEXTS):
-        keys = jax.random.split(KEYS[number], 6)
-        samples = writer_of().write([tokens] * 6, decoding._replace(kind="sample"), keys)
+        key = jax.random.fold_in(KEY, number)
+        samples = writer_of().write([tokens] * 6, decoding._replace(kind="sample"), key, range(6))
         worths = []
         for text, _ in samples:
             said, total = TOKENISER.encode(text), 0.0
@@ -203,4 +202,4 @@ def test_decodings_that_make_no_sense_are_refused(changes, said):
 
 def test_a_conversation_that_is_too_long_is_refused():
     with pytest.raises(UserError, match="a conversation has 77 tokens"):
-        write(DECODING, contexts=[[3] * 77], keys=KEYS[:1])
+        write(DECODING, contexts=[[3] * 77])

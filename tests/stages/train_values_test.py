@@ -154,6 +154,7 @@ def test_the_page_shows_the_return_against_beta_and_games_letter_by_letter(evalu
         "optimal",
         "300",
         "beta 4, sample: game",
+        "like best",
     ):
         assert words in page
     assert "The dataset" not in page

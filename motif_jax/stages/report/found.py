@@ -72,10 +72,15 @@ def look(path: Path, home: Path) -> Found:
     annotations = find_annotations(path, home, pairs.dataset) if pairs else []
     learnt, training = find_learnt(path, home), find_training(path)
     machine = next((part.machine for part in (training, learnt, pairs) if part and part.machine), {})
+    offline: Facts = {}
+    for folder in ("language", "values"):  # the later stage's, if it has begun
+        offline = read_object(path / folder / "config.json") or offline
+        machine = machine or machine_of(read_object(path / folder / "summary.json") or {})
     name = path.resolve().name
     players = find_players(path)
     others = {one.protocol: [other for other in players if other.protocol == one.protocol] for one in players}
-    return Found(name, path, pairs, annotations, learnt, training, others.pop("", []), machine, others)
+    own = others.pop("", [])
+    return Found(name, path, pairs, annotations, learnt, training, own, machine, others, offline)
 
 
 def find_pairs(path: Path) -> Pairs | None:

@@ -194,7 +194,7 @@ def ran_on(found: Found) -> list[str]:
         rows.append(("memory", f"{machine['memory_gib']} GiB"))
     if machine.get("system"):
         rows.append(("system", esc(f"{machine['system']}, Python {machine.get('python', '')}")))
-    config = found.training.config if found.training else {}
+    config = found.training.config if found.training else dict(found.offline)
     versions = dict(machine.get("versions", {}))
     if plays_own_world(config):
         config = without_nethack(config)

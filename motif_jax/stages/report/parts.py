@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -123,6 +124,7 @@ class Found(NamedTuple):
     players: list[EvaluatedPlayer]  # its own policy's first, chance last
     machine: Facts  # of the latest of these parts that names one
     by_protocol: dict[str, list[EvaluatedPlayer]]  # players of other rules (evaluate/protocols.py), likewise
+    offline: Mapping[str, Any] = {}  # the config of what was learnt from transcripts; empty if nothing was
 
     @property
     def is_empty(self) -> bool:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.pages.blocks import table, tiles
+from motif_jax.pages.blocks import quoted, table, tiles
 from motif_jax.pages.charts import Band, Level, columns, curves
 from motif_jax.pages.formats import Interval, amount, esc, exact
 from motif_jax.stages.report.found import checked, number, read_object, read_rows
@@ -16,6 +16,7 @@ from motif_jax.stages.report.parts import EvaluatedPlayer, Facts, Found
 from motif_jax.transcripts.store import RECORD, Transcripts
 
 BINS = 30
+LISTED = 12  # texts that the values like best
 CURVES = (  # of values/metrics.jsonl and language/metrics.jsonl: title, and a note
     ("valid_return", "Return", "of games that are played meanwhile"),
     ("valid_policy", "Loss of cloning", "per token, validation"),
@@ -110,6 +111,36 @@ def of_learning(stages: Sequence[Learning]) -> list[str]:
                 charts.append(curves({heading.lower(): points}, "updates", title=heading, note=note))
         body += [f"<h3>{title}</h3>", tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
     return body
+
+
+def of_found(path: Path) -> list[str]:
+    """What the values of a workdir have found out, as HTML: the texts that they like best, and ranks of an expert's."""
+    file = path / "values" / "found.json"
+    if (found := read_object(file)) is None:
+        return []
+    body = []
+    with checked(file):
+        best = [(str(one["text"]), str(one["before"]), number(one["advantage"])) for one in found["best"]]
+        ranks = [(str(at), int(one["pairs"]), one) for at, one in found["ranks"].items()]
+        rows = [[f"{at}.", f"{pairs:,}", *(_shares(one[kind]) for kind in ("online", "target"))]
+                for at, pairs, one in ranks]  # fmt: skip
+    if rows:
+        head = ("text", "pairs", "Q itself", "its target")
+        body += [
+            "<h3>Does the expert's text have the higher Q?</h3>",
+            '<p class="soft">In the same moment the expert has said one thing and the other player another: the share '
+            "of moments in which the expert's has the higher Q, at each of the last tokens; one half is chance.</p>",
+            table(head, rows, numbers=(1,), kind="fits"),
+        ]
+    if best:
+        rows = [[f"{value:+.2f}", quoted(text), quoted(before) if before else ""] for text, before, value in best]
+        head = ("Q - V", "text", "after")
+        body += ["<h3>What the values like best</h3>", table(head, rows[:LISTED], numbers=(0,), kind="fits")]
+    return body
+
+
+def _shares(shares: Sequence[float]) -> str:
+    return " ".join(f"{number(share):.0%}" for share in shares)
 
 
 def of_sweep(found: Found) -> list[str]:

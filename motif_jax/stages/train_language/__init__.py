@@ -102,8 +102,8 @@ def check(config: ConfigDict) -> None:
         )
     if not language.model and language.tokeniser == "letters" and config.transcripts.template != "marks":
         raise UserError(
-            "a tokeniser of letters has the marks <a> </a> <s> </s>, which the template 'marks' sets between texts, and "
-            f"not {config.transcripts.template!r} (--config.language.tokeniser, --config.transcripts.template)"
+            "a tokeniser of letters has the marks that the template 'marks' sets between texts, and not those of "
+            f"{config.transcripts.template!r} (--config.language.tokeniser, --config.transcripts.template)"
         )
     if config.transcripts.path and config.transcripts.import_from:
         raise UserError(
