@@ -51,7 +51,7 @@ def evaluated(trained):
 
 def rows_of(folder):
     found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in row.items() if name != "updates_per_s"} for row in found]
+    return [{name: value for name, value in row.items() if name not in ("updates_per_s", "checksum")} for row in found]
 
 
 def test_the_losses_of_values_are_told(trained):
@@ -154,6 +154,7 @@ def test_the_page_shows_the_return_against_beta_and_games_letter_by_letter(evalu
         "optimal",
         "300",
         "beta 4, sample: game",
+        "beta 0, sample: game",
         "like best",
     ):
         assert words in page
@@ -184,7 +185,7 @@ def test_a_sweep_compiles_what_one_beta_does(trained, tmp_path, monkeypatch):
     assert len(made) == 1
 
 
-@pytest.mark.parametrize("recipe", ["bc", "decision_transformer", "utterance_ilql", "awac", "psi", "ilql+joint"])
+@pytest.mark.parametrize("recipe", ["decision_transformer", "utterance_ilql"])
 def test_other_recipes_are_trained_and_decoded(trained, tmp_path, recipe):
     shutil.copytree(trained / "run", tmp_path / "run", ignore=shutil.ignore_patterns("values", "evaluate"))
     kind = "rerank" if recipe == "utterance_ilql" else "sample"

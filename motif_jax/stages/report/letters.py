@@ -18,12 +18,11 @@ SAID = re.compile("<[gyb]>")
 
 
 def find_letters(path: Path, players: Sequence[EvaluatedPlayer]) -> list[tuple[EvaluatedPlayer, str, list[Facts]]]:
-    """Games of the best decoding, then of the policy as it was cloned: player, episode, turns."""
-    cloned = [player for player in players if not player.beta]
-    shown = players[:1] + [max(cloned, key=mean_of)] * bool(cloned)
+    """Games of the best decoding with values, then of the best without: player, episode, turns."""
+    shown = [max(some, key=mean_of) for valued in (True, False)
+             if (some := [player for player in players if bool(player.beta) is valued])]  # fmt: skip
     found = []
-    for player in dict.fromkeys(one.name for one in shown):
-        one = next(each for each in shown if each.name == player)
+    for one in shown:
         file = path / "evaluate" / one.name / "letters.json"
         record = read_object(file) or {"episodes": {}}
         with checked(file):
