@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import jax
 import numpy as np
 import pytest
 from conftest import get_config
@@ -185,17 +186,36 @@ def test_a_sweep_compiles_what_one_beta_does(trained, tmp_path, monkeypatch):
     assert len(made) == 1
 
 
-@pytest.mark.parametrize("recipe", ["decision_transformer", "utterance_ilql"])
-def test_other_recipes_are_trained_and_decoded(trained, tmp_path, recipe):
-    shutil.copytree(trained / "run", tmp_path / "run", ignore=shutil.ignore_patterns("values", "evaluate"))
-    kind = "rerank" if recipe == "utterance_ilql" else "sample"
-    changes = {"train_values__recipe": recipe, "decoding__betas": "0", "decoding__kinds": kind, "evaluate__episodes": 4}
-    config = config_for(
-        trained, **changes, decoding__candidates=2, train_values__validation_share=0.9, evaluate__beside=""
-    )
-    experiment.run(config, tmp_path / "run", ["train_values", "evaluate"])
-    (folder,) = (tmp_path / "run/evaluate").glob("values-*")
-    assert read_json(folder / "summary.json")["recipe"] == recipe
+@pytest.mark.parametrize("recipe", ["bc", "ilql+joint", "utterance_ilql", "decision_transformer"])
+def test_checkpoints_of_other_recipes_are_read_as_they_were_written(trained, tmp_path, recipe):
+    """Without training: what is compiled for a recipe, tests/offline tries, and its decoding tests/policies."""
+    from motif_jax.checkpoint import Checkpoints
+    from motif_jax.parallel import make_mesh
+    from motif_jax.policies.values import list_values, read_values
+    from motif_jax.stages.train_language.data import make_renderer
+    from motif_jax.stages.train_language.model import write_model
+    from motif_jax.stages.train_policy.hosts import Hosts
+    from motif_jax.stages.train_values.training import find_policy, make_job
+    from motif_jax.transcripts.store import Transcripts
+
+    config, store = config_for(trained, train_values__recipe=recipe), Transcripts(trained / "run/transcripts")
+    parts = find_policy(config, trained / "run", store)
+    renderer = make_renderer(store, parts.tokeniser, "marks")
+    job = make_job(config, tmp_path / "values", store, parts, renderer, make_mesh(1), Hosts())
+    state = jax.tree.map(lambda leaf: leaf + np.ones((), leaf.dtype), job.state)  # no two checkpoints are alike
+    keeper = Checkpoints(tmp_path / "values/checkpoints", 2)
+    keeper.save(7, {"train": state}, job.facts)
+    keeper.close()
+    write_model(tmp_path / "values/policy", parts, parts.params)
+    directory, steps = list_values(tmp_path)
+    assert steps == [7]
+    model = read_values(directory)
+    policy = state.learnt.get("policy", parts.params)
+    online = {name: leaves for name, leaves in state.learnt.items() if name not in ("policy", "q")}
+    pairs = ((model.policy, policy), (model.target, state.target), (model.online, online))
+    for found, wanted in pairs:
+        assert jax.tree.structure(found) == jax.tree.structure(wanted)
+        jax.tree.map(np.testing.assert_array_equal, found, wanted)
 
 
 # ---- bad input, before anything is compiled
