@@ -107,8 +107,10 @@ class ValueWriter:
         temperature = 0.0 if decoding.kind == "greedy" else decoding.temperature
         sampling = Sampling(jnp.float32(temperature), jnp.int32(decoding.top_k), jnp.float32(decoding.top_p))
         scale = self.model.facts["config"]["train_values"]["reward_scale"]
-        names = (decoding.beta, decoding.clip, decoding.rerank_values, decoding.rerank_log_prob)
-        return Numbers(sampling, *map(jnp.float32, names), jnp.float32(decoding.wanted_return / scale))
+        return Numbers(
+            sampling, jnp.float32(decoding.beta), jnp.float32(decoding.clip), jnp.float32(decoding.rerank_values),
+            jnp.float32(decoding.rerank_log_prob), jnp.float32(decoding.wanted_return / scale),
+        )  # fmt: skip
 
     def _program(self, decoding: Decoding) -> Any:
         """The compiled program for a kind of decoding."""

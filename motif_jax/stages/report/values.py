@@ -125,17 +125,16 @@ def of_found(path: Path) -> list[str]:
         rows = [[f"{at}.", f"{pairs:,}", *(_shares(one[kind]) for kind in ("online", "target"))]
                 for at, pairs, one in ranks]  # fmt: skip
     if rows:
-        head = ("text", "pairs", "Q itself", "its target")
         body += [
             "<h3>Does the expert's text have the higher Q?</h3>",
             '<p class="soft">In the same moment the expert has said one thing and the other player another: the share '
             "of moments in which the expert's has the higher Q, at each of the last tokens; one half is chance.</p>",
-            table(head, rows, numbers=(1,), kind="fits"),
+            table(("text", "pairs", "Q itself", "its target"), rows, numbers=(1,), kind="fits"),
         ]
     if best:
         rows = [[f"{value:+.2f}", quoted(text), quoted(before) if before else ""] for text, before, value in best]
-        head = ("Q - V", "text", "after")
-        body += ["<h3>What the values like best</h3>", table(head, rows[:LISTED], numbers=(0,), kind="fits")]
+        body.append("<h3>What the values like best</h3>")
+        body.append(table(("Q - V", "text", "after"), rows[:LISTED], numbers=(0,), kind="fits"))
     return body
 
 
@@ -149,7 +148,9 @@ def of_sweep(found: Found) -> list[str]:
     by_kind: dict[str, list[EvaluatedPlayer]] = {}
     for player in players:
         by_kind.setdefault(player.kind, []).append(player)
-    lines, bands, levels = {}, {}, []
+    lines: dict[str, list[tuple[float, float]]] = {}
+    bands: dict[str, Band] = {}
+    levels: list[Level] = []
     for kind, some in by_kind.items():
         some.sort(key=lambda player: player.beta)
         known = [(player.beta, interval) for player in some if (interval := player.figures.get("return"))]
