@@ -151,11 +151,11 @@ def test_the_page_shows_the_return_against_beta_and_games_letter_by_letter(evalu
         assert f">{title}</h2>" in page
     for words in (
         "Return against beta",
-        "the policy as it was cloned, sample",
+        "cloned, sampled",
         "optimal",
         "300",
-        "beta 4, sample: game",
-        "beta 0, sample: game",
+        "beta 4, sampled: game",
+        "beta 0, sampled: game",
         "like best",
     ):
         assert words in page

@@ -10,7 +10,7 @@ from typing import Any
 from motif_jax.pages.formats import esc, exact
 from motif_jax.stages.report.found import checked, number, read_object
 from motif_jax.stages.report.parts import EvaluatedPlayer, Facts
-from motif_jax.stages.report.values import mean_of
+from motif_jax.stages.report.values import how, mean_of
 
 GAMES = 2  # of each player
 MARKS = {"<g>": "good", "<y>": "second", "<b>": "faint"}  # of an answer that colours letters, as Wordle's does
@@ -40,7 +40,7 @@ def of_letters(games: Sequence[tuple[EvaluatedPlayer, str, list[Facts]]]) -> lis
     for player, episode, turns in games:
         total = sum(turn["reward"] for turn in turns)
         body.append(
-            f"<h3>beta {player.beta:g}, {esc(player.kind)}: game {esc(episode)}, return {exact(total)}</h3>"
+            f"<h3>{how(player)}: game {esc(episode)}, return {exact(total)}</h3>"
             f'<div class="pair">{"".join(map(_written, turns))}</div>'
         )
     return body

@@ -162,8 +162,9 @@ def of_sweep(found: Found) -> list[str]:
     for player in (*(one for one in players if not one.beta), *found.players):
         interval, scripted = player.figures.get("return"), player.name in REFERENCES and not player.path
         if interval and (scripted or (player in players and not player.beta)):
-            name = player.name if scripted else f"the policy as it was cloned, {player.kind}"
-            levels += [Level(name, interval)] if name not in {level.name for level in levels} else []
+            name = player.name if scripted else f"cloned, {how(player).partition(', ')[2]}"
+            named = f"{name}: {exact(interval.mean)}"  # the lines look alike
+            levels += [Level(named, interval)] if named not in {level.name for level in levels} else []
     swept = any(len(points) > 1 for points in lines.values())
     recipe = next((player.recipe for player in players if player.recipe), "")
     words = (
@@ -179,7 +180,7 @@ def _table(players: Sequence[EvaluatedPlayer], others: Sequence[EvaluatedPlayer]
     best = max((mean_of(player) for player in players), default=0.0)
     rows = []
     for player in (*players, *others):
-        name = f"beta {player.beta:g}, {esc(player.kind)}" if player in players else esc(player.name)
+        name = how(player) if player in players else esc(player.name)
         cells = [_cell(player.figures.get(figure)) for figure in ("return", "success", "steps")]
         mark = "b" if player in players and mean_of(player) == best else "span"
         rows.append([f"<{mark}>{name}</{mark}>", f"{player.episodes:,}", *cells])
@@ -209,13 +210,20 @@ def sentence(found: Found, recorded: Recorded | None) -> list[str]:
         by = f" played by <b>{esc(recorded.by)}</b>" if recorded.by else ""
         mean = exact(float(recorded.returns.mean()))
         words.append(f"From <b>{recorded.counts['episodes']:,}</b> episodes{by}, mean return {mean}.")
-    words.append(f"Decoded with the values of <b>{esc(best.recipe)}</b> at {_named(best)}.")
-    if cloned and best not in cloned:
-        words.append(f"The same policy without them: {_named(max(cloned, key=mean_of))}.")
-    return words
+    said = f"Decoded with the values of <b>{esc(best.recipe)}</b> ({how(best)}), its return is {_value(best)}"
+    if best in cloned:
+        recipe = f"<b>{esc(best.recipe)}</b>"
+        said = f"Learnt by {recipe} and decoded without values ({esc(best.kind)}), its return is {_value(best)}"
+    elif cloned:
+        said += f"; the same policy without them, at its best, gets {_value(max(cloned, key=mean_of))}"
+    return [*words, f"{said}. These are means over {best.episodes:,} games."]
 
 
-def _named(player: EvaluatedPlayer) -> str:
+def how(player: EvaluatedPlayer) -> str:
+    """How a policy that writes is decoded, in words."""
+    return f"beta {player.beta:g}, {esc({'sample': 'sampled'}.get(player.kind, player.kind))}"
+
+
+def _value(player: EvaluatedPlayer) -> str:
     interval = player.figures.get("return")
-    value = f"<b>{exact(interval.mean)}</b> {interval.words}" if interval else "–"
-    return f"beta {player.beta:g}, {esc(player.kind)}, the return is {value} over {player.episodes:,} games"
+    return f"<b>{exact(interval.mean)}</b> {interval.words}" if interval else "–"
