@@ -126,6 +126,10 @@ def test_each_beta_and_the_scripted_player_have_a_row_with_intervals(evaluated, 
         returns = summary["figures"]["return"]
         assert -6 <= returns["low"] <= returns["mean"] <= returns["high"] <= 0
     assert read_json(evaluated / "run/evaluate/optimal/summary.json")["figures"]["return"]["mean"] > -3
+    sweep = read_json(evaluated / "run/evaluate/sweep.json")
+    assert [row["name"] for row in sweep["rows"]] == ["optimal", f"values-{step}-beta0", f"values-{step}-beta4"]
+    betas = {row["name"]: row["return"]["mean"] for row in sweep["rows"][1:]}
+    assert sweep["best"] == max(betas, key=lambda name: betas[name])
 
 
 def test_replays_say_what_was_thought_of_each_letter(evaluated):

@@ -135,6 +135,8 @@ def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
 def print_sweep(directory: Path, names: Sequence[str]) -> None:
     """Prints a row per player: its return, its success and its steps, with intervals; the best return has a star.
 
+    The same rows stand in `sweep.json`, for scripts.
+
     Args:
       directory: with a directory per player.
       names: of the players; those of one policy that is decoded in several ways, and others.
@@ -144,6 +146,10 @@ def print_sweep(directory: Path, names: Sequence[str]) -> None:
     swept = {name: mean for name, mean in means.items() if mean is not None and "decoding" in summaries[name]}
     best = max(swept, key=lambda name: swept[name], default="")
     shown = ("return", "success", "steps")
+    files.write_json(directory / "sweep.json", {"best": best, "rows": [
+        {"name": name, "decoding": summary.get("decoding"), "episodes": summary["episodes"]}
+        | {figure: summary["figures"].get(figure) for figure in shown} for name, summary in summaries.items()
+    ]})  # fmt: skip
     rows = [["", "episodes", *shown]]
     for name, summary in summaries.items():
         cells = [show(summary["figures"].get(figure)) for figure in shown]
