@@ -43,6 +43,7 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     recipe = recipe_of(recipes[0])
     config.stages = ("collect", "train_language", "train_values", "evaluate", "report")
     config.train_values.recipe = recipes[0]
+    config.train_values.games = 256
 
     # ---- decoding that the recipe has learnt for
     config.decoding.kinds = "sample,rerank" if recipe.values == "utterance" else "sample,greedy"
@@ -80,7 +81,6 @@ def wordle(config: ConfigDict, reference: bool) -> None:
         section.warmup_steps = 500
         section.validation_share = 0.01
     config.train_values.expectile = 0.8
-    config.train_values.games = 512
     config.decoding.max_tokens = 6
     config.evaluate.beside = "candidate,optimal"
     if reference:

@@ -32,7 +32,7 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     config.train_values.polyak = 0.01
     config.train_values.save_every_s = 60.0
     config.train_values.evaluate_every = 400
-    config.train_values.games = 128 if config.env.world == "wordle" else 0
+    config.train_values.games = 128
     config.train_values.validation_share = config.train_language.validation_share = 0.02
     config.evaluate.episodes = 512
     config.decoding.betas = "0,1,4,16" if config.decoding.betas != "0" else "0"
