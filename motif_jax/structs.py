@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -94,42 +94,27 @@ class EpisodeInfo(NamedTuple):
 
 COMMON = len(EpisodeInfo._fields) - 1  # values that every world's episodes have
 
-AGENT, WORLD = "agent", "world"  # speakers
-
 
 class Turn(NamedTuple):
-    """What was said at once in an episode of text."""
+    """What was said at once in an episode of text. The agent's turns have a reward, those of the world have none."""
 
-    speaker: str  # AGENT or WORLD
     text: str
-    reward: float = 0.0  # of the agent's turn; 0 for the world's
+    reward: float | None = None
 
     @property
     def is_action(self) -> bool:
         """Whether the agent said it."""
-        return self.speaker == AGENT
+        return self.reward is not None
 
 
-class TextEpisode(NamedTuple):
-    """An episode of text, as a world that is played by writing gives it; `transcripts.episodes.of_game` takes it."""
+class Episode(NamedTuple):
+    """An episode of text, as worlds that are played by writing give it and as transcripts keep it."""
 
     turns: tuple[Turn, ...]  # in order; two of the agent's may follow each other
-    end: int  # EndStatus. Nothing follows a DEATH or TASK_SUCCESSFUL; after ABORTED or RUNNING something would have
-    episode: int  # its number
-    about: dict[str, Any]  # more that is known of it, as plain values: by whom it was played, where a branch begins
+    terminal: bool  # the game itself ended, so nothing is to be expected after it; False: it was cut
+    info: Mapping[str, float] = {}  # numbers about it, by name; all episodes of a store have the same names
 
     @property
     def episode_return(self) -> float:
-        """Sum of the rewards."""
-        return sum(turn.reward for turn in self.turns)
-
-    @property
-    def info(self) -> dict[str, float]:
-        """What can be said of it in numbers."""
-        found: dict[str, float] = {"episode": self.episode}
-        return found | {key: value for key, value in self.about.items() if type(value) is int}
-
-    @property
-    def terminal(self) -> bool:
-        """Whether the episode is over, so that no value is to be expected after it."""
-        return self.end in (EndStatus.DEATH, EndStatus.TASK_SUCCESSFUL)
+        """The sum of its rewards."""
+        return sum(turn.reward for turn in self.turns if turn.reward is not None)

@@ -1,6 +1,7 @@
 """Who may import whom: rooms form a directed graph without circles, and so do all files, whatever their rooms."""
 
 import ast
+import collections
 import graphlib
 import subprocess
 import sys
@@ -132,6 +133,7 @@ def test_every_arrow_is_used():
 def test_every_module_is_used():
     """A new file that nobody imports was forgotten where it belongs: in a table, a list or a stage."""
     used = set().union(*(imported_by(module) for module in MODULES))
+    assert not used & FROM_OUTSIDE.keys(), "FROM_OUTSIDE in tests/import_order_test.py names what the package imports"
     used |= {known.path.partition(":")[0] for known in SOURCES.values()} | {
         f"motif_jax.stages.{name}" for name in NAMES
     }
@@ -174,6 +176,13 @@ def test_the_values_of_the_config_are_known_without_jax():
 def test_every_module_imports():
     code = "import importlib\n" + "\n".join(f"importlib.import_module({module!r})" for module in MODULES)
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.quick
+def test_test_files_have_names_of_their_own():
+    """pytest imports them by their names alone, whatever directories they are in."""
+    counts = collections.Counter(file.name for file in Path(__file__).parent.rglob("*.py"))
+    assert [name for name, count in counts.items() if count > 1] == []
 
 
 def test_files_are_short_enough_to_read():

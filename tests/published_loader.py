@@ -20,9 +20,9 @@ def load_published(
     """
     found = {}
     for folder, wanted in (("data", data), ("info", info), ("preference", preference)):
-        there = {path.name.split(".")[0]: path for path in (directory / folder).glob("*")}
-        opened = there if folder == "preference" else {key: there[key] for key in wanted if key in there}
-        arrays = {key: np.load(path, mmap_mode="r") for key, path in opened.items()}
+        there = [(path.name.split(".")[0], path) for path in sorted((directory / folder).glob("*"))]
+        opened = [(key, path) for key, path in there if folder == "preference" or key in wanted]
+        arrays = {key: np.load(path, mmap_mode="r") for key, path in opened}
         for key in wanted:
             if key not in arrays:
                 raise ValueError(f"there is no {folder}/{key}")

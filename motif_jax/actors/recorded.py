@@ -7,7 +7,6 @@ are those that a pool plays with the same seed, stream and player; `from_steps` 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.text_game import TextGame
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import to_text
-from motif_jax.structs import AGENT, WORLD, EndStatus, EpisodeInfo, TextEpisode, Turn, UserError
+from motif_jax.structs import EndStatus, Episode, EpisodeInfo, Turn, UserError
 
 # Branches have numbers beyond those of episodes, from which their seeds follow.
 FIRST_BRANCH, BRANCHES = 2**50, 2**10  # number of the first episode's first; most of one episode
@@ -24,7 +23,7 @@ FIRST_BRANCH, BRANCHES = 2**50, 2**10  # number of the first episode's first; mo
 
 def play_episodes(
     world: TextWorld, player: str, episodes: Iterable[int], *, seed: int, stream: int = SeedStream.COLLECT
-) -> Iterator[TextEpisode]:
+) -> Iterator[Episode]:
     """Plays episodes one after another.
 
     Args:
@@ -38,7 +37,7 @@ def play_episodes(
         for number in episodes:
             _begin(game, players, number, seed, stream)
             _go_on(game, players)
-            yield game.record(player=player)
+            yield game.record()
     finally:
         game.close()
 
@@ -52,7 +51,7 @@ def play_branches(
     per_moment: int = 1,
     seed: int,
     stream: int = SeedStream.COLLECT,
-) -> Iterator[TextEpisode]:
+) -> Iterator[Episode]:
     """Plays each episode by one player, and from every moment of it so many continuations by another.
 
     So values of the same moment can be compared: what follows if the expert goes on, and if the other does.
@@ -63,8 +62,8 @@ def play_branches(
       per_moment: continuations from each moment before a text of the expert's.
 
     Yields:
-      The expert's episode (`about` says kind="expert"), then its branches (kind="branch"), whose first `shared` turns
-      are those of the expert's. Branches have the episode's number, and numbers of their own from 1 on, `branch`.
+      The expert's episode, then its branches. Their `info` has the `episode` that they belong to, their number as a
+      `branch` of it, from 1 on and 0 for the expert's, and how many turns from the first on are `shared` with it.
     """
     game = world.game(shown=False)
     experts, others = make_scripted(expert, world, 1), make_scripted(other, world, 1)
@@ -75,7 +74,7 @@ def play_branches(
             while not game.end:
                 moments.append(game.state())
                 game.say(experts.choose(0, game))
-            yield game.record(kind="expert", player=expert, shared=0, branch=0)
+            yield game.record(shared=0, branch=0)
             starts = (moment for moment in moments for _ in range(per_moment))
             for branch, moment in enumerate(starts, 1):
                 if branch >= BRANCHES:
@@ -85,27 +84,26 @@ def play_branches(
                 game.begin(own, number)
                 game.set_state(moment)
                 _go_on(game, others)
-                yield game.record(kind="branch", player=other, shared=len(moment.turns), branch=branch)
+                yield game.record(shared=len(moment.turns), branch=branch)
     finally:
         game.close()
 
 
-def from_steps(info: EpisodeInfo, steps: Mapping[str, np.ndarray], **about: Any) -> TextEpisode:
+def from_steps(info: EpisodeInfo, steps: Mapping[str, np.ndarray]) -> Episode:
     """An episode from the steps of a pool's rollouts.
 
     Args:
       info: of the episode.
       steps: `action` and `heard`, before which the world had said so; `event_heard` and `reward`, what the action led
         to. [T, ...] each
-      about: what else is known of it.
     """
     opening = to_text(steps["heard"][0])
-    turns = [Turn(WORLD, opening)] if opening else []
+    turns = [Turn(opening)] if opening else []
     for action, reward, answer in zip(steps["action"], steps["reward"].tolist(), steps["event_heard"], strict=True):
-        turns.append(Turn(AGENT, to_text(action), reward))
+        turns.append(Turn(to_text(action), reward))
         if heard := to_text(answer):
-            turns.append(Turn(WORLD, heard))
-    return TextEpisode(tuple(turns), EndStatus(info.end_status), info.episode, about)
+            turns.append(Turn(heard))
+    return Episode(tuple(turns), info.end_status > EndStatus.RUNNING, {"episode": info.episode})
 
 
 def _begin(game: TextGame, players: ScriptedPlayers, number: int, seed: int, stream: int) -> None:

@@ -18,10 +18,10 @@ from motif_jax.envs.drawing import GREY, WHITE, Pieces, draw_screen
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.world import SCREEN_SHAPE, Screen, to_row, to_text
 from motif_jax.screens import printable
-from motif_jax.structs import AGENT, WORLD, EndStatus, EpisodeInfo, TextEpisode, Turn
+from motif_jax.structs import EndStatus, Episode, EpisodeInfo, Turn
 
 ROOM = SCREEN_SHAPE[0] - 3, SCREEN_SHAPE[1] - 14  # of a conversation on the screen: rows, columns of text
-COLOURS = {AGENT: 14, WORLD: GREY}
+YOU, THEY = ("you", 14), ("they", GREY)  # names of the speakers there, and colours
 
 
 class Answer(NamedTuple):
@@ -78,7 +78,7 @@ class TextGame:
 
     def caption(self) -> str:
         """What has just happened, in one line."""
-        said = next((turn.text for turn in reversed(self.turns) if turn.speaker == AGENT), None)
+        said = next((turn.text for turn in reversed(self.turns) if turn.is_action), None)
         heard = f'you hear "{self.heard}"' if self.heard else "nobody answers"
         return heard[:1].upper() + heard[1:] if said is None else f'You write "{said[:100]}" and {heard}'
 
@@ -86,7 +86,7 @@ class TextGame:
         """The rows of the screen below the caption."""
         lines: list[Pieces] = []
         for turn in self.turns:
-            who, color = "you" if turn.speaker == AGENT else "they", COLOURS[turn.speaker]
+            who, color = YOU if turn.is_action else THEY
             for number, line in enumerate(textwrap.wrap(printable(turn.text), ROOM[1]) or [""]):
                 lines.append([(f"{who if not number else '':>6}  ", WHITE), (line.ljust(ROOM[1]), color)])
         return lines[-ROOM[0] :]
@@ -96,7 +96,7 @@ class TextGame:
     @property
     def heard(self) -> str:
         """What the world has said since the agent's last text; "" if nothing."""
-        return self.turns[-1].text if self.turns and self.turns[-1].speaker == WORLD else ""
+        return self.turns[-1].text if self.turns and not self.turns[-1].is_action else ""
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
         """Begins an episode."""
@@ -115,15 +115,15 @@ class TextGame:
         self.random.seed(seed.core)
         self.episode, self.end, self.cause = episode, EndStatus.RUNNING, ""
         opening = _fit(self.open(), self._heard)
-        self.turns = [Turn(WORLD, opening)] if opening else []
+        self.turns = [Turn(opening)] if opening else []
 
     def say(self, text: str) -> float:
         """The agent's next text; returns its reward."""
         text = _fit(text, self._written)
         reply, reward, self.end, self.cause = self.answer(text)
-        self.turns.append(Turn(AGENT, text, reward))
+        self.turns.append(Turn(text, float(reward)))
         if reply := _fit(reply, self._heard):
-            self.turns.append(Turn(WORLD, reply))
+            self.turns.append(Turn(reply))
         if not self.end and self.steps >= self._time_limit:
             self.end = EndStatus.ABORTED
         return reward
@@ -131,7 +131,7 @@ class TextGame:
     @property
     def steps(self) -> int:
         """Number of the agent's texts."""
-        return sum(turn.speaker == AGENT for turn in self.turns)
+        return sum(turn.is_action for turn in self.turns)
 
     def state(self) -> TextState:
         """The moment, to come back to with `set_state`."""
@@ -144,13 +144,13 @@ class TextGame:
         self._counts = {}
         self._look()
 
-    def record(self, **about: Any) -> TextEpisode:
-        """The episode so far; `about` is what else is known of it."""
-        return TextEpisode(tuple(self.turns), int(self.end), self.episode, about)
+    def record(self, **info: float) -> Episode:
+        """The episode so far; its `info` has its number, `episode`, and what else is given."""
+        return Episode(tuple(self.turns), self.end > EndStatus.RUNNING, {"episode": self.episode, **info})
 
     def info(self) -> EpisodeInfo:
         """See `world.Game`."""
-        total = float(sum(turn.reward for turn in self.turns))
+        total = float(sum(turn.reward or 0.0 for turn in self.turns))
         won = self.end == EndStatus.TASK_SUCCESSFUL
         return EpisodeInfo(self.episode, self.steps, total, int(self.end), won, self.measure())
 

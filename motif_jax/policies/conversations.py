@@ -13,12 +13,12 @@ from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import to_row, to_text
 from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.writing import ValueWriter
-from motif_jax.structs import ArraySpec, TextEpisode
+from motif_jax.structs import ArraySpec, Episode
 
 
 def play_games(
     world: TextWorld, writer: ValueWriter, decoding: Decoding, episodes: Iterable[int], *, seed: int, stream: int
-) -> list[TextEpisode]:
+) -> list[Episode]:
     """Plays episodes side by side in this process, without a pool.
 
     Args:

@@ -21,8 +21,7 @@ from typing import Any, BinaryIO
 
 from motif_jax.config_table import shown
 from motif_jax.foreign import check_regular, read_bytes
-from motif_jax.structs import UserError
-from motif_jax.transcripts.episodes import Episode, Turn
+from motif_jax.structs import Episode, Turn, UserError
 from motif_jax.transcripts.store import LARGEST, TranscriptWriter
 
 FLAG = "--config.transcripts.import_from"

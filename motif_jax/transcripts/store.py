@@ -29,8 +29,7 @@ import numpy as np
 
 from motif_jax.files import read_array, read_json, write_array, write_json
 from motif_jax.foreign import leads_out, written_bytes
-from motif_jax.structs import UserError
-from motif_jax.transcripts.episodes import Episode, Turn
+from motif_jax.structs import Episode, Turn, UserError
 
 FLAG = "--config.transcripts.path"
 RECORD, VERSION = "transcripts.json", 1

@@ -20,7 +20,7 @@ from motif_jax.envs.guessing.scenes import ATTRIBUTES, Scene, draw_scene, one_ho
 from motif_jax.envs.http_client import HttpClient
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.settings import check_world, make_world
-from motif_jax.structs import AGENT, WORLD, EndStatus, UserError
+from motif_jax.structs import EndStatus, UserError
 
 pytestmark = pytest.mark.quick
 FLAG = r"\(--config.env.options\)"
@@ -161,8 +161,8 @@ def test_a_server_that_answers_as_we_do_gives_the_same_dialogues(files):
         e["caption"] for e in json.loads(Path(files["scenes"]).read_text())
     }
     for episode in episodes:
-        assert episode.end
-        assert [turn.speaker for turn in episode.turns] == [WORLD, *[AGENT, WORLD] * (len(episode.turns) // 2)]
+        assert episode.terminal
+        assert [turn.is_action for turn in episode.turns] == [False, *[True, False] * (len(episode.turns) // 2)]
         assert episode.turns[-2].reward == 0
     # What was sent is the original's wire format: form fields, JSON but for the caption.
     path, fields = server.asked[-1]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from nle import nethack
 
 from motif_jax.envs.nethack.observations import (
     BLANKS,
@@ -59,6 +60,17 @@ def test_hero_stands_at_row_7_column_6():
     rows = {"crop": np.zeros((1, 2, CROP, CROP), np.uint8)}
     Observer(("crop",), frames).observe(open_rows(rows), [1])
     assert np.argwhere(rows["crop"][0] == ord("@")).tolist() == [[0, 7, 6]]
+
+
+def test_position_is_dungeon_level_column_and_row():
+    frames = Frames(2, frame_keys(("position",), "terminal"))
+    for game, (dungeon, level, x, y) in enumerate([(0, 1, 30, 10), (2, 4, 78, 20)]):
+        frames.arrays["blstats"][game] = -1  # of the numbers of the bottom line, no other is read
+        frames.arrays["blstats"][game, [nethack.NLE_BL_DNUM, nethack.NLE_BL_DLEVEL]] = dungeon, level
+        frames.arrays["blstats"][game, [nethack.NLE_BL_X, nethack.NLE_BL_Y]] = x, y
+    rows = {"position": np.zeros((2, 4), np.int32)}
+    Observer(("position",), frames).observe(open_rows(rows), [1, 1])
+    assert rows["position"].tolist() == [[0, 1, 30, 10], [2, 4, 78, 20]]
 
 
 def test_blstats_scaling_by_hand():

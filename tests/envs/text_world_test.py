@@ -22,7 +22,8 @@ from motif_jax.stages import collect, evaluate, train_policy
 from motif_jax.stages.evaluate import replays as evaluate_replays
 from motif_jax.stages.evaluate import summary
 from motif_jax.stages.report.replays import pack
-from motif_jax.structs import AGENT, UserError
+from motif_jax.structs import UserError
+from motif_jax.transcripts.store import TranscriptWriter
 
 pytestmark = pytest.mark.quick
 OF = {"wordle": "repeat*0.6+candidate*0.4:3,optimal:1", "guessing": "asker+checker", "comments": "kind:1,rude:2"}
@@ -56,7 +57,7 @@ def pooled(name: str, player: str, workers: int, episodes: int = 12, seed: int =
                 rows = {key: pool.rollouts[key][full.slot] for key in keys}
                 rows["heard"] = rows["heard"][:-1]
                 for info, steps in pieces.take(full, rows, pool.rollouts["first"][full.slot][0], pool.ended(full)):
-                    found[info.episode] = from_steps(info, steps, player=player)
+                    found[info.episode] = from_steps(info, steps)
                 pool.release(full)
     return found
 
@@ -67,7 +68,7 @@ def test_games_through_a_pool_are_the_recorded_ones(name, workers):
     through = pooled(name, OF[name], workers)
     recorded = play_episodes(make_world({"world": name}), OF[name], sorted(through), seed=3)
     for episode in recorded:
-        assert through[episode.episode] == episode
+        assert through[episode.info["episode"]] == episode
 
 
 @pytest.mark.parametrize("name", WRITTEN)
@@ -79,10 +80,19 @@ def test_scripted_players_of_every_world_play_whole_games(name):
         first, again = (list(play_episodes(world, player, range(5), seed=1)) for _ in range(2))
         assert first == again
         for episode in first:
-            assert episode.end
-            assert episode.turns[-1].speaker == AGENT or len(episode.turns) > 1
-            assert all(turn.reward == 0 for turn in episode.turns if turn.speaker != AGENT)
+            assert episode.terminal
+            assert episode.turns[-1].is_action or len(episode.turns) > 1
             json.dumps(episode)  # plain values
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_recorded_games_are_what_transcripts_keep(name, tmp_path):
+    episodes = list(play_episodes(make_world({"world": name}), OF[name], range(8), seed=1))
+    writer = TranscriptWriter()
+    for episode in episodes:
+        writer.add(episode)
+    kept = writer.write(tmp_path / "transcripts", {"world": name})
+    assert [kept.episode(index) for index in range(len(kept))] == episodes
 
 
 @pytest.mark.parametrize("name", WRITTEN)
@@ -90,10 +100,10 @@ def test_branches_share_their_beginning_and_end_by_themselves(name):
     world = make_world({"world": name})
     episodes = list(play_branches(world, "random", "random", range(3), per_moment=2, seed=0))
     for episode in episodes:
-        expert = next(e for e in episodes if e.episode == episode.episode)
-        shared = episode.about.get("shared", 0)
+        expert = next(e for e in episodes if e.info["episode"] == episode.info["episode"])
+        shared = episode.info["shared"]
         assert episode.turns[:shared] == expert.turns[:shared]
-        assert episode.end
+        assert episode.terminal
     with pytest.raises(UserError, match="an episode has at most 1,023 branches"):
         list(play_branches(world, "random", "random", [0], per_moment=2000, seed=0))
 
@@ -192,10 +202,12 @@ OWN = "own_texts:EchoWorld"
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_world_of_ones_own_is_played_and_shown(workers, tmp_path):
     through = pooled(OWN, "random", workers, episodes=4)
-    recorded = {e.episode: e for e in play_episodes(make_world({"world": OWN}), "random", sorted(through), seed=3)}
+    recorded = {
+        e.info["episode"]: e for e in play_episodes(make_world({"world": OWN}), "random", sorted(through), seed=3)
+    }
     assert through == recorded
     for episode in recorded.values():
-        assert episode.episode_return == sum(len(turn.text) for turn in episode.turns if turn.speaker == AGENT)
+        assert episode.episode_return == sum(len(turn.text) for turn in episode.turns if turn.is_action)
     track, row = track_of(OWN, "random", 1)
     replay = make_replay({"world": OWN}, 4, row, track, {"player": "me", "chosen": []})
     assert [action_name(replay, step) for step in range(3)] == [to_text(line) for line in track.action]

@@ -17,7 +17,7 @@ from motif_jax.envs.wordle.game import WordleGame
 from motif_jax.envs.wordle.players import OPENERS, User
 from motif_jax.envs.wordle.position import TRIES, Guess, Position, View, guess, reward
 from motif_jax.envs.wordle.vocabulary import ALL_GREEN, LISTS, PATTERNS, TOKENS, Vocabulary, is_guess, load_vocabulary
-from motif_jax.structs import AGENT, WORLD, EndStatus, Turn, UserError
+from motif_jax.structs import EndStatus, Turn, UserError
 
 pytestmark = pytest.mark.quick
 SMALL = load_vocabulary("small")
@@ -150,7 +150,7 @@ def test_a_game_ends_with_the_word_or_after_six_tries():
 def test_what_is_not_five_letters_costs_a_try_and_gets_no_answer():
     game = make_world({"world": "wordle"}).game()
     assert play(game, "crane", "cran", "x\0yzab", "levels and more than sixteen") == [-1.0] * 4
-    assert [turn.speaker for turn in game.turns] == [AGENT, WORLD, AGENT, AGENT, WORLD, AGENT]
+    assert [turn.is_action for turn in game.turns] == [True, False, True, True, False, True]
     assert game.turns[3].text == "xyzab"  # arrays hold no zeros, so texts have none
     assert game.turns[-1].text == "levels and more "  # cut at 16 bytes
     assert game.info().figures == (4, 2, game.position.fitting.bit_count())
@@ -333,14 +333,14 @@ def test_monte_carlo_plays_better_than_who_it_imagines():
 
 def test_repeat_says_again_what_it_said_and_starts_as_told():
     for episode in play_episodes(make_world({"world": "wordle"}), "repeat(2 start)", range(40), seed=0):
-        texts = [turn.text for turn in episode.turns if turn.speaker == AGENT]
+        texts = [turn.text for turn in episode.turns if turn.is_action]
         assert texts[0] in OPENERS
         assert {*texts} == {texts[0]}  # the first is the only one that was said
 
 
 def test_a_mixture_for_the_whole_episode_is_drawn_once():
     for episode in play_episodes(make_world({"world": "wordle"}), "repeat:0.5,optimal:0.5", range(40), seed=0):
-        texts = [turn.text for turn in episode.turns if turn.speaker == AGENT]
+        texts = [turn.text for turn in episode.turns if turn.is_action]
         assert len({*texts}) in (1, len(texts))
 
 
@@ -370,23 +370,23 @@ def test_a_user_without_a_terminal_is_refused():
 def test_a_branch_goes_on_from_the_expert_s_moment():
     world = make_world({"world": "wordle"})
     episodes = list(play_branches(world, "random", "repeat", range(8), per_moment=3, seed=4))
-    experts = [episode for episode in episodes if episode.about["kind"] == "expert"]
-    assert [episode.episode for episode in experts] == [*range(8)]
+    experts = [episode for episode in episodes if not episode.info["branch"]]
+    assert [episode.info["episode"] for episode in experts] == [*range(8)]
     for expert in experts:
-        mine = [e for e in episodes if e.episode == expert.episode and e.about["kind"] == "branch"]
-        texts = [turn.text for turn in expert.turns if turn.speaker == AGENT]
+        mine = [e for e in episodes if e.info["episode"] == expert.info["episode"] and e.info["branch"]]
+        texts = [turn.text for turn in expert.turns if turn.is_action]
         assert len(mine) == 3 * len(texts)
-        assert [branch.about["branch"] for branch in mine] == [*range(1, len(mine) + 1)]
+        assert [branch.info["branch"] for branch in mine] == [*range(1, len(mine) + 1)]
         for branch in mine:
-            shared = branch.about["shared"]
+            shared = branch.info["shared"]
             assert branch.turns[:shared] == expert.turns[:shared]
-            said = [turn.text for turn in branch.turns if turn.speaker == AGENT]
+            said = [turn.text for turn in branch.turns if turn.is_action]
             begun = shared // 2  # a text and its colours each
             assert len(said) <= TRIES
             if begun:  # the other player sees the expert's words
                 assert {*said[begun:]} <= {*texts[:begun]}
     # The branches of one moment are different games.
-    firsts = {e.turns for e in episodes if e.about.get("shared") == 0 and e.episode == 0}
+    firsts = {e.turns for e in episodes if not e.info["episode"] and e.info["branch"] and not e.info["shared"]}
     assert len(firsts) > 1
 
 
@@ -409,7 +409,7 @@ def test_a_game_that_is_set_to_a_state_is_the_game_that_led_there():
 def test_a_state_that_no_word_fits_is_refused():
     game = make_world({"world": "wordle"}).game()
     play(game)
-    turns = (Turn(AGENT, "crane", -1.0), Turn(WORLD, "<g>" * 5))
+    turns = (Turn("crane", -1.0), Turn("<g>" * 5))
     with pytest.raises(ValueError, match="no word of the list fits"):
         game.set_state(game.state()._replace(turns=turns))
 

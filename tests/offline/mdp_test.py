@@ -7,7 +7,7 @@ from talks import Letters, wordle_game, write
 from tiny_decoder import random_rows
 
 from motif_jax.offline import mdp
-from motif_jax.transcripts.episodes import Episode, Turn
+from motif_jax.structs import Episode, Turn
 from motif_jax.transcripts.render import TEMPLATES, Renderer
 
 pytestmark = pytest.mark.quick

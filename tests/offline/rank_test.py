@@ -13,7 +13,7 @@ from motif_jax.offline.settings import Settings
 from motif_jax.offline.update import init_state, make_offline_update
 from motif_jax.offline.values import Language
 from motif_jax.parallel import make_mesh, map_update, replicate
-from motif_jax.transcripts.episodes import Episode, Turn
+from motif_jax.structs import Episode, Turn
 from motif_jax.transcripts.render import TEMPLATES, Renderer
 
 

@@ -221,7 +221,11 @@ def test_two_hosts_learn_the_same_and_one_alone_asks(tmp_path, monkeypatch):
         for source, texts in zip(sources, (one, other), strict=True):
             source.rewards(batch_of(*texts))
         told = np.stack([pack(join([source._answers(), *source._passed])) for source in sources])
-        monkeypatch.setattr(exchange, "from_every_host", lambda words, told=told: told)
+        # Checksums are compared in the same way; they are told by one host alone here, and compared at the end.
+        monkeypatch.setattr(
+            exchange, "from_every_host",
+            lambda words, told=told: told if words.shape == told.shape[1:] else words[None],
+        )  # fmt: skip
         for source in sources:
             source.advance(SimpleNamespace(steps=3), hosts)
         alone.rewards(batch_of(*one, *other))

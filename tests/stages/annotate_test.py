@@ -540,7 +540,7 @@ def test_the_key_is_nowhere(launch, workdir):
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"backend": "llama"}, r"unknown backend 'llama' .*choose from vllm, server, lexicon"),
+        ({"backend": "llama"}, r"unknown backend 'llama' .*choose from vllm, server, judge, lexicon"),
         ({"shard": 3, "num_shards": 3}, r"shard must be between 0 and 2, not 3 \(--config.annotate.shard"),
         ({"shard": -1}, r"shard must not be negative, not -1"),
         ({"num_shards": 0}, "num_shards must be at least 1"),

@@ -11,7 +11,6 @@ from motif_jax.actors.recorded import play_branches, play_episodes
 from motif_jax.envs.settings import make_world
 from motif_jax.stages import collect
 from motif_jax.structs import UserError
-from motif_jax.transcripts.episodes import of_game
 from motif_jax.transcripts.store import Transcripts, TranscriptWriter
 
 pytestmark = pytest.mark.quick
@@ -33,7 +32,7 @@ def run(workdir, **changes):
 def test_the_games_of_the_scripted_player_are_recorded(tmp_path, capsys):
     found = run(tmp_path)
     games = play_episodes(make_world({"world": "wordle"}), PLAYER, range(60), seed=777)
-    assert [found.episode(number) for number in range(60)] == [of_game(game) for game in games]
+    assert [found.episode(number) for number in range(60)] == list(games)
     assert f"60 transcripts of {PLAYER}" in capsys.readouterr().out
     assert not (tmp_path / "dataset").exists()
 
@@ -42,7 +41,7 @@ def test_branches_follow_their_game_and_share_its_beginning(tmp_path):
     found = run(tmp_path, collect__collector="optimal", collect__branch_player="repeat", collect__branches=2)
     world = make_world({"world": "wordle"})
     games = list(play_branches(world, "optimal", "repeat", range(60), per_moment=2, seed=777))
-    assert [found.episode(number) for number in range(len(found))] == [of_game(game) for game in games]
+    assert [found.episode(number) for number in range(len(found))] == list(games)
     assert (found.info["branch"] == 0).sum() == 60
     first = found.episode(0)
     own = [found.episode(number) for number in np.flatnonzero(found.info["episode"] == 0)[1:]]
@@ -64,7 +63,7 @@ def test_recorded_games_are_not_played_again_and_a_killed_run_goes_on(tmp_path, 
 
 def test_transcripts_that_others_made_are_left_alone(tmp_path):
     writer = TranscriptWriter()
-    writer.add(of_game(next(iter(play_episodes(make_world({"world": "wordle"}), "wrong", [0], seed=1)))))
+    writer.add(next(iter(play_episodes(make_world({"world": "wordle"}), "wrong", [0], seed=1))))
     writer.write(tmp_path / "transcripts", {})
     with pytest.raises(UserError, match="has other transcripts"):
         run(tmp_path)

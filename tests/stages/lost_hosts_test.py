@@ -13,7 +13,7 @@ from jax._src.clusters.slurm_cluster import SlurmCluster
 from motif_jax import distributed
 from motif_jax.checkpoint import reading
 from motif_jax.files import read_arrays
-from motif_jax.stages.train_policy.hosts import LOST
+from motif_jax.hosts import LOST
 from motif_jax.stages.train_policy.rescue import FACTS, RESCUED
 
 SENTENCE = re.compile(

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from motif_jax.checkpoint import reading
+from motif_jax.hosts import Hosts
 from motif_jax.stages.offline.training import Job, Pace, train
-from motif_jax.stages.train_policy.hosts import Hosts
 from motif_jax.structs import Stopped, UserError
 
 SIZES = (5, 3, 4)  # batches of each epoch

@@ -22,7 +22,7 @@ from jax._src import compilation_cache, compiler
 from jax._src.lib import _jax
 
 from motif_jax import distributed, host_copies, launch, liveness, parallel
-from motif_jax.stages.train_policy.hosts import Hosts, Vote
+from motif_jax.hosts import Hosts, Vote
 from motif_jax.structs import UserError
 
 LARGE = np.array([2_000_000_001.25, 2.0**40 + 1])  # 32 bits are too few for either

@@ -1,34 +1,48 @@
-"""Trainer and judge are killed again and again, and the run ends as one that nobody disturbed."""
+"""Trainer and judge are killed again and again, and what is learnt is what runs learn that end where these went on."""
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, get_config
 from online_test import arrays
 from train_policy_test import assert_equal_to_the_bit
 
 from motif_jax.files import read_lines
+from motif_jax.stages import train_policy
 
-KILLS = 20
-STEPS = 6400
-FLAGS = {
+KILLS = 3
+STEPS = 3200
+VALUES = {
     "env.max_episode_steps": 60, "annotate.judge.delay_s": 0.0, "policy.sources": "online:0.5",
     "policy.network": "small", "policy.num_workers": 0, "policy.games_per_worker": 8, "policy.rollout_length": 8,
     "policy.batch_size": 64, "policy.groups": 2, "policy.warmup_steps": 0, "policy.tensorboard": False,
-    "policy.synchronous": True, "policy.train_for_env_steps": STEPS, "policy.train_for_seconds": 0.0,
-    "policy.save_every_steps": 320, "policy.online.labels_per_1000_steps": 10.0,
+    "policy.synchronous": True, "policy.train_for_seconds": 0.0, "policy.save_every_steps": 320,
+    "policy.online.labels_per_1000_steps": 10.0,
 }  # fmt: skip
 
 
-def start(workdir, cache):
-    flags = [f"--config.{name}={value}" for name, value in (FLAGS | {"annotate.cache_dir": cache}).items()]
+def start(workdir):
+    """The whole training, in a process of its own."""
+    values = VALUES | {"annotate.cache_dir": f"{workdir}.answers", "policy.train_for_env_steps": STEPS}
+    flags = [f"--config.{name}={value}" for name, value in values.items()]
     command = [sys.executable, "-m", "motif_jax.launch", "--config=configs/oni_quickstart.py", f"--workdir={workdir}"]
-    return subprocess.Popen([*command, "--stage=train_policy", *flags], cwd=ROOT, stdout=subprocess.DEVNULL)
+    with open(f"{workdir}.log", "ab") as log:
+        return subprocess.Popen([*command, "--stage=train_policy", *flags], cwd=ROOT, stdout=log)
+
+
+def train(workdir, steps):
+    """Training to this number of steps, here, which nobody disturbs."""
+    config = get_config("oni_quickstart.py", "reward_free,retrieval")
+    own = {"annotate.cache_dir": f"{workdir}.answers", "policy.train_for_env_steps": steps}
+    config.update_from_flattened_dict(VALUES | own)
+    train_policy.check(config)
+    train_policy.run(config, workdir)
 
 
 def judges_of(trainer: int) -> list[int]:
@@ -37,33 +51,49 @@ def judges_of(trainer: int) -> list[int]:
     return [int(number) for number in found.stdout.split()]
 
 
+def num_answers(workdir):
+    file = workdir / "policy/opinions.jsonl"
+    return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
+def disturb(workdir, trainer, judge_at, trainer_at):
+    """Kills the judge when there are so many answers, and then the trainer; returns whether these were alive."""
+    killed = {"trainer": False, "judge": False}
+    while trainer.poll() is None and not killed["trainer"]:
+        answers = num_answers(workdir)
+        if answers >= judge_at and not killed["judge"]:
+            for judge in judges_of(trainer.pid):
+                os.kill(judge, signal.SIGKILL)
+                killed["judge"] = True
+        if answers >= trainer_at:
+            trainer.kill()
+            killed["trainer"] = True
+        time.sleep(0.02)
+    trainer.wait()
+    return killed
+
+
 def opinions(workdir):
     kept = ("env_steps", "caption", "yes", "goal", "by", "attempt")
     return [{name: row[name] for name in kept} for row in read_lines(workdir / "policy/opinions.jsonl")]
 
 
 @pytest.mark.slow
-def test_a_run_with_many_kills_ends_as_one_without(tmp_path):
-    assert start(tmp_path / "straight", tmp_path / "one").wait(600) == 0
+def test_a_run_with_many_kills_learns_what_runs_do_that_end_where_it_went_on(tmp_path):
+    """All games begin anew where a run goes on, so it is compared with runs that end there."""
+    workdir, other = tmp_path / "killed", tmp_path / "undisturbed"
     chance, kills = random.Random(3), {"trainer": 0, "judge": 0}
-    for _ in range(20 * KILLS):
-        trainer = start(tmp_path / "killed", tmp_path / "other")
-        deadline = time.monotonic() + chance.uniform(4.0, 15.0)
-        while trainer.poll() is None and time.monotonic() < deadline:
-            if sum(kills.values()) < KILLS and chance.random() < 0.02:
-                for judge in judges_of(trainer.pid):
-                    os.kill(judge, signal.SIGKILL)
-                    kills["judge"] += 1
-            time.sleep(0.1)
-        if sum(kills.values()) >= KILLS:
-            assert trainer.wait(600) == 0
-            break
-        if trainer.poll() is None:
-            trainer.kill()
-            kills["trainer"] += 1
-        elif trainer.returncode == 0:
-            break  # it was quicker than the killer
-        trainer.wait()
-    assert kills["trainer"]
-    assert_equal_to_the_bit(arrays(tmp_path / "killed"), arrays(tmp_path / "straight"))
-    assert opinions(tmp_path / "killed") == opinions(tmp_path / "straight")
+    for _ in range(KILLS):
+        answers = num_answers(workdir) + chance.randint(4, 8)
+        for name, was in disturb(workdir, start(workdir), answers, answers + chance.randint(0, 3)).items():
+            kills[name] += was
+    assert start(workdir).wait() == 0
+    assert kills["trainer"] >= 2
+    assert kills["judge"]
+    told = (tmp_path / "killed.log").read_text()
+    begun = {int(steps.replace(",", "")) for steps in re.findall(r"going on after ([\d,]+) steps", told)}
+    assert begun
+    for steps in (*sorted(begun), STEPS):
+        train(other, steps)
+    assert_equal_to_the_bit(arrays(workdir), arrays(other))
+    assert opinions(workdir) == opinions(other)

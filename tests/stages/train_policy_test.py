@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import warnings
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -18,7 +19,10 @@ from motif_jax import load_reward
 from motif_jax.checkpoint import reading
 from motif_jax.files import read_json, read_lines
 from motif_jax.policies.model import read_policy
+from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages import annotate, train_policy, train_reward
+from motif_jax.stages.train_policy import acting
+from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
 from motif_jax.structs import Stopped, UserError
 
 TINY = {
@@ -286,6 +290,31 @@ def test_every_group_gets_its_turn_in_synchronous_runs(tmp_path):
     # Four groups of two games, three of whose rollouts make a batch: what is left over is never the same group's.
     run(tmp_path, groups=4, batch_size=48, train_for_env_steps=1440)
     assert arrays(tmp_path)[0] == 1440
+
+
+@pytest.mark.parametrize(("waits", "rollouts"), [(False, 4 + 4 + 8), (True, 4 + 4)])
+def test_games_wait_for_a_learner_that_is_slow(monkeypatch, waits, rollouts):
+    """Four groups, batches of four rollouts: one is in the queue, one is about to be, and all slots are full then."""
+    answered = []
+
+    def answer(pool, requests, policy, real=acting.answer):
+        answered.extend(requests)
+        real(pool, requests, policy)
+
+    monkeypatch.setattr(acting, "answer", answer)
+    config = settings(groups=4, synchronous=False, wait_for_learner=waits)
+    parts = assemble(config, Path(), lambda setting: RewardSources(), hosts=1)
+    player = make_player(config, parts.model, seed=0)
+    with open_pool(config, parts, player, first_episode=0) as pool:
+        source = acting.FreeRunning(pool, player, parts.rollouts, place=lambda arrays: arrays)
+        try:
+            before = -1
+            while before != len(answered) or source.depth == 0:
+                before = len(answered)
+                time.sleep(2)
+        finally:
+            source.close()
+    assert len(answered) == rollouts * config.policy.rollout_length
 
 
 def test_nothing_is_begun_anew_because_checkpoints_are_damaged(whole, tmp_path):

@@ -194,11 +194,11 @@ def test_a_sweep_compiles_what_one_beta_does(trained, tmp_path, monkeypatch):
 def test_checkpoints_of_other_recipes_are_read_as_they_were_written(trained, tmp_path, recipe):
     """Without training: what is compiled for a recipe, tests/offline tries, and its decoding tests/policies."""
     from motif_jax.checkpoint import Checkpoints
+    from motif_jax.hosts import Hosts
     from motif_jax.parallel import make_mesh
     from motif_jax.policies.values import list_values, read_values
     from motif_jax.stages.train_language.data import make_renderer
     from motif_jax.stages.train_language.model import write_model
-    from motif_jax.stages.train_policy.hosts import Hosts
     from motif_jax.stages.train_values.training import find_policy, make_job
     from motif_jax.transcripts.store import Transcripts
 

@@ -8,7 +8,6 @@ from motif_jax.envs.settings import make_world
 from motif_jax.offline.rank import Chosen
 from motif_jax.stages.train_values.found import best_texts, ranks
 from motif_jax.tokens import LetterTokeniser
-from motif_jax.transcripts.episodes import of_game
 from motif_jax.transcripts.render import TEMPLATES, Renderer
 from motif_jax.transcripts.store import TranscriptWriter
 
@@ -21,7 +20,7 @@ def recorded(tmp_path_factory):
     writer = TranscriptWriter()
     games = list(play_branches(make_world({"world": "wordle"}), "optimal", "wrong", range(12), seed=0))
     for game in games:
-        writer.add(of_game(game))
+        writer.add(game)
     store = writer.write(tmp_path_factory.mktemp("store") / "transcripts", {})
     tokeniser = LetterTokeniser.from_texts(store.texts())
     return store, Renderer(store, tokeniser, TEMPLATES["marks"]), tokeniser, games
@@ -31,10 +30,10 @@ def test_ranks_compare_the_expert_with_its_branches_in_the_same_moment(recorded)
     store, renderer, tokeniser, games = recorded
     wanted = {}  # number of the text -> pairs of texts
     for game in games:
-        if game.about["kind"] == "expert":
+        if not game.info["branch"]:
             expert = game
             continue
-        shared = game.about["shared"]
+        shared = game.info["shared"]
         number = sum(turn.is_action for turn in game.turns[:shared])
         wanted.setdefault(str(number + 1), []).append((expert.turns[shared].text, game.turns[shared].text))
 
@@ -73,6 +72,6 @@ def test_the_best_texts_are_those_with_the_highest_mean_advantage(recorded):
 
 def test_without_branches_nothing_is_ranked(tmp_path, recorded):
     writer = TranscriptWriter()
-    writer.add(of_game(recorded[3][0])._replace(info={}))
+    writer.add(recorded[3][0]._replace(info={}))
     store = writer.write(tmp_path / "store", {})
     assert ranks({}, Renderer(store, recorded[2], TEMPLATES["marks"]), store, WIDTH) == {}

@@ -6,8 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from motif_jax.structs import UserError
-from motif_jax.transcripts.episodes import Episode, Turn
+from motif_jax.structs import Episode, Turn, UserError
 from motif_jax.transcripts.imports import import_episodes, read_lmrl, read_reddit, read_visdial
 from motif_jax.transcripts.tweets import Game, Tweet, code_of, find_rows, read_tweets, retrofit
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from talks import Greedy, Letters, random_store, wordle_game, write
 
-from motif_jax.structs import UserError
+from motif_jax.structs import Episode, Turn, UserError
 from motif_jax.transcripts.batches import bucket_widths, make_batch, plan_buckets, plan_packed, planner
-from motif_jax.transcripts.episodes import Episode, Turn
 from motif_jax.transcripts.render import CUT, TEMPLATES, TERMINAL, UNFINISHED, Renderer, Template
 
 pytestmark = pytest.mark.quick

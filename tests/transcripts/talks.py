@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from motif_jax.transcripts.episodes import Episode, Turn
+from motif_jax.structs import Episode, Turn
 from motif_jax.transcripts.store import TranscriptWriter
 
 MARKS = ("<a>", "<s>", "</a>", "</s>", "</eod>", "<g>", "<y>", "<b>")

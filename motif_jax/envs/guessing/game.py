@@ -14,7 +14,7 @@ from motif_jax.envs.guessing.answerers import Answerer, Said
 from motif_jax.envs.guessing.players import QUESTIONS
 from motif_jax.envs.guessing.scenes import Scene
 from motif_jax.envs.text_game import Answer, TextGame
-from motif_jax.structs import AGENT, WORLD, EndStatus, Turn
+from motif_jax.structs import EndStatus, Turn
 
 ROUNDS = 10
 GOAL = 1.0  # of the closeness
@@ -107,7 +107,7 @@ class GuessingGame(TextGame):
 
     def caption(self) -> str:
         """See `TextGame`."""
-        asked = [turn.text for turn in self.turns if turn.speaker == AGENT]
+        asked = [turn.text for turn in self.turns if turn.is_action]
         if not asked:
             return f"A picture is described: {self.heard}"
         return f'You ask "{asked[-1][:120]}" and hear "{self.heard}"'
@@ -117,8 +117,8 @@ def _history(turns: Sequence[Turn]) -> list[Said]:
     """Questions and answers after the caption, as servers are told them."""
     found = []
     for number, turn in enumerate(turns[1:], 1):
-        if turn.speaker == AGENT:
+        if turn.is_action:
             found.append(Said("question", turn.text))
-            answered = number + 1 < len(turns) and turns[number + 1].speaker == WORLD
+            answered = number + 1 < len(turns) and not turns[number + 1].is_action
             found.append(Said("answer", turns[number + 1].text if answered else ""))
     return found

@@ -39,6 +39,7 @@ OBSERVATIONS = {
     "crop": ArraySpec((2, CROP, CROP), "uint8", "planes"),  # around the hero: characters, and COLOURS
     "vector": ArraySpec((27,), "float32"),  # blstats, scaled and clipped to [-5, 5]
     "blstats": ArraySpec((27,), "int32"),  # the bottom line as the game counts; `scale_blstats` makes it a vector
+    "position": ArraySpec((4,), "int32"),  # where the hero stands: dungeon, level, column, row
     "message": CAPTIONS["message"],
     "message_count": CAPTIONS["message_count"],
     "tty_chars": ArraySpec(SCREEN_SHAPE, "uint8"),
@@ -60,6 +61,7 @@ BLSTATS_SCALE[[10, 11, 14, 15, 16, 18, 22]] = 1 / 10
 BLSTATS_SCALE[[13, 20]] = 1 / 1000  # gold, time
 BLSTATS_SCALE[19] = 1 / 100  # experience points
 BLSTATS_SCALE[21] = 1  # hunger
+POSITION = [23, 24, 0, 1]  # of blstats
 LOW, HIGH = np.float32(-5), np.float32(5)
 
 
@@ -159,6 +161,7 @@ class Observer:
             (key, self._message if key == "message" else frames.arrays[key]) for key in plain if key in frames.arrays
         ]
         self._vector = "vector" in plain
+        self._position = "position" in plain
         self._count = "message_count" in plain
         events = [key for key in self.specs if key.startswith("event_")]
         self._event_message = "event_message" in events
@@ -175,6 +178,8 @@ class Observer:
             rows[key][:] = array
         if self._vector:
             scale_blstats(self._arrays["blstats"], out=rows["vector"])
+        if self._position:
+            rows["position"][:] = self._arrays["blstats"][:, POSITION]
         if self._count:
             row = rows["message_count"]
             for game, count in enumerate(counts):

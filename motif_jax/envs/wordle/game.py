@@ -10,7 +10,7 @@ from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.wordle.position import Guess, Position, guess, reward
 from motif_jax.envs.wordle.shown import draw_position
 from motif_jax.envs.wordle.vocabulary import PATTERNS, Vocabulary, is_guess
-from motif_jax.structs import AGENT, EndStatus, Turn
+from motif_jax.structs import EndStatus, Turn
 
 NUMBERS = {text: number for number, text in enumerate(PATTERNS)}
 WORDS = {"<g>": "green", "<y>": "yellow", "<b>": "black"}
@@ -49,7 +49,7 @@ class WordleGame(TextGame):
         """See `TextGame`: guesses and colours say all."""
         position = Position(self.vocabulary.everything)
         for number, turn in enumerate(turns):
-            if turn.speaker != AGENT:
+            if not turn.is_action:
                 continue
             said = turns[number + 1].text if number + 1 < len(turns) else ""
             colours = NUMBERS.get(said, -1) if is_guess(turn.text) else -1

@@ -13,8 +13,10 @@ import numpy as np
 
 from motif_jax.captions import WIDTH
 from motif_jax.distributed import from_every_host
+from motif_jax.parameters import sum_of_arrays
 from motif_jax.rewards.online.running import Running
 from motif_jax.rewards.online.store import Seen
+from motif_jax.structs import UserError
 
 MOST = {"rows": 1024, "messages": 64, "answers": 256}  # per host and update, where there are several hosts
 
@@ -132,3 +134,13 @@ def unpack(words: np.ndarray) -> Told:
     )
     questions, yes = take(np.int64, MOST["answers"])[:answers], take(np.float64, MOST["answers"])[:answers]
     return Told(seen, scores, steps, labelled, questions, yes)
+
+
+def check_same(arrays: Any) -> None:
+    """Raises UserError, on all hosts, if they have not all learnt the same."""
+    sums = from_every_host(np.frombuffer(bytes.fromhex(sum_of_arrays(arrays)), np.int32))
+    if others := np.flatnonzero((sums != sums[0]).any(1)).tolist():
+        raise UserError(
+            f"host {others[0]} has learnt another online reward than host 0: give the same command again on all hosts, "
+            "to go on from the last checkpoint (--config.distributed)"
+        )

@@ -53,16 +53,16 @@ TABLE: Table = {
 }
 
 
-class Turn(NamedTuple):
+class GoalTurn(NamedTuple):
     """From this step on, the judge is asked about this goal."""
 
     goal: str
     step: int
 
 
-def parse_goals(text: str) -> tuple[Turn, ...]:
+def parse_goals(text: str) -> tuple[GoalTurn, ...]:
     """Parses a schedule such as "defaultgoal@0,gold@2000000"; goals may be sentences, with commas."""
-    found = [Turn(goal.strip(), int(step)) for goal, step in re.findall(r"(.+?)@(\d{1,15})\s*(?:,|$)", text)]
+    found = [GoalTurn(goal.strip(), int(step)) for goal, step in re.findall(r"(.+?)@(\d{1,15})\s*(?:,|$)", text)]
     written = re.sub(r"\s", "", ",".join(f"{turn.goal}@{turn.step}" for turn in found))
     if not found or written != re.sub(r"\s|(?<=@)0+(?=\d)", "", text):
         raise UserError(
@@ -75,7 +75,7 @@ def parse_goals(text: str) -> tuple[Turn, ...]:
     return tuple(found)
 
 
-def turn_at(turns: tuple[Turn, ...], step: int) -> int:
+def turn_at(turns: tuple[GoalTurn, ...], step: int) -> int:
     """The number of the goal that is pursued at a step."""
     return max(number for number, turn in enumerate(turns) if turn.step <= step)
 

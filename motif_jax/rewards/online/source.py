@@ -16,11 +16,11 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.captions import Lookup
-from motif_jax.distributed import from_every_host, host
+from motif_jax.distributed import host
 from motif_jax.parameters import sum_of_arrays
 from motif_jax.rewards.online.asking import Asking
 from motif_jax.rewards.online.captioned import Captioned
-from motif_jax.rewards.online.exchange import NOTHING, Exchange, Told, join
+from motif_jax.rewards.online.exchange import NOTHING, Exchange, Told, check_same, join
 from motif_jax.rewards.online.judge import Judges
 from motif_jax.rewards.online.making import make_facts, make_kind
 from motif_jax.rewards.online.plan import bound_queue, in_order, sample_pairs
@@ -247,13 +247,3 @@ class OnlineSource(Captioned):
         """See `RewardSource`."""
         if self._asking:
             self._asking.close()
-
-
-def check_same(arrays: Any) -> None:
-    """Raises UserError, on all hosts, if they have not all learnt the same."""
-    sums = from_every_host(np.frombuffer(bytes.fromhex(sum_of_arrays(arrays)), np.int32))
-    if others := np.flatnonzero((sums != sums[0]).any(1)).tolist():
-        raise UserError(
-            f"host {others[0]} has learnt another online reward than host 0: give the same command again on all hosts, "
-            "to go on from the last checkpoint (--config.distributed)"
-        )

@@ -22,8 +22,7 @@ from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import World
 from motif_jax.files import write_config
 from motif_jax.metrics import Progress
-from motif_jax.structs import TextEpisode, UserError
-from motif_jax.transcripts.episodes import of_game
+from motif_jax.structs import Episode, UserError
 from motif_jax.transcripts.store import RECORD, Transcripts, TranscriptWriter
 
 FLAG = "--config.collect.transcripts"
@@ -62,8 +61,8 @@ def collect(config: ConfigDict, workdir: Path) -> None:
     progress = Progress("collect", section.transcripts, "games", 0)
     games = 0
     for episode in play(config):
-        writer.add(of_game(episode))
-        games += not episode.about.get("branch", 0)
+        writer.add(episode)
+        games += not episode.info.get("branch", 0)
         if games % SHOW_EVERY == 0:
             progress.update(games)
     progress.close()
@@ -72,7 +71,7 @@ def collect(config: ConfigDict, workdir: Path) -> None:
     print_line(f"collect: {describe(found)}; {time.monotonic() - start:,.0f} s")
 
 
-def play(config: ConfigDict) -> Iterable[TextEpisode]:
+def play(config: ConfigDict) -> Iterable[Episode]:
     """The episodes, one after another; with a `branch_player`, each before its branches."""
     section, world = config.collect, make_world(config.env)
     assert isinstance(world, TextWorld)

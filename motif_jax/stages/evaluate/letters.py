@@ -48,7 +48,9 @@ def turns_of(writer: ValueWriter, decoding: Decoding, turns: list[Turn]) -> list
     """What was thought in a conversation."""
     renderer = writer.model.renderer
     heard_first = bool(turns) and not turns[0].is_action
-    tokens, spans, found = renderer.begin(turns[0].text if heard_first else ""), [], []
+    tokens = renderer.begin(turns[0].text if heard_first else "")
+    spans: list[tuple[int, int]] = []
+    found: list[dict[str, Any]] = []
     for at in range(heard_first, len(turns)):
         turn = turns[at]
         more = renderer.said(turn.text) if turn.is_action else renderer.heard(turn.text)

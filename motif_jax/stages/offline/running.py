@@ -12,12 +12,11 @@ from ml_collections import ConfigDict
 
 from motif_jax.distributed import start_hosts
 from motif_jax.files import write_config
+from motif_jax.hosts import Hosts, StopAsked, Vote
 from motif_jax.locks import Held, take
 from motif_jax.parallel import make_mesh
 from motif_jax.stages.offline.training import Job, Outcome, Pace, train
 from motif_jax.stages.train_policy.conditions import coordinator
-from motif_jax.stages.train_policy.hosts import Hosts, Vote
-from motif_jax.stages.train_policy.start import StopAsked
 from motif_jax.structs import UserError
 from motif_jax.transcripts.store import Transcripts
 

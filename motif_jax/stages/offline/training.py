@@ -19,11 +19,10 @@ from motif_jax.checkpoint import Checkpoints, reading
 from motif_jax.console import print_line
 from motif_jax.distributed import from_first_host, same_on_every_host
 from motif_jax.files import json_line
+from motif_jax.hosts import Hosts, StopAsked, Vote
 from motif_jax.locks import open_in_place
 from motif_jax.metrics import Progress, drop_rows_after
 from motif_jax.parameters import leaves_by_path, rebuild
-from motif_jax.stages.train_policy.hosts import Hosts, Vote
-from motif_jax.stages.train_policy.start import StopAsked
 from motif_jax.structs import Stopped, UserError
 
 LOSS = "loss"  # of an evaluation

@@ -11,7 +11,7 @@ from motif_jax.pages.blocks import quoted, table, tiles
 from motif_jax.pages.charts import curves
 from motif_jax.pages.formats import amount, esc
 from motif_jax.rewards.choice import ONLINE
-from motif_jax.rewards.online.settings import Turn, parse_goals
+from motif_jax.rewards.online.settings import GoalTurn, parse_goals
 from motif_jax.stages.report.found import Kinds, checked, read_object, typed
 from motif_jax.stages.report.parts import Facts, Found
 from motif_jax.stages.report.policy import curve, mean_of
@@ -27,7 +27,7 @@ class Judged(NamedTuple):
     """How the judge was asked."""
 
     kind: str
-    goals: tuple[Turn, ...]
+    goals: tuple[GoalTurn, ...]
     last: list[Facts]  # the last answers, the newest first
 
 

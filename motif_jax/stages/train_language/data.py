@@ -10,9 +10,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.console import print_line
-from motif_jax.structs import UserError
+from motif_jax.structs import Episode, UserError
 from motif_jax.tokens import UNKNOWN_TOKEN, BuiltInTokeniser, LetterTokeniser, WordTokeniser
-from motif_jax.transcripts.episodes import Episode
 from motif_jax.transcripts.imports import FLAG, import_episodes, read_lmrl, read_reddit, read_visdial
 from motif_jax.transcripts.render import TEMPLATES, Renderer
 from motif_jax.transcripts.store import Transcripts

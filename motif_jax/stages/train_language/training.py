@@ -14,6 +14,7 @@ import motif_jax
 from motif_jax.config_table import record
 from motif_jax.console import print_line
 from motif_jax.files import write_json
+from motif_jax.hosts import Hosts
 from motif_jax.machine import describe
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.settings import OPTIMIZER, Settings
@@ -32,7 +33,6 @@ from motif_jax.stages.train_language.data import (
     split_episodes,
 )
 from motif_jax.stages.train_language.model import LanguageParts, make_parts, write_model
-from motif_jax.stages.train_policy.hosts import Hosts
 from motif_jax.tokens import digest
 from motif_jax.transcripts.store import Transcripts
 

@@ -1,12 +1,10 @@
-"""Start, checkpoints and stop signals of policy training."""
+"""Start and checkpoints of policy training."""
 
 from __future__ import annotations
 
 import enum
-import signal
 import threading
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import jax
@@ -19,16 +17,16 @@ from motif_jax.config_table import record
 from motif_jax.console import print_line
 from motif_jax.distributed import dict_from_first_host, from_first_host, same_on_every_host
 from motif_jax.host_copies import host_copy
+from motif_jax.hosts import Hosts, Vote
 from motif_jax.learner.update import LearnerState, init_state
 from motif_jax.locks import Held, take
 from motif_jax.parallel import place
 from motif_jax.parameters import leaves_by_path, rebuild
 from motif_jax.policies.model import read_policy
 from motif_jax.rewards.sources import RewardSources, saved_sources
-from motif_jax.stages.train_policy.hosts import Hosts, Vote
 from motif_jax.stages.train_policy.rescue import RESCUED, read_rescued
 from motif_jax.stages.train_policy.setup import Parts
-from motif_jax.structs import Interrupted, UserError
+from motif_jax.structs import UserError
 
 START = {"env_steps": 0, "updates": 0, "seconds": 0.0, "next_episode": 0, "episodes": 0}
 
@@ -209,26 +207,3 @@ def read_as_first_host(
 def share_sources(sources: RewardSources) -> None:
     """Gives the first host's state of those reward sources that learn to all hosts."""
     sources.take_over(dict_from_first_host(sources.learning()))
-
-
-class StopAsked:
-    """Remembers that a signal asked to stop, so that there is time to save; a second SIGINT stops at once.
-
-    SIGTERM may come more than once: SLURM sends it before the time limit, at it, and if another job preempts this one.
-    """
-
-    def __init__(self) -> None:
-        self.asked = ""  # name of the signal
-
-    def __enter__(self) -> StopAsked:
-        self._before = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _note(self, number: int, _: FrameType | None) -> None:
-        if self.asked and number == signal.SIGINT:
-            raise Interrupted(number)
-        self.asked = signal.Signals(number).name

@@ -23,6 +23,7 @@ from motif_jax.device_memory import check_fits
 from motif_jax.distributed import host, start_hosts
 from motif_jax.files import write_config, write_json, write_whole
 from motif_jax.host_copies import host_copy, host_part, local_copy
+from motif_jax.hosts import Hosts, StopAsked, Vote
 from motif_jax.learner.update import Constants, LearnerState
 from motif_jax.machine import describe
 from motif_jax.metrics import drop_rows_after
@@ -31,12 +32,11 @@ from motif_jax.parameters import name_of
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages.train_policy.acting import FreeRunning, Rounds, Source
 from motif_jax.stages.train_policy.conditions import DEVICE_MEMORY, coordinator, finished
-from motif_jax.stages.train_policy.hosts import Hosts, Vote
 from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.record import Log, Record, summarise_recent
 from motif_jax.stages.train_policy.rescue import Rescue, write_rescued
 from motif_jax.stages.train_policy.setup import Parts, assemble, make_player, open_pool
-from motif_jax.stages.train_policy.start import Keeper, StopAsked, begin, whole_state
+from motif_jax.stages.train_policy.start import Keeper, begin, whole_state
 from motif_jax.stages.train_policy.trace import Trace
 from motif_jax.structs import Stopped, UserError
 

@@ -1,4 +1,4 @@
-"""Votes of the hosts of a training run before each update, so that all stop at the same one.
+"""Votes of the hosts of a training run before each update, so that all stop at the same one; signals that ask to stop.
 
 Hosts must run collective operations in the same order, or all wait for ever. So a host that fails reports it in the
 next vote; an error inside of an update, which all hosts run together, need not be reported, as it occurs on all hosts.
@@ -18,14 +18,14 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from types import TracebackType
+from types import FrameType, TracebackType
 
 import numpy as np
 
 from motif_jax import liveness
 from motif_jax.distributed import from_every_host, host, leave_hosts, watch_hosts
 from motif_jax.startup import say
-from motif_jax.structs import UserError
+from motif_jax.structs import Interrupted, UserError
 
 LOST = os.EX_TEMPFAIL  # exit status when another host was lost, 75: the same command may well succeed
 SAVE_TIMEOUT_S = 20.0
@@ -105,6 +105,29 @@ class Hosts:
             what = "the connection to another host broke"
         say(f"{what}; {saved}; end what is left of the run, and give the same command again on all hosts to go on")
         leave_at_once(LOST)
+
+
+class StopAsked:
+    """Remembers that a signal asked to stop, so that there is time to save; a second SIGINT stops at once.
+
+    SIGTERM may come more than once: SLURM sends it before the time limit, at it, and if another job preempts this one.
+    """
+
+    def __init__(self) -> None:
+        self.asked = ""  # name of the signal
+
+    def __enter__(self) -> StopAsked:
+        self._before = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        if self.asked and number == signal.SIGINT:
+            raise Interrupted(number)
+        self.asked = signal.Signals(number).name
 
 
 def in_time(save: Callable[[], str]) -> str:

@@ -216,7 +216,8 @@ def compare_devices():
 @pytest.mark.slow
 def test_eight_devices_learn_what_one_does():
     """Rows have unequal numbers of decisions: a mean of means would differ."""
-    code = "import sys; sys.path[:0] = ['tests', 'tests/offline']\nimport update_test\nupdate_test.compare_devices()"
+    code = "import sys; sys.path[:0] = ['tests', 'tests/offline']\n"
+    code += "import offline_update_test as it\nit.compare_devices()"
     environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False

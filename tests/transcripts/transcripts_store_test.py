@@ -9,8 +9,7 @@ import pytest
 from talks import random_episode, random_store, wordle_game, write
 
 from motif_jax.files import read_json, write_array, write_json
-from motif_jax.structs import UserError
-from motif_jax.transcripts.episodes import Episode, Turn
+from motif_jax.structs import Episode, Turn, UserError
 from motif_jax.transcripts.store import ARRAYS, RECORD, Transcripts, TranscriptWriter
 
 pytestmark = pytest.mark.quick
