@@ -8,6 +8,8 @@
 #                                                  while the agent plays; --goal=gold works as well
 #   bash launch/quickstart.sh glam                 configs/glam_quickstart.py, in runs/glam: a small language model reads a
 #                                                  manual and then plays, beside one that has read nothing
+#   bash launch/quickstart.sh ilql                 configs/ilql_quickstart.py, in runs/ilql: a language model learns to
+#                                                  play with words from recorded games; glam and ilql have no goals
 #   bash launch/quickstart.sh --config.policy.train_for_seconds=1800    other flags go to the program
 #
 # The report compares an agent with those of other goals that are finished. WORKDIR=elsewhere changes where it runs.
@@ -25,27 +27,28 @@ arguments=()
 example=quickstart # a config, and the flag that says the goal to it
 home=runs/quickstart
 goal_flag() { echo "--config.annotate.goal=$1"; }
-if [ "${1:-}" = oni ]; then
-  example=oni_quickstart
-  home=runs/oni
-  goal_flag() { echo "--config.policy.online.goals=$1@0"; }
-  shift
-fi
-if [ "${1:-}" = glam ]; then
-  example=glam_quickstart
-  home=runs/glam
-  shift
-fi
+plays= # what an example without goals plays
+case ${1:-} in
+  oni) goal_flag() { echo "--config.policy.online.goals=$1@0"; } ;;
+  glam) plays=BabyAI-Text ;;
+  ilql) plays="games of words" ;;
+esac
+if [ "$plays" ]; then goal_flag() { :; }; fi
+case ${1:-} in
+  oni | glam | ilql)
+    example=$1_quickstart
+    home=runs/$1
+    shift
+    ;;
+esac
 for argument in "$@"; do
   case $argument in
     --goal | --goal=*)
-      if [ "$example" = glam_quickstart ]; then fail "$argument is of NetHack, and glam plays BabyAI-Text"; fi
-      ;;&
-    --goal=?*)
+      if [ "$plays" ]; then fail "$argument is of NetHack, and ${example%_quickstart} plays $plays"; fi
+      if [[ $argument != --goal=?* ]]; then fail "say which goal, as --goal=gold: choose from ${known[*]}"; fi
       if [ "$goals" ]; then fail "--goal was given twice; several goals go into one: --goal=gold,combat"; fi
       goals=${argument#--goal=}
       ;;
-    --goal | --goal=) fail "say which goal, as --goal=gold: choose from ${known[*]}" ;;
     --workdir | --workdir=* | -workdir | -workdir=*)
       fail "$argument is not for this script: WORKDIR=elsewhere bash launch/quickstart.sh chooses the place"
       ;;
@@ -78,72 +81,81 @@ esac
 install dev
 
 home=${WORKDIR:-$home}
+expect_report() { # in the workdir $1, unless only some stages were asked for
+  if [ -z "$staged" ] && [ ! -f "$1/report/index.html" ]; then
+    printf 'motif_jax: stopped; give the same command again to go on\n' >&2
+    exit 1
+  fi
+}
+conclude() { # says where the report of the workdir $1 is, and what standard input has on what to do next
+  local report
+  report=$(cd "$1" && pwd)/report/index.html
+  printf '\nThe report: file://%s\n' "${report// /%20}"
+  cat
+  if [ "${VENV:-}" ]; then echo "(first: source $VENV/bin/activate)"; fi
+}
+
+trap 'exit 130' INT # the program itself ends well when it is stopped, and the next run would begin
+trap 'exit 143' TERM
 if [ "$example" = glam_quickstart ]; then
-  trap 'exit 130' INT
-  trap 'exit 143' TERM
   say "motif_jax: a network that has read nothing, in $home-unread"
   python -m motif_jax.launch --config=configs/glam_quickstart.py:goto_local,unread --workdir="$home-unread" \
     ${arguments[@]+"${arguments[@]}"}
-  if [ -z "$staged" ] && [ ! -f "$home-unread/report/index.html" ]; then
-    printf 'motif_jax: stopped; give the same command again to go on\n' >&2
-    exit 1
-  fi
+  expect_report "$home-unread"
   say "motif_jax: the same network, which reads a manual first, in $home"
   python -m motif_jax.launch --config=configs/glam_quickstart.py:goto_local --workdir="$home" \
     --config.report.runs="$home-unread" ${arguments[@]+"${arguments[@]}"}
+  expect_report "$home"
   if [ "$staged" ]; then exit; fi
-  if [ ! -f "$home/report/index.html" ]; then
-    printf 'motif_jax: stopped; give the same command again to go on\n' >&2
-    exit 1
-  fi
-  report=$(cd "$home" && pwd)/report/index.html
   config="--config=configs/glam_quickstart.py:goto_local --workdir=$(printf %q "$home")"
-  cat <<EOT
-
-The report: file://${report// /%20}
+  conclude "$home" <<EOF
 What it thinks of fixed prompts, update by update: $home/policy/probes.jsonl
 Watch it play:
   python -m motif_jax.launch $config --stage=visualize
 With a language model of yours (docs/glam.md):
   python -m motif_jax.launch --config=configs/glam.py:goto_local --workdir=runs/flan --config.policy.language.model=DIR
-EOT
+EOF
   exit
 fi
 place() { if [ "$1" = defaultgoal ]; then echo "$home"; else echo "$home-$1"; fi; }
-
-trap 'exit 130' INT # the program itself ends well when it is stopped, and the next goal would begin
-trap 'exit 143' TERM
 for goal in "${wanted[@]}"; do
   workdir=$(place "$goal")
   others=()
   for other in "${known[@]}"; do
-    if [ "$other" != "$goal" ] && [ -f "$(place "$other")/policy/summary.json" ]; then
+    if [ -z "$plays" ] && [ "$other" != "$goal" ] && [ -f "$(place "$other")/policy/summary.json" ]; then
       others+=("$(place "$other")")
     fi
   done
   compare=()
   if [ ${#others[@]} -gt 0 ]; then compare=("--config.report.runs=$(IFS=,; echo "${others[*]}")"); fi
   say "motif_jax: configs/$example.py in $workdir"
-  python -m motif_jax.launch --config=configs/$example.py --workdir="$workdir" "$(goal_flag "$goal")" \
+  steer=$(goal_flag "$goal")
+  python -m motif_jax.launch --config=configs/$example.py --workdir="$workdir" ${steer:+"$steer"} \
     ${compare[@]+"${compare[@]}"} ${arguments[@]+"${arguments[@]}"}
-  if [ -z "$staged" ] && [ ! -f "$workdir/report/index.html" ]; then
-    printf 'motif_jax: stopped; give the same command again to go on\n' >&2
-    exit 1
-  fi
+  expect_report "$workdir"
 done
 trap - INT TERM
 if [ "$staged" ]; then exit; fi
 
-config="--config=configs/$example.py --workdir=$(printf %q "$workdir") $(goal_flag "$goal")"
+config="--config=configs/$example.py --workdir=$(printf %q "$workdir")"
 again="bash launch/quickstart.sh"
-if [ "$example" = oni_quickstart ]; then again="$again oni"; fi
+if [ "$example" != quickstart ]; then again="$again ${example%_quickstart}"; fi
 if [ "${WORKDIR:-}" ]; then again="WORKDIR=$(printf %q "$WORKDIR") $again"; fi
+if [ "$example" = ilql_quickstart ]; then
+  conclude "$workdir" <<EOF
+Watch it play:
+  python -m motif_jax.launch $config --stage=visualize
+Three things to try:
+  python -m motif_jax.launch $config --stage=evaluate,report --config.decoding.betas=0,2,8,32    # other factors of Q - V
+  python -m motif_jax.launch --config=configs/ilql_quickstart.py:wordle,filtered_bc --workdir=runs/filtered_bc    # a peer
+  $again --config.train_values.num_epochs=4    # train the values for longer: they go on where they were
+EOF
+  exit
+fi
+config="$config $(goal_flag "$goal")"
 elsewhere=gold
 if [ "$goal" = gold ]; then elsewhere=combat; fi
-report=$(cd "$workdir" && pwd)/report/index.html
-cat <<EOF
-
-The report: file://${report// /%20}
+conclude "$workdir" <<EOF
 Watch it play:
   python -m motif_jax.launch $config --stage=visualize
 Three things to try:
@@ -152,4 +164,3 @@ Three things to try:
   python -m motif_jax.launch --config=configs/$example.py --workdir=runs/model --config.annotate.backend=server \\
       --config.annotate.server.url=http://127.0.0.1:8000/v1 --config.annotate.model=NAME    # ask a real language model
 EOF
-if [ "${VENV:-}" ]; then echo "(first: source $VENV/bin/activate)"; fi

@@ -6,6 +6,12 @@ has the words and punctuation marks of given texts as its tokens:
 
     tokeniser = WordTokeniser.from_texts(["You see a red ball.", "turn left"])
     tokeniser.encode("turn left, ball")     # [10, 7, 2, 6]: "," was in no text, and so is unknown
+
+For games of letters there is one whose tokens are letters, and marks such as `<g>`; it also has the marks that ILQL
+sets between texts:
+
+    tokeniser = LetterTokeniser.from_texts(["crane", "<b><y><g>"])
+    tokeniser.encode("<a>cran</a>")         # [3, 11, 14, 10, 13, 5]
 """
 
 from __future__ import annotations
@@ -16,7 +22,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from motif_jax.files import write_whole
 from motif_jax.foreign import read_bytes
@@ -25,8 +31,10 @@ from motif_jax.structs import UserError
 FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 LARGEST = 2**27  # bytes of a tokenizer.json
 WORDS = r"\w+|[^\w\s]"  # a word, or one other character; spaces only separate
+LETTERS = r"<[/|]?\w+\|?>|[\s\S]"  # a mark, or one character
 PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"  # the first tokens, in this order
-SPLIT = {"type": "Split", "pattern": {"Regex": WORDS}, "behavior": "Removed", "invert": True}
+END_TOKEN, UNKNOWN_TOKEN = 1, 2
+MARKS = ("<a>", "<s>", "</a>", "</eod>")  # the next ones of a tokeniser of letters
 
 
 class Tokeniser(Protocol):
@@ -42,50 +50,75 @@ class Tokeniser(Protocol):
         """The text of tokens, without special ones."""
 
 
-class WordTokeniser:
-    """Tokens are words and punctuation marks. Texts come back with single spaces between them."""
+class BuiltInTokeniser:
+    """Tokens are the pieces of texts that a pattern finds; subclasses say which."""
+
+    pattern: str  # of a piece, as a regular expression; what it does not find only separates pieces
+    first: tuple[str, ...]  # tokens that there always are; PAD, END, UNKNOWN begin
+    end: str  # the token that ends a text
+    between: str  # pieces when they are put together
 
     def __init__(self, words: Sequence[str]):
-        """`words`: all tokens, in the order of their ids; the first three are PAD, END, UNKNOWN."""
-        if tuple(words[:3]) != (PAD, END, UNKNOWN):
-            raise ValueError(f"its first tokens are {list(words[:3])!s:.80}, and not {PAD}, {END}, {UNKNOWN}")
+        """`words`: all tokens, in the order of their ids; those of `first` begin."""
+        if tuple(words[: len(self.first)]) != self.first:
+            raise ValueError(f"its first tokens are {list(words[:3])!s:.80}, and not {', '.join(self.first)}")
         self._words = tuple(words)
         self._ids = {word: index for index, word in enumerate(words)}
+        self._special = {self._ids[word] for word in self.first if word != UNKNOWN}
+        self.end_id = self._ids[self.end]
         self.size, self.text = len(words), self._write()
 
     @classmethod
-    def from_texts(cls, texts: Iterable[str]) -> WordTokeniser:
-        """The words of these texts, in alphabetical order."""
-        words = {word for text in texts for word in re.findall(WORDS, text)}
-        return cls([PAD, END, UNKNOWN, *sorted(words)])
+    def from_texts(cls, texts: Iterable[str]) -> Self:
+        """The pieces of these texts, in alphabetical order."""
+        words = {word for text in texts for word in re.findall(cls.pattern, text)}
+        return cls([*cls.first, *sorted(words - {*cls.first})])
 
     def encode(self, text: str, special_tokens: bool = False) -> list[int]:
         """See `Tokeniser`."""
-        found = [self._ids.get(word, 2) for word in re.findall(WORDS, text)]
-        return [*found, 1] if special_tokens else found
+        found = [self._ids.get(word, UNKNOWN_TOKEN) for word in re.findall(self.pattern, text)]
+        return [*found, self.end_id] if special_tokens else found
 
     def decode(self, tokens: Iterable[int]) -> str:
         """See `Tokeniser`."""
-        return " ".join(self._words[token] for token in tokens if token > 1)
+        return self.between.join(self._words[token] for token in tokens if token not in self._special)
+
+    @classmethod
+    def split(cls) -> dict[str, Any]:
+        """The entry of tokenizer.json by which these tokenisers are known."""
+        return {"type": "Split", "pattern": {"Regex": cls.pattern}, "behavior": "Removed", "invert": True}
 
     def _write(self) -> str:
         special = [
-            {"id": index, "content": word, "special": True, "single_word": False, "lstrip": False, "rstrip": False,
-             "normalized": False} for index, word in enumerate(self._words[:2])
+            {"id": index, "content": self._words[index], "special": True, "single_word": False, "lstrip": False,
+             "rstrip": False, "normalized": False} for index in sorted(self._special)
         ]  # fmt: skip
-        end = {"SpecialToken": {"id": END, "type_id": 0}}
+        end = {"SpecialToken": {"id": self.end, "type_id": 0}}
         text = {"Sequence": {"id": "A", "type_id": 0}}
         other = {"Sequence": {"id": "B", "type_id": 0}}
         after = {
             "type": "TemplateProcessing", "single": [text, end], "pair": [text, other, end],
-            "special_tokens": {END: {"id": END, "ids": [1], "tokens": [END]}},
+            "special_tokens": {self.end: {"id": self.end, "ids": [self.end_id], "tokens": [self.end]}},
         }  # fmt: skip
         model = {"type": "WordLevel", "vocab": self._ids, "unk_token": UNKNOWN}
         whole = {
             "version": "1.0", "truncation": None, "padding": None, "added_tokens": special, "normalizer": None,
-            "pre_tokenizer": SPLIT, "post_processor": after, "decoder": None, "model": model,
+            "pre_tokenizer": self.split(), "post_processor": after,
+            "decoder": None if self.between else {"type": "Fuse"}, "model": model,
         }  # fmt: skip
         return json.dumps(whole, ensure_ascii=False, indent=1)
+
+
+class WordTokeniser(BuiltInTokeniser):
+    """Tokens are words and punctuation marks. Texts come back with single spaces between them."""
+
+    pattern, first, end, between = WORDS, (PAD, END, UNKNOWN), END, " "
+
+
+class LetterTokeniser(BuiltInTokeniser):
+    """Tokens are characters, and marks in angle brackets. Texts come back as they were."""
+
+    pattern, first, end, between = LETTERS, (PAD, END, UNKNOWN, *MARKS), "</a>", ""
 
 
 class HubTokeniser:
@@ -138,9 +171,10 @@ def tokeniser_from_text(text: str) -> Tokeniser:
         raise ValueError("it is nested too deeply") from error
     if not isinstance(whole, dict) or not isinstance(whole.get("model"), dict):
         raise ValueError("it has no model")
-    words = _our_words(whole["model"]) if whole.get("pre_tokenizer") == SPLIT else None
-    if words is not None and json.loads(WordTokeniser(words).text) == whole:
-        return WordTokeniser(words)
+    for kind in (WordTokeniser, LetterTokeniser):
+        words = _our_words(whole["model"], kind) if whole.get("pre_tokenizer") == kind.split() else None
+        if words is not None and json.loads(kind(words).text) == whole:
+            return kind(words)
     try:
         return HubTokeniser(text)
     except (UserError, KeyboardInterrupt, SystemExit):
@@ -149,22 +183,22 @@ def tokeniser_from_text(text: str) -> Tokeniser:
         raise ValueError(str(error) or type(error).__name__) from error
 
 
-def _our_words(model: dict[str, Any]) -> list[str] | None:
+def _our_words(model: dict[str, Any], kind: type[BuiltInTokeniser]) -> list[str] | None:
     """The words of a model that may have been written here, by their ids."""
     words = model.get("vocab")
     if not isinstance(words, dict) or list(words.values()) != list(range(len(words))):
         return None
-    return list(words) if tuple(words)[:3] == (PAD, END, UNKNOWN) else None
+    return list(words) if tuple(words)[: len(kind.first)] == kind.first else None
 
 
 def write_tokeniser(directory: Path, tokeniser: Tokeniser) -> None:
     """Writes `tokenizer.json`, and what transformers needs beside it to load it."""
     write_whole(directory / FILE, lambda file: file.write(tokeniser.text.encode()))
-    if isinstance(tokeniser, WordTokeniser):
+    if isinstance(tokeniser, BuiltInTokeniser):
         settings = {
             "tokenizer_class": "PreTrainedTokenizerFast",
             "pad_token": PAD,
-            "eos_token": END,
+            "eos_token": tokeniser.end,
             "unk_token": UNKNOWN,
         }
         text = json.dumps(settings, indent=1).encode()

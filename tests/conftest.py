@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent / "stages"))
 sys.path.insert(0, str(Path(__file__).parent / "replays"))
 sys.path.insert(0, str(Path(__file__).parent / "transcripts"))
 sys.path.insert(0, str(Path(__file__).parent / "offline"))
+sys.path.insert(0, str(Path(__file__).parent / "policies"))
 
 
 # What XLA compiles for one test serves the others, those in processes of their own included. What takes no time is kept

@@ -13,6 +13,8 @@ from motif_jax.envs.babyai.settings import TABLE as BABYAI
 from motif_jax.envs.babyai.words import ACTION_SETS, LANGUAGES, REWORDINGS
 from motif_jax.envs.nethack.tasks import TASKS
 from motif_jax.networks.kinds import RANKS
+from motif_jax.offline.recipes import RECIPES
+from motif_jax.policies.decoding import KINDS
 from motif_jax.rewards.choice import SOURCES
 from motif_jax.stages import NAMES
 
@@ -28,6 +30,8 @@ LISTS = [  # page: what its list must have, as it is written there
     ("docs/babyai.md", [f"`{name}`" for name in (*ACTION_SETS, *REWORDINGS, *LANGUAGES, *FRENCH_LEVELS)]),
     ("docs/babyai.md", [f"`{name.partition('.')[2]}`" for name in BABYAI]),
     ("docs/code.md", [f"`{room}/`" for room in ARROWS]),
+    ("docs/ilql.md", [f"`{name}`" for name in RECIPES]),
+    ("docs/ilql.md", [f"`{kind}`" for kind in KINDS]),
     ("docs/own-game.md", [f"`{kind}`" for kind in RANKS]),
     ("docs/rewards.md", [f"| `{source}` |" for source in SOURCES]),
 ]

@@ -26,7 +26,7 @@ ARROWS = {
     "transcripts": set(),
     "annotation": {"envs"},
     "rewards": {"annotation", "envs", "networks", "preferences"},
-    "policies": {"envs", "language", "networks", "rewards"},
+    "policies": {"envs", "language", "networks", "offline", "rewards", "transcripts"},
     "replays": set(),
     "episodes": {"actors", "envs", "replays"},
     "pages": set(),
@@ -37,9 +37,10 @@ STAGES = {
     "annotate": set(),
     "train_reward": {"annotate"},
     "train_policy": {"annotate"},
-    "offline": set(),
+    "offline": {"train_policy"},
     "train_language": {"offline", "train_policy"},
-    "evaluate": {"train_policy"},
+    "train_values": {"offline", "train_language", "train_policy"},
+    "evaluate": {"train_policy", "train_values"},
     "report": {"annotate", "evaluate", "train_reward"},
     "visualize": {"evaluate"},
     "export": {"annotate", "collect", "evaluate", "report", "train_policy", "train_reward"},
@@ -50,7 +51,6 @@ FROM_OUTSIDE = {  # modules that something else than the package imports
     "motif_jax.envs.gym_world": "worlds of a user's own",
     "motif_jax.envs.nethack.gym_game": "gymnasium, by the ids that are registered",
     "motif_jax.transcripts.tweets": "worlds of Wordle, which have the words and the colours",
-    "motif_jax.offline.rank": "scripts that look at values",
 }
 ABOVE_ALL = {"api", "experiment", "launch"}  # the files at the root that import rooms or stages
 

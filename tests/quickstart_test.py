@@ -86,6 +86,19 @@ def test_glam_runs_the_network_that_reads_nothing_first_and_compares_the_two(tmp
 
 
 @pytest.mark.quick
+def test_games_of_words_have_no_goals(tmp_path):
+    done, calls = quickstart(tmp_path, "ilql", "--config.seed=3")
+    assert done.returncode == 0, done.stderr
+    (call,) = calls
+    assert call.endswith(f"--config=configs/ilql_quickstart.py --workdir={tmp_path / 'a b'} --config.seed=3")
+    assert "bash launch/quickstart.sh ilql --config.train_values.num_epochs=4" in done.stdout
+    (tmp_path / "again").mkdir()
+    done, calls = quickstart(tmp_path / "again", "ilql", "--goal=gold")
+    assert "--goal=gold is of NetHack, and ilql plays games of words" in done.stderr
+    assert not calls
+
+
+@pytest.mark.quick
 @pytest.mark.parametrize(("deed", "status"), [("kill -INT $PPID", 130), ("kill -TERM $PPID", 143), (":", 1)])
 def test_when_it_is_stopped_no_other_goal_begins(tmp_path, deed, status):
     """The program itself ends with status 0 then."""

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from motif_jax.structs import UserError
-from motif_jax.tokens import HubTokeniser, WordTokeniser, digest, read_tokeniser, write_tokeniser
+from motif_jax.tokens import HubTokeniser, LetterTokeniser, WordTokeniser, digest, read_tokeniser, write_tokeniser
 
 pytestmark = pytest.mark.quick
 TEXTS = ["Goal of the agent: go to the red ball.", "You see a wall 3 steps left, a key", "aller à la clé", "x_1 = {y}"]
 TOKENISER = WordTokeniser.from_texts(TEXTS)
+GUESSES = LetterTokeniser.from_texts(["crane", "<b><y><g>", "a <|pad|> b\n"])
+BOTH = pytest.mark.parametrize("tokeniser", [TOKENISER, GUESSES], ids=["words", "letters"])
 
 
 def test_words_and_marks_are_tokens():
@@ -22,26 +24,36 @@ def test_words_and_marks_are_tokens():
     assert tokeniser.decode(tokeniser.encode("to the unseen")) == "to the <unk>"
 
 
-def test_it_is_written_and_read_whole(tmp_path):
-    write_tokeniser(tmp_path, TOKENISER)
+def test_letters_and_marks_are_tokens_and_texts_come_back_as_they_were():
+    tokeniser = LetterTokeniser.from_texts(["crane", "<b><y><g>"])
+    assert tokeniser.encode("<a>cran</a>") == [3, 11, 14, 10, 13, 5]  # 7 to 9 are <b> <g> <y>
+    assert tokeniser.encode("<b", special_tokens=True) == [2, 2, 5]
+    for text in ("crane", "<b><b><y><g><g>"):
+        assert tokeniser.decode(tokeniser.encode(f"<a>{text}</a></s></eod>")) == text
+
+
+@BOTH
+def test_it_is_written_and_read_whole(tmp_path, tokeniser):
+    write_tokeniser(tmp_path, tokeniser)
     again = read_tokeniser(tmp_path / "tokenizer.json")
-    assert isinstance(again, WordTokeniser)
-    assert (again.text, again.size, digest(again)) == (TOKENISER.text, TOKENISER.size, digest(TOKENISER))
+    assert type(again) is type(tokeniser)
+    assert (again.text, again.size, digest(again)) == (tokeniser.text, tokeniser.size, digest(tokeniser))
     assert digest(WordTokeniser.from_texts(TEXTS[:2])) != digest(TOKENISER)
 
 
-def test_the_library_finds_the_same_tokens():
+@BOTH
+def test_the_library_finds_the_same_tokens(tokeniser):
     pytest.importorskip("tokenizers", reason="needs tokenizers: pip install motif_jax[language]")
-    theirs = HubTokeniser(TOKENISER.text)
-    assert theirs.size == TOKENISER.size
+    theirs = HubTokeniser(tokeniser.text)
+    assert theirs.size == tokeniser.size
     rng = np.random.default_rng(0)
-    letters = list("abcdefgh ,.;:!?-_'\"(){}\n\tàéß1207<>/") + TEXTS
+    letters = list("abcdefgh ,.;:!?-_'\"(){}\n\tàéß1207<>/") + TEXTS + ["<b>", "</a>", "<|pad|>", "<<y>>"]
     for _ in range(300):
         text = "".join(rng.choice(letters, size=rng.integers(0, 20)))
         for special in (False, True):
-            tokens = TOKENISER.encode(text, special)
+            tokens = tokeniser.encode(text, special)
             assert theirs.encode(text, special) == tokens
-        assert theirs.decode(tokens) == TOKENISER.decode(tokens)
+        assert theirs.decode(tokens) == tokeniser.decode(tokens)
 
 
 def test_transformers_loads_what_is_written(tmp_path):

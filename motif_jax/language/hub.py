@@ -33,6 +33,7 @@ from motif_jax.language.names import blocks_of, canonical, places
 from motif_jax.parameters import leaves_by_path, rebuild
 from motif_jax.structs import UserError
 from motif_jax.tensor_file import tensors_from_bytes, tensors_to_bytes
+from motif_jax.tokens import FILE, Tokeniser, read_tokeniser
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 TENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -127,6 +128,17 @@ def find_file(directory: Path, name: str) -> Path:
     if leads_out(file, directory) and Path(os.path.realpath(file)).parent != blobs:
         raise UserError(f"{str(file)!r} is a link that leads out of its directory")
     return file
+
+
+def read_model_tokeniser(directory: Path, config: LanguageConfig) -> Tokeniser:
+    """Reads the tokeniser beside a model, whose embedding must have a row for each of its tokens."""
+    tokeniser = read_tokeniser(find_file(directory, FILE))
+    if tokeniser.size > config.vocabulary:
+        raise UserError(
+            f"the tokeniser in {str(directory)!r} has {tokeniser.size:,} tokens, and the language model's embedding "
+            f"only {config.vocabulary:,} rows"
+        )
+    return tokeniser
 
 
 def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:

@@ -102,9 +102,12 @@ class Decoder(LanguageModel):
         x = super().embed(tokens, positions)
         return x if self.positions is None else x + self.positions[...][positions].astype(x.dtype)
 
-    def __call__(self, tokens: jax.Array, segments: jax.Array) -> jax.Array:
-        """Hidden states of all tokens. [B, L] -> [B, L, width]"""
-        return self._look(tokens, causal_mask(segments))
+    def __call__(self, tokens: jax.Array, segments: jax.Array, added: jax.Array | None = None) -> jax.Array:
+        """Hidden states of all tokens. [B, L] -> [B, L, width]
+
+        `added` is added to the embedded tokens. [B, L, width]
+        """
+        return self._look(tokens, causal_mask(segments), added)
 
     def read_tree(self, tokens: jax.Array, segments: jax.Array, nodes: jax.Array, above: jax.Array) -> jax.Array:
         """Hidden states at the end of contexts, and at the nodes of a tree of continuations.
@@ -127,13 +130,20 @@ class Decoder(LanguageModel):
         hidden = self._look(jnp.concatenate([tokens, nodes], 1), mask)
         return jnp.concatenate([take_last(hidden[:, :length], segments), hidden[:, length:]], 1)
 
-    def begin(self, tokens: jax.Array, segments: jax.Array, room: int) -> tuple[Reading, jax.Array]:
-        """Reads contexts [B, L]; returns them, with room for more tokens, and their last hidden states [B, width]."""
+    def begin(
+        self, tokens: jax.Array, segments: jax.Array, room: int, added: jax.Array | None = None
+    ) -> tuple[Reading, jax.Array]:
+        """Reads contexts [B, L]; returns them, with room for more tokens, and their last hidden states [B, width].
+
+        `added` is added to the embedded tokens. [B, L, width]
+        """
         num_rows, length = tokens.shape
         mask, seen = causal_mask(segments), jnp.pad(segments > 0, ((0, 0), (0, room)))
         sight = sight_of(mask)._replace(mask=jnp.pad(mask, ((0, 0), (0, 0), (0, room))))
         cache = self.stack.empty_cache(num_rows, length + room, self.types.compute)
-        hidden, full = self.stack(self.embed(tokens, sight.positions), sight, cache=cache)
+        x = self.embed(tokens, sight.positions)
+        x = x if added is None else x + added.astype(x.dtype)
+        hidden, full = self.stack(x, sight, cache=cache)
         assert full is not None
         return Reading(full, seen[None], jnp.int32(length)), take_last(hidden, segments)[:, 0]
 
@@ -147,9 +157,10 @@ class Decoder(LanguageModel):
         assert cache is not None
         return Reading(cache, seen[None], reading.at + 1), hidden[:, 0]
 
-    def _look(self, tokens: jax.Array, mask: jax.Array) -> jax.Array:
+    def _look(self, tokens: jax.Array, mask: jax.Array, added: jax.Array | None = None) -> jax.Array:
         sight = sight_of(mask)
-        return self.stack(self.embed(tokens, sight.positions), sight)[0]
+        x = self.embed(tokens, sight.positions)
+        return self.stack(x if added is None else x + added.astype(x.dtype), sight)[0]
 
 
 class EncoderDecoder(LanguageModel):

@@ -2,5 +2,5 @@
 
 `mdp` makes decisions, rewards and successors of tokens; `losses` has one function per loss; `recipes` is the table of
 the algorithms that are made of them; `values` has the networks beside the language model, `terms` what an algorithm
-minimises, `update` the training step; `rank` says what the values are worth.
+minimises, `update` the training step; `decode` adds values to logits; `rank` says what the values are worth.
 """

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from motif_jax.config_table import PATH, Flag, Number, Table, Text, Value, Whole
+from motif_jax.language.settings import check_model
 from motif_jax.structs import UserError
 
 SECTION = "language"
@@ -39,15 +39,9 @@ TABLE: Table = {  # values of the config's section `policy`
 
 def check_language(section: Mapping[str, Any]) -> None:
     """Raises UserError for values of `config.policy.language` that cannot work; files are only looked for."""
-    model = section["model"]
-    if model not in ("", TRAINED) and not Path(model).is_dir():
-        raise UserError(f"there is no directory {model!r}; language models are not downloaded ({FLAG}.model)")
-    if not model and section["width"] % (2 * section["heads"]):
-        raise UserError(
-            f"width must be a multiple of {2 * section['heads']}, twice the number of heads, not {section['width']} "
-            f"({FLAG}.width, .heads)"
-        )
-    if section["lora_rank"] and not (model and section["weights"] == PRETRAINED):
+    if section["model"] != TRAINED:
+        check_model(section["model"], section["width"], section["heads"], FLAG)
+    if section["lora_rank"] and not (section["model"] and section["weights"] == PRETRAINED):
         raise UserError(
             f"additions of low rank to a model that was never trained learn little: choose pretrained weights of a "
             f"model, or lora_rank 0 ({FLAG}.lora_rank, .model, .weights)"

@@ -18,6 +18,7 @@ NAMES = (
     "train_reward",
     "train_policy",
     "train_language",
+    "train_values",
     "evaluate",
     "report",
     "visualize",

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from motif_jax.structs import UserError
+from motif_jax.tokens import END_TOKEN
 from motif_jax.transcripts.store import Transcripts
 
 Array = Any  # a NumPy array, or a JAX array once it is on the devices
@@ -49,6 +50,8 @@ class Template(NamedTuple):
 
 
 TEMPLATES = {
+    # Every text ends with the token that ends generation: for tokenisers whose tokens are words.
+    "words": Template(END_TOKEN, END_TOKEN, END_TOKEN, END_TOKEN, ""),
     "marks": Template("<a>", "<s>", "</a>", "</s>", "</eod>"),  # as in the code of ILQL
     "lines": Template("", "", "\n", "\n", ""),  # as LMRL-Gym has them
     "none": Template("", "", "", "", ""),  # texts have their own spaces and ends
@@ -137,6 +140,12 @@ class Renderer:
     def tokens(self, episode: int) -> list[int]:
         """The tokens of one episode."""
         return self._flat(np.array([episode]))[0].tolist()
+
+    def emitted(self) -> np.ndarray:
+        """The tokens of the agent's texts, and of the mark at their end, ascending. [N] int32"""
+        found = self._transcripts
+        pieces = [*np.unique(found.text[found.is_action]).tolist(), self._mark + ACTION_END]
+        return np.unique(np.concatenate([self._piece(piece) for piece in pieces])).astype(np.int32)
 
     def _agent_begins(self) -> bool:
         """Whether the agent says the first token of an episode."""

@@ -2,7 +2,8 @@
 
 With `--config.collect.policies=PATH,...` trained policies play (policies/mixture.py) rather than the scripted
 `collector`. With `--config.collect.dataset=DIR` no games are played: a dataset in the published layout is checked and
-used as it is.
+used as it is. With `--config.collect.transcripts=N` games that are played by writing are recorded as text instead
+(transcripts.py).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from motif_jax.preferences.pairs import Episode
 from motif_jax.preferences.store import DATA, PairDataset
 from motif_jax.preferences.writer import PairWriter, is_tidy, tidy
 from motif_jax.stages import EXPERIMENT
+from motif_jax.stages.collect import transcripts
 from motif_jax.stages.collect.episodes import EpisodeQueue
 from motif_jax.stages.collect.published import adopt
 from motif_jax.structs import ArraySpec, UserError
@@ -46,6 +48,9 @@ TABLES: Tables = {
         "collector": Value(Text(), decides=True),
         "policies": Value(PATHS, decides=True),
         "num_pairs": Value(Whole(1, 10**12), decides=True),  # the disk limits it
+        "transcripts": Value(Whole(0, 10**9), decides=True, older=0),
+        "branch_player": Value(Text(), decides=True, older=""),
+        "branches": Value(Whole(1, 1000), decides=True, older=1),
         "segment_length": Value(Whole(1), decides=True),
         "keep_empty": Value(Number(0, 1), decides=True),
         "save_screen": Value(Flag(), decides=True),
@@ -66,8 +71,8 @@ STEPS_WITHOUT_A_MOMENT = 2_000_000  # after so many, the settings must be wrong
 
 
 def artefacts(workdir: Path) -> list[Path]:
-    """Directories of the dataset: the finished one, and the one that is being written."""
-    return [workdir / "dataset", workdir / "dataset.partial"]
+    """Directories of the dataset: the finished one, and the one that is being written; and that of transcripts."""
+    return [workdir / "dataset", workdir / "dataset.partial", workdir / transcripts.FOLDER]
 
 
 def shared(config: ConfigDict) -> bool:
@@ -81,7 +86,9 @@ def loads_jax(config: ConfigDict) -> bool:
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
-    """Whether the dataset is finished and its temporary files are removed."""
+    """Whether the dataset is finished and its temporary files are removed; or the transcripts are written."""
+    if config.collect.transcripts:
+        return transcripts.is_complete(workdir)
     return is_named(workdir) and is_tidy(workdir / "dataset")
 
 
@@ -91,7 +98,10 @@ def is_named(workdir: Path) -> bool:
 
 
 def run(config: ConfigDict, workdir: Path) -> None:
-    """Collects pairs, or takes a published dataset, and writes `workdir/dataset`."""
+    """Collects pairs, or takes a published dataset, and writes `workdir/dataset`; or records transcripts."""
+    if config.collect.transcripts:
+        transcripts.collect(config, workdir)
+        return
     if is_named(workdir):  # and a run was killed right after that
         tidy(workdir / "dataset")
         return
@@ -225,6 +235,9 @@ def check(config: ConfigDict) -> None:
     if section.dataset:
         return
     world = check_world(config.env)
+    if section.transcripts:
+        transcripts.check(config, world)
+        return
     if section.policies:
         parse_mixture(section.policies, "--config.collect.policies")
     else:

@@ -39,8 +39,12 @@ from motif_jax.console import print_line
 from motif_jax.envs.protocols import CHANGED, TASK, by_protocol, check_protocol
 from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.envs.settings import check_world, make_world, title
+from motif_jax.envs.world import World, is_text
 from motif_jax.episodes.playback import Track, read_tracks, write_tracks
 from motif_jax.files import write_config, write_json, write_lines
+from motif_jax.offline.recipes import recipe_of
+from motif_jax.policies.decoding import TABLE as DECODING
+from motif_jax.policies.decoding import check_decoding, decodings_of
 from motif_jax.releases import FACTS, is_release
 from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
@@ -48,8 +52,16 @@ from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.evaluate.contenders import BESIDE_FLAG, FLAG, Contender, check_policy, find_contenders
 from motif_jax.stages.evaluate.replays import check_choice, keep_replays
 from motif_jax.stages.evaluate.several import check_variations, with_variations
-from motif_jax.stages.evaluate.summary import print_table, read_json, read_rows, rules_of, summarise_episodes
+from motif_jax.stages.evaluate.summary import (
+    print_sweep,
+    print_table,
+    read_json,
+    read_rows,
+    rules_of,
+    summarise_episodes,
+)
 from motif_jax.stages.train_policy import TABLES as TRAINING
+from motif_jax.stages.train_values import TABLES as VALUES
 from motif_jax.structs import UserError
 
 WRITTEN = "_CHECKPOINT_METADATA"  # of a checkpoint: orbax writes into it when it was written
@@ -65,9 +77,10 @@ TABLES: Tables = {
         "num_workers": Value(Whole()),
         "games_per_worker": Value(Whole(1)),
         "hang_timeout_s": Value(Number(0.1, MANY_SECONDS)),
-    }
+    },
+    "decoding": DECODING,
 }
-READS: Tables = EXPERIMENT | {"env": ENV} | TRAINING | TABLES
+READS: Tables = EXPERIMENT | {"env": ENV} | TRAINING | VALUES | TABLES
 IDENTITY = ("", "env")  # so that results that are compared are of the same games
 WRITES = "--config.evaluate.replays, .episodes"
 MEMORY = "--config.evaluate.num_workers, .games_per_worker"
@@ -95,12 +108,26 @@ def check(config: ConfigDict) -> None:
     check_protocol(config)
     world = check_world(by_protocol(config).env)
     rules_of(world)
+    if is_text(world.action):
+        check_writing(config, world)
     check_policy(section.policy, world, FLAG)
     for other in filter(None, section.beside.split(",")):
         check_policy(other, world, BESIDE_FLAG)
     check_variations(config, world)
     check_choice(section.replays, section.episodes)
     check_capacity(section.num_workers, section.games_per_worker, flag="--config.evaluate")
+
+
+def check_writing(config: ConfigDict, world: World) -> None:
+    """Raises UserError if texts cannot be decoded as asked by what this experiment learns."""
+    section, decodings = config.evaluate, decodings_of(config.decoding)
+    if section.greedy:
+        raise UserError(
+            f"in the world {world.name!r} it is decoding that can be greedy: choose --config.decoding.kinds=greedy "
+            "(--config.evaluate.greedy)"
+        )
+    if section.policy == "" and "train_values" in config.stages:
+        check_decoding(recipe_of(config.train_values.recipe), config.train_values.recipe, decodings)
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
@@ -131,10 +158,12 @@ def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
     if section.sources != LEARNT:
         given = flatten(section.to_dict())
         values += [section.sources, *(given[name] for name in SOURCE_VALUES)]
+    if contender.decoding:
+        values += contender.decoding
     found = hashlib.sha256(json.dumps(values).encode())
     steps = [int(folder.name) for folder in own.glob("*") if folder.name.isdecimal()]
     last = own / str(max(steps, default=0))
-    played = (own if contender.path == "." else Path(contender.path)) / str(contender.step)
+    played = contender.folder(workdir) / str(contender.step)
     reward = Path(section.reward_dir or workdir) / "reward" / "statistics.json"
     of_player = played.parent / FACTS if is_release(played.parent) else played / WRITTEN
     for file in (of_player, last / WRITTEN, reward):
@@ -144,16 +173,25 @@ def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
 
 def run(config: ConfigDict, workdir: Path) -> None:
     """Evaluates each player that has no current summary, and prints a table of the results."""
+    loaded: dict[Any, Any] = {}  # what the decodings of one policy share
     for asked in with_variations(config):
         contenders = find_contenders(asked, workdir)
         for contender, flag in contenders:
             if not is_evaluated(asked, workdir, contender):
-                evaluate(asked, workdir, contender, flag)
+                evaluate(asked, workdir, contender, flag, loaded)
+        if contenders[-1][0].decoding:
+            print_sweep(workdir / "evaluate", [contender.name for contender, _ in contenders])
+            continue
         print_table(workdir / "evaluate", contenders[-1][0].name, make_world(config.env).figures)
 
 
-def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str) -> None:
-    """Plays the episodes of one player, which `flag` names, and writes `workdir/evaluate/NAME`."""
+def evaluate(
+    config: ConfigDict, workdir: Path, contender: Contender, flag: str, loaded: dict[Any, Any] | None = None
+) -> None:
+    """Plays the episodes of one player, which `flag` names, and writes `workdir/evaluate/NAME`.
+
+    `loaded` keeps what the next contender may use as well.
+    """
     from motif_jax.stages.evaluate.play import make_playing, play
 
     # ---- the player, and the episodes that were played before
@@ -161,8 +199,8 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
     section, world = config.evaluate, make_world(config.env)
     wanted = section.episodes
     folder = workdir / "evaluate" / contender.name
-    playing = make_playing(config, workdir, contender, flag)
-    about = contender._asdict() | playing.about
+    playing = make_playing(config, workdir, contender, flag, loaded)
+    about = contender.facts() | playing.about
     if section.protocol != TASK:
         about["protocol"] = section.protocol
     rows: dict[int, dict[str, Any]] = {}
@@ -206,6 +244,10 @@ def evaluate(config: ConfigDict, workdir: Path, contender: Contender, flag: str)
 
     # ---- results
     replays = keep_replays(config, folder, rows, tracks, about)
+    if playing.writer:
+        from motif_jax.stages.evaluate.letters import write_letters
+
+        write_letters(config, folder / "letters.json", playing, {number: tracks[number] for number in replays.values()})
     write_json(folder / "summary.json", about | {
         "stamp": stamp(config, workdir, contender),
         "episodes": wanted,

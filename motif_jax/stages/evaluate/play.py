@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -25,8 +26,12 @@ from motif_jax.episodes.pieces import Pieces, Steps
 from motif_jax.episodes.playback import COLUMNS, ODDS, EpisodeEvents, EventCounter, Track, figures_of
 from motif_jax.metrics import Progress, Timers
 from motif_jax.policies.choice import list_steps, load
+from motif_jax.policies.conversations import WritingPlayer
+from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.model import Model, read_policy
 from motif_jax.policies.player import PolicyPlayer
+from motif_jax.policies.values import read_values
+from motif_jax.policies.writing import ValueWriter
 from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES
 from motif_jax.rewards.learnt import load_reward
 from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, make_mix
@@ -38,6 +43,7 @@ from motif_jax.structs import EpisodeInfo, UserError
 GROUPS = 2  # per worker: one plays while the other waits for actions
 ROLLOUT = 64  # steps that are looked at together
 FEW = 9  # actions, of which the probabilities of all are kept
+ROLLOUT_WRITTEN = 4  # the same where a policy writes, in games of a few steps, each of which takes long
 KEEP_EVERY_S = 20.0  # seconds between two saves: a killed run loses no more play than that
 KEEP_PER_S = 20.0  # more of them for each second that the last save took: thousands of episodes take long to write
 
@@ -55,13 +61,20 @@ class Playing(NamedTuple):
     greedy: bool
     sources: RewardSources
     about: dict[str, Any]  # checksums of parameters, and of the reward sources with all their settings; the goal
+    writer: ValueWriter | None = None  # of a policy that writes
+    decoding: Decoding | None = None
 
 
-def make_playing(config: ConfigDict, workdir: Path, contender: Contender, flag: str) -> Playing:
+def make_playing(
+    config: ConfigDict, workdir: Path, contender: Contender, flag: str, loaded: dict[Any, Any] | None = None
+) -> Playing:
     """Loads the policy and the reward sources that value its episodes.
 
-    These are its own; the learnt reward is that of the workdir if it has none.
+    These are its own; the learnt reward is that of the workdir if it has none. `loaded` keeps policies that write, with
+    their compiled programs, for other decodings of them.
     """
+    if contender.decoding:
+        return make_writing(config, workdir, contender, flag, {} if loaded is None else loaded)
     if not contender.path:
         sources = sources_of_workdir(config, workdir)
         scripted = contender.name.removesuffix(suffix(config.evaluate.protocol))
@@ -83,6 +96,25 @@ def make_playing(config: ConfigDict, workdir: Path, contender: Contender, flag: 
     report_other_games(contender.name, facts["config"].get("env", {}), config)
     checksums = {"parameters": found.hexdigest()} | about(sources)
     return Playing(contender.name, "", model, contender.greedy, sources, checksums)
+
+
+def make_writing(config: ConfigDict, workdir: Path, contender: Contender, flag: str, loaded: dict[Any, Any]) -> Playing:
+    """Loads a policy that writes, unless it is loaded already."""
+    assert contender.decoding
+    key = contender.path, contender.step
+    if key not in loaded:
+        loaded.clear()  # one at a time is in memory
+        try:
+            model = read_values(contender.folder(workdir), str(contender.step))
+            loaded[key] = ValueWriter(model), {"parameters": model.checksum(), "recipe": model.facts["recipe"]}
+        except UserError as error:
+            raise UserError(f"{error} ({flag})") from error
+    writer, facts = loaded[key]
+    writer.check(contender.decoding)
+    sources = sources_of_workdir(config, workdir)
+    return Playing(
+        contender.name, "", None, False, sources, facts | about(sources), writer=writer, decoding=contender.decoding
+    )
 
 
 def report_other_games(name: str, trained: dict[str, Any], config: ConfigDict) -> None:
@@ -152,10 +184,12 @@ def play(
     games = min(section.games_per_worker, -(-len(missing) // workers))
     groups = min(GROUPS, games)
     games -= games % groups
-    policy = None
+    policy: PolicyPlayer | WritingPlayer | None = None
+    seed, width = config.seed + min(missing), math.prod(make_world(config.env).action.shape)
     if playing.model:
-        seed = config.seed + min(missing)
         policy = PolicyPlayer(playing.model, workers * games, games // groups, seed, playing.greedy)
+    elif playing.writer and playing.decoding:
+        policy = WritingPlayer(playing.writer, playing.decoding, width, workers * games, seed)
     observations = {*(policy.reads if policy else ()), *playing.sources.observations}
     env, pieces, timers = config.env.to_dict(), Pieces(), Timers()
     with (
@@ -166,7 +200,7 @@ def play(
             tuple(sorted(observations)),
             num_workers=min(section.num_workers, workers),
             games_per_worker=games,
-            rollout_length=ROLLOUT,
+            rollout_length=ROLLOUT_WRITTEN if playing.writer else ROLLOUT,
             player=playing.scripted,
             groups=groups,
             outputs=policy.outputs if policy else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -45,6 +46,12 @@ def check_choice(text: str, episodes: int) -> None:
                 f"unknown replay {word!r} ({FLAG}): choose from {', '.join(WORDS)}, or numbers of episodes up to "
                 f"{episodes - 1}"
             )
+
+
+def mean_return(workdir: Path, name: str) -> float:
+    """The mean return of an evaluated player; minus infinity if it was not evaluated."""
+    summary = read_json(workdir / "evaluate" / name / "summary.json") or {"figures": {}}
+    return (summary["figures"].get("return") or {"mean": -math.inf})["mean"]
 
 
 def keep_replays(
@@ -100,12 +107,12 @@ def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: s
       episode: one of WORDS, or a number.
       flag: the section of the config that names both, for messages: `--config.visualize`.
     """
-    from motif_jax.stages.evaluate.contenders import find_contender
+    from motif_jax.stages.evaluate.contenders import find_all
 
     config = by_protocol(config)
     world = make_world(config.env)
-    protocol = config.evaluate.protocol
-    contender = find_contender(workdir, policy, world, config.evaluate.greedy, f"{flag}.policy", protocol)
+    contenders = find_all(config, workdir, policy, world, f"{flag}.policy")
+    contender = max(contenders, key=lambda one: mean_return(workdir, one.name))  # the best of several decodings
     folder = workdir / "evaluate" / contender.name
     recorded = read_json(folder / "config.json") or {}
     alike = {**essential(env_by_protocol(recorded)), "seed": recorded.get("seed")} == games_of(config)
@@ -131,7 +138,7 @@ def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: s
         from motif_jax.stages.evaluate.play import make_playing, play
 
         playing = make_playing(config, workdir, contender, f"{flag}.policy")
-        about = contender._asdict() | playing.about
+        about = contender.facts() | playing.about
         if file_of(own, number).is_file():
             before = load_replay(file_of(own, number), "--workdir").about
             now = {"games": games_of(config), "parameters": about["parameters"], "reward": about["reward"]}

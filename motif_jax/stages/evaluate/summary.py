@@ -142,6 +142,34 @@ def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
         print_line(f"and {len(others) - BESIDE} more in {directory}")
 
 
+def print_sweep(directory: Path, names: Sequence[str]) -> None:
+    """Prints a row per player: its return, its success and its steps, with intervals; the best return has a star.
+
+    The same rows stand in `sweep.json`, for scripts.
+
+    Args:
+      directory: with a directory per player.
+      names: of the players; those of one policy that is decoded in several ways, and others.
+    """
+    summaries = {name: read_json(directory / name / "summary.json") or {} for name in names}
+    means = {name: (summary["figures"].get("return") or {}).get("mean") for name, summary in summaries.items()}
+    swept = {name: mean for name, mean in means.items() if mean is not None and "decoding" in summaries[name]}
+    best = max(swept, key=lambda name: swept[name], default="")
+    shown = ("return", "success", "steps")
+    files.write_json(directory / "sweep.json", {"best": best, "rows": [
+        {"name": name, "decoding": summary.get("decoding"), "episodes": summary["episodes"]}
+        | {figure: summary["figures"].get(figure) for figure in shown} for name, summary in summaries.items()
+    ]})  # fmt: skip
+    rows = [["", "episodes", *shown]]
+    for name, summary in summaries.items():
+        cells = [show(summary["figures"].get(figure)) for figure in shown]
+        rows.append([f"{name}{' *' if name == best else ''}", f"{summary['episodes']:,}", *cells])
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for first, *rest in rows:
+        cells = [f"{cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True)]
+        print_line(f"{first:{widths[0]}}  " + "  ".join(cells))
+
+
 def show(figure: Mapping[str, float | None] | None, median: bool = False) -> str:
     """A mean with its interval, if it has one; and the `median`, if that is wanted and known."""
     if figure is None:

@@ -25,7 +25,8 @@ from motif_jax.metrics import Progress, drop_rows_after
 from motif_jax.parameters import leaves_by_path, rebuild
 from motif_jax.structs import Stopped, UserError
 
-LOSS = "loss"  # of an evaluation: what ranks checkpoints; lower is better
+LOSS = "loss"  # of an evaluation
+RANK = "rank"  # of an evaluation, if there is one: what ranks checkpoints in place of the loss; lower is better
 FINITE = "finite"  # of an update's metrics: 0 if the state could not be changed
 
 
@@ -87,15 +88,16 @@ def _train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked, keeper: Checkpoi
         saved = time.monotonic()
 
     def evaluate() -> None:
-        figures = job.evaluate(state)
+        figures = dict(job.evaluate(state))
+        rank = figures.pop(RANK, figures[LOSS])
         row = {"steps": done["steps"], "epoch": done["epoch"]} | {f"valid_{name}": figures[name] for name in figures}
         if not np.isfinite(figures[LOSS]):
             raise UserError(f"the loss of the validation is not finite {_where(done)}; {_remedy(job)}")
-        if not done["best"] or figures[LOSS] < done["best"][f"valid_{LOSS}"]:
-            done["best"] = row
+        if not done["best"] or rank < done.get("rank", done["best"][f"valid_{LOSS}"]):
+            done["best"], done["rank"] = row, rank
         if log:
             log.write(row)
-        save(figures[LOSS])
+        save(rank)
 
     if not done["steps"]:
         evaluate()

@@ -26,6 +26,7 @@ from motif_jax.stages.report.data import of_annotations, of_pairs
 from motif_jax.stages.report.found import look
 from motif_jax.stages.report.head import first_screen, ran_on
 from motif_jax.stages.report.judge import find_judged, of_judge
+from motif_jax.stages.report.letters import find_letters, of_letters
 from motif_jax.stages.report.parts import Found
 from motif_jax.stages.report.players import of_evaluation
 from motif_jax.stages.report.policy import of_policy
@@ -33,6 +34,16 @@ from motif_jax.stages.report.replays import choose, of_replays
 from motif_jax.stages.report.reward import of_reward
 from motif_jax.stages.report.runs import by_name, of_runs
 from motif_jax.stages.report.seeds import write_page_over_seeds as write_page_over_seeds
+from motif_jax.stages.report.values import (
+    decoded,
+    find_learning,
+    find_recorded,
+    of_found,
+    of_learning,
+    of_recorded,
+    of_sweep,
+    sentence,
+)
 from motif_jax.structs import UserError
 
 FLAG = "--config.report.runs"
@@ -50,7 +61,8 @@ MADE_OF = (
     "dataset/*.json", "dataset/data/*.npy", "dataset/info/*.npy", "dataset/preference/*.npy",
     "dataset/preference/*/merged.json", "annotations/*/merged.json", "annotations/*.html", "annotations/*.json",
     "reward/*.json", "reward/*.html", "policy/*.json", "policy/*.jsonl", "evaluate/*/summary.json",
-    "evaluate/*/replays/*.npz",
+    "evaluate/*/replays/*.npz", "evaluate/*/letters.json", "transcripts/transcripts.json", "language/*.json*",
+    "values/*.json*",
 )  # fmt: skip
 
 
@@ -108,7 +120,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
     home = workdir / "report"
     made_of = about(config, workdir)  # before anything is read: what changes from now on makes the page stale
     found = look(workdir, home)
-    if found.is_empty:
+    if found.is_empty and not find_recorded(workdir):
         raise UserError(f"there is nothing in {str(workdir)!r} to report yet: run --stage=collect first (--workdir)")
     others = [look(path, home) for path in other_runs(config) if path.resolve() != workdir.resolve()]
     for other in others:
@@ -123,22 +135,29 @@ def run(config: ConfigDict, workdir: Path) -> None:
 def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path) -> str:
     """The whole page as HTML; `found` is this workdir, and the first of `runs`."""
     replays, judged = choose(found.players, config.report.replays), find_judged(found.path)
+    recorded, learning, players = find_recorded(found.path), find_learning(found.path), decoded(found)
+    letters = find_letters(found.path, players)
+    in_words = bool(recorded) or config.collect.transcripts > 0  # the stage collect makes no pairs then
     parts = (  # title, HTML, and the stage that makes what is shown; "" for parts that nobody misses
         ("Watch it play", of_replays(replays) if replays else [], "evaluate"),
         ("Runs side by side", of_runs(runs, home) if len(runs) > 1 else [], ""),
+        ("Decoding with values", of_sweep(found) if players else [], ""),
+        ("Letter by letter", of_letters(letters) if letters else [], ""),
         ("Evaluation", of_evaluation(found), "evaluate"),
         ("Training the agent", of_policy(found, found.training) if found.training else [], "train_policy"),
         ("The judge", of_judge(found, judged) if judged else [], ""),
         ("The reward", of_reward(found.learnt, found.training) if found.learnt else [], "train_reward"),
         ("Preferences", of_annotations(found.annotations, found.labelled) if found.annotations else [], "annotate"),
-        ("The dataset", of_pairs(found.pairs) if found.pairs else [], "collect"),
+        ("Learning from transcripts", [*of_learning(learning), *of_found(found.path)], "train_values"),
+        ("The transcripts", of_recorded(recorded) if recorded else [], "collect" if in_words else ""),
+        ("The dataset", of_pairs(found.pairs) if found.pairs else [], "" if in_words else "collect"),
         ("What it ran on", ran_on(found), ""),
     )
     shown = {title: part for title, part, _ in parts if part}
     due = [(title, stage) for title, part, stage in reversed(parts) if stage in config.stages and not part]
     missing = [f"{title} (--stage={stage})" for title, stage in due]
     links = "".join(f'<a href="#{anchor(title)}">{esc(title)}</a>' for title in shown)
-    body = [*first_screen(found), f'<nav class="pages" aria-label="parts">{links}</nav>']
+    body = [*first_screen(found, sentence(found, recorded)), f'<nav class="pages" aria-label="parts">{links}</nav>']
     for title, part in shown.items():
         body += [f'<section><h2 id="{anchor(title)}">{esc(title)}</h2>', *part, "</section>"]
     body += [f'<p class="absent">Not there yet: {"; ".join(missing)}.</p>'] if missing else []

@@ -72,10 +72,15 @@ def look(path: Path, home: Path) -> Found:
     annotations = find_annotations(path, home, pairs.dataset) if pairs else []
     learnt, training = find_learnt(path, home), find_training(path)
     machine = next((part.machine for part in (training, learnt, pairs) if part and part.machine), {})
+    offline: Facts = {}
+    for folder in ("language", "values"):  # the later stage's, if it has begun
+        offline = read_object(path / folder / "config.json") or offline
+        machine = machine or machine_of(read_object(path / folder / "summary.json") or {})
     name = path.resolve().name
     players = find_players(path)
     others = {one.protocol: [other for other in players if other.protocol == one.protocol] for one in players}
-    return Found(name, path, pairs, annotations, learnt, training, others.pop("", []), machine, others)
+    own = others.pop("", [])
+    return Found(name, path, pairs, annotations, learnt, training, own, machine, others, offline)
 
 
 def find_pairs(path: Path) -> Pairs | None:
@@ -194,13 +199,20 @@ def find_players(path: Path) -> list[EvaluatedPlayer]:
                 [kept for _, kept in sorted(files.items()) if kept.is_file()],
                 {name: value for name, value in returns.items() if value}, dict(facts.get("sources") or {}),
                 frozenset(map(str, facts.get("aims") or ())), str(facts.get("protocol") or ""),
+                decoding_of(facts.get("decoding")), str(facts.get("recipe") or ""),
             ))  # fmt: skip
     return sorted(found, key=_place)
 
 
 def _place(one: EvaluatedPlayer) -> tuple[Any, ...]:
-    scripted = one.path == ""
-    return one.path != ".", scripted and one.name.startswith("random"), scripted, -one.step, one.greedy
+    scripted, of_return = one.path == "", one.figures.get("return")
+    best = -of_return.mean if one.decoding and of_return else 0.0
+    return one.path != ".", scripted and one.name.startswith("random"), scripted, -one.step, best, one.greedy
+
+
+def decoding_of(value: Facts | None) -> tuple[str, float] | None:
+    """Kind and beta of a decoding."""
+    return (str(value["kind"]), number(value["beta"])) if value else None
 
 
 def interval_of(value: Facts | None) -> Interval | None:
@@ -254,14 +266,18 @@ def read_object(file: Path) -> Facts | None:
             raise UserError(f"cannot read {str(file)!r}: {error.strerror} (--workdir)") from error
 
 
-def read_rows(file: Path) -> list[dict[str, float]]:
-    """The numbers in the lines of a file, without an incomplete last line, which may be in the course of writing."""
+def read_rows(file: Path, every: bool = False) -> list[dict[str, float]]:
+    """The numbers in the lines of a file, without an incomplete last line, which may be in the course of writing.
+
+    Only those that KEPT names, or `every` one.
+    """
     rows: list[dict[str, float]] = []
     with checked(file):
         try:
             for row in read_lines(file, appended=True):
                 known = {name: value for name, value in row.items() if value is not None}
-                rows.append({name: number(value) for name, value in known.items() if KEPT.fullmatch(name)})
+                names = [name for name in known if (name != "checksum" if every else KEPT.fullmatch(name))]
+                rows.append({name: number(known[name]) for name in names})
         except FileNotFoundError:
             return []
         except OSError as error:

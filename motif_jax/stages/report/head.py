@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from motif_jax.annotation.prompts import is_sentence
@@ -16,16 +16,20 @@ from motif_jax.stages.report.figures import compared, words
 from motif_jax.stages.report.parts import EvaluatedPlayer, Facts, Found
 
 SHOWN = 5
+GAME_REWARD = "the game"  # what rewards a policy, in words
 OF_NETHACK = {  # values of the config that other worlds have no use for
     "env": tuple(GAME.keys() - {"world", "options", "max_episode_steps"}), "collect": ("save_screen", "save_glyphs"),
     "reward": ("blstats", "crop", "glyphs"),
 }  # fmt: skip
 
 
-def first_screen(found: Found) -> list[str]:
-    """The head of the page as HTML: title, one paragraph, and the agent's figures beside those of random play."""
-    beside = _beside_chance(found)
-    sentences = " ".join([*_asked(found), *_trained(found), *_played(found)])
+def first_screen(found: Found, written: Sequence[str] = ()) -> list[str]:
+    """The head of the page as HTML: title, one paragraph, and the agent's figures beside those of random play.
+
+    `written`: sentences about a policy that writes, in place of those about one that chooses actions.
+    """
+    beside = "" if written else _beside_chance(found)
+    sentences = " ".join(written or [*_asked(found), *_trained(found), *_played(found)])
     return [
         f'<header class="hero{" wide" if beside else ""}"><div><p class="eyebrow">{esc(eyebrow(found))}</p>'
         f'<h1>{title(found)}</h1><p class="lead">{sentences}</p></div>{beside}</header>'
@@ -51,8 +55,12 @@ def task_of(found: Found) -> str:
 def title(found: Found) -> str:
     """The title of the page: one line of HTML."""
     goal = found.goal if found.goal not in ("", "zeroknowledge") else ""
+    if found.own and found.own.decoding:
+        return f"A language model that learnt from recorded games of {esc(task_of(found))}"
     subject = "An agent" if found.training else "A reward" if found.learnt else "Preferences" if goal else "A dataset"
     if not goal:
+        if found.training and list(rewards_of(found.training.settings)) == [GAME_REWARD]:
+            return f"An agent that learnt by playing {esc(task_of(found))}"
         return f"{subject} trained on learnt preferences" if found.training else f"{subject} of moments of a game"
     if goal == "defaultgoal":
         own = ":" in task_of(found)  # the game is the user's, who alone knows whether there are scores
@@ -76,6 +84,9 @@ def _beside_chance(found: Found) -> str:
 
 def label(player: EvaluatedPlayer) -> str:
     """The name of a player in the report."""
+    if player.decoding:
+        name = "the policy" if player.path == "." else player.name.rpartition("-beta")[0]
+        return f"{name}, beta {player.beta:g}{'' if player.kind == 'sample' else f', {player.kind}'}"
     if player.path == ".":
         return f"the agent{', greedy' if player.greedy else ''}, step {player.step:,}"
     name = player.name.removesuffix(f"-{player.protocol}")
@@ -136,7 +147,7 @@ def rewards_of(settings: Facts) -> dict[str, float]:
     if not {"extrinsic_coefficient", "intrinsic_coefficient"} <= settings.keys():
         return {}
     game = settings["extrinsic_coefficient"]
-    found = {"the game": game} if game else {}
+    found = {GAME_REWARD: game} if game else {}
     named = {LEARNT: "the learnt reward", "count": "the count bonus", ONLINE: "what a judge says meanwhile"}
     for choice in parse_sources(settings.get("sources", LEARNT), settings["intrinsic_coefficient"]):
         found[named.get(choice.name, choice.name)] = choice.coefficient
@@ -186,7 +197,7 @@ def ran_on(found: Found) -> list[str]:
         rows.append(("memory", f"{machine['memory_gib']} GiB"))
     if machine.get("system"):
         rows.append(("system", esc(f"{machine['system']}, Python {machine.get('python', '')}")))
-    config = found.training.config if found.training else {}
+    config = found.training.config if found.training else dict(found.offline)
     versions = dict(machine.get("versions", {}))
     if plays_own_world(config):
         config = without_nethack(config)

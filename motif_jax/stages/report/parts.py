@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -97,6 +98,18 @@ class EvaluatedPlayer(NamedTuple):
     sources: Facts  # what is known of these; those that are equal give equal rewards
     aims: frozenset[str]  # what goals of the game ask for, among what can happen
     protocol: str = ""  # whose rules the games had; "": those of the workdir
+    decoding: tuple[str, float] | None = None  # kind and beta of a policy that writes
+    recipe: str = ""  # what its values were learnt by
+
+    @property
+    def kind(self) -> str:
+        """How it is decoded."""
+        return self.decoding[0] if self.decoding else ""
+
+    @property
+    def beta(self) -> float:
+        """The factor of Q - V in its decoding."""
+        return self.decoding[1] if self.decoding else 0.0
 
 
 class Found(NamedTuple):
@@ -111,6 +124,7 @@ class Found(NamedTuple):
     players: list[EvaluatedPlayer]  # its own policy's first, chance last
     machine: Facts  # of the latest of these parts that names one
     by_protocol: dict[str, list[EvaluatedPlayer]]  # players of other rules (evaluate/protocols.py), likewise
+    offline: Mapping[str, Any] = {}  # the config of what was learnt from transcripts; empty if nothing was
 
     @property
     def is_empty(self) -> bool:

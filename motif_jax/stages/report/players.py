@@ -20,7 +20,7 @@ NOTHING = Interval(0.0, 0.0, 0.0)
 
 def of_evaluation(found: Found) -> list[str]:
     """The part on evaluation: by the workdir's own rules, then by those of other protocols."""
-    body = of_players(found.players) if found.players else []
+    body = of_players(_few(found.players)) if found.players else []
     varied = {name: players for name, players in found.by_protocol.items() if is_variation(name)}
     if varied:
         body += _of_variations(found.players, varied)
@@ -46,6 +46,13 @@ def _of_variations(players: Sequence[EvaluatedPlayer], varied: Mapping[str, Sequ
         "with 95 % bootstrap intervals.</p>",
         table(("", *names), rows, kind="figures"),
     ]
+
+
+def _few(players: Sequence[EvaluatedPlayer]) -> list[EvaluatedPlayer]:
+    """Of a policy that is decoded in several ways, the best and the best without values; and all others."""
+    decoded = [player for player in players if player.decoding]
+    kept = decoded[:1] + [player for player in decoded[1:] if not player.beta][:1]
+    return [player for player in players if player in kept or not player.decoding]
 
 
 def of_players(players: Sequence[EvaluatedPlayer]) -> list[str]:

@@ -73,10 +73,30 @@ def columns(variants: Sequence[Variant]) -> dict[str, dict[str, np.ndarray]]:
     """The figures of each variant's policy and of random play: by name, by figure, a value per seed. [S] each"""
     found: dict[str, dict[str, np.ndarray]] = {}
     for variant in variants:
-        found[variant.name or "the agent"] = scores_of([one.own for one in variant.runs.values()])
+        if decoded := by_decoding(variant):
+            found |= decoded
+        else:
+            found[variant.name or "the agent"] = scores_of([one.own for one in variant.runs.values()])
     if chance := scores_of([one.chance for variant in variants for one in variant.runs.values()]):
         found[CHANCE] = chance
     return {name: scores for name, scores in found.items() if scores}
+
+
+def by_decoding(variant: Variant) -> dict[str, dict[str, np.ndarray]]:
+    """The figures of a policy that writes, by how it is decoded, without values first; and of scripted players.
+
+    {} if the policies of these runs do not write. Only what was played in every run is among them.
+    """
+    runs = list(variant.runs.values())
+    own = {one.decoding for run in runs for one in run.players if one.decoding and one.path == "."}
+    found: dict[str, list[EvaluatedPlayer | None]] = {}
+    for kind, beta in sorted(own, key=lambda one: (one[0] != "sample", one)):
+        players = [next((one for one in run.players if one.decoding == (kind, beta)), None) for run in runs]
+        found[f"beta {beta:g}, {kind}"] = players
+    scripted = sorted({one.name for run in runs for one in run.players if own and not one.path} - {"random"})
+    found |= {name: [next((one for one in run.players if one.name == name), None) for run in runs] for name in scripted}
+    before = f"{variant.name}: " if variant.name else ""
+    return {f"{before}{name}": scores_of(players) for name, players in found.items() if None not in players}
 
 
 def scores_of(players: Sequence[EvaluatedPlayer | None]) -> dict[str, np.ndarray]:

@@ -15,6 +15,7 @@ from motif_jax.config_table import MANY_SECONDS, PATH, PATHS, Flag, Number, Tabl
 from motif_jax.envs.babyai.manual import find_manual, read_manual
 from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.files import read_json
+from motif_jax.language.settings import FOLDER, check_model, model_folder
 from motif_jax.offline.settings import OPTIMIZER
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.train_policy import check_hosts
@@ -30,6 +31,7 @@ TABLES: Tables = {
     },
     "language": {
         "model": Value(PATH, decides=True, older=""),
+        "tokeniser": Value(Text(("words", "letters")), decides=True, older="words"),
         "family": Value(Text(("gpt2", "llama")), decides=True, older="gpt2"),
         "width": Value(Whole(2, 2**14), decides=True, older=96),
         "layers": Value(Whole(1, 200), decides=True, older=2),
@@ -59,7 +61,6 @@ IDENTITY = ("", "transcripts", "language", "train_language")
 WRITES = "--config.train_language.keep_checkpoints"
 MEMORY = "--config.train_language.batch_size, .max_length"
 DEVICE_MEMORY = "--config.train_language.num_parts, .chunk, .max_length, .batch_size"
-FOLDER = "language"
 
 
 def artefacts(workdir: Path) -> list[Path]:
@@ -84,7 +85,7 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
         epoch = int(done["epoch"])
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    return epoch >= config.train_language.num_epochs and (workdir / FOLDER / "model" / "config.json").is_file()
+    return epoch >= config.train_language.num_epochs and (model_folder(workdir) / "config.json").is_file()
 
 
 def check(config: ConfigDict) -> None:
@@ -96,10 +97,11 @@ def check(config: ConfigDict) -> None:
             f"batch_size {section.batch_size} cannot be cut into {section.num_parts} parts "
             "(--config.train_language.batch_size, .num_parts)"
         )
-    if not language.model and language.width % (2 * language.heads):
+    check_model(language.model, language.width, language.heads, "--config.language")
+    if not language.model and language.tokeniser == "letters" and config.transcripts.template != "marks":
         raise UserError(
-            f"width must be a multiple of {2 * language.heads}, twice the number of heads, not {language.width} "
-            "(--config.language.width, .heads)"
+            "a tokeniser of letters has the marks that the template 'marks' sets between texts, and not those of "
+            f"{config.transcripts.template!r} (--config.language.tokeniser, --config.transcripts.template)"
         )
     if config.transcripts.path and config.transcripts.import_from:
         raise UserError(
@@ -108,10 +110,6 @@ def check(config: ConfigDict) -> None:
     if config.transcripts.import_format == "manual":
         for name in filter(None, config.transcripts.import_from.split(",")):
             read_manual(find_manual(name))
-    if language.model and not Path(language.model).is_dir():
-        raise UserError(
-            f"there is no directory {language.model!r}; language models are not downloaded (--config.language.model)"
-        )
     check_hosts(config.distributed)
 
 

@@ -13,16 +13,13 @@ from motif_jax.console import print_line
 from motif_jax.envs.babyai.manual import find_manual, make_examples, read_manual
 from motif_jax.envs.babyai.vocabulary import all_words
 from motif_jax.structs import Episode, Turn, UserError
-from motif_jax.tokens import END, PAD, UNKNOWN, WordTokeniser
+from motif_jax.tokens import UNKNOWN_TOKEN, BuiltInTokeniser, LetterTokeniser, WordTokeniser
 from motif_jax.transcripts.imports import FLAG, import_episodes, read_lmrl, read_reddit, read_visdial
-from motif_jax.transcripts.render import TEMPLATES, Renderer, Template
+from motif_jax.transcripts.render import TEMPLATES, Renderer
 from motif_jax.transcripts.store import Transcripts
 
 MANUAL = "manual"  # a format of what is imported
 WORDS_PER_TEXT = 50
-END_TOKEN = (PAD, END, UNKNOWN).index(END)  # of tokenisers that are made here
-# Every text ends with the token that ends generation: for tokenisers whose tokens are words.
-WORDS = Template(END_TOKEN, END_TOKEN, END_TOKEN, END_TOKEN, "")
 
 
 def open_transcripts(config: ConfigDict, workdir: Path, may_import: bool) -> Transcripts:
@@ -84,9 +81,10 @@ def manual_episodes(files: list[Path], window: int) -> Iterator[Episode]:
         yield Episode((Turn(example.prompt), Turn(example.action, 0.0)), terminal=True)
 
 
-def make_words(transcripts: Transcripts) -> WordTokeniser:
-    """The tokeniser of a model that learns from these transcripts alone."""
-    return WordTokeniser.from_texts(transcripts.texts())
+def make_tokeniser(kind: str, transcripts: Transcripts) -> BuiltInTokeniser:
+    """The tokeniser of a model that learns from these transcripts alone: of "words" or "letters"."""
+    made = {"words": WordTokeniser, "letters": LetterTokeniser}[kind]
+    return made.from_texts(transcripts.texts())
 
 
 def make_renderer(transcripts: Transcripts, tokeniser: Any, template: str) -> Renderer:
@@ -96,7 +94,19 @@ def make_renderer(transcripts: Transcripts, tokeniser: Any, template: str) -> Re
             "the template 'words' is for tokenisers whose tokens are words, and this model has another: choose marks, "
             "lines or none (--config.transcripts.template)"
         )
-    return Renderer(transcripts, tokeniser, WORDS if template == "words" else TEMPLATES[template])
+    return Renderer(transcripts, tokeniser, TEMPLATES[template])
+
+
+def check_known(transcripts: Transcripts, tokeniser: Any, flag: str) -> None:
+    """Raises UserError if a text has something that a tokeniser made for other transcripts does not know."""
+    if not isinstance(tokeniser, BuiltInTokeniser):
+        return  # tokenisers of bytes know everything
+    for text in transcripts.texts():
+        if UNKNOWN_TOKEN in tokeniser.encode(text):
+            raise UserError(
+                f"the policy's tokeniser was made for other transcripts: it does not know all of {text[:60]!r} in "
+                f"{str(transcripts.path)!r} ({flag}, --config.transcripts.path)"
+            )
 
 
 def describe_cut(renderer: Renderer, max_length: int) -> str:

@@ -14,14 +14,14 @@ from flax import nnx
 from ml_collections import ConfigDict
 
 from motif_jax.language.config import LanguageConfig
-from motif_jax.language.hub import find_file, read_language_model, write_language_model
+from motif_jax.language.hub import read_language_model, read_model_tokeniser, write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.layers import Types
-from motif_jax.language.model import causal_mask, make_language_model, sight_of
+from motif_jax.language.model import make_language_model
 from motif_jax.offline.values import Language
-from motif_jax.stages.train_language.data import END_TOKEN, make_words
+from motif_jax.stages.train_language.data import make_tokeniser
 from motif_jax.structs import UserError
-from motif_jax.tokens import FILE, Tokeniser, read_tokeniser, write_tokeniser
+from motif_jax.tokens import Tokeniser, write_tokeniser
 from motif_jax.transcripts.store import Transcripts
 
 FLAG = "--config.language.model"
@@ -37,47 +37,59 @@ class LanguageParts(NamedTuple):
     graph: Any  # `nnx.merge(graph, params)` is the model
 
 
-def make_parts(section: ConfigDict, transcripts: Transcripts, max_length: int, seed: int) -> LanguageParts:
-    """Reads the model that the config's section `language` names, or makes a new one for these transcripts."""
+def make_parts(
+    section: ConfigDict,
+    transcripts: Transcripts,
+    max_length: int,
+    seed: int,
+    flag: str = FLAG,
+    stage: str = "train_language",
+) -> LanguageParts:
+    """Reads the model that the config's section `language` names, or makes a new one for these transcripts.
+
+    Args:
+      section: of the config.
+      transcripts: a new model's tokeniser is made of them.
+      max_length: tokens of a row; of `stage`, a section of the config.
+      seed: of a new model.
+      flag: the value of the config that names the model, for messages.
+      stage: see `max_length`.
+    """
     types = Types(jnp.dtype(section.dtype), jnp.dtype(jnp.float32))
     if section.model:
         directory = Path(section.model)
         try:
             graph, params, config = read_language_model(directory, types)
-            tokeniser = read_tokeniser(find_file(directory, FILE))
+            tokeniser: Tokeniser = read_model_tokeniser(directory, config)
         except UserError as error:
-            raise UserError(f"{error} ({FLAG})") from error
+            raise UserError(f"{error} ({flag})") from error
         if config.is_encoder_decoder:
-            raise UserError(f"{section.model!r} is an encoder-decoder, and only decoders are trained here ({FLAG})")
-        if tokeniser.size > config.vocabulary:
-            raise UserError(
-                f"the tokeniser in {section.model!r} has {tokeniser.size:,} tokens, and the model's embedding "
-                f"{config.vocabulary:,} rows ({FLAG})"
-            )
+            raise UserError(f"{section.model!r} is an encoder-decoder, and only decoders are trained here ({flag})")
     else:
-        tokeniser = make_words(transcripts)
-        more: dict[str, Any] = {"eos_token_id": END_TOKEN, "pad_token_id": 0}
+        tokeniser = make_tokeniser(section.tokeniser, transcripts)
+        more: dict[str, Any] = {"eos_token_id": tokeniser.end_id, "pad_token_id": 0}
         more["n_positions" if section.family == "gpt2" else "max_position_embeddings"] = max_length
         config = make_config(section.family, tokeniser.size, section.width, section.layers, section.heads, **more)
         graph, params = nnx.split(make_language_model(config, types, seed=seed))
     if config.max_positions and max_length > config.max_positions:
         raise UserError(
             f"the model reads {config.max_positions:,} tokens at most, and rows have {max_length:,} "
-            f"(--config.train_language.max_length, {FLAG})"
+            f"(--config.{stage}.max_length, {flag})"
         )
     return LanguageParts(as_functions(graph, config), jax.tree.map(np.asarray, params), tokeniser, config, graph)
+
+
+def new_params(parts: LanguageParts, seed: int) -> Any:
+    """Other initial parameters of the same model, on the host."""
+    _, params = nnx.split(make_language_model(parts.config, seed=seed))
+    return jax.tree.map(np.asarray, params)
 
 
 def as_functions(graph: Any, config: LanguageConfig) -> Language:
     """A decoder as functions of its parameters."""
 
     def hidden(params: Any, tokens: jax.Array, segments: jax.Array, added: jax.Array | None) -> jax.Array:
-        model = nnx.merge(graph, params)
-        if added is None:
-            return model(tokens, segments)
-        sight = sight_of(causal_mask(segments))
-        x = model.embed(tokens, sight.positions)
-        return model.stack(x + added.astype(x.dtype), sight)[0]
+        return nnx.merge(graph, params)(tokens, segments, added)
 
     def logits(params: Any, hidden: jax.Array) -> jax.Array:
         return nnx.merge(graph, params).logits(hidden)

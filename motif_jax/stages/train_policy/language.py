@@ -11,16 +11,17 @@ from ml_collections import ConfigDict
 
 from motif_jax.envs.world import World
 from motif_jax.language.config import LanguageConfig
-from motif_jax.language.hub import find_file, read_config, read_language_model
+from motif_jax.language.hub import read_config, read_language_model, read_model_tokeniser
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
+from motif_jax.language.settings import find_trained
 from motif_jax.language.shards import sharding_rules
 from motif_jax.networks.kinds import LANGUAGE
 from motif_jax.policies.language import as_record, make_language_parts, types_of
 from motif_jax.policies.language_settings import EMBEDDINGS, FLAG, PRETRAINED, RANDOM, TRAINED
 from motif_jax.policies.model import Model
 from motif_jax.structs import UserError
-from motif_jax.tokens import FILE, Tokeniser, WordTokeniser, read_tokeniser
+from motif_jax.tokens import Tokeniser, WordTokeniser
 
 
 def make_language_policy(config: ConfigDict, world: World, workdir: Path) -> tuple[dict[str, Any], Model]:
@@ -55,23 +56,15 @@ def find_model(section: ConfigDict, workdir: Path) -> Path | None:
         return None
     if section.model != TRAINED:
         return Path(section.model)
-    directory = workdir / "language" / "model"
-    if not directory.is_dir():
-        raise UserError(f"there is no {str(directory)!r} yet: run --stage=train_language first ({FLAG}.model)")
-    return directory
+    return find_trained(workdir, f"{FLAG}.model")
 
 
 def _read_form(directory: Path) -> tuple[LanguageConfig, Tokeniser]:
     try:
-        architecture, tokeniser = read_config(directory), read_tokeniser(find_file(directory, FILE))
+        architecture = read_config(directory)
+        return architecture, read_model_tokeniser(directory, architecture)
     except UserError as error:
         raise UserError(f"{error} ({FLAG}.model)") from error
-    if tokeniser.size > architecture.vocabulary:
-        raise UserError(
-            f"the tokeniser in {str(directory)!r} has {tokeniser.size:,} tokens, and the model's embedding only "
-            f"{architecture.vocabulary:,} rows ({FLAG}.model)"
-        )
-    return architecture, tokeniser
 
 
 def _new_form(section: ConfigDict, world: World) -> tuple[LanguageConfig, Tokeniser]:

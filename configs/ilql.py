@@ -1,0 +1,121 @@
+"""ILQL (arXiv 2206.11871): offline reinforcement learning of language, on recorded games of words.
+
+    python -m motif_jax.launch --config=configs/ilql.py:wordle,ilql --workdir=runs/wordle
+
+The argument is a world, then a recipe: wordle, dialogue (questions about a picture) or comments; ilql, bc, filtered_bc,
+utterance_ilql, single_step, cql, psi, awac, monte_carlo, decision_transformer, or one of them and +joint, as in
+ilql+joint. `:wordle,ilql,reference` has the hyperparameters of the published configs, and the policy's loss as a mean
+over all tokens.
+
+Nothing is downloaded: scripted players fill the transcripts, and the language model begins from nothing. The paper's
+dialogues and comments began with GPT-2: --config.language.model=DIRECTORY --config.transcripts.template=lines. Recorded
+conversations of others are --config.transcripts.import_from=FILES, without the stage collect. The model of Wordle has
+the size of GPT-2 and wants a GPU; ilql_quickstart.py is for CPUs.
+"""
+
+import difflib
+import runpy
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from motif_jax.offline.recipes import names, recipe_of
+from motif_jax.structs import UserError
+
+WORLDS = ("wordle", "dialogue", "comments")
+
+
+def get_config(argument: str = "wordle,ilql") -> ConfigDict:
+    """`motif.py` with the stages of ILQL, for a world, a recipe, and optionally `reference`."""
+    world, *words = argument.split(",")
+    reference = "reference" in words
+    recipes = [word for word in words if word != "reference"] or ["ilql"]
+    known = {"world": ([world], WORLDS), "recipe": (recipes, names())}
+    for what, (given, choices) in known.items():
+        for word in given:
+            if word not in choices:
+                near = difflib.get_close_matches(word, choices, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(choices)}"
+                raise UserError(f"unknown {what} {word!r} in {argument!r} (--config): {hint}")
+    if len(recipes) > 1:
+        raise UserError(f"{argument!r} names {len(recipes)} recipes, where one is learnt (--config)")
+    config = runpy.run_path(str(Path(__file__).with_name("motif.py")))["get_config"]("score")
+    recipe = recipe_of(recipes[0])
+    config.stages = ("collect", "train_language", "train_values", "evaluate", "report")
+    config.train_values.recipe = recipes[0]
+    config.train_values.games = 256
+
+    # ---- decoding that the recipe has learnt for
+    config.decoding.kinds = "sample,rerank" if recipe.values == "utterance" else "sample,greedy"
+    if recipe.values != "token":
+        config.decoding.betas = "0"
+    config.evaluate.episodes = 1024
+    config.evaluate.num_workers = 0  # games take no time
+    config.evaluate.games_per_worker = 256
+    config.decoding.batch_size = 128
+
+    {"wordle": wordle, "dialogue": dialogue, "comments": comments}[world](config, reference)
+    if reference:
+        config.train_values.mean_over_all_tokens = True
+        config.train_values.learning_rate_end = 1.0
+        config.train_values.warmup_steps = 0
+        config.train_values.max_gradient_norm = 0.0
+        config.train_values.polyak = 0.005
+    return config
+
+
+def wordle(config: ConfigDict, reference: bool) -> None:
+    """A list of 503 words, and games by a player that takes a word that fits every third time, as LMRL-Gym's do."""
+    config.env.world = "wordle"
+    config.env.options = '{"words": "larger"}'
+    config.collect.collector = "candidate*0.33+random*0.67"
+    config.collect.transcripts = 500_000
+    config.transcripts.template = "marks"
+    config.language.tokeniser = "letters"
+    config.language.width, config.language.layers, config.language.heads = 768, 12, 12
+    for section in (config.train_language, config.train_values):
+        section.max_length = 148  # two games of six guesses, with the mark before them
+        section.batch_size = 256
+        section.learning_rate = 1e-4
+        section.num_epochs = 4
+        section.warmup_steps = 500
+        section.validation_share = 0.01
+    config.train_values.expectile = 0.8
+    config.decoding.max_tokens = 6
+    config.evaluate.beside = "candidate,optimal"
+    if reference:
+        config.train_values.learning_rate = 1e-5
+        config.train_values.expectile = 0.7
+        config.train_values.conservative_weight = 1e-4
+        config.decoding.clip = 0.0  # what is better than V is not preferred, what is worse is avoided
+        config.decoding.betas = "0,16" if config.decoding.betas != "0" else "0"
+
+
+def dialogue(config: ConfigDict, reference: bool) -> None:
+    """Scenes with eight attributes, which a local world draws and describes; a server of the original works as well."""
+    config.env.world = "guessing"
+    config.collect.collector = "asker:1,checker:1"
+    config.collect.transcripts = 100_000
+    config.language.width, config.language.layers, config.language.heads = 256, 4, 8
+    config.train_language.max_length = config.train_values.max_length = 256
+    config.decoding.max_tokens = 40
+    config.evaluate.beside = "asker,checker"
+    if reference:
+        config.train_values.learning_rate = 1e-5
+        config.train_values.expectile = 0.8
+        config.train_values.conservative_weight = 1.0
+
+
+def comments(config: ConfigDict, reference: bool) -> None:
+    """Comments on posts, which a lexicon scores; a table of scores or a server are options of the world."""
+    config.env.world = "comments"
+    config.collect.collector = "kind:1,rude:1"
+    config.collect.transcripts = 100_000
+    config.language.width, config.language.layers, config.language.heads = 256, 4, 8
+    config.train_language.max_length = config.train_values.max_length = 128
+    config.decoding.max_tokens = 64
+    config.evaluate.beside = "kind,rude"
+    if reference:
+        config.train_values.learning_rate = 1e-4
+        config.train_values.expectile = 0.6
+        config.train_values.conservative_weight = 0.25

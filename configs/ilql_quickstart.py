@@ -1,0 +1,39 @@
+"""ILQL, small, on a CPU, with no download: Wordle with 40 words, a language model of letters from nothing.
+
+    python -m motif_jax.launch --config=configs/ilql_quickstart.py --workdir=runs/ilql
+
+A player that mostly repeats itself fills the transcripts. Its clone repeats itself as well, and the values know better.
+It takes about ten minutes on two cores.
+"""
+
+import runpy
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+
+def get_config(argument: str = "wordle,ilql") -> ConfigDict:
+    """`ilql.py`, made small."""
+    config = runpy.run_path(str(Path(__file__).with_name("ilql.py")))["get_config"](argument)
+    config.env.options = '{"words": "small"}' if config.env.world == "wordle" else "{}"
+    config.collect.transcripts = 50_000
+    if config.env.world == "wordle":
+        config.collect.collector = "repeat*0.6+candidate*0.4"
+    config.language.width, config.language.layers, config.language.heads = 96, 2, 4
+    config.train_language.batch_size = 40
+    config.train_language.learning_rate = 2e-3
+    config.train_language.warmup_steps = 200
+    config.train_language.num_epochs = 6
+    config.train_language.save_every_s = 60.0
+    config.train_values.batch_size = 20
+    config.train_values.learning_rate = 1e-3
+    config.train_values.warmup_steps = 50
+    config.train_values.num_epochs = 2
+    config.train_values.polyak = 0.01
+    config.train_values.save_every_s = 60.0
+    config.train_values.evaluate_every = 400
+    config.train_values.games = 128
+    config.train_values.validation_share = config.train_language.validation_share = 0.02
+    config.evaluate.episodes = 512
+    config.decoding.betas = "0,1,4,16" if config.decoding.betas != "0" else "0"
+    return config

@@ -1,0 +1,118 @@
+"""How values change what a policy writes: logits + min(beta (Q - V), clip), token by token; and ranks of whole texts.
+
+Q is the smaller one of the targets, V that of the network itself, as in the code of ILQL (arXiv 2206.11871, section 4).
+V is the same for all tokens: without a clip it changes no probability, and its network is not computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from motif_jax.offline.losses import taken
+from motif_jax.offline.recipes import Recipe
+from motif_jax.offline.values import Language, Params, apply_head, least
+
+
+class Reader(NamedTuple):
+    """A language model that reads token by token. What it remembers is a tree of arrays with the rows on axis 1."""
+
+    begin: Callable[[Params, jax.Array, jax.Array, int], Any]  # (parameters, tokens, segments, room) -> memory
+    read: Callable[[Params, Any, jax.Array], tuple[Any, jax.Array]]  # (.., memory, token) -> memory, hidden [B, width]
+
+
+class Shifting(NamedTuple):
+    """What is added to the logits depends on; a new value of each compiles no new program."""
+
+    beta: jax.Array  # one number, or one per row
+    clip: jax.Array
+    target: Params  # "trunk", "q"
+    online: Params  # "trunk", "v"
+
+
+def begin_shift(
+    reader: Reader, shifting: Shifting, tokens: jax.Array, segments: jax.Array, room: int, clipped: bool
+) -> dict[str, Any]:
+    """The shift's memory of contexts [B, L], except for their last tokens."""
+    before = segments.at[jnp.arange(len(segments)), last_index(segments)].set(0)
+    found = {"target": reader.begin(shifting.target["trunk"], tokens, before, room)}
+    if clipped:
+        found["online"] = reader.begin(shifting.online["trunk"], tokens, before, room)
+    return found
+
+
+def make_shift(reader: Reader, clipped: bool) -> Callable[..., tuple[jax.Array, Any]]:
+    """A `language.generation.Shift` whose arguments are `Shifting`.
+
+    Args:
+      reader: the functions of the values' language models.
+      clipped: whether `Shifting.clip` is finite; only then V is needed.
+    """
+
+    def shift(shifting: Shifting, memory: Any, token: jax.Array, _: jax.Array) -> tuple[jax.Array, Any]:
+        target, hidden = reader.read(shifting.target["trunk"], memory["target"], token)
+        q = least([apply_head(head, hidden) for head in shifting.target["q"]])  # [B, V]
+        beta = jnp.broadcast_to(shifting.beta, token.shape)[:, None]
+        if not clipped:
+            return beta * q, {"target": target}
+        online, hidden = reader.read(shifting.online["trunk"], memory["online"], token)
+        advantage = q - apply_head(shifting.online["v"], hidden)
+        return jnp.minimum(beta * advantage, shifting.clip), {"target": target, "online": online}
+
+    return shift
+
+
+def advantages(language: Language, values: Shifting, tokens: jax.Array, segments: jax.Array) -> jax.Array:
+    """Q - V of every token after every position, in one look at whole texts. [B, T] -> [B, T, V]"""
+    hidden = language.hidden(values.target["trunk"], tokens, segments, None)
+    q = least([apply_head(head, hidden) for head in values.target["q"]])
+    return q - apply_head(values.online["v"], language.hidden(values.online["trunk"], tokens, segments, None))
+
+
+def worth(
+    language: Language, recipe: Recipe, values: Shifting, tokens: jax.Array, segments: jax.Array, said: jax.Array,
+    lengths: jax.Array,
+) -> jax.Array:  # fmt: skip
+    """What texts are worth as a whole, to choose among candidates: the sum of Q - V, or the Q of an utterance.
+
+    Args:
+      language: the functions of the language model.
+      recipe: of the values; without values, all texts are worth 0.
+      values: see `Shifting`; beta and clip are not used.
+      tokens, segments: what was said before. [B, L]
+      said: the candidates' tokens, end mark included. [B, N]
+      lengths: how many of them. [B]
+
+    Returns:
+      [B]
+    """
+    number = jnp.arange(said.shape[1])
+    there = number < lengths[:, None]
+    whole = jnp.concatenate([tokens, said], 1)
+    whole_segments = jnp.concatenate([segments, there.astype(segments.dtype)], 1)
+    rows, width = jnp.arange(len(tokens)), tokens.shape[1]
+    if recipe.values == "utterance":
+        hidden = language.hidden(values.target["trunk"], whole, whole_segments, None)
+        at_end = hidden[rows, width + jnp.maximum(lengths - 1, 0)]
+        return least([apply_head(head, at_end)[..., 0] for head in values.target["q"]])
+    if recipe.values != "token":
+        return jnp.zeros(len(tokens))
+
+    def before_each(hidden: jax.Array) -> jax.Array:
+        """Hidden states from which each token of the candidates was chosen. [B, N, width]"""
+        return jnp.concatenate([hidden[rows, last_index(segments)][:, None], hidden[:, width:-1]], 1)
+
+    of_target = before_each(language.hidden(values.target["trunk"], whole, whole_segments, None))
+    q = taken(least([apply_head(head, of_target) for head in values.target["q"]]), said)
+    v = apply_head(
+        values.online["v"], before_each(language.hidden(values.online["trunk"], whole, whole_segments, None))
+    )
+    return jnp.where(there, q - v[..., 0], 0.0).sum(1)
+
+
+def last_index(segments: jax.Array) -> jax.Array:
+    """The position of the last token that is no padding. [B, L] -> [B]"""
+    return segments.shape[1] - 1 - jnp.argmax(segments[:, ::-1] > 0, 1)

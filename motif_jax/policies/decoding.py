@@ -1,0 +1,89 @@
+"""How texts are decoded: the section `decoding` of the config. Nothing here loads JAX."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from motif_jax.config_table import Number, Table, Text, Value, Whole, shown
+from motif_jax.offline.recipes import Recipe
+from motif_jax.structs import UserError
+
+FLAG = "--config.decoding"
+KINDS = ("sample", "greedy", "beam", "rerank")
+MOST = 100  # betas of a sweep
+TABLE: Table = {
+    "kinds": Value(Text(), older="sample"),
+    "betas": Value(Text(longest=2000), older="0"),
+    "clip": Value(Number(infinite=True), older=math.inf),
+    "temperature": Value(Number(0), older=1.0),
+    "top_k": Value(Whole(), older=0),
+    "top_p": Value(Number(0, 1), older=1.0),
+    "beams": Value(Whole(1, 1000), older=4),
+    "candidates": Value(Whole(1, 10_000), older=8),
+    "rerank_values": Value(Number(), older=1.0),
+    "rerank_log_prob": Value(Number(), older=0.0),
+    "wanted_return": Value(Number(), older=0.0),
+    "max_tokens": Value(Whole(1, 2**20), older=64),
+    "batch_size": Value(Whole(1, 2**20), older=64),
+}
+
+
+class Decoding(NamedTuple):
+    """One way to decode; but for the first two, the values of the table."""
+
+    kind: str = "sample"  # of KINDS
+    beta: float = 0.0  # factor of Q - V; 0: the policy as it is
+    clip: float = math.inf
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    beams: int = 4
+    candidates: int = 8
+    rerank_values: float = 1.0
+    rerank_log_prob: float = 0.0
+    wanted_return: float = 0.0
+    max_tokens: int = 64
+    batch_size: int = 64
+
+    @property
+    def name(self) -> str:
+        """What tells the decodings of an evaluation apart."""
+        return f"beta{self.beta:g}" + (f"-{self.kind}" if self.kind != "sample" else "")
+
+
+def decodings_of(section: Mapping[str, Any]) -> list[Decoding]:
+    """All that the section of the config asks for: each kind with each beta; raises UserError for what cannot be."""
+    kinds = [kind.strip() for kind in section["kinds"].split(",")]
+    for kind in kinds:
+        Text(KINDS).check("kind", f"{FLAG}.kinds", kind)
+    betas = [_beta(text) for text in section["betas"].split(",")]
+    if len(betas) > MOST:
+        raise UserError(f"there are {len(betas):,} betas, where at most {MOST} are taken ({FLAG}.betas)")
+    rest = {name: section[name] for name in Decoding._fields[2:]}
+    return list(dict.fromkeys(Decoding(kind, beta, **rest) for kind in kinds for beta in betas))
+
+
+def _beta(text: str) -> float:
+    try:
+        beta = float(text)
+    except ValueError:
+        beta = math.nan
+    if beta < 0:
+        raise UserError(f"beta must not be negative, not {shown(text)}: the worse would be preferred ({FLAG}.betas)")
+    if not beta < 1e6:
+        raise UserError(f"each beta must be a number such as 4, not {shown(text)} ({FLAG}.betas)")
+    return beta
+
+
+def check_decoding(recipe: Recipe, name: str, decodings: list[Decoding]) -> None:
+    """Raises UserError if a recipe, of this name, has not learnt what a decoding needs."""
+    for one in decodings:
+        if one.beta and recipe.values != "token":
+            has = "values of whole texts" if recipe.values else "no values"
+            raise UserError(
+                f"the recipe {name!r} has {has}, so that only beta 0 can be decoded, not {one.beta:g} ({FLAG}.betas)"
+            )
+        if one.kind == "rerank" and recipe.values not in ("token", "utterance"):
+            raise UserError(f"the recipe {name!r} has no values by which candidates could be ranked ({FLAG}.kinds)")

@@ -1,0 +1,155 @@
+"""The programs that are compiled to decode with a model, as pure functions of its parameters and of all numbers."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from motif_jax.language.beam import search
+from motif_jax.language.generation import Limits, generate
+from motif_jax.language.model import Decoder, Reading
+from motif_jax.language.sampling import Sampling
+from motif_jax.offline.decode import Reader, Shifting, advantages, begin_shift, make_shift, worth
+from motif_jax.offline.values import Language, condition
+from motif_jax.policies.values import ValueModel
+
+
+class Numbers(NamedTuple):
+    """What a new value of compiles no new program."""
+
+    sampling: Sampling
+    beta: jax.Array
+    clip: jax.Array
+    rerank_values: jax.Array
+    rerank_log_prob: jax.Array
+    wanted_return: jax.Array  # divided by the scale of rewards
+
+
+class Written(NamedTuple):
+    """Of each context."""
+
+    tokens: jax.Array  # the end mark included, then padding. [B, N]
+    lengths: jax.Array  # [B]
+    log_prob: jax.Array  # of the whole text, shift included. [B]
+
+
+def make_program(model: ValueModel, kind: str, count: int, length: int, clipped: bool) -> Any:
+    """The function that is compiled: (policy, target, online, tokens, segments, key, drawn, numbers) -> `Written`.
+
+    Args:
+      model: of which only the structure is used; its parameters are arguments.
+      kind: sample, beam or rerank.
+      count: beams, or candidates.
+      length: tokens of a text, at most.
+      clipped: whether the clip is finite.
+    """
+    reader, language = reader_of(model), language_of(model)
+    shift = make_shift(reader, clipped) if model.recipe.values == "token" else None
+    allowed = jnp.asarray(model.allowed)
+    stops = jnp.zeros(model.config.vocabulary, bool).at[model.renderer.stop].set(True)
+    limits = Limits(allowed, stops, jnp.zeros((0, 0), jnp.int32))
+
+    def program(
+        policy: Any, target: Any, online: Any, tokens: jax.Array, segments: jax.Array, key: jax.Array,
+        drawn: jax.Array, numbers: Numbers,
+    ) -> Written:  # fmt: skip
+        writer: Any = nnx.merge(model.graph, policy)
+        if model.recipe.conditioned:
+            writer = Conditioned(writer, online["condition"], numbers.wanted_return)
+        shifting = Shifting(numbers.beta, numbers.clip, target, online)
+        rows, keys = (tokens, segments), _keys(key, drawn)
+        if kind == "rerank":
+            rows = jnp.repeat(tokens, count, 0), jnp.repeat(segments, count, 0)
+            keys = jax.vmap(_keys, (0, None))(keys, jnp.arange(count)).reshape(-1)
+        own = limits._replace(forced=jnp.zeros((len(rows[0]), 0), jnp.int32))
+        memory: Any = begin_shift(reader, shifting, *rows, length, clipped) if shift else ()
+        more: dict[str, Any] = {"shift": shift, "arguments": shifting, "carry": memory}
+        if kind == "beam":
+            found = search(writer, *rows, count, own, length, **more)
+        else:
+            found = generate(writer, *rows, keys, numbers.sampling, own, length, **more)
+        written = Written(found.tokens, found.lengths, found.log_probs.sum(1))
+        if kind != "rerank":
+            return written
+        value = worth(language, model.recipe, shifting, *rows, found.tokens, found.lengths)
+        rank = numbers.rerank_values * value + numbers.rerank_log_prob * written.log_prob
+        best = jnp.arange(len(tokens)) * count + rank.reshape(-1, count).argmax(1)
+        return Written(*(array[best] for array in written))
+
+    return program
+
+
+def _keys(key: jax.Array, numbers: jax.Array) -> jax.Array:
+    """A key for each number. [N]"""
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
+
+
+def make_look(model: ValueModel) -> Any:
+    """The function behind `ValueWriter.look`: (..., tokens [1, T], segments, numbers) -> three arrays [T, V]."""
+    language, allowed = language_of(model), jnp.asarray(model.allowed)
+
+    def look(
+        policy: Any, target: Any, online: Any, tokens: jax.Array, segments: jax.Array, numbers: Numbers
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        writer, added = nnx.merge(model.graph, policy), None
+        if model.recipe.conditioned:
+            first = jnp.arange(tokens.shape[1])[None] == 0
+            added = condition(online["condition"], jnp.broadcast_to(numbers.wanted_return, tokens.shape), first)
+        logits = writer.logits(writer(tokens, segments, added))[0]
+        shifting, shift = Shifting(numbers.beta, numbers.clip, target, online), jnp.zeros_like(logits)
+        advantage = jnp.zeros_like(logits)
+        if model.recipe.values == "token":
+            advantage = advantages(language, shifting, tokens, segments)[0]
+            shift = jnp.minimum(numbers.beta * advantage, numbers.clip)
+        odds = [jax.nn.softmax(jnp.where(allowed, one, -jnp.inf), -1) for one in (logits, logits + shift)]
+        return odds[0], odds[1], advantage
+
+    return look
+
+
+def reader_of(model: ValueModel) -> Reader:
+    """The model's network as it reads token by token."""
+
+    def begin(params: Any, tokens: jax.Array, segments: jax.Array, room: int) -> Any:
+        return _spread(nnx.merge(model.graph, params).begin(tokens, segments, room)[0])
+
+    def read(params: Any, memory: Any, token: jax.Array) -> tuple[Any, jax.Array]:
+        reading, hidden = nnx.merge(model.graph, params).read(memory._replace(at=memory.at[0, 0]), token)
+        return _spread(reading), hidden
+
+    return Reader(begin, read)
+
+
+def _spread(reading: Reading) -> Reading:
+    """With the next slot, which is the same for all rows, as an array that has rows."""
+    return reading._replace(at=jnp.broadcast_to(reading.at, (1, reading.seen.shape[1])))
+
+
+def language_of(model: ValueModel) -> Language:
+    """The model's network as functions that look at whole texts."""
+
+    def hidden(params: Any, tokens: jax.Array, segments: jax.Array, _: Any) -> jax.Array:
+        return nnx.merge(model.graph, params)(tokens, segments)
+
+    def logits(params: Any, hidden: jax.Array) -> jax.Array:
+        return nnx.merge(model.graph, params).logits(hidden)
+
+    return Language(hidden, logits, model.config.width, model.config.vocabulary)
+
+
+class Conditioned:
+    """A decoder that is told the return of the episode at its first token (the recipe decision_transformer)."""
+
+    def __init__(self, decoder: Decoder, params: Any, wanted: jax.Array):
+        """Takes the parameters of `offline.values.condition`."""
+        self._decoder, self._params, self._wanted = decoder, params, wanted
+        self.config, self.logits, self.read = decoder.config, decoder.logits, decoder.read
+
+    def begin(self, tokens: jax.Array, segments: jax.Array, room: int) -> tuple[Reading, jax.Array]:
+        """See `Decoder.begin`."""
+        first = jnp.arange(tokens.shape[1])[None] == jnp.argmax(segments > 0, 1)[:, None]
+        added = condition(self._params, jnp.broadcast_to(self._wanted, tokens.shape), first)
+        return self._decoder.begin(tokens, segments, room, added)

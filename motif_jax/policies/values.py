@@ -1,0 +1,121 @@
+"""Policies that write, with what texts are worth to them: read from a directory of `--stage=train_values`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from motif_jax.checkpoint import find_checkpoints, reading
+from motif_jax.language.config import LanguageConfig
+from motif_jax.language.hub import read_language_model, read_model_tokeniser
+from motif_jax.language.layers import Types
+from motif_jax.offline.recipes import Recipe, recipe_of
+from motif_jax.parameters import leaves_by_path, rebuild, sum_of_arrays
+from motif_jax.structs import UserError
+from motif_jax.tokens import Tokeniser, digest
+from motif_jax.transcripts.live import LiveRenderer
+from motif_jax.transcripts.render import TEMPLATES
+
+POLICY = "policy"  # beside the checkpoints: the language model that was given, or that was learnt
+
+
+class ValueModel(NamedTuple):
+    """A language model that writes, and values of what it writes."""
+
+    config: LanguageConfig
+    graph: Any  # `nnx.merge(graph, parameters)` is a language model
+    policy: Any  # parameters
+    target: Any  # "trunk", "q" of recipes that have them
+    online: Any  # "trunk", "v", "condition" likewise
+    recipe: Recipe
+    tokeniser: Tokeniser
+    renderer: LiveRenderer
+    allowed: np.ndarray  # tokens that may be written. [V] bool
+    facts: dict[str, Any]
+
+    def checksum(self) -> str:
+        """Changes when a parameter does."""
+        return sum_of_arrays({"policy": self.policy, "target": self.target, "online": self.online})
+
+
+def list_values(path: Path) -> tuple[Path, list[int]]:
+    """The directory of checkpoints of a workdir, or of its `values`, and their numbers, ascending."""
+    directory = find_checkpoints(path, "values").resolve()
+    with reading(directory) as checkpoints:
+        return directory, checkpoints.steps()
+
+
+def read_values(directory: Path, which: str = "last") -> ValueModel:
+    """Reads a checkpoint of `--stage=train_values`; what lies beside it in its folder is enough.
+
+    Args:
+      directory: of checkpoints, from `list_values`.
+      which: "last", "best" by the validation loss, or the number of a checkpoint.
+    """
+    with reading(directory) as checkpoints:
+        _, whole, facts = checkpoints.readable(which)
+    try:
+        section = facts["config"]["language"]
+        recipe, template = recipe_of(facts["recipe"]), TEMPLATES[facts["config"]["transcripts"]["template"]]
+        emitted, scale = np.array(facts["emitted"], np.int64), float(facts["config"]["train_values"]["reward_scale"])
+        assert scale > 0
+    except (KeyError, TypeError, ValueError, AssertionError) as error:
+        raise UserError(f"the checkpoints in {str(directory)!r} are not of train_values: {error!r}") from error
+    folder = directory.parent / POLICY
+    graph, params, config = read_language_model(folder, Types(jnp.dtype(section["dtype"]), jnp.dtype(jnp.float32)))
+    tokeniser = read_model_tokeniser(folder, config)
+    if digest(tokeniser) != facts["tokeniser"]:
+        raise UserError(f"{str(folder)!r} has another tokeniser than the values beside it were trained with")
+    state = by_first_names(leaves_by_path(whole["train"]))
+    learnt, target = state.get("learnt", {}), state.get("target", {})
+
+    def model_from(found: dict[tuple[str, ...], Any]) -> Any:
+        return rebuild(params, found, directory)
+
+    policy = model_from(learnt["policy"]) if "policy" in learnt else params
+    renderer = LiveRenderer(tokeniser, template)
+    return ValueModel(
+        config, graph, policy,
+        {name: model_from(found) if name == "trunk" else heads_from(found) for name, found in target.items()},
+        {name: model_from(found) if name == "trunk" else heads_from(found) for name, found in learnt.items()
+         if name not in ("policy", "q")},
+        recipe, tokeniser, renderer, allowed_tokens(config.vocabulary, emitted, renderer), facts,
+    )  # fmt: skip
+
+
+def allowed_tokens(vocabulary: int, emitted: np.ndarray, renderer: LiveRenderer) -> np.ndarray:
+    """Which tokens may be written: those that the agent has used, and its end mark, but no other mark. [V] bool"""
+    allowed = np.zeros(vocabulary, bool)
+    allowed[emitted] = True
+    allowed[list(renderer.marks())] = False
+    allowed[renderer.stop] = True
+    return allowed
+
+
+def by_first_names(leaves: dict[tuple[str, ...], Any]) -> dict[str, dict[str, dict[tuple[str, ...], Any]]]:
+    """Leaves of a tree by the first two names on their paths, then by the rest."""
+    found: dict[str, dict[str, dict[tuple[str, ...], Any]]] = {}
+    for (part, *names), leaf in leaves.items():
+        if names:
+            found.setdefault(part, {}).setdefault(names[0], {})[tuple(names[1:])] = leaf
+    return found
+
+
+def heads_from(leaves: dict[tuple[str, ...], Any]) -> Any:
+    """Parameters of a head {name: array}, or of a list of heads."""
+    if all(len(names) == 1 for names in leaves):
+        return {names[0]: np.asarray(leaf) for names, leaf in leaves.items()}
+    heads: dict[str, dict[str, Any]] = {}
+    for (number, name), leaf in leaves.items():
+        heads.setdefault(number, {})[name] = np.asarray(leaf)
+    return [heads[number] for number in sorted(heads, key=int)]
+
+
+def on_devices(model: ValueModel) -> ValueModel:
+    """The same with its parameters on the default device."""
+    policy, target, online = jax.device_put((model.policy, model.target, model.online))
+    return model._replace(policy=policy, target=target, online=online)

@@ -1,0 +1,132 @@
+"""Writes what a policy says next in many conversations at a time, decoded with beta (Q - V).
+
+Everything that a sweep changes (beta, clip, temperature, top-k, top-p, weights of ranks) is an argument of the compiled
+program; the number of conversations and the widths of contexts are padded to few sizes. So a sweep of beta compiles
+what one beta does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from motif_jax.language.sampling import Sampling
+from motif_jax.language.texts import BUCKET
+from motif_jax.policies.decoding import Decoding, check_decoding
+from motif_jax.policies.programs import Numbers, make_look, make_program
+from motif_jax.policies.values import ValueModel, on_devices
+from motif_jax.structs import UserError
+
+
+class Odds(NamedTuple):
+    """Probabilities of the token after each position of a text, of those that may be written."""
+
+    policy: np.ndarray  # [T, V]
+    shifted: np.ndarray  # [T, V]
+    advantage: np.ndarray | None  # Q - V. [T, V]; None without values of tokens
+
+
+class ValueWriter:
+    """Writes with a model, and keeps the programs that are compiled for it."""
+
+    def __init__(self, model: ValueModel):
+        """Puts the parameters on the device."""
+        self.model = on_devices(model)
+        self.programs: dict[tuple[Any, ...], Any] = {}
+
+    def swap(self, policy: Any, target: Any, online: Any) -> None:
+        """Other parameters, for the same programs."""
+        self.model = on_devices(self.model._replace(policy=policy, target=target, online=online))
+
+    def check(self, decoding: Decoding) -> None:
+        """Raises UserError if the model has not learnt what this decoding needs."""
+        check_decoding(self.model.recipe, self.model.facts["recipe"], [decoding])
+        most = self.model.config.max_positions
+        if most and decoding.max_tokens >= most:
+            raise UserError(
+                f"texts of {decoding.max_tokens} tokens are too long for a model that reads {most} "
+                "(--config.decoding.max_tokens)"
+            )
+
+    def write(
+        self, contexts: Sequence[Sequence[int]], decoding: Decoding, key: jax.Array, numbers: Sequence[int]
+    ) -> list[tuple[str, float]]:
+        """Continues conversations.
+
+        Args:
+          contexts: their tokens so far, as `LiveRenderer` gives them.
+          decoding: how.
+          key: a random key.
+          numbers: of the conversations; what one of them draws depends on the key and its number alone.
+
+        Returns:
+          Texts, and their probabilities under what they were drawn from.
+        """
+        model, most = self.model, self.model.config.max_positions
+        longest = max(map(len, contexts), default=0)
+        if most and longest + decoding.max_tokens > most:
+            raise UserError(
+                f"a conversation has {longest} tokens, and texts of up to {decoding.max_tokens} may follow; the model "
+                f"reads at most {most} (--config.decoding.max_tokens, --config.train_values.max_length)"
+            )
+        found: list[tuple[str, float]] = [("", 1.0)] * len(contexts)
+        order = sorted(range(len(contexts)), key=lambda row: len(contexts[row]))
+        for start in range(0, len(order), decoding.batch_size):
+            chunk = order[start : start + decoding.batch_size]
+            tokens, segments = pad_contexts([contexts[row] for row in chunk], decoding.batch_size)
+            program = self._program(decoding)
+            drawn = np.array(numbers, np.int32)[np.resize(chunk, decoding.batch_size)]
+            arguments = tokens, segments, key, drawn, self._numbers(decoding)
+            written = program(model.policy, model.target, model.online, *arguments)
+            for row, text, length, log_prob in zip(chunk, *map(np.asarray, written), strict=False):
+                said = text[:length].tolist()
+                said = said[:-1] if said and said[-1] == model.renderer.stop else said
+                found[row] = model.tokeniser.decode(said), float(np.exp(log_prob))
+        return found
+
+    def look(self, tokens: Sequence[int], decoding: Decoding) -> Odds:
+        """Probabilities of all tokens of a whole conversation, as the policy has them and as they are decoded."""
+        model = self.model
+        if ("look",) not in self.programs:
+            self.programs["look",] = jax.jit(make_look(model))
+        padded, segments = pad_contexts([tokens], 1)
+        numbers = self._numbers(decoding)
+        found = self.programs["look",](model.policy, model.target, model.online, padded, segments, numbers)
+        policy, shifted, advantage = (np.asarray(array)[: len(tokens)] for array in found)
+        return Odds(policy, shifted, advantage if model.recipe.values == "token" else None)
+
+    def name_of(self, token: int) -> str:
+        """A token as it is shown: its text, or "end" for the mark at the end of the agent's texts."""
+        return "end" if token == self.model.renderer.stop else self.model.tokeniser.decode([token])
+
+    def _numbers(self, decoding: Decoding) -> Numbers:
+        temperature = 0.0 if decoding.kind == "greedy" else decoding.temperature
+        sampling = Sampling(jnp.float32(temperature), jnp.int32(decoding.top_k), jnp.float32(decoding.top_p))
+        scale = self.model.facts["config"]["train_values"]["reward_scale"]
+        return Numbers(
+            sampling, jnp.float32(decoding.beta), jnp.float32(decoding.clip), jnp.float32(decoding.rerank_values),
+            jnp.float32(decoding.rerank_log_prob), jnp.float32(decoding.wanted_return / scale),
+        )  # fmt: skip
+
+    def _program(self, decoding: Decoding) -> Any:
+        """The compiled program for a kind of decoding."""
+        kind = "sample" if decoding.kind == "greedy" else decoding.kind  # a temperature of 0
+        count = {"beam": decoding.beams, "rerank": decoding.candidates}.get(kind, 1)
+        key = kind, count, decoding.max_tokens, bool(np.isfinite(decoding.clip))
+        if key not in self.programs:
+            self.programs[key] = jax.jit(make_program(self.model, *key))
+        return self.programs[key]
+
+
+def pad_contexts(contexts: Sequence[Sequence[int]], num_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens and segments of a whole batch; rows that fill it up are copies. [num_rows, L] each"""
+    length = -(-max(map(len, contexts)) // BUCKET) * BUCKET
+    tokens, segments = (np.zeros((num_rows, length), np.int32) for _ in range(2))
+    for row in range(num_rows):
+        context = contexts[row % len(contexts)]
+        tokens[row, : len(context)], segments[row, : len(context)] = context, 1
+    return tokens, segments

@@ -1,0 +1,71 @@
+"""What stages of offline training do around the loop: hosts, the lock on the folder, the data, the result."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from motif_jax.distributed import start_hosts
+from motif_jax.files import write_config
+from motif_jax.hosts import Hosts, StopAsked, Vote
+from motif_jax.locks import Held, take
+from motif_jax.parallel import make_mesh
+from motif_jax.stages.offline.training import Job, Outcome, Pace, train
+from motif_jax.stages.train_policy.conditions import coordinator
+from motif_jax.structs import UserError
+from motif_jax.transcripts.store import Transcripts
+
+
+class Work(NamedTuple):
+    """What a stage trains, and what it makes of it."""
+
+    job: Job
+    finish: Callable[[Outcome], None]  # writes the result; called on the first host
+
+
+def run_offline(
+    config: ConfigDict,
+    section: ConfigDict,
+    folder: Path,
+    open_data: Callable[[bool], Transcripts],
+    prepare: Callable[[Transcripts, Mesh, Hosts], Work],
+) -> None:
+    """Trains in `folder`, or resumes an earlier run there.
+
+    Args:
+      config: of the experiment.
+      section: the stage's, with how long it trains and how often it tells.
+      folder: where it writes.
+      open_data: opens the transcripts; it is told whether this process may make them first, or another host does.
+      prepare: makes what is trained.
+    """
+    with StopAsked() as stop:
+        start_hosts(coordinator(config), config.distributed.num_processes, config.distributed.process_id)
+        with Hosts() as hosts, contextlib.ExitStack() as stack:
+            if hosts.me == 0:
+                folder.mkdir(parents=True, exist_ok=True)
+                try:
+                    stack.enter_context(take(folder / ".lock"))
+                except Held as held:
+                    raise UserError(f"another run ({held}) is writing to {str(folder)!r} (--workdir)") from None
+            transcripts = open_data(True) if hosts.me == 0 else None
+            if hosts.count > 1:
+                hosts.agree(Vote.GO_ON)
+            transcripts = transcripts or open_data(False)
+            work = prepare(transcripts, make_mesh(), hosts)
+            if hosts.me == 0:
+                write_config(folder, config)
+            outcome = train(work.job, pace_of(section), hosts, stop)
+            if hosts.me == 0:
+                work.finish(outcome)
+
+
+def pace_of(section: ConfigDict) -> Pace:
+    """How long a stage trains, and how often it tells and saves."""
+    return Pace(section.num_epochs, section.log_every, section.evaluate_every, section.save_every_s,
+                section.keep_checkpoints)  # fmt: skip

@@ -1,0 +1,230 @@
+"""The report's parts on offline learning: what was recorded, how learning went, and the return against beta."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from motif_jax.pages.blocks import quoted, table, tiles
+from motif_jax.pages.charts import Band, Level, columns, curves
+from motif_jax.pages.formats import Interval, amount, esc, exact
+from motif_jax.stages.report.found import checked, number, read_object, read_rows
+from motif_jax.stages.report.parts import EvaluatedPlayer, Facts, Found
+from motif_jax.transcripts.store import RECORD, Transcripts
+
+BINS = 30
+LISTED = 12  # texts that the values like best
+CURVES = (  # of values/metrics.jsonl and language/metrics.jsonl: title, and a note
+    ("valid_return", "Return", "of games that are played meanwhile"),
+    ("valid_policy", "Loss of cloning", "per token, validation"),
+    ("valid_accuracy", "Tokens predicted", "share, validation"),
+    ("valid_q", "Loss of Q", "validation"),
+    ("valid_v", "Loss of V", "validation"),
+    ("valid_value_mean", "Mean of V", "validation"),
+    ("valid_advantage_mean", "Mean of Q - V", "of what was recorded, validation"),
+    ("loss", "Loss", "while learning"),
+)
+REFERENCES = ("candidate", "optimal", "asker", "checker", "kind", "rude", "random")  # scripted players, as lines
+
+
+class Recorded(NamedTuple):
+    """The transcripts of a workdir."""
+
+    counts: dict[str, int]
+    by: str  # who played; "" for transcripts of others
+    returns: np.ndarray  # [E]
+
+
+class Learning(NamedTuple):
+    """One stage of offline training."""
+
+    title: str
+    rows: list[dict[str, float]]
+    summary: Facts
+
+
+def find_recorded(path: Path) -> Recorded | None:
+    """The transcripts in a workdir; None if there are none."""
+    file = path / "transcripts" / RECORD
+    if (record := read_object(file)) is None:
+        return None
+    store = Transcripts(path / "transcripts", "--workdir")
+    with checked(file):
+        made = record["provenance"]
+        counts = {name: int(record[name]) for name in ("episodes", "actions", "texts")}
+        by = ", then ".join(str(made[name]) for name in ("collector", "branch_player") if made.get(name))
+    return Recorded(counts, by, store.returns())
+
+
+def find_learning(path: Path) -> list[Learning]:
+    """The stages of offline training that have begun in a workdir."""
+    found = []
+    for folder, title in (("language", "The language model"), ("values", "The values")):
+        rows = read_rows(path / folder / "metrics.jsonl", every=True)
+        if rows:
+            found.append(Learning(title, rows, read_object(path / folder / "summary.json") or {}))
+    return found
+
+
+def decoded(found: Found) -> list[EvaluatedPlayer]:
+    """The workdir's policy that writes, once per decoding; the best return first."""
+    return [player for player in found.players if player.decoding and player.path == "."]
+
+
+def of_recorded(recorded: Recorded) -> list[str]:
+    """The part on the transcripts, as HTML."""
+    figures = [
+        (f"{recorded.counts['episodes']:,}", "episodes"),
+        (f"{recorded.counts['actions']:,}", "texts of the agent"),
+        (f"{recorded.counts['texts']:,}", "different texts"),
+    ]
+    if recorded.returns.any():  # a manual rewards nothing
+        figures.append((exact(float(recorded.returns.mean())), "mean return"))
+        figures.append((exact(float(recorded.returns.max())), "best return"))
+    body = [f'<p class="soft">Played by {esc(recorded.by)}.</p>' if recorded.by else "", tiles(figures)]
+    low, high = float(recorded.returns.min()), float(recorded.returns.max())
+    if high > low:
+        heights, edges = (array.tolist() for array in np.histogram(recorded.returns, bins=BINS))
+        ends = (exact(low), exact((low + high) / 2), exact(high))
+        body += ["<h3>Returns</h3>", columns(heights, ends, of=[f"{exact(edge)} and more" for edge in edges[:-1]])]
+    return body
+
+
+def of_learning(stages: Sequence[Learning]) -> list[str]:
+    """The part on learning, as HTML: figures and curves of each stage."""
+    body = []
+    for title, rows, summary in stages:
+        figures = [(f"{int(rows[-1].get('steps', 0)):,}", "updates")]
+        if summary.get("parameters"):
+            figures.append((amount(number(summary["parameters"])), "parameters learnt"))
+        if summary.get("episodes"):
+            figures.append((f"{int(summary['episodes']):,}", "episodes learnt from"))
+        rates = [row["updates_per_s"] for row in rows if "updates_per_s" in row]
+        if rates:
+            figures.append((exact(rates[-1]), "updates/s"))
+        charts = []
+        for name, heading, note in CURVES:
+            points = [(row["steps"], row[name]) for row in rows if name in row and "steps" in row]
+            if len(points) > 1:
+                charts.append(curves({heading.lower(): points}, "updates", title=heading, note=note))
+        body += [f"<h3>{title}</h3>", tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
+    return body
+
+
+def of_found(path: Path) -> list[str]:
+    """What the values of a workdir have found out, as HTML: the texts that they like best, and ranks of an expert's."""
+    file = path / "values" / "found.json"
+    if (found := read_object(file)) is None:
+        return []
+    body = []
+    with checked(file):
+        best = [(str(one["text"]), str(one["before"]), number(one["advantage"])) for one in found["best"]]
+        ranks = [(str(at), int(one["pairs"]), one) for at, one in found["ranks"].items()]
+        rows = [[f"{at}.", f"{pairs:,}", *(_shares(one[kind]) for kind in ("online", "target"))]
+                for at, pairs, one in ranks]  # fmt: skip
+    if rows:
+        body += [
+            "<h3>Does the expert's text have the higher Q?</h3>",
+            '<p class="soft">In the same moment the expert has said one thing and the other player another: the share '
+            "of moments in which the expert's has the higher Q, at each of the last tokens; one half is chance.</p>",
+            table(("text", "pairs", "Q itself", "its target"), rows, numbers=(1,), kind="fits"),
+        ]
+    if best:
+        rows = [[f"{value:+.2f}", quoted(text), quoted(before) if before else ""] for text, before, value in best]
+        body.append("<h3>What the values like best</h3>")
+        body.append(table(("Q - V", "text", "after"), rows[:LISTED], numbers=(0,), kind="fits"))
+    return body
+
+
+def _shares(shares: Sequence[float]) -> str:
+    return " ".join(f"{number(share):.0%}" for share in shares)
+
+
+def of_sweep(found: Found) -> list[str]:
+    """The part on decoding, as HTML: return against beta, with the scripted players as lines; and a table."""
+    players = decoded(found)
+    by_kind: dict[str, list[EvaluatedPlayer]] = {}
+    for player in players:
+        by_kind.setdefault(player.kind, []).append(player)
+    lines: dict[str, list[tuple[float, float]]] = {}
+    bands: dict[str, Band] = {}
+    levels: list[Level] = []
+    for kind, some in by_kind.items():
+        some.sort(key=lambda player: player.beta)
+        known = [(player.beta, interval) for player in some if (interval := player.figures.get("return"))]
+        name = {"sample": "sampled"}.get(kind, kind)
+        lines[name] = [(beta, interval.mean) for beta, interval in known]
+        if len(known) > 1:
+            ends = [interval.band for _, interval in known]
+            bands[name] = Band([beta for beta, _ in known], [low for low, _ in ends], [high for _, high in ends])
+    for player in (*(one for one in players if not one.beta), *found.players):
+        interval, scripted = player.figures.get("return"), player.name in REFERENCES and not player.path
+        if interval and (scripted or (player in players and not player.beta)):
+            name = player.name if scripted else f"cloned, {how(player).partition(', ')[2]}"
+            named = f"{name}: {exact(interval.mean)}"  # the lines look alike
+            levels += [Level(named, interval)] if named not in {level.name for level in levels} else []
+    swept = any(len(points) > 1 for points in lines.values())
+    recipe = next((player.recipe for player in players if player.recipe), "")
+    words = (
+        f'<p class="soft">Decoded by logits + beta (Q - V), with the values of {esc(recipe)}; beta 0 is the policy as '
+        "it was cloned. The same games for everybody; means with 95 % bootstrap intervals.</p>"
+    )
+    chart = curves(lines, "beta", title="Return against beta", levels=levels, bands=bands) if swept else ""
+    return [words, chart, _table(players, [one for one in found.players if one not in players])]
+
+
+def _table(players: Sequence[EvaluatedPlayer], others: Sequence[EvaluatedPlayer]) -> str:
+    """A row per decoding, the best return in bold, then one per other player."""
+    best = max((mean_of(player) for player in players), default=0.0)
+    rows = []
+    for player in (*players, *others):
+        name = how(player) if player in players else esc(player.name)
+        cells = [_cell(player.figures.get(figure)) for figure in ("return", "success", "steps")]
+        mark = "b" if player in players and mean_of(player) == best else "span"
+        rows.append([f"<{mark}>{name}</{mark}>", f"{player.episodes:,}", *cells])
+    return table(("", "games", "return", "success", "steps"), rows, numbers=(1,), kind="fits")
+
+
+def mean_of(player: EvaluatedPlayer) -> float:
+    """Its mean return."""
+    interval = player.figures.get("return")
+    return interval.mean if interval else float("-inf")
+
+
+def _cell(interval: Interval | None) -> str:
+    if interval is None:
+        return '<span class="soft">–</span>'
+    return f'<b>{exact(interval.mean)}</b> <span class="soft">{interval.words}</span>'
+
+
+def sentence(found: Found, recorded: Recorded | None) -> list[str]:
+    """Sentences for the first screen: what was learnt from, and what came out beside cloning; HTML."""
+    players = decoded(found)
+    if not players:
+        return []
+    best, cloned = players[0], [player for player in players if not player.beta]
+    words = []
+    if recorded:
+        by = f" played by <b>{esc(recorded.by)}</b>" if recorded.by else ""
+        mean = exact(float(recorded.returns.mean()))
+        words.append(f"From <b>{recorded.counts['episodes']:,}</b> episodes{by}, mean return {mean}.")
+    said = f"Decoded with the values of <b>{esc(best.recipe)}</b> ({how(best)}), its return is {_value(best)}"
+    if best in cloned:
+        recipe = f"<b>{esc(best.recipe)}</b>"
+        said = f"Learnt by {recipe} and decoded without values ({esc(best.kind)}), its return is {_value(best)}"
+    elif cloned:
+        said += f"; the same policy without them, at its best, gets {_value(max(cloned, key=mean_of))}"
+    return [*words, f"{said}. These are means over {best.episodes:,} games."]
+
+
+def how(player: EvaluatedPlayer) -> str:
+    """How a policy that writes is decoded, in words."""
+    return f"beta {player.beta:g}, {esc({'sample': 'sampled'}.get(player.kind, player.kind))}"
+
+
+def _value(player: EvaluatedPlayer) -> str:
+    interval = player.figures.get("return")
+    return f"<b>{exact(interval.mean)}</b> {interval.words}" if interval else "–"

@@ -1,0 +1,132 @@
+"""The stage train_values: learns from transcripts what texts are worth, beside a policy that train_language has made.
+
+ILQL and its relatives (`offline/recipes.py`): values per token or per utterance, which decoding then adds to the
+policy's logits. The result lies in `values`: the policy as the Hugging Face Hub has it, and checkpoints of the values.
+This module is quick to import; training.py trains.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from motif_jax.config_table import MANY_SECONDS, PATH, Flag, Number, Tables, Text, Value, Whole, check_values
+from motif_jax.envs.settings import TABLE as ENV
+from motif_jax.envs.settings import check_world
+from motif_jax.envs.text_world import TextWorld
+from motif_jax.files import read_json
+from motif_jax.offline.recipes import names, recipe_of
+from motif_jax.offline.settings import OPTIMIZER, VALUES
+from motif_jax.policies.decoding import TABLE as DECODING
+from motif_jax.stages import EXPERIMENT
+from motif_jax.stages.train_language import TABLES as LANGUAGE
+from motif_jax.stages.train_policy import check_hosts
+from motif_jax.stages.train_policy.conditions import coordinator
+from motif_jax.structs import UserError
+
+TABLES: Tables = {
+    "train_values": {
+        "recipe": Value(Text(names()), decides=True, older="ilql"),
+        "policy": Value(PATH, decides=True, older=""),
+        "start": Value(Text(("policy", "new_trunk", "new")), decides=True, older="policy"),
+        "best_share": Value(Number(0, 1, above=True), decides=True, older=0.2),
+        **VALUES,
+        "batch_size": Value(Whole(1, 2**20), decides=True, older=64),
+        "num_parts": Value(Whole(1, 2**10), older=1),
+        "chunk": Value(Whole(0), older=0),
+        "max_length": Value(Whole(2, 2**20), decides=True, older=256),
+        "packed": Value(Flag(), decides=True, older=True),
+        "validation_share": Value(Number(0, 1, above=True, below=True), decides=True, older=0.05),
+        **OPTIMIZER,
+        "games": Value(Whole(0, 10**6), decides=True, older=0),
+        "games_beta": Value(Number(0), decides=True, older=4.0),
+        "num_epochs": Value(Whole(1, 10**6), older=1),
+        "log_every": Value(Whole(1), older=50),
+        "evaluate_every": Value(Whole(0), older=0),
+        "save_every_s": Value(Number(0, MANY_SECONDS, above=True), older=300.0),
+        "keep_checkpoints": Value(Whole(1), older=2),
+    },
+}
+READS: Tables = (
+    EXPERIMENT | {"env": ENV, "decoding": DECODING} | {name: LANGUAGE[name] for name in ("transcripts", "language")}
+    | TABLES
+)  # fmt: skip
+IDENTITY = ("", "transcripts", "language", "train_values")
+WRITES = "--config.train_values.keep_checkpoints"
+MEMORY = "--config.train_values.batch_size, .max_length"
+DEVICE_MEMORY = "--config.train_values.num_parts, .chunk, .max_length, .batch_size"
+FOLDER = "values"
+
+
+def artefacts(workdir: Path) -> list[Path]:
+    """The directory of the values."""
+    return [workdir / FOLDER]
+
+
+def shared(config: ConfigDict) -> bool:
+    """Whether other jobs may work in the workdir: the hosts of a distributed run do."""
+    return bool(coordinator(config))
+
+
+def loads_jax(config: ConfigDict) -> bool:
+    """Returns True: the stage always loads JAX."""
+    return True
+
+
+def is_complete(config: ConfigDict, workdir: Path) -> bool:
+    """Whether the values were trained for as many epochs as the config asks."""
+    try:
+        return int(read_json(workdir / FOLDER / "summary.json")["epoch"]) >= config.train_values.num_epochs
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def check(config: ConfigDict) -> None:
+    """Raises UserError for values that cannot work."""
+    check_values(config, READS)
+    section = config.train_values
+    recipe = recipe_of(section.recipe)
+    if recipe.values == "reply":
+        raise UserError(
+            f"{section.recipe} learns from replies that a policy samples, which this stage does not make yet: "
+            "motif_jax/offline/reply_terms.py has its losses (--config.train_values.recipe)"
+        )
+    if section.batch_size % section.num_parts:
+        raise UserError(
+            f"batch_size {section.batch_size} cannot be cut into {section.num_parts} parts "
+            "(--config.train_values.batch_size, .num_parts)"
+        )
+    if section.value_min >= section.value_max:
+        raise UserError(
+            f"value_min {section.value_min} is not below value_max, {section.value_max} "
+            "(--config.train_values.value_min, .value_max)"
+        )
+    if section.policy and not Path(section.policy).is_dir():
+        raise UserError(
+            f"there is no directory {section.policy!r} with a language model (--config.train_values.policy)"
+        )
+    if section.start == "new" and not recipe.policy:
+        raise UserError(
+            f"the recipe {section.recipe!r} does not learn the policy, which so cannot be new: choose "
+            f"{section.recipe}+joint, or another start (--config.train_values.recipe, .start)"
+        )
+    if section.start == "new" and section.policy:
+        raise UserError("the policy is either new or read from a directory (--config.train_values.start, .policy)")
+    if section.games:
+        world = check_world(config.env)
+        if not isinstance(world, TextWorld):
+            raise UserError(
+                f"games of {world.name!r} cannot be played by writing, to see what values are worth "
+                "(--config.train_values.games)"
+            )
+        if recipe.decoding == "shift" and not section.games_beta:
+            raise UserError("beta 0 would play without the values (--config.train_values.games_beta)")
+    check_hosts(config.distributed)
+
+
+def run(config: ConfigDict, workdir: Path) -> None:
+    """Trains the values and writes `workdir/values`."""
+    from motif_jax.stages.train_values.training import train
+
+    train(config, workdir, workdir / FOLDER)

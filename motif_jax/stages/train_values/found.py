@@ -1,0 +1,125 @@
+"""What values have found out: the texts that they find best, and whether they prefer an expert's texts to another's.
+
+The second needs transcripts with branches (`--config.collect.branch_player`): in the same moment the expert has said
+one thing and the other player another. Of ILQL's scripts, these are top_advantage and eval_q_rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from motif_jax.offline.rank import Chosen, chosen_values, last_values, rank_shares, top_advantages
+from motif_jax.offline.update import OfflineState
+from motif_jax.offline.values import Language
+from motif_jax.transcripts.render import Renderer, Rows
+from motif_jax.transcripts.store import Transcripts
+
+ROWS = 64  # episodes that are looked at together
+MOST_EPISODES = 1024  # that are searched for the best texts
+MOST_PAIRS = 4096  # that are compared
+LISTED = 20
+TOKENS = 6  # at the end of a text, of which values are compared: the letters of a guess and its end mark
+
+Look = Callable[[Rows], Chosen]
+
+
+def look_with(language: Language, state: OfflineState) -> dict[str, Look]:
+    """Q and V of what was said, of the networks themselves ("online") and with the Q of their targets ("target")."""
+    chosen = jax.jit(lambda *arguments: chosen_values(language, *arguments))
+    learnt, target = state.learnt, state.target
+    return {
+        "online": lambda rows: chosen(learnt["trunk"], learnt["q"], learnt["v"], rows),
+        "target": lambda rows: chosen(target["trunk"], target["q"], learnt["v"], rows),
+    }
+
+
+def best_texts(look: Look, renderer: Renderer, transcripts: Transcripts, episodes: np.ndarray, width: int) -> list[Any]:
+    """The agent's texts with the highest mean of Q - V, the best first: [{"text", "before", "advantage"}].
+
+    `episodes` are numbers of those that are searched, `width` the tokens that are read of each.
+    """
+    found = []
+    for numbers, rows in _batches(renderer, episodes[:MOST_EPISODES], width):
+        for one in top_advantages(look(rows), rows, rows.tokens.size):
+            if one.row < len(numbers):  # others fill up the batch
+                said = int(np.asarray(rows.closes)[one.row, : one.end].sum()) - 1  # which of the agent's texts it is
+                found.append((one.advantage, int(numbers[one.row]), said))
+    found.sort(key=lambda one: (-one[0], one[1], one[2]))
+    listed: dict[tuple[str, str], float] = {}
+    for advantage, number, said in found:
+        turns = transcripts.episode(number).turns
+        place = [at for at, turn in enumerate(turns) if turn.is_action][said]
+        before = turns[place - 1].text if place and not turns[place - 1].is_action else ""
+        listed.setdefault((turns[place].text, before), advantage)
+    top = list(listed.items())[:LISTED]
+    return [{"text": text, "before": before, "advantage": round(value, 4)} for (text, before), value in top]
+
+
+def ranks(looks: dict[str, Look], renderer: Renderer, transcripts: Transcripts, width: int) -> dict[str, Any]:
+    """How often the expert's text has the higher Q than the other's in the same moment, by the number of the text.
+
+    Returns:
+      {"1": {"pairs": N, "online": [share at each of the last tokens], "target": [...]}, ...}; {} without branches.
+    """
+    pairs = _pairs(transcripts)
+    found: dict[str, Any] = {}
+    for number, both in sorted(pairs.items()):
+        said = [_tokens_of(renderer, column, number, width) for column in both[:MOST_PAIRS].T]
+        kept = np.minimum(*said) > 0  # both texts are within the width
+        if not kept.any():
+            continue
+        count = min(TOKENS, int(np.minimum(*said)[kept].min()))
+        chosen = both[:MOST_PAIRS][kept]
+        shares = {}
+        for name, look in looks.items():
+            values = [_last_q(look, renderer, column, number, count, width) for column in chosen.T]
+            shares[name] = [round(float(share), 4) for share in rank_shares(*values)]
+        found[str(number + 1)] = {"pairs": len(chosen), **shares}
+    return found
+
+
+def _pairs(transcripts: Transcripts) -> dict[int, np.ndarray]:
+    """By the number of a text, from 0 on: episodes of the expert and of a branch that differ from there on. [N, 2]"""
+    if not {"episode", "branch", "shared"} <= transcripts.info.keys():
+        return {}
+    info = {name: np.asarray(transcripts.info[name]).astype(np.int64) for name in ("episode", "branch", "shared")}
+    experts = {int(info["episode"][at]): at for at in np.flatnonzero(info["branch"] == 0).tolist()}
+    before = np.concatenate([[0], np.cumsum(transcripts.is_action)])
+    found: dict[int, list[tuple[int, int]]] = {}
+    for branch in np.flatnonzero(info["branch"] > 0).tolist():
+        expert = experts.get(int(info["episode"][branch]))
+        start, shared = int(transcripts.starts[branch]), int(info["shared"][branch])
+        if expert is not None and start + shared < int(transcripts.ends[branch]):
+            found.setdefault(int(before[start + shared] - before[start]), []).append((expert, branch))
+    return {number: np.array(both) for number, both in found.items()}
+
+
+def _tokens_of(renderer: Renderer, episodes: np.ndarray, utterance: int, width: int) -> np.ndarray:
+    """How many tokens the agent's text of this number has in each episode; 0 if it is not whole in the width."""
+    found = []
+    for numbers, rows in _batches(renderer, episodes, width):
+        for row in range(len(numbers)):
+            ends = np.flatnonzero(rows.closes[row])
+            begins = ends[utterance - 1] + 1 if utterance and utterance < len(ends) else 0
+            whole = utterance < len(ends)
+            found.append(int(rows.is_action[row, begins : ends[utterance] + 1].sum()) if whole else 0)
+    return np.array(found)
+
+
+def _last_q(look: Look, renderer: Renderer, episodes: np.ndarray, utterance: int, count: int, width: int) -> np.ndarray:
+    """Q at the last tokens of one text of each episode. [N, count]"""
+    found = []
+    for numbers, rows in _batches(renderer, episodes, width):
+        found.append(last_values(np.asarray(look(rows).q), rows, utterance, count)[: len(numbers)])
+    return np.concatenate(found)
+
+
+def _batches(renderer: Renderer, episodes: np.ndarray, width: int) -> Iterator[tuple[np.ndarray, Rows]]:
+    """Rows of ROWS episodes each, of which the last are copies where fewer are left; and the numbers of the others."""
+    for start in range(0, len(episodes), ROWS):
+        numbers = episodes[start : start + ROWS]
+        yield numbers, renderer.rows(np.resize(numbers, ROWS), width)

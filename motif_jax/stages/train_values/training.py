@@ -1,0 +1,188 @@
+"""Training of values, from transcripts and a policy to checkpoints of what texts are worth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+import motif_jax
+from motif_jax.config_table import record
+from motif_jax.console import print_line
+from motif_jax.files import write_json
+from motif_jax.hosts import Hosts
+from motif_jax.language.settings import find_trained
+from motif_jax.machine import describe
+from motif_jax.offline.recipes import Recipe, recipe_of
+from motif_jax.offline.settings import OPTIMIZER, VALUES, Settings
+from motif_jax.offline.update import init_state, make_offline_update
+from motif_jax.parallel import map_update, replicate
+from motif_jax.parameters import sum_of_arrays
+from motif_jax.policies.values import POLICY
+from motif_jax.stages.offline.batches import Batches, check_sizes, make_batches, make_validation
+from motif_jax.stages.offline.running import Work, run_offline
+from motif_jax.stages.offline.training import RANK, Job, Outcome
+from motif_jax.stages.train_language.data import (
+    best_episodes,
+    check_known,
+    describe_cut,
+    make_renderer,
+    open_transcripts,
+    split_episodes,
+)
+from motif_jax.stages.train_language.model import LanguageParts, make_parts, new_params, write_model
+from motif_jax.stages.train_values.found import best_texts, look_with, ranks
+from motif_jax.stages.train_values.games import make_play
+from motif_jax.tokens import digest
+from motif_jax.transcripts.live import LiveRenderer
+from motif_jax.transcripts.render import TEMPLATES, Renderer
+from motif_jax.transcripts.store import Transcripts
+
+STAGE = "train_values"
+FLAG = "--config.train_values.policy"
+
+
+def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
+    """Trains the values in `folder`, or resumes an earlier run there; transcripts are those of the workdir."""
+
+    def prepare(transcripts: Transcripts, mesh: Mesh, hosts: Hosts) -> Work:
+        parts = find_policy(config, workdir, transcripts)
+        renderer = make_renderer(transcripts, parts.tokeniser, config.transcripts.template)
+        job = make_job(config, folder, transcripts, parts, renderer, mesh, hosts)
+        learns_policy = bool(recipe_of(config.train_values.recipe).policy)
+        if hosts.me == 0 and not (learns_policy and (folder / POLICY).is_dir()):
+            write_model(folder / POLICY, parts, parts.params)  # so that the folder is of use by itself
+
+        def conclude(outcome: Outcome) -> None:
+            finish(folder, parts, job, outcome)
+            write_found(config, folder / "found.json", parts, renderer, transcripts, outcome)
+
+        return Work(job, conclude)
+
+    run_offline(config, config.train_values, folder, lambda may: open_transcripts(config, workdir, may), prepare)
+
+
+def find_policy(config: ConfigDict, workdir: Path, transcripts: Transcripts) -> LanguageParts:
+    """The policy that the values are learnt beside: a directory's, that of train_language, or a new one."""
+    section, language = config.train_values, config.language.copy_and_resolve_references()
+    flag = "--config.language.model"
+    if section.start != "new":
+        language.model, flag = section.policy or str(find_trained(workdir, FLAG)), FLAG
+    return make_parts(language, transcripts, section.max_length, config.seed, flag, STAGE)
+
+
+def make_job(
+    config: ConfigDict, folder: Path, transcripts: Transcripts, parts: LanguageParts, renderer: Renderer, mesh: Mesh,
+    hosts: Hosts,
+) -> Job:  # fmt: skip
+    """Everything that the loop needs."""
+    section, recipe = config.train_values, recipe_of(config.train_values.recipe)
+    check_sizes(section, STAGE, mesh)
+    check_known(transcripts, parts.tokeniser, FLAG)
+    LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template])  # refuses what cannot be decoded
+    if (cut := describe_cut(renderer, section.max_length)) and hosts.me == 0:
+        print_line(f"{STAGE}: {cut} (--config.train_values.max_length)")
+    learnt, held = split_episodes(len(transcripts), section.validation_share, config.seed, "--config.transcripts.path")
+    if recipe.selective:
+        learnt = best_episodes(learnt, transcripts.returns(), section.best_share)
+    batches = make_batches(section, renderer, learnt, held, config.seed, mesh, hosts.me, hosts.count)
+
+    settings = settings_of(section, batches)
+    given = replicate({} if recipe.policy else {"policy": parts.params}, mesh)
+    update = map_update(make_offline_update(parts.language, recipe, settings), mesh, batch_axis=0, num_constants=1)
+    state = start_of(config, recipe, settings, parts, transcripts)
+
+    identity = {"transcripts": transcripts.fingerprint, "tokeniser": digest(parts.tokeniser),
+                "policy": sum_of_arrays(parts.params)}  # fmt: skip
+    facts = identity | {
+        "model": parts.config._asdict(), "recipe": section.recipe, "config": record(config.to_dict()),
+        "episodes": batches.learnt, "versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__},
+        "mean_return": float(transcripts.returns().mean()),
+        "emitted": renderer.emitted().tolist(),  # what decoding may write
+    }  # fmt: skip
+    validate = make_validation(parts.language, recipe, settings, batches, given, mesh)
+    plays = section.games and hosts.me == 0
+    play = make_play(config, parts, renderer, facts) if plays else None
+
+    def evaluate(state: Any) -> dict[str, float]:
+        figures = validate(state)
+        if play:
+            figures["return"] = play(jax.device_get(state))
+            figures[RANK] = -figures["return"]
+        return figures
+
+    return Job(
+        stage=STAGE,
+        folder=folder,
+        state=jax.tree.map(np.asarray, state),
+        place=lambda state: replicate(state, mesh),
+        num_steps=batches.num_steps,
+        batch=batches.get,
+        update=lambda state, batch: update(state, given, batch),
+        evaluate=evaluate,
+        facts=facts,
+        identity=identity,
+    )
+
+
+def settings_of(section: ConfigDict, batches: Batches) -> Settings:
+    """The numbers of the config's section, as the update is given them."""
+    total_steps = section.num_epochs * batches.num_steps(0)  # those of later epochs may be a few more or less
+    return Settings(**{name: section[name] for name in (*OPTIMIZER, *VALUES)}, num_parts=section.num_parts,
+                    chunk=section.chunk, total_steps=total_steps)  # fmt: skip
+
+
+def start_of(
+    config: ConfigDict, recipe: Recipe, settings: Settings, parts: LanguageParts, transcripts: Transcripts
+) -> Any:
+    """The state before the first update. Values begin at the mean of what was still to come in the transcripts."""
+    trunk = parts.params if config.train_values.start == "policy" else new_params(parts, config.seed + 1)
+    bias = mean_to_go(transcripts) / settings.reward_scale
+    return init_state(jax.random.key(config.seed), parts.language, recipe, settings, parts.params, trunk, bias)
+
+
+def mean_to_go(transcripts: Transcripts) -> float:
+    """The mean, over all texts of the agent, of the sum of rewards from it on to its episode's end; 0 without any."""
+    reward = np.asarray(transcripts.reward, np.float64)
+    before = np.cumsum(reward) - reward
+    ends = np.concatenate([[0.0], np.cumsum(reward)])[transcripts.ends]  # sums up to each episode's end
+    to_go = np.repeat(ends, transcripts.ends - transcripts.starts) - before
+    return float(to_go[transcripts.is_action].mean()) if transcripts.is_action.any() else 0.0
+
+
+def write_found(
+    config: ConfigDict, file: Path, parts: LanguageParts, renderer: Renderer, transcripts: Transcripts, outcome: Outcome
+) -> None:
+    """Writes what the values find best, and how they rank an expert's texts; only of values per token."""
+    section = config.train_values
+    if recipe_of(section.recipe).values != "token":
+        return
+    _, held = split_episodes(len(transcripts), section.validation_share, config.seed, "--config.transcripts.path")
+    looks = look_with(parts.language, jax.device_get(outcome.state))
+    width = min(section.max_length, int(renderer.lengths.max()))
+    write_json(file, {
+        "best": best_texts(looks["target"], renderer, transcripts, held, width),
+        "ranks": ranks(looks, renderer, transcripts, width),
+    })  # fmt: skip
+
+
+def finish(folder: Path, parts: LanguageParts, job: Job, outcome: Outcome) -> None:
+    """Writes the policy, if it was learnt, and the summary; says what came out."""
+    if "policy" in outcome.state.learnt:
+        write_model(folder / POLICY, parts, outcome.state.learnt["policy"])
+    size = sum(array.size for array in jax.tree.leaves(outcome.state.learnt))
+    chosen = outcome.best["steps"] if "valid_return" in outcome.best else outcome.steps  # what decoding begins with
+    write_json(folder / "summary.json", {
+        "epoch": outcome.epoch, "steps": outcome.steps, "recipe": job.facts["recipe"], "best": outcome.best,
+        "checkpoint": chosen,
+        "parameters": size, "episodes": job.facts["episodes"], **job.identity,
+        "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
+    })  # fmt: skip
+    said = f"best validation loss {outcome.best['valid_loss']:.4f}, which says little about play"
+    if "valid_return" in outcome.best:
+        said = f"best return {outcome.best['valid_return']:.2f} in games beside, after {chosen:,} updates"
+    print_line(f"{STAGE}: {job.facts['recipe']}, {outcome.steps:,} updates, {size:,} parameters learnt; {said}")

@@ -1,0 +1,205 @@
+"""Decoding with beta (Q - V): against loops that look at whole texts, and what must hold for all of them."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from tiny_writer import TOKENISER, make_value_model
+
+from motif_jax.offline.decode import Shifting, advantages
+from motif_jax.offline.values import condition
+from motif_jax.policies.decoding import Decoding, decodings_of
+from motif_jax.policies.programs import language_of
+from motif_jax.policies.values import on_devices
+from motif_jax.policies.writing import ValueWriter
+from motif_jax.structs import UserError
+
+CONTEXTS = [TOKENISER.encode(text) for text in (
+    "<a>", "<a>abcde</a><b><y><g><b><b></s>", "<s>ab</s>c</a>", "<a>dd</a><y><y></s>eabcd</a><g></s>",
+)]  # fmt: skip
+DECODING = Decoding("greedy", max_tokens=5, batch_size=4)
+KEY = jax.random.key(0)
+
+
+@functools.cache
+def writer_of(recipe="ilql"):
+    return ValueWriter(make_value_model(recipe))
+
+
+def write(decoding, recipe="ilql", contexts=CONTEXTS, key=KEY, numbers=(0, 1, 2, 3)):
+    return writer_of(recipe).write(contexts, decoding, key, numbers[: len(contexts)])
+
+
+@functools.cache
+def looks(recipe):
+    """Logits and Q - V of every token after the last one of a text, padded to one length so that it compiles once."""
+    model = on_devices(make_value_model(recipe))
+
+    @jax.jit
+    def look(tokens, last, wanted):
+        row, segments = tokens[None], (jnp.arange(len(tokens)) <= last)[None].astype(jnp.int32)
+        decoder = nnx.merge(model.graph, model.policy)
+        added = None
+        if model.recipe.conditioned:
+            first = jnp.arange(len(tokens))[None] == 0
+            added = condition(model.online["condition"], jnp.full((1, len(tokens)), wanted), first)
+        memory, _ = decoder.begin(row, segments, 0, added)
+        del memory
+        hidden = decoder.begin(row, segments, 0, added)[1]
+        logits = decoder.logits(hidden)[0]
+        if model.recipe.values != "token":
+            return logits, jnp.zeros_like(logits)
+        return logits, advantages(language_of(model), Shifting(0.0, 0.0, model.target, model.online), row, segments)[
+            0, last
+        ]
+
+    def run(tokens, wanted=0.0):
+        padded = np.zeros(48, np.int32)
+        padded[: len(tokens)] = tokens
+        return [np.asarray(array, np.float64) for array in look(padded, len(tokens) - 1, wanted)]
+
+    return run
+
+
+def greedy_loop(tokens, decoding, recipe="ilql", wanted=0.0):
+    """The most probable token each time, by looking at the whole text again."""
+    model, said = make_value_model(recipe), []
+    while len(said) < decoding.max_tokens and model.renderer.stop not in said:
+        logits, advantage = looks(recipe)([*tokens, *said], wanted)
+        shifted = logits + np.minimum(decoding.beta * advantage, decoding.clip)
+        said.append(int(np.where(model.allowed, shifted, -np.inf).argmax()))
+    return TOKENISER.decode(said)
+
+
+@pytest.mark.parametrize("clip", [float("inf"), 0.0])
+def test_each_token_is_the_best_of_logits_and_shift(clip):
+    told = []
+    for beta in (0.0, 1.0, 100.0):
+        decoding = DECODING._replace(beta=beta, clip=clip)
+        found = [text for text, _ in write(decoding)]
+        assert found == [greedy_loop(tokens, decoding) for tokens in CONTEXTS]
+        told.append(found)
+    assert len({tuple(found) for found in told}) == 3
+
+
+def test_a_sweep_of_beta_and_all_other_numbers_compiles_one_program():
+    writer = ValueWriter(make_value_model())
+    for beta in (0.0, 1.0, 4.0, 16.0):
+        writer.write(CONTEXTS, DECODING._replace(beta=beta), KEY, range(4))
+        sample = Decoding("sample", beta, temperature=0.7, top_k=3, max_tokens=5, batch_size=4)
+        writer.write(CONTEXTS[:3], sample, KEY, range(3))
+    (program,) = writer.programs.values()
+    assert program._cache_size() == 1
+
+
+def test_without_values_it_writes_what_the_policy_says():
+    decoding = Decoding("sample", 0.0, max_tokens=5, batch_size=4)
+    assert write(decoding) == write(decoding, "bc")
+    assert write(decoding) != write(decoding._replace(beta=8.0))
+
+
+def test_special_tokens_and_what_the_agent_never_said_are_not_written():
+    decoding = Decoding("sample", 4.0, temperature=50.0, max_tokens=12, batch_size=4)
+    said = "".join(text for seed in range(8) for text, _ in write(decoding, key=jax.random.key(seed)))
+    assert set(said) == set("abcde")
+
+
+def test_what_one_conversation_gets_does_not_depend_on_the_others():
+    decoding = Decoding("sample", 2.0, max_tokens=5, batch_size=4)
+    together = write(decoding)
+    for number, tokens in enumerate(CONTEXTS):
+        ((text, odds),) = write(decoding, contexts=[tokens], numbers=(number,))
+        assert text == together[number][0]
+        assert odds == pytest.approx(together[number][1], rel=1e-4)
+
+
+def test_one_beam_is_greedy_and_more_find_what_is_more_probable():
+    greedy = write(DECODING._replace(beta=1.0))
+    one = write(DECODING._replace(kind="beam", beams=1, beta=1.0))
+    assert [text for text, _ in one] == [text for text, _ in greedy]
+    many = write(DECODING._replace(kind="beam", beams=6, beta=1.0))
+    for (_, odds), (_, least) in zip(many, one, strict=True):
+        assert odds >= least * 0.999
+
+
+def test_rerank_writes_the_candidate_that_is_worth_most():
+    decoding = Decoding("rerank", 1.0, candidates=6, max_tokens=5, batch_size=4)
+    found, model = write(decoding), make_value_model()
+    for number, tokens in enumerate(CONTEXTS):
+        key = jax.random.fold_in(KEY, number)
+        samples = writer_of().write([tokens] * 6, decoding._replace(kind="sample"), key, range(6))
+        worths = []
+        for text, _ in samples:
+            said, total = TOKENISER.encode(text), 0.0
+            said = [*said, model.renderer.stop] if len(said) < 5 else said
+            for place, token in enumerate(said):
+                total += looks("ilql")([*tokens, *said[:place]])[1][token]
+            worths.append(total)
+        assert found[number][0] == samples[int(np.argmax(worths))][0]
+
+
+def test_values_of_utterances_rank_candidates():
+    decoding = Decoding("rerank", candidates=6, max_tokens=5, batch_size=4)
+    best = write(decoding, "utterance_ilql")
+    worst = write(decoding._replace(rerank_values=-1.0), "utterance_ilql")
+    assert best != worst
+    likely = write(decoding._replace(rerank_values=0.0, rerank_log_prob=1.0), "utterance_ilql")
+    assert all(one >= other for (_, one), (_, other) in zip(likely, best, strict=True))
+
+
+def test_a_decision_transformer_is_told_the_return():
+    told = []
+    for wanted in (-3.0, 3.0):
+        found = write(DECODING._replace(wanted_return=wanted), "decision_transformer")
+        want = [greedy_loop(tokens, DECODING, "decision_transformer", wanted / 2.0) for tokens in CONTEXTS]
+        assert [text for text, _ in found] == want
+        told.append(found)
+    assert told[0] != told[1]
+
+
+@pytest.mark.parametrize(("recipe", "decoding", "said"), [
+    ("bc", Decoding(beta=1.0), "has no values, so that only beta 0"),
+    ("utterance_ilql", Decoding(beta=2.0), "has values of whole texts"),
+    ("filtered_bc", Decoding("rerank"), "no values by which candidates could be ranked"),
+    ("ilql", Decoding(max_tokens=80), "too long for a model that reads 80"),
+])  # fmt: skip
+def test_what_a_recipe_has_not_learnt_is_not_decoded(recipe, decoding, said):
+    with pytest.raises(UserError) as caught:
+        writer_of(recipe).check(decoding)
+    assert said in str(caught.value)
+    assert "--config.decoding." in str(caught.value)
+
+
+def section(**changes):
+    return Decoding()._asdict() | {"kinds": "sample", "betas": "0"} | changes
+
+
+def test_each_kind_is_decoded_with_each_beta():
+    found = decodings_of(section(kinds="sample, greedy", betas="0,4, 4.0,0.5"))
+    assert [one.name for one in found] == [
+        "beta0", "beta4", "beta0.5", "beta0-greedy", "beta4-greedy", "beta0.5-greedy",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "said"), [
+    ({"betas": "1,-2"}, "beta must not be negative, not '-2'"),
+    ({"betas": "one"}, "a number such as 4, not 'one'"),
+    ({"betas": "1,,2"}, "a number such as 4, not ''"),
+    ({"betas": "nan"}, "a number such as 4"),
+    ({"betas": "inf"}, "a number such as 4"),
+    ({"betas": ",".join("1" * 101)}, "101 betas"),
+    ({"kinds": "sampel"}, "did you mean 'sample'?"),
+])  # fmt: skip
+def test_decodings_that_make_no_sense_are_refused(changes, said):
+    with pytest.raises(UserError) as caught:
+        decodings_of(section(**changes))
+    assert said in str(caught.value)
+    assert f"--config.decoding.{next(iter(changes))}" in str(caught.value)
+
+
+def test_a_conversation_that_is_too_long_is_refused():
+    with pytest.raises(UserError, match="a conversation has 77 tokens"):
+        write(DECODING, contexts=[[3] * 77])

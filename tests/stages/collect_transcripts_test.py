@@ -1,0 +1,85 @@
+"""The collect stage where games are recorded as transcripts."""
+
+import shutil
+
+import numpy as np
+import pytest
+from conftest import get_config
+
+from motif_jax import experiment
+from motif_jax.actors.recorded import play_branches, play_episodes
+from motif_jax.envs.settings import make_world
+from motif_jax.stages import collect
+from motif_jax.structs import UserError
+from motif_jax.transcripts.store import Transcripts, TranscriptWriter
+
+pytestmark = pytest.mark.quick
+PLAYER = "repeat*0.6+candidate*0.4"
+
+
+def config_for(**changes):
+    config = get_config()
+    values = {"env.world": "wordle", "collect.collector": PLAYER, "collect.transcripts": 60}
+    config.update_from_flattened_dict(values | {name.replace("__", "."): value for name, value in changes.items()})
+    return config
+
+
+def run(workdir, **changes):
+    experiment.run(config_for(**changes), workdir, ["collect"])
+    return Transcripts(workdir / "transcripts")
+
+
+def test_the_games_of_the_scripted_player_are_recorded(tmp_path, capsys):
+    found = run(tmp_path)
+    games = play_episodes(make_world({"world": "wordle"}), PLAYER, range(60), seed=777)
+    assert [found.episode(number) for number in range(60)] == list(games)
+    assert f"60 transcripts of {PLAYER}" in capsys.readouterr().out
+    assert not (tmp_path / "dataset").exists()
+
+
+def test_branches_follow_their_game_and_share_its_beginning(tmp_path):
+    found = run(tmp_path, collect__collector="optimal", collect__branch_player="repeat", collect__branches=2)
+    world = make_world({"world": "wordle"})
+    games = list(play_branches(world, "optimal", "repeat", range(60), per_moment=2, seed=777))
+    assert [found.episode(number) for number in range(len(found))] == list(games)
+    assert (found.info["branch"] == 0).sum() == 60
+    first = found.episode(0)
+    own = [found.episode(number) for number in np.flatnonzero(found.info["episode"] == 0)[1:]]
+    for branch in own:
+        shared = int(branch.info["shared"])
+        assert branch.turns[:shared] == first.turns[:shared]
+
+
+def test_recorded_games_are_not_played_again_and_a_killed_run_goes_on(tmp_path, capsys):
+    before = run(tmp_path).fingerprint
+    run(tmp_path)
+    assert "collect: complete" in capsys.readouterr().out
+    (tmp_path / "transcripts/config.json").unlink()  # as if it had been killed between the two files
+    assert run(tmp_path).fingerprint == before
+    assert (tmp_path / "transcripts/config.json").is_file()
+    with pytest.raises(UserError, match=r"collect.transcripts = 60, not 61"):
+        run(tmp_path, collect__transcripts=61)
+
+
+def test_transcripts_that_others_made_are_left_alone(tmp_path):
+    writer = TranscriptWriter()
+    writer.add(next(iter(play_episodes(make_world({"world": "wordle"}), "wrong", [0], seed=1))))
+    writer.write(tmp_path / "transcripts", {})
+    with pytest.raises(UserError, match="has other transcripts"):
+        run(tmp_path)
+    shutil.rmtree(tmp_path / "transcripts")
+    assert len(run(tmp_path)) == 60
+
+
+@pytest.mark.parametrize(("changes", "said"), [
+    ({"env__world": "nethack", "collect__collector": "random"}, "played by writing"),
+    ({"collect__collector": "explorer"}, "unknown collector"),
+    ({"collect__branch_player": "nobody"}, "unknown collector"),
+    ({"collect__policies": "runs/x"}, "only scripted players"),
+    ({"env__options": '{"words": "/none.txt"}'}, "the word list '/none.txt'"),
+])  # fmt: skip
+def test_values_that_cannot_work_are_refused(changes, said):
+    with pytest.raises(UserError) as caught:
+        collect.check(config_for(**changes))
+    assert said in str(caught.value)
+    assert "--config." in str(caught.value)

@@ -1,0 +1,126 @@
+"""The page about a policy that writes, made of files as its stages write them; no policy is trained for it."""
+
+import json
+
+import pytest
+from conftest import get_config
+
+from motif_jax import experiment
+from motif_jax.files import write_json
+from motif_jax.many_runs import Run
+from motif_jax.stages import report
+from motif_jax.structs import UserError
+
+pytestmark = pytest.mark.quick
+HOSTILE = "<script>alert(1)</script>"
+RETURNS = {("sample", 0.0): -3.8, ("sample", 4.0): -2.7, ("sample", 16.0): -3.0, ("greedy", 0.0): -5.1,
+           ("greedy", 4.0): -2.9}  # fmt: skip
+
+
+def interval(mean):
+    return {"mean": mean, "median": mean, "low": mean - 0.1, "high": mean + 0.1}
+
+
+def summary(name, mean, **more):
+    figures = {"return": interval(mean), "success": interval(0.5), "steps": interval(4.0), "intrinsic_return": None}
+    return {"name": name, "path": "", "step": 0, "greedy": False, "episodes": 512, "task": "wordle", "reward": None,
+            "figures": figures, "did": {}, "ends": {"goal reached": 256}, "replays": {"best": 3}} | more  # fmt: skip
+
+
+def config_for():
+    config = get_config("ilql_quickstart.py", "wordle,ilql")
+    config.collect.transcripts = 50
+    return config
+
+
+def make_workdir(folder, by=0.0):
+    experiment.run(config_for(), folder, ["collect"])
+    for name, mean in (("candidate", -1.56), ("optimal", -1.33)):
+        write_json(folder / f"evaluate/{name}/summary.json", summary(name, mean + by))
+    for (kind, beta), mean in RETURNS.items():
+        name = f"values-1500-beta{beta:g}" + ("" if kind == "sample" else f"-{kind}")
+        more = {"path": ".", "step": 1500, "decoding": {"kind": kind, "beta": beta}, "recipe": "ilql"}
+        write_json(folder / f"evaluate/{name}/summary.json", summary(name, mean + by, **more))
+        token = {"token": "c", "policy": [["c", 0.9], [HOSTILE, 0.1]], "shifted": [["c", 1.0]], "advantage": -0.5}
+        tokens = [token] * 5 + [token | {"token": "end"}]
+        turns = [{"said": "ccccc", "heard": "<g><y><b><b><b>", "reward": -1.0, "tokens": tokens}]
+        write_json(folder / f"evaluate/{name}/letters.json", {"episodes": {"3": turns}})
+    rows = [{"steps": steps, "epoch": 0, "valid_loss": 1.0 / (1 + steps), "valid_q": 0.5, "valid_return": -3.0}
+            for steps in (0, 400, 800)]  # fmt: skip
+    (folder / "values").mkdir()
+    (folder / "values/metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    found = {"best": [{"text": HOSTILE, "before": "", "advantage": 1.5}],
+             "ranks": {"1": {"pairs": 20, "online": [0.5, 0.9], "target": [0.5, 1.0]}}}  # fmt: skip
+    write_json(folder / "values/found.json", found)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory):
+    return make_workdir(tmp_path_factory.mktemp("report") / "run")
+
+
+def page_of(workdir):
+    experiment.run(config_for(), workdir, ["report"])
+    return (workdir / "report/index.html").read_text()
+
+
+def test_the_first_screen_says_what_values_were_worth(workdir):
+    page = page_of(workdir)
+    assert "A language model that learnt from recorded games of wordle" in page
+    assert "(beta 4, sampled), its return is <b>-2.70</b> [-2.80, -2.60]; the same policy without them" in page
+    assert "at its best, gets <b>-3.80</b> [-3.90, -3.70]. These are means over 512 games." in page
+
+
+def test_the_return_is_drawn_against_beta_beside_cloning_and_scripted_players(workdir):
+    page = page_of(workdir)
+    assert "Return against beta" in page
+    for name in ("sampled", "greedy", "candidate: -1.56", "optimal: -1.33", "cloned, sampled: -3.80", "cloned, greedy"):
+        assert name in page
+    assert "<b>beta 4, sampled</b>" in page
+    assert "<span>beta 16, sampled</span>" in page
+
+
+def test_letters_have_the_colours_of_the_answer_and_both_distributions(workdir):
+    page = page_of(workdir)
+    assert "beta 4, sampled: game 3, return -1.00" in page
+    assert "beta 0, sampled: game 3" in page
+    assert '<b style="color:var(--good)">c</b>' in page
+    assert '<b style="color:var(--second)">c</b>' in page
+    assert "-0.50" in page
+
+
+def test_what_a_policy_writes_is_escaped(workdir):
+    page = page_of(workdir)
+    assert HOSTILE not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+def test_ranks_and_the_best_texts_are_listed(workdir):
+    page = page_of(workdir)
+    assert "50% 90%" in page
+    assert "What the values like best" in page
+    assert "of games that are played meanwhile" in page
+
+
+def test_damaged_files_end_it_with_one_sentence(tmp_path):
+    folder = make_workdir(tmp_path / "run")
+    for file in ("values/found.json", "evaluate/values-1500-beta4/letters.json"):
+        whole = (folder / file).read_text()
+        (folder / file).write_text(whole.replace("advantage", "vantage"))
+        with pytest.raises(UserError, match="is damaged") as caught:
+            page_of(folder)
+        assert len(str(caught.value).splitlines()) == 1
+        (folder / file).write_text(whole)
+
+
+def test_a_page_over_seeds_compares_the_decodings(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("motif_jax.over_seeds.RESAMPLES", 50)
+    for seed, by in ((0, 0.0), (1, 0.2)):
+        make_workdir(tmp_path / f"seed-{seed}", by)
+    runs = [Run("", seed, ()) for seed in (0, 1)]
+    page = report.write_page_over_seeds(runs, tmp_path).read_text()
+    assert "<b>beta 4, sample</b> against beta 0, sample" in page
+    told = capsys.readouterr().out
+    assert "beta 4, sample: return -2.60" in told
+    assert "optimal: return -1.23" in told

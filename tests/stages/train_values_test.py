@@ -1,0 +1,277 @@
+"""The stages of ILQL on a game of Wordle with few words: collect, train_language, train_values, evaluate."""
+
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from conftest import get_config
+
+from motif_jax import experiment
+from motif_jax.files import read_json
+from motif_jax.stages import evaluate, train_values
+from motif_jax.structs import UserError
+
+WORDS = ("crane", "slate", "abide", "abode", "blaze", "grape", "grade", "trace")
+TINY = {
+    "env.world": "wordle", "collect.collector": "repeat*0.6+candidate*0.4", "collect.transcripts": 300,
+    "transcripts.template": "marks", "language.tokeniser": "letters",
+    "language.width": 16, "language.layers": 1, "language.heads": 2,
+    "train_language.max_length": 80, "train_language.batch_size": 8, "train_language.learning_rate": 1e-2,
+    "train_values.max_length": 80, "train_values.batch_size": 8, "train_values.learning_rate": 3e-3,
+    "train_values.warmup_steps": 2, "train_values.polyak": 0.05, "train_values.num_epochs": 2,
+    "train_values.log_every": 5, "train_values.games": 8, "train_values.evaluate_every": 15,
+    "decoding.max_tokens": 6, "decoding.betas": "0,4", "decoding.batch_size": 8,
+    "evaluate.episodes": 12, "evaluate.num_workers": 0, "evaluate.games_per_worker": 8, "evaluate.replays": "best",
+    "evaluate.beside": "optimal",
+}  # fmt: skip
+
+
+def config_for(folder, **changes):
+    words = folder / "words.txt"
+    words.write_text("\n".join(WORDS))
+    config = get_config()
+    values = TINY | {"env.options": json.dumps({"words": str(words)})}
+    config.update_from_flattened_dict(values | {name.replace("__", "."): value for name, value in changes.items()})
+    return config
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ilql")
+    experiment.run(config_for(folder), folder / "run", ["collect", "train_language", "train_values"])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def evaluated(trained):
+    experiment.run(config_for(trained), trained / "run", ["evaluate"])
+    return trained
+
+
+def rows_of(folder):
+    found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in row.items() if name not in ("updates_per_s", "checksum")} for row in found]
+
+
+def test_the_losses_of_values_are_told(trained):
+    rows = rows_of(trained / "run/values")
+    assert {"valid_loss", "valid_v", "valid_q", "valid_conservative", "valid_value_mean"} <= rows[0].keys()
+    assert {"q", "v", "conservative", "advantage_mean", "gradient_norm"} <= rows[1].keys()
+    assert rows[-1]["valid_loss"] < rows[0]["valid_loss"]
+    summary = read_json(trained / "run/values/summary.json")
+    assert (summary["recipe"], summary["epoch"]) == ("ilql", 2)
+
+
+def test_the_checkpoint_is_chosen_by_return(trained):
+    rows = [row for row in rows_of(trained / "run/values") if "valid_return" in row]
+    assert len(rows) >= 3
+    assert all(-6 <= row["valid_return"] <= 0 for row in rows)
+    best = max(rows, key=lambda row: row["valid_return"])
+    summary = read_json(trained / "run/values/summary.json")
+    assert summary["checkpoint"] == best["steps"]
+    assert (trained / f"run/values/checkpoints/{best['steps']}").is_dir()
+
+
+def test_values_begin_at_the_mean_of_what_was_still_to_come(trained):
+    from motif_jax.stages.train_values.training import mean_to_go
+    from motif_jax.transcripts.store import Transcripts
+
+    store = Transcripts(trained / "run/transcripts")
+    to_go = []
+    for number in range(len(store)):
+        rewards = [turn.reward for turn in store.episode(number).turns if turn.is_action]
+        to_go += [sum(rewards[at:]) for at in range(len(rewards))]
+    assert mean_to_go(store) == pytest.approx(np.mean(to_go))
+    assert rows_of(trained / "run/values")[0]["valid_value_mean"] == pytest.approx(np.mean(to_go), abs=0.3)
+
+
+def test_a_killed_run_ends_with_the_same_bits(trained, tmp_path, monkeypatch):
+    from motif_jax.stages.offline import training
+
+    shutil.copytree(trained / "run", tmp_path / "run", ignore=shutil.ignore_patterns("values", "evaluate"))
+
+    class Killed(BaseException):
+        pass
+
+    def train(job, pace, *more, kill_at=7):
+        done = []
+
+        def update(state, batch):
+            done.append(1)
+            if len(done) == kill_at:
+                raise Killed
+            return job.update(state, batch)
+
+        return whole_train(job._replace(update=update), pace._replace(save_every_s=1e-9), *more)
+
+    whole_train = training.train
+    monkeypatch.setattr("motif_jax.stages.offline.running.train", train)
+    with pytest.raises(Killed):
+        experiment.run(config_for(trained), tmp_path / "run", ["train_values"])
+    monkeypatch.undo()
+    experiment.run(config_for(trained), tmp_path / "run", ["train_values"])
+    assert rows_of(tmp_path / "run/values") == rows_of(trained / "run/values")
+
+
+def test_each_beta_and_the_scripted_player_have_a_row_with_intervals(evaluated, capsys):
+    experiment.run(config_for(evaluated), evaluated / "run", ["evaluate"])
+    assert "evaluate: complete" in capsys.readouterr().out
+    (step,) = {path.name.split("-")[1] for path in (evaluated / "run/evaluate").glob("values-*")}
+    for name, beta in ((f"values-{step}-beta0", 0.0), (f"values-{step}-beta4", 4.0)):
+        summary = read_json(evaluated / f"run/evaluate/{name}/summary.json")
+        assert summary["decoding"]["beta"] == beta
+        assert summary["recipe"] == "ilql"
+        returns = summary["figures"]["return"]
+        assert -6 <= returns["low"] <= returns["mean"] <= returns["high"] <= 0
+    assert read_json(evaluated / "run/evaluate/optimal/summary.json")["figures"]["return"]["mean"] > -3
+    sweep = read_json(evaluated / "run/evaluate/sweep.json")
+    assert [row["name"] for row in sweep["rows"]] == ["optimal", f"values-{step}-beta0", f"values-{step}-beta4"]
+    betas = {row["name"]: row["return"]["mean"] for row in sweep["rows"][1:]}
+    assert sweep["best"] == max(betas, key=lambda name: betas[name])
+
+
+def test_replays_say_what_was_thought_of_each_letter(evaluated):
+    (folder,) = (evaluated / "run/evaluate").glob("values-*-beta4")
+    episodes = read_json(folder / "letters.json")["episodes"]
+    summary = read_json(folder / "summary.json")
+    turns = episodes[str(summary["replays"]["best"])]
+    assert turns
+    for turn in turns:
+        letters = "".join(one["token"] for one in turn["tokens"]).removesuffix("end")
+        assert letters == turn["said"]
+        for one in turn["tokens"]:
+            for kind in ("policy", "shifted"):
+                assert sum(odds for _, odds in one[kind]) <= 1.001
+                assert all(len(name) == 1 or name == "end" for name, _ in one[kind])
+    assert any(one["policy"] != one["shifted"] for turn in turns for one in turn["tokens"])
+
+
+def test_the_page_shows_the_return_against_beta_and_games_letter_by_letter(evaluated):
+    experiment.run(config_for(evaluated), evaluated / "run", ["report"])
+    page = (evaluated / "run/report/index.html").read_text()
+    for title in ("Decoding with values", "Letter by letter", "Learning from transcripts", "The transcripts"):
+        assert f">{title}</h2>" in page
+    for words in (
+        "Return against beta",
+        "cloned, sampled",
+        "optimal",
+        "300",
+        "beta 4, sampled: game",
+        "beta 0, sampled: game",
+        "like best",
+    ):
+        assert words in page
+    assert "The dataset" not in page
+    experiment.run(config_for(evaluated), evaluated / "run", ["report"])
+
+
+def test_a_sweep_compiles_what_one_beta_does(trained, tmp_path, monkeypatch):
+    from motif_jax.policies import writing
+
+    made = []
+    make_program = writing.make_program
+
+    def counted(*arguments):
+        program = make_program(*arguments)
+
+        def traced(*inputs):
+            made.append(1)  # runs when it is traced, which is when it is compiled
+            return program(*inputs)
+
+        return traced
+
+    monkeypatch.setattr(writing, "make_program", counted)
+    shutil.copytree(trained / "run", tmp_path / "run", ignore=shutil.ignore_patterns("evaluate"))
+    config = config_for(trained, decoding__betas="0,1,2,4", decoding__kinds="sample,greedy", evaluate__episodes=4)
+    experiment.run(config, tmp_path / "run", ["evaluate"])
+    assert len(list((tmp_path / "run/evaluate").glob("values-*"))) == 8
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize("recipe", ["bc", "ilql+joint", "utterance_ilql", "decision_transformer"])
+def test_checkpoints_of_other_recipes_are_read_as_they_were_written(trained, tmp_path, recipe):
+    """Without training: what is compiled for a recipe, tests/offline tries, and its decoding tests/policies."""
+    from motif_jax.checkpoint import Checkpoints
+    from motif_jax.hosts import Hosts
+    from motif_jax.parallel import make_mesh
+    from motif_jax.policies.values import list_values, read_values
+    from motif_jax.stages.train_language.data import make_renderer
+    from motif_jax.stages.train_language.model import write_model
+    from motif_jax.stages.train_values.training import find_policy, make_job
+    from motif_jax.transcripts.store import Transcripts
+
+    config, store = config_for(trained, train_values__recipe=recipe), Transcripts(trained / "run/transcripts")
+    parts = find_policy(config, trained / "run", store)
+    renderer = make_renderer(store, parts.tokeniser, "marks")
+    job = make_job(config, tmp_path / "values", store, parts, renderer, make_mesh(1), Hosts())
+    state = jax.tree.map(lambda leaf: leaf + np.ones((), leaf.dtype), job.state)  # no two checkpoints are alike
+    keeper = Checkpoints(tmp_path / "values/checkpoints", 2)
+    keeper.save(7, {"train": state}, job.facts)
+    keeper.close()
+    write_model(tmp_path / "values/policy", parts, parts.params)
+    directory, steps = list_values(tmp_path)
+    assert steps == [7]
+    model = read_values(directory)
+    policy = state.learnt.get("policy", parts.params)
+    online = {name: leaves for name, leaves in state.learnt.items() if name not in ("policy", "q")}
+    pairs = ((model.policy, policy), (model.target, state.target), (model.online, online))
+    for found, wanted in pairs:
+        assert jax.tree.structure(found) == jax.tree.structure(wanted)
+        jax.tree.map(np.testing.assert_array_equal, found, wanted)
+
+
+# ---- bad input, before anything is compiled
+
+
+def refusal(check, *arguments):
+    with pytest.raises(UserError) as caught:
+        check(*arguments)
+    assert len(str(caught.value).splitlines()) == 1
+    assert "--" in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("changes", "said"), [
+    ({"train_values__recipe": "chai"}, "which this stage does not make yet"),
+    ({"train_values__recipe": "iql"}, "did you mean 'ilql'?"),
+    ({"train_values__policy": "/none"}, "no directory '/none'"),
+    ({"train_values__start": "new"}, "choose ilql+joint"),
+    ({"train_values__num_parts": 3}, "cannot be cut into 3 parts"),
+    ({"train_values__value_min": 1.0, "train_values__value_max": 0.0}, "is not below"),
+])  # fmt: skip
+def test_values_that_cannot_work_are_refused(tmp_path, changes, said):
+    assert said in refusal(train_values.check, config_for(tmp_path, **changes))
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("changes", "said"), [
+    ({"decoding__betas": "1,-2"}, "must not be negative"),
+    ({"evaluate__greedy": True}, "--config.decoding.kinds=greedy"),
+    ({"train_values__recipe": "bc"}, "only beta 0 can be decoded, not 4"),
+    ({"train_values__recipe": "bc", "decoding__betas": "0", "decoding__kinds": "rerank"}, "no values by which"),
+])  # fmt: skip
+def test_decodings_that_cannot_work_are_refused(tmp_path, changes, said):
+    config = config_for(tmp_path, **changes)
+    config.stages = ("train_values", "evaluate")
+    assert said in refusal(evaluate.check, config)
+
+
+@pytest.mark.quick
+def test_without_a_policy_or_values_the_stage_that_makes_them_is_named(tmp_path):
+    experiment.run(config_for(tmp_path), tmp_path / "run", ["collect"])
+    assert "run --stage=train_language first" in refusal(
+        experiment.run, config_for(tmp_path), tmp_path / "run", ["train_values"]
+    )
+    assert "run --stage=train_values first" in refusal(
+        experiment.run, config_for(tmp_path), tmp_path / "run", ["evaluate"]
+    )
+
+
+def test_transcripts_that_the_policy_cannot_read_are_refused(trained, tmp_path):
+    policy = str(trained / "run/language/model")
+    config = config_for(tmp_path, train_values__policy=policy, env__options="{}")
+    said = refusal(experiment.run, config, tmp_path / "run", ["collect", "train_values"])
+    assert "the policy's tokeniser was made for other transcripts" in said

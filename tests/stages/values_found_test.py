@@ -1,0 +1,77 @@
+"""What values have found out, on recorded games of Wordle and with values that are known."""
+
+import numpy as np
+import pytest
+
+from motif_jax.actors.recorded import play_branches
+from motif_jax.envs.settings import make_world
+from motif_jax.offline.rank import Chosen
+from motif_jax.stages.train_values.found import best_texts, ranks
+from motif_jax.tokens import LetterTokeniser
+from motif_jax.transcripts.render import TEMPLATES, Renderer
+from motif_jax.transcripts.store import TranscriptWriter
+
+pytestmark = pytest.mark.quick
+WIDTH = 76
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    writer = TranscriptWriter()
+    games = list(play_branches(make_world({"world": "wordle"}), "optimal", "wrong", range(12), seed=0))
+    for game in games:
+        writer.add(game)
+    store = writer.write(tmp_path_factory.mktemp("store") / "transcripts", {})
+    tokeniser = LetterTokeniser.from_texts(store.texts())
+    return store, Renderer(store, tokeniser, TEMPLATES["marks"]), tokeniser, games
+
+
+def test_ranks_compare_the_expert_with_its_branches_in_the_same_moment(recorded):
+    store, renderer, tokeniser, games = recorded
+    wanted = {}  # number of the text -> pairs of texts
+    for game in games:
+        if not game.info["branch"]:
+            expert = game
+            continue
+        shared = game.info["shared"]
+        number = sum(turn.is_action for turn in game.turns[:shared])
+        wanted.setdefault(str(number + 1), []).append((expert.turns[shared].text, game.turns[shared].text))
+
+    def look(rows):
+        """Q of a token is its id: a later letter is better, the mark at the end is the same for all."""
+        q = np.roll(np.asarray(rows.tokens), -1, 1).astype(float)
+        return Chosen(q, np.zeros_like(q))
+
+    found = ranks({"online": look}, renderer, store, WIDTH)
+    assert found.keys() == wanted.keys()
+    for number, pairs in wanted.items():
+        assert found[number]["pairs"] == len(pairs)
+        for place in range(5):
+            ids = [[tokeniser.encode(text[place])[0] for text in pair] for pair in pairs]
+            share = np.mean([0.5 * (one == other) + (one > other) for one, other in ids])
+            assert found[number]["online"][place] == pytest.approx(share, abs=1e-4)
+        assert found[number]["online"][5] == 0.5
+
+
+def test_the_best_texts_are_those_with_the_highest_mean_advantage(recorded):
+    store, renderer, tokeniser, games = recorded
+
+    def look(rows):
+        tokens = np.roll(np.asarray(rows.tokens), -1, 1).astype(float)
+        return Chosen(tokens, np.ones_like(tokens))
+
+    top = best_texts(look, renderer, store, np.arange(len(store)), WIDTH)
+    assert len({(one["text"], one["before"]) for one in top}) == len(top) == 20
+    said = {turn.text for game in games for turn in game.turns if turn.is_action}
+    # The mean over the tokens that were chosen, the end mark included, is without the last position's.
+    best = max(said, key=lambda text: sum(tokeniser.encode(text)))
+    assert top[0]["text"] == best
+    values = [one["advantage"] for one in top]
+    assert values == sorted(values, reverse=True)
+
+
+def test_without_branches_nothing_is_ranked(tmp_path, recorded):
+    writer = TranscriptWriter()
+    writer.add(recorded[3][0]._replace(info={}))
+    store = writer.write(tmp_path / "store", {})
+    assert ranks({}, Renderer(store, recorded[2], TEMPLATES["marks"]), store, WIDTH) == {}
