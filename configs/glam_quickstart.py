@@ -11,6 +11,8 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
+from motif_jax.envs.babyai.settings import FRENCH_LEVELS
+
 UNREAD = "unread"
 REWORDINGS = ("synonyms", "other_nouns", "invented_nouns", "invented_adjectives", "invented_words", "i_would_like")
 
@@ -57,7 +59,8 @@ def get_config(argument: str = "goto_local") -> ConfigDict:
     policy.save_every_steps = 10_000
     policy.milestone_every_steps = 0
     config.evaluate.beside = "random,bot,@0" if reads else "random,bot"  # @0: what it could do before it played
-    config.evaluate.variations = ";".join(f"rewording={name}" for name in REWORDINGS) if reads else ""
+    if reads and config.env.babyai.level not in FRENCH_LEVELS:  # rewordings are of English words
+        config.evaluate.variations = ";".join(f"rewording={name}" for name in REWORDINGS)
     config.evaluate.episodes = 100
     config.evaluate.games_per_worker = 8
     return config

@@ -30,7 +30,7 @@ RECIPES = runpy.run_path(str(ROOT / "configs/ilql.py"))["names"]()
 ILQL = ("wordle", "dialogue,bc", "comments,utterance_ilql", "dialogue,ilql,reference", "comments,psi,reference",
         *(f"wordle,{recipe}" for recipe in RECIPES), "wordle,ilql+joint,reference")  # fmt: skip
 LEVELS, WORDS = (runpy.run_path(str(ROOT / "configs/glam.py"))[name] for name in ("LEVELS", "WORDS"))
-GLAM = (*LEVELS, "GoToRedBallNoDists", *(f"goto_local,{word}" for word in WORDS))
+GLAM = (*LEVELS, "GoToRedBallNoDists", "MixedTrainLocalFrench", *(f"goto_local,{word}" for word in WORDS))
 ARGUMENTS = {  # of configs that are about no task of NetHack
     "glam": GLAM, "glam_quickstart": (*GLAM, "goto_local,unread"), "ilql": ILQL, "ilql_quickstart": ILQL,
 }  # fmt: skip
@@ -84,13 +84,12 @@ def test_config_files_and_tables_have_the_same_values(file, argument):
     check_values(config, tables())
 
 
-@pytest.mark.parametrize("argument", ILQL)
-def test_stages_of_ilql_take_their_configs(argument):
-    for file in ("ilql.py", "ilql_quickstart.py"):
-        config = get_config(file, argument)
-        for stage in config.stages:
-            said = refusal(lambda stage=stage, config=config: STAGES[stage].check(config))
-            assert not said or "chai" in argument, said
+@pytest.mark.parametrize(("name", "argument"), [(name, one) for name, some in ARGUMENTS.items() for one in some])
+def test_stages_of_glam_and_ilql_take_their_configs(name, argument):
+    config = get_config(f"{name}.py", argument)
+    for stage in config.stages:
+        said = refusal(lambda stage=stage: STAGES[stage].check(config))
+        assert not said or "chai" in argument, said
 
 
 @pytest.mark.parametrize("argument", ["wordel", "wordle,iql", "wordle,ilql,bc", "wordle,ilql,refrence", ""])

@@ -20,6 +20,7 @@ from motif_jax.preferences.store import PairDataset
 from motif_jax.screens import SHOWN
 from motif_jax.stages import report
 from motif_jax.stages.report import head as report_head
+from motif_jax.stages.report.parts import Found, Training
 from motif_jax.stages.report.replays import pack
 from motif_jax.structs import UserError
 
@@ -255,6 +256,18 @@ def test_long_lines_are_thinned_to_their_means():
     assert (
         charts.curves({"one": [(1.0, 2.0)], "gap": [(0.0, float("nan"))]}, "steps", title="<b>").count("&lt;b&gt;") == 2
     )
+
+
+@pytest.mark.quick
+def test_the_title_says_what_an_agent_learnt_from(tmp_path):
+    def title_of(**settings):
+        training = Training([{"env_steps": 1.0, "seconds": 1.0}], {}, settings, "goto_local", {}, {}, "")
+        return report_head.title(Found("run", tmp_path, None, [], None, training, [], {}, {}))
+
+    alone = {"extrinsic_coefficient": 1.0, "intrinsic_coefficient": 0.0, "sources": ""}
+    assert title_of(**alone) == "An agent that learnt by playing goto_local"
+    learnt = alone | {"intrinsic_coefficient": 0.1, "sources": "learnt"}
+    assert title_of(**learnt) == title_of() == "An agent trained on learnt preferences"
 
 
 @pytest.mark.quick
