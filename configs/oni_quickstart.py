@@ -17,7 +17,9 @@ def get_config(argument: str = "reward_free,retrieval") -> ConfigDict:
     config = runpy.run_path(str(Path(__file__).with_name("oni.py")))["get_config"](argument)
     config.env.max_episode_steps = 1000
     config.policy.network = "small"
-    config.policy.groups = 4
+    # As in quickstart.py: 64 games in all, which wait for a slower learner.
+    config.policy.games_per_worker = max(64 >> (config.policy.num_workers - 1).bit_length(), 2)
+    config.policy.wait_for_learner = True
     config.policy.batch_size = 1024
     config.policy.learning_rate = 1e-3  # a small network, and few steps
     config.policy.train_for_env_steps = 100_000_000  # time ends it

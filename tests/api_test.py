@@ -76,7 +76,7 @@ def test_a_checkpoint_that_is_not_there_is_not_said_to_be_unreadable():
 
 
 def test_the_package_names_what_it_loads_when_asked():
-    names = {"__version__", "export_reward", "load_policy", "load_reward"}
+    names = {"__version__", "export_reward", "load_language", "load_policy", "load_reward"}
     assert names == set(motif_jax.__all__)
     assert names <= set(dir(motif_jax))
     assert all(name in motif_jax.__doc__ for name in names - {"__version__"})

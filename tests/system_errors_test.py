@@ -14,6 +14,7 @@ from functools import partial
 import pytest
 from conftest import ROOT, get_config
 from small_dataset import random_pairs, write_dataset
+from talks import random_store
 from toy_policies import write_reward
 
 from motif_jax.actors.handoff import Handoff
@@ -55,6 +56,8 @@ def prepare(stage, workdir):
         write_dataset(workdir / "dataset", random_pairs(40))
     if stage == "train_reward":
         annotate.run(get_config("quickstart.py"), workdir)
+    if stage == "train_language":
+        random_store(workdir / "transcripts")
     if stage == "export":
         write_reward(workdir / "reward/checkpoints")
     if stage == "report":

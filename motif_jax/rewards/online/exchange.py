@@ -21,7 +21,7 @@ from motif_jax.structs import UserError
 MOST = {"rows": 1024, "messages": 64, "answers": 256}  # per host and update, where there are several hosts
 
 
-class Told(NamedTuple):
+class Findings(NamedTuple):
     """What a host has to tell."""
 
     seen: Seen
@@ -33,10 +33,10 @@ class Told(NamedTuple):
 
 
 NONE = np.zeros(0, np.int64)
-NOTHING = Told(Seen(NONE, NONE, np.zeros((0, WIDTH), np.uint8), NONE), Running(), 0, 0, NONE, np.zeros(0))
+NOTHING = Findings(Seen(NONE, NONE, np.zeros((0, WIDTH), np.uint8), NONE), Running(), 0, 0, NONE, np.zeros(0))
 
 
-def join(parts: Sequence[Told]) -> Told:
+def join(parts: Sequence[Findings]) -> Findings:
     """All of them as one, each caption once."""
     scores = Running()
     for part in parts:
@@ -44,7 +44,7 @@ def join(parts: Sequence[Told]) -> Told:
     seen = [part.seen for part in parts]
     rows, of_rows = np.unique(np.concatenate([one.rows for one in seen]), return_inverse=True)
     messages, of_messages = np.unique(np.concatenate([one.messages for one in seen]), axis=0, return_inverse=True)
-    return Told(
+    return Findings(
         Seen(
             rows,
             _sums(of_rows, np.concatenate([one.counts for one in seen]), len(rows)),
@@ -76,7 +76,7 @@ class Exchange:
         """For another goal: what is left over is about the one before."""
         self._rest = self._rest._replace(questions=NOTHING.questions, yes=NOTHING.yes)
 
-    def share(self, mine: Told, hosts: Any) -> list[Told]:
+    def share(self, mine: Findings, hosts: Any) -> list[Findings]:
         """What all hosts tell, in their order."""
         if hosts is None or hosts.count == 1:
             return [mine]
@@ -84,27 +84,29 @@ class Exchange:
         return [unpack(words) for words in from_every_host(pack(now))]
 
 
-def cut(told: Told) -> tuple[Told, Told]:
+def cut(findings: Findings) -> tuple[Findings, Findings]:
     """The part that fits into a message, and the rest."""
     rows, messages, answers = MOST["rows"], MOST["messages"], MOST["answers"]
-    seen = told.seen
+    seen = findings.seen
     first = Seen(seen.rows[:rows], seen.counts[:rows], seen.messages[:messages], seen.times[:messages])
     rest = Seen(seen.rows[rows:], seen.counts[rows:], seen.messages[messages:], seen.times[messages:])
     return (
-        told._replace(seen=first, questions=told.questions[:answers], yes=told.yes[:answers]),
-        NOTHING._replace(seen=rest, questions=told.questions[answers:], yes=told.yes[answers:]),
+        findings._replace(seen=first, questions=findings.questions[:answers], yes=findings.yes[:answers]),
+        NOTHING._replace(seen=rest, questions=findings.questions[answers:], yes=findings.yes[answers:]),
     )
 
 
-def pack(told: Told) -> np.ndarray:
+def pack(findings: Findings) -> np.ndarray:
     """A message of a fixed size. -> [N] int32"""
-    seen = told.seen
-    head = np.array([len(seen.rows), len(seen.messages), len(told.questions), told.steps, told.labelled], np.int64)
-    parts = [head, np.array(told.scores, np.float64)]
+    seen = findings.seen
+    head = np.array(
+        [len(seen.rows), len(seen.messages), len(findings.questions), findings.steps, findings.labelled], np.int64
+    )
+    parts = [head, np.array(findings.scores, np.float64)]
     for name, *columns in (
         ("rows", seen.rows, seen.counts),
         ("messages", seen.messages, seen.times),
-        ("answers", told.questions, told.yes),
+        ("answers", findings.questions, findings.yes),
     ):
         for column in columns:
             whole = np.zeros((MOST[name], *column.shape[1:]), column.dtype)
@@ -113,7 +115,7 @@ def pack(told: Told) -> np.ndarray:
     return np.frombuffer(b"".join(part.tobytes() for part in parts), np.int32)
 
 
-def unpack(words: np.ndarray) -> Told:
+def unpack(words: np.ndarray) -> Findings:
     """What `pack` was given."""
     data, place = np.ascontiguousarray(words).tobytes(), 0
 
@@ -133,7 +135,7 @@ def unpack(words: np.ndarray) -> Told:
         take(np.int64, MOST["messages"])[:messages],
     )
     questions, yes = take(np.int64, MOST["answers"])[:answers], take(np.float64, MOST["answers"])[:answers]
-    return Told(seen, scores, steps, labelled, questions, yes)
+    return Findings(seen, scores, steps, labelled, questions, yes)
 
 
 def check_same(arrays: Any) -> None:

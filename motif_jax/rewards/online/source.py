@@ -20,7 +20,7 @@ from motif_jax.distributed import host
 from motif_jax.parameters import sum_of_arrays
 from motif_jax.rewards.online.asking import Asking
 from motif_jax.rewards.online.captioned import Captioned
-from motif_jax.rewards.online.exchange import NOTHING, Exchange, Told, check_same, join
+from motif_jax.rewards.online.exchange import NOTHING, Exchange, Findings, check_same, join
 from motif_jax.rewards.online.judge import Judges
 from motif_jax.rewards.online.making import make_facts, make_kind
 from motif_jax.rewards.online.plan import bound_queue, in_order, sample_pairs
@@ -63,7 +63,7 @@ class OnlineSource(Captioned):
         self.store = Store(asks_pairs(facts["kind"]), facts["capacity"])
         self.kind = make_kind(facts)
         self.steps = self._updates = self._asked = self._turn = 0
-        self._passed: collections.deque[Told] | None = None if config is None else collections.deque()
+        self._passed: collections.deque[Findings] | None = None if config is None else collections.deque()
         self._opinion: Opinion | None = None  # of captions that have no label
         self._exchange, self._labelled = Exchange(), np.zeros(1, bool)
         self._swap()
@@ -121,12 +121,12 @@ class OnlineSource(Captioned):
         self.steps += batch.steps * (hosts.count if hosts else 1)
         self._updates += 1
         passed = [self._passed.popleft() for _ in range(len(self._passed))]
-        told = self._exchange.share(join([self._answers(), *passed]), hosts)
+        findings = self._exchange.share(join([self._answers(), *passed]), hosts)
         turns = turn_at(self._turns, self.steps) != self._turn
         if turns:
             self._start_turn(turn_at(self._turns, self.steps))
         labels, scores = 0, Running()
-        for one in told:
+        for one in findings:
             labels += self._see(one.seen)
             labels += 0 if turns else self._take(one)  # those are about the goal before
             scores = scores.merge(one.scores)
@@ -134,16 +134,16 @@ class OnlineSource(Captioned):
         section = self._config.policy.online
         ordered = bound_queue(self.store, in_order(self.store, self.kind, section.order), section.queue)
         if self._asking:
-            self._asking.tally.batch(sum(one.steps for one in told), sum(one.labelled for one in told))
+            self._asking.tally.batch(sum(one.steps for one in findings), sum(one.labelled for one in findings))
             self._asking.plan(self.store, ordered, self.steps)
-            if self._asking.is_immediate and len(told) == 1:
+            if self._asking.is_immediate and len(findings) == 1:
                 labels += self._take(self._answers())
         self.kind.learn(self.store, labels, scores)
         self._swap(labels)
-        if len(told) > 1 and self._updates % COMPARE_EVERY == 1:
+        if len(findings) > 1 and self._updates % COMPARE_EVERY == 1:
             check_same(self.arrays())
 
-    def _answers(self) -> Told:
+    def _answers(self) -> Findings:
         """What the judge has answered; nothing on other hosts than the first."""
         answers = self._asking.answers(self.steps) if self._asking else []
         questions = np.array([one.item.number for one in answers], np.int64)
@@ -174,13 +174,13 @@ class OnlineSource(Captioned):
             *sample_pairs(self.store, section.pairs_per_update, section.sample, seed), self.steps
         )
 
-    def _take(self, told: Told) -> int:
+    def _take(self, findings: Findings) -> int:
         """Takes answers; returns the number of new labels."""
         assert self._config is not None
         before = len(self.store.answered)
-        for question, yes in zip(told.questions.tolist(), told.yes.tolist(), strict=True):
+        for question, yes in zip(findings.questions.tolist(), findings.yes.tolist(), strict=True):
             self.store.take(question, None if yes != yes else yes, self._config.policy.online.attempts)
-        self._asked += len(told.questions)
+        self._asked += len(findings.questions)
         return len(self.store.answered) - before
 
     def _swap(self, labels: int = 1) -> None:
