@@ -10,16 +10,15 @@ a baseline: symbolic, a small network (FiLM) that sees the grid and the mission;
 system, defects included, where numbers depend on them.
 
 Without a model's directory, a new small network learns from nothing. configs/glam_quickstart.py needs no download.
-docs/glam.md tells more. The published runs take 1,500,000 steps with a model of 780 million parameters.
+docs/glam.md explains the rest. The published runs take 1,500,000 steps with a model of 780 million parameters.
 """
 
-import difflib
 import runpy
 from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from motif_jax.structs import UserError
+from motif_jax.config_table import Text
 
 LEVELS = {
     "goto_local": "GoToLocal",
@@ -43,10 +42,8 @@ WORDS = (*VARIANTS, "symbolic", "reference")
 def get_config(argument: str = "goto_local") -> ConfigDict:
     """The whole experiment, for a level, and optionally a variant and `reference`."""
     level, *words = argument.split(",")
-    if wrong := [word for word in words if word not in WORDS]:
-        near = difflib.get_close_matches(wrong[0], WORDS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(WORDS)}"
-        raise UserError(f"unknown word {wrong[0]!r} after the level {level!r} (--config): {hint}")
+    for word in words:
+        Text(WORDS).check("variant", "--config", word)
     reference = "reference" in words
 
     config = runpy.run_path(str(Path(__file__).with_name("motif.py")))["get_config"]("score")

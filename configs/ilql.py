@@ -13,12 +13,12 @@ conversations of others are --config.transcripts.import_from=FILES, without the 
 the size of GPT-2 and wants a GPU; ilql_quickstart.py is for CPUs.
 """
 
-import difflib
 import runpy
 from pathlib import Path
 
 from ml_collections import ConfigDict
 
+from motif_jax.config_table import Text
 from motif_jax.offline.recipes import names, recipe_of
 from motif_jax.structs import UserError
 
@@ -30,13 +30,9 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     world, *words = argument.split(",")
     reference = "reference" in words
     recipes = [word for word in words if word != "reference"] or ["ilql"]
-    known = {"world": ([world], WORLDS), "recipe": (recipes, names())}
-    for what, (given, choices) in known.items():
-        for word in given:
-            if word not in choices:
-                near = difflib.get_close_matches(word, choices, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(choices)}"
-                raise UserError(f"unknown {what} {word!r} in {argument!r} (--config): {hint}")
+    Text(WORLDS).check("world", "--config", world)
+    for word in recipes:
+        Text(names()).check("recipe", "--config", word)
     if len(recipes) > 1:
         raise UserError(f"{argument!r} names {len(recipes)} recipes, where one is learnt (--config)")
     config = runpy.run_path(str(Path(__file__).with_name("motif.py")))["get_config"]("score")

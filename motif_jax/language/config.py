@@ -6,7 +6,8 @@ norm before it and a residual connection around it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 DECODERS = ("gpt2", "llama", "mistral", "qwen2", "qwen3")
 ENCODER_DECODERS = ("t5",)
@@ -60,3 +61,13 @@ class LanguageConfig(NamedTuple):
     def is_encoder_decoder(self) -> bool:
         """Whether a text is read by an encoder, and continued by a decoder of its own."""
         return self.family in ENCODER_DECODERS
+
+
+def to_record(config: LanguageConfig) -> dict[str, Any]:
+    """An architecture as JSON holds it."""
+    return config._asdict() | {"rotary": list(config.rotary), "ends": list(config.ends)}
+
+
+def from_record(record: Mapping[str, Any]) -> LanguageConfig:
+    """The architecture that `to_record` wrote."""
+    return LanguageConfig(**{**record, "rotary": Rotary(*record["rotary"]), "ends": tuple(record["ends"])})

@@ -133,12 +133,17 @@ def find_file(directory: Path, name: str) -> Path:
 def read_model_tokeniser(directory: Path, config: LanguageConfig) -> Tokeniser:
     """Reads the tokeniser beside a model, whose embedding must have a row for each of its tokens."""
     tokeniser = read_tokeniser(find_file(directory, FILE))
+    check_size(tokeniser, config, f" in {str(directory)!r}")
+    return tokeniser
+
+
+def check_size(tokeniser: Tokeniser, config: LanguageConfig, where: str = "") -> None:
+    """Raises UserError if the embedding of a model lacks rows for tokens; `where` says where the tokeniser is from."""
     if tokeniser.size > config.vocabulary:
         raise UserError(
-            f"the tokeniser in {str(directory)!r} has {tokeniser.size:,} tokens, and the language model's embedding "
-            f"only {config.vocabulary:,} rows"
+            f"the tokeniser{where} has {tokeniser.size:,} tokens, and the language model's embedding only "
+            f"{config.vocabulary:,} rows"
         )
-    return tokeniser
 
 
 def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:

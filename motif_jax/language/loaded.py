@@ -21,7 +21,7 @@ from motif_jax.language.adapt import merge_low_rank
 from motif_jax.language.beam import search
 from motif_jax.language.config import LanguageConfig
 from motif_jax.language.generation import FREE, Generated, Limits, Shift, generate, no_limits
-from motif_jax.language.hub import find_file, read_language_model, write_language_model
+from motif_jax.language.hub import check_size, read_language_model, read_model_tokeniser, write_language_model
 from motif_jax.language.layers import Types
 from motif_jax.language.sampling import Sampling
 from motif_jax.language.scoring import ChoiceTree, make_tree, score
@@ -29,7 +29,7 @@ from motif_jax.language.shards import sharding_rules
 from motif_jax.language.texts import TextBatches
 from motif_jax.parallel import make_mesh, place, replicate, shard
 from motif_jax.structs import UserError
-from motif_jax.tokens import FILE, Tokeniser, read_tokeniser, write_tokeniser
+from motif_jax.tokens import FILE, Tokeniser, write_tokeniser
 
 MULTIPLE = 8  # trees of choices are padded to multiples of so many nodes, so that few programs are compiled
 AddToLogits = Callable[[Any, jax.Array, jax.Array], jax.Array]
@@ -43,11 +43,7 @@ class Language:
         self.config: LanguageConfig = model.config
         self.tokeniser, self._mesh = tokeniser, make_mesh(1) if mesh is None else mesh
         self._texts = TextBatches(model.config, tokeniser, self._mesh, batch_size)
-        if tokeniser.size > self.config.vocabulary:
-            raise UserError(
-                f"the tokeniser has {tokeniser.size} tokens, and the language model's embedding only "
-                f"{self.config.vocabulary} rows"
-            )
+        check_size(tokeniser, self.config)
         self._programs: dict[Any, Callable[..., Generated]] = {}
         self._graph, params = nnx.split(model)
         self.params = place(params, self._mesh, sharding_rules(self.config, self._mesh.shape["tensor"]))
@@ -232,9 +228,9 @@ def load_language(
             raise UserError(f"the dtype of a language model is float32 or bfloat16, and not {name!r:.80}")
     mesh = make_mesh(num_devices, fsdp, tensor)
     types = Types(jnp.dtype(dtype), jnp.dtype(params_dtype or dtype))
-    graph, params, _ = read_language_model(directory, types)
+    graph, params, config = read_language_model(directory, types)
     if not (directory / FILE).exists():
         raise UserError(
             f"there is no {FILE} in {str(directory)!r}: transformers.AutoTokenizer makes one of other files of tokens"
         )
-    return Language(nnx.merge(graph, params), read_tokeniser(find_file(directory, FILE)), mesh, batch_size)
+    return Language(nnx.merge(graph, params), read_model_tokeniser(directory, config), mesh, batch_size)

@@ -63,8 +63,25 @@ class TextBatches(NamedTuple):
 
     def pad(self, rows: Sequence[Sequence[int]]) -> tuple[Any, Any]:
         """Tokens and segments. Rows that fill up the batch are copies of the first."""
-        length = -(-max(1, *map(len, rows)) // BUCKET) * BUCKET
-        tokens, segments = (np.zeros((len(rows), length), np.int32) for _ in range(2))
-        for number, row in enumerate(rows):
-            tokens[number, : len(row)], segments[number, : len(row)] = row, 1
+        tokens, segments = pad_rows(rows)
         return shard((self.fill(tokens, len(rows)), self.fill(segments, len(rows))), self.mesh)
+
+
+def pad_rows(
+    rows: Sequence[Sequence[int] | np.ndarray], multiple: int = BUCKET, least: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of tokens as one array, with zeros behind them; and segments, which are 1 where there is a token.
+
+    Args:
+      rows: B of them.
+      multiple: what the width L is rounded up to.
+      least: the width before that, at least; it is that of the longest row otherwise.
+
+    Returns:
+      [B, L] int32, twice.
+    """
+    width = -(-max(least, *map(len, rows)) // multiple) * multiple
+    tokens, segments = (np.zeros((len(rows), width), np.int32) for _ in range(2))
+    for number, row in enumerate(rows):
+        tokens[number, : len(row)], segments[number, : len(row)] = row, 1
+    return tokens, segments

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from motif_jax.config_table import Flag, Number, Table, Value, Whole
+from motif_jax.structs import UserError
 
 OPTIMIZER: Table = {
     "learning_rate": Value(Number(0, above=True), decides=True, older=1e-3),
@@ -72,3 +74,12 @@ class Settings(NamedTuple):
     total_steps: int = 0  # of the optimizer, over which the learning rate falls; 0: it stays
     num_parts: int = 1  # a batch's rows are computed in so many parts, one after another
     chunk: int = 0  # positions whose logits, or Q of all tokens, are in memory at a time; 0: all
+
+
+def check_num_parts(section: Mapping[str, Any], stage: str) -> None:
+    """Raises UserError if the rows of a batch cannot be cut into `num_parts`; `stage` is the section's name."""
+    if section["batch_size"] % section["num_parts"]:
+        raise UserError(
+            f"batch_size {section['batch_size']} cannot be cut into {section['num_parts']} parts "
+            f"(--config.{stage}.batch_size, .num_parts)"
+        )

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from motif_jax.language.adapt import add_low_rank
-from motif_jax.language.config import LanguageConfig, Rotary
+from motif_jax.language.config import from_record
 from motif_jax.language.layers import Types
 from motif_jax.language.model import Decoder, EncoderDecoder, make_language_model
 from motif_jax.language.scoring import make_tree
@@ -29,17 +29,7 @@ from motif_jax.tokens import tokeniser_from_text
 HEAD_PARTS = ("actor", "critic")  # parts of the network that are trained also where the language model is not
 
 
-def as_record(config: LanguageConfig) -> dict[str, Any]:
-    """An architecture as JSON holds it."""
-    return config._asdict() | {"rotary": list(config.rotary), "ends": list(config.ends)}
-
-
-def from_record(record: Mapping[str, Any]) -> LanguageConfig:
-    """The architecture that `as_record` wrote."""
-    return LanguageConfig(**{**record, "rotary": Rotary(*record["rotary"]), "ends": tuple(record["ends"])})
-
-
-def make_language_parts(
+def language_policy_fields(
     options: Mapping[str, Any], seed: int | None, language: Decoder | EncoderDecoder | None = None
 ) -> dict[str, Any]:
     """The fields of a `model.Model` for a policy that is a language model.

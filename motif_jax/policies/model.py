@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from motif_jax.networks.kinds import LANGUAGE, from_record
 from motif_jax.networks.policy import PolicyNetwork
 from motif_jax.parallel import Rules
 from motif_jax.parameters import leaves_by_path, rebuild
-from motif_jax.policies.language import make_language_parts, with_actions
+from motif_jax.policies.language import language_policy_fields, with_actions
 from motif_jax.policies.language_settings import SCORE
 from motif_jax.releases import usable
 from motif_jax.rewards.sources import RewardSources, sources_from
@@ -58,7 +59,7 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
       seed: of the initial parameters; without one, parameters are shapes only.
     """
     if options["network"] == LANGUAGE:
-        return Model(**make_language_parts(options, seed))
+        return Model(**language_policy_fields(options, seed))
     specs = from_record(options.get("reads", {}))
 
     def make() -> PolicyNetwork:
@@ -79,6 +80,12 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
         return nnx.merge(graph, params, frozen).prepare()
 
     return Model(params, prepare, step, unroll, network.reads, network.core_size, options["num_actions"], frozen)
+
+
+def probabilities(logits: np.ndarray) -> np.ndarray:
+    """The softmax over the last axis, on the host and in the type of the logits. [..., A]"""
+    shares = np.exp(logits - logits.max(-1, keepdims=True))
+    return shares / shares.sum(-1, keepdims=True)
 
 
 def read_policy(

@@ -19,7 +19,7 @@ import numpy as np
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import plain_shape, select_specs
 from motif_jax.networks.kinds import FIXED, from_record
-from motif_jax.policies.model import read_policy
+from motif_jax.policies.model import probabilities, read_policy
 from motif_jax.rewards.learnt import Reward
 
 
@@ -74,8 +74,7 @@ class Policy:
             seen[name] = array.reshape(1, *spec.shape)
         first = np.array([self._first])
         logits, values, self._core = self._step(*self._weights, self._encode(seen), first, self._core, self._prepared)
-        odds = np.exp(np.asarray(logits[0], np.float64) - float(logits[0].max()))
-        odds /= odds.sum()
+        odds = probabilities(np.asarray(logits[0], np.float64))
         self._first = False
         action = int(odds.argmax()) if greedy else int(self._rng.choice(len(odds), p=odds))
         return Act(action, odds, float(values[0]))

@@ -141,7 +141,7 @@ def language_of(model: ValueModel) -> Language:
 
 
 class Conditioned:
-    """A decoder that is told the return of the episode at its first token (the recipe decision_transformer)."""
+    """A decoder conditioned on the return of the episode, at its first token (the recipe decision_transformer)."""
 
     def __init__(self, decoder: Decoder, params: Any, wanted: jax.Array):
         """Takes the parameters of `offline.values.condition`."""

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from motif_jax.language.texts import pad_rows
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.policies.language_network import PADDING
 from motif_jax.policies.language_settings import FLAG
@@ -32,12 +33,9 @@ class Prompts:
         """{"prompt": [..., bytes] uint8} -> {"tokens": [..., L] int32}, L being enough for the longest one."""
         prompts = np.asarray(observations[PROMPT])
         rows = [self._tokens(row.tobytes().rstrip(b"\0")) for row in prompts.reshape(-1, prompts.shape[-1])]
-        length = max(map(len, rows), default=1)
-        if prompts.ndim > 2 and jax.process_count() > 1:  # a batch for the learner, of which other hosts have a part
-            length = self._most
-        tokens = np.full((len(rows), -(-length // BUCKET) * BUCKET), PADDING, np.int32)
-        for number, row in enumerate(rows):
-            tokens[number, : len(row)] = row
+        is_shared = prompts.ndim > 2 and jax.process_count() > 1  # a batch for the learner: other hosts have a part
+        tokens, segments = pad_rows(rows, BUCKET, self._most if is_shared else 1)
+        tokens[segments == 0] = PADDING
         return {"tokens": tokens.reshape(*prompts.shape[:-1], -1)}
 
     def _read(self, prompt: bytes) -> np.ndarray:

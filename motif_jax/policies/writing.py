@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from motif_jax.language.sampling import Sampling
-from motif_jax.language.texts import BUCKET
+from motif_jax.language.texts import pad_rows
 from motif_jax.policies.decoding import Decoding, check_decoding
 from motif_jax.policies.programs import Numbers, make_look, make_program
 from motif_jax.policies.values import ValueModel, on_devices
@@ -124,9 +124,4 @@ class ValueWriter:
 
 def pad_contexts(contexts: Sequence[Sequence[int]], num_rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Tokens and segments of a whole batch; rows that fill it up are copies. [num_rows, L] each"""
-    length = -(-max(map(len, contexts)) // BUCKET) * BUCKET
-    tokens, segments = (np.zeros((num_rows, length), np.int32) for _ in range(2))
-    for row in range(num_rows):
-        context = contexts[row % len(contexts)]
-        tokens[row, : len(context)], segments[row, : len(context)] = context, 1
-    return tokens, segments
+    return pad_rows([contexts[row % len(contexts)] for row in range(num_rows)])

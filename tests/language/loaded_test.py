@@ -136,7 +136,7 @@ def test_directories_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(UserError, match="is float32 or bfloat16, and not 'int8'"):
         motif_jax.load_language(tmp_path, dtype="int8")
     write_tokeniser(tmp_path, WordTokeniser.from_texts([*TEXTS, "one two three four five six seven eight nine ten"]))
-    with pytest.raises(UserError, match="the tokeniser has .* tokens, and the language model's embedding only 40 rows"):
+    with pytest.raises(UserError, match="the tokeniser in .* tokens, and the language model's embedding only 40 rows"):
         motif_jax.load_language(tmp_path)
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(UserError, match="there is no tokenizer.json"):

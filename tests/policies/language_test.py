@@ -10,13 +10,14 @@ from flax import nnx
 from jax import export
 from small_language import ACTIONS, PROMPTS, WORDS, as_prompts, options
 
+from motif_jax.language.config import from_record, to_record
 from motif_jax.language.model import make_language_model
 from motif_jax.language.scoring import Scores, make_tree, score
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Constants, Rewards, Rollouts, init_state, make_policy_update
 from motif_jax.networks.kinds import check_reads
 from motif_jax.parallel import make_mesh, map_update
-from motif_jax.policies.language import as_record, from_record, with_actions
+from motif_jax.policies.language import with_actions
 from motif_jax.policies.language_network import PADDING, action_logits
 from motif_jax.policies.model import make_policy_model
 from motif_jax.policies.player import PolicyPlayer
@@ -107,7 +108,7 @@ def test_options_make_the_same_network_after_json():
     one, other = make_policy_model(options("t5"), 0), make_policy_model(stored, None)
     assert jax.tree.structure(one.params) == jax.tree.structure(other.params)
     config = from_record(stored["language"]["config"])
-    assert from_record(json.loads(json.dumps(as_record(config)))) == config
+    assert from_record(json.loads(json.dumps(to_record(config)))) == config
 
 
 def test_actions_can_be_named_otherwise_after_training():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from motif_jax.language.config import to_record
 from motif_jax.language.hub_config import make_config
-from motif_jax.policies.language import as_record
 from motif_jax.tokens import WordTokeniser
 
 ACTIONS = ("turn left", "turn right", "go forward", "drop")
@@ -17,7 +17,7 @@ def options(family: str = "llama", actions=ACTIONS, **own):
     more = {"n_positions": 64} if family == "gpt2" else {}
     config = make_config(family, WORDS.size, 16, 1, 2, **more)
     values = {
-        "config": as_record(config), "tokeniser": WORDS.text, "actions": list(actions), "head": "score",
+        "config": to_record(config), "tokeniser": WORDS.text, "actions": list(actions), "head": "score",
         "formula": "sum", "hidden": 8, "lora_rank": 0, "lora_alpha": 4.0, "lora_names": "q,v", "max_tokens": 32,
         "chunk": 0, "remat": False,
     }  # fmt: skip

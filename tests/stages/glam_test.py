@@ -227,7 +227,7 @@ def test_names_of_actions_can_be_given_when_it_is_read_from_its_checkpoint(train
 
 
 @pytest.mark.quick
-def test_success_is_told_by_family_where_there_are_several():
+def test_success_is_reported_by_family_where_there_are_several():
     rows = [
         {"episode": number, "episode_return": 1.0, "steps": 3, "success": success, "intrinsic_return": None,
          "family": family, "did": None, "cause": "", "end_status": "aborted"}

@@ -353,7 +353,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_batch(tmp_path):
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"algorithm": "ppo"}, "unknown algorithm 'ppo' .*did you mean 'appo'"),
+        ({"algorithm": "apo"}, "unknown algorithm 'apo' .*did you mean 'appo'"),
         ({"network": "smal"}, "unknown network 'smal' .*did you mean 'small'"),
         ({"dtype": "float16"}, "unknown dtype 'float16'"),
         ({"bootstrap": "none"}, "unknown bootstrap 'none'"),

@@ -55,7 +55,7 @@ def rows_of(folder):
     return [{name: value for name, value in row.items() if name not in ("updates_per_s", "checksum")} for row in found]
 
 
-def test_the_losses_of_values_are_told(trained):
+def test_the_losses_of_values_are_logged(trained):
     rows = rows_of(trained / "run/values")
     assert {"valid_loss", "valid_v", "valid_q", "valid_conservative", "valid_value_mean"} <= rows[0].keys()
     assert {"q", "v", "conservative", "advantage_mean", "gradient_norm"} <= rows[1].keys()

@@ -28,7 +28,7 @@ from motif_jax.metrics import Progress, Timers
 from motif_jax.policies.choice import list_steps, load
 from motif_jax.policies.conversations import WritingPlayer
 from motif_jax.policies.decoding import Decoding
-from motif_jax.policies.model import Model, read_policy
+from motif_jax.policies.model import Model, probabilities, read_policy
 from motif_jax.policies.player import PolicyPlayer
 from motif_jax.policies.values import read_values
 from motif_jax.policies.writing import ValueWriter
@@ -251,10 +251,10 @@ def as_steps(arrays: Arrays, sources: RewardSources) -> Steps:
     steps = {"action": action, "first": arrays["first"], "value": arrays.get("value", nothing)}
     steps |= {"probability": arrays.get("probability", nothing), "z": nothing, "intrinsic": nothing}
     if "logits" in arrays:
-        odds = np.exp(arrays["logits"] - arrays["logits"].max(-1, keepdims=True))
-        steps["probability"] = np.take_along_axis(odds, action[..., None], -1)[..., 0] / odds.sum(-1)
+        odds = probabilities(arrays["logits"])
+        steps["probability"] = np.take_along_axis(odds, action[..., None], -1)[..., 0]
         if odds.shape[-1] <= FEW:
-            steps[ODDS] = np.asarray(odds / odds.sum(-1, keepdims=True), np.float32)
+            steps[ODDS] = np.asarray(odds, np.float32)
     moments = sources.moments(arrays)
     rewards = sources.shape(moments)
     sources.check(rewards, nothing.shape)

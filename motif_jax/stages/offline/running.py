@@ -39,9 +39,9 @@ def run_offline(
 
     Args:
       config: of the experiment.
-      section: the stage's, with how long it trains and how often it tells.
+      section: the stage's, with how long it trains and how often it logs.
       folder: where it writes.
-      open_data: opens the transcripts; it is told whether this process may make them first, or another host does.
+      open_data: (whether this process may make them first, as another host does otherwise) -> the transcripts.
       prepare: makes what is trained.
     """
     with StopAsked() as stop:
@@ -66,6 +66,6 @@ def run_offline(
 
 
 def pace_of(section: ConfigDict) -> Pace:
-    """How long a stage trains, and how often it tells and saves."""
+    """How long a stage trains, and how often it logs and saves."""
     return Pace(section.num_epochs, section.log_every, section.evaluate_every, section.save_every_s,
                 section.keep_checkpoints)  # fmt: skip

@@ -46,7 +46,7 @@ class Job(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """How long it trains, and how often it tells and saves."""
+    """How long it trains, and how often it logs and saves."""
 
     num_epochs: int
     log_every: int  # updates per row of metrics

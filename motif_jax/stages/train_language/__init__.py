@@ -16,7 +16,7 @@ from motif_jax.envs.babyai.manual import find_manual, read_manual
 from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.files import read_json
 from motif_jax.language.settings import FOLDER, check_model, model_folder
-from motif_jax.offline.settings import OPTIMIZER
+from motif_jax.offline.settings import OPTIMIZER, check_num_parts
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.train_policy import check_hosts
 from motif_jax.stages.train_policy.conditions import coordinator
@@ -92,11 +92,7 @@ def check(config: ConfigDict) -> None:
     """Raises UserError for values that cannot work."""
     check_values(config, READS)
     section, language = config.train_language, config.language
-    if section.batch_size % section.num_parts:
-        raise UserError(
-            f"batch_size {section.batch_size} cannot be cut into {section.num_parts} parts "
-            "(--config.train_language.batch_size, .num_parts)"
-        )
+    check_num_parts(section, "train_language")
     check_model(language.model, language.width, language.heads, "--config.language")
     if not language.model and language.tokeniser == "letters" and config.transcripts.template != "marks":
         raise UserError(

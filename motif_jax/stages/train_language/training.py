@@ -15,6 +15,7 @@ from motif_jax.config_table import record
 from motif_jax.console import print_line
 from motif_jax.files import write_json
 from motif_jax.hosts import Hosts
+from motif_jax.language.config import to_record
 from motif_jax.language.settings import MODEL
 from motif_jax.machine import describe
 from motif_jax.offline.recipes import recipe_of
@@ -80,7 +81,7 @@ def make_job(
 
     identity = {"transcripts": transcripts.fingerprint, "tokeniser": digest(parts.tokeniser)}
     facts = identity | {
-        "model": parts.config._asdict(), "recipe": section.recipe, "config": record(config.to_dict()),
+        "model": to_record(parts.config), "recipe": section.recipe, "config": record(config.to_dict()),
         "episodes": batches.learnt, "versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__},
     }  # fmt: skip
     return parts, Job(

@@ -10,14 +10,14 @@ from flax import nnx
 from ml_collections import ConfigDict
 
 from motif_jax.envs.world import World
-from motif_jax.language.config import LanguageConfig
+from motif_jax.language.config import LanguageConfig, to_record
 from motif_jax.language.hub import read_config, read_language_model, read_model_tokeniser
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
 from motif_jax.language.settings import find_trained
 from motif_jax.language.shards import sharding_rules
 from motif_jax.networks.kinds import LANGUAGE
-from motif_jax.policies.language import as_record, make_language_parts, types_of
+from motif_jax.policies.language import language_policy_fields, types_of
 from motif_jax.policies.language_settings import EMBEDDINGS, FLAG, PRETRAINED, RANDOM, TRAINED
 from motif_jax.policies.model import Model
 from motif_jax.structs import UserError
@@ -34,7 +34,7 @@ def make_language_policy(config: ConfigDict, world: World, workdir: Path) -> tup
         "num_actions": len(world.action_names),
         "dtype": config.policy.dtype,
         LANGUAGE: {
-            "config": as_record(architecture),
+            "config": to_record(architecture),
             "tokeniser": tokeniser.text,
             "actions": list(world.action_names),
             "head": section.head, "formula": section.formula, "hidden": section.hidden,
@@ -45,8 +45,8 @@ def make_language_policy(config: ConfigDict, world: World, workdir: Path) -> tup
     language = None
     if directory and section.weights != RANDOM:
         language, architecture = _read(directory, options, section, config.seed)
-        options[LANGUAGE]["config"] = as_record(architecture)  # which may say more than its file does
-    model = Model(**make_language_parts(options, config.seed, language))
+        options[LANGUAGE]["config"] = to_record(architecture)  # which may say more than its file does
+    model = Model(**language_policy_fields(options, config.seed, language))
     return options, model._replace(rules=sharding_rules(architecture, config.policy.tensor))
 
 

@@ -18,7 +18,7 @@ from motif_jax.files import json_line, write_json
 from motif_jax.locks import open_in_place
 from motif_jax.metrics import PROBES, PROMPTS, drop_rows_after
 from motif_jax.networks.kinds import PROMPT
-from motif_jax.policies.model import Model
+from motif_jax.policies.model import Model, probabilities
 
 
 class Probes:
@@ -59,8 +59,7 @@ class Probes:
             return
         weights = params, self._frozen
         logits, values, _ = self._step(*weights, self._seen, self._first, self._core, self._prepare(*weights))
-        odds = np.exp(np.asarray(logits, np.float64) - np.asarray(logits, np.float64).max(-1, keepdims=True))
-        odds /= odds.sum(-1, keepdims=True)
+        odds = probabilities(np.asarray(logits, np.float64))
         row = {name: done[name] for name in ("env_steps", "updates")}
         row |= {"probabilities": dict(zip(self._names, odds.round(5).tolist(), strict=True))}
         row |= {"values": dict(zip(self._names, np.asarray(values, np.float64).round(4).tolist(), strict=True))}

@@ -17,7 +17,7 @@ from motif_jax.envs.settings import check_world
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.files import read_json
 from motif_jax.offline.recipes import names, recipe_of
-from motif_jax.offline.settings import OPTIMIZER, VALUES
+from motif_jax.offline.settings import OPTIMIZER, VALUES, check_num_parts
 from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.train_language import TABLES as LANGUAGE
@@ -92,11 +92,7 @@ def check(config: ConfigDict) -> None:
             f"{section.recipe} learns from replies that a policy samples, which this stage does not make yet: "
             "motif_jax/offline/reply_terms.py has its losses (--config.train_values.recipe)"
         )
-    if section.batch_size % section.num_parts:
-        raise UserError(
-            f"batch_size {section.batch_size} cannot be cut into {section.num_parts} parts "
-            "(--config.train_values.batch_size, .num_parts)"
-        )
+    check_num_parts(section, "train_values")
     if section.value_min >= section.value_max:
         raise UserError(
             f"value_min {section.value_min} is not below value_max, {section.value_max} "
