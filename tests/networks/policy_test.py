@@ -69,7 +69,7 @@ def test_every_preset_reads_what_games_ship():
 
 @pytest.mark.quick
 def test_an_unknown_preset_names_the_flag_and_the_known_ones():
-    with pytest.raises(UserError, match=r"'large' \(--config.policy.network\): choose from general, reference, small"):
+    with pytest.raises(UserError, match=r"'large' .*: choose from film, general, reference, small"):
         PolicyNetwork("large", ACTIONS, rngs=nnx.Rngs(0))
 
 

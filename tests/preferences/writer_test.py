@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+from conftest import get_config
 
 from motif_jax.files import read_json
 from motif_jax.preferences.pairs import Episode, cut, places, stretch_starts
@@ -127,15 +128,15 @@ def test_progress_of_versions_with_another_checksum_goes_on(tmp_path):
 
 
 def test_what_a_killed_run_of_an_older_version_left_in_a_named_dataset_is_removed(tmp_path):
-    writer = PairWriter(tmp_path / "dataset", **SIZES)
+    writer, config = PairWriter(tmp_path / "dataset", **SIZES), get_config()
     write(writer, EPISODES)
     writer.finish({}, {})
     whole = sorted((tmp_path / "dataset").rglob("*"))
     for name in ("progress.json", ".run.json.0123456789ab.tmp"):
         (tmp_path / "dataset" / name).touch()
-        assert not collect.is_complete(None, tmp_path)
-        collect.run(None, tmp_path)
-        assert collect.is_complete(None, tmp_path)
+        assert not collect.is_complete(config, tmp_path)
+        collect.run(config, tmp_path)
+        assert collect.is_complete(config, tmp_path)
         assert sorted((tmp_path / "dataset").rglob("*")) == whole
 
 
