@@ -130,8 +130,8 @@ def test_the_player_plays_it():
     assert outputs["core"].shape == (2, 0)
 
 
-@pytest.mark.parametrize("family", ["llama", "t5"])
-def test_acting_and_an_update_of_ppo_lower_for_gpus_and_tpus(family):
+@pytest.mark.parametrize(("family", "algorithm"), [("llama", "ppo"), ("t5", "ppo"), ("llama", "appo")])
+def test_acting_and_an_update_lower_for_gpus_and_tpus(family, algorithm):
     model = make_policy_model(options(family, chunk=4), None)
     tokens = np.zeros((3, 4, 32), np.int32)
     rollouts = Rollouts(
@@ -140,7 +140,7 @@ def test_acting_and_an_update_of_ppo_lower_for_gpus_and_tpus(family):
         version=np.zeros((2, 4), np.int32), reward=np.zeros((2, 4), np.float32), terminated=np.zeros((2, 4), bool),
         truncated=np.zeros((2, 4), bool), moments={},
     )  # fmt: skip
-    settings = Settings(algorithm="ppo", num_epochs=2, num_minibatches=4)
+    settings = Settings(algorithm=algorithm, num_epochs=2, num_minibatches=4)
     update = make_policy_update(model.unroll, lambda _, rollouts: Rewards(*[rollouts.reward] * 3), settings)
     program = map_update(update, make_mesh(1), 1, num_constants=1)
     state = jax.eval_shape(lambda params: init_state(params, settings), model.params)
