@@ -184,7 +184,7 @@ def test_the_report_tells_what_the_judge_was_asked(trained, tmp_path):
         assert words in page
     assert html.escape(last["caption"]) in page
     assert "(--stage=collect)" not in page
-    assert "what a judge says meanwhile" in page
+    assert "rewarded only by a judge's answers," in page
     (tmp_path / "run/policy/opinions.jsonl").write_text('{"caption": 7}\n')
     with pytest.raises(UserError, match="opinions.jsonl' is damaged"):
         report.run(config, tmp_path / "run")
