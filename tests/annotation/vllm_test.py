@@ -22,6 +22,7 @@ from small_dataset import random_pairs, write_dataset
 
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.prompts import make_prompt
+from motif_jax.files import read_lines
 from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset, Preference
@@ -199,3 +200,31 @@ def test_what_a_model_cannot_do_is_one_sentence(model, tmp_path):
     )
     with pytest.raises(UserError, match=r"no system role.*--config.annotate.system_role=False"):
         run(tmp_path, backend="vllm", model=str(picky))
+
+
+@pytest.mark.parametrize("kind", ["retrieval", "ranking"])
+def test_an_agent_trains_while_the_server_is_asked_about_what_it_meets(kind, model, server, tmp_path, monkeypatch):
+    from motif_jax.stages import train_policy  # JAX is needed from here on
+
+    monkeypatch.setenv("MOTIF_JAX_API_KEY", "open-sesame")
+    config = get_config("oni_quickstart.py", f"reward_free,{kind}")
+    config.env.max_episode_steps = 60
+    config.annotate.update(backend="server", model="tiny", cache_dir=str(tmp_path / "answers"))
+    config.annotate.server.url = server
+    config.annotate.sampling.max_tokens = 48
+    config.policy.online.labels_per_1000_steps = 50.0
+    config.policy.online.lessons_early = 1
+    config.policy.update(
+        num_workers=1, games_per_worker=8, rollout_length=8, batch_size=64, warmup_steps=0, tensorboard=False,
+        train_for_seconds=0.0, train_for_env_steps=6400, save_every_s=1e6,
+    )  # fmt: skip
+    train_policy.check(config)
+    train_policy.run(config, tmp_path / "run")
+    last = list(read_lines(tmp_path / "run/policy/metrics.jsonl"))[-1]
+    opinions = list(read_lines(tmp_path / "run/policy/opinions.jsonl"))
+    assert last["env_steps"] == 6400
+    assert last["reward/online_failures"] == last["reward/online_strangers"] == 0
+    assert {row["by"] for row in opinions} == {"tiny"}
+    assert last["reward/online_labels"] > 0
+    assert 0 < len(opinions) <= 320
+    assert max(row["seconds"] for row in opinions) > 0

@@ -169,9 +169,11 @@ def test_training_goes_on_while_the_judge_is_away(tmp_path, monkeypatch, capsys)
 
 
 def test_the_report_tells_what_the_judge_was_asked(trained, tmp_path):
-    shutil.copytree(trained, tmp_path / "run")
+    for name in ("run", "other"):
+        shutil.copytree(trained, tmp_path / name)
     config = settings()
     config.stages = ("train_policy", "evaluate", "report")
+    config.report.runs = str(tmp_path / "other")
     report.run(config, tmp_path / "run")
     page = (tmp_path / "run/report/index.html").read_text()
     last = list(read_lines(tmp_path / "run/policy/opinions.jsonl"))[-1]
@@ -183,8 +185,9 @@ def test_the_report_tells_what_the_judge_was_asked(trained, tmp_path):
     ):
         assert words in page
     assert html.escape(last["caption"]) in page
+    assert page.count("<td>defaultgoal</td><td>lexicon</td>") == 2  # of both runs, side by side
     assert "(--stage=collect)" not in page
-    assert "what a judge says meanwhile" in page
+    assert "rewarded only by a judge's answers," in page
     (tmp_path / "run/policy/opinions.jsonl").write_text('{"caption": 7}\n')
     with pytest.raises(UserError, match="opinions.jsonl' is damaged"):
         report.run(config, tmp_path / "run")

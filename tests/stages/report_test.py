@@ -268,6 +268,7 @@ def test_the_title_says_what_an_agent_learnt_from(tmp_path):
     assert title_of(**alone) == "An agent that learnt by playing goto_local"
     learnt = alone | {"intrinsic_coefficient": 0.1, "sources": "learnt"}
     assert title_of(**learnt) == title_of() == "An agent trained on learnt preferences"
+    assert title_of(**alone | {"sources": "online:0.4"}) == "An agent trained on a judge's answers"
 
 
 @pytest.mark.quick

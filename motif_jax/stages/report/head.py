@@ -16,7 +16,8 @@ from motif_jax.stages.report.figures import compared, words
 from motif_jax.stages.report.parts import EvaluatedPlayer, Facts, Found
 
 SHOWN = 5
-GAME_REWARD = "the game"  # what rewards a policy, in words
+GAME_REWARD = "the game"  # what rewards a policy, in words, and so is the next
+JUDGED = "a judge's answers"
 OF_NETHACK = {  # values of the config that other worlds have no use for
     "env": tuple(GAME.keys() - {"world", "options", "max_episode_steps"}), "collect": ("save_screen", "save_glyphs"),
     "reward": ("blstats", "crop", "glyphs"),
@@ -59,8 +60,11 @@ def title(found: Found) -> str:
         return f"A language model that learnt from recorded games of {esc(task_of(found))}"
     subject = "An agent" if found.training else "A reward" if found.learnt else "Preferences" if goal else "A dataset"
     if not goal:
-        if found.training and list(rewards_of(found.training.settings)) == [GAME_REWARD]:
+        rewards = rewards_of(found.training.settings) if found.training else {}
+        if list(rewards) == [GAME_REWARD]:
             return f"An agent that learnt by playing {esc(task_of(found))}"
+        if JUDGED in rewards:
+            return f"An agent trained on {JUDGED}"
         return f"{subject} trained on learnt preferences" if found.training else f"{subject} of moments of a game"
     if goal == "defaultgoal":
         own = ":" in task_of(found)  # the game is the user's, who alone knows whether there are scores
@@ -133,7 +137,7 @@ def _trained(found: Found) -> list[str]:
         return []
     seconds = max(training.seconds, 1e-9)
     rewards = rewards_of(training.settings)
-    by = f", rewarded by {' and '.join(rewards)}{' alone' if len(rewards) == 1 else ''}," if rewards else ""
+    by = f", rewarded {'only ' if len(rewards) == 1 else ''}by {' and '.join(rewards)}," if rewards else ""
     where = machine_line(found)
     still = "" if training.is_over else " so far"
     return [
@@ -148,7 +152,7 @@ def rewards_of(settings: Facts) -> dict[str, float]:
         return {}
     game = settings["extrinsic_coefficient"]
     found = {GAME_REWARD: game} if game else {}
-    named = {LEARNT: "the learnt reward", "count": "the count bonus", ONLINE: "what a judge says meanwhile"}
+    named = {LEARNT: "the learnt reward", "count": "the count bonus", ONLINE: JUDGED}
     for choice in parse_sources(settings.get("sources", LEARNT), settings["intrinsic_coefficient"]):
         found[named.get(choice.name, choice.name)] = choice.coefficient
     return {words: coefficient for words, coefficient in found.items() if coefficient}

@@ -30,6 +30,18 @@ class Judged(NamedTuple):
     goals: tuple[GoalTurn, ...]
     last: list[Facts]  # the last answers, the newest first
 
+    @property
+    def by(self) -> list[str]:
+        """Who gave the last answers."""
+        return sorted({row["by"] for row in self.last if "by" in row})
+
+    @property
+    def schedule(self) -> str:
+        """The goals, in words."""
+        return ", ".join(
+            turn.goal if not turn.step else f"{turn.goal} from step {amount(turn.step)} on" for turn in self.goals
+        )
+
 
 def find_judged(path: Path) -> Judged | None:
     """What a workdir tells of its judge; None if its policy was trained without one."""
@@ -99,11 +111,7 @@ def of_judge(found: Found, judged: Judged) -> list[str]:
 
 def words(judged: Judged) -> str:
     """The kind of reward, who was asked, and the schedule of goals."""
-    by = sorted({row["by"] for row in judged.last if "by" in row})
-    goals = ", ".join(
-        turn.goal if not turn.step else f"{turn.goal} from step {amount(turn.step)} on" for turn in judged.goals
-    )
-    return " · ".join([judged.kind, *(f"asked: {name}" for name in by), f"goal: {goals}"])
+    return " · ".join([judged.kind, *(f"asked: {name}" for name in judged.by), f"goal: {judged.schedule}"])
 
 
 def answers(rows: list[Facts]) -> str:

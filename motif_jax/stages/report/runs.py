@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from motif_jax.pages.blocks import table
-from motif_jax.pages.charts import curves
+from motif_jax.pages.charts import COLOURS, curves
 from motif_jax.pages.formats import amount, esc
 from motif_jax.stages.report.figures import curves_of
 from motif_jax.stages.report.found import link
 from motif_jax.stages.report.head import annotator, duration, task_of
+from motif_jax.stages.report.judge import find_judged
 from motif_jax.stages.report.parts import Found
 from motif_jax.stages.report.players import behaviours, figures_table
 from motif_jax.stages.report.policy import curve
@@ -33,15 +34,16 @@ def of_runs(runs: Mapping[str, Found], home: Path) -> list[str]:
     if differ:
         told = "; ".join(f"{name}: {', '.join(values)}" for name, values in differ.items())
         body.append(f'<p class="soft">The runs were not made alike, so compare with care ({esc(told)}).</p>')
-    charts = []
+    charts, colours = [], dict(zip(runs, COLOURS * len(runs), strict=False))
     metrics = (metric for found in runs.values() if found.training for row in found.training.rows for metric in row)
     for name, title, note, _ in curves_of(metrics):
         lines = {run: curve(found.training, name) for run, found in runs.items() if found.training}
-        if name in ALONE or not any(value for points in lines.values() for _, value in points):
+        lines = {run: points for run, points in lines.items() if any(value for _, value in points)}  # not always zero
+        if name in ALONE or not lines:
             continue
         if name == "episode/intrinsic_return":
             note = "each by its own reward"
-        charts.append(curves(lines, "steps", title=title, note=note))
+        charts.append(curves(lines, "steps", title=title, note=note, colours=colours))
     if charts:
         body += ["<h3>Training</h3>", f'<div class="charts">{"".join(charts)}</div>']
     played = [(run, found.own) for run, found in runs.items() if found.own]
@@ -68,12 +70,12 @@ def _origins(runs: Mapping[str, Found], home: Path) -> str:
     for run, found in runs.items():
         page = link(found.path / "report" / "index.html", home) if found.path.resolve() != home.resolve().parent else ""
         last = found.learnt.history[-1] if found.learnt and found.learnt.history else {}
-        training = found.training
+        training, judged = found.training, find_judged(found.path)
         rows.append([
             f'<a href="{esc(page)}">{esc(run)}</a>' if page else f"<b>{esc(run)}</b>",
             _task(found),
-            esc(found.goal or "–"),
-            annotator(found) or "–",
+            esc(judged.schedule if judged else found.goal or "–"),
+            (esc(", ".join(judged.by)) if judged else annotator(found)) or "–",
             percent(last.get("accuracy")),
             amount(training.steps) if training else "–",
             duration(training.seconds) if training else "–",
