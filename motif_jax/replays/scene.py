@@ -153,7 +153,8 @@ def _odds(canvas: Canvas, story: Story, frame: int, row: int, left: int, width: 
     for line, (name, odds, taken) in enumerate(actions[: ROWS - row], row):
         style = WHITE if taken else SOFT
         canvas.put(line, left, name, style, width)
-        canvas.put_spans(line, left + start, [("█" * round(odds * room), style), (f" {odds:.0%}", style)], width - start)
+        bar = "█" * round(odds * room)
+        canvas.put_spans(line, left + start, [(bar, style), (f" {odds:.0%}", style)], width - start)
 
 
 def _odds_in_a_line(story: Story, frame: int) -> list[Span]:

@@ -22,8 +22,8 @@ import numpy as np
 from flax import nnx
 from ml_collections import ConfigDict
 
-from motif_jax.envs.settings import make_world
 from motif_jax.envs.seeding import SeedStream
+from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import step_specs
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.hub_config import make_config
