@@ -37,10 +37,10 @@ def get_config(argument: str = "goto_local") -> ConfigDict:
     config.language.heads = 2
     config.train_language.num_epochs = 3
     config.train_language.warmup_steps = 20
-    config.train_language.max_length = 192
+    config.train_language.max_length = 256
     config.train_language.learning_rate = 4e-3
     config.train_language.adam_b2 = 0.99
-    config.train_language.batch_size = 8  # rows, with two lessons each: many small updates learn it soonest
+    config.train_language.batch_size = 8  # rows, with three lessons each: many small updates learn it soonest
     config.train_language.validation_share = 0.02
 
     # ---- playing
@@ -51,7 +51,7 @@ def get_config(argument: str = "goto_local") -> ConfigDict:
     policy.language.layers = 4
     policy.language.heads = 2
     policy.language.hidden = 64
-    policy.language.max_tokens = 256
+    policy.language.max_tokens = 248  # with the longest name of an action, no more than it was trained for
     policy.learning_rate = 5e-4
     policy.num_minibatches = 8 if "symbolic" in words else 10
     policy.train_for_env_steps = 10_000_000  # time ends it
