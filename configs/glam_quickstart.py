@@ -3,7 +3,8 @@
     python -m motif_jax.launch --config=configs/glam_quickstart.py --workdir=runs/glam
 
 The manual, motif_jax/envs/babyai/manuals, stands in for what a large language model has read; it is no Flan-T5. The
-argument is a level, and `unread` for the same network without reading: `goto_local,unread`.
+argument is a level, and `unread` for the same network without reading: `goto_small,unread`. In the small room of the
+default, episodes are short: some ten thousand steps, which take minutes on a CPU, are a thousand of them.
 """
 
 import runpy
@@ -17,7 +18,7 @@ UNREAD = "unread"
 REWORDINGS = ("synonyms", "other_nouns", "invented_nouns", "invented_adjectives", "invented_words", "i_would_like")
 
 
-def get_config(argument: str = "goto_local") -> ConfigDict:
+def get_config(argument: str = "goto_small") -> ConfigDict:
     """`glam.py`, made small."""
     level, *words = argument.split(",")
     unread = UNREAD in words
