@@ -180,7 +180,7 @@ class Scoring:
         return score(nnx.merge(self._graph, params), prompts, jnp.ones_like(prompts), self._tree).log_probs
 
     def _score_rows(self, params: Any, rows: jax.Array) -> jax.Array:
-        model = nnx.merge(self._graph, params)
+        model: Any = nnx.merge(self._graph, params)
         hidden = jnp.take_along_axis(model(rows, jnp.ones_like(rows)), self._named[..., None], 1)
         odds = jax.nn.log_softmax(model.logits(hidden))
         names = jnp.take_along_axis(rows, self._named + 1, 1)

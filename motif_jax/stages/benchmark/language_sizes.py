@@ -65,7 +65,8 @@ def count_parameters(config: LanguageConfig) -> tuple[int, int]:
     types = Types(jnp.dtype(jnp.bfloat16), jnp.dtype(jnp.bfloat16))
 
     def make() -> Any:
-        return add_low_rank(make_language_model(config, types), NAMES, RANK, float(RANK), seed=0)
+        model: Any = make_language_model(config, types)
+        return add_low_rank(model, NAMES, RANK, float(RANK), seed=0)
 
     shapes = nnx.eval_shape(make)
     added = _count(nnx.state(shapes, nnx.LoRAParam))
