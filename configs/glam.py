@@ -3,7 +3,7 @@
     python -m motif_jax.launch --config=configs/glam.py:goto_local --workdir=runs/glam \\
         --config.policy.language.model=/models/flan-t5-small
 
-The argument is a level: goto_local, mixed_train, mixed_test, pick_up_seq_go_to, pick_up_then_go_to,
+The argument is a level: goto_local, goto_small, mixed_train, mixed_test, pick_up_seq_go_to, pick_up_then_go_to,
 go_to_after_pick_up, pick_up_seq_pick_up, go_to_french, or any of MiniGrid's by its name. After it may stand a
 variant of the network: action_head, embeddings (only these are pretrained), embeddings_action_head, random_action_head;
 a baseline: symbolic, a small network (FiLM) that sees the grid and the mission; and reference, for the published
@@ -22,6 +22,7 @@ from motif_jax.config_table import Text
 
 LEVELS = {
     "goto_local": "GoToLocal",
+    "goto_small": "GoToLocalS5N2",  # a room of three by three cells, with two things
     "mixed_train": "MixedTrainLocal",
     "mixed_test": "MixedTestLocal",
     "pick_up_seq_go_to": "PickUpSeqGoToLocal",

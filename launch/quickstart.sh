@@ -99,15 +99,15 @@ trap 'exit 130' INT # the program itself ends well when it is stopped, and the n
 trap 'exit 143' TERM
 if [ "$example" = glam_quickstart ]; then
   say "motif_jax: a network that has read nothing, in $home-unread"
-  python -m motif_jax.launch --config=configs/glam_quickstart.py:goto_local,unread --workdir="$home-unread" \
+  python -m motif_jax.launch --config=configs/glam_quickstart.py:goto_small,unread --workdir="$home-unread" \
     ${arguments[@]+"${arguments[@]}"}
   expect_report "$home-unread"
   say "motif_jax: the same network, which reads a manual first, in $home"
-  python -m motif_jax.launch --config=configs/glam_quickstart.py:goto_local --workdir="$home" \
+  python -m motif_jax.launch --config=configs/glam_quickstart.py:goto_small --workdir="$home" \
     --config.report.runs="$home-unread" ${arguments[@]+"${arguments[@]}"}
   expect_report "$home"
   if [ "$staged" ]; then exit; fi
-  config="--config=configs/glam_quickstart.py:goto_local --workdir=$(printf %q "$home")"
+  config="--config=configs/glam_quickstart.py:goto_small --workdir=$(printf %q "$home")"
   conclude "$home" <<EOF
 What it thinks of fixed prompts, update by update: $home/policy/probes.jsonl
 Watch it play:

@@ -75,8 +75,8 @@ def test_glam_runs_the_network_that_reads_nothing_first_and_compares_the_two(tmp
     assert done.returncode == 0, done.stderr
     unread, read = calls
     home = tmp_path / "a b"
-    assert f"--config=configs/glam_quickstart.py:goto_local,unread --workdir={home}-unread --config.seed=3" in unread
-    assert f"--config=configs/glam_quickstart.py:goto_local --workdir={home} " in read
+    assert f"--config=configs/glam_quickstart.py:goto_small,unread --workdir={home}-unread --config.seed=3" in unread
+    assert f"--config=configs/glam_quickstart.py:goto_small --workdir={home} " in read
     assert f"--config.report.runs={home}-unread --config.seed=3" in read
     assert "a%20b/report/index.html" in done.stdout
     (tmp_path / "again").mkdir()

@@ -66,8 +66,10 @@ class LanguageModel(nnx.Module):
     def __init__(self, config: LanguageConfig, types: Types, *, rngs: nnx.Rngs):
         """Makes the parameters outside of the blocks."""
         self.config, self.types = config, types
-        relative = config.positions == "relative"
-        normal = nnx.initializers.normal(1.0 if relative else 0.02)
+        # As published where positions are added to words. With rotary ones it is as published at widths of thousands,
+        # and larger in small models: in these, what blocks add would drown the words otherwise.
+        deviation = {"relative": 1.0, "learned": 0.02, "rotary": config.width**-0.5}[config.positions]
+        normal = nnx.initializers.normal(deviation)
         shape = config.vocabulary, config.width
         self.embedding = nnx.Param(normal(rngs.params(), shape, types.params))
         self.head = None if config.tied else Linear(config.width, config.vocabulary, False, types, rngs=rngs)

@@ -8,6 +8,7 @@
     |  bars of rewards   |          |         bars of rewards         |
     +--------------------+          +---------------------------------+
 
+Where the probabilities of all actions are known, they are in the place of the last rewards, or of the bars of rewards.
 In a terminal one more line lists the keys.
 """
 
@@ -100,8 +101,10 @@ def _below(canvas: Canvas, story: Story, view: View, room: int) -> None:
             canvas.put_spans(row, 32, [("learnt ", SOFT), *_learnt(story, frame)], last - 33)
             if story.learnt:
                 canvas.put_spans(row, last, [("sum ", SOFT), _sum(story.gained[frame])])
-        else:
+        elif replay.odds is None:
             _bars(canvas, row, story, frame)
+        else:
+            canvas.put_spans(row, 1, _odds_in_a_line(story, frame))
 
 
 def _beside(canvas: Canvas, story: Story, view: View) -> None:
@@ -128,7 +131,7 @@ def _beside(canvas: Canvas, story: Story, view: View) -> None:
     words = textwrap.wrap(message_text(replay, frame), width)[:3] or ["-"]
     for line, text in enumerate(words):
         canvas.put(row + line, left, text, _weight(story, frame), width)
-    _last_rewards(canvas, story, frame, row + 4, left, width)
+    (_last_rewards if replay.odds is None else _odds)(canvas, story, frame, row + 4, left, width)
     canvas.put(ROWS, 0, "─" * canvas.columns, SOFT)
     _bars(canvas, ROWS + 1, story, frame)
 
@@ -140,6 +143,38 @@ def _last_rewards(canvas: Canvas, story: Story, frame: int, row: int, left: int,
         canvas.put(line, left, f"{at:>6,}", SOFT)
         canvas.put_spans(line, left + 7, [_sum(float(story.rewards[at]), 8)])
         canvas.put(line, left + 17, message_text(story.replay, at), TEXT if at < frame else WHITE, width - 17)
+
+
+def _odds(canvas: Canvas, story: Story, frame: int, row: int, left: int, width: int) -> None:
+    """Lists the next actions with a bar for the probability of each."""
+    actions = _next_actions(story, frame)
+    start = max((len(name) for name, *_ in actions), default=0) + 1
+    room = max(width - start - 5, 1)
+    for line, (name, odds, taken) in enumerate(actions[: ROWS - row], row):
+        style = WHITE if taken else SOFT
+        canvas.put(line, left, name, style, width)
+        bar = "█" * round(odds * room)
+        canvas.put_spans(line, left + start, [(bar, style), (f" {odds:.0%}", style)], width - start)
+
+
+def _odds_in_a_line(story: Story, frame: int) -> list[Span]:
+    """The same without bars."""
+    spans: list[Span] = []
+    for name, odds, taken in _next_actions(story, frame):
+        spans += [(f"{name} {odds:.0%}", WHITE if taken else SOFT), ("  ", SOFT)]
+    return spans
+
+
+def _next_actions(story: Story, frame: int) -> list[tuple[str, float, bool]]:
+    """The names of all actions, their probabilities, and whether each is the one that was taken next."""
+    replay = story.replay
+    if replay.odds is None or frame >= replay.steps:
+        return []
+    names = replay.about.get("action_names") or []
+    return [
+        (str(names[number]) if number < len(names) else f"action {number}", odds, number == replay.action[frame])
+        for number, odds in enumerate(np.nan_to_num(replay.odds[frame]).tolist())
+    ]
 
 
 def _bars(canvas: Canvas, row: int, story: Story, frame: int) -> None:

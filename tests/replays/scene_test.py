@@ -68,6 +68,21 @@ def test_without_a_learnt_reward_nothing_is_made_up():
 
 
 @pytest.mark.quick
+def test_the_probabilities_of_all_actions_are_shown_where_they_are_known(story):
+    odds = np.array([[0.5, 0.25, 0.25], [0.58, 0.42, 0.0], [0.0, 0.0, 1.0]], np.float32)
+    known = describe(story.replay._replace(odds=odds))
+    lines = text(known, View(1), NEEDED[1] + 1, 80)[ROWS:]
+    assert words(lines[4]) == "north 58% far ne 42% kick 0%"
+    facts = [words(line[COLUMNS + 3 :]) for line in text(known, View(1), BESIDE[1] + 1, BESIDE[0])]
+    (north,), (far,) = ([line for line in facts if line.startswith(name + " █")] for name in ("north", "far ne"))
+    assert north.endswith(" 58%")
+    assert north.count("█") > far.count("█") > 10
+    assert "kick 0%" in facts
+    assert "last rewards" not in "".join(facts)
+    text(known, View(3), BESIDE[1] + 1, BESIDE[0])  # at the end no action follows
+
+
+@pytest.mark.quick
 def test_the_mark_goes_from_left_to_right(story):
     def mark(frame: int) -> int:
         sheet = compose(story, View(frame), NEEDED[1], 80, keys=False)

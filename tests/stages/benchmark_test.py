@@ -5,11 +5,14 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from conftest import ROOT, get_config
 from host_processes import QUICKLY
 
-from motif_jax.stages.benchmark import texts
+from motif_jax.stages import benchmark
+from motif_jax.stages.benchmark import language, language_sizes, texts
+from motif_jax.structs import UserError
 
 GOAL_ROWS = {
     "env.gymnasium_single", "env.stepper_single", "env.engine_limit", "env.gymnasium_async.16", "env.pool.2x16",
@@ -47,6 +50,44 @@ def test_games_that_are_played_by_writing_are_measured(tmp_path):
     rows = {row.name: row for row in texts.measure(config, tmp_path)}
     assert rows.keys() == {"wordle.games", "wordle.games.pool", "wordle.seeding"}
     assert all(row.value > 0 for row in rows.values())
+
+
+@pytest.mark.slow
+def test_a_language_model_that_plays_is_measured(tmp_path, monkeypatch):
+    pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
+    monkeypatch.setattr(language, "STRETCH", 1)
+    config = get_config("glam_quickstart.py", "goto_local,unread")
+    config.policy.update({"num_workers": 0, "games_per_worker": 4, "rollout_length": 8, "batch_size": 32})
+    config.policy.update({"num_minibatches": 4, "num_epochs": 1})
+    config.policy.language.update({"width": 8, "layers": 1, "heads": 2, "hidden": 8})
+    config.benchmark.update({"seconds": 0.01, "repeats": 1, "parts": ("language",)})
+    benchmark.check(config)
+    rows = {row.name: row for row in language.measure(config, tmp_path)}
+    wanted = {
+        "language.matrix_product", "language.score", "language.score.rows", "language.score_over_rows", "babyai.step",
+        "policy.end_to_end.language", "policy.share_of_limit.language", "language.memory.80M.full",
+    }  # fmt: skip
+    assert rows.keys() >= wanted
+    assert all(row.value > 0 for row in rows.values())
+    scoring = language.Scoring(tmp_path / "model")
+    for other in (scoring.one_per_name, *([scoring.in_torch()] if "language.score.torch" in rows else [])):
+        np.testing.assert_allclose(scoring.packed(), other(), atol=1e-4)
+
+
+def test_the_language_part_wants_a_policy_that_is_a_new_language_model():
+    config = get_config()
+    config.benchmark.parts = ("language",)
+    with pytest.raises(UserError, match=r"configs/glam\.py"):
+        benchmark.check(config)
+
+
+def test_memory_of_large_models_is_computed_from_their_shapes():
+    """The numbers of parameters are those of the published models: google/flan-t5-small and -large."""
+    rows = {row.name: row for row in language_sizes.memory_rows()}
+    assert rows["language.memory.80M.full"].sizes["parameters"] == 76_961_152
+    assert rows["language.memory.780M.full"].sizes["parameters"] == 783_150_080
+    assert rows["language.memory.780M.full"].value == pytest.approx(783_150_080 * 16 / 2**30, abs=0.01)
+    assert rows["language.memory.780M.low_rank"].value < 2
 
 
 @pytest.mark.slow

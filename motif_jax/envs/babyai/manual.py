@@ -133,7 +133,8 @@ def _sentences(lesson: Lesson, words: Mapping[str, str], rng: random.Random) -> 
     walls = [text for text in said if " wall " in text]
     things = [text for text in said if text not in carried and text not in walls]
     asked = {words["thing"], words["second"], f"{words['colour']} key"}
-    for _ in range(rng.randint(0, MOST_OTHERS)):
+    # Few other things more often than many: words are learnt from the simplest rooms first.
+    for _ in range(min(rng.randint(0, MOST_OTHERS), rng.randint(0, MOST_OTHERS))):
         thing, (right, forward) = f"{rng.choice(COLOURS)} {rng.choice(KINDS)}", _draw_place(rng)
         if thing not in asked and (right or forward > 1):
             things.append(f"You see a {thing} {_place(right, forward)}")

@@ -40,12 +40,13 @@ PARTS = {
     "pipeline": "motif_jax.stages.benchmark.pipeline",
     "texts": "motif_jax.stages.benchmark.texts",
     "online": "motif_jax.stages.benchmark.online",
+    "language": "motif_jax.stages.benchmark.language",
     "numerics": "motif_jax.stages.benchmark.numerics",
     "profile": "motif_jax.stages.benchmark.profile",
     "train": "motif_jax.stages.benchmark.train",
 }
 DEVICE = {"numerics", "profile", "train"}
-TRAINING = {"policy", "pipeline", "online"} | DEVICE  # parts that need what train_policy needs
+TRAINING = {"policy", "pipeline", "online", "language"} | DEVICE  # parts that need what train_policy needs
 LEAST_S = 20.0  # no part is begun with less time left, and so much is kept for what follows
 
 TABLES: Tables = {
@@ -87,12 +88,17 @@ def check(config: ConfigDict) -> None:
     """Raises UserError for values that the measured stages would refuse."""
     check_values(config, READS)
     parts = set(config.benchmark.parts)
-    if parts - {"policy", "pipeline", "texts", "online", "numerics", "profile"}:
+    if parts - {"policy", "pipeline", "texts", "online", "language", "numerics", "profile"}:
         collect.check(config)
     if {"reward", "train"} & parts:
         train_reward.check(config)
     if TRAINING & parts:
         train_policy.check(config)
+    if "language" in parts and (config.policy.network, config.policy.language.model) != ("language", ""):
+        raise UserError(
+            "the part 'language' measures a policy that is a new language model: --config=configs/glam.py "
+            "--config.policy.language.model= (--config.benchmark.parts)"
+        )
 
 
 def run(config: ConfigDict, workdir: Path) -> None:

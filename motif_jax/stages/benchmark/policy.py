@@ -38,7 +38,8 @@ from motif_jax.stages.benchmark.reward import OPTIONS, matrix_product
 from motif_jax.stages.benchmark.rows import Row, say, take_turns
 from motif_jax.stages.benchmark.torch_policy import torch_learner
 from motif_jax.stages.benchmark.watch import Watch
-from motif_jax.stages.train_policy.acting import FreeRunning
+from motif_jax.stages.train_policy.acting import FreeRunning, Rounds
+from motif_jax.stages.train_policy.conditions import takes_turns
 from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
 from motif_jax.stages.train_policy.trace import Trace
@@ -142,7 +143,9 @@ class Training:
         trace = trace or Trace(ConfigDict({"num_steps": 0, "start_step": 0}), Path())
         with open_pool(self._config, parts, player, first_episode=0) as pool:
             self.bytes_per_step = pool.layout.bytes_per_step
-            source = FreeRunning(pool, player, parts.rollouts, make_place(self._model, parts.sources, self._mesh))
+            turns = takes_turns(self._config.policy)
+            placed = make_place(self._model, parts.sources, self._mesh)
+            source = (Rounds if turns else FreeRunning)(pool, player, parts.rollouts, placed)
             try:
                 number, steps, start, pending = 0, 0, 0.0, None
                 before: dict[str, float] = {}
@@ -153,7 +156,7 @@ class Training:
                     self._batch = batch
                     with trace.step(number):
                         self._state, metrics = parts.update(self._state, self._constants, batch.arrays.rollouts)
-                    player.swap(player.prepare(local_copy(self._state.params), number), wait=False)
+                    player.swap(player.prepare(local_copy(self._state.params), number), wait=turns)
                     with source.timers("update"):  # as in training, of the update before: the device goes on meanwhile
                         jax.block_until_ready(pending)
                     pending = metrics
@@ -273,7 +276,7 @@ class Training:
         return observations, np.asarray(rollouts.first)[0, chosen]
 
 
-def time_spent(pool: ActorPool, source: FreeRunning) -> dict[str, float]:
+def time_spent(pool: ActorPool, source: FreeRunning | Rounds) -> dict[str, float]:
     """Seconds of each activity so far; `workers_wait` is the mean of all workers."""
     return pool.timers.seconds | source.timers.seconds | {"workers_wait": pool.worker_wait_s / pool.layout.num_workers}
 

@@ -19,12 +19,14 @@ from motif_jax.actors.inference import answer
 from motif_jax.actors.pool import ActorPool
 from motif_jax.checkpoint import find_checkpoints
 from motif_jax.console import print_line
+from motif_jax.envs.babyai.variations import is_variation
 from motif_jax.envs.protocols import suffix
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import make_world
 from motif_jax.episodes.pieces import Pieces, Steps
 from motif_jax.episodes.playback import COLUMNS, ODDS, EpisodeEvents, EventCounter, Track, figures_of
 from motif_jax.metrics import Progress, Timers
+from motif_jax.parameters import leaves_by_path
 from motif_jax.policies.choice import list_steps, load
 from motif_jax.policies.conversations import WritingPlayer
 from motif_jax.policies.decoding import Decoding
@@ -118,10 +120,15 @@ def make_writing(config: ConfigDict, workdir: Path, contender: Contender, flag: 
 
 
 def report_other_games(name: str, trained: dict[str, Any], config: ConfigDict) -> None:
-    """Prints a line if a policy plays other games than it was trained on; no error, as this may be intended."""
-    now = config.env.to_dict()
-    keys = [key for key in sorted(now) if trained.get(key, now[key]) != now[key]]
-    other = [f"{key} = {trained[key]!r}, not {now[key]!r}" for key in keys]
+    """Prints a line if a policy plays other games than it was trained on; no error, as this may be intended.
+
+    A variation is intended, and what else is other was said when the games themselves were played.
+    """
+    if is_variation(config.evaluate.protocol):
+        return
+    now, before = leaves_by_path(config.env.to_dict()), leaves_by_path(trained)
+    keys = [key for key in sorted(now) if before.get(key, now[key]) != now[key]]
+    other = [f"{'.'.join(key)} = {before[key]!r}, not {now[key]!r}" for key in keys]
     if other:
         print_line(f"evaluate: {name} was trained with {'; '.join(other)} (--config.env)")
 
