@@ -82,16 +82,19 @@ class Subject:
         facts = {"recipe": "ilql", "config": {"train_values": {"reward_scale": 1.0}}}
         model = ValueModel(language_config, graph, params, {}, {}, recipe, tokeniser, live, allowed, facts)
         self.language, self.mesh, settings = language_of(model), make_mesh(), Settings()
-        self._update = map_update(
+        update = map_update(
             make_offline_update(self.language, recipe, settings), self.mesh, batch_axis=0, num_constants=1
         )
         state = init_state(jax.random.key(0), self.language, recipe, settings, params, params, -2.0)
+        # Copies, as the update is given the memory of its state.
+        heads = jax.tree.map(np.array, {name: state.learnt[name] for name in ("v", "q")})
+        self.model = model._replace(
+            target={"trunk": params, "q": heads["q"]}, online={"trunk": params, "v": heads["v"]}
+        )
         self._state, self._given = replicate(state, self.mesh), replicate({"policy": params}, self.mesh)
-        online = {"trunk": params, "v": state.learnt["v"]}
-        self.model = model._replace(target={"trunk": params, "q": state.learnt["q"]}, online=online)
         self._batches = itertools.cycle([self.batch(step) for step in range(len(self.plan))])
-        compiled = self._update.lower(self._state, self._given, self.batch(0)).compile()
-        self.flops = float((compiled.cost_analysis() or {}).get("flops", float("nan")))  # of an update
+        self._update = update.lower(self._state, self._given, self.batch(0)).compile()
+        self.flops = float((self._update.cost_analysis() or {}).get("flops", float("nan")))  # of an update
 
         # ---- conversations after two guesses
         self.contexts = []
