@@ -3,7 +3,7 @@
     python -m motif_jax.launch --config=configs/ilql.py:wordle,ilql --workdir=runs/wordle
 
 The argument is a world, then a recipe: wordle, dialogue (questions about a picture) or comments; ilql, bc, filtered_bc,
-utterance_ilql, single_step, cql, psi, awac, monte_carlo, decision_transformer, or one of them and +joint, as in
+utterance_ilql, single_step, cql, psi, awac, monte_carlo, decision_transformer, chai, or one of them and +joint, as in
 ilql+joint. `:wordle,ilql,reference` has the hyperparameters of the published configs, and the policy's loss as a mean
 over all tokens.
 
@@ -42,7 +42,7 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     config.train_values.games = 256
 
     # ---- decoding that the recipe has learnt for
-    config.decoding.kinds = "sample,rerank" if recipe.values == "utterance" else "sample,greedy"
+    config.decoding.kinds = "sample,rerank" if recipe.decoding == "rerank" else "sample,greedy"
     if recipe.values != "token":
         config.decoding.betas = "0"
     config.evaluate.episodes = 1024

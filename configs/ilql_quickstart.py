@@ -19,17 +19,21 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     config.collect.transcripts = 50_000
     if config.env.world == "wordle":
         config.collect.collector = "repeat*0.6+candidate*0.4"
+        config.train_language.max_length = config.train_values.max_length = 74  # the longest game
     config.language.width, config.language.layers, config.language.heads = 96, 2, 4
-    config.train_language.batch_size = 40
+    # Many small updates: what takes long is to see that colours matter, and that takes updates rather than games.
+    config.train_language.batch_size = 24
     config.train_language.learning_rate = 2e-3
-    config.train_language.warmup_steps = 200
-    config.train_language.num_epochs = 6
+    config.train_language.warmup_steps = 100
+    config.train_language.num_epochs = 3
     config.train_language.save_every_s = 60.0
-    config.train_values.batch_size = 20
+    config.train_values.batch_size = 24
     config.train_values.learning_rate = 1e-3
     config.train_values.warmup_steps = 50
-    config.train_values.num_epochs = 2
-    config.train_values.polyak = 0.01
+    config.train_values.num_epochs = 1
+    # Values travel from the end of a text to its first letter, where it is chosen, one target at a time: slow targets
+    # would take hundreds of updates for each letter.
+    config.train_values.polyak = 0.5
     config.train_values.save_every_s = 60.0
     config.train_values.evaluate_every = 400
     config.train_values.games = 128

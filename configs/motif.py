@@ -212,6 +212,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.train_values.value_max = float("inf")
     config.train_values.reward_scale = 1.0  # rewards are divided by it
     config.train_values.mean_over_all_tokens = False  # cloning's loss is a mean over all tokens, not the agent's
+    config.train_values.replies = 4  # that the recipe chai samples in place of each text of the agent
     config.train_values.batch_size = 64  # rows of tokens, of all hosts together
     config.train_values.num_parts = 1  # of a batch that are computed one after another, which takes less memory
     config.train_values.chunk = 0  # tokens whose Q is in memory at a time, for large vocabularies; 0: all

@@ -98,6 +98,10 @@ def worth(
         hidden = language.hidden(values.target["trunk"], whole, whole_segments, None)
         at_end = hidden[rows, width + jnp.maximum(lengths - 1, 0)]
         return least([apply_head(head, at_end)[..., 0] for head in values.target["q"]])
+    if recipe.values == "reply":  # the trunk is the policy itself
+        hidden = language.hidden(values.target["trunk"], whole, whole_segments, None).astype(jnp.float32)
+        mean = jnp.where(whole_segments[..., None] > 0, hidden, 0.0).sum(1) / (whole_segments > 0).sum(1)[:, None]
+        return least([apply_head(head, mean)[..., 0] for head in values.target["q"]])
     if recipe.values != "token":
         return jnp.zeros(len(tokens))
 

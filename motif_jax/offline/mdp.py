@@ -60,7 +60,7 @@ def utterance_steps(rows: Rows, followed: bool = False) -> Steps:
     last = last_of_segment(rows.segments)
     said = jnp.pad(jnp.asarray(rows.closes), ((0, 0), (1, 0)))[:, :-1]  # at the last token of an utterance
     reward = jnp.pad(jnp.asarray(rows.reward), ((0, 0), (1, 0)))[:, :-1]
-    starts = _starts(rows)
+    starts = utterance_starts(rows)
     state = jax.lax.cummax(jnp.where(_shifted(starts), places - 1, 0), axis=1)
     # The next utterance may start at the last token of this one, if the environment says nothing in between.
     following = jax.lax.cummin(jnp.where(starts, places, len(places)), axis=1, reverse=True)
@@ -112,7 +112,7 @@ def last_of_segment(segments: jax.Array) -> jax.Array:
     return jax.lax.cummin(jnp.where(ends, places, len(places)), axis=1, reverse=True)
 
 
-def _starts(rows: Rows) -> jax.Array:
+def utterance_starts(rows: Rows) -> jax.Array:
     """Where an utterance's first token is chosen. [B, T] bool"""
     acts = jnp.asarray(rows.is_action)
     goes_on = _shifted(acts & ~jnp.asarray(rows.closes))

@@ -85,5 +85,5 @@ def check_decoding(recipe: Recipe, name: str, decodings: list[Decoding]) -> None
             raise UserError(
                 f"the recipe {name!r} has {has}, so that only beta 0 can be decoded, not {one.beta:g} ({FLAG}.betas)"
             )
-        if one.kind == "rerank" and recipe.values not in ("token", "utterance"):
+        if one.kind == "rerank" and not recipe.values:
             raise UserError(f"the recipe {name!r} has no values by which candidates could be ranked ({FLAG}.kinds)")

@@ -59,6 +59,8 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
         writer: Any = nnx.merge(model.graph, policy)
         if model.recipe.conditioned:
             writer = Conditioned(writer, online["condition"], numbers.wanted_return)
+        if model.recipe.values == "reply":
+            target = target | {"trunk": policy}  # whose hidden states are what Q is read from
         shifting = Shifting(numbers.beta, numbers.clip, target, online)
         rows, keys = (tokens, segments), _keys(key, drawn)
         if kind == "rerank":

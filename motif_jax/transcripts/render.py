@@ -100,6 +100,8 @@ class Renderer:
         last = np.where(transcripts.terminal, self._sizes[self._mark + EPISODE_END], 0)
         first = self._sizes[self._mark + self._start_marks(np.arange(len(counts)))]
         inner = before[transcripts.ends] - before[transcripts.starts]
+        said = np.concatenate([[0], np.cumsum(transcripts.is_action)])
+        self.num_said: np.ndarray = said[transcripts.ends] - said[transcripts.starts]  # texts of the agent. [E] int64
         self.lengths: np.ndarray = inner + first + last  # in tokens, of each episode. [E] int64
         if not self.lengths.all():
             raise UserError(f"episode {int(np.argmin(self.lengths)):,} has no token with this template ({flag})")

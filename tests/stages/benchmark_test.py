@@ -11,7 +11,7 @@ from conftest import ROOT, get_config
 from host_processes import QUICKLY
 
 from motif_jax.stages import benchmark
-from motif_jax.stages.benchmark import language, language_sizes, texts
+from motif_jax.stages.benchmark import language, language_sizes, offline, texts
 from motif_jax.structs import UserError
 
 GOAL_ROWS = {
@@ -50,6 +50,19 @@ def test_games_that_are_played_by_writing_are_measured(tmp_path):
     rows = {row.name: row for row in texts.measure(config, tmp_path)}
     assert rows.keys() == {"wordle.games", "wordle.games.pool", "wordle.seeding"}
     assert all(row.value > 0 for row in rows.values())
+
+
+def test_offline_learning_is_measured_beside_its_limits_and_twins(tmp_path, monkeypatch):
+    for name, value in {"WIDTH": 16, "LAYERS": 1, "HEADS": 2, "EPISODES": 120, "ROWS": 4, "AT_ONCE": 8}.items():
+        monkeypatch.setattr(offline, name, value)
+    config = get_config()
+    config.benchmark.seconds, config.benchmark.repeats = 0.01, 1
+    rows = {row.name: row for row in offline.measure(config, tmp_path)}
+    measured = {"transcripts.render", "transcripts.copy", "offline.update", "generation.tokens"}
+    measured |= {"generation.tokens.one_at_a_time", "generation.tokens.without_cache", "offline.share_of_limit"}
+    assert rows.keys() >= measured | offline.RATIOS.keys() - {"offline.update_over_torch"}
+    assert all(row.value > 0 for row in rows.values())
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

@@ -222,6 +222,17 @@ def test_checkpoints_of_other_recipes_are_read_as_they_were_written(trained, tmp
         jax.tree.map(np.testing.assert_array_equal, found, wanted)
 
 
+def test_chai_learns_from_sampled_replies_and_ranks_candidates(trained, tmp_path):
+    shutil.copytree(trained / "run", tmp_path / "run", ignore=shutil.ignore_patterns("values", "evaluate"))
+    chai = {"train_values__recipe": "chai", "train_values__num_epochs": 1, "train_values__games": 4,
+            "train_values__evaluate_every": 0, "train_values__replies": 2, "decoding__candidates": 2}  # fmt: skip
+    experiment.run(config_for(trained, **chai), tmp_path / "run", ["train_values"])
+    rows = rows_of(tmp_path / "run/values")
+    assert {"valid_q", "valid_conservative", "valid_return"} <= rows[0].keys()
+    assert rows[-1]["valid_q_mean"] != rows[0]["valid_q_mean"]  # its loss may rise, as its targets are maxima
+    assert all(row["finite"] == 1 for row in rows if "finite" in row)
+
+
 # ---- bad input, before anything is compiled
 
 
@@ -235,7 +246,6 @@ def refusal(check, *arguments):
 
 @pytest.mark.quick
 @pytest.mark.parametrize(("changes", "said"), [
-    ({"train_values__recipe": "chai"}, "which this stage does not make yet"),
     ({"train_values__recipe": "iql"}, "did you mean 'ilql'?"),
     ({"train_values__policy": "/none"}, "no directory '/none'"),
     ({"train_values__start": "new"}, "choose ilql+joint"),

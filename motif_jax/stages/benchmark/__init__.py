@@ -41,6 +41,7 @@ PARTS = {
     "texts": "motif_jax.stages.benchmark.texts",
     "online": "motif_jax.stages.benchmark.online",
     "language": "motif_jax.stages.benchmark.language",
+    "offline": "motif_jax.stages.benchmark.offline",
     "numerics": "motif_jax.stages.benchmark.numerics",
     "profile": "motif_jax.stages.benchmark.profile",
     "train": "motif_jax.stages.benchmark.train",
@@ -76,7 +77,7 @@ def shared(config: ConfigDict) -> bool:
 
 def loads_jax(config: ConfigDict) -> bool:
     """Whether one of the parts that use JAX is measured."""
-    return bool(({"reward"} | TRAINING) & set(config.benchmark.parts))
+    return bool(({"reward", "offline"} | TRAINING) & set(config.benchmark.parts))
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
@@ -88,7 +89,7 @@ def check(config: ConfigDict) -> None:
     """Raises UserError for values that the measured stages would refuse."""
     check_values(config, READS)
     parts = set(config.benchmark.parts)
-    if parts - {"policy", "pipeline", "texts", "online", "language", "numerics", "profile"}:
+    if parts - {"policy", "pipeline", "texts", "online", "language", "offline", "numerics", "profile"}:
         collect.check(config)
     if {"reward", "train"} & parts:
         train_reward.check(config)

@@ -25,12 +25,12 @@ from ml_collections import ConfigDict
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import step_specs
+from motif_jax.language.config import from_record
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
 from motif_jax.language.scoring import make_tree, score
 from motif_jax.networks.kinds import LANGUAGE
-from motif_jax.policies.language import from_record
 from motif_jax.policies.prompts import encode_names
 from motif_jax.stages.benchmark.device import is_accelerated
 from motif_jax.stages.benchmark.language_sizes import flop_per_prompt, memory_rows

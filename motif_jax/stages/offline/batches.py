@@ -10,7 +10,7 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from motif_jax.offline.batch import Batch
+from motif_jax.offline.batch import Batch, Replies
 from motif_jax.offline.recipes import Recipe
 from motif_jax.offline.settings import Settings
 from motif_jax.offline.update import make_offline_measure, means_of, zero_sums
@@ -18,7 +18,11 @@ from motif_jax.offline.values import Language
 from motif_jax.parallel import batch_parts, map_update, replicate, shard
 from motif_jax.structs import UserError
 from motif_jax.transcripts.batches import Plan, make_batch, planner
-from motif_jax.transcripts.render import Renderer
+from motif_jax.transcripts.render import Renderer, Rows
+
+# (rows on the devices, the most texts of the agent in a row, what decides the random numbers) -> `Replies`
+ReplySource = Callable[[Rows, int, tuple[int, int, int]], Replies]
+VALIDATION = 2**31 - 1  # in place of an epoch's number
 
 
 class Batches(NamedTuple):
@@ -33,7 +37,7 @@ class Batches(NamedTuple):
 
 def make_batches(
     section: ConfigDict, renderer: Renderer, learnt: np.ndarray, held: np.ndarray, seed: int, mesh: Mesh, host: int,
-    num_hosts: int,
+    num_hosts: int, replies: ReplySource | None = None,
 ) -> Batches:  # fmt: skip
     """Makes the plans of a stage.
 
@@ -44,6 +48,7 @@ def make_batches(
       seed: of the order.
       mesh: of the devices.
       host, num_hosts: which host this is, of how many.
+      replies: samples what recipes with values of replies need beside the rows.
     """
     layout: dict[str, Any] = {"packed": section.packed, "max_length": section.max_length,
                               "batch_rows": section.batch_size, "seed": seed}  # fmt: skip
@@ -52,15 +57,19 @@ def make_batches(
     here = section.batch_size // num_hosts
     share = slice(host * here, (host + 1) * here)
 
-    def put(plan: Plan, step: int) -> Batch:
-        return shard(Batch(make_batch(renderer, plan, step, share)), mesh)
+    def put(plan: Plan, epoch: int, step: int) -> Batch:
+        batch = shard(Batch(make_batch(renderer, plan, step, share)), mesh)
+        if not replies:
+            return batch
+        most = max(sum(int(renderer.num_said[episode]) for episode in row) for row in plan.rows[step])
+        return batch._replace(replies=replies(batch.rows, most, (seed, epoch, step)))
 
     return Batches(
         len(learnt),
         lambda epoch: len(plans(epoch)),
-        lambda epoch, step: put(plans(epoch), step),
+        lambda epoch, step: put(plans(epoch), epoch, step),
         len(valid_plan),
-        lambda number: put(valid_plan, number),
+        lambda number: put(valid_plan, VALIDATION, number),
     )
 
 

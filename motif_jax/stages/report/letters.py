@@ -15,6 +15,7 @@ from motif_jax.stages.report.values import how, mean_of
 GAMES = 2  # of each player
 MARKS = {"<g>": "good", "<y>": "second", "<b>": "faint"}  # of an answer that colours letters, as Wordle's does
 SAID = re.compile("<[gyb]>")
+COLUMNS = "repeat(auto-fit,minmax(min(100%,30rem),1fr))"  # five letters and the end mark beside each other
 
 
 def find_letters(path: Path, players: Sequence[EvaluatedPlayer]) -> list[tuple[EvaluatedPlayer, str, list[Facts]]]:
@@ -41,7 +42,7 @@ def of_letters(games: Sequence[tuple[EvaluatedPlayer, str, list[Facts]]]) -> lis
         total = sum(turn["reward"] for turn in turns)
         body.append(
             f"<h3>{how(player)}: game {esc(episode)}, return {exact(total)}</h3>"
-            f'<div class="pair">{"".join(map(_written, turns))}</div>'
+            f'<div class="pair" style="grid-template-columns:{COLUMNS}">{"".join(map(_written, turns))}</div>'
         )
     return body
 
@@ -70,7 +71,8 @@ def _written(turn: Facts) -> str:
         style = f' style="color:var(--{colour})"' if colour else ""
         advantage = "" if one["advantage"] is None else f'<small class="soft">{one["advantage"]:+.2f}</small>'
         cells.append(
-            f"<td><b{style}>{esc(one['token'])}</b> {advantage}<br>{_odds(one['policy'], 'tie', one['token'])}"
+            '<td style="white-space:nowrap">'
+            f"<b{style}>{esc(one['token'])}</b> {advantage}<br>{_odds(one['policy'], 'tie', one['token'])}"
             f"{_odds(one['shifted'], 'first', one['token'])}</td>"
         )
     heard = "" if coloured or not turn["heard"] else f'<p class="soft">{esc(turn["heard"])}</p>'

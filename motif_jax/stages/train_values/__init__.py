@@ -32,6 +32,7 @@ TABLES: Tables = {
         "start": Value(Text(("policy", "new_trunk", "new")), decides=True, older="policy"),
         "best_share": Value(Number(0, 1, above=True), decides=True, older=0.2),
         **VALUES,
+        "replies": Value(Whole(1, 1000), decides=True, older=4),
         "batch_size": Value(Whole(1, 2**20), decides=True, older=64),
         "num_parts": Value(Whole(1, 2**10), older=1),
         "chunk": Value(Whole(0), older=0),
@@ -87,11 +88,6 @@ def check(config: ConfigDict) -> None:
     check_values(config, READS)
     section = config.train_values
     recipe = recipe_of(section.recipe)
-    if recipe.values == "reply":
-        raise UserError(
-            f"{section.recipe} learns from replies that a policy samples, which this stage does not make yet: "
-            "motif_jax/offline/reply_terms.py has its losses (--config.train_values.recipe)"
-        )
     check_num_parts(section, "train_values")
     if section.value_min >= section.value_max:
         raise UserError(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
@@ -18,13 +19,15 @@ from motif_jax.hosts import Hosts
 from motif_jax.language.config import to_record
 from motif_jax.language.settings import find_trained
 from motif_jax.machine import describe
+from motif_jax.offline.batch import Replies
 from motif_jax.offline.recipes import Recipe, recipe_of
 from motif_jax.offline.settings import OPTIMIZER, VALUES, Settings
 from motif_jax.offline.update import init_state, make_offline_update
 from motif_jax.parallel import map_update, replicate
 from motif_jax.parameters import sum_of_arrays
-from motif_jax.policies.values import POLICY
-from motif_jax.stages.offline.batches import Batches, check_sizes, make_batches, make_validation
+from motif_jax.policies.replies import make_replies
+from motif_jax.policies.values import POLICY, allowed_tokens
+from motif_jax.stages.offline.batches import Batches, ReplySource, check_sizes, make_batches, make_validation
 from motif_jax.stages.offline.running import Work, run_offline
 from motif_jax.stages.offline.training import RANK, Job, Outcome
 from motif_jax.stages.train_language.data import (
@@ -40,10 +43,11 @@ from motif_jax.stages.train_values.found import best_texts, look_with, ranks
 from motif_jax.stages.train_values.games import make_play
 from motif_jax.tokens import digest
 from motif_jax.transcripts.live import LiveRenderer
-from motif_jax.transcripts.render import TEMPLATES, Renderer
+from motif_jax.transcripts.render import TEMPLATES, Renderer, Rows
 from motif_jax.transcripts.store import Transcripts
 
 STAGE = "train_values"
+REPLIED = 4  # the texts of a row for which replies are sampled are a multiple of it
 FLAG = "--config.train_values.policy"
 
 
@@ -90,7 +94,8 @@ def make_job(
     learnt, held = split_episodes(len(transcripts), section.validation_share, config.seed, "--config.transcripts.path")
     if recipe.selective:
         learnt = best_episodes(learnt, transcripts.returns(), section.best_share)
-    batches = make_batches(section, renderer, learnt, held, config.seed, mesh, hosts.me, hosts.count)
+    replies = reply_source(config, parts, renderer, mesh) if recipe.values == "reply" else None
+    batches = make_batches(section, renderer, learnt, held, config.seed, mesh, hosts.me, hosts.count, replies)
 
     settings = settings_of(section, batches)
     given = replicate({} if recipe.policy else {"policy": parts.params}, mesh)
@@ -128,6 +133,25 @@ def make_job(
         facts=facts,
         identity=identity,
     )
+
+
+def reply_source(config: ConfigDict, parts: LanguageParts, renderer: Renderer, mesh: Mesh) -> ReplySource:
+    """Samples replies from the policy. What is drawn for a row depends on the seed, the batch and the row's number."""
+    live = LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template])
+    allowed = jnp.asarray(allowed_tokens(parts.config.vocabulary, renderer.emitted(), live))
+    count, length = config.train_values.replies, config.decoding.max_tokens
+    policy, programs = replicate(parts.params, mesh), {}
+
+    def sample(rows: Rows, most: int, drawn_by: tuple[int, int, int]) -> Replies:
+        most = max(-(-most // REPLIED) * REPLIED, REPLIED)  # few sizes, as each is compiled
+        if most not in programs:
+            programs[most] = jax.jit(make_replies(parts.graph, allowed, live.stop, count, length, most))
+        key = jax.random.key(drawn_by[0])
+        for number in drawn_by[1:]:
+            key = jax.random.fold_in(key, number)
+        return programs[most](policy, rows, jax.random.split(key, len(rows.tokens)))
+
+    return sample
 
 
 def settings_of(section: ConfigDict, batches: Batches) -> Settings:

@@ -1,0 +1,230 @@
+"""Measures offline reinforcement learning of language: rendering, updates and generation, each beside a limit or twin.
+
+The model and the games are those of configs/ilql_quickstart.py. A figure's twin is measured in the same run: updates
+beside plain PyTorch and beside the largest matrix product, generation beside one conversation at a time and beside a
+decoder without a cache, rendering beside copies of arrays of the same sizes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from ml_collections import ConfigDict
+
+from motif_jax.actors.recorded import play_episodes
+from motif_jax.envs.settings import make_world
+from motif_jax.envs.text_world import TextWorld
+from motif_jax.language.hub_config import make_config
+from motif_jax.language.model import make_language_model
+from motif_jax.offline.batch import Batch
+from motif_jax.offline.decode import Shifting, advantages
+from motif_jax.offline.recipes import recipe_of
+from motif_jax.offline.settings import Settings
+from motif_jax.offline.update import init_state, make_offline_update
+from motif_jax.parallel import make_mesh, map_update, replicate, shard
+from motif_jax.policies.decoding import Decoding
+from motif_jax.policies.programs import language_of
+from motif_jax.policies.values import ValueModel, allowed_tokens
+from motif_jax.policies.writing import ValueWriter
+from motif_jax.stages.benchmark.device import is_accelerated
+from motif_jax.stages.benchmark.reward import matrix_product
+from motif_jax.stages.benchmark.rows import Row, say, take_turns
+from motif_jax.stages.benchmark.torch_values import torch_values
+from motif_jax.tokens import LetterTokeniser
+from motif_jax.transcripts.batches import make_batch, planner
+from motif_jax.transcripts.live import LiveRenderer
+from motif_jax.transcripts.render import TEMPLATES, Renderer
+from motif_jax.transcripts.store import TranscriptWriter
+
+ENV: dict[str, Any] = {"world": "wordle", "options": '{"words": "small"}'}
+PLAYER = "repeat*0.6+candidate*0.4"
+WIDTH, LAYERS, HEADS = 96, 2, 4
+LONGEST = 74  # tokens of a game, at most
+EPISODES = 2000
+ROWS = 24  # of a batch, packed
+AT_ONCE = 64  # conversations that are continued together
+SAID = 6  # tokens of a guess
+
+
+class Subject:
+    """What is measured: transcripts, their batches, a new model with new values, and conversations to continue."""
+
+    def __init__(self, folder: Path):
+        """Plays the games, writes them to `folder`, and makes the model."""
+        world = make_world(ENV)
+        assert isinstance(world, TextWorld)
+        writer = TranscriptWriter()
+        episodes = list(play_episodes(world, PLAYER, range(EPISODES), seed=0))
+        for episode in episodes:
+            writer.add(episode)
+        transcripts = writer.write(folder / "transcripts", {})
+        tokeniser, template = LetterTokeniser.from_texts(transcripts.texts()), TEMPLATES["marks"]
+        self.renderer = Renderer(transcripts, tokeniser, template)
+        self.plan = planner(
+            self.renderer, np.arange(EPISODES), packed=True, max_length=LONGEST, batch_rows=ROWS, seed=0
+        )(0)
+
+        # ---- the model and the update
+        language_config = make_config("gpt2", tokeniser.size, WIDTH, LAYERS, HEADS, n_positions=2 * LONGEST)
+        graph, params = nnx.split(make_language_model(language_config, seed=0))
+        recipe, live = recipe_of("ilql"), LiveRenderer(tokeniser, template)
+        allowed = allowed_tokens(tokeniser.size, self.renderer.emitted(), live)
+        facts = {"recipe": "ilql", "config": {"train_values": {"reward_scale": 1.0}}}
+        model = ValueModel(language_config, graph, params, {}, {}, recipe, tokeniser, live, allowed, facts)
+        self.language, self.mesh, settings = language_of(model), make_mesh(), Settings()
+        update = map_update(
+            make_offline_update(self.language, recipe, settings), self.mesh, batch_axis=0, num_constants=1
+        )
+        state = init_state(jax.random.key(0), self.language, recipe, settings, params, params, -2.0)
+        # Copies, as the update is given the memory of its state.
+        heads = jax.tree.map(np.array, {name: state.learnt[name] for name in ("v", "q")})
+        self.model = model._replace(
+            target={"trunk": params, "q": heads["q"]}, online={"trunk": params, "v": heads["v"]}
+        )
+        self._state, self._given = replicate(state, self.mesh), replicate({"policy": params}, self.mesh)
+        self._batches = itertools.cycle([self.batch(step) for step in range(len(self.plan))])
+        self._update = update.lower(self._state, self._given, self.batch(0)).compile()
+        self.flops = float((self._update.cost_analysis() or {}).get("flops", float("nan")))  # of an update
+
+        # ---- conversations after two guesses
+        self.contexts: list[list[int]] = []
+        for episode in episodes:
+            turns = episode.turns[:4]
+            tokens = live.begin("")
+            for turn in turns:
+                tokens = tokens + (live.said(turn.text) if turn.is_action else live.heard(turn.text))
+            if len(turns) == 4 and len(episode.turns) > 4 and len(self.contexts) < AT_ONCE:
+                self.contexts.append(tokens)
+        self.writer = ValueWriter(self.model)
+        self._full = jax.jit(self._choose_next)
+
+    def batch(self, step: int) -> Batch:
+        """One batch on the devices."""
+        return shard(Batch(make_batch(self.renderer, self.plan, step)), self.mesh)
+
+    def update(self) -> int:
+        """One update; returns how many of the agent's tokens are in its batch."""
+        batch = next(self._batches)
+        self._state, metrics = self._update(self._state, self._given, batch)
+        jax.block_until_ready(metrics)
+        return int(np.asarray(batch.rows.is_action).sum())
+
+    def render(self) -> int:
+        """Renders an epoch; returns how many tokens that were."""
+        return sum(
+            int((make_batch(self.renderer, self.plan, step).segments > 0).sum()) for step in range(len(self.plan))
+        )
+
+    def copy(self) -> int:
+        """Copies the tokens of as many batches; returns how many positions those have."""
+        rows = make_batch(self.renderer, self.plan, 0)
+        for _ in range(len(self.plan)):
+            for array in rows:
+                array.copy()
+        return rows.tokens.size * len(self.plan)
+
+    def generate(self, at_once: int) -> int:
+        """Continues all conversations, so many at a time; returns how many tokens were chosen."""
+        decoding = Decoding("sample", beta=4.0, max_tokens=SAID, batch_size=at_once)
+        self.writer.write(self.contexts, decoding, jax.random.key(0), range(AT_ONCE))
+        return SAID * AT_ONCE
+
+    def generate_in_full(self) -> int:
+        """The same, with whole texts read again for every token."""
+        tokens = np.zeros((AT_ONCE, len(self.contexts[0]) + SAID), np.int32)
+        segments = np.zeros_like(tokens)
+        for row, context in enumerate(self.contexts):
+            tokens[row, : len(context)], segments[row, : len(context)] = context, 1
+        for number in range(SAID):
+            place = len(self.contexts[0]) + number
+            drawn = self._full(self.model.policy, self.model.target, self.model.online, tokens, segments, place - 1)
+            tokens[:, place], segments[:, place] = np.asarray(drawn), 1
+        return SAID * AT_ONCE
+
+    def _choose_next(
+        self, policy: Any, target: Any, online: Any, tokens: jax.Array, segments: jax.Array, place: jax.Array
+    ) -> jax.Array:
+        logits = self.language.logits(policy, self.language.hidden(policy, tokens, segments, None))
+        shift = 4.0 * advantages(
+            self.language, Shifting(jnp.float32(4.0), jnp.float32(np.inf), target, online), tokens, segments
+        )
+        return (logits + shift)[:, place].argmax(-1)
+
+
+def measure(config: ConfigDict, workdir: Path) -> list[Row]:
+    """Measures this part of the benchmark; returns its rows, each printed as soon as it is known."""
+    rows: list[Row] = []
+
+    def add(name: str, value: float, unit: str, **sizes: object) -> None:
+        rows.append(say(Row(name, round(value, 3), unit, sizes)))
+
+    seconds = config.benchmark.seconds
+    with tempfile.TemporaryDirectory(dir=workdir) as folder:
+        subject = Subject(Path(folder))
+        counted: dict[str, Callable[[], int]] = {
+            "transcripts.render": subject.render,
+            "transcripts.copy": subject.copy,
+            "offline.update": subject.update,
+            "generation.tokens": lambda: subject.generate(AT_ONCE),
+            "generation.tokens.one_at_a_time": lambda: subject.generate(1),
+            "generation.tokens.without_cache": subject.generate_in_full,
+        }
+        runs = {name: rate_of(run, seconds) for name, run in counted.items()}
+        if importlib.util.find_spec("torch") and not is_accelerated():
+            sizes = {"vocabulary": subject.model.config.vocabulary, "width": WIDTH, "layers": LAYERS, "heads": HEADS}
+            runs["offline.torch"] = rate_of(torch_values(subject.renderer, ROWS * 2, LONGEST, **sizes), seconds)
+        runs["offline.matrix_product"] = matrix_product
+        found = take_turns(runs, config.benchmark.repeats)
+    model = {"width": WIDTH, "layers": LAYERS, "vocabulary": subject.model.config.vocabulary}
+    for name in counted:
+        sizes = {"batch": ROWS, "length": LONGEST} if name.startswith(("offline", "transcripts")) else {}
+        if name.startswith("generation"):
+            sizes = {"conversations": AT_ONCE}
+        add(name, statistics.median(found[name]), "tokens/s", **sizes, **({} if "transcripts" in name else model))
+    product = statistics.median(found["offline.matrix_product"])
+    tokens = np.mean([subject.batch(step).rows.is_action.sum() for step in range(len(subject.plan))])
+    used = statistics.median(found["offline.update"]) / float(tokens) * subject.flops / 1e9
+    add(
+        "offline.share_of_limit",
+        100 * used / product,
+        "%",
+        gflop_per_s=round(used, 1),
+        matrix_product=round(product, 1),
+    )
+    for name, (one, other) in RATIOS.items():
+        if other in found:
+            ratios = [ours / theirs for ours, theirs in zip(found[one], found[other], strict=True)]
+            add(name, statistics.median(ratios), "times", least=round(min(ratios), 1), most=round(max(ratios), 1))
+    return rows
+
+
+RATIOS = {  # what is compared with what
+    "offline.update_over_torch": ("offline.update", "offline.torch"),
+    "generation.batched_over_one": ("generation.tokens", "generation.tokens.one_at_a_time"),
+    "generation.cached_over_full": ("generation.tokens", "generation.tokens.without_cache"),
+    "transcripts.render_over_copy": ("transcripts.render", "transcripts.copy"),
+}
+
+
+def rate_of(run: Callable[[], int], seconds: float) -> Callable[[], float]:
+    """A function that measures how many per second `run` does, which says how many it has done."""
+    run()  # compiles
+
+    def rate() -> float:
+        done, begin = 0, time.perf_counter()
+        while (passed := time.perf_counter() - begin) < seconds or not done:
+            done += run()
+        return done / passed
+
+    return rate
