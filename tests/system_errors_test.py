@@ -35,7 +35,8 @@ TOY = (
     "--config.policy.warmup_steps=0",
     "--config.visualize.policy=random", "--config.visualize.episode=3", "--config.benchmark.parts=('env',)",
 )  # fmt: skip
-ROOM_KIB = {"train_reward": 300, "train_policy": 200, "benchmark": 8}  # that is left on the disk; 16 for others
+# What is left on the disk; 16 for others.
+ROOM_KIB = {"train_reward": 300, "train_policy": 200, "annotate": 24, "benchmark": 8}
 
 
 def stage_module(name):

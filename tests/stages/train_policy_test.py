@@ -84,6 +84,7 @@ LEARNING = {
     "synchronous": False, "num_workers": 1, "games_per_worker": 32, "rollout_length": 16, "batch_size": 256,
     "learning_rate": 1e-3, "discount": 0.9, "exploration_coefficient": 0.01, "extrinsic_coefficient": 1.0,
     "reward_scale": 1.0, "log_every_s": 2.0, "warmup_steps": 50,
+    "wait_for_learner": True,  # or a busy machine learns from old samples
 }  # fmt: skip
 
 
