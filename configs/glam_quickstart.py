@@ -1,4 +1,4 @@
-"""GLAM, small, on a CPU, with no download: a network of a tenth of a million parameters reads a manual, then plays.
+"""GLAM, small, on a CPU, with no download: a network of 73,000 parameters reads a manual, then plays.
 
     python -m motif_jax.launch --config=configs/glam_quickstart.py --workdir=runs/glam
 
