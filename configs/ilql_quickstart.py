@@ -2,8 +2,7 @@
 
     python -m motif_jax.launch --config=configs/ilql_quickstart.py --workdir=runs/ilql
 
-A player that mostly repeats itself fills the transcripts. Its clone repeats itself as well, and the values know better.
-It takes about ten minutes on two cores.
+A player that mostly repeats itself fills the transcripts, and its clone repeats itself as well: values can know better.
 """
 
 import runpy
