@@ -34,14 +34,14 @@ def get_config(argument: str = "goto_small") -> ConfigDict:
     config.transcripts.template = "none"
     config.language.family = "llama"
     config.language.width = 32
-    config.language.layers = 4  # what is asked for is found among what is seen in three steps, one per layer
+    config.language.layers = 4  # to find what is asked for among what is seen takes several, one after another
     config.language.heads = 2
     config.train_language.num_epochs = 2
     config.train_language.warmup_steps = 20
     config.train_language.max_length = 256
     config.train_language.learning_rate = 4e-3
     config.train_language.adam_b2 = 0.99
-    config.train_language.batch_size = 8  # rows, with three lessons each: many small updates learn it soonest
+    config.train_language.batch_size = 8  # rows, with three lessons each; small updates, but many in the time there is
     config.train_language.validation_share = 0.02
 
     # ---- playing

@@ -20,7 +20,7 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
         config.collect.collector = "repeat*0.6+candidate*0.4"
         config.train_language.max_length = config.train_values.max_length = 74  # the longest game
     config.language.width, config.language.layers, config.language.heads = 96, 2, 4
-    # Many small updates: what takes long is to see that colours matter, and that takes updates rather than games.
+    # Small updates, but many in the time there is; it takes the clone thousands to make use of the colours.
     config.train_language.batch_size = 24
     config.train_language.learning_rate = 2e-3
     config.train_language.warmup_steps = 100
