@@ -1,5 +1,6 @@
 """Q-learning: its buffer against a plain list, its loss against a slow twin, and a small game of texts."""
 
+import collections
 import itertools
 
 import jax
@@ -12,7 +13,7 @@ from motif_jax.learner.q_learning import init_q_state, make_q_update, td_loss, t
 from motif_jax.learner.replay import Steps, Transitions, add, count_steps, draw, make_replay
 from motif_jax.learner.settings import ReplaySettings, Settings
 from motif_jax.learner.update import Constants, Rewards, Rollouts
-from motif_jax.parallel import make_mesh, map_update
+from motif_jax.parallel import make_mesh, map_update, replicate
 from motif_jax.policies.model import make_policy_model
 from motif_jax.tokens import WordTokeniser
 
@@ -49,7 +50,12 @@ def transitions(steps):
                terminated, truncated)  # fmt: skip
 
 
-def drawn_ones(drawn):
+add_batch, draw_some = jax.jit(add), jax.jit(draw, static_argnums=(2, 3))
+
+
+def drawn_ones(*arguments):
+    """The transitions that `draw` gives."""
+    drawn = draw_some(*arguments)
     columns = (drawn.observations["x"], drawn.action, drawn.reward, drawn.following["x"], drawn.terminated,
                drawn.truncated)  # fmt: skip
     return list(zip(*(np.asarray(column).tolist() for column in columns), strict=True))
@@ -58,30 +64,28 @@ def drawn_ones(drawn):
 @pytest.mark.quick
 def test_the_buffer_holds_what_a_list_of_the_newest_batches_holds():
     replay, plain = make_replay(N, T, B, NUMBER), []
-    draw_many = jax.jit(draw, static_argnums=(2, 3))
     for number in range(1, 2 * N + 2):
-        replay = jax.jit(add)(replay, batch(number))
+        replay = add_batch(replay, batch(number))
         plain = [*plain, batch(number)][-N:]
         known = {one for steps in plain for one in transitions(steps)}
         assert int(count_steps(replay)) == len(known) == len(plain) * T * B
-        assert set(drawn_ones(draw_many(replay, jax.random.key(number), 1000, 0.0))) == known  # every one, no other
-    counts = np.unique([one[0] for one in drawn_ones(draw_many(replay, jax.random.key(0), 24_000, 0.0))],
-                       return_counts=True)[1]  # fmt: skip
-    assert (counts > 800).all()  # of 24 transitions each is expected 1000 times, give or take 31
-    assert (counts < 1200).all()
+        counts = collections.Counter(drawn_ones(replay, jax.random.key(number), 2400, 0.0))
+        assert counts.keys() == known  # every one, and no other
+    assert min(counts.values()) > 50  # of 24, each is expected 100 times, give or take 10
+    assert max(counts.values()) < 150
 
 
 @pytest.mark.quick
 def test_a_share_of_what_is_drawn_is_rewarded():
-    replay = add(make_replay(N, T, B, NUMBER), batch(1))
+    replay = add_batch(make_replay(N, T, B, NUMBER), batch(1))
     rewarded = {one for one in transitions(batch(1)) if one[2] > 0}
     assert 1 < len(rewarded) < T * B
-    found = drawn_ones(draw(replay, jax.random.key(0), 400, 0.25))
+    found = drawn_ones(replay, jax.random.key(0), 400, 0.25)
     assert set(found[:100]) == rewarded
     assert set(found[100:]) == set(transitions(batch(1)))
     without = batch(2)._replace(reward=np.zeros((T, B), np.float32))
-    replay = add(make_replay(N, T, B, NUMBER), without)
-    assert set(drawn_ones(draw(replay, jax.random.key(0), 400, 1.0))) == set(transitions(without))
+    replay = add_batch(make_replay(N, T, B, NUMBER), without)
+    assert set(drawn_ones(replay, jax.random.key(0), 400, 0.25)) == set(transitions(without))
 
 
 # ---- the loss
@@ -140,7 +144,7 @@ def test_an_update_is_a_step_of_adam_on_the_slow_loss_of_what_it_drew():
 
     new, metrics = learn(rollouts)
     key = jax.random.split(jax.random.fold_in(jax.random.key(3), 7), 1)[0]
-    drawn = jax.tree.map(np.asarray, draw(add(empty, steps), key, 9))
+    drawn = jax.tree.map(np.asarray, draw_some(add_batch(empty, steps), key, 9, 0.0))
 
     def loss_of(q):
         return slow_loss(drawn.observations["x"] @ q, drawn.following["x"] @ params["q"], drawn, 0.9, never=False)
@@ -200,19 +204,18 @@ def test_a_game_whose_reward_comes_two_steps_late_is_learnt():
                "drrn": {"tokeniser": WORDS.text, "actions": list(NAMES), "width": 16, "max_tokens": 32}}  # fmt: skip
     model = make_policy_model(options, 0)
     games, length, settings = 16, 4, Q._replace(num_minibatches=4, max_gradient_norm=5.0)
-    update = map_update(
-        make_q_update(model.unroll, just_the_games, settings, ReplaySettings(minibatch_size=32), seed=0),
-        make_mesh(1), batch_axis=1, num_constants=1,
-    )  # fmt: skip
+    mesh = make_mesh(1)
+    update = make_q_update(model.unroll, just_the_games, settings, ReplaySettings(minibatch_size=32), seed=0)
+    update = map_update(update, mesh, batch_axis=1, num_constants=1)
     replay = make_replay(60, length, games, {"tokens": jax.ShapeDtypeStruct((32,), np.int16)})
-    state = init_q_state(jax.tree.map(jnp.copy, model.params), settings, replay)
+    state = replicate(init_q_state(jax.tree.map(jnp.copy, model.params), settings, replay), mesh)
     prepare, step = jax.jit(model.prepare), jax.jit(model.step)
     world, rng, first, nothing = Doors(games, 1), np.random.default_rng(2), np.ones(games, bool), np.zeros((games, 0))
 
     def act(params, prompts):
         return np.asarray(step(params, (), model.encode({"prompt": prompts}), first, nothing, prepare(params, ()))[0])
 
-    for _ in range(100):
+    for _ in range(200):
         rows = []
         for _ in range(length):
             seen = world.prompts()
@@ -233,4 +236,4 @@ def test_a_game_whose_reward_comes_two_steps_late_is_learnt():
     values = act(state.params, np.resize(as_rows(moments), (games, 60)))[:6]
     # take the right key, where it is not in the hand; else open the door
     assert values.argmax(-1).tolist() == [0, 2, 0, 1, 1, 2]
-    np.testing.assert_allclose(values.max(-1), [9, 10, 9, 9, 9, 10], atol=1.5)
+    np.testing.assert_allclose(values.max(-1), [9, 10, 9, 9, 9, 10], atol=1)

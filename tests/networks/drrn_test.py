@@ -55,7 +55,7 @@ def slow_values(network, prompt, names):
 def test_values_are_those_of_the_slow_network_whatever_stands_beside_a_text():
     network = RelevanceNetwork(9, WIDTH, dtype="float32", rngs=nnx.Rngs(3))
     for bias in (network.hidden.bias, network.last.bias):
-        bias.value = bias.value + 0.3
+        bias[...] = bias[...] + 0.3
     prompts, names = [[3, 1, 4, 1, 5], [2], [], [8, 0, 8]], [[7, 7], [6], [0, 1, 2]]
 
     def rows(texts, width):
