@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import export
 from linear_policy import make_rollouts
 
 from motif_jax.learner.q_learning import init_q_state, make_q_update, td_loss, td_targets
@@ -161,12 +162,36 @@ def test_an_update_is_a_step_of_adam_on_the_slow_loss_of_what_it_drew():
     np.testing.assert_array_equal(broken.params["q"], params["q"])
 
 
+@pytest.mark.slow
+def test_acting_and_an_update_lower_for_gpus_and_tpus():
+    model = make_policy_model(OPTIONS, None)
+    tokens = np.zeros((3, 4, 32), np.int16)
+    rollouts = Rollouts(
+        observations={"tokens": tokens}, first=np.zeros((3, 4), bool), core=np.zeros((1, 4, 0), np.float32),
+        action=np.zeros((2, 4), np.int32), logits=np.zeros((2, 4, 3), np.float32), value=np.zeros((2, 4), np.float32),
+        version=np.zeros((2, 4), np.int32), reward=np.zeros((2, 4), np.float32), terminated=np.zeros((2, 4), bool),
+        truncated=np.zeros((2, 4), bool), moments={},
+    )  # fmt: skip
+    update = make_q_update(model.unroll, just_the_games, Q._replace(num_minibatches=2), ReplaySettings(), seed=0)
+    program = map_update(update, make_mesh(1), 1, num_constants=1)
+    seen = {"tokens": jax.ShapeDtypeStruct((32,), np.int16)}
+    state = jax.eval_shape(lambda params: init_q_state(params, Q, make_replay(N, 2, 4, seen)), model.params)
+
+    def act(params, tokens):
+        return model.step(params, (), {"tokens": tokens}, None, np.zeros((4, 0)), model.prepare(params, ()))
+
+    export.export(program, platforms=["cuda", "tpu"])(state, Constants(), rollouts)
+    export.export(jax.jit(act), platforms=["cuda", "tpu"])(model.params, tokens[0])
+
+
 # ---- a game of texts: the key that fits the door must be taken before the door is opened
 
 KEYS = ("red", "green")
 NAMES = (*(f"take the {key} key" for key in KEYS), "open the door")
 WORDS = WordTokeniser.from_texts([*NAMES, "a , you have nothing", *KEYS])
 LIMIT = 5
+OPTIONS = {"network": "drrn", "num_actions": 3, "dtype": "float32",
+           "drrn": {"tokeniser": WORDS.text, "actions": list(NAMES), "width": 16, "max_tokens": 32}}  # fmt: skip
 
 
 class Doors:
@@ -200,9 +225,7 @@ def as_rows(texts):
 
 
 def test_a_game_whose_reward_comes_two_steps_late_is_learnt():
-    options = {"network": "drrn", "num_actions": 3, "dtype": "float32",
-               "drrn": {"tokeniser": WORDS.text, "actions": list(NAMES), "width": 16, "max_tokens": 32}}  # fmt: skip
-    model = make_policy_model(options, 0)
+    model = make_policy_model(OPTIONS, 0)
     games, length, settings = 16, 4, Q._replace(num_minibatches=4, max_gradient_norm=5.0)
     mesh = make_mesh(1)
     update = make_q_update(model.unroll, just_the_games, settings, ReplaySettings(minibatch_size=32), seed=0)

@@ -12,7 +12,7 @@ from motif_jax import load_policy
 from motif_jax.checkpoint import find_checkpoints, reading
 from motif_jax.files import read_json, read_lines
 from motif_jax.parameters import sum_of_arrays
-from motif_jax.stages import evaluate, report, train_policy
+from motif_jax.stages import benchmark, evaluate, report, train_policy
 from motif_jax.stages.train_policy.drrn import make_drrn_policy, make_q_learner
 from motif_jax.stages.train_policy.setup import learner_settings
 from motif_jax.structs import UserError
@@ -142,6 +142,11 @@ def test_what_cannot_work_is_refused_in_one_sentence():
         model = types.SimpleNamespace()
         make_q_learner(config, model, None, types.SimpleNamespace(size=2), learner_settings(config), None)
 
+    def measure(config):
+        config.benchmark.parts = ("policy",)
+        benchmark.check(config)
+
+    refused("'q_learning' is not measured .--config.policy.algorithm", measure)
     refused("learns on one device, and here are 2 .--config.policy.num_devices=1", learner)
     wordless = types.SimpleNamespace(name="mine", action_names=("left", "right"))
     refused("the world 'mine' does not say which words its prompts have", lambda config: make_drrn_policy(
