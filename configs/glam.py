@@ -6,8 +6,9 @@
 The argument is a level: goto_local, goto_small, mixed_train, mixed_test, pick_up_seq_go_to, pick_up_then_go_to,
 go_to_after_pick_up, pick_up_seq_pick_up, go_to_french, or any of MiniGrid's by its name. After it may stand a
 variant of the network: action_head, embeddings (only these are pretrained), embeddings_action_head, random_action_head;
-a baseline: symbolic, a small network (FiLM) that sees the grid and the mission; and reference, for the published
-system, defects included, where numbers depend on them.
+a baseline: symbolic, a small network (FiLM) that sees the grid and the mission, or drrn, one that reads prompts and
+names of actions and learns by Q-learning; and reference, for the published system, defects included, where numbers
+depend on them.
 
 Without a model's directory, a new small network learns from nothing. configs/glam_quickstart.py needs no download.
 docs/glam.md explains the rest. The published runs take 1,500,000 steps with a model of 780 million parameters.
@@ -37,7 +38,7 @@ VARIANTS = {  # weights, head
     "embeddings_action_head": ("embeddings", "action"),
     "random_action_head": ("random", "action"),
 }
-WORDS = (*VARIANTS, "symbolic", "reference")
+WORDS = (*VARIANTS, "symbolic", "drrn", "reference")
 
 
 def get_config(argument: str = "goto_local") -> ConfigDict:
@@ -94,5 +95,18 @@ def get_config(argument: str = "goto_local") -> ConfigDict:
         policy.network = "film"
         policy.learning_rate = 1e-4
         policy.num_minibatches = 4  # of whole rollouts, as this network has a memory
+    if "drrn" in words:
+        policy.network = "drrn"
+        policy.algorithm = "q_learning"
+        policy.num_devices = 1
+        policy.extrinsic_coefficient = 20.0  # actions are sampled from the softmax of Q: this decides how boldly
+        policy.discount = 0.9
+        policy.learning_rate = 1e-4
+        policy.adam_eps = 1e-8
+        policy.max_gradient_norm = 5.0
+        policy.rollout_length = 4
+        policy.batch_size = 128
+        policy.num_epochs = 1
+        policy.num_minibatches = 1
     config.evaluate.beside = "random,bot"
     return config

@@ -21,10 +21,9 @@ REWORDINGS = ("synonyms", "other_nouns", "invented_nouns", "invented_adjectives"
 def get_config(argument: str = "goto_small") -> ConfigDict:
     """`glam.py`, made small."""
     level, *words = argument.split(",")
-    unread = UNREAD in words
     given = ",".join([level, *(word for word in words if word != UNREAD)])
     config = runpy.run_path(str(Path(__file__).with_name("glam.py")))["get_config"](given)
-    reads = not unread and "symbolic" not in words
+    reads = not {UNREAD, "symbolic", "drrn"} & {*words}
     config.stages = ("train_language",) * reads + ("train_policy", "evaluate", "report")
     config.env.babyai.window = 1  # observations in a prompt: short prompts are read faster
 
@@ -53,13 +52,20 @@ def get_config(argument: str = "goto_small") -> ConfigDict:
     policy.language.heads = 2
     policy.language.hidden = 64
     policy.language.max_tokens = 248  # with the longest name of an action, no more than it was trained for
-    policy.rollout_length = 32
-    policy.batch_size = 1024
-    # Games take a thirtieth of the time and learning the rest, so each step is learnt from once. With a learning rate
-    # of 1e-3 the language model forgot in play how to find what it does not see (trials with one seed).
-    policy.num_epochs = 1
-    policy.num_minibatches = 4
     policy.learning_rate = 4e-4 if policy.network == "language" else 1e-3
+    if "drrn" in words:
+        policy.num_minibatches = 8  # per 128 steps: many updates, as the steps are few
+        policy.drrn.width = 32
+        policy.drrn.max_tokens = policy.language.max_tokens
+        policy.replay.capacity = 49_152  # whatever it has seen
+        policy.probe_every = 8
+    else:
+        # Games take a thirtieth of the time and learning the rest, so each step is learnt from once. With a learning
+        # rate of 1e-3 the language model forgot in play how to find what it does not see (trials with one seed).
+        policy.rollout_length = 32
+        policy.batch_size = 1024
+        policy.num_epochs = 1
+        policy.num_minibatches = 4
     policy.train_for_env_steps = 49_152
     policy.train_for_seconds = 240.0  # ends it on slow machines
     policy.save_every_s = 60.0

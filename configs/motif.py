@@ -254,9 +254,9 @@ def get_config(argument: str = "score") -> ConfigDict:
     # ---- the policy
     goal_task = task != "score"
     config.policy = ConfigDict()
-    config.policy.network = "reference"  # as published; "small": for CPUs; general, film: other games; language
+    config.policy.network = "reference"  # as published; "small": for CPUs; general, film: other games; language, drrn
     config.policy.dtype = "float32"  # what products are computed in; "bfloat16" is faster on GPUs
-    config.policy.algorithm = "appo"  # V-trace in a clipped surrogate; "impala": V-trace policy gradient; ppo
+    config.policy.algorithm = "appo"  # V-trace, clipped surrogate; "impala": V-trace policy gradient; ppo; q_learning
     config.policy.init_from = ""  # begin with the parameters of another policy: a workdir, or its checkpoints
     config.policy.language = ConfigDict()  # the network language: a language model is the policy (docs/glam.md)
     config.policy.language.model = ""  # a directory, as of the Hugging Face Hub; trained: train_language's; "": new
@@ -274,6 +274,9 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.policy.language.max_tokens = 512  # of a prompt; a longer one is an error
     config.policy.language.chunk = 0  # prompts that the learner reads at a time, which takes less memory; 0: all
     config.policy.language.remat = False  # compute hidden states again for gradients: less memory, more time
+    config.policy.drrn = ConfigDict()  # the network drrn, with q_learning: Q of a prompt and of an action's name
+    config.policy.drrn.width = 128  # of the words' vectors, of what is remembered of texts, and of the hidden layer
+    config.policy.drrn.max_tokens = 512  # of a prompt; a longer one is an error
     # the agent's reward
     config.policy.sources = "learnt"  # and the game: learnt,online:0.4,count:0.05,rnd:0.1,my_module:My:0.2; "": nothing
     config.policy.extrinsic_coefficient = 10.0 if goal_task else 0.1  # 0: the learnt reward alone
@@ -346,6 +349,10 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.policy.normalise_advantages = True
     config.policy.normalise_over_all = reference  # with stale samples in the statistics
     config.policy.max_policy_lag = 10_000  # samples of policies older than so many updates teach nothing
+    config.policy.replay = ConfigDict()  # q_learning: a buffer of steps, from which all minibatches are drawn
+    config.policy.replay.capacity = 100_000  # steps; each takes 2 bytes per token of drrn.max_tokens
+    config.policy.replay.minibatch_size = 64  # steps; there are num_epochs * num_minibatches of them per update
+    config.policy.replay.rewarded_share = 0.0  # of a minibatch, drawn from steps with a reward above zero
     config.policy.num_devices = 0  # 0: all
     config.policy.fsdp = 1  # devices of a host among which parameters, and the batch, are cut; for large networks
     config.policy.tensor = 1  # devices of a host that compute each layer together, from the same part of the batch

@@ -142,12 +142,12 @@ def test_sentences(kind, value, said):
 
 def test_the_choices_of_the_tables_are_those_of_the_code():
     """The tables are read without JAX, so they cannot take them from where they mean something."""
-    from motif_jax.networks.kinds import BY_SPECS, LANGUAGE
+    from motif_jax.networks.kinds import BY_PROMPT, BY_SPECS
     from motif_jax.networks.policy import PRESETS
     from motif_jax.networks.reward import MESSAGE_ENCODERS
 
     table = tables()
-    assert set(table["policy"]["network"].kind.choices) == {*PRESETS, *BY_SPECS, LANGUAGE}
+    assert set(table["policy"]["network"].kind.choices) == {*PRESETS, *BY_SPECS, *BY_PROMPT}
     assert set(table["reward"]["message"].kind.choices) == {*MESSAGE_ENCODERS, "none"}
 
 

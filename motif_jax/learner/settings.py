@@ -1,5 +1,7 @@
 """The learner's settings, and the values of the config that they come from. Nothing here loads JAX.
 
+`Settings` and TABLE are of the learner; `ReplaySettings` and REPLAY_TABLE are of the buffer of q_learning.
+
 To add a setting: a field of `Settings`, a line in TABLE by the same name, with `older=` so that older runs
 go on, and the value with a comment in configs/motif.py.
 """
@@ -14,7 +16,7 @@ from motif_jax.config_table import Flag, Number, Table, Text, Value, Whole
 class Settings(NamedTuple):
     """Settings of the learner. Defaults are the published system's; `bootstrap` and `normalise_over_all` are ours."""
 
-    algorithm: str = "appo"  # or "impala", "ppo"
+    algorithm: str = "appo"  # or "impala", "ppo"; q_learning.py has an update of its own
     discount: float = 0.99
     clip_ratio: float = 0.1  # not of IMPALA
     clip_value: float = 1.0  # 0: none
@@ -41,9 +43,19 @@ class Settings(NamedTuple):
     max_policy_lag: int = 10000
 
 
+class ReplaySettings(NamedTuple):
+    """Settings of the replay buffer."""
+
+    capacity: int = 100_000  # steps; rounded down to whole batches
+    minibatch_size: int = 64  # steps that are drawn at a time
+    rewarded_share: float = 0.0  # of a minibatch, drawn from steps with a reward above zero
+
+
+POLICY_GRADIENTS = ("appo", "impala", "ppo")  # algorithms of update.py
+Q_LEARNING = "q_learning"  # q_learning.py
 # by their names in `config.policy`; those with `anneal_` say where another value ends
 TABLE: Table = {
-    "algorithm": Value(Text(("appo", "impala", "ppo")), decides=True),
+    "algorithm": Value(Text((*POLICY_GRADIENTS, Q_LEARNING)), decides=True),
     "num_epochs": Value(Whole(1, 1_000_000), decides=True),
     "num_minibatches": Value(Whole(1), decides=True),
     "discount": Value(Number(0, 1), decides=True),
@@ -78,3 +90,13 @@ TABLE: Table = {
     "max_policy_lag": Value(Whole(1), decides=True),
 }
 CHOICES = {name: value.kind.choices for name, value in TABLE.items() if isinstance(value.kind, Text)}
+CHOICES |= {"algorithm": POLICY_GRADIENTS}  # what `update.make_policy_update` takes
+REPLAY = "replay"
+REPLAY_TABLE: Table = {
+    f"{REPLAY}.{name}": value
+    for name, value in {
+        "capacity": Value(Whole(1, 2**30), decides=True, older=100_000),
+        "minibatch_size": Value(Whole(1, 2**20), decides=True, older=64),
+        "rewarded_share": Value(Number(0, 1), decides=True, older=0.0),
+    }.items()
+}

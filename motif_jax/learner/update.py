@@ -74,6 +74,18 @@ def annealed(start: float, end: float, version: jax.Array, total_updates: int) -
     return jnp.float32(start) + (end - start) * progress
 
 
+def descend(
+    optimizer: optax.GradientTransformation, params: Any, optimizer_state: Any, gradients: Any, rate: jax.Array
+) -> tuple[Any, Any, Metrics]:
+    """One step of the optimizer: new parameters, its new state, and norms for the metrics."""
+    directions, optimizer_state = optimizer.update(gradients, optimizer_state, params)
+    updates = jax.tree.map(lambda direction: -rate * direction, directions)
+    params = optax.apply_updates(params, updates)
+    # the gradient's before it is clipped
+    trees = {"gradient_norm": gradients, "update_norm": updates, "parameter_norm": params}
+    return params, optimizer_state, {name: optax.tree.norm(tree) for name, tree in trees.items()}
+
+
 def make_policy_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Settings) -> Callable[..., Any]:
     """The learner's step, for `parallel.map_update(update, mesh, batch_axis=1, num_constants=1)`.
 
@@ -130,12 +142,7 @@ def make_policy_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Se
         gradients, (means, spread) = jax.grad(loss_of, has_aux=True)(state.params, frozen, data, coefficient)
         with jax.named_scope("optimizer"):
             gradients, means = total((gradients, means))
-            directions, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
-            updates = jax.tree.map(lambda direction: -rate * direction, directions)
-            params = optax.apply_updates(state.params, updates)
-            # the gradient's before it is clipped
-            trees = {"gradient_norm": gradients, "update_norm": updates, "parameter_norm": params}
-            norms = {name: optax.tree.norm(tree) for name, tree in trees.items()}
+            params, optimizer_state, norms = descend(optimizer, state.params, state.optimizer, gradients, rate)
         finite = jnp.isfinite(jnp.stack([means["loss"], *norms.values()])).all()
         metrics = means | spread | norms | {"learning_rate": rate, "finite": finite}
         return LearnerState(params, optimizer_state, state.version), metrics

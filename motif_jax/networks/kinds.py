@@ -24,7 +24,9 @@ GENERAL = "general"  # the network that follows from the specs of what it reads
 FILM = "film"  # the same, but grids are read in the light of what texts say (film.py)
 BY_SPECS = (GENERAL, FILM)
 LANGUAGE = "language"  # a language model (policies/language.py)
-PROMPT = "prompt"  # the observation that it reads: UTF-8, with zeros after it
+DRRN = "drrn"  # Q of a prompt and of an action's name (drrn.py)
+BY_PROMPT = (LANGUAGE, DRRN)
+PROMPT = "prompt"  # the observation that these read: UTF-8, with zeros after it
 FIXED = {"reference": ("crop", "blstats", "message"), "small": ("crop", "blstats", "message")}  # what others read
 RANKS = {"text": (1,), "vector": range(9), "category": (0, 1), "grid": (2, 3), "planes": (3,), "image": (2, 3)}
 WHOLE, BYTE, ANY = "iu", "B", "iufb"  # types of numbers, as NumPy's `dtype.kind`; BYTE stands for uint8
@@ -93,13 +95,13 @@ def check_reads(network: str, specs: Mapping[str, ArraySpec], reads: Iterable[st
                 f"{', '.join(reads)}: {GENERAL!r} reads what there is ({FLAG})"
             )
         return
-    missing = [name for name in (FIXED | {LANGUAGE: (PROMPT,)})[network] if name not in specs]
+    missing = [name for name in (FIXED | dict.fromkeys(BY_PROMPT, (PROMPT,)))[network] if name not in specs]
     if missing:
         raise UserError(
             f"the network {network!r} reads the observation {missing[0]!r}, which the world {world!r} does not have: "
             f"{GENERAL!r} reads what there is ({FLAG})"
         )
-    if network == LANGUAGE and kind_of(PROMPT, specs[PROMPT]) != "text":
+    if network in BY_PROMPT and kind_of(PROMPT, specs[PROMPT]) != "text":
         raise UserError(
             f"the observation {PROMPT!r} of the world {world!r} is no text, which {network!r} reads ({FLAG})"
         )

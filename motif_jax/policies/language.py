@@ -95,11 +95,6 @@ def types_of(options: Mapping[str, Any]) -> Types:
     return Types(compute, compute if options[LANGUAGE]["lora_rank"] else jnp.dtype(jnp.float32))
 
 
-def with_actions(options: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """The options of a policy that scores other names of actions, with the same parameters."""
-    return {**options, "num_actions": len(names), LANGUAGE: {**options[LANGUAGE], "actions": list(names)}}
-
-
 def _is_trained(low_rank: bool) -> Callable[[Any, Any], bool]:
     """An NNX filter: all parameters, or additions of low rank and the heads."""
 

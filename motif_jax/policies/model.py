@@ -11,11 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from motif_jax.networks.kinds import LANGUAGE, from_record
+from motif_jax.networks.kinds import DRRN, LANGUAGE, from_record
 from motif_jax.networks.policy import PolicyNetwork
 from motif_jax.parallel import Rules
 from motif_jax.parameters import leaves_by_path, rebuild
-from motif_jax.policies.language import language_policy_fields, with_actions
+from motif_jax.policies.drrn import drrn_policy_fields
+from motif_jax.policies.language import language_policy_fields
 from motif_jax.policies.language_settings import SCORE
 from motif_jax.releases import usable
 from motif_jax.rewards.sources import RewardSources, sources_from
@@ -55,11 +56,13 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
 
     Args:
       options: network, num_actions, dtype; for networks that follow from specs, also `reads`, the specs of what they
-        read by name; for `language`, what language.py says.
+        read by name; for `language` and `drrn`, what language.py and drrn.py say.
       seed: of the initial parameters; without one, parameters are shapes only.
     """
     if options["network"] == LANGUAGE:
         return Model(**language_policy_fields(options, seed))
+    if options["network"] == DRRN:
+        return Model(**drrn_policy_fields(options, seed))
     specs = from_record(options.get("reads", {}))
 
     def make() -> PolicyNetwork:
@@ -97,7 +100,7 @@ def read_policy(
       path: a workdir, its `policy` directory, a directory of checkpoints, or a release.
       which: "last", or the number of a checkpoint.
       trusted: reward sources beside the program's own that may be imported, as module:Class.
-      actions: names that a language model scores instead of those that it was trained with.
+      actions: names that a network which reads them chooses among, instead of those that it was trained with.
     """
     directory = find_saved(Path(path), "policy")
     _, whole, facts = read_saved(directory, "policy", which)
@@ -115,4 +118,11 @@ def read_policy(
 
 def scores_names(options: Mapping[str, Any]) -> bool:
     """Whether a network chooses actions by their names, so that there can be others."""
-    return options["network"] == LANGUAGE and options[LANGUAGE]["head"] == SCORE
+    network = options["network"]
+    return network == DRRN or (network == LANGUAGE and options[LANGUAGE]["head"] == SCORE)
+
+
+def with_actions(options: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """The options of a policy that chooses among other names of actions, with the same parameters."""
+    network = options["network"]
+    return {**options, "num_actions": len(names), network: {**options[network], "actions": list(names)}}

@@ -23,18 +23,26 @@ REMEMBERED = 2**14  # prompts: what an actor has asked about comes back in a bat
 class Prompts:
     """Turns arrays of prompts into arrays of tokens, the same array whichever thread asks."""
 
-    def __init__(self, tokeniser: Tokeniser, max_tokens: int):
-        """`max_tokens`: a longer prompt is refused."""
+    def __init__(self, tokeniser: Tokeniser, max_tokens: int, flag: str = f"{FLAG}.max_tokens", *, whole: bool = False):
+        """Makes it for one tokeniser.
+
+        Args:
+          tokeniser: of the prompts.
+          max_tokens: a longer prompt is refused.
+          flag: that sets it.
+          whole: batches for the learner have room for so many tokens, however short their prompts are.
+        """
         self._encode = tokeniser.encode
-        self._most = max_tokens
+        self._most, self._flag, self._whole = max_tokens, flag, whole
         self._tokens = functools.lru_cache(REMEMBERED)(self._read)
 
     def __call__(self, observations: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """{"prompt": [..., bytes] uint8} -> {"tokens": [..., L] int32}, L being enough for the longest one."""
         prompts = np.asarray(observations[PROMPT])
         rows = [self._tokens(row.tobytes().rstrip(b"\0")) for row in prompts.reshape(-1, prompts.shape[-1])]
-        is_shared = prompts.ndim > 2 and jax.process_count() > 1  # a batch for the learner: other hosts have a part
-        tokens, segments = pad_rows(rows, BUCKET, self._most if is_shared else 1)
+        is_batch = prompts.ndim > 2  # for the learner
+        is_whole = is_batch and (self._whole or jax.process_count() > 1)  # other hosts have a part of it
+        tokens, segments = pad_rows(rows, BUCKET, self._most if is_whole else 1)
         tokens[segments == 0] = PADDING
         return {"tokens": tokens.reshape(*prompts.shape[:-1], -1)}
 
@@ -43,23 +51,24 @@ class Prompts:
         tokens = self._encode(text)
         if len(tokens) > self._most:
             raise UserError(
-                f"a prompt has {len(tokens):,} tokens, and {self._most:,} are taken ({FLAG}.max_tokens, or fewer "
+                f"a prompt has {len(tokens):,} tokens, and {self._most:,} are taken ({self._flag}, or fewer "
                 f"observations: --config.env.babyai.window): {text[:100]!r}..."
             )
         return np.asarray(tokens or [0], np.int32)  # rows that fill up a call have no text
 
 
-def encode_names(tokeniser: Tokeniser, names: Sequence[str]) -> list[list[int]]:
-    """The tokens of the names of actions; raises UserError where they cannot be told apart."""
+def encode_names(
+    tokeniser: Tokeniser, names: Sequence[str], flags: str = f"--config.env, {FLAG}.model"
+) -> list[list[int]]:
+    """The tokens of the names of actions; raises UserError, with these flags, where they cannot be told apart."""
     found: dict[tuple[int, ...], str] = {}
     for name in names:
         tokens = tuple(tokeniser.encode(name))
         if not tokens:
-            raise UserError(f"the action {name!r} has no tokens for this language model (--config.env, {FLAG}.model)")
+            raise UserError(f"the action {name!r} has no tokens for this network ({flags})")
         if tokens in found:
             raise UserError(
-                f"the actions {found[tokens]!r} and {name!r} have the same tokens for this language model "
-                f"(--config.env, {FLAG}.model)"
+                f"the actions {found[tokens]!r} and {name!r} have the same tokens for this network ({flags})"
             )
         found[tokens] = name
     return [list(tokens) for tokens in found]

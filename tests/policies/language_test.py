@@ -17,9 +17,8 @@ from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Constants, Rewards, Rollouts, init_state, make_policy_update
 from motif_jax.networks.kinds import check_reads
 from motif_jax.parallel import make_mesh, map_update
-from motif_jax.policies.language import with_actions
 from motif_jax.policies.language_network import PADDING, action_logits
-from motif_jax.policies.model import make_policy_model
+from motif_jax.policies.model import make_policy_model, with_actions
 from motif_jax.policies.player import PolicyPlayer
 from motif_jax.policies.prompts import Prompts, encode_names
 from motif_jax.structs import ArraySpec, UserError
@@ -173,7 +172,7 @@ def test_names_that_cannot_be_told_apart_are_refused():
     assert encode_names(WORDS, ("turn left", "drop")) == [WORDS.encode("turn left"), WORDS.encode("drop")]
     with pytest.raises(UserError, match=r"the actions 'take' and 'leave' have the same tokens .*\(--config.env, "):
         encode_names(WORDS, ("take", "leave"))  # both are unknown words
-    with pytest.raises(UserError, match="the action ' ' has no tokens for this language model"):
+    with pytest.raises(UserError, match="the action ' ' has no tokens for this network"):
         encode_names(WORDS, ("turn left", " "))
     with pytest.raises(UserError, match=r"may have 66 tokens, and this language model reads 64 at most"):
         make_policy_model(options("gpt2", max_tokens=64), None)

@@ -127,7 +127,8 @@ class BabyAIWorld(World):
             return f"was trained in the world {trained_world(facts)!r}, not {self.name!r}"
         options = facts["model"]
         actions = options["num_actions"]
-        by_name = options.get("network") == "language" and options["language"]["head"] == "score"
+        own = options.get(options.get("network"), {})  # of networks that read prompts
+        by_name = own.get("head", "score") == "score" and "actions" in own
         if actions != len(self.action_names) and not by_name:
             return f"has {actions} actions, where {self.settings.actions!r} are {len(self.action_names)}"
         for name, (shape, dtype, *_) in options.get("reads", {}).items():

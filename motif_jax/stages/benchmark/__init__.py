@@ -24,6 +24,7 @@ from ml_collections import ConfigDict
 from motif_jax.config_table import List, Number, Tables, Text, Value, Whole, check_values
 from motif_jax.console import clean, print_line, print_lines
 from motif_jax.files import write_json, write_whole
+from motif_jax.learner.settings import Q_LEARNING
 from motif_jax.stages import collect, train_policy, train_reward
 from motif_jax.stages.benchmark.outlook import outlook
 from motif_jax.stages.benchmark.rows import Row
@@ -95,6 +96,8 @@ def check(config: ConfigDict) -> None:
         train_reward.check(config)
     if TRAINING & parts:
         train_policy.check(config)
+        if config.policy.algorithm == Q_LEARNING:
+            raise UserError(f"{Q_LEARNING!r} is not measured (--config.policy.algorithm, --config.benchmark.parts)")
     if "language" in parts and (config.policy.network, config.policy.language.model) != ("language", ""):
         raise UserError(
             "the part 'language' measures a policy that is a new language model: --config=configs/glam.py "

@@ -131,8 +131,9 @@ class Pipeline:
         self._group = section.games_per_worker // section.groups
         rollouts = section.batch_size // (section.rollout_length * self._group)
         world, learner = make_world(env), learner_settings(config)
-        self._parts = Parts(env, world, mesh, rollouts, {}, model, self._sources, learner, free_update(mesh))
-        state = init_state(jax.tree.map(jnp.copy, model.params), learner)
+        begin, update = partial(init_state, settings=learner), free_update(mesh)
+        self._parts = Parts(env, world, mesh, rollouts, {}, model, self._sources, learner, begin, update)
+        state = begin(jax.tree.map(jnp.copy, model.params))
         self._state = place(state, mesh)
         self._constants = Constants(place(model.frozen, mesh))
         games = section.num_workers * section.games_per_worker

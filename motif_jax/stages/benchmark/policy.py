@@ -24,7 +24,7 @@ from motif_jax.actors.pool import ActorPool
 from motif_jax.captions import WIDTH
 from motif_jax.device_memory import needed_bytes
 from motif_jax.host_copies import local_copy
-from motif_jax.learner.update import Constants, init_state
+from motif_jax.learner.update import Constants
 from motif_jax.parallel import place
 from motif_jax.policies.player import padded_size
 from motif_jax.rewards.choice import LEARNT, SOURCES
@@ -128,7 +128,7 @@ class Training:
         self._parts, self._model, self._mesh = parts, parts.model, parts.mesh
         # A copy, because updates give their state away, and the player still uses these parameters.
         params = jax.tree.map(jnp.copy, self._model.params)
-        self._state = place(init_state(params, parts.learner), self._mesh, self._model.rules)
+        self._state = place(parts.begin(params), self._mesh, self._model.rules)
         self._constants = Constants(place(self._model.frozen, self._mesh, self._model.rules))
         self._player = make_player(config, self._model, seed=0)
         self.group_size = section.games_per_worker // section.groups

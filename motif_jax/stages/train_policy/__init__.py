@@ -18,8 +18,10 @@ from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.envs.settings import check_world
 from motif_jax.envs.world import is_text
 from motif_jax.files import read_json
+from motif_jax.learner.settings import Q_LEARNING, REPLAY_TABLE
 from motif_jax.learner.settings import TABLE as LEARNER
-from motif_jax.networks.kinds import BY_SPECS, FIXED, LANGUAGE, check_reads
+from motif_jax.networks.kinds import BY_PROMPT, BY_SPECS, FIXED, LANGUAGE, check_reads
+from motif_jax.policies.drrn_settings import TABLE as DRRN_VALUES
 from motif_jax.policies.language_settings import TABLE as LANGUAGE_VALUES
 from motif_jax.policies.language_settings import check_language
 from motif_jax.rewards.choice import ONLINE, find_own_class, parse_sources
@@ -28,15 +30,16 @@ from motif_jax.rewards.online.settings import check_online
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.train_policy.conditions import DEVICE_MEMORY as DEVICE_MEMORY
-from motif_jax.stages.train_policy.conditions import coordinator, finished, minibatches_of_columns
+from motif_jax.stages.train_policy.conditions import check_q_learning, coordinator, finished, minibatches_of_columns
 from motif_jax.structs import UserError
 
 TABLES: Tables = {
     "policy": {
-        "network": Value(Text((*FIXED, *BY_SPECS, LANGUAGE)), decides=True),
+        "network": Value(Text((*FIXED, *BY_SPECS, *BY_PROMPT)), decides=True),
         "dtype": Value(Text(("float32", "bfloat16")), decides=True),
         "init_from": Value(PATH, decides=True),
         **LANGUAGE_VALUES,
+        **DRRN_VALUES,
         # what it is rewarded for
         "sources": Value(Text(longest=1000), decides=True, older="learnt"),
         "extrinsic_coefficient": Value(Number(-1e6, 1e6), decides=True),
@@ -65,6 +68,7 @@ TABLES: Tables = {
         # how it learns
         "batch_size": Value(Whole(1), decides=True),
         **LEARNER,
+        **REPLAY_TABLE,
         "num_devices": Value(Whole()),
         "fsdp": Value(Whole(1), older=1),
         "tensor": Value(Whole(1), older=1),
@@ -140,6 +144,7 @@ def check(config: ConfigDict) -> None:
     check_reads(section.network, world.specs, world.reads, world.name)
     if section.network == LANGUAGE:
         check_language(section.language)
+    check_q_learning(section)
     choices = parse_sources(section.sources, section.intrinsic_coefficient)
     if not section.extrinsic_coefficient and not any(choice.coefficient for choice in choices):
         raise UserError(
@@ -177,7 +182,7 @@ def check(config: ConfigDict) -> None:
             f"of {section.rollout_length}, and its {columns} columns must make {section.num_minibatches} minibatches "
             "(--config.policy.batch_size, .games_per_worker, .groups, .rollout_length, .num_minibatches)"
         )
-    if section.batch_size % section.num_minibatches:
+    if section.algorithm != Q_LEARNING and section.batch_size % section.num_minibatches:
         raise UserError(
             f"the {section.batch_size} steps of a batch cannot be cut into {section.num_minibatches} minibatches "
             "(--config.policy.batch_size, .num_minibatches)"

@@ -1,4 +1,4 @@
-"""What needs no JAX: where the hosts meet, when training is finished, and what makes an update smaller."""
+"""What needs no JAX: where the hosts meet, when training is finished, what makes an update smaller, Q-learning."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import os
 
 from ml_collections import ConfigDict
 
-from motif_jax.networks.kinds import LANGUAGE
+from motif_jax.actors.capacity import available_mib
+from motif_jax.learner.settings import Q_LEARNING, REPLAY
+from motif_jax.networks.kinds import DRRN, LANGUAGE
+from motif_jax.policies.drrn_settings import FLAG as DRRN_FLAG
+from motif_jax.structs import UserError
 
+TOKEN_BYTES = 2  # a token in a replay buffer takes at least so many
 DEVICE_MEMORY = "--config.policy.batch_size, .num_minibatches, .network"  # flags that decide what an update takes of it
 
 
@@ -34,6 +39,36 @@ def takes_turns(section: ConfigDict) -> bool:
 def minibatches_of_columns(section: ConfigDict) -> int:
     """How many minibatches the columns of a batch must make, a column being a game's steps in a row.
 
-    In PPO with a network that has no memory, minibatches are made of single steps.
+    In PPO with a network that has no memory, minibatches are made of single steps; in Q-learning they are drawn from
+    the replay buffer.
     """
-    return 1 if section.algorithm == "ppo" and section.network == LANGUAGE else section.num_minibatches
+    of_steps = section.algorithm == "ppo" and section.network == LANGUAGE
+    return 1 if of_steps or section.algorithm == Q_LEARNING else section.num_minibatches
+
+
+def check_q_learning(section: ConfigDict) -> None:
+    """Raises UserError if one of the network DRRN and its algorithm is chosen alone, or the buffer cannot be."""
+    if (section.network == DRRN) != (section.algorithm == Q_LEARNING):
+        raise UserError(
+            f"the network {DRRN!r} and the algorithm {Q_LEARNING!r} are only used together, not "
+            f"{section.network!r} with {section.algorithm!r} (--config.policy.network, .algorithm)"
+        )
+    if section.network != DRRN:
+        return
+    if section.bootstrap == "inferred":
+        raise UserError(
+            f"the algorithm {Q_LEARNING!r} infers no values: choose explicit or never (--config.policy.bootstrap)"
+        )
+    buffer = section[REPLAY]
+    if buffer.capacity < section.batch_size:
+        raise UserError(
+            f"a replay buffer of {buffer.capacity:,} steps has no room for a batch of {section.batch_size:,} "
+            f"(--config.policy.{REPLAY}.capacity, .batch_size)"
+        )
+    needed, available = buffer.capacity * section.drrn.max_tokens * TOKEN_BYTES >> 20, available_mib()
+    if needed > available:
+        raise UserError(
+            f"a replay buffer of {buffer.capacity:,} steps with {section.drrn.max_tokens:,} tokens needs more than "
+            f"{needed:,} MiB, but {available:,} MiB are available (--config.policy.{REPLAY}.capacity, "
+            f"{DRRN_FLAG}.max_tokens)"
+        )

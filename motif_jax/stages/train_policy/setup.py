@@ -16,9 +16,9 @@ from motif_jax.console import print_line
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import World
-from motif_jax.learner.settings import Settings
-from motif_jax.learner.update import init_state, make_policy_update
-from motif_jax.networks.kinds import BY_SPECS, LANGUAGE, to_record
+from motif_jax.learner.settings import Q_LEARNING, Settings
+from motif_jax.learner.update import ShapeRewards, init_state, make_policy_update
+from motif_jax.networks.kinds import BY_SPECS, DRRN, LANGUAGE, to_record
 from motif_jax.parallel import batch_parts, make_mesh, map_update, shardings
 from motif_jax.policies.model import Model, make_policy_model
 from motif_jax.policies.player import PolicyPlayer
@@ -26,6 +26,7 @@ from motif_jax.rewards.learnt_source import make_mix
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages.train_policy.conditions import minibatches_of_columns, takes_turns
+from motif_jax.stages.train_policy.drrn import make_drrn_policy, make_q_learner
 from motif_jax.stages.train_policy.language import make_language_policy
 from motif_jax.stages.train_policy.placing import make_shape_rewards
 from motif_jax.structs import UserError
@@ -44,6 +45,7 @@ class Parts(NamedTuple):
     model: Model
     sources: RewardSources
     learner: Settings
+    begin: Callable[[Any], Any]  # parameters -> the learner's state before the first update
     update: Any  # compiled: (state, constants, rollouts) -> (state, metrics)
 
 
@@ -58,11 +60,11 @@ def assemble(config: ConfigDict, workdir: Path, make_sources: Callable[[Setting]
     sources = make_sources(Setting(config, workdir, world.specs, model.reads, mesh))
     learner = learner_settings(config)
     shape_rewards = make_shape_rewards(make_mix(config, None), sources)
-    update = make_policy_update(model.unroll, shape_rewards, learner)
-    state = jax.eval_shape(lambda params: init_state(params, learner), model.params)
+    begin, update = make_learner(config, model, world, mesh, learner, shape_rewards)
+    state = jax.eval_shape(begin, model.params)
     results = shardings(state, mesh, model.rules), NamedSharding(mesh, P())
     mapped = map_update(update, mesh, batch_axis=1, num_constants=1, results=results)
-    return Parts(env, world, mesh, rollouts, options, model, sources, learner, mapped)
+    return Parts(env, world, mesh, rollouts, options, model, sources, learner, begin, mapped)
 
 
 def make_network(config: ConfigDict, world: World, workdir: Path) -> tuple[dict[str, Any], Model]:
@@ -70,11 +72,22 @@ def make_network(config: ConfigDict, world: World, workdir: Path) -> tuple[dict[
     section = config.policy
     if section.network == LANGUAGE:
         return make_language_policy(config, world, workdir)
+    if section.network == DRRN:
+        return make_drrn_policy(config, world)
     options: dict[str, Any] = {"network": section.network, "num_actions": len(world.action_names)}
     options["dtype"] = section.dtype
     if section.network in BY_SPECS:
         options["reads"] = to_record({name: world.specs[name] for name in world.reads})
     return options, make_policy_model(options, config.seed)
+
+
+def make_learner(
+    config: ConfigDict, model: Model, world: World, mesh: Mesh, learner: Settings, shape_rewards: ShapeRewards
+) -> tuple[Callable[[Any], Any], Callable[..., Any]]:
+    """What makes the learner's state from parameters, and its update, which is not compiled yet."""
+    if learner.algorithm == Q_LEARNING:
+        return make_q_learner(config, model, world, mesh, learner, shape_rewards)
+    return lambda params: init_state(params, learner), make_policy_update(model.unroll, shape_rewards, learner)
 
 
 def learner_settings(config: ConfigDict) -> Settings:

@@ -18,7 +18,7 @@ from motif_jax.console import print_line
 from motif_jax.distributed import dict_from_first_host, from_first_host, same_on_every_host
 from motif_jax.host_copies import host_copy
 from motif_jax.hosts import Hosts, Vote
-from motif_jax.learner.update import LearnerState, init_state
+from motif_jax.learner.update import LearnerState
 from motif_jax.locks import Held, take
 from motif_jax.parallel import place
 from motif_jax.parameters import leaves_by_path, rebuild
@@ -137,7 +137,8 @@ def begin(
       checkpoints: their directory.
       hosts: of this run.
     """
-    new = whole_state(init_state(parts.model.params, parts.learner), parts.model.frozen)
+    state = parts.begin(parts.model.params)
+    new = whole_state(state, parts.model.frozen)
     whole, origin, done = new, Origin.NEW, dict(START)
     found = keeper.latest(new) if keeper else None
     if keeper and found:
@@ -146,7 +147,7 @@ def begin(
         whole, origin = rebuild(new, arrays, keeper.directory, "--workdir"), Origin.CHECKPOINT
         done = {name: type(START[name])(facts["progress"][name]) for name in START}
         keeper.frozen = host_copy(whole["frozen"])
-        keeper.keep_rescued(LearnerState(**{name: whole[name] for name in LearnerState._fields}), done)
+        keeper.keep_rescued(state._replace(**{name: whole[name] for name in state._fields}), done)
     elif keeper and config.policy.init_from:
         whole, origin = read_initial(config, parts, new), Origin.POLICY
     hosts.agree(Vote.GO_ON)  # until here each host worked alone, and one may have failed
@@ -165,7 +166,7 @@ def begin(
     if keeper:
         keeper.frozen = host_copy(whole["frozen"])
     frozen = whole.pop("frozen")
-    return place(LearnerState(**whole), parts.mesh, parts.model.rules), frozen, done
+    return place(state._replace(**whole), parts.mesh, parts.model.rules), frozen, done
 
 
 def read_initial(config: ConfigDict, parts: Parts, new: dict[str, Any]) -> dict[str, Any]:
@@ -177,7 +178,7 @@ def read_initial(config: ConfigDict, parts: Parts, new: dict[str, Any]) -> dict[
         raise UserError(f"{error} ({flag})") from None
     params = rebuild(parts.model.params, leaves_by_path(other.params), source, flag)
     frozen = rebuild(new["frozen"], leaves_by_path(other.frozen), source, flag)
-    return whole_state(init_state(params, parts.learner), frozen)
+    return whole_state(parts.begin(params), frozen)
 
 
 def read_as_first_host(

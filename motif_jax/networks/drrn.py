@@ -1,0 +1,74 @@
+"""Deep reinforcement relevance network (DRRN, He et al. 2016, arXiv 1511.04636): Q of a text and of an action's name.
+
+Words are learnt vectors, the same for prompts and names. One gated recurrent unit reads the prompt, another one the
+name; what they remember at the end goes through a hidden layer into one number, Q(prompt, name).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import DTypeLike
+
+from motif_jax.networks.core import Core
+
+
+class Prepared(NamedTuple):
+    """What follows from the parameters alone, for V tokens and A actions."""
+
+    projected: jax.Array  # of each token, as the unit that reads prompts takes it. [V, 3 * width]
+    actions: jax.Array  # what is remembered of each name. [A, width]
+
+
+class RelevanceNetwork(nnx.Module):
+    """Prompts in, Q of all actions out."""
+
+    def __init__(self, num_tokens: int, width: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
+        """Initialises the parameters.
+
+        Args:
+          num_tokens: V, how many tokens there are.
+          width: of the tokens' vectors, of the memories, and of the hidden layer.
+          dtype: what products are computed in; parameters and results are float32.
+          rngs: of the initialisation.
+        """
+        self.embedding = nnx.Param(jax.random.normal(rngs.params(), (num_tokens, width)))
+        self.prompt_reader = Core(width, width, dtype=dtype, rngs=rngs)
+        self.name_reader = Core(width, width, dtype=dtype, rngs=rngs)
+        self.hidden = nnx.Linear(2 * width, width, dtype=dtype, rngs=rngs)
+        self.last = nnx.Linear(width, 1, dtype=dtype, rngs=rngs)
+
+    def prepare(self, names: jax.Array) -> Prepared:
+        """Reads the names of the actions, [A, L] integers, less than zero where there is no token."""
+        embedding = self.embedding[...].astype(self.prompt_reader.dtype)
+        of_names = self.name_reader.project(embedding)
+        return Prepared(self.prompt_reader.project(embedding), _read(self.name_reader, of_names, names))
+
+    def __call__(self, tokens: jax.Array, prepared: Prepared) -> jax.Array:
+        """Q of all actions.
+
+        Args:
+          tokens: of prompts, less than zero behind them. [N, L] integers
+          prepared: of `prepare`, with the same parameters.
+
+        Returns:
+          [N, A] float32
+        """
+        states = _read(self.prompt_reader, prepared.projected, tokens)  # [N, width]
+        shape = (len(states), *prepared.actions.shape)
+        both = jnp.broadcast_to(states[:, None], shape), jnp.broadcast_to(prepared.actions, shape)
+        hidden = jax.nn.relu(self.hidden(jnp.concatenate(both, -1)))
+        return self.last(hidden)[..., 0].astype(jnp.float32)
+
+
+def _read(reader: Core, projected: jax.Array, tokens: jax.Array) -> jax.Array:
+    """What is remembered after the last token; zero for a text without tokens. [V, 3 * width], [N, L] -> [N, width]"""
+    count, length = tokens.shape
+    inputs = projected[jnp.maximum(tokens, 0).T]  # [L, N, 3 * width]
+    start = jnp.zeros((count, projected.shape[1] // 3))
+    memories = reader.unroll(inputs, jnp.zeros((length, count), bool), start)
+    read = (tokens >= 0).sum(1)  # [N]
+    return jnp.where(read[:, None] > 0, memories[read - 1, jnp.arange(count)], 0)

@@ -1,0 +1,262 @@
+"""Q-learning: its buffer against a plain list, its loss against a slow twin, and a small game of texts."""
+
+import collections
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export
+from linear_policy import make_rollouts
+
+from motif_jax.learner.q_learning import init_q_state, make_q_update, td_loss, td_targets
+from motif_jax.learner.replay import Steps, Transitions, add, count_steps, draw, make_replay
+from motif_jax.learner.settings import ReplaySettings, Settings
+from motif_jax.learner.update import Constants, Rewards, Rollouts
+from motif_jax.parallel import make_mesh, map_update, replicate
+from motif_jax.policies.model import make_policy_model
+from motif_jax.tokens import WordTokeniser
+
+N, T, B = 3, 4, 2  # batches, steps, games
+NUMBER = {"x": jax.ShapeDtypeStruct((), np.float32)}
+Q = Settings(algorithm="q_learning", discount=0.9, learning_rate=1e-2, learning_rate_end=1e-2, adam_eps=1e-8)
+
+
+def just_the_games(_, rollouts):
+    return Rewards(*[rollouts.reward] * 3)
+
+
+# ---- the buffer
+
+
+def batch(number):
+    """Observations and rewards that say where they come from."""
+    rng = np.random.default_rng(number)
+    at = 1000 * number + 10 * np.arange(T + 1)[:, None] + np.arange(B)
+    truncated = rng.random((T, B)) < 0.3
+    terminated = ~truncated & (rng.random((T, B)) < 0.3)
+    reward = np.where(rng.random((T, B)) < 0.3, at[:T] + 1.0, -at[:T] - 1.0)
+    return Steps({"x": at.astype(np.float32)}, rng.integers(5, size=(T, B), dtype=np.int32),
+                 reward.astype(np.float32), terminated, truncated)  # fmt: skip
+
+
+def transitions(steps):
+    """Of a batch, one by one: (what was seen, action, reward, what followed, terminated, truncated)."""
+    seen = steps.observations["x"]
+    for t, game in itertools.product(range(T), range(B)):
+        terminated, truncated = bool(steps.terminated[t, game]), bool(steps.truncated[t, game])
+        following = seen[t, game] if truncated else seen[t + 1, game]
+        yield (float(seen[t, game]), int(steps.action[t, game]), float(steps.reward[t, game]), float(following),
+               terminated, truncated)  # fmt: skip
+
+
+add_batch, draw_some = jax.jit(add), jax.jit(draw, static_argnums=(2, 3))
+
+
+def drawn_ones(*arguments):
+    """The transitions that `draw` gives."""
+    drawn = draw_some(*arguments)
+    columns = (drawn.observations["x"], drawn.action, drawn.reward, drawn.following["x"], drawn.terminated,
+               drawn.truncated)  # fmt: skip
+    return list(zip(*(np.asarray(column).tolist() for column in columns), strict=True))
+
+
+@pytest.mark.quick
+def test_the_buffer_holds_what_a_list_of_the_newest_batches_holds():
+    replay, plain = make_replay(N, T, B, NUMBER), []
+    for number in range(1, 2 * N + 2):
+        replay = add_batch(replay, batch(number))
+        plain = [*plain, batch(number)][-N:]
+        known = {one for steps in plain for one in transitions(steps)}
+        assert int(count_steps(replay)) == len(known) == len(plain) * T * B
+        counts = collections.Counter(drawn_ones(replay, jax.random.key(number), 2400, 0.0))
+        assert counts.keys() == known  # every one, and no other
+    assert min(counts.values()) > 50  # of 24, each is expected 100 times, give or take 10
+    assert max(counts.values()) < 150
+
+
+@pytest.mark.quick
+def test_a_share_of_what_is_drawn_is_rewarded():
+    replay = add_batch(make_replay(N, T, B, NUMBER), batch(1))
+    rewarded = {one for one in transitions(batch(1)) if one[2] > 0}
+    assert 1 < len(rewarded) < T * B
+    found = drawn_ones(replay, jax.random.key(0), 400, 0.25)
+    assert set(found[:100]) == rewarded
+    assert set(found[100:]) == set(transitions(batch(1)))
+    without = batch(2)._replace(reward=np.zeros((T, B), np.float32))
+    replay = add_batch(make_replay(N, T, B, NUMBER), without)
+    assert set(drawn_ones(replay, jax.random.key(0), 400, 0.25)) == set(transitions(without))
+
+
+# ---- the loss
+
+
+def made_up(count=7, actions=3):
+    rng = np.random.default_rng(5)
+    q, following = 3 * rng.normal(size=(2, count, actions)).astype(np.float32)
+    truncated = np.array([False, True, False, True, False, False, True])
+    terminated = np.array([True, False, False, False, True, False, False])
+    drawn = Transitions({}, rng.integers(actions, size=count, dtype=np.int32),
+                        rng.normal(size=count).astype(np.float32), {}, terminated, truncated)  # fmt: skip
+    return q, following, drawn
+
+
+def slow_loss(q, following, drawn, discount, never):
+    sum_of_losses = 0.0
+    for i in range(len(q)):
+        target = float(drawn.reward[i])
+        if not (drawn.terminated[i] or (never and drawn.truncated[i])):
+            target += discount * max(following[i])
+        error = abs(q[i][drawn.action[i]] - target)
+        sum_of_losses += error**2 / 2 if error < 1 else error - 0.5
+    return sum_of_losses / len(q)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("bootstrap", ["explicit", "never"])
+def test_the_loss_is_that_of_the_slow_twin(bootstrap):
+    q, following, drawn = made_up()
+    target = td_targets(jnp.asarray(following), drawn, 0.9, bootstrap)
+    loss, figures = td_loss(jnp.asarray(q), drawn, target)
+    assert float(loss) == pytest.approx(slow_loss(q, following, drawn, 0.9, bootstrap == "never"), rel=1e-5)
+    assert float(figures["value_mean"]) == pytest.approx(np.mean([q[i][a] for i, a in enumerate(drawn.action)]))
+    gradient = jax.grad(lambda following: td_targets(following, drawn, 0.9, bootstrap).sum())(jnp.asarray(following))
+    assert not np.any(gradient)
+
+
+def linear(params, frozen, observations, first, core):
+    logits = observations["x"] @ params["q"]
+    return logits, logits.max(-1)
+
+
+def test_an_update_is_a_step_of_adam_on_the_slow_loss_of_what_it_drew():
+    rollouts = make_rollouts(core=np.zeros((1, 16, 0), np.float32))
+    steps = Steps(rollouts.observations, rollouts.action, rollouts.reward, rollouts.terminated, rollouts.truncated)
+    params = {"q": np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)}
+    empty = make_replay(2, 5, 16, {"x": jax.ShapeDtypeStruct((4,), np.float32)})
+    state = init_q_state(params, Q, empty)._replace(version=jnp.int32(7))
+    update = jax.jit(jax.vmap(make_q_update(linear, just_the_games, Q, ReplaySettings(minibatch_size=9), seed=3),
+                              in_axes=(None, None, 0), axis_name="data"))  # fmt: skip
+
+    def learn(rollouts):
+        found = update(state, Constants(), jax.tree.map(lambda array: array[None], rollouts))
+        return jax.tree.map(lambda array: np.asarray(array[0]), found)
+
+    new, metrics = learn(rollouts)
+    key = jax.random.split(jax.random.fold_in(jax.random.key(3), 7), 1)[0]
+    drawn = jax.tree.map(np.asarray, draw_some(add_batch(empty, steps), key, 9, 0.0))
+
+    def loss_of(q):
+        return slow_loss(drawn.observations["x"] @ q, drawn.following["x"] @ params["q"], drawn, 0.9, never=False)
+
+    assert metrics["loss"] == pytest.approx(loss_of(params["q"]), rel=1e-5)
+    for place in itertools.product(range(4), range(3)):  # Adam's first step is the gradient's sign
+        nudge = np.zeros((4, 3))
+        nudge[place] = 1e-4
+        slope = (loss_of(params["q"] + nudge) - loss_of(params["q"] - nudge)) / 2e-4
+        assert new.params["q"][place] == pytest.approx(params["q"][place] - 1e-2 * np.sign(slope), abs=1e-5), place
+    assert (int(new.version), int(new.replay.added), metrics["replay_steps"]) == (8, 1, 80)
+    broken, metrics = learn(rollouts._replace(reward=np.full_like(rollouts.reward, np.nan)))
+    assert metrics["finite"] == 0
+    np.testing.assert_array_equal(broken.params["q"], params["q"])
+
+
+@pytest.mark.slow
+def test_acting_and_an_update_lower_for_gpus_and_tpus():
+    model = make_policy_model(OPTIONS, None)
+    tokens = np.zeros((3, 4, 32), np.int16)
+    rollouts = Rollouts(
+        observations={"tokens": tokens}, first=np.zeros((3, 4), bool), core=np.zeros((1, 4, 0), np.float32),
+        action=np.zeros((2, 4), np.int32), logits=np.zeros((2, 4, 3), np.float32), value=np.zeros((2, 4), np.float32),
+        version=np.zeros((2, 4), np.int32), reward=np.zeros((2, 4), np.float32), terminated=np.zeros((2, 4), bool),
+        truncated=np.zeros((2, 4), bool), moments={},
+    )  # fmt: skip
+    update = make_q_update(model.unroll, just_the_games, Q._replace(num_minibatches=2), ReplaySettings(), seed=0)
+    program = map_update(update, make_mesh(1), 1, num_constants=1)
+    seen = {"tokens": jax.ShapeDtypeStruct((32,), np.int16)}
+    state = jax.eval_shape(lambda params: init_q_state(params, Q, make_replay(N, 2, 4, seen)), model.params)
+
+    def act(params, tokens):
+        return model.step(params, (), {"tokens": tokens}, None, np.zeros((4, 0)), model.prepare(params, ()))
+
+    export.export(program, platforms=["cuda", "tpu"])(state, Constants(), rollouts)
+    export.export(jax.jit(act), platforms=["cuda", "tpu"])(model.params, tokens[0])
+
+
+# ---- a game of texts: the key that fits the door must be taken before the door is opened
+
+KEYS = ("red", "green")
+NAMES = (*(f"take the {key} key" for key in KEYS), "open the door")
+WORDS = WordTokeniser.from_texts([*NAMES, "a , you have nothing", *KEYS])
+LIMIT = 5
+OPTIONS = {"network": "drrn", "num_actions": 3, "dtype": "float32",
+           "drrn": {"tokeniser": WORDS.text, "actions": list(NAMES), "width": 16, "max_tokens": 32}}  # fmt: skip
+
+
+class Doors:
+    """Some games; each ends with the door, open or not, or after LIMIT steps."""
+
+    def __init__(self, games, seed):
+        self.rng = np.random.default_rng(seed)
+        self.door, self.key, self.steps = np.zeros((3, games), int)
+        self.begin(np.ones(games, bool))
+
+    def begin(self, which):
+        self.door[which], self.key[which] = self.rng.integers(2, size=which.sum()), -1
+        self.steps[which] = 0
+
+    def prompts(self):
+        return as_rows([f"a {KEYS[door]} door, you have {'nothing' if key < 0 else f'the {KEYS[key]} key'}"
+                        for door, key in zip(self.door, self.key, strict=True)])  # fmt: skip
+
+    def step(self, action):
+        self.steps += 1
+        terminated = action == 2
+        reward = (terminated & (self.key == self.door)).astype(np.float32)
+        truncated = ~terminated & (self.steps >= LIMIT)
+        self.key = np.where(terminated, self.key, action)
+        self.begin(terminated | truncated)
+        return reward, terminated, truncated
+
+
+def as_rows(texts):
+    return np.stack([np.frombuffer(text.encode().ljust(60, b"\0"), np.uint8) for text in texts])
+
+
+def test_a_game_whose_reward_comes_two_steps_late_is_learnt():
+    model = make_policy_model(OPTIONS, 0)
+    games, length, settings = 16, 4, Q._replace(num_minibatches=4, max_gradient_norm=5.0)
+    mesh = make_mesh(1)
+    update = make_q_update(model.unroll, just_the_games, settings, ReplaySettings(minibatch_size=32), seed=0)
+    update = map_update(update, mesh, batch_axis=1, num_constants=1)
+    replay = make_replay(60, length, games, {"tokens": jax.ShapeDtypeStruct((32,), np.int16)})
+    state = replicate(init_q_state(jax.tree.map(jnp.copy, model.params), settings, replay), mesh)
+    prepare, step = jax.jit(model.prepare), jax.jit(model.step)
+    world, rng, first, nothing = Doors(games, 1), np.random.default_rng(2), np.ones(games, bool), np.zeros((games, 0))
+
+    def act(params, prompts):
+        return np.asarray(step(params, (), model.encode({"prompt": prompts}), first, nothing, prepare(params, ()))[0])
+
+    for _ in range(200):
+        rows = []
+        for _ in range(length):
+            seen = world.prompts()
+            action = (act(state.params, seen) + rng.gumbel(size=(games, 3))).argmax(-1)
+            reward, *ends = world.step(action)
+            rows.append((seen, action, 10 * reward, *ends))
+        seen, action, reward, terminated, truncated = map(np.stack, zip(*rows, strict=True))
+        moments = np.concatenate([seen, world.prompts()[None]])
+        rollouts = Rollouts(
+            model.encode({"prompt": moments}), np.zeros((length + 1, games), bool), np.zeros((1, games, 0)),
+            action.astype(np.int32), np.zeros((length, games, 3)), np.zeros((length, games)),
+            np.zeros((length, games), np.int32), reward, terminated, truncated, {},
+        )  # fmt: skip
+        state, metrics = update(state, Constants(), rollouts)
+    assert metrics["finite"] == 1
+    moments = [f"a {door} door, you have {what}" for door in KEYS
+               for what in ("nothing", *(f"the {key} key" for key in KEYS))]  # fmt: skip
+    values = act(state.params, np.resize(as_rows(moments), (games, 60)))[:6]
+    # take the right key, where it is not in the hand; else open the door
+    assert values.argmax(-1).tolist() == [0, 2, 0, 1, 1, 2]
+    np.testing.assert_allclose(values.max(-1), [9, 10, 9, 9, 9, 10], atol=1)

@@ -1,0 +1,153 @@
+"""The baseline DRRN on BabyAI-Text through the stages: trained, stopped and resumed, evaluated, reported."""
+
+import types
+
+import numpy as np
+import pytest
+from conftest import get_config
+
+pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
+
+from motif_jax import load_policy
+from motif_jax.checkpoint import find_checkpoints, reading
+from motif_jax.files import read_json, read_lines
+from motif_jax.parameters import sum_of_arrays
+from motif_jax.stages import benchmark, evaluate, report, train_policy
+from motif_jax.stages.train_policy.drrn import make_drrn_policy, make_q_learner
+from motif_jax.stages.train_policy.setup import learner_settings
+from motif_jax.structs import UserError
+from motif_jax.tokens import tokeniser_from_text
+
+VARIATION = "rewording=synonyms+actions=rotate"
+
+
+def config_of(**policy):
+    config = get_config("glam_quickstart.py", "goto_small,drrn")
+    config.env.max_episode_steps = 6
+    config.env.babyai.window = 2
+    config.policy.update({
+        "num_workers": 0, "games_per_worker": 4, "batch_size": 16, "num_minibatches": 2, "train_for_env_steps": 64,
+        "train_for_seconds": 0.0, "probe_every": 1, "tensorboard": False,
+    } | policy)  # fmt: skip
+    config.policy.drrn.width = 8
+    config.policy.replay.update({"capacity": 50, "minibatch_size": 8, "rewarded_share": 0.25})
+    config.evaluate.update({
+        "episodes": 2, "num_workers": 0, "beside": "bot", "games_per_worker": 2, "variations": VARIATION,
+    })  # fmt: skip
+    return config
+
+
+def train(workdir):
+    """64 steps; it is stopped after 32 of them."""
+    for steps in (32, 64):
+        config = config_of(train_for_env_steps=steps)
+        train_policy.check(config)
+        train_policy.run(config, workdir)
+    return config
+
+
+def learner_of(workdir, which="last"):
+    with reading(find_checkpoints(workdir, "policy")) as checkpoints:
+        return checkpoints.readable(which)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("drrn")
+    config = train(workdir)
+    for stage in (evaluate, report):
+        stage.check(config)
+        stage.run(config, workdir)
+    return workdir
+
+
+@pytest.mark.slow
+def test_a_run_that_was_stopped_goes_on_with_its_buffer_and_is_the_same_twice(trained, tmp_path):
+    train(tmp_path)
+    (_, early, _), (step, whole, facts) = learner_of(trained, "32"), learner_of(trained)
+    assert step == facts["progress"]["env_steps"] == 64
+    learner = whole["learner"]
+    assert (int(learner["version"]), int(learner["replay"]["added"])) == (4, 4)
+    assert int(early["learner"]["replay"]["added"]) == 2
+    # room for three batches of 16 steps: the fourth took the place of the first
+    actions, before = (one["replay"]["steps"]["action"] for one in (learner, early["learner"]))
+    assert actions.shape == (3, 4, 4)
+    np.testing.assert_array_equal(actions[1], before[1])
+    assert sum_of_arrays(learner) == sum_of_arrays(learner_of(tmp_path)[1]["learner"])
+    *_, row = read_lines(trained / "policy/metrics.jsonl")
+    assert (row["train/finite"], row["train/replay_steps"]) == (1, 48)
+    assert row["train/loss"] > 0
+    assert [row["updates"] for row in read_lines(trained / "policy/probes.jsonl")] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.slow
+def test_prompts_in_the_buffer_are_those_in_which_the_actions_beside_them_were_chosen(trained):
+    _, whole, facts = learner_of(trained)
+    options = facts["model"]["drrn"]
+    tokeniser, steps = tokeniser_from_text(options["tokeniser"]), whole["learner"]["replay"]["steps"]
+    ended = steps["terminated"] | steps["truncated"]
+    assert steps["terminated"].any()
+    assert steps["truncated"].any()
+    assert not (steps["terminated"] & steps["truncated"]).any()
+    assert (steps["reward"][~steps["terminated"]] == 0).all()
+    for place in np.ndindex(ended.shape):  # batch, step, game
+        after = place[0], place[1] + 1, place[2]
+        prompt, following = (
+            tokeniser.decode(row[row >= 0]) for row in (steps["observations"]["tokens"][at] for at in (place, after))
+        )
+        name = options["actions"][steps["action"][place]]
+        for text in (prompt, following):
+            assert "Observation 0 : You" in text
+            assert "Goal of the agent : go to" in text
+        # the prompt of a first moment has one observation, any other two, with the action that led to the second
+        assert ("Observation 1 :" not in following) == ended[place]
+        if not ended[place]:
+            assert f"Action 0 : {name} Observation 1 : You" in following
+
+
+@pytest.mark.slow
+def test_it_is_evaluated_beside_others_in_other_words_too_and_plays_from_its_checkpoint(trained):
+    names = {path.parent.name for path in (trained / "evaluate").glob("*/summary.json")}
+    assert names == {"bot", "policy-64", f"policy-64-{VARIATION}"}
+    assert read_json(trained / "evaluate/policy-64/summary.json")["episodes"] == 2
+    page = (trained / "report/index.html").read_text()
+    assert "algorithm q_learning" in page
+    assert "network drrn" in page
+    prompts = read_json(trained / "policy/probes.json")
+    *_, row = read_lines(trained / "policy/probes.jsonl")
+    name, prompt = next(iter(prompts["prompts"].items()))
+    act = load_policy(trained)({"prompt": prompt})
+    np.testing.assert_allclose(act.probabilities, row["probabilities"][name], atol=1e-4)
+    assert act.value == pytest.approx(row["values"][name], abs=1e-3)
+
+
+@pytest.mark.quick
+def test_what_cannot_work_is_refused_in_one_sentence():
+    def refused(said, call=train_policy.check, **policy):
+        config = config_of()
+        config.policy.update(policy)
+        with pytest.raises(UserError, match=said) as refusal:
+            call(config)
+        assert len(str(refusal.value).splitlines()) == 1
+
+    refused("the network 'drrn' and the algorithm 'q_learning' are only used together, not 'drrn' with 'ppo'",
+            algorithm="ppo")  # fmt: skip
+    refused("only used together, not 'film' with 'q_learning'", network="film")
+    refused("infers no values: choose explicit or never .--config.policy.bootstrap", bootstrap="inferred")
+    refused("a replay buffer of 15 steps has no room for a batch of 16", replay={"capacity": 15})
+    refused("needs more than 507,904 MiB, but .* are available .--config.policy.replay.capacity", replay={
+        "capacity": 2**30}, drrn={"max_tokens": 248})  # fmt: skip
+
+    def learner(config):
+        model = types.SimpleNamespace()
+        make_q_learner(config, model, None, types.SimpleNamespace(size=2), learner_settings(config), None)
+
+    def measure(config):
+        config.benchmark.parts = ("policy",)
+        benchmark.check(config)
+
+    refused("'q_learning' is not measured .--config.policy.algorithm", measure)
+    refused("learns on one device, and here are 2 .--config.policy.num_devices=1", learner)
+    wordless = types.SimpleNamespace(name="mine", action_names=("left", "right"))
+    refused("the world 'mine' does not say which words its prompts have", lambda config: make_drrn_policy(
+        config, wordless))  # fmt: skip
