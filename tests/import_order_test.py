@@ -179,6 +179,20 @@ def test_every_module_imports():
 
 
 @pytest.mark.quick
+def test_nothing_is_unpickled_and_no_shell_is_run():
+    refused = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "redis"}
+    for module, file in MODULES.items():
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names]
+                assert not refused & {name.partition(".")[0] for name in names}, module
+            if isinstance(node, ast.keyword) and node.arg in ("allow_pickle", "shell"):
+                assert ast.unparse(node.value) == "False", f"{module} sets {node.arg}"
+            if isinstance(node, ast.Attribute):
+                assert ast.unparse(node) not in ("os.system", "os.popen"), module
+
+
+@pytest.mark.quick
 def test_test_files_have_names_of_their_own():
     """pytest imports them by their names alone, whatever directories they are in."""
     counts = collections.Counter(file.name for file in Path(__file__).parent.rglob("*.py"))
