@@ -95,4 +95,5 @@ def get_config(argument: str = "goto_local") -> ConfigDict:
         policy.learning_rate = 1e-4
         policy.num_minibatches = 4  # of whole rollouts, as this network has a memory
     config.evaluate.beside = "random,bot"
+    config.evaluate.replays = "toughest,best,worst"  # the best is over after a step or two
     return config

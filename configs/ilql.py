@@ -46,6 +46,7 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     if recipe.values != "token":
         config.decoding.betas = "0"
     config.evaluate.episodes = 1024
+    config.evaluate.replays = "toughest,best,worst"  # the best is over after a text or two
     config.evaluate.num_workers = 0  # games take no time
     config.evaluate.games_per_worker = 256
     config.decoding.batch_size = 128
