@@ -104,7 +104,7 @@ def dialogue(config: ConfigDict, reference: bool) -> None:
 
 
 def comments(config: ConfigDict, reference: bool) -> None:
-    """Comments on posts, which a lexicon scores; a table of scores or a server are options of the world."""
+    """Comments on posts, which a lexicon scores; a table, a server or a judge are options (docs/wordle.md)."""
     config.env.world = "comments"
     config.collect.collector = "kind:1,rude:1"
     config.collect.transcripts = 100_000

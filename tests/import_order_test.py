@@ -16,7 +16,7 @@ from motif_jax.stages.benchmark import PARTS
 PACKAGE = Path(__file__).parent.parent / "motif_jax"
 # Room: the rooms that it imports. Files at the root may be imported by all of them.
 ARROWS = {
-    "envs": set(),
+    "envs": {"annotation"},  # a world's rewards may be a judge's
     "actors": {"envs"},
     "networks": {"envs"},
     "language": set(),
@@ -24,7 +24,7 @@ ARROWS = {
     "offline": {"transcripts"},
     "preferences": set(),
     "transcripts": set(),
-    "annotation": {"envs"},
+    "annotation": set(),
     "rewards": {"annotation", "envs", "networks", "preferences"},
     "policies": {"envs", "language", "networks", "offline", "rewards", "transcripts"},
     "replays": set(),
