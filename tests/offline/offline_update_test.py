@@ -13,6 +13,7 @@ import pytest
 import slow_terms
 from conftest import ROOT
 from host_processes import QUICKLY
+from quick_programs import QuickProgram
 from tiny_decoder import LANGUAGE, WIDTH, new_params, random_rows
 
 from motif_jax.offline.batch import Batch, Replies, Weights
@@ -70,7 +71,8 @@ def start(recipe, settings=SETTINGS):
 def learner(recipe, settings, devices):
     """The compiled update, which most tests call with a batch of one shape, and its mesh."""
     mesh = make_mesh(devices)
-    return map_update(make_offline_update(LANGUAGE, recipe, settings), mesh, batch_axis=0, num_constants=1), mesh
+    update = map_update(make_offline_update(LANGUAGE, recipe, settings), mesh, batch_axis=0, num_constants=1)
+    return QuickProgram(update), mesh
 
 
 def updated(recipe, batch, settings=SETTINGS, devices=1, steps=1):
@@ -85,9 +87,9 @@ def updated(recipe, batch, settings=SETTINGS, devices=1, steps=1):
 @functools.cache
 def reader(recipe, settings):
     """`sum_terms` for a whole batch, without learning, which is slower to compile."""
-    return jax.jit(lambda weights, batch: (
+    return QuickProgram(jax.jit(lambda weights, batch: (
         sum_terms(LANGUAGE, recipe, settings, weights, batch) | count(recipe, batch)
-    ))  # fmt: skip
+    )))  # fmt: skip
 
 
 def means_on(recipe, settings, weights, batch):
@@ -208,6 +210,7 @@ def test_measuring_many_batches_equals_measuring_one(name):
     state, given = start(recipe)
     mesh = make_mesh(1)
     measure = map_update(make_offline_measure(LANGUAGE, recipe, SETTINGS), mesh, batch_axis=0, num_constants=2)
+    measure = QuickProgram(measure)
     sums = replicate(zero_sums(recipe, SETTINGS), mesh)
     for start_row in range(0, 8, 2):
         part = jax.tree.map(lambda array, at=start_row: array[at : at + 2], whole)

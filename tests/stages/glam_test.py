@@ -21,6 +21,7 @@ from motif_jax.parameters import sum_of_arrays
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.stages import evaluate, report, train_language, train_policy
+from motif_jax.stages.evaluate.replays import WORDS as CHOSEN
 from motif_jax.stages.evaluate.replays import file_of
 from motif_jax.stages.evaluate.several import with_variations
 from motif_jax.stages.evaluate.summary import print_table, summarise_episodes
@@ -239,6 +240,13 @@ def test_success_is_reported_by_family_where_there_are_several():
     assert (figures["success_goto"]["mean"], figures["success_putnext"]["mean"]) == (0.5, 1.0)
     assert "success_pickup" not in figures
     assert "success_goto" not in summarise_episodes(rows[:2], 0, (), NO_RULES, families)["figures"]
+
+
+@pytest.mark.quick
+def test_the_toughest_episode_is_the_longest_that_reached_its_goal():
+    rows = [{"success": reached, "steps": steps} for reached, steps in ((True, 2), (False, 64), (True, 9), (False, 8))]
+    assert max(rows, key=CHOSEN["toughest"])["steps"] == 9
+    assert max(rows[1::2], key=CHOSEN["toughest"])["steps"] == 64  # nobody did
 
 
 @pytest.mark.quick
