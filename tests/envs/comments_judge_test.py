@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from chat_server import ChatServer
 from comments_test import world, write
@@ -11,7 +12,9 @@ from motif_jax.annotation import endpoint
 from motif_jax.annotation.chat import completion
 from motif_jax.envs.comments.judge import Judging
 from motif_jax.envs.comments.scores import make_scorer
+from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import check_world
+from motif_jax.envs.world import step_specs, to_row
 from motif_jax.structs import UserError
 from motif_jax.transcripts.imports import read_reddit
 
@@ -68,6 +71,21 @@ def test_imported_comments_are_judged_many_at_a_time(server, tmp_path):
     finally:
         scorer.close()
     assert found == [float(number % 3 > 0) for number in range(40)]
+    assert server.most_in_flight > 4
+
+
+def test_comments_of_games_side_by_side_are_judged_at_once(server):
+    server.delay_s = 0.02
+    made, names = judged(server), ("heard",)
+    vector = made.vector(16, names, seed=0, stream=SeedStream.COLLECT)
+    specs = step_specs(made.action) | {name: made.specs[name] for name in names}
+    rows = {name: np.zeros((16, *spec.shape), spec.dtype) for name, spec in specs.items()}
+    vector.reset()
+    texts = [f"{'Thanks' if number % 2 else 'No'}, {number}" for number in range(16)]
+    vector.step([to_row(text, made.written) for text in texts], vector.open_rows(rows))
+    vector.close()
+    assert rows["reward"].tolist() == [float(number % 2) for number in range(16)]
+    assert len(server.asked) == 16
     assert server.most_in_flight > 4
 
 

@@ -16,6 +16,7 @@ Options:
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 from motif_jax.config_table import Flag, Number, Text
 from motif_jax.envs.comments.game import CommentGame
@@ -91,6 +92,10 @@ class CommentsWorld(TextWorld):
         """See `World.check`: the files; a server is asked when the first comment is written."""
         self._scorer  # noqa: B018  (reads them)
         self._posts  # noqa: B018
+
+    def expect(self, texts: Sequence[str]) -> None:
+        """See `TextWorld.expect`: servers and judges remember their scores."""
+        self._scorer.score(texts)
 
     def game(self, shown: bool = True) -> CommentGame:
         """See `World.game`."""
