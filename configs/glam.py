@@ -109,4 +109,5 @@ def get_config(argument: str = "goto_local") -> ConfigDict:
         policy.num_epochs = 1
         policy.num_minibatches = 1
     config.evaluate.beside = "random,bot"
+    config.evaluate.replays = "toughest,best,worst"  # the best is over after a step or two
     return config

@@ -46,6 +46,7 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     if recipe.values != "token":
         config.decoding.betas = "0"
     config.evaluate.episodes = 1024
+    config.evaluate.replays = "toughest,best,worst"  # the best is over after a text or two
     config.evaluate.num_workers = 0  # games take no time
     config.evaluate.games_per_worker = 256
     config.decoding.batch_size = 128
@@ -103,7 +104,7 @@ def dialogue(config: ConfigDict, reference: bool) -> None:
 
 
 def comments(config: ConfigDict, reference: bool) -> None:
-    """Comments on posts, which a lexicon scores; a table of scores or a server are options of the world."""
+    """Comments on posts, which a lexicon scores; a table, a server or a judge are options (docs/wordle.md)."""
     config.env.world = "comments"
     config.collect.collector = "kind:1,rude:1"
     config.collect.transcripts = 100_000

@@ -375,7 +375,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.evaluate.protocol = "task"  # the games above; "challenge": the NetHack Challenge's, with all characters
     config.evaluate.variations = ""  # other games too, of babyai: rewording=synonyms;level=GoToFrench+actions=french
     config.evaluate.episodes = 100  # the first so many of games that are never trained on, to their end
-    config.evaluate.replays = "best,worst,liked"  # episodes kept to be looked at; also longest, or numbers; "": none
+    config.evaluate.replays = "best,worst,liked"  # episodes kept; also longest, toughest, or numbers; "": none
     config.evaluate.greedy = False  # always the most probable action; often worse in games of chance
     config.evaluate.num_workers = usable_cores()  # 0: play in this process, for debugging
     config.evaluate.games_per_worker = 16
@@ -384,7 +384,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     # ---- an episode to look at
     config.visualize = ConfigDict()
     config.visualize.policy = ""  # of this workdir; WORKDIR[@STEP] of another; or "random", "explorer"
-    config.visualize.episode = "best"  # of those evaluated: best, worst, liked, longest; or any, by its number
+    config.visualize.episode = "best"  # of those evaluated: best, worst, liked, longest, toughest; or a number
     config.visualize.speed = 10.0  # steps per second
     config.visualize.export = ""  # a .cast, .gif or .mp4 to be written, instead of playing it in the terminal
     config.visualize.replay = ""  # a replay, one of evaluate/*/replays/*.npz, instead of policy and episode

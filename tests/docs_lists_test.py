@@ -1,5 +1,6 @@
 """Lists in the documentation, which nobody should have to keep in step by heart."""
 
+import re
 import runpy
 
 import pytest
@@ -52,3 +53,10 @@ def test_comments_of_the_config_name_what_texts_may_name(key, names):
     told = f"{get_config()[section][name]}, {comments(str(ROOT / 'configs/motif.py'))[key]}"
     missing = [name for name in names if name not in told]
     assert not missing, f"configs/motif.py: the comment on {key} does not name {', '.join(missing)}"
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("page", sorted(path.name for path in (ROOT / "docs").glob("*.md")))
+def test_tests_that_a_page_names_are_in_the_file_that_it_links_to(page):
+    for name, file in re.findall(r"\[`(test_\w+)`\]\(([^)]+)\)", (ROOT / "docs" / page).read_text()):
+        assert f"def {name}(" in (ROOT / "docs" / file).read_text(), f"docs/{page}: there is no {name} in {file}"

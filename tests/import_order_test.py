@@ -16,7 +16,7 @@ from motif_jax.stages.benchmark import PARTS
 PACKAGE = Path(__file__).parent.parent / "motif_jax"
 # Room: the rooms that it imports. Files at the root may be imported by all of them.
 ARROWS = {
-    "envs": set(),
+    "envs": {"annotation"},  # a world's rewards may be a judge's
     "actors": {"envs"},
     "networks": {"envs"},
     "language": set(),
@@ -24,7 +24,7 @@ ARROWS = {
     "offline": {"transcripts"},
     "preferences": set(),
     "transcripts": set(),
-    "annotation": {"envs"},
+    "annotation": set(),
     "rewards": {"annotation", "envs", "networks", "preferences"},
     "policies": {"envs", "language", "networks", "offline", "rewards", "transcripts"},
     "replays": set(),
@@ -176,6 +176,20 @@ def test_the_values_of_the_config_are_known_without_jax():
 def test_every_module_imports():
     code = "import importlib\n" + "\n".join(f"importlib.import_module({module!r})" for module in MODULES)
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.quick
+def test_nothing_is_unpickled_and_no_shell_is_run():
+    refused = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "redis"}
+    for module, file in MODULES.items():
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names]
+                assert not refused & {name.partition(".")[0] for name in names}, module
+            if isinstance(node, ast.keyword) and node.arg in ("allow_pickle", "shell"):
+                assert ast.unparse(node.value) == "False", f"{module} sets {node.arg}"
+            if isinstance(node, ast.Attribute):
+                assert ast.unparse(node) not in ("os.system", "os.popen"), module
 
 
 @pytest.mark.quick

@@ -12,20 +12,13 @@ from ml_collections import ConfigDict
 from motif_jax.annotation.annotator import Annotator, Sampling
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import Prompt, make_prompt
-from motif_jax.annotation.texts import Texts, read_texts
+from motif_jax.annotation.texts import Texts
 from motif_jax.annotation.vllm_engine import check_vllm, identity
 from motif_jax.config_table import shown
-from motif_jax.envs.settings import make_world
 from motif_jax.structs import UserError
 
 MODELS = ("vllm", "server", "judge")  # backends that ask a language model, or what answers like one
 ENGINE = ("dtype", "quantization", "extra")  # options of vLLM that change what a model says
-
-
-def texts_of(config: ConfigDict) -> Texts:
-    """What is said of the game that the config names."""
-    world = make_world(config.env.to_dict())
-    return read_texts(world.about, world.texts, config.annotate.lexicon)
 
 
 def make_the_prompt(section: ConfigDict, texts: Texts, one: bool = False) -> Prompt:

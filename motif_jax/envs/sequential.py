@@ -34,8 +34,9 @@ class SequentialVector:
         stream: int,
         next_episode: Callable[[int], int] | None = None,
         stepping: Any = None,
+        before_step: Callable[[Sequence[Any]], None] | None = None,
     ):
-        """Makes the games by calling `make`; see `World.vector` for the others."""
+        """Makes the games by calling `make`, and gives all actions of a step to `before_step`; see `World.vector`."""
         self.games: list[Any] = [make() for _ in range(num_games)]
         names = tuple(observations)
         self._plain = [name for name in names if not name.startswith("event_")]
@@ -44,6 +45,7 @@ class SequentialVector:
         numbers = iter(range(2**62))
         self._next_episode = next_episode or (lambda _: next(numbers))
         self._stepping = stepping if stepping is not None else [0]
+        self._before_step = before_step
         self.first = np.ones(num_games, bool)
         self.finished: list[tuple[int, EpisodeInfo]] = []
 
@@ -86,6 +88,8 @@ class SequentialVector:
 
         `terminated` and `truncated` are only written where they are true: their rows must come in cleared.
         """
+        if self._before_step:
+            self._before_step(actions)
         self.first[:] = False
         self.finished = []
         for index, (game, action) in enumerate(zip(self.games, actions, strict=True)):

@@ -6,13 +6,13 @@ said since the agent's last text, so a player that remembers its own texts knows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from motif_jax.envs.sequential import SequentialVector
 from motif_jax.envs.text_game import TextGame
 from motif_jax.envs.text_players import Makers, TextPlayer, parse_player
-from motif_jax.envs.world import CAPTIONS, TEXT, World, text_action, trained_world
+from motif_jax.envs.world import CAPTIONS, TEXT, World, text_action, to_text, trained_world
 from motif_jax.structs import ArraySpec
 
 
@@ -23,6 +23,9 @@ class TextWorld(World):
     written: int  # most bytes of the agent's texts
     heard: int  # most bytes of the world's texts
     makers: Makers  # of scripted players, beside `random`, by name
+
+    def expect(self, texts: Sequence[str]) -> None:
+        """Is told what is about to be written in several games; a world that asks a server asks about all at once."""
 
     # ---- the same for all
     action_names = ()
@@ -72,9 +75,14 @@ class TextWorld(World):
         stepping: Any = None,
     ) -> SequentialVector:
         """See `World.vector`."""
+
+        def expect(actions: Sequence[Any]) -> None:
+            self.expect([action if isinstance(action, str) else to_text(action) for action in actions])
+
         return SequentialVector(
-            self.game, num_games, observations, seed=seed, stream=stream, next_episode=next_episode, stepping=stepping
-        )
+            self.game, num_games, observations, seed=seed, stream=stream, next_episode=next_episode, stepping=stepping,
+            before_step=None if type(self).expect is TextWorld.expect else expect,
+        )  # fmt: skip
 
     def plays(self, facts: Mapping[str, Any]) -> str:
         """See `World.plays`: policies that choose among actions do not write."""

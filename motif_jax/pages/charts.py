@@ -30,10 +30,12 @@ class Band(NamedTuple):
 
 
 class Level(NamedTuple):
-    """A band across a chart, for comparison."""
+    """A broken line across a chart and its interval as a band, for comparison."""
 
     name: str
     value: Interval
+    colour: str = "tie"  # one of COLOURS
+    dash: str = "5 4"  # lengths of strokes and gaps
 
 
 def curves(
@@ -91,10 +93,9 @@ def curves(
     for level in levels:
         below, above = level.value.band
         shapes.append(
-            f'<rect x="0" width="1000" y="{1000 - 1000 * up(above):.1f}" fill="var(--tie)" opacity=".28" '
+            f'<rect x="0" width="1000" y="{1000 - 1000 * up(above):.1f}" fill="var(--{level.colour})" opacity=".2" '
             f'height="{1000 * (up(above) - up(below)):.1f}"/>'
-            f'<line x1="0" x2="1000" y1="{1000 - 1000 * up(level.value.mean):.1f}" stroke="var(--tie)" '
-            f'y2="{1000 - 1000 * up(level.value.mean):.1f}" stroke-width="1.5" stroke-dasharray="5 4"/>'
+            + _stroke(level, 1000, 1000 - 1000 * up(level.value.mean))
         )
     for name, band in around.items():
         outline = [*zip(band.x, band.high, strict=True), *reversed(list(zip(band.x, band.low, strict=True)))]
@@ -110,8 +111,11 @@ def curves(
             line = f'<polyline points="{path(soft[name])}" {style} stroke="{colour}" stroke-width="{width}"/>'
             shapes.append(line)
     names = [(chosen[name], name) for name in lines] if len(lines) > 1 or levels else []
-    names += [("tie", level.name) for level in levels]
     legend = "".join(f'<span><i style="background:var(--{colour})"></i>{esc(name)}</span>' for colour, name in names)
+    legend += "".join(
+        f'<span><svg viewBox="0 0 28 8" aria-hidden="true">{_stroke(level, 28, 4)}</svg>{esc(level.name)}</span>'
+        for level in levels
+    )
     data = {"x": x_name, "from": left, "to": right, "lines": [
         {"name": name, "colour": chosen[name], "points": [[round(x, 6), float(f"{y:.6g}")] for x, y in points]}
         for name, points in drawn.items()
@@ -129,6 +133,14 @@ def curves(
         f'<div class="xs">{along(inside, across, x_name)}</div></div>'
         + (f'<div class="legend">{legend}</div>' if legend else "")
         + "</figure>"
+    )
+
+
+def _stroke(level: Level, width: float, y: float) -> str:
+    """The line of a level, as SVG: across the chart, or in the legend."""
+    return (
+        f'<line x1="0" x2="{width:g}" y1="{y:.1f}" y2="{y:.1f}" stroke="var(--{level.colour})" stroke-width="1.8" '
+        f'stroke-dasharray="{level.dash}"/>'
     )
 
 

@@ -36,6 +36,7 @@ def play_games(
     key, turn = jax.random.key(seed), 0
     while playing := [at for at, game in enumerate(games) if not game.end]:
         written = writer.write([tokens[at] for at in playing], decoding, jax.random.fold_in(key, turn), playing)
+        world.expect([text for text, _ in written])
         for at, (text, _) in zip(playing, written, strict=True):
             said = len(games[at].turns)
             games[at].say(text)

@@ -142,7 +142,7 @@ def test_tables_that_cannot_be_read_are_refused(tmp_path, lines, said):
 
 
 @pytest.mark.parametrize(("options", "said"), [
-    ({"scores": "judge"}, "scores come from lexicon, lexicon:FILE, table:FILE or server:ADDRESS, not 'judge'"),
+    ({"scores": "judge"}, "lexicon, lexicon:FILE, table:FILE, server:ADDRESS or judge:ADDRESS, not 'judge'"),
     ({"scores": "table:"}, "scores come from"),
     ({"scores": "lexicon:"}, "scores come from"),
     ({"scores": "table:/nowhere"}, "cannot read line 0 of the table '/nowhere'"),

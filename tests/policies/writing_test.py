@@ -95,6 +95,17 @@ def test_a_sweep_of_beta_and_all_other_numbers_compiles_one_program():
     assert program._cache_size() == 1
 
 
+def test_v_is_computed_only_for_a_clip():
+    """With parameters that are no numbers in the place of V and its network."""
+    model = make_value_model()
+    broken = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), model.online)
+    writer, decoding = ValueWriter(model._replace(online=broken)), DECODING._replace(beta=1.0)
+    writer.programs = writer_of().programs
+    assert writer.write(CONTEXTS, decoding, KEY, range(4)) == write(decoding)
+    clipped = decoding._replace(clip=0.0)
+    assert writer.write(CONTEXTS, clipped, KEY, range(4)) != write(clipped)
+
+
 def test_without_values_it_writes_what_the_policy_says():
     decoding = Decoding("sample", 0.0, max_tokens=5, batch_size=4)
     assert write(decoding) == write(decoding, "bc")

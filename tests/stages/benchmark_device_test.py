@@ -301,7 +301,8 @@ def test_a_part_that_fails_does_not_take_the_others_with_it(tmp_path, monkeypatc
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_the_rehearsal_runs_every_step(tmp_path):
-    brief = ("--config.benchmark.networks=('small',)", "--config.benchmark.train_seconds=6", "--rehearsal")
+    brief = ("--config.benchmark.networks=('small',)", "--config.benchmark.train_seconds=4", "--rehearsal")
+    brief += ("--config.benchmark.seconds=0.05", "--config.policy.log_every_s=0.5")
     brief += ("--config.benchmark.limit_s=3600",)  # or a busy machine skips what there is no time left for
     brief += ("--config.collect.num_pairs=300", "--skip=reward", "--config.reward.message=lt_cnn_small")
     environment = os.environ | QUICKLY | {"WORKDIR": str(tmp_path / "run"), "PYTHON": sys.executable}

@@ -11,19 +11,19 @@ from conftest import ROOT, get_config
 from host_processes import QUICKLY
 
 from motif_jax.stages import benchmark
-from motif_jax.stages.benchmark import language, language_sizes, offline, texts
+from motif_jax.stages.benchmark import language, language_sizes, offline, reward, texts
 from motif_jax.structs import UserError
 
 GOAL_ROWS = {
-    "env.gymnasium_single", "env.stepper_single", "env.engine_limit", "env.gymnasium_async.16", "env.pool.2x16",
-    "env.gymnasium_async.64", "env.pool.2x64", "env.pool_policy.2x16", "env.bytes_per_step", "env.memory_per_game",
+    "env.gymnasium_single", "env.stepper_single", "env.engine_limit", "env.gymnasium_async.4", "env.pool.2x4",
+    "env.gymnasium_async.8", "env.pool.2x8", "env.pool_policy.2x4", "env.bytes_per_step", "env.memory_per_game",
     "env.memory_growth", "collect.steps_per_s", "annotate.questions_per_pair", "annotate.overhead.lexicon",
     "annotate.overhead.reason", "annotate.overhead.score", "annotate.memory", "reward.epoch_pairs_per_s.random",
     "reward.epoch_pairs_per_s.explorer", "reward.flops.random", "reward.matrix_product", "policy.end_to_end.small",
     "policy.end_to_end_no_reward.small", "policy.reward_cost.small", "policy.reward_lookup.small",
     "policy.learner.small", "policy.inference.small", "policy.flop_per_step.small", "policy.share_of_limit.small",
-    "policy.bytes_per_step.small", "env.lockstep_engines.16", "env.lockstep_stepper.64",
-    "env.lockstep_stepper_over_engines.64", "pipeline.steps_per_s.64", "pipeline.host_us_per_step.64",
+    "policy.bytes_per_step.small", "env.lockstep_engines.4", "env.lockstep_stepper.8",
+    "env.lockstep_stepper_over_engines.8", "pipeline.steps_per_s.64", "pipeline.host_us_per_step.64",
     "pipeline.host_us_per_step.acting.64", "pipeline.host_us_per_step.handoff.64",
     "pipeline.host_us_per_step.learner.64", "pipeline.host_us_per_step.reward.64", "pipeline.wait.acting.64",
     "pipeline.wait.handoff.64", "pipeline.wait.learner.64", "pipeline.wait.workers.64",
@@ -38,7 +38,8 @@ import sys
 from motif_jax import launch
 from motif_jax.stages.benchmark import env, env_lockstep, pipeline, reward
 
-reward.PAIRS, env.RESETS, env_lockstep.STEPS, pipeline.GAMES = 2_000, 200, 40, (64,)
+reward.PAIRS, reward.MATRIX, env.RESETS, env.PAIRS, env.GAMES = 2_000, 256, 200, 2_000, (4, 8)
+env_lockstep.STEPS, pipeline.GAMES = 40, (64,)
 launch.define_flags()
 sys.exit(launch.main(sys.argv))
 """
@@ -68,7 +69,10 @@ def test_offline_learning_is_measured_beside_its_limits_and_twins(tmp_path, monk
 @pytest.mark.slow
 def test_a_language_model_that_plays_is_measured(tmp_path, monkeypatch):
     pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
-    monkeypatch.setattr(language, "STRETCH", 1)
+    sizes = {"STRETCH": 1, "WIDTH": 32, "LAYERS": 1, "HEADS": 2, "PROMPT": 40, "STATES": 4, "GAMES": 4}
+    for name, value in sizes.items():
+        monkeypatch.setattr(language, name, value)
+    monkeypatch.setattr(reward, "MATRIX", 256)
     config = get_config("glam_quickstart.py", "goto_local,unread")
     config.policy.update({"num_workers": 0, "games_per_worker": 4, "rollout_length": 8, "batch_size": 32})
     config.policy.update({"num_minibatches": 4, "num_epochs": 1})
@@ -105,8 +109,8 @@ def test_memory_of_large_models_is_computed_from_their_shapes():
 
 @pytest.mark.slow
 def test_every_row_is_measured(tmp_path):
-    """How fast this is does not matter: fewer pairs and resets, and programs that are compiled quickly."""
-    brief = ("--config.benchmark.seconds=0.05", "--config.benchmark.repeats=1", "--config.benchmark.pairs=(2000,5000)")
+    """How fast this is does not matter: fewer pairs, games and resets, and programs that are compiled quickly."""
+    brief = ("--config.benchmark.seconds=0.05", "--config.benchmark.repeats=1", "--config.benchmark.pairs=(500,1000)")
     brief += ("--config.benchmark.networks=('small',)", "--config.policy.batch_size=256")
     brief += ("--config.policy.games_per_worker=8", "--config.policy.num_workers=2")
     command = [sys.executable, "-c", BRIEFLY, "--config=configs/motif.py", f"--workdir={tmp_path}", "--stage=benchmark"]
@@ -125,6 +129,6 @@ def test_every_row_is_measured(tmp_path):
     assert rows["env.bytes_per_step"]["value"] <= 1000
     assert rows["policy.bytes_per_step.small"]["value"] <= 1100
     assert 1 < rows["policy.flop_per_step.small"]["value"] < 10  # MFLOP
-    assert rows["env.pool.2x16"]["sizes"]["games"] == 16
-    assert rows["env.pool.1x16"]["sizes"]["workers"] == 1
+    assert rows["env.pool.2x4"]["sizes"]["games"] == 4
+    assert rows["env.pool.1x4"]["sizes"]["workers"] == 1
     assert done.stdout.count("were fastest") == 2

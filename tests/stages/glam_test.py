@@ -13,7 +13,7 @@ from motif_jax.annotation.rules import NO_RULES
 from motif_jax.checkpoint import find_checkpoints, reading
 from motif_jax.envs.babyai.vocabulary import all_words
 from motif_jax.envs.protocols import by_protocol, env_by_protocol
-from motif_jax.files import read_json, read_lines
+from motif_jax.files import read_json, read_lines, write_json
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
@@ -21,9 +21,10 @@ from motif_jax.parameters import sum_of_arrays
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.stages import evaluate, report, train_language, train_policy
+from motif_jax.stages.evaluate.replays import WORDS as CHOSEN
 from motif_jax.stages.evaluate.replays import file_of
 from motif_jax.stages.evaluate.several import with_variations
-from motif_jax.stages.evaluate.summary import summarise_episodes
+from motif_jax.stages.evaluate.summary import print_table, summarise_episodes
 from motif_jax.stages.train_language.data import open_transcripts
 from motif_jax.stages.train_policy.language import make_language_policy
 from motif_jax.structs import UserError
@@ -234,10 +235,28 @@ def test_success_is_reported_by_family_where_there_are_several():
         for number, (family, success) in enumerate([(0, True), (0, False), (3, True)])
     ]  # fmt: skip
     families = ("goto", "pickup", "open", "putnext", "sequence")
-    figures = summarise_episodes(rows, 0, (), NO_RULES, families)["figures"]
+    figures = summarise_episodes(rows, 0, ("family", "bot_steps"), NO_RULES, families)["figures"]
+    assert "family" not in figures  # the mean of numbers that are names
     assert (figures["success_goto"]["mean"], figures["success_putnext"]["mean"]) == (0.5, 1.0)
     assert "success_pickup" not in figures
     assert "success_goto" not in summarise_episodes(rows[:2], 0, (), NO_RULES, families)["figures"]
+
+
+@pytest.mark.quick
+def test_the_toughest_episode_is_the_longest_that_reached_its_goal():
+    rows = [{"success": reached, "steps": steps} for reached, steps in ((True, 2), (False, 64), (True, 9), (False, 8))]
+    assert max(rows, key=CHOSEN["toughest"])["steps"] == 9
+    assert max(rows[1::2], key=CHOSEN["toughest"])["steps"] == 64  # nobody did
+
+
+@pytest.mark.quick
+def test_the_table_has_a_row_for_each_family_and_none_for_what_nobody_has(tmp_path, capsys):
+    some = {"mean": 0.5, "median": 0.5, "low": 0.4, "high": 0.6}
+    for name, figures in (("bot", {"return": some}), ("policy-8", {"return": some, "success_goto": some})):
+        figures |= {"intrinsic_return": None}
+        write_json(tmp_path / name / "summary.json", {"episodes": 4, "figures": figures, "did": {}, "reward": None})
+    print_table(tmp_path, "policy-8", ("family", "bot_steps"))
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:]] == ["return", "success_goto"]
 
 
 @pytest.mark.quick

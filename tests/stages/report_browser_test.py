@@ -201,6 +201,11 @@ def test_without_a_learnt_reward_the_paid_moments_are_the_games(tab, tmp_path):
         tab.press(key)
         assert tab.run(STEP) == step
     assert "Highest rewards of the game" in tab.run("document.querySelector('.player .highest').textContent")
+    told = (
+        "[...document.querySelectorAll('.player dl > div')].filter(one => one.offsetParent).map(one => one.innerText)"
+    )
+    titles = [text.split("\n")[0] for text in tab.run(told)]
+    assert titles == ["the action that led here", "what the policy expects", "the game's reward", "the game's, so far"]
 
 
 def test_dark_and_light_are_both_legible(page):

@@ -8,6 +8,7 @@ import zlib
 from base64 import b64decode
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from motif_jax.screens import SHOWN
 from motif_jax.stages import report
 from motif_jax.stages.report import head as report_head
 from motif_jax.stages.report.parts import Found, Training
-from motif_jax.stages.report.replays import pack
+from motif_jax.stages.report.replays import most_telling, pack
 from motif_jax.structs import UserError
 
 HOSTILE = (
@@ -384,3 +385,13 @@ def test_players_by_other_rules_stand_apart_and_medians_beside_means(copy):
     assert challenge.startswith(" the agent, step 2,000 random play episodes 77 77 the game's return")
     assert own == before[: len(own)]  # which "Training the agent" follows
     assert "34.50 [32.70, 36.30] median 34.50" in challenge
+
+
+@pytest.mark.parametrize(("replays", "first"), [
+    ([(1, "task_successful"), (9, "aborted"), (6, "task_successful"), (7, "task_successful")], 3),
+    ([(1, "task_successful"), (9, "aborted"), (2, "task_successful")], 1),
+    ([(900, "death"), (5000, "aborted")], 0),
+    ([(1, "task_successful"), (2, "aborted")], 0),
+])  # fmt: skip
+def test_the_replay_that_is_shown_first_has_something_to_tell(replays, first):
+    assert most_telling([SimpleNamespace(steps=steps, about={"end": end}) for steps, end in replays]) == first

@@ -1,6 +1,7 @@
 """The page about a policy that writes, made of files as its stages write them; no policy is trained for it."""
 
 import json
+import re
 
 import pytest
 from conftest import get_config
@@ -79,6 +80,16 @@ def test_the_return_is_drawn_against_beta_beside_cloning_and_scripted_players(wo
         assert name in page
     assert "<b>beta 4, sampled</b>" in page
     assert "<span>beta 16, sampled</span>" in page
+
+
+def test_every_line_to_compare_with_looks_different(workdir):
+    legend = (
+        page_of(workdir).partition("Return against beta")[2].partition('class="legend"')[2].partition("</figure>")[0]
+    )
+    strokes = re.findall(r'stroke="(var\(--\w+\))" stroke-width="1.8" stroke-dasharray="([^"]+)"', legend)
+    assert len(strokes) == len(set(strokes)) == 4  # cloned twice, candidate, optimal
+    drawn = [colour for colour, _ in strokes] + re.findall(r"background:(var\(--\w+\))", legend)
+    assert len(set(drawn)) == 4  # cloning has the colour of its decoding
 
 
 def test_letters_have_the_colours_of_the_answer_and_both_distributions(workdir):

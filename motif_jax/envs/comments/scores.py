@@ -1,8 +1,9 @@
-"""Scores of comments: `score(texts) -> a number for each`, from a lexicon, a table or a server.
+"""Scores of comments: `score(texts) -> a number for each`, from a lexicon, a table, a server or a judge.
 
 lexicon, lexicon:FILE   0, 1 or 2: how many words of the list the comment has, at most 2; ours, or a word per line
 table:FILE              the score of exactly this text: lines of JSON, {"text": ..., "score": ...}
 server:ADDRESS          POST {"texts": [...]} is answered by {"scores": [...]}
+judge:ADDRESS           from 0 to 1: a language model behind an OpenAI-compatible server, told what is wished (judge.py)
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from motif_jax.envs.http_client import HttpClient, check_address
+from motif_jax.envs.comments.judge import USUAL, Judge, Judging
+from motif_jax.envs.http_client import FLAG, HttpClient, check_address
 from motif_jax.foreign import read_bytes, read_text
 from motif_jax.structs import UserError
 
-FLAG = "--config.env.options"
 FOLDER = Path(__file__).parent / "words"
 MOST_BYTES = 2**28  # of a table
 MOST_REMEMBERED = 100_000  # scores of a server
@@ -90,13 +91,16 @@ class RemoteScorer:
         self._client.close()
 
 
-def make_scorer(source: str, unknown: float | None, timeout_s: float, patience_s: float) -> Scorer:
+def make_scorer(
+    source: str, unknown: float | None, timeout_s: float, patience_s: float, judging: Judging = USUAL
+) -> Scorer:
     """The scorer that the text describes (see the module docstring); raises UserError if it cannot be made.
 
     Args:
       source: what scores.
-      unknown: score of texts that a table does not have; None: an error.
-      timeout_s, patience_s: of a server (`HttpClient`).
+      unknown: score of texts that a table does not have, or on which a judge gives no verdict; None: an error.
+      timeout_s, patience_s: of a server (`HttpClient`), or of a judge's.
+      judging: how a judge is asked.
     """
     kind, colon, place = source.partition(":")
     if kind == "lexicon" and bool(colon) == bool(place):
@@ -106,7 +110,11 @@ def make_scorer(source: str, unknown: float | None, timeout_s: float, patience_s
     if kind == "server" and place:
         check_address(place)
         return RemoteScorer(HttpClient(place, timeout_s, patience_s))
-    raise UserError(f"scores come from lexicon, lexicon:FILE, table:FILE or server:ADDRESS, not {source!r} ({FLAG})")
+    if kind == "judge" and place:
+        return Judge(place, judging, unknown, timeout_s, patience_s)
+    raise UserError(
+        f"scores come from lexicon, lexicon:FILE, table:FILE, server:ADDRESS or judge:ADDRESS, not {source!r} ({FLAG})"
+    )
 
 
 def words_of(text: str) -> list[str]:

@@ -3,25 +3,31 @@
 Options:
 
     scores             what scores a comment, as `scores` says
-    unknown            the score of a text that a table does not have (null: that is an error)
-    scale, shift       a comment is worth score * scale + shift
-    noised             a score of 1 becomes 0 or 2 by chance
+    unknown            the score of a text that a table does not have, or on which a judge gives no verdict (null: an
+                       error)
+    scale, shift       a comment is worth score * scale + shift (scale null: -5, and 1 for a judge)
+    noised             a score of 1 becomes 0 or 2 by chance; not of a judge
     posts              a file with a post per line ("": ours)
     include_parent     whether the post is shown
     timeout_s, patience_s    of a server: seconds of one attempt, and of all attempts of a request
+    goal, model, mode, key_variable, cache_dir    of a judge, as `judge.Judging` says
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 from motif_jax.config_table import Flag, Number, Text
 from motif_jax.envs.comments.game import CommentGame
+from motif_jax.envs.comments.judge import USUAL, Judging
 from motif_jax.envs.comments.players import MAKERS, comments
 from motif_jax.envs.comments.scores import FLAG, FOLDER, Scorer, make_scorer, read_lines
 from motif_jax.envs.text_world import TextWorld
+from motif_jax.structs import UserError
 
 FIGURES: dict[str, type] = {"score": float}
+BAD, GOOD = -5.0, 1.0  # worth of a score: of what the lexicon counts, and of what a judge was told to look for
 
 
 class CommentsWorld(TextWorld):
@@ -38,24 +44,34 @@ class CommentsWorld(TextWorld):
         max_episode_steps: int = 5000,
         scores: str = "lexicon",
         unknown: float | None = None,
-        scale: float = -5.0,
+        scale: float | None = None,
         shift: float = 0.0,
         noised: bool = False,
         posts: str = "",
         include_parent: bool = True,
         timeout_s: float = 30.0,
         patience_s: float = 60.0,
+        goal: str = USUAL.goal,
+        model: str = USUAL.model,
+        mode: str = USUAL.mode,
+        key_variable: str = USUAL.key_variable,
+        cache_dir: str = USUAL.cache_dir,
     ):
         super().__init__(max_episode_steps)
-        for name, text in (("scores", scores), ("posts", posts)):
+        judging = Judging(goal, model, mode, key_variable, cache_dir)
+        for name, text in {"scores": scores, "posts": posts, **judging._asdict()}.items():
             Text(longest=4000).check(name, FLAG, text)
+        judged = scores.startswith("judge:")
+        if judged and noised:
+            raise UserError(f"noised is for scores of 1 among 0, 1 and 2, which a judge does not give ({FLAG})")
+        scale = (GOOD if judged else BAD) if scale is None else scale
         for name, number in (("scale", scale), ("shift", shift), ("unknown", 0.0 if unknown is None else unknown)):
             Number(-1e6, 1e6).check(name, FLAG, number)
         for name, seconds in (("timeout_s", timeout_s), ("patience_s", patience_s)):
             Number(0.001, 1e6).check(name, FLAG, seconds)
         for name, flag in (("noised", noised), ("include_parent", include_parent)):
             Flag().check(name, FLAG, flag)
-        self._make = functools.partial(make_scorer, scores, unknown, timeout_s, patience_s)
+        self._make = functools.partial(make_scorer, scores, unknown, timeout_s, patience_s, judging)
         self._posts_file, self._include_parent = posts or str(FOLDER / "parents.txt"), include_parent
         self._scale, self._shift, self._noised = float(scale), float(shift), noised
 
@@ -76,6 +92,10 @@ class CommentsWorld(TextWorld):
         """See `World.check`: the files; a server is asked when the first comment is written."""
         self._scorer  # noqa: B018  (reads them)
         self._posts  # noqa: B018
+
+    def expect(self, texts: Sequence[str]) -> None:
+        """See `TextWorld.expect`: servers and judges remember their scores."""
+        self._scorer.score(texts)
 
     def game(self, shown: bool = True) -> CommentGame:
         """See `World.game`."""

@@ -141,6 +141,11 @@ for (const player of document.querySelectorAll(".player")) {
     }));
   }
 
+  function listFacts() { // those that are known of at least one step
+    const known = { learnt: replay.intrinsic, "learnt-sum": replay.intrinsic, value: replay.value };
+    for (const [name, values] of Object.entries(known)) part(name).closest("div").hidden = values.every(Number.isNaN);
+  }
+
   function drawOdds() { // of the action that is taken next
     Array.from(part("odds").children).forEach((item, action) => {
       const chance = at < replay.steps ? replay.odds[at * replay.known + action] : NaN;
@@ -213,7 +218,7 @@ for (const player of document.querySelectorAll(".player")) {
     const found = await unpack(JSON.parse(document.getElementById(wanted).textContent));
     if (choice.value !== wanted) return; // another one was chosen meanwhile
     replay = found;
-    listMoments(); listActions();
+    listMoments(); listActions(); listFacts();
     show(0);
     player.dataset.ready = wanted;
   }

@@ -8,9 +8,10 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Annotator
-from motif_jax.annotation.backends import MODELS, make_the_prompt, open_annotator, texts_of
+from motif_jax.annotation.backends import MODELS, make_the_prompt, open_annotator
 from motif_jax.annotation.memory import AnswerMemory
 from motif_jax.annotation.stream import Direct, Stream
+from motif_jax.envs.texts import texts_of
 from motif_jax.rewards.online.settings import asks_pairs, judge_section
 
 

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from motif_jax.annotation.backends import texts_of
 from motif_jax.annotation.prompts import goal_text
 from motif_jax.captions import decode
+from motif_jax.envs.texts import texts_of
 from motif_jax.rewards.online.captioned import Captioned, captioned_facts
 from motif_jax.rewards.online.settings import SECTION, check_past, parse_goals, turn_at
 from motif_jax.rewards.source import Facts, Setting

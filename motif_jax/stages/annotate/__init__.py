@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 from motif_jax.config_table import Tables, check_values
 from motif_jax.console import print_line
 from motif_jax.envs.settings import TABLE as GAME
+from motif_jax.envs.texts import texts_of
 from motif_jax.files import write_config
 from motif_jax.preferences.folders import annotation_folder, labels_file, moving_hint
 from motif_jax.preferences.merging import check_free, check_merged, is_merged, merge
@@ -33,7 +34,6 @@ from motif_jax.stages.annotate.setup import (
     label_name,
     make_annotator,
     make_facts,
-    texts_of,
 )
 from motif_jax.structs import UserError
 

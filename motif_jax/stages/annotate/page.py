@@ -11,8 +11,9 @@ from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Answer, Question, batched
 from motif_jax.annotation.answers import read_answers
-from motif_jax.annotation.backends import MODELS, make_the_prompt, texts_of
+from motif_jax.annotation.backends import MODELS, make_the_prompt
 from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.envs.texts import texts_of
 from motif_jax.files import read_array, write_json, write_whole
 from motif_jax.pages.blocks import folded, page, share_bar, table, tiles
 from motif_jax.pages.charts import columns

@@ -9,10 +9,11 @@ from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Annotator
 from motif_jax.annotation.answers import slug
-from motif_jax.annotation.backends import ENGINE, MODELS, check_backend, make_the_prompt, open_annotator, texts_of
+from motif_jax.annotation.backends import ENGINE, MODELS, check_backend, make_the_prompt, open_annotator
 from motif_jax.annotation.prompts import MODES, VERSIONS, is_sentence
 from motif_jax.annotation.texts import Texts
 from motif_jax.config_table import MANY_SECONDS, NAME, NAME_LIST, PATH, Flag, Number, Tables, Text, Value, Whole
+from motif_jax.envs.texts import texts_of
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.questions import BOTTOM_LINE, KINDS
 from motif_jax.preferences.store import PairDataset, digest_of, fingerprint

@@ -21,9 +21,10 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Annotator, Answer, Question
-from motif_jax.annotation.backends import make_the_prompt, texts_of
+from motif_jax.annotation.backends import make_the_prompt
 from motif_jax.annotation.parsing import read_verdict
 from motif_jax.config_file import find_config
+from motif_jax.envs.texts import texts_of
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import annotate, collect

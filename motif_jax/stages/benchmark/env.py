@@ -32,6 +32,7 @@ from motif_jax.stages.benchmark.rows import Row, say, take_turns
 GAMES = (16, 64)
 WORKERS = 2
 RESETS = 2000
+PAIRS = 100_000  # that the stage collect is timed with
 
 
 def measure(config: ConfigDict, workdir: Path) -> list[Row]:
@@ -154,7 +155,7 @@ def memory() -> tuple[float, float]:
 def collect_rate(config: ConfigDict, workdir: Path) -> float:
     """Steps per second of the collect stage, from its start to the finished dataset."""
     config = config.copy_and_resolve_references()
-    config.collect.update({"collector": "random", "num_pairs": 100_000, "keep_empty": 1.0, "dataset": ""})
+    config.collect.update({"collector": "random", "num_pairs": PAIRS, "keep_empty": 1.0, "dataset": ""})
     config.collect.update({"segment_length": 1, "save_screen": False, "save_glyphs": False, "num_workers": WORKERS})
     with tempfile.TemporaryDirectory(dir=workdir) as folder:
         start = time.perf_counter()

@@ -151,7 +151,7 @@ class Pipeline:
                 pending: Any = None
                 moment = partial(self._moment, pool, source)
                 before: Any = None
-                while before is None or time.perf_counter() - before[0][PROCESS].elapsed < seconds:
+                while not steps or time.perf_counter() - before[0][PROCESS].elapsed < seconds:
                     batch = source.get(1.0)
                     if batch is None:
                         continue

@@ -138,7 +138,7 @@ class Training:
         self.spent: dict[str, float] = {}  # in that run, seconds per step of each activity; of workers, on average
 
     def run(self, seconds: float, updates: int = 0, trace: Trace | None = None) -> float:
-        """Steps per second from end to end, after WARMUP_BATCHES batches, in so many seconds or updates at least."""
+        """Steps per second from end to end, after WARMUP_BATCHES batches, in so many seconds and updates at least."""
         parts, player = self._parts, self._player
         trace = trace or Trace(ConfigDict({"num_steps": 0, "start_step": 0}), Path())
         with open_pool(self._config, parts, player, first_episode=0) as pool:
@@ -149,7 +149,7 @@ class Training:
             try:
                 number, steps, start, pending = 0, 0, 0.0, None
                 before: dict[str, float] = {}
-                while number < WARMUP_BATCHES + updates or time.perf_counter() - start < seconds:
+                while number < WARMUP_BATCHES + max(updates, 1) or time.perf_counter() - start < seconds:
                     batch = source.get(1.0)
                     if batch is None:
                         continue

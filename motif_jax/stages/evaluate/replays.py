@@ -35,6 +35,7 @@ WORDS: dict[str, Callable[[Row], tuple[float, ...]]] = {  # the episode for whic
     "worst": lambda row: (-row["episode_return"], -learnt_return(row)),
     "liked": lambda row: (learnt_return(row), row["episode_return"]),
     "longest": lambda row: (row["steps"],),
+    "toughest": lambda row: (bool(row["success"]), row["steps"]),  # the longest that reached its goal, if one did
 }
 
 

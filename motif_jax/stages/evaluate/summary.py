@@ -19,6 +19,7 @@ from motif_jax.structs import UserError
 COMMON = {  # figures of every world's episodes: what they are called in a line of episodes.jsonl
     "return": "episode_return", "steps": "steps", "success": "success", "intrinsic_return": "intrinsic_return",
 }  # fmt: skip
+FAMILY = "family"  # a figure that is a number of a kind of missions: its mean would say nothing
 END_NAMES = {"aborted": "time limit", "task_successful": "goal reached", "death": "death"}  # without a cause
 RESAMPLES = 2000
 BESIDE = 4  # others in the table
@@ -43,9 +44,10 @@ def summarise_episodes(
       seed: of the intervals.
       figures: of the world, beside COMMON.
       rules: of the world, by which its events were counted.
-      families: of its missions, which the figure `family` numbers; if there are several, success in each is a figure.
+      families: of its missions, which the figure FAMILY numbers; if there are several, success in each is a figure.
     """
-    columns: dict[str, list[Any]] = {name: [row.get(key) for row in rows] for name, key in keys_of(figures).items()}
+    keys = {name: key for name, key in keys_of(figures).items() if not (families and name == FAMILY)}
+    columns: dict[str, list[Any]] = {name: [row.get(key) for row in rows] for name, key in keys.items()}
     known = {name: column for name, column in columns.items() if rows and None not in column}
     counted = [row["did"] for row in rows if row["did"] is not None]
     did = {name: [happened.get(name, 0) for happened in counted] for name in rules.names}
@@ -61,7 +63,7 @@ def summarise_episodes(
 def _by_family(rows: Sequence[Mapping[str, Any]], seed: int, families: Sequence[str]) -> dict[str, Interval]:
     found: dict[str, list[float]] = {}
     for row in rows if families else ():
-        found.setdefault(families[row["family"]], []).append(float(row["success"]))
+        found.setdefault(families[row[FAMILY]], []).append(float(row["success"]))
     if len(found) < 2:
         return {}
     return {f"success_{name}": intervals({"": found[name]}, seed)[""] for name in families if name in found}
@@ -110,7 +112,7 @@ def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
     Args:
       directory: with a directory per player.
       name: of the player.
-      own: figures of the world, beside COMMON.
+      own: figures of the world, beside COMMON; they stand after the return.
     """
     mine = read_json(directory / name / "summary.json") or {}
     others = {path.parent.name: read_json(path) or {} for path in sorted(directory.glob("*/summary.json"))}
@@ -118,7 +120,8 @@ def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
     others = {other: others[other] for other in alike if other != name}
     summaries = {name: mine, **dict(list(others.items())[:BESIDE])}
     often = sorted(mine["did"], key=lambda happening: -mine["did"][happening]["mean"])[:HAPPENINGS]
-    figures = keys_of(own)
+    listed = dict.fromkeys([*keys_of(own), *sorted(mine["figures"])])  # also the success in each family of missions
+    figures = [figure for figure in listed if any(summary["figures"].get(figure) for summary in summaries.values())]
     rewarded = sorted(mine.get("returns", {}))  # the sources beside the learnt reward
     columns = {other: [f"{summary['episodes']:,} episodes"] for other, summary in summaries.items()}
     for other, summary in summaries.items():

@@ -31,9 +31,12 @@ from motif_jax.stages.evaluate.summary import END_NAMES
 from motif_jax.stages.report.found import checked
 from motif_jax.stages.report.head import label
 from motif_jax.stages.report.parts import EvaluatedPlayer
+from motif_jax.structs import EndStatus
 
 SPEEDS = (1, 2, 5, 10, 20, 50, 100)  # steps per second
 USUAL = 10
+GOAL = EndStatus.TASK_SUCCESSFUL.name.lower()
+FEW = 5  # steps: what is shorter tells little
 FLOATS = ("reward", "z", "intrinsic", "value", "probability")
 
 
@@ -54,14 +57,27 @@ def choose(players: Sequence[EvaluatedPlayer], most: int) -> list[tuple[Evaluate
 def of_replays(chosen: Sequence[tuple[EvaluatedPlayer, Path]]) -> list[str]:
     """The replay player and its data, as HTML."""
     options, data = [], []
-    for number, (player, file) in enumerate(chosen):
-        replay = load_replay(file, "--workdir")
+    replays = [load_replay(file, "--workdir") for _, file in chosen]
+    own = sum(player is chosen[0][0] for player, _ in chosen)  # they stand first
+    first = most_telling(replays[:own])
+    for number, ((player, file), replay) in enumerate(zip(chosen, replays, strict=True)):
         with checked(file):
-            name = f"replay-{number}"
-            options.append(f'<option value="{name}">{esc(named(player, replay))}</option>')
+            name, selected = f"replay-{number}", " selected" if number == first else ""
+            options.append(f'<option value="{name}"{selected}>{esc(named(player, replay))}</option>')
             data.append(data_script(name, pack(replay)))
     colours = [f"rgb({red} {green} {blue})" for red, green, blue in PALETTE]
     return [_replay_player("".join(options)), data_script("colours", colours), *data]
+
+
+def most_telling(replays: Sequence[Replay]) -> int:
+    """The place of the replay of a player that is shown first.
+
+    It is the longest that reached its goal; where none did, or at once, the first of FEW steps, or else the first.
+    """
+    reached = [replay.steps if replay.about["end"] == GOAL else 0 for replay in replays]
+    if max(reached) >= FEW:
+        return reached.index(max(reached))
+    return next((number for number, replay in enumerate(replays) if replay.steps >= FEW), 0)
 
 
 def named(player: EvaluatedPlayer, replay: Replay) -> str:
@@ -138,8 +154,8 @@ def _replay_player(options: str) -> str:
         '<span class="where">step <b class="step">0</b> of <span class="steps">0</span></span></div>'
         f'<dl>{facts}</dl><ol class="odds" aria-label="probabilities of the next action" hidden></ol></div>'
         '<div class="moments" hidden><p class="highest"></p><ol></ol></div>'
-        '<p class="help">In the line under the game, the learnt reward of each step points up, the game\'s down, '
-        "what is below zero is red: click or drag. "
+        '<p class="help">In the line under the game, the learnt reward of each step, if there is one, points up, the '
+        "game's down, what is below zero is red: click or drag. "
         "<kbd>space</kbd> plays, <kbd>←</kbd> <kbd>→</kbd> step, <kbd>↑</kbd> <kbd>↓</kbd> change the "
         "speed, <kbd>n</kbd> <kbd>p</kbd> go to rewards, <kbd>z</kbd> zooms.</p></div>"
     )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from motif_jax.pages.blocks import quoted, table, tiles
-from motif_jax.pages.charts import Band, Level, columns, curves
+from motif_jax.pages.charts import COLOURS, Band, Level, columns, curves
 from motif_jax.pages.formats import Interval, amount, esc, exact
 from motif_jax.stages.report.found import checked, number, read_object, read_rows
 from motif_jax.stages.report.parts import EvaluatedPlayer, Facts, Found
@@ -28,6 +28,7 @@ CURVES = (  # of values/metrics.jsonl and language/metrics.jsonl: title, and a n
     ("loss", "Loss", "while learning"),
 )
 REFERENCES = ("candidate", "optimal", "asker", "checker", "kind", "rude", "random")  # scripted players, as lines
+DASHES = ("2 3", "10 4 1.5 4", "14 4")  # of their lines; that of cloning has the colour of its decoding
 
 
 class Recorded(NamedTuple):
@@ -151,7 +152,6 @@ def of_sweep(found: Found) -> list[str]:
         by_kind.setdefault(player.kind, []).append(player)
     lines: dict[str, list[tuple[float, float]]] = {}
     bands: dict[str, Band] = {}
-    levels: list[Level] = []
     for kind, some in by_kind.items():
         some.sort(key=lambda player: player.beta)
         known = [(player.beta, interval) for player in some if (interval := player.figures.get("return"))]
@@ -160,12 +160,7 @@ def of_sweep(found: Found) -> list[str]:
         if len(known) > 1:
             ends = [interval.band for _, interval in known]
             bands[name] = Band([beta for beta, _ in known], [low for low, _ in ends], [high for _, high in ends])
-    for player in (*(one for one in players if not one.beta), *found.players):
-        interval, scripted = player.figures.get("return"), player.name in REFERENCES and not player.path
-        if interval and (scripted or (player in players and not player.beta)):
-            name = player.name if scripted else f"cloned, {how(player).partition(', ')[2]}"
-            named = f"{name}: {exact(interval.mean)}"  # the lines look alike
-            levels += [Level(named, interval)] if named not in {level.name for level in levels} else []
+    levels = _levels(found, players, list(by_kind))
     swept = any(len(points) > 1 for points in lines.values())
     recipe = next((player.recipe for player in players if player.recipe), "")
     words = (
@@ -174,6 +169,22 @@ def of_sweep(found: Found) -> list[str]:
     )
     chart = curves(lines, "beta", title="Return against beta", levels=levels, bands=bands) if swept else ""
     return [words, chart, _table(players, [one for one in found.players if one not in players])]
+
+
+def _levels(found: Found, players: Sequence[EvaluatedPlayer], kinds: Sequence[str]) -> list[Level]:
+    """The lines to compare with: cloning by each kind of decoding, in its colour; then the scripted players."""
+    levels = []
+    for player in players:
+        interval = player.figures.get("return")
+        if interval and not player.beta:
+            name = f"cloned, {how(player).partition(', ')[2]}: {exact(interval.mean)}"
+            levels.append(Level(name, interval, COLOURS[kinds.index(player.kind) % len(COLOURS)]))
+    scripted = [player for player in found.players if player.name in REFERENCES and not player.path]
+    for at, player in enumerate(scripted):
+        if interval := player.figures.get("return"):
+            colour = COLOURS[(len(kinds) + at) % len(COLOURS)]
+            levels.append(Level(f"{player.name}: {exact(interval.mean)}", interval, colour, DASHES[at % len(DASHES)]))
+    return levels
 
 
 def _table(players: Sequence[EvaluatedPlayer], others: Sequence[EvaluatedPlayer]) -> str:

@@ -12,10 +12,10 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from motif_jax.actors.capacity import available_mib, check_capacity
-from motif_jax.annotation.backends import texts_of
 from motif_jax.config_table import MANY_SECONDS, PATH, Flag, Number, Tables, Text, Value, Whole, check_values
 from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.envs.settings import check_world
+from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import is_text
 from motif_jax.files import read_json
 from motif_jax.learner.settings import Q_LEARNING, REPLAY_TABLE
