@@ -20,6 +20,7 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from motif_jax.config_table import Text
+from motif_jax.structs import UserError
 
 LEVELS = {
     "goto_local": "GoToLocal",
@@ -46,6 +47,8 @@ def get_config(argument: str = "goto_local") -> ConfigDict:
     level, *words = argument.split(",")
     for word in words:
         Text(WORDS).check("variant", "--config", word)
+    if {"symbolic", "drrn"} <= {*words}:
+        raise UserError("symbolic and drrn are two baselines: choose one (--config)")
     reference = "reference" in words
 
     config = runpy.run_path(str(Path(__file__).with_name("motif.py")))["get_config"]("score")

@@ -3,8 +3,9 @@
     python -m motif_jax.launch --config=configs/glam_quickstart.py --workdir=runs/glam
 
 The manual, motif_jax/envs/babyai/manuals, stands in for what a large language model has read; it is no Flan-T5. The
-argument is a level, and `unread` for the same network without reading: `goto_small,unread`. In the small room of the
-default, episodes are short: fifty thousand steps, which take minutes on a CPU, are five thousand of them.
+argument is a level, and `unread` for the same network without reading: `goto_small,unread`; or one of two baselines,
+`symbolic`, a network that sees the grid, and `drrn`, Q-learning on prompts. It takes five minutes on two cores. In the
+small room of the default, episodes are short: fifty thousand steps are five thousand of them.
 """
 
 import runpy
@@ -52,22 +53,22 @@ def get_config(argument: str = "goto_small") -> ConfigDict:
     policy.language.heads = 2
     policy.language.hidden = 64
     policy.language.max_tokens = 248  # with the longest name of an action, no more than it was trained for
+    policy.train_for_env_steps = 49_152
+    policy.train_for_seconds = 240.0  # ends it on slow machines
     policy.learning_rate = 4e-4 if policy.network == "language" else 1e-3
     if "drrn" in words:
         policy.num_minibatches = 8  # per 128 steps: many updates, as the steps are few
         policy.drrn.width = 32
         policy.drrn.max_tokens = policy.language.max_tokens
-        policy.replay.capacity = 49_152  # whatever it has seen
+        policy.replay.capacity = policy.train_for_env_steps  # all steps of the run
         policy.probe_every = 8
     else:
-        # Games take a thirtieth of the time and learning the rest, so each step is learnt from once. With a learning
-        # rate of 1e-3 the language model forgot in play how to find what it does not see (trials with one seed).
+        # Of a language model, games take a thirtieth of the time and learning the rest: each step is learnt from once.
+        # This and the learning rate were chosen in trials with one seed.
         policy.rollout_length = 32
         policy.batch_size = 1024
         policy.num_epochs = 1
         policy.num_minibatches = 4
-    policy.train_for_env_steps = 49_152
-    policy.train_for_seconds = 240.0  # ends it on slow machines
     policy.save_every_s = 60.0
     policy.save_every_steps = 10_000
     policy.milestone_every_steps = 0

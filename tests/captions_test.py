@@ -51,7 +51,7 @@ def test_distinct_messages_are_those_of_numpy(number):
     rng = np.random.default_rng(number)
     pool = rng.integers(256, size=(20, WIDTH), dtype=np.uint8)
     pool[::2, 3:] = 0
-    messages = pool[rng.integers(20, size=number)]
+    messages = pool[rng.integers(20, size=2 * number)][::2]
     found = distinct_messages(messages)
     expected = np.unique(messages, axis=0, return_inverse=True, return_counts=True)
     for one, other in zip(found, expected, strict=True):
@@ -61,6 +61,8 @@ def test_distinct_messages_are_those_of_numpy(number):
 def test_what_is_no_message_is_refused():
     with pytest.raises(ValueError, match=r"must be \[..., 256\] uint8"):
         CaptionTable().intern(np.zeros((2, 255), np.uint8))
+    with pytest.raises(ValueError, match=r"must be \[N, 256\] uint8"):
+        distinct_messages(np.zeros((2, 512), np.uint8))
 
 
 def test_an_index_finds_what_a_dictionary_finds():

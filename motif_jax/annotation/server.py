@@ -110,7 +110,7 @@ class Server:
                     continue
                 if not waiting or (failure is not None and done.empty()):
                     break
-                for future in _come_back(done):  # all, as a pause may be long
+                for future in _finished(done, every=paused):  # as the next pause may be long
                     waiting.discard(future)
                     if (error := future.exception()) is not None:
                         failure = error  # what else has come back is handed over first
@@ -219,11 +219,11 @@ class Server:
         return self._endpoint.without_key(text)
 
 
-def _come_back(done: queue.SimpleQueue[Result]) -> Iterator[Result]:
-    """Waits for one, and goes on until there are no more."""
+def _finished(done: queue.SimpleQueue[Result], every: bool) -> Iterator[Result]:
+    """Yields one, waiting for it if need be, and all others that are there if `every`."""
     yield done.get()
     with contextlib.suppress(queue.Empty):
-        while True:
+        while every:
             yield done.get_nowait()
 
 

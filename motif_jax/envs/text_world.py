@@ -25,7 +25,7 @@ class TextWorld(World):
     makers: Makers  # of scripted players, beside `random`, by name
 
     def expect(self, texts: Sequence[str]) -> None:
-        """Is told what is about to be written in several games; a world that asks a server asks about all at once."""
+        """Called with what several games are about to write: a world that asks a server asks about all at once."""
 
     # ---- the same for all
     action_names = ()

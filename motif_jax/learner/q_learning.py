@@ -75,8 +75,9 @@ def make_q_update(
     """The learner's step, on one device: `update(state, constants, rollouts) -> (state, metrics)`.
 
     The rollouts go into the buffer. Then so many steps of the optimizer follow as there are minibatches in all epochs,
-    each on transitions that are drawn anew. If any of them was not finite, parameters and optimizer stay what they
-    were, and `metrics["finite"]` is zero. What is drawn follows from the seed and the version alone.
+    each on transitions that are drawn anew. If a reward is not finite, the buffer stays what it was; if that or a step
+    was not, parameters and optimizer do, and `metrics["finite"]` is zero. What is drawn follows from the seed and the
+    version alone.
 
     Args:
       unroll: of a network without memory, whose logits are Q.
@@ -102,7 +103,8 @@ def make_q_update(
             rewards = shape_rewards(constants.rewards, rollouts)
             chex.assert_equal_shape([*rewards, rollouts.reward])
         new = Steps(rollouts.observations, rollouts.action, rewards.total, rollouts.terminated, rollouts.truncated)
-        kept = add(state.replay, new)
+        usable = jnp.isfinite(rewards.total).all()
+        kept = add(state.replay, new, usable)
         rate = annealed(settings.learning_rate, settings.learning_rate_end, state.version, settings.total_updates)
 
         def step(learnt: tuple[Any, Any], key: jax.Array) -> tuple[tuple[Any, Any], Metrics]:
@@ -122,6 +124,7 @@ def make_q_update(
         after, steps = jax.lax.scan(step, before, keys)
         reduce = {"max": jnp.max, "finite": jnp.min}
         metrics = {name: reduce.get(name.rpartition("_")[2], jnp.mean)(array) for name, array in steps.items()}
+        metrics["finite"] &= usable
         lag = state.version - rollouts.version
         metrics |= over_all(jnp.ones_like(rollouts.terminated), lag, rewards)
         metrics |= {"learning_rate": rate, "replay_steps": count_steps(kept)}

@@ -66,11 +66,11 @@ def make_replay(batches: int, length: int, games: int, observations: Mapping[str
     )
 
 
-def add(replay: Replay, steps: Steps) -> Replay:
-    """Puts a batch in the place of the oldest one."""
+def add(replay: Replay, steps: Steps, usable: jax.Array | bool = True) -> Replay:
+    """Puts a batch in the place of the oldest one, or changes nothing if it is not usable. usable: [] bool"""
     place = replay.added % len(replay.steps.action)
-    kept = jax.tree.map(lambda ring, new: ring.at[place].set(new), replay.steps, steps)
-    return Replay(kept, replay.added + 1)
+    kept = jax.tree.map(lambda ring, new: ring.at[place].set(jnp.where(usable, new, ring[place])), replay.steps, steps)
+    return Replay(kept, replay.added + usable)
 
 
 def count_steps(replay: Replay) -> jax.Array:
@@ -86,8 +86,8 @@ def draw(replay: Replay, key: jax.Array, count: int, rewarded_share: float = 0.0
       replay: the buffer.
       key: of the draw.
       count: n, how many.
-      rewarded_share: so many of them are drawn from the steps with a reward above zero, if there are any; the others
-        are drawn from all steps.
+      rewarded_share: this share of the n transitions is drawn from the steps with a reward above zero, if there are
+        any; the others are drawn from all steps.
     """
     steps, shape = replay.steps, replay.steps.action.shape
     of_all, of_rewarded = jax.random.split(key)

@@ -201,6 +201,7 @@ def test_no_episode_is_lost_with_a_worker():
             missing = sorted(set(range(last)) - set(numbers))
             assert time.monotonic() < deadline, f"lost episodes {missing[:9]} of {last}"
             numbers += [at.info.episode for _, _, ended in play(pool, None, 1) for at in ended]
+        list(play(pool, None, 2 * pool.layout.num_slots))
         assert pool.restarts >= len(killed)
         assert not pool.given_up
 

@@ -123,3 +123,26 @@ def test_a_server_gives_out_answers_while_the_stream_pauses():
         finally:
             server.close()
     assert set(came) == set(QUESTIONS[:3])
+
+
+def test_all_that_has_come_back_is_given_out_at_a_pause():
+    """One answer per pause would leave the others waiting for a pause each."""
+    came, at_pauses = [], []
+
+    def stream():
+        yield from QUESTIONS[:4]
+        while len(came) < 4 and len(at_pauses) < 20:
+            time.sleep(1.0)  # far longer than the answers take
+            at_pauses.append(len(came))
+            yield PAUSE
+
+    with ChatServer() as chat:
+        server = Server(chat.url, "", make_prompt(NETHACK, "reason", "gold", "default", one=True),
+                        Sampling(0.1, 0.95, 50, 200))  # fmt: skip
+        try:
+            for question, _ in server.answers(stream()):
+                came.append(question)
+        finally:
+            server.close()
+    assert set(came) == set(QUESTIONS[:4])
+    assert len(at_pauses) <= 2

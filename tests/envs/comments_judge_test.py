@@ -92,8 +92,20 @@ def test_comments_of_games_side_by_side_are_judged_at_once(server):
 def test_a_comment_without_a_verdict_has_the_score_of_unknown_ones(server):
     server.fault = lambda number, body: reply(say("Hard to say."))
     assert write(judged(server, unknown=0.5), "hm") == [0.5]
+    asked = len(server.asked)
+    made = judged(server, unknown=0.5)
+    made.expect(["hm", "so"])
+    assert write(made, "hm", "so") == [0.5, 0.5]
+    assert len({json.dumps(body) for body in server.asked[asked:]}) == len(server.asked[asked:])  # each only once
     with pytest.raises(UserError, match=rf"no verdict on 'hm', .*Hard to say.*option 'unknown' \({FLAG}\)"):
         write(judged(server), "hm")
+
+
+def test_a_judge_without_log_probabilities_is_told_by_the_name_of_the_option(server):
+    server.fault = lambda number, body: reply(say("(1)"))
+    with pytest.raises(UserError, match="no log-probabilities") as caught:
+        write(judged(server, mode="score"), "hm")
+    assert "annotate" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["endless body", "dripping headers"])

@@ -97,7 +97,10 @@ def test_a_server_is_asked_once_about_each_text():
     with WorldServer() as server:
         made = world(scores=f"server:{server.url}", scale=1.0)
         assert write(made, "a!", "b", "a!", "c!!") == [1.0, 0.0, 1.0, 2.0]
-    assert [fields["texts"] for _, fields in server.asked] == [["a!"], ["b"], ["c!!"]]
+        many = [str(number) for number in range(130)]
+        made.expect(many)  # in requests of 64
+    asked = [fields["texts"] for _, fields in server.asked]
+    assert asked == [["a!"], ["b"], ["c!!"], many[:64], many[64:128], many[128:]]
 
 
 @pytest.mark.parametrize("value", [

@@ -160,6 +160,8 @@ def test_an_update_is_a_step_of_adam_on_the_slow_loss_of_what_it_drew():
     broken, metrics = learn(rollouts._replace(reward=np.full_like(rollouts.reward, np.nan)))
     assert metrics["finite"] == 0
     np.testing.assert_array_equal(broken.params["q"], params["q"])
+    assert int(broken.replay.added) == 0  # or it would be drawn for ever
+    assert all(np.isfinite(array).all() for array in jax.tree.leaves(broken.replay))
 
 
 @pytest.mark.slow

@@ -1,8 +1,8 @@
 """A language model as a judge of comments: a sentence says what is wished, the score is how probably a comment is so.
 
 The model is asked by `annotation/` over HTTP, about one comment at a time; `texts/classify.toml` is the question. Its
-answers are kept in the cache of answers, by model, question and sentence, so that all games, processes and experiments
-ask about a comment once.
+answers are kept in the cache of answers, by model, question and sentence: the games of a process ask about a comment
+once, and later runs do not ask again. Processes at the same time may.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ class Judge:
         self._unknown = unknown
         self._annotator: Annotator | None = None
         self._memory: AnswerMemory | None = None
+        self._undecided: dict[Question, Answer] = {}  # without a verdict, which `AnswerMemory` does not keep
 
     def score(self, texts: Sequence[str]) -> list[float]:
         """See `Scorer`: the probability that each comment is as wished."""
@@ -75,10 +76,10 @@ class Judge:
         try:
             with _named_as_options():
                 answers = self._ask(dict.fromkeys(questions))
+                return [self._value(question.first, answers[question]) for question in questions]
         except BaseException:  # the world is given up, and nobody may be left to close this
             self.close()
             raise
-        return [self._value(question.first, answers[question]) for question in questions]
 
     def close(self) -> None:
         """Closes the connections, and writes the last answers to disk."""
@@ -96,10 +97,13 @@ class Judge:
             self._memory = AnswerMemory(self._cache, about, one=True)
         memory = self._memory
         assert memory is not None
-        found = {question: answer for question in questions if (answer := memory.get(question))}
+        known = {question: memory.get(question) or self._undecided.get(question) for question in questions}
+        found = {question: answer for question, answer in known.items() if answer}
         for question, answer in self._annotator.answers([one for one in questions if one not in found]):
             memory.add(question, answer)
             found[question] = answer
+            if answer.yes is None:
+                self._undecided[question] = answer
         return found
 
     def _value(self, text: str, answer: Answer) -> float:

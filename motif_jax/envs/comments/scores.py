@@ -9,12 +9,14 @@ judge:ADDRESS           from 0 to 1: a language model behind an OpenAI-compatibl
 from __future__ import annotations
 
 import collections
+import functools
 import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from motif_jax.annotation.annotator import batched
 from motif_jax.envs.comments.judge import USUAL, Judge, Judging
 from motif_jax.envs.http_client import FLAG, HttpClient, check_address
 from motif_jax.foreign import read_bytes, read_text
@@ -23,6 +25,7 @@ from motif_jax.structs import UserError
 FOLDER = Path(__file__).parent / "words"
 MOST_BYTES = 2**28  # of a table
 MOST_REMEMBERED = 100_000  # scores of a server
+AT_ONCE = 64  # texts of a request
 MOST = 2  # score by a lexicon
 LARGEST = 1e9  # of a score
 
@@ -78,9 +81,10 @@ class RemoteScorer:
 
     def score(self, texts: Sequence[str]) -> list[float]:
         """See `Scorer`."""
-        if new := [text for text in dict.fromkeys(texts) if text not in self._known]:
-            given = self._client.post_json("", {"texts": new}, lambda reply: _scores(reply, len(new)))
-            self._known |= dict(zip(new, given, strict=True))
+        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        for some in batched(new, AT_ONCE):
+            given = self._client.post_json("", {"texts": some}, functools.partial(_scores, count=len(some)))
+            self._known |= dict(zip(some, given, strict=True))
         found = [self._known[text] for text in texts]
         while len(self._known) > MOST_REMEMBERED:
             self._known.popitem(last=False)

@@ -100,8 +100,8 @@ def check(config: ConfigDict) -> None:
             raise UserError(f"{Q_LEARNING!r} is not measured (--config.policy.algorithm, --config.benchmark.parts)")
     if "language" in parts and (config.policy.network, config.policy.language.model) != ("language", ""):
         raise UserError(
-            "the part 'language' measures a policy that is a new language model: --config=configs/glam.py "
-            "--config.policy.language.model= (--config.benchmark.parts)"
+            "the part 'language' measures a policy that is a new language model, as in "
+            "--config=configs/glam_quickstart.py:goto_small,unread (--config.benchmark.parts)"
         )
 
 

@@ -58,8 +58,8 @@ def of_replays(chosen: Sequence[tuple[EvaluatedPlayer, Path]]) -> list[str]:
     """The replay player and its data, as HTML."""
     options, data = [], []
     replays = [load_replay(file, "--workdir") for _, file in chosen]
-    own = sum(player is chosen[0][0] for player, _ in chosen)  # they stand first
-    first = most_telling(replays[:own])
+    own = [number for number, (player, _) in enumerate(chosen) if player is chosen[0][0]]
+    first = own[most_telling([replays[number] for number in own])]
     for number, ((player, file), replay) in enumerate(zip(chosen, replays, strict=True)):
         with checked(file):
             name, selected = f"replay-{number}", " selected" if number == first else ""
