@@ -58,7 +58,7 @@ def test_it_loads_without_errors_and_asks_for_nothing_else(page, made):
     assert len(shapes) >= 10
     assert all(shapes)
     seen = page.run(
-        "[...document.querySelectorAll('.chart svg')].every(svg => svg.getBoundingClientRect().height > 100)"
+        "[...document.querySelectorAll('.chart .plot svg')].every(svg => svg.getBoundingClientRect().height > 100)"
     )
     assert seen
 
