@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 from conftest import ROOT, get_config
+from flax import nnx
 from host_processes import QUICKLY
 
 from motif_jax.stages import benchmark
@@ -83,10 +84,13 @@ def test_a_language_model_that_plays_is_measured(tmp_path, monkeypatch):
     wanted = {
         "language.matrix_product", "language.score", "language.score.rows", "language.score_over_rows", "babyai.step",
         "policy.end_to_end.language", "policy.share_of_limit.language", "language.memory.80M.full",
+        "language.cache",
     }  # fmt: skip
     assert rows.keys() >= wanted
     assert all(row.value > 0 for row in rows.values())
     scoring = language.Scoring(tmp_path / "model")
+    caches = nnx.merge(scoring._graph, scoring._params).stack.empty_cache(1, 7, np.dtype(np.float32))
+    assert 7 * rows["language.cache"].value == sum(array.nbytes for array in caches)
     for other in (scoring.one_per_name, *([scoring.in_torch()] if "language.score.torch" in rows else [])):
         np.testing.assert_allclose(scoring.packed(), other(), atol=1e-4)
 
@@ -94,7 +98,7 @@ def test_a_language_model_that_plays_is_measured(tmp_path, monkeypatch):
 def test_the_language_part_wants_a_policy_that_is_a_new_language_model():
     config = get_config()
     config.benchmark.parts = ("language",)
-    with pytest.raises(UserError, match=r"configs/glam\.py"):
+    with pytest.raises(UserError, match=r"configs/glam_quickstart\.py:goto_small,unread"):
         benchmark.check(config)
 
 

@@ -33,7 +33,7 @@ from motif_jax.language.scoring import make_tree, score
 from motif_jax.networks.kinds import LANGUAGE
 from motif_jax.policies.prompts import encode_names
 from motif_jax.stages.benchmark.device import is_accelerated
-from motif_jax.stages.benchmark.language_sizes import flop_per_prompt, memory_rows
+from motif_jax.stages.benchmark.language_sizes import cache_bytes, flop_per_prompt, memory_rows
 from motif_jax.stages.benchmark.policy import STRETCH, Training
 from motif_jax.stages.benchmark.reward import matrix_product
 from motif_jax.stages.benchmark.rows import Row, say, take_turns
@@ -82,6 +82,7 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
             spread = {"least": round(min(ratios), 1), "most": round(max(ratios), 1)}
             add(f"language.score.{name}", median[name], "states/s")
             add(f"language.score_over_{name}", statistics.median(ratios), "times", **spread)
+    add("language.cache", cache_bytes(scoring.config), "bytes per token", layers=scoring.config.layers)
     add("babyai.step", median["games"], "steps/s", level=config.env.babyai.level, games=GAMES)
     rows += end_to_end_rows(training, median["end_to_end"], product)
     return rows + [say(row) for row in memory_rows()]

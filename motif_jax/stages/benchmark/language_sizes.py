@@ -44,6 +44,11 @@ def flop_per_prompt(config: LanguageConfig, length: int, nodes: int) -> float:
     return 2.0 * whole
 
 
+def cache_bytes(config: LanguageConfig) -> int:
+    """Of a token of a prompt: its keys and values in all layers, in float32."""
+    return 2 * config.layers * config.kv_heads * config.head_size * 4
+
+
 def memory_rows() -> list[Row]:
     """Memory of parameters, gradients and optimizer for two Flan-T5, all of it trained, and additions of low rank."""
     rows = []
