@@ -8,8 +8,9 @@ from conftest import get_config
 
 pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
 
+from glam_test import learner_of
+
 from motif_jax import load_policy
-from motif_jax.checkpoint import find_checkpoints, reading
 from motif_jax.files import read_json, read_lines
 from motif_jax.parameters import sum_of_arrays
 from motif_jax.stages import benchmark, evaluate, report, train_policy
@@ -44,11 +45,6 @@ def train(workdir):
         train_policy.check(config)
         train_policy.run(config, workdir)
     return config
-
-
-def learner_of(workdir, which="last"):
-    with reading(find_checkpoints(workdir, "policy")) as checkpoints:
-        return checkpoints.readable(which)
 
 
 @pytest.fixture(scope="module")
