@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     """`ilql.py`, made small."""
     config = runpy.run_path(str(Path(__file__).with_name("ilql.py")))["get_config"](argument)
+    config.cpu_devices = 2  # small networks make better use of two cores this way
     config.env.options = '{"words": "small"}' if config.env.world == "wordle" else "{}"
     config.collect.transcripts = 50_000
     if config.env.world == "wordle":

@@ -16,7 +16,6 @@ from flax import nnx
 from motif_jax.language.config import LanguageConfig
 from motif_jax.language.layers import MLP, Attention, KeysValues, Norm, Sight, Types, relative_buckets, rotary_turn
 
-
 UNROLLED = 4  # stacks of up to so many blocks are written out: a program that is a little longer, and faster
 
 

@@ -1,6 +1,11 @@
 """Decoding with beta (Q - V): against loops that look at whole texts, and what must hold for all of them."""
 
 import functools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +18,6 @@ from motif_jax.offline.decode import Shifting, advantages
 from motif_jax.offline.values import condition
 from motif_jax.policies.decoding import Decoding, decodings_of
 from motif_jax.policies.programs import language_of
-from motif_jax.policies.values import on_devices
 from motif_jax.policies.writing import ValueWriter
 from motif_jax.structs import UserError
 
@@ -36,7 +40,9 @@ def write(decoding, recipe="ilql", contexts=CONTEXTS, key=KEY, numbers=(0, 1, 2,
 @functools.cache
 def looks(recipe):
     """Logits and Q - V of every token after the last one of a text, padded to one length so that it compiles once."""
-    model = on_devices(make_value_model(recipe))
+    model = make_value_model(recipe)
+    params = jax.device_put((model.policy, model.target, model.online))
+    model = model._replace(policy=params[0], target=params[1], online=params[2])
 
     @jax.jit
     def look(tokens, last, wanted):
@@ -214,3 +220,29 @@ def test_decodings_that_make_no_sense_are_refused(changes, said):
 def test_a_conversation_that_is_too_long_is_refused():
     with pytest.raises(UserError, match="a conversation has 77 tokens"):
         write(DECODING, contexts=[[3] * 77])
+
+
+def write_drawn():
+    """Texts that are drawn, for all conversations at once."""
+    return write(Decoding("sample", 4.0, max_tokens=5, batch_size=4))
+
+
+ON_TWO_DEVICES = """
+import json, jax, writing_test
+assert jax.local_device_count() == 2
+print(json.dumps(writing_test.write_drawn()))
+assert sum(len(mesh.devices.flat) == 2 for mesh in writing_test.writer_of("ilql")._placed) == 1
+"""
+
+
+def test_devices_share_the_conversations():
+    paths = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
+    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "2", "JAX_PLATFORMS": "cpu", "PYTHONPATH": paths}
+    done = subprocess.run(
+        [sys.executable, "-c", ON_TWO_DEVICES], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    here = write_drawn()
+    there = json.loads(done.stdout)
+    assert [text for text, _ in there] == [text for text, _ in here]
+    np.testing.assert_allclose([odds for _, odds in there], [odds for _, odds in here], rtol=1e-4)
