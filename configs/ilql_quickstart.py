@@ -25,12 +25,12 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     config.train_language.batch_size = 24
     config.train_language.learning_rate = 2e-3
     config.train_language.warmup_steps = 100
-    config.train_language.num_epochs = 2
+    config.train_language.num_epochs = 4
     config.train_language.save_every_s = 60.0
     config.train_values.batch_size = 24
     config.train_values.learning_rate = 1e-3
     config.train_values.warmup_steps = 50
-    config.train_values.num_epochs = 1
+    config.train_values.num_epochs = 2
     # Values travel from the end of a text to its first letter, where it is chosen, one target at a time. Where targets
     # followed by 0.05, the first letters had no values yet after 650 updates (one trial).
     config.train_values.polyak = 0.5
