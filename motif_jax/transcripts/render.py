@@ -84,13 +84,12 @@ class Spoken(NamedTuple):
 def spoken(transcripts: Transcripts, texts: list[str]) -> Spoken:
     """The turns of a store with these texts, without those in which the environment's text is empty."""
     found = transcripts
-    turns = Spoken(found.text, found.is_action, found.reward, found.starts, found.ends, found.terminal)
     if "" not in texts:
-        return turns
+        return Spoken(found.text, found.is_action, found.reward, found.starts, found.ends, found.terminal)
     kept = found.is_action | (found.text != texts.index(""))
     before = np.concatenate([[0], np.cumsum(kept)])
-    kept_turns = (array[kept] for array in (turns.text, turns.is_action, turns.reward))
-    return Spoken(*kept_turns, before[turns.starts], before[turns.ends], turns.terminal)
+    starts, ends = before[found.starts], before[found.ends]
+    return Spoken(found.text[kept], found.is_action[kept], found.reward[kept], starts, ends, found.terminal)
 
 
 class Renderer:
