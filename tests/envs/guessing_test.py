@@ -176,6 +176,23 @@ def test_a_server_that_answers_as_we_do_gives_the_same_dialogues(files):
     assert fields["caption"] == episodes[-1].turns[0].text
 
 
+def test_after_an_empty_caption_the_first_question_is_told_and_counted(files):
+    captions = [{"caption": ""}] * 3
+    Path(files["scenes"]).write_text(json.dumps(captions))
+    with WorldServer() as server:
+        world = remote(server.url, files, rule="hard", enough=1.0)
+        game, _ = play(world, "hm?", "the weather?", "hm?")
+        assert [said["text"] for said in json.loads(server.asked[-1][1]["history"])][::2] == [
+            "hm?",
+            "the weather?",
+            "hm?",
+        ]
+        other, _ = play(world)
+        other.set_state(game.state())
+        assert other.info().figures == game.info().figures == (3 / 8, 2)
+        game.close()
+
+
 def test_failures_are_repeated_until_the_server_is_back(files):
     def fault(number: int, path: str):
         if number % 3 == 0:

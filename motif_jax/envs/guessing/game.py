@@ -114,9 +114,9 @@ class GuessingGame(TextGame):
 
 
 def _history(turns: Sequence[Turn]) -> list[Said]:
-    """Questions and answers after the caption, as servers are told them."""
+    """Questions and answers, as servers are told them. The caption, which is a turn unless it is empty, is neither."""
     found = []
-    for number, turn in enumerate(turns[1:], 1):
+    for number, turn in enumerate(turns):
         if turn.is_action:
             found.append(Said("question", turn.text))
             answered = number + 1 < len(turns) and not turns[number + 1].is_action
