@@ -60,7 +60,7 @@ class WorldServer:
         if path == "/fetch_reward_rank":
             return answerer.begin(scene)
         assert path == "/step_rank"
-        return list(answerer.answer(scene, history))
+        return list(answerer.answer(scene, history, 0.0))
 
 
 class Quiet(ThreadingHTTPServer):

@@ -71,7 +71,7 @@ class GuessingGame(TextGame):
         """See `TextGame`."""
         scene, initial, gained = self._now
         history = [*_history(self.turns), Said("question", text)]
-        said, change = self._answerer.answer(scene, history)
+        said, change = self._answerer.answer(scene, history, initial + gained)
         self._now = Hidden(scene, initial, gained + change)
         little = RULES[self._rewards.rule](said.lower())
         self._yes_no += little
