@@ -308,6 +308,7 @@ def broken(tmp_path, text: str) -> str:
 
 @pytest.mark.parametrize("text", [
     "", "[]", "{}", "5", "null", '["a"]', '[{"dialog": []}]', '[{"caption": 5}]', "[" * 100_000, '[{"caption": "a"}',
+    '[{"caption": "a"}, {"caption": "\\ud800"}]',
 ])  # fmt: skip
 def test_scenes_that_cannot_be_read_are_refused(tmp_path, text):
     with pytest.raises(UserError, match=rf"cannot read the scenes '.*broken.json': .*{FLAG}$"):
