@@ -32,7 +32,7 @@ TERMINAL, UNFINISHED, CUT = 1, 2, 3
 
 
 class Tokeniser(Protocol):
-    """What is needed of a tokeniser."""
+    """What `Renderer` needs of a tokeniser."""
 
     size: int  # token ids are below it
 
@@ -181,7 +181,7 @@ class Renderer:
         return bool(found.is_action[has_tokens[first[first < len(has_tokens)]]].any())
 
     def _start_marks(self, episodes: np.ndarray) -> np.ndarray:
-        """Which mark the episodes begin with."""
+        """The number of the mark that each episode begins with, ACTION_START or TEXT_START."""
         found = self._turns
         first, empty = found.starts[episodes], found.ends[episodes] == found.starts[episodes]
         padded = np.append(found.is_action, True)  # an episode without turns begins with the agent's mark

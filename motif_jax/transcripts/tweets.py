@@ -28,7 +28,7 @@ COLUMNS = 5  # the first is the number of the puzzle, the last the text
 
 
 class Tweet(NamedTuple):
-    """One game."""
+    """A game as it was tweeted: colours without words."""
 
     puzzle: int  # its number
     rows: tuple[str, ...]  # the colours of each guess: letters of "g", "y", "b"

@@ -58,7 +58,7 @@ class Lexicon:
 
 
 class Table:
-    """Looks comments up."""
+    """Looks scores up, by the whole text of a comment."""
 
     def __init__(self, scores: dict[str, float], unknown: float | None):
         """Takes scores by text, and the score of all other texts; None: there must be none."""
@@ -123,7 +123,7 @@ class RemoteScorer:
 
 
 def read_scores(folder: Path) -> dict[str, float]:
-    """The scores that a cache of a server's has."""
+    """The scores in the cache of a server, by their texts."""
     found = {}
     for entry in read_entries(folder):
         with contextlib.suppress(ValueError):
@@ -147,8 +147,8 @@ def make_scorer(
       unknown: score of texts that a table does not have, or on which a judge gives no verdict; None: an error.
       timeout_s, patience_s: of a server (`HttpClient`), or of a judge's.
       judging: how a judge is asked.
-      cache_dir: where what is answered is kept on disk; "": nowhere; None: `JUDGED`, and of a server nothing, of which
-        only the address is known, behind which may be another one tomorrow.
+      cache_dir: where answers of a server or a judge are kept on disk; "": nowhere; None: `JUDGED` for a judge, and
+        nowhere for a server, as its address does not say which model answers there.
     """
     kind, colon, place = source.partition(":")
     if kind == "lexicon" and bool(colon) == bool(place):
