@@ -50,7 +50,6 @@ FROM_OUTSIDE = {  # modules that something else than the package imports
     "motif_jax.program": "setup.cfg",
     "motif_jax.envs.gym_world": "worlds of a user's own",
     "motif_jax.envs.nethack.gym_game": "gymnasium, by the ids that are registered",
-    "motif_jax.transcripts.tweets": "worlds of Wordle, which have the words and the colours",
 }
 ABOVE_ALL = {"api", "experiment", "launch"}  # the files at the root that import rooms or stages
 

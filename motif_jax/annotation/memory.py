@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from motif_jax.annotation.annotator import Answer, Question
 from motif_jax.annotation.answers import AnswerStore, read_answers
-
-WRITE_EVERY_S = 1.0  # each time, the file is forced to disk
 
 
 class AnswerMemory:
@@ -26,8 +23,6 @@ class AnswerMemory:
         """
         self._answers: dict[Question, float] = {}
         self._remembers = bool(about)
-        self._new: list[tuple[Question, Answer]] = []
-        self._written_s = time.monotonic()
         self._store = AnswerStore(cache, about) if cache is not None and about else None
         if self._store is not None:
             for question, answer in read_answers(self._store.folder, one):
@@ -45,19 +40,14 @@ class AnswerMemory:
         if answer.yes is not None and self._remembers:
             self._answers[question] = answer.yes
         if self._store is not None:
-            self._new.append((question, answer))
-            self.write()
+            self._store.add([(question, answer)], at_once=False)
 
-    def write(self, at_once: bool = False) -> None:
+    def write(self) -> None:
         """Writes new answers to disk, unless some were written within the last second."""
-        if self._store is not None and self._new:
-            now = time.monotonic()
-            if at_once or now - self._written_s > WRITE_EVERY_S:
-                self._store.add(self._new)
-                self._new, self._written_s = [], now
+        if self._store is not None:
+            self._store.write()
 
     def close(self) -> None:
         """Writes what is left, and closes the file."""
         if self._store is not None:
-            self.write(at_once=True)
             self._store.close()

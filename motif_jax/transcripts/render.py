@@ -6,6 +6,7 @@ A template says which marks stand between the texts (ILQL's: specs of the paper'
     <a>     crane </a>  byybb </s>  ...   </eod>
 
 `start` depends on who speaks first, `end` on who has spoken; the last mark stands where an episode ended by itself.
+An empty text of the environment is no text: worlds that say nothing say it so, and `LiveRenderer` reads it so.
 A position is an action position if its NEXT token is the agent's, the mark after its text included: there the agent
 chooses. The reward of an utterance lies at its last action position.
 """
@@ -31,7 +32,7 @@ TERMINAL, UNFINISHED, CUT = 1, 2, 3
 
 
 class Tokeniser(Protocol):
-    """What is needed of a tokeniser."""
+    """What `Renderer` needs of a tokeniser."""
 
     size: int  # token ids are below it
 
@@ -53,7 +54,7 @@ TEMPLATES = {
     # Every text ends with the token that ends generation: for tokenisers whose tokens are words.
     "words": Template(END_TOKEN, END_TOKEN, END_TOKEN, END_TOKEN, ""),
     "marks": Template("<a>", "<s>", "</a>", "</s>", "</eod>"),  # as in the code of ILQL
-    "lines": Template("", "", "\n", "\n", ""),  # as LMRL-Gym has them
+    "lines": Template("\n", "", "\n", "\n", ""),  # as LMRL-Gym has them
     "none": Template("", "", "", "", ""),  # texts have their own spaces and ends
 }
 
@@ -69,6 +70,28 @@ class Rows(NamedTuple):
     end: Array  # int8: at an episode's last token TERMINAL, UNFINISHED or CUT
 
 
+class Spoken(NamedTuple):
+    """The turns of a store in which something is said."""
+
+    text: np.ndarray  # [M] int32
+    is_action: np.ndarray  # [M] bool
+    reward: np.ndarray  # [M] float32
+    starts: np.ndarray  # [E] int64
+    ends: np.ndarray  # [E] int64
+    terminal: np.ndarray  # [E] bool
+
+
+def spoken(transcripts: Transcripts, texts: list[str]) -> Spoken:
+    """The turns of a store with these texts, without those in which the environment's text is empty."""
+    found = transcripts
+    if "" not in texts:
+        return Spoken(found.text, found.is_action, found.reward, found.starts, found.ends, found.terminal)
+    kept = found.is_action | (found.text != texts.index(""))
+    before = np.concatenate([[0], np.cumsum(kept)])
+    starts, ends = before[found.starts], before[found.ends]
+    return Spoken(found.text[kept], found.is_action[kept], found.reward[kept], starts, ends, found.terminal)
+
+
 class Renderer:
     """The tokens of all texts of a store. It keeps no episodes: `rows` puts them together when they are needed."""
 
@@ -80,8 +103,8 @@ class Renderer:
         flag: str = FLAG,
     ):
         """Tokenises all texts; raises UserError if pieces do not give the tokens of the whole text."""
-        self._transcripts, self._encode, self._flag = transcripts, tokeniser.encode, flag
         texts = list(transcripts.texts())
+        self._turns, self._encode, self._flag = spoken(transcripts, texts), tokeniser.encode, flag
         marks = [[mark] if isinstance(mark, int) else tokeniser.encode(mark) for mark in template]
         pieces = [np.asarray(tokens, np.int64) for tokens in (*map(tokeniser.encode, texts), *marks)]
         flat = np.concatenate([np.zeros(0, np.int64), *pieces])
@@ -94,20 +117,21 @@ class Renderer:
         self._starts = np.cumsum(self._sizes) - self._sizes
         self._mark = len(texts)  # number of the piece that is the first mark
         self._check_pieces(texts, template)
-        counts = transcripts.ends - transcripts.starts
-        sizes = self._sizes[transcripts.text] + self._sizes[self._mark + TEXT_END - transcripts.is_action]
+        turns = self._turns
+        counts = turns.ends - turns.starts
+        sizes = self._sizes[turns.text] + self._sizes[self._mark + TEXT_END - turns.is_action]
         before = np.concatenate([[0], np.cumsum(sizes)])
-        last = np.where(transcripts.terminal, self._sizes[self._mark + EPISODE_END], 0)
+        last = np.where(turns.terminal, self._sizes[self._mark + EPISODE_END], 0)
         first = self._sizes[self._mark + self._start_marks(np.arange(len(counts)))]
-        inner = before[transcripts.ends] - before[transcripts.starts]
-        said = np.concatenate([[0], np.cumsum(transcripts.is_action)])
-        self.num_said: np.ndarray = said[transcripts.ends] - said[transcripts.starts]  # texts of the agent. [E] int64
+        inner = before[turns.ends] - before[turns.starts]
+        said = np.concatenate([[0], np.cumsum(turns.is_action)])
+        self.num_said: np.ndarray = said[turns.ends] - said[turns.starts]  # texts of the agent. [E] int64
         self.lengths: np.ndarray = inner + first + last  # in tokens, of each episode. [E] int64
         if not self.lengths.all():
             raise UserError(f"episode {int(np.argmin(self.lengths)):,} has no token with this template ({flag})")
-        if not sizes[transcripts.is_action].all():
+        if not sizes[turns.is_action].all():
             raise UserError(f"the agent says nothing in some turn, and this template has no mark for its end ({flag})")
-        if transcripts.is_action.any() and not self._sizes[self._mark + ACTION_START] and self._agent_begins():
+        if turns.is_action.any() and not self._sizes[self._mark + ACTION_START] and self._agent_begins():
             raise UserError(
                 f"the agent speaks first in some episode, and this template has no mark to begin with ({flag})"
             )
@@ -133,7 +157,7 @@ class Renderer:
         rows.is_action[owner[chosen], at[chosen] - 1] = True
         rows.closes[owner[chosen], at[chosen] - 1] = closes[chosen]
         rows.reward[owner[chosen], at[chosen] - 1] = reward[chosen]
-        ends = np.where(self._transcripts.terminal[episodes], TERMINAL, UNFINISHED)
+        ends = np.where(self._turns.terminal[episodes], TERMINAL, UNFINISHED)
         long = lengths > width
         ends[long] = np.where(agent[(np.cumsum(lengths) - lengths + width)[long]], UNFINISHED, CUT)
         rows.end[np.arange(len(episodes)), np.minimum(lengths, width) - 1] = ends
@@ -145,20 +169,20 @@ class Renderer:
 
     def emitted(self) -> np.ndarray:
         """The tokens of the agent's texts, and of the mark at their end, ascending. [N] int32"""
-        found = self._transcripts
+        found = self._turns
         pieces = [*np.unique(found.text[found.is_action]).tolist(), self._mark + ACTION_END]
         return np.unique(np.concatenate([self._piece(piece) for piece in pieces])).astype(np.int32)
 
     def _agent_begins(self) -> bool:
         """Whether the agent says the first token of an episode."""
-        found = self._transcripts
+        found = self._turns
         has_tokens = np.flatnonzero(self._sizes[found.text] + self._sizes[self._mark + TEXT_END - found.is_action])
         first = np.searchsorted(has_tokens, found.starts[found.starts < found.ends])
         return bool(found.is_action[has_tokens[first[first < len(has_tokens)]]].any())
 
     def _start_marks(self, episodes: np.ndarray) -> np.ndarray:
-        """Which mark the episodes begin with."""
-        found = self._transcripts
+        """The number of the mark that each episode begins with, ACTION_START or TEXT_START."""
+        found = self._turns
         first, empty = found.starts[episodes], found.ends[episodes] == found.starts[episodes]
         padded = np.append(found.is_action, True)  # an episode without turns begins with the agent's mark
         return np.where(empty | padded[first], ACTION_START, TEXT_START)
@@ -170,7 +194,7 @@ class Renderer:
           Tokens; the row that each is of; whether it is the agent's; whether an utterance of the agent's ends with it;
           the reward of that utterance. [N] each
         """
-        found, mark = self._transcripts, self._mark
+        found, mark = self._turns, self._mark
         starts, counts = found.starts[episodes], (found.ends - found.starts)[episodes]
         terminal = found.terminal[episodes]
         sizes = 1 + 2 * counts + terminal  # pieces of each episode
@@ -197,7 +221,7 @@ class Renderer:
 
     def _check_pieces(self, texts: list[str], template: Template) -> None:
         """Compares pairs of pieces that follow each other, and some whole episodes, with the tokens of their text."""
-        found = self._transcripts
+        found = self._turns
         marks = [mark if isinstance(mark, str) else None for mark in template]
         first = found.starts[found.starts < found.ends]
         starts = self._mark + np.where(found.is_action[first], ACTION_START, TEXT_START)
@@ -225,7 +249,7 @@ class Renderer:
                 )
         if None in marks:
             return
-        for episode in np.unique(np.linspace(0, len(found) - 1, CHECKED_WHOLE).astype(int)).tolist():
+        for episode in np.unique(np.linspace(0, len(found.ends) - 1, CHECKED_WHOLE).astype(int)).tolist():
             if list(self._encode(self._whole(episode, texts, marks))) != self.tokens(episode):
                 raise UserError(
                     f"the tokeniser reads episode {episode:,} otherwise as a whole than text by text: choose another "
@@ -236,7 +260,7 @@ class Renderer:
         return self._tokens[self._starts[piece] : self._starts[piece] + self._sizes[piece]].tolist()
 
     def _whole(self, episode: int, texts: list[str], marks: Iterable[str | None]) -> str:
-        found, words = self._transcripts, [mark or "" for mark in marks]
+        found, words = self._turns, [mark or "" for mark in marks]
         parts = [words[int(self._start_marks(np.array([episode]))[0])]]
         for turn in range(int(found.starts[episode]), int(found.ends[episode])):
             parts += [texts[found.text[turn]], words[ACTION_END if found.is_action[turn] else TEXT_END]]

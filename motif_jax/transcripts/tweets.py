@@ -1,13 +1,13 @@
 """Games of Wordle that people have tweeted, as rows of coloured squares; and games with words that show such rows.
 
 A tweet shows the squares and not the words. `retrofit` draws words for them: a hidden word, and for each row a guess
-that would have been coloured so. What colours a guess gets, a table of the game says, so this file knows no rules.
+that would have been coloured so. What colours a guess gets, a function of the game says: this file knows no rules.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,11 +23,12 @@ SQUARES = {
     **dict.fromkeys("\u2b1b\u2b1c", "b"),  # black; white
 }
 LETTERS, MOST_ROWS = 5, 6
+WON = "g" * LETTERS
 COLUMNS = 5  # the first is the number of the puzzle, the last the text
 
 
 class Tweet(NamedTuple):
-    """One game."""
+    """A game as it was tweeted: colours without words."""
 
     puzzle: int  # its number
     rows: tuple[str, ...]  # the colours of each guess: letters of "g", "y", "b"
@@ -55,7 +56,10 @@ def read_tweets(file: Path, flag: str = FLAG) -> Iterator[Tweet]:
 
 
 def find_rows(text: str) -> tuple[str, ...]:
-    """The first block of lines with five squares each and nothing else; () if it has not one to six lines."""
+    """The first block of lines with five squares each and nothing else.
+
+    () if it has not one to six lines, or goes on after a line that is all green, as then it is no game.
+    """
     found: list[str] = []
     for line in text.splitlines():
         squares = "".join(SQUARES.get(letter, "?") for letter in line.strip().replace("\ufe0f", ""))
@@ -63,7 +67,7 @@ def find_rows(text: str) -> tuple[str, ...]:
             found.append(squares)
         elif found:
             break
-    return tuple(found) if len(found) <= MOST_ROWS else ()
+    return tuple(found) if len(found) <= MOST_ROWS and WON not in found[:-1] else ()
 
 
 def code_of(row: str) -> int:
@@ -76,33 +80,41 @@ def code_of(row: str) -> int:
 
 def retrofit(
     tweets: Sequence[Tweet],
-    patterns: np.ndarray,
+    colours_if: Callable[[int], np.ndarray],
+    num_words: int,
     rng: np.random.Generator,
     count: int,
     hidden: dict[int, int] | None = None,
     max_tries: int = 10_000,
+    flag: str = FLAG,
 ) -> Iterator[tuple[Tweet, Game]]:
     """Draws games with words: a tweet, a hidden word, and a guess for each row; all anew if a row has no guess.
 
     Args:
-      tweets: where rows of colours come from; each game draws one.
-      patterns: the colours of each guess for each hidden word, as `code_of` numbers them. [guesses, hidden words]
+      tweets: where rows of colours come from; each game draws one. At least one.
+      colours_if: of a hidden word, by its number: the colours of each guess, as `code_of` numbers them. [guesses]
+      num_words: how many words can be hidden.
       rng: draws tweets and words.
       count: how many games.
       hidden: the hidden word of each puzzle by its number, where it is kept; None: it is drawn.
-      max_tries: draws in a row without a game after which the words are refused.
+      max_tries: draws in a row without a game after which UserError is raised.
+      flag: the value of the config that names the tweets, for messages.
     """
     codes = [np.array([code_of(row) for row in tweet.rows]) for tweet in tweets]
     for _ in range(count):
         for _ in range(max_tries):
             index = int(rng.integers(len(tweets)))
             tweet = tweets[index]
-            word = hidden.get(tweet.puzzle) if hidden is not None else int(rng.integers(patterns.shape[1]))
+            word = hidden.get(tweet.puzzle) if hidden is not None else int(rng.integers(num_words))
             if word is None:
                 continue
-            fitting = [np.flatnonzero(patterns[:, word] == code) for code in codes[index]]
+            colours = colours_if(word)
+            fitting = [np.flatnonzero(colours == code) for code in codes[index]]
             if all(map(len, fitting)):
                 yield tweet, Game(word, tuple(int(rng.choice(guesses)) for guesses in fitting))
                 break
         else:
-            raise ValueError(f"{max_tries:,} tweets in a row show colours that no words of the list give")
+            raise UserError(
+                f"{max_tries:,} tweets in a row show colours that no words of the list give: choose a longer list of "
+                f"words (--config.env.options, {flag})"
+            )

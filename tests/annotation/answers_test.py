@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motif_jax.annotation.annotator import Answer, Question
-from motif_jax.annotation.answers import AnswerStore, read_answers, slug
+from motif_jax.annotation.answers import AnswerStore, read_answers
+from motif_jax.annotation.shared_lines import slug
 from motif_jax.files import read_json
 from motif_jax.structs import UserError
 

@@ -65,7 +65,7 @@ def test_imported_comments_are_judged_many_at_a_time(server, tmp_path):
     server.delay_s = 0.02
     texts = [f"Thanks, {number}." if number % 3 else f"No, {number}." for number in range(40)]
     (tmp_path / "comments.csv").write_text("text,score,parent_text\n" + "".join(f'"{text}",1,why\n' for text in texts))
-    scorer = make_scorer(f"judge:{server.url}", None, 5.0, 5.0, Judging(WISH, cache_dir=""))
+    scorer = make_scorer(f"judge:{server.url}", None, 5.0, 5.0, Judging(WISH), cache_dir="")
     try:
         found = [episode.turns[1].reward for episode in read_reddit([tmp_path / "comments.csv"], scorer.score)]
     finally:
@@ -136,7 +136,7 @@ def test_a_judge_that_is_not_there_is_named(server):
     ({"scores": "judge:http://me:secret@127.0.0.1/v1"}, "must hold no user name, password or key"),
     ({"scores": "judge:"}, "scores come from"),
     ({"key_variable": "sk-123"}, "not the key itself"),
-    ({"cache_dir": None}, "cache_dir must be text"),
+    ({"cache_dir": 5}, "cache_dir must be text"),
     ({"noised": True}, "which a judge does not give"),
 ])  # fmt: skip
 def test_judges_that_cannot_be_asked_are_refused_before_anything_starts(options, said):

@@ -103,6 +103,36 @@ def test_a_server_is_asked_once_about_each_text():
     assert asked == [["a!"], ["b"], ["c!!"], many[:64], many[64:128], many[128:]]
 
 
+def test_scores_of_a_server_are_kept_on_disk_by_address_and_text(tmp_path):
+    texts = ["a!", "b", "naïve\n!!", "\x00"]
+
+    def score(server):
+        made = world(scores=f"server:{server.url}", scale=1.0, cache_dir=str(tmp_path / "answers"))
+        return write(made, *texts)
+
+    thirds = lambda number, path: reply(json.dumps({"scores": [1e9 / 3]}))  # noqa: E731
+    with WorldServer(thirds) as server, WorldServer() as other:
+        assert [score(server) for _ in range(3)] == [[1e9 / 3] * len(texts)] * 3  # every digit
+        assert len(server.asked) == len(texts)
+        assert score(other) == [1.0, 0.0, 2.0, 0.0]
+        for file in (tmp_path / "answers").rglob("*.jsonl"):
+            file.write_text(
+                '{"text": "a!"}\n{"text": "b", "score": NaN}\n{"text": 5, "score": 1}\n' + file.read_text()[:-5]
+            )
+        score(other)
+    assert len(other.asked) == len(texts) + 1  # the line that was cut off
+
+
+def test_a_cache_that_cannot_be_written_is_one_sentence(tmp_path):
+    (tmp_path / "answers").write_text("a file")
+    with (
+        WorldServer() as server,
+        pytest.raises(UserError, match=rf"^cannot write answers to '{tmp_path}/answers/.*' *: .* {FLAG}$"),
+    ):
+        write(world(scores=f"server:{server.url}", cache_dir=str(tmp_path / "answers")), "hm")
+    assert not server.asked
+
+
 @pytest.mark.parametrize("value", [
     '{"scores": [1, 2]}', '{"scores": []}', '{"scores": null}', '{"scores": ["1"]}', '{"scores": [true]}', "[1]", "5",
     '{"scores": [NaN]}', '{"scores": [1e999]}', '{"scores": [' + "9" * 400 + "]}", '{"scores": [null]}',

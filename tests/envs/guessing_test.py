@@ -85,14 +85,14 @@ def play(world, *texts: str, episode: int = 0):
     ("what animal is it?", "dog", set()),  # the caption has told that
 ])  # fmt: skip
 def test_a_question_is_answered_from_the_scene(question, answer, told):
-    said, change = LocalAnswerer().answer(SCENE, [Said("question", question)])
+    said, change = LocalAnswerer().answer(SCENE, [Said("question", question)], 0.25)
     assert said == answer
     assert change == len(told) / len(ATTRIBUTES)
 
 
 def test_nothing_is_told_twice():
     history = [Said("question", "is it sunny?"), Said("answer", "yes"), Said("question", "what is the weather?")]
-    assert LocalAnswerer().answer(SCENE, history) == ("sunny", 0.0)
+    assert LocalAnswerer().answer(SCENE, history, 0.375) == ("sunny", 0.0)
 
 
 def test_a_dialogue_ends_when_enough_is_known():
@@ -176,6 +176,23 @@ def test_a_server_that_answers_as_we_do_gives_the_same_dialogues(files):
     assert fields["caption"] == episodes[-1].turns[0].text
 
 
+def test_after_an_empty_caption_the_first_question_is_told_and_counted(files):
+    captions = [{"caption": ""}] * 3
+    Path(files["scenes"]).write_text(json.dumps(captions))
+    with WorldServer() as server:
+        world = remote(server.url, files, rule="hard", enough=1.0)
+        game, _ = play(world, "hm?", "the weather?", "hm?")
+        assert [said["text"] for said in json.loads(server.asked[-1][1]["history"])][::2] == [
+            "hm?",
+            "the weather?",
+            "hm?",
+        ]
+        other, _ = play(world)
+        other.set_state(game.state())
+        assert other.info().figures == game.info().figures == (3 / 8, 2)
+        game.close()
+
+
 def test_failures_are_repeated_until_the_server_is_back(files):
     def fault(number: int, path: str):
         if number % 3 == 0:
@@ -229,7 +246,7 @@ def test_whatever_a_server_sends_ends_in_one_harmless_sentence(name, files):
 
 
 @pytest.mark.parametrize("value", [
-    "null", "true", '"0.5"', "[]", "{}", "NaN", "Infinity", "1e999", "-1e999", "9" * 400, "1.5", "-2", "[0.5]",
+    "null", "true", '"0.5"', "[]", "{}", "NaN", "Infinity", "1e999", "-1e999", "9" * 400, "1.5", "-2", "-0.7", "[0.5]",
 ])  # fmt: skip
 def test_a_percentile_that_is_none_is_not_believed(value, files):
     with (
@@ -249,6 +266,22 @@ def test_an_answer_that_is_none_is_not_believed(value, files):
         pytest.raises(UserError, match="its reply is not what was asked for"),
     ):
         play(remote(server.url, files), "hm?")
+
+
+@pytest.mark.parametrize("changes", [[0.8], [-0.3], [0.5, 0.5]])
+def test_changes_after_which_the_percentile_is_none_are_not_believed(changes, files):
+    """The percentile is 0.25 at first, of which the changes make 1.05, -0.05 and 1.25."""
+    left = [json.dumps(["no", change]) for change in changes]
+
+    def fault(number, path):
+        return None if path == "/fetch_reward_rank" else reply(left.pop(0) if left[1:] else left[0])
+
+    with (
+        WorldServer(fault) as server,
+        pytest.raises(UserError, match="its reply is not what was asked for"),
+    ):
+        play(remote(server.url, files, enough=1.0), *["hm?"] * len(changes))
+    assert not left[1:]
 
 
 @pytest.mark.parametrize("text", [
@@ -275,6 +308,7 @@ def broken(tmp_path, text: str) -> str:
 
 @pytest.mark.parametrize("text", [
     "", "[]", "{}", "5", "null", '["a"]', '[{"dialog": []}]', '[{"caption": 5}]', "[" * 100_000, '[{"caption": "a"}',
+    '[{"caption": "a"}, {"caption": "\\ud800"}]',
 ])  # fmt: skip
 def test_scenes_that_cannot_be_read_are_refused(tmp_path, text):
     with pytest.raises(UserError, match=rf"cannot read the scenes '.*broken.json': .*{FLAG}$"):

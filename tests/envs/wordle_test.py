@@ -114,6 +114,12 @@ def test_the_colours_of_repeated_letters_are_not_counted():
     assert colours("crane")[1] == ALL_GREEN
 
 
+def test_colours_of_all_guesses_for_a_word_are_those_of_each_guess():
+    for hidden in range(len(REPEATS.words)):
+        wanted = [REPEATS.colours(guess)[hidden] for guess in REPEATS.words]
+        assert REPEATS.colours_if(hidden).tolist() == wanted
+
+
 @pytest.mark.parametrize("words", [SMALL, REPEATS])
 def test_sets_of_words_are_what_filtering_gives(words):
     rng = random.Random(1)

@@ -60,7 +60,7 @@ class WorldServer:
         if path == "/fetch_reward_rank":
             return answerer.begin(scene)
         assert path == "/step_rank"
-        return list(answerer.answer(scene, history))
+        return list(answerer.answer(scene, history, 0.0))
 
 
 class Quiet(ThreadingHTTPServer):
@@ -92,7 +92,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers["Content-Type"].startswith("application/json"):
             fields = json.loads(body)
         else:
-            fields = {name: values[0] for name, values in parse_qs(body, strict_parsing=True).items()}
+            found = parse_qs(body, keep_blank_values=True, strict_parsing=True)
+            fields = {name: values[0] for name, values in found.items()}
         number = len(self.world.asked)
         self.world.asked.append((self.path, fields))
         fault = self.world.fault(number, self.path)

@@ -8,6 +8,7 @@ import pytest
 
 from motif_jax.structs import Episode, Turn, UserError
 from motif_jax.transcripts.imports import import_episodes, read_lmrl, read_reddit, read_visdial
+from motif_jax.transcripts.lmrl_wordle import read_lmrl_wordle
 from motif_jax.transcripts.tweets import Game, Tweet, code_of, find_rows, read_tweets, retrofit
 
 pytestmark = pytest.mark.quick
@@ -42,6 +43,19 @@ def test_lmrl_rewards_stand_beside_all_texts_or_all_but_the_first(tmp_path):
     file = lines(tmp_path, {"sequence": sequence, "reward": [0.0, -1.0, 0.0, 0.0], "done": True}, "",
                  {"sequence": sequence, "reward": [-1, 0.0, 0.0], "done": False})  # fmt: skip
     assert list(read_lmrl(file)) == [Episode(wanted, True), Episode(wanted, False)]
+
+
+def test_lmrl_games_of_wordle_are_written_as_the_world_writes_them(tmp_path):
+    """The last but one guess is no word of theirs, and gets an empty line."""
+    said = ["Wordle:\n", "c r a n e\n", "b b y b g\n", "z z\n", "\n", "a b i d e\n", "g g g g g\n"]
+    sequence = [[text, float(index % 2)] for index, text in enumerate(said)]
+    file = lines(tmp_path, {"sequence": sequence, "reward": [-1.0, 0.0, -10.0, 0.0, 0.0, 0.0], "done": True})
+    turns = (Turn("crane", -1.0), Turn("<b><b><y><b><g>"), Turn("zz", -10.0), Turn("abide", 0.0),
+             Turn("<g><g><g><g><g>"))  # fmt: skip
+    assert list(read_lmrl_wordle(file)) == [Episode(turns, True)]
+    row = {"sequence": [["Wordle:\n", 0], ["c r a n e\n", 1], ["b b x b g\n", 0]], "reward": [0, 0], "done": False}
+    refusal(lambda: read_lmrl_wordle(lines(tmp_path, row)), "game 0 of", "'b b x b g", "not five colours")
+    refusal(lambda: read_lmrl_wordle(lines(tmp_path, ROW)), "does not begin with 'Wordle:'")
 
 
 ROW = {"sequence": [["a", 0], ["b", 1]], "reward": [0.0, 1.0], "done": True}
@@ -182,6 +196,7 @@ def test_squares_of_all_colours_are_read_and_other_lines_are_not():
     assert find_rows(f"{GREEN * 4}\n{GREEN * 6}") == ()
     assert find_rows("\n".join([BLACK * 5] * 7)) == ()
     assert find_rows("no squares") == ()
+    assert find_rows(f"{GREEN * 5}\n{BLACK * 5}") == ()  # it was won before
 
 
 def test_tweets_are_games_of_a_puzzle(tmp_path):
@@ -213,17 +228,19 @@ def test_words_are_drawn_that_show_the_colours_of_the_tweet():
     patterns = plain_patterns(words)
     assert code_of("bbbby") == 1
     tweets = [Tweet(1, ("ybgbb", "ggggg")), Tweet(2, ("yyyyy", "ggggg")), Tweet(3, ("gggbg", "ggggg"))]
-    games = list(retrofit(tweets, patterns, np.random.default_rng(0), 50))
+    games = list(retrofit(tweets, lambda word: patterns[:, word], 5, np.random.default_rng(0), 50))
     for tweet, game in games:
         assert [patterns[guess, game.hidden] for guess in game.guesses] == [code_of(row) for row in tweet.rows]
     assert {tweet.puzzle for tweet, _ in games} == {1, 3}  # no word has all letters of another
-    kept = list(retrofit(tweets[2:], patterns, np.random.default_rng(0), 5, hidden={3: 4}))
+    kept = list(retrofit(tweets[2:], lambda word: patterns[:, word], 5, np.random.default_rng(0), 5, hidden={3: 4}))
     assert [game for _, game in kept] == [Game(4, (0, 4))] * 5
 
 
 def test_words_that_cannot_show_the_colours_are_refused():
-    with pytest.raises(ValueError, match="no words of the list give"):
-        list(retrofit([Tweet(1, ("yyyyy",))], plain_patterns(["crane"]), np.random.default_rng(0), 1, max_tries=9))
+    colours = plain_patterns(["crane"])[0]
+    tweets, rng = [Tweet(1, ("yyyyy",))], np.random.default_rng(0)
+    games = retrofit(tweets, lambda word: colours, 1, rng, 1, max_tries=9)
+    refusal(lambda: games, "no words of the list give", "--config.env.options")
 
 
 # ---- to a store

@@ -18,10 +18,11 @@ def slow_tokens(episode, tokeniser, template):
     def encode(mark):
         return [mark] if isinstance(mark, int) else list(tokeniser.encode(mark))
 
-    begins = not episode.turns or episode.turns[0].is_action
+    turns = [turn for turn in episode.turns if turn.is_action or turn.text]  # who says "" says nothing
+    begins = not turns or turns[0].is_action
     start = encode(template.action_start if begins else template.text_start)
     tokens, agent, reward = start, [False] * len(start), [0.0] * len(start)
-    for turn in episode.turns:
+    for turn in turns:
         more = [*encode(turn.text), *encode(template.action_end if turn.is_action else template.text_end)]
         tokens, agent = tokens + more, agent + [turn.is_action] * len(more)
         reward += [0.0] * len(more)
@@ -51,8 +52,8 @@ def test_the_worked_example_of_ilql(tmp_path):
 @pytest.mark.parametrize("width", [4, 9, 40])
 def test_pieces_are_put_together_as_by_a_loop(tmp_path, template, width):
     store, tokeniser = random_store(tmp_path / "store"), Letters()
-    renderer = Renderer(with_tokens(store, tmp_path / "kept", tokeniser, template), tokeniser, template)
-    store = renderer._transcripts
+    store = with_tokens(store, tmp_path / "kept", tokeniser, template)
+    renderer = Renderer(store, tokeniser, template)
     order = np.random.default_rng(0).permutation(len(store))
     rows = renderer.rows(order, width)
     for row, index in enumerate(order):
@@ -124,7 +125,7 @@ def test_what_no_pair_of_pieces_shows_the_whole_text_does(tmp_path):
 
 
 def test_a_template_must_leave_the_agent_something_to_choose(tmp_path):
-    assert "no mark to begin with" in refusal(tmp_path, Letters(), TEMPLATES["lines"], Turn("a", 1.0))
+    assert "no mark to begin with" in refusal(tmp_path, Letters(), Template("", "", "\n", "\n", ""), Turn("a", 1.0))
     tmp_path = tmp_path / "other"
     assert "no mark for its end" in refusal(tmp_path, Letters(), TEMPLATES["none"], Turn("a"), Turn("", 1.0))
 

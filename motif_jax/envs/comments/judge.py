@@ -37,7 +37,6 @@ class Judging(NamedTuple):
     model: str = ""  # "": the only one that the server has
     mode: str = "reason"  # an analysis, then yes or no; "score": the probability of yes
     key_variable: str = "MOTIF_JAX_API_KEY"  # of the environment
-    cache_dir: str = "runs/answers"  # "": answers are not kept on disk
 
 
 USUAL = Judging()
@@ -46,7 +45,15 @@ USUAL = Judging()
 class Judge:
     """A `scores.Scorer`; it connects when the first comment is scored, and again after `close`."""
 
-    def __init__(self, url: str, judging: Judging, unknown: float | None, timeout_s: float, patience_s: float):
+    def __init__(
+        self,
+        url: str,
+        judging: Judging,
+        unknown: float | None,
+        timeout_s: float,
+        patience_s: float,
+        cache: Path | None = None,
+    ):
         """Raises UserError for values that cannot work.
 
         Args:
@@ -54,6 +61,7 @@ class Judge:
           judging: see `Judging`.
           unknown: the score of a comment on which there is no verdict; None: an error.
           timeout_s, patience_s: of one attempt, and while nothing is answered.
+          cache: folder of answer caches; None: answers are not kept on disk.
         """
         if not is_sentence(judging.goal):
             raise UserError(
@@ -64,7 +72,7 @@ class Judge:
         self._section = _section(url, judging, timeout_s, patience_s)
         with _named_as_options():
             check_backend(self._section, FORUM, one=True)
-        self._cache = Path(judging.cache_dir).expanduser() if judging.cache_dir else None
+        self._cache = cache
         self._unknown = unknown
         self._annotator: Annotator | None = None
         self._memory: AnswerMemory | None = None

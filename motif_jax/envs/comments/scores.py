@@ -4,11 +4,14 @@ lexicon, lexicon:FILE   0, 1 or 2: how many words of the list the comment has, a
 table:FILE              the score of exactly this text: lines of JSON, {"text": ..., "score": ...}
 server:ADDRESS          POST {"texts": [...]} is answered by {"scores": [...]}
 judge:ADDRESS           from 0 to 1: a language model behind an OpenAI-compatible server, told what is wished (judge.py)
+
+What a server or a judge has said is kept on disk if it is told where (annotation/shared_lines.py).
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import json
 import re
@@ -17,6 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from motif_jax.annotation.annotator import batched
+from motif_jax.annotation.shared_lines import SharedLines, read_entries, slug
 from motif_jax.envs.comments.judge import USUAL, Judge, Judging
 from motif_jax.envs.http_client import FLAG, HttpClient, check_address
 from motif_jax.foreign import read_bytes, read_text
@@ -24,7 +28,8 @@ from motif_jax.structs import UserError
 
 FOLDER = Path(__file__).parent / "words"
 MOST_BYTES = 2**28  # of a table
-MOST_REMEMBERED = 100_000  # scores of a server
+MOST_REMEMBERED = 100_000  # scores of a server, without a cache on disk
+JUDGED = "runs/answers"  # where a judge's answers are kept
 AT_ONCE = 64  # texts of a request
 MOST = 2  # score by a lexicon
 LARGEST = 1e9  # of a score
@@ -53,7 +58,7 @@ class Lexicon:
 
 
 class Table:
-    """Looks comments up."""
+    """Looks scores up, by the whole text of a comment."""
 
     def __init__(self, scores: dict[str, float], unknown: float | None):
         """Takes scores by text, and the score of all other texts; None: there must be none."""
@@ -72,31 +77,68 @@ class Table:
 
 
 class RemoteScorer:
-    """Asks a server, about each text once."""
+    """Asks a server, about each text once; with a cache, once in all runs."""
 
-    def __init__(self, client: HttpClient):
-        """Takes the connection."""
+    def __init__(self, client: HttpClient, cache: Path | None = None):
+        """Takes the connection, and the folder of caches; None: scores are not kept on disk."""
         self._client = client
         self._known: collections.OrderedDict[str, float] = collections.OrderedDict()
+        self._lines: SharedLines | None = None
+        self._is_open = False
+        if cache is not None:
+            self._lines = SharedLines(cache, f"{slug(client.url)}-scores", {"server": client.url}, FLAG)
 
     def score(self, texts: Sequence[str]) -> list[float]:
         """See `Scorer`."""
-        new = [text for text in dict.fromkeys(texts) if text not in self._known]
-        for some in batched(new, AT_ONCE):
-            given = self._client.post_json("", {"texts": some}, functools.partial(_scores, count=len(some)))
-            self._known |= dict(zip(some, given, strict=True))
+        try:
+            self._open()
+            new = [text for text in dict.fromkeys(texts) if text not in self._known]
+            for some in batched(new, AT_ONCE):
+                given = self._client.post_json("", {"texts": some}, functools.partial(_scores, count=len(some)))
+                scored = dict(zip(some, given, strict=True))
+                self._known |= scored
+                if self._lines is not None:
+                    self._lines.add({"text": text, "score": score} for text, score in scored.items())
+        except BaseException:  # the world is given up, and nobody may be left to close this
+            self.close()
+            raise
         found = [self._known[text] for text in texts]
-        while len(self._known) > MOST_REMEMBERED:
+        while self._lines is None and len(self._known) > MOST_REMEMBERED:
             self._known.popitem(last=False)
         return found
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Closes the connection, and writes the last scores to disk."""
         self._client.close()
+        if self._lines is not None and self._is_open:
+            self._is_open = False
+            self._lines.close()
+
+    def _open(self) -> None:
+        if self._lines is not None and not self._is_open:
+            if not self._known:
+                self._known |= read_scores(self._lines.folder)
+            self._lines.open()
+            self._is_open = True
+
+
+def read_scores(folder: Path) -> dict[str, float]:
+    """The scores in the cache of a server, by their texts."""
+    found = {}
+    for entry in read_entries(folder):
+        with contextlib.suppress(ValueError):
+            if isinstance(entry.get("text"), str):
+                found[entry["text"]] = _score(entry.get("score"))
+    return found
 
 
 def make_scorer(
-    source: str, unknown: float | None, timeout_s: float, patience_s: float, judging: Judging = USUAL
+    source: str,
+    unknown: float | None,
+    timeout_s: float,
+    patience_s: float,
+    judging: Judging = USUAL,
+    cache_dir: str | None = None,
 ) -> Scorer:
     """The scorer that the text describes (see the module docstring); raises UserError if it cannot be made.
 
@@ -105,6 +147,8 @@ def make_scorer(
       unknown: score of texts that a table does not have, or on which a judge gives no verdict; None: an error.
       timeout_s, patience_s: of a server (`HttpClient`), or of a judge's.
       judging: how a judge is asked.
+      cache_dir: where answers of a server or a judge are kept on disk; "": nowhere; None: `JUDGED` for a judge, and
+        nowhere for a server, as its address does not say which model answers there.
     """
     kind, colon, place = source.partition(":")
     if kind == "lexicon" and bool(colon) == bool(place):
@@ -113,12 +157,17 @@ def make_scorer(
         return Table(_read_table(place), unknown)
     if kind == "server" and place:
         check_address(place)
-        return RemoteScorer(HttpClient(place, timeout_s, patience_s))
+        return RemoteScorer(HttpClient(place, timeout_s, patience_s), _folder(cache_dir or ""))
     if kind == "judge" and place:
-        return Judge(place, judging, unknown, timeout_s, patience_s)
+        cache = _folder(JUDGED if cache_dir is None else cache_dir)
+        return Judge(place, judging, unknown, timeout_s, patience_s, cache)
     raise UserError(
         f"scores come from lexicon, lexicon:FILE, table:FILE, server:ADDRESS or judge:ADDRESS, not {source!r} ({FLAG})"
     )
+
+
+def _folder(path: str) -> Path | None:
+    return Path(path).expanduser() if path else None
 
 
 def words_of(text: str) -> list[str]:

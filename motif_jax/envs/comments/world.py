@@ -10,7 +10,8 @@ Options:
     posts              a file with a post per line ("": ours)
     include_parent     whether the post is shown
     timeout_s, patience_s    of a server: seconds of one attempt, and of all attempts of a request
-    goal, model, mode, key_variable, cache_dir    of a judge, as `judge.Judging` says
+    goal, model, mode, key_variable    of a judge, as `judge.Judging` says
+    cache_dir          where answers of a server or a judge are kept on disk ("": nowhere; null: as `make_scorer` says)
 """
 
 from __future__ import annotations
@@ -55,11 +56,12 @@ class CommentsWorld(TextWorld):
         model: str = USUAL.model,
         mode: str = USUAL.mode,
         key_variable: str = USUAL.key_variable,
-        cache_dir: str = USUAL.cache_dir,
+        cache_dir: str | None = None,
     ):
         super().__init__(max_episode_steps)
-        judging = Judging(goal, model, mode, key_variable, cache_dir)
-        for name, text in {"scores": scores, "posts": posts, **judging._asdict()}.items():
+        judging = Judging(goal, model, mode, key_variable)
+        given = {"scores": scores, "posts": posts, "cache_dir": cache_dir or "", **judging._asdict()}
+        for name, text in given.items():
             Text(longest=4000).check(name, FLAG, text)
         judged = scores.startswith("judge:")
         if judged and noised:
@@ -71,7 +73,7 @@ class CommentsWorld(TextWorld):
             Number(0.001, 1e6).check(name, FLAG, seconds)
         for name, flag in (("noised", noised), ("include_parent", include_parent)):
             Flag().check(name, FLAG, flag)
-        self._make = functools.partial(make_scorer, scores, unknown, timeout_s, patience_s, judging)
+        self._make = functools.partial(make_scorer, scores, unknown, timeout_s, patience_s, judging, cache_dir)
         self._posts_file, self._include_parent = posts or str(FOLDER / "parents.txt"), include_parent
         self._scale, self._shift, self._noised = float(scale), float(shift), noised
 

@@ -5,6 +5,7 @@ The closeness is a percentile: the share of other pictures that are further from
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
@@ -14,6 +15,7 @@ from motif_jax.envs.http_client import HttpClient
 from motif_jax.screens import printable
 
 LONGEST = 1000  # characters of an answer that are read
+ROUNDING = 0.01  # by which a server's changes may add up to more than a percentile can be, or less
 # What the original's server is asked to do with its model.
 GENERATION = {"inference": "greedy", "beamSize": 1}
 
@@ -26,11 +28,16 @@ class Said(NamedTuple):
 
 
 class Answerer(Protocol):
-    """Answers."""
+    """Answers questions."""
 
-    def begin(self, scene: Scene) -> float: ...  # closeness after the caption alone
-    def answer(self, scene: Scene, history: Sequence[Said]) -> tuple[str, float]: ...  # and what closeness it adds
-    def close(self) -> None: ...
+    def begin(self, scene: Scene) -> float:
+        """The closeness after the caption alone, from 0 to 1."""
+
+    def answer(self, scene: Scene, history: Sequence[Said], closeness: float) -> tuple[str, float]:
+        """The answer to the last question of the history, and what it adds to the closeness that there was before."""
+
+    def close(self) -> None:
+        """Closes what is open."""
 
 
 class LocalAnswerer:
@@ -44,7 +51,7 @@ class LocalAnswerer:
         """See `Answerer`."""
         return len(SAID) / len(ATTRIBUTES)
 
-    def answer(self, scene: Scene, history: Sequence[Said]) -> tuple[str, float]:
+    def answer(self, scene: Scene, history: Sequence[Said], closeness: float) -> tuple[str, float]:
         """See `Answerer`."""
         told = {*SAID}
         for said in history[:-1]:
@@ -74,11 +81,12 @@ class RemoteAnswerer:
 
     def begin(self, scene: Scene) -> float:
         """See `Answerer`."""
-        return self._client.post_form("/fetch_reward_rank", self._fields(scene, []), _finite)
+        return self._client.post_form("/fetch_reward_rank", self._fields(scene, []), _percentile)
 
-    def answer(self, scene: Scene, history: Sequence[Said]) -> tuple[str, float]:
+    def answer(self, scene: Scene, history: Sequence[Said], closeness: float) -> tuple[str, float]:
         """See `Answerer`."""
-        return self._client.post_form("/step_rank", self._fields(scene, history), _answer)
+        read = functools.partial(_answer, closeness=closeness)
+        return self._client.post_form("/step_rank", self._fields(scene, history), read)
 
     def close(self) -> None:
         """Closes the connection."""
@@ -94,15 +102,20 @@ class RemoteAnswerer:
         }
 
 
-def _finite(value: Any) -> float:
-    """A percentile, or a change of one; raises ValueError for anything else."""
-    if type(value) not in (int, float) or not -1 <= value <= 1:  # NaN is not
+def _percentile(value: Any) -> float:
+    """A number from 0 to 1; raises ValueError for anything else."""
+    if type(value) not in (int, float) or not 0 <= value <= 1:  # NaN is not
         raise ValueError("not a percentile")
     return float(value)
 
 
-def _answer(reply: Any) -> tuple[str, float]:
+def _answer(reply: Any, closeness: float) -> tuple[str, float]:
+    """A text, and a change after which the closeness is a percentile again; raises ValueError or TypeError."""
     text, change = reply
     if not isinstance(text, str):
         raise TypeError("the answer is no text")
-    return " ".join(printable(text[:LONGEST]).split()), _finite(change)
+    if type(change) not in (int, float) or not -1 <= change <= 1:  # NaN is not
+        raise ValueError("not a change of a percentile")
+    if not -ROUNDING <= closeness + change <= 1 + ROUNDING:
+        raise ValueError("not a change of this percentile")
+    return " ".join(printable(text[:LONGEST]).split()), float(change)

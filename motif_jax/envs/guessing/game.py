@@ -71,7 +71,7 @@ class GuessingGame(TextGame):
         """See `TextGame`."""
         scene, initial, gained = self._now
         history = [*_history(self.turns), Said("question", text)]
-        said, change = self._answerer.answer(scene, history)
+        said, change = self._answerer.answer(scene, history, initial + gained)
         self._now = Hidden(scene, initial, gained + change)
         little = RULES[self._rewards.rule](said.lower())
         self._yes_no += little
@@ -114,9 +114,9 @@ class GuessingGame(TextGame):
 
 
 def _history(turns: Sequence[Turn]) -> list[Said]:
-    """Questions and answers after the caption, as servers are told them."""
+    """Questions and answers, as servers are told them. The caption, which is a turn unless it is empty, is neither."""
     found = []
-    for number, turn in enumerate(turns[1:], 1):
+    for number, turn in enumerate(turns):
         if turn.is_action:
             found.append(Said("question", turn.text))
             answered = number + 1 < len(turns) and not turns[number + 1].is_action

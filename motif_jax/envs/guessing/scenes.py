@@ -68,6 +68,7 @@ class SceneFiles:
             self._captions = [entry["caption"] for entry in found]
             if not self._captions or not all(isinstance(caption, str) for caption in self._captions):
                 raise ValueError("it must be a list of objects with a caption, at least one")
+            "".join(self._captions).encode()  # UnicodeEncodeError is a ValueError
         except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             raise UserError(f"cannot read the scenes {dialogues!r}: {error!s:.200} ({FLAG})") from error
         self._features: np.ndarray | None = None

@@ -50,6 +50,7 @@ class Vocabulary:
         self._has[np.arange(len(words))[:, None], self._letters] = True
         # Games share what was computed once. The limits keep the memory of large lists below a few hundred MB.
         self.colours = functools.lru_cache(4096)(self._colours)
+        self.colours_if = functools.lru_cache(1024)(self._colours_if)
         self.fitting = functools.lru_cache(2**16)(self._fitting)
         self.members = functools.lru_cache(2**14)(self._members)
         self.most_telling = functools.lru_cache(2**14)(self._most_telling)
@@ -59,6 +60,12 @@ class Vocabulary:
         letters = np.frombuffer(guess.encode(), np.uint8)  # [5]
         green = self._letters == letters
         digits = np.where(green, 2, self._has[:, letters])  # [V, 5]
+        return (digits @ PLACES).astype(np.uint8)
+
+    def _colours_if(self, hidden: int) -> np.ndarray:
+        """The colours of each word as a guess, if the word of this index is hidden. [V] uint8"""
+        green = self._letters == self._letters[hidden]
+        digits = np.where(green, 2, self._has[hidden][self._letters])  # [V, 5]
         return (digits @ PLACES).astype(np.uint8)
 
     def _fitting(self, guess: str, colours: int) -> int:

@@ -42,4 +42,8 @@ class WordleWorld(TextWorld):
 
     def game(self, shown: bool = True) -> WordleGame:
         """See `World.game`."""
-        return WordleGame(self.vocabulary, written=self.written, heard=self.heard, time_limit=self.time_limit)
+        return self.game_with(self.vocabulary)
+
+    def game_with(self, vocabulary: Vocabulary) -> WordleGame:
+        """A game in which other words can be hidden."""
+        return WordleGame(vocabulary, written=self.written, heard=self.heard, time_limit=self.time_limit)

@@ -8,9 +8,9 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Annotator
-from motif_jax.annotation.answers import slug
 from motif_jax.annotation.backends import ENGINE, MODELS, check_backend, make_the_prompt, open_annotator
 from motif_jax.annotation.prompts import MODES, VERSIONS, is_sentence
+from motif_jax.annotation.shared_lines import slug
 from motif_jax.annotation.texts import Texts
 from motif_jax.config_table import MANY_SECONDS, NAME, NAME_LIST, PATH, Flag, Number, Tables, Text, Value, Whole
 from motif_jax.envs.texts import texts_of

@@ -26,6 +26,7 @@ from motif_jax.structs import Episode, UserError
 from motif_jax.transcripts.store import RECORD, Transcripts, TranscriptWriter
 
 FLAG = "--config.collect.transcripts"
+WORLD_FLAG = "--config.env.world, .options"
 FOLDER = "transcripts"
 SHOW_EVERY = 1000  # episodes between two lines of progress
 
@@ -61,7 +62,11 @@ def collect(config: ConfigDict, workdir: Path) -> None:
     progress = Progress("collect", section.transcripts, "games", 0)
     games = 0
     for episode in play(config):
-        writer.add(episode)
+        try:
+            writer.add(episode)
+        except ValueError as error:
+            number = int(episode.info["episode"])
+            raise UserError(f"game {number:,} cannot be recorded: {error} ({WORLD_FLAG})") from error
         games += not episode.info.get("branch", 0)
         if games % SHOW_EVERY == 0:
             progress.update(games)

@@ -18,15 +18,17 @@ from motif_jax.files import read_json
 from motif_jax.language.settings import FOLDER, check_model, model_folder
 from motif_jax.offline.settings import OPTIMIZER, check_num_parts
 from motif_jax.stages import EXPERIMENT
+from motif_jax.stages.train_language.tweets import TWEETS, wordle_of
 from motif_jax.stages.train_policy import check_hosts
 from motif_jax.stages.train_policy.conditions import coordinator
 from motif_jax.structs import UserError
 
+IMPORTS = ("lmrl", "lmrl_wordle", "tweets", "visdial", "reddit", "manual")
 TABLES: Tables = {
     "transcripts": {
         "path": Value(PATH, decides=True, older=""),
         "import_from": Value(PATHS, decides=True, older=""),
-        "import_format": Value(Text(("lmrl", "visdial", "reddit", "manual")), decides=True, older="lmrl"),
+        "import_format": Value(Text(IMPORTS), decides=True, older="lmrl"),
         "template": Value(Text(("words", "marks", "lines", "none")), decides=True, older="words"),
     },
     "language": {
@@ -106,6 +108,8 @@ def check(config: ConfigDict) -> None:
     if config.transcripts.import_format == "manual":
         for name in filter(None, config.transcripts.import_from.split(",")):
             read_manual(find_manual(name))
+    if config.transcripts.import_format == TWEETS and config.transcripts.import_from:
+        wordle_of(config.env)
     check_hosts(config.distributed)
 
 

@@ -12,9 +12,12 @@ from ml_collections import ConfigDict
 from motif_jax.console import print_line
 from motif_jax.envs.babyai.manual import find_manual, make_examples, read_manual
 from motif_jax.envs.babyai.vocabulary import all_words
+from motif_jax.envs.settings import essential
+from motif_jax.stages.train_language.tweets import TWEETS, tweeted_games, wordle_of
 from motif_jax.structs import Episode, Turn, UserError
 from motif_jax.tokens import UNKNOWN_TOKEN, BuiltInTokeniser, LetterTokeniser, WordTokeniser
 from motif_jax.transcripts.imports import FLAG, import_episodes, read_lmrl, read_reddit, read_visdial
+from motif_jax.transcripts.lmrl_wordle import read_lmrl_wordle
 from motif_jax.transcripts.render import TEMPLATES, Renderer
 from motif_jax.transcripts.store import Transcripts
 
@@ -41,7 +44,11 @@ def open_transcripts(config: ConfigDict, workdir: Path, may_import: bool) -> Tra
             episodes = manual_episodes(files, window)
         else:
             files = [Path(name).expanduser() for name in names]
-            episodes = _episodes(files, section.import_format)
+            if section.import_format == TWEETS:
+                provenance |= {"env": essential(config.env.to_dict()), "seed": config.seed}  # decide the words
+                episodes = tweeted_games(files, wordle_of(config.env), config.seed)
+            else:
+                episodes = _episodes(files, section.import_format)
         provenance["files"] = [file.name for file in files]
         if path.exists():
             found = Transcripts(path)
@@ -63,8 +70,9 @@ def _episodes(files: list[Path], kind: str) -> Iterator[Episode]:
             raise UserError(f"visual dialogues are one file, and one of ranks, not {len(files)} ({FLAG})")
         yield from read_visdial(*files)
         return
+    read = {"lmrl": read_lmrl, "lmrl_wordle": read_lmrl_wordle}[kind]
     for file in files:
-        yield from read_lmrl(file)
+        yield from read(file)
 
 
 def manual_episodes(files: list[Path], window: int) -> Iterator[Episode]:
