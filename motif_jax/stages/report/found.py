@@ -199,7 +199,7 @@ def find_players(path: Path) -> list[EvaluatedPlayer]:
                 [kept for _, kept in sorted(files.items()) if kept.is_file()],
                 {name: value for name, value in returns.items() if value}, dict(facts.get("sources") or {}),
                 frozenset(map(str, facts.get("aims") or ())), str(facts.get("protocol") or ""),
-                decoding_of(facts.get("decoding")), str(facts.get("recipe") or ""),
+                decoding_of(facts.get("decoding")), str(facts.get("recipe") or ""), is_by_values(facts.get("decoding")),
             ))  # fmt: skip
     return sorted(found, key=_place)
 
@@ -213,6 +213,13 @@ def _place(one: EvaluatedPlayer) -> tuple[Any, ...]:
 def decoding_of(value: Facts | None) -> tuple[str, float] | None:
     """Kind and beta of a decoding."""
     return (str(value["kind"]), number(value["beta"])) if value else None
+
+
+def is_by_values(value: Facts | None) -> bool:
+    """Whether a decoding adds values to the logits, or ranks candidates by them."""
+    if not value:
+        return False
+    return bool(number(value["beta"]) or (value["kind"] == "rerank" and number(value.get("rerank_values", 1.0))))
 
 
 def interval_of(value: Facts | None) -> Interval | None:

@@ -21,7 +21,7 @@ COLUMNS = "repeat(auto-fit,minmax(min(100%,30rem),1fr))"  # five letters and the
 def find_letters(path: Path, players: Sequence[EvaluatedPlayer]) -> list[tuple[EvaluatedPlayer, str, list[Facts]]]:
     """Games of the best decoding with values, then of the best without: player, episode, turns."""
     shown = [max(some, key=mean_of) for valued in (True, False)
-             if (some := [player for player in players if bool(player.beta) is valued])]  # fmt: skip
+             if (some := [player for player in players if player.by_values is valued])]  # fmt: skip
     found = []
     for one in shown:
         file = path / "evaluate" / one.name / "letters.json"

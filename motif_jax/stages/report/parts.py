@@ -100,6 +100,7 @@ class EvaluatedPlayer(NamedTuple):
     protocol: str = ""  # whose rules the games had; "": those of the workdir
     decoding: tuple[str, float] | None = None  # kind and beta of a policy that writes
     recipe: str = ""  # what its values were learnt by
+    by_values: bool = False  # whether values decide what it writes, by beta or by ranks of candidates
 
     @property
     def kind(self) -> str:
