@@ -63,6 +63,8 @@ def read_values(directory: Path, which: str = "last") -> ValueModel:
         recipe, template = recipe_of(facts["recipe"]), TEMPLATES[facts["config"]["transcripts"]["template"]]
         emitted, scale = np.array(facts["emitted"], np.int64), float(facts["config"]["train_values"]["reward_scale"])
         assert scale > 0
+        assert isinstance(facts["config"]["env"], dict)
+        assert isinstance(facts["model"], dict)
     except (KeyError, TypeError, ValueError, AssertionError) as error:
         raise UserError(f"the checkpoints in {str(directory)!r} are not of train_values: {error!r}") from error
     folder = directory.parent / POLICY

@@ -173,12 +173,15 @@ def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
 
 def run(config: ConfigDict, workdir: Path) -> None:
     """Evaluates each player that has no current summary, and prints a table of the results."""
+    from motif_jax.stages.evaluate.loading import check_writers
+
     loaded: dict[Any, Any] = {}  # what the decodings of one policy share
     for asked in with_variations(config):
         contenders = find_contenders(asked, workdir)
-        for contender, flag in contenders:
-            if not is_evaluated(asked, workdir, contender):
-                evaluate(asked, workdir, contender, flag, loaded)
+        due = [(one, flag) for one, flag in contenders if not is_evaluated(asked, workdir, one)]
+        check_writers(asked, workdir, due, loaded)
+        for contender, flag in due:
+            evaluate(asked, workdir, contender, flag, loaded)
         if contenders[-1][0].decoding:
             print_sweep(workdir / "evaluate", [contender.name for contender, _ in contenders])
             continue
