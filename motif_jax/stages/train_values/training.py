@@ -63,8 +63,8 @@ def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
             write_model(folder / POLICY, parts, parts.params)  # so that the folder is of use by itself
 
         def conclude(outcome: Outcome) -> None:
-            finish(folder, parts, job, outcome)
             write_found(config, folder / "found.json", parts, renderer, transcripts, outcome)
+            finish(folder, parts, job, outcome)  # last: its summary says that the stage is complete
 
         return Work(job, conclude)
 
