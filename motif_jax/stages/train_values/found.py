@@ -83,7 +83,10 @@ def ranks(looks: dict[str, Look], renderer: Renderer, transcripts: Transcripts, 
 
 
 def _pairs(transcripts: Transcripts) -> dict[int, np.ndarray]:
-    """By the number of a text, from 0 on: episodes of the expert and of a branch that differ from there on. [N, 2]"""
+    """By the number of a text, from 0 on: episodes of the expert and of a branch, alike until there. [N, 2]
+
+    Where the other player happens to say what the expert has said, there is nothing to compare.
+    """
     if not {"episode", "branch", "shared"} <= transcripts.info.keys():
         return {}
     info = {name: np.asarray(transcripts.info[name]).astype(np.int64) for name in ("episode", "branch", "shared")}
@@ -92,9 +95,13 @@ def _pairs(transcripts: Transcripts) -> dict[int, np.ndarray]:
     found: dict[int, list[tuple[int, int]]] = {}
     for branch in np.flatnonzero(info["branch"] > 0).tolist():
         expert = experts.get(int(info["episode"][branch]))
-        start, shared = int(transcripts.starts[branch]), int(info["shared"][branch])
-        if expert is not None and start + shared < int(transcripts.ends[branch]):
-            found.setdefault(int(before[start + shared] - before[start]), []).append((expert, branch))
+        if expert is None:
+            continue
+        pair = np.array([expert, branch])
+        turns = transcripts.starts[pair] + info["shared"][branch]  # where they may differ first
+        if (turns < transcripts.ends[pair]).all() and transcripts.text[turns[0]] != transcripts.text[turns[1]]:
+            number = int(before[turns[1]] - before[transcripts.starts[branch]])
+            found.setdefault(number, []).append((expert, branch))
     return {number: np.array(both) for number, both in found.items()}
 
 
