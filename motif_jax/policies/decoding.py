@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from motif_jax.config_table import Number, Table, Text, Value, Whole, shown
+from motif_jax.config_table import LARGEST, Number, Table, Text, Value, Whole, shown
 from motif_jax.offline.recipes import Recipe
 from motif_jax.structs import UserError
 
@@ -16,7 +16,7 @@ MOST = 100  # betas of a sweep
 TABLE: Table = {
     "kinds": Value(Text(), older="sample"),
     "betas": Value(Text(longest=2000), older="0"),
-    "clip": Value(Number(infinite=True), older=math.inf),
+    "clip": Value(Number(-LARGEST, infinite=True), older=math.inf),
     "temperature": Value(Number(0), older=1.0),
     "top_k": Value(Whole(), older=0),
     "top_p": Value(Number(0, 1), older=1.0),

@@ -79,3 +79,10 @@ def test_nothing_is_played_before_every_decoding_of_another_run_is_known_to_work
     said = refusal(settings(homes["bc"], betas="0,4"), tmp_path)
     assert "the recipe 'bc' has no values, so that only beta 0 can be decoded, not 4" in said
     assert not (tmp_path / "evaluate").exists()
+
+
+@pytest.mark.quick
+def test_a_clip_below_all_numbers_is_refused():
+    """It would forbid every token; what is not finite stands for no clip."""
+    with pytest.raises(UserError, match=r"clip must be at least -3e\+38, not -inf \(--config.decoding.clip\)"):
+        evaluate.check(settings(clip=-float("inf")))
