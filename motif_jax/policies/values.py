@@ -54,7 +54,8 @@ def read_values(directory: Path, which: str = "last") -> ValueModel:
 
     Args:
       directory: of checkpoints, from `list_values`.
-      which: "last", "best" by the validation loss, or the number of a checkpoint.
+      which: "last", the number of a checkpoint, or "best": by the return of the games that were played while it was
+        trained, by the validation loss if there were none.
     """
     with reading(directory) as checkpoints:
         _, whole, facts = checkpoints.readable(which)

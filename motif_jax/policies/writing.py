@@ -23,10 +23,10 @@ from motif_jax.structs import UserError
 
 
 class Odds(NamedTuple):
-    """Probabilities of the token after each position of a text, of those that may be written."""
+    """Probabilities of the token after each position of a text, among those that may be written, at temperature 1."""
 
-    policy: np.ndarray  # [T, V]
-    shifted: np.ndarray  # [T, V]
+    policy: np.ndarray  # by the policy's logits. [T, V]
+    shifted: np.ndarray  # by logits and shift. [T, V]
     advantage: np.ndarray | None  # Q - V. [T, V]; None without values of tokens
 
 
@@ -64,7 +64,7 @@ class ValueWriter:
           numbers: of the conversations; what one of them draws depends on the key and its number alone.
 
         Returns:
-          Texts, and their probabilities under what they were drawn from.
+          Texts, and their probabilities by logits and shift: at temperature 1, without top-k and top-p.
         """
         model, most = self.model, self.model.config.max_positions
         longest = max(map(len, contexts), default=0)
@@ -89,7 +89,7 @@ class ValueWriter:
         return found
 
     def look(self, tokens: Sequence[int], decoding: Decoding) -> Odds:
-        """Probabilities of all tokens of a whole conversation, as the policy has them and as they are decoded."""
+        """Probabilities of the next token all along a conversation; temperature, top-k and top-p do not count."""
         model = self.model
         if ("look",) not in self.programs:
             self.programs["look",] = jax.jit(make_look(model))

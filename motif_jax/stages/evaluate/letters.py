@@ -1,4 +1,4 @@
-"""What a policy that writes thought of each token of the episodes that are kept: its own odds, and the shifted ones."""
+"""Probabilities of each token of the episodes that are kept: by the policy alone, and with beta (Q - V)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def write_letters(config: ConfigDict, file: Path, playing: Playing, tracks: Mapp
 
 
 def turns_of(writer: ValueWriter, decoding: Decoding, turns: list[Turn]) -> list[dict[str, Any]]:
-    """What was thought in a conversation."""
+    """The agent's texts in a conversation, as `write_letters` describes them."""
     renderer = writer.model.renderer
     heard_first = bool(turns) and not turns[0].is_action
     tokens = renderer.begin(turns[0].text if heard_first else "")
@@ -61,12 +61,12 @@ def turns_of(writer: ValueWriter, decoding: Decoding, turns: list[Turn]) -> list
         tokens = tokens + more
     odds = writer.look(tokens, decoding)
     for turn_found, (start, stop) in zip(found, spans, strict=True):
-        turn_found["tokens"] = [_thought(writer, odds, place - 1, tokens[place]) for place in range(start, stop)]
+        turn_found["tokens"] = [_one_token(writer, odds, place - 1, tokens[place]) for place in range(start, stop)]
     return found
 
 
-def _thought(writer: ValueWriter, odds: Odds, before: int, token: int) -> dict[str, Any]:
-    """What was thought at the position `before` a token."""
+def _one_token(writer: ValueWriter, odds: Odds, before: int, token: int) -> dict[str, Any]:
+    """A token with the probabilities at the position `before` it."""
     return {
         "token": writer.name_of(token),
         "policy": _likely(writer, odds.policy[before]),
