@@ -12,8 +12,13 @@ from tiny_writer import TOKENISER, make_value_model
 from motif_jax.checkpoint import Checkpoints
 from motif_jax.language.config import to_record
 from motif_jax.language.hub import write_language_model
-from motif_jax.stages import evaluate
-from motif_jax.structs import UserError
+from motif_jax.policies.decoding import Decoding
+from motif_jax.policies.writing import ValueWriter
+from motif_jax.stages import evaluate, train_values
+from motif_jax.stages.evaluate.letters import turns_of
+from motif_jax.stages.report.found import find_players
+from motif_jax.stages.report.values import how
+from motif_jax.structs import Turn, UserError
 from motif_jax.tokens import digest, write_tokeniser
 
 WORDLE = {"world": "wordle", "options": json.dumps({"words": "small"})}
@@ -81,8 +86,38 @@ def test_nothing_is_played_before_every_decoding_of_another_run_is_known_to_work
     assert not (tmp_path / "evaluate").exists()
 
 
+def test_decodings_without_logits_stand_beside_those_with_them(homes, tmp_path):
+    for include in (True, False):
+        evaluate.run(settings(homes["ilql"], betas="4", include_logits=include), tmp_path)
+    folders = {path.name for path in (tmp_path / "evaluate").glob("ilql-*")}
+    assert folders == {"ilql-7-beta4", "ilql-7-beta4-without-logits"}
+    (with_logits, without) = sorted(one for one in find_players(tmp_path) if one.decoding)
+    assert (how(with_logits), how(without)) == ("beta 4, sampled", "beta 4, sample, without logits")
+    assert with_logits.figures["return"] != without.figures["return"]
+
+
+def test_letters_are_shown_as_far_as_the_model_reads():
+    writer = ValueWriter(make_value_model())
+    turns = [Turn("abcde", -1.0), Turn("<b><b><b><y><g>")] * 7
+    found = turns_of(writer, Decoding(), turns)
+    shown = [len(turn["tokens"]) for turn in found]
+    assert shown == [6] * 5 + [3, 0]  # 64 tokens are read: a mark, and 12 for each guess and its answer
+
+
 @pytest.mark.quick
 def test_a_clip_below_all_numbers_is_refused():
     """It would forbid every token; what is not finite stands for no clip."""
     with pytest.raises(UserError, match=r"clip must be at least -3e\+38, not -inf \(--config.decoding.clip\)"):
         evaluate.check(settings(clip=-float("inf")))
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("stage", [train_values, evaluate])
+def test_texts_that_never_fit_are_refused_before_a_model_is_made(stage):
+    config = settings(max_tokens=64)
+    config.stages = ("train_language", "train_values", "evaluate")
+    config.train_language.max_length, config.train_values.games, config.evaluate.beside = 64, 8, ""
+    with pytest.raises(UserError, match=r"64 tokens does not fit into the 64 .*--config.train_language.max_length"):
+        stage.check(config)
+    config.decoding.max_tokens = 63
+    stage.check(config)

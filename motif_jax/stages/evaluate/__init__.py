@@ -62,6 +62,7 @@ from motif_jax.stages.evaluate.summary import (
 )
 from motif_jax.stages.train_policy import TABLES as TRAINING
 from motif_jax.stages.train_values import TABLES as VALUES
+from motif_jax.stages.train_values import check_texts_fit
 from motif_jax.structs import UserError
 
 WRITTEN = "_CHECKPOINT_METADATA"  # of a checkpoint: orbax writes into it when it was written
@@ -128,6 +129,7 @@ def check_writing(config: ConfigDict, world: World) -> None:
         )
     if section.policy == "" and "train_values" in config.stages:
         check_decoding(recipe_of(config.train_values.recipe), config.train_values.recipe, decodings)
+        check_texts_fit(config)
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:

@@ -61,7 +61,8 @@ def turns_of(writer: ValueWriter, decoding: Decoding, turns: list[Turn]) -> list
         tokens = tokens + more
     odds = writer.look(tokens, decoding)
     for turn_found, (start, stop) in zip(found, spans, strict=True):
-        turn_found["tokens"] = [_one_token(writer, odds, place - 1, tokens[place]) for place in range(start, stop)]
+        places = range(start, min(stop, len(odds.policy)))  # beyond the model's context nothing is written
+        turn_found["tokens"] = [_one_token(writer, odds, place - 1, tokens[place]) for place in places]
     return found
 
 

@@ -24,6 +24,7 @@ from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.merging import check_merged
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.stages.evaluate.replays import file_of
+from motif_jax.stages.report import parts
 from motif_jax.stages.report.parts import SPREADS, Annotation, EvaluatedPlayer, Facts, Found, Learnt, Pairs, Training
 from motif_jax.structs import UserError
 
@@ -199,7 +200,7 @@ def find_players(path: Path) -> list[EvaluatedPlayer]:
                 [kept for _, kept in sorted(files.items()) if kept.is_file()],
                 {name: value for name, value in returns.items() if value}, dict(facts.get("sources") or {}),
                 frozenset(map(str, facts.get("aims") or ())), str(facts.get("protocol") or ""),
-                decoding_of(facts.get("decoding")), str(facts.get("recipe") or ""), is_by_values(facts.get("decoding")),
+                parts.HowDecoded.of(facts.get("decoding")), str(facts.get("recipe") or ""),
             ))  # fmt: skip
     return sorted(found, key=_place)
 
@@ -208,18 +209,6 @@ def _place(one: EvaluatedPlayer) -> tuple[Any, ...]:
     scripted, of_return = one.path == "", one.figures.get("return")
     best = -of_return.mean if one.decoding and of_return else 0.0
     return one.path != ".", scripted and one.name.startswith("random"), scripted, -one.step, best, one.greedy
-
-
-def decoding_of(value: Facts | None) -> tuple[str, float] | None:
-    """Kind and beta of a decoding."""
-    return (str(value["kind"]), number(value["beta"])) if value else None
-
-
-def is_by_values(value: Facts | None) -> bool:
-    """Whether a decoding adds values to the logits, or ranks candidates by them."""
-    if not value:
-        return False
-    return bool(number(value["beta"]) or (value["kind"] == "rerank" and number(value.get("rerank_values", 1.0))))
 
 
 def interval_of(value: Facts | None) -> Interval | None:

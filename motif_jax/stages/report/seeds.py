@@ -90,9 +90,9 @@ def by_decoding(variant: Variant) -> dict[str, dict[str, np.ndarray]]:
     runs = list(variant.runs.values())
     own = {one.decoding for run in runs for one in run.players if one.decoding and one.path == "."}
     found: dict[str, list[EvaluatedPlayer | None]] = {}
-    for kind, beta in sorted(own, key=lambda one: (one[0] != "sample", one)):
-        players = [next((one for one in run.players if one.decoding == (kind, beta)), None) for run in runs]
-        found[f"beta {beta:g}, {kind}"] = players
+    for decoding in sorted(own, key=lambda one: (one.kind != "sample", one)):
+        players = [next((one for one in run.players if one.decoding == decoding), None) for run in runs]
+        found[f"beta {decoding.beta:g}, {decoding.kind}"] = players
     scripted = sorted({one.name for run in runs for one in run.players if own and not one.path} - {"random"})
     found |= {name: [next((one for one in run.players if one.name == name), None) for run in runs] for name in scripted}
     before = f"{variant.name}: " if variant.name else ""

@@ -173,9 +173,11 @@ def of_sweep(found: Found) -> list[str]:
 
 def _decoding(players: Sequence[EvaluatedPlayer], recipe: str) -> str:
     """What the values of a recipe do in these decodings of it; HTML."""
-    said, reranked = [], any(player.by_values and player.kind == "rerank" for player in players)
+    said, reranked = [], any(player.by_values and player.kind.startswith("rerank") for player in players)
     if any(player.beta for player in players):
         said.append(f"Decoded by logits + beta (Q - V), with the values of {recipe}.")
+    if any(player.kind.endswith("without logits") for player in players):
+        said.append("Without logits, beta (Q - V) alone decides.")
     if reranked:
         said.append(f"The kind rerank draws several texts and writes the one that the values of {recipe} rank first.")
     if not said:
