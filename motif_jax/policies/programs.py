@@ -12,13 +12,13 @@ from motif_jax.language.beam import search
 from motif_jax.language.generation import FREE, Limits, generate
 from motif_jax.language.model import Decoder, Reading
 from motif_jax.language.sampling import Sampling
-from motif_jax.offline.decode import Reader, Shifting, advantages, begin_shift, make_shift, worth
+from motif_jax.offline.decode import Reader, ShiftArguments, advantages, begin_shift, make_shift, value_of_texts
 from motif_jax.offline.values import Language, condition
 from motif_jax.policies.values import ValueModel
 
 
 class Numbers(NamedTuple):
-    """What a new value of compiles no new program."""
+    """The numbers that a program is given; other values of them compile no new program."""
 
     sampling: Sampling
     logits: jax.Array  # factor of the policy's logits: 1, or 0 to decode without them
@@ -30,7 +30,7 @@ class Numbers(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Of each context."""
+    """The texts that were written, one per context."""
 
     tokens: jax.Array  # the end mark included, if it was written; of no meaning after the length. [B, N]
     lengths: jax.Array  # [B]
@@ -62,7 +62,7 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
         writer = Scaled(writer, numbers.logits)
         if model.recipe.values == "reply":
             target = target | {"trunk": policy}  # whose hidden states are what Q is read from
-        shifting = Shifting(numbers.beta, numbers.clip, target, online)
+        shifting = ShiftArguments(numbers.beta, numbers.clip, target, online)
         rows, keys = (tokens, segments), _keys(key, drawn)
         if kind == "rerank":
             rows = jnp.repeat(tokens, count, 0), jnp.repeat(segments, count, 0)
@@ -82,7 +82,7 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
         written = Written(found.tokens, lengths, jnp.where(ended, 0.0, found.log_probs).sum(1))
         if kind != "rerank":
             return written
-        value = worth(language, model.recipe, shifting, *rows, found.tokens, lengths)
+        value = value_of_texts(language, model.recipe, shifting, *rows, found.tokens, lengths)
         rank = numbers.rerank_values * value + numbers.rerank_log_prob * written.log_prob
         best = jnp.arange(len(tokens)) * count + rank.reshape(-1, count).argmax(1)
         return Written(*(array[best] for array in written))
@@ -95,11 +95,11 @@ def _keys(key: jax.Array, numbers: jax.Array) -> jax.Array:
     return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
 
 
-def make_look(model: ValueModel) -> Any:
-    """The function behind `ValueWriter.look`: (..., tokens [1, T], segments, numbers) -> three arrays [T, V]."""
+def make_probabilities(model: ValueModel) -> Any:
+    """Behind `ValueWriter.probabilities`: (..., tokens [1, T], segments, numbers) -> three arrays [T, V]."""
     language, allowed = language_of(model), jnp.asarray(model.allowed)
 
-    def look(
+    def probabilities(
         policy: Any, target: Any, online: Any, tokens: jax.Array, segments: jax.Array, numbers: Numbers
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         writer, added = nnx.merge(model.graph, policy), None
@@ -107,17 +107,17 @@ def make_look(model: ValueModel) -> Any:
             first = jnp.arange(tokens.shape[1])[None] == 0
             added = condition(online["condition"], jnp.broadcast_to(numbers.wanted_return, tokens.shape), first)
         logits = writer.logits(writer(tokens, segments, added))[0]
-        shifting, shift = Shifting(numbers.beta, numbers.clip, target, online), jnp.zeros_like(logits)
+        shifting, shift = ShiftArguments(numbers.beta, numbers.clip, target, online), jnp.zeros_like(logits)
         advantage = jnp.zeros_like(logits)
         if model.recipe.values == "token":
             advantage = advantages(language, shifting, tokens, segments)[0]
             shift = jnp.minimum(numbers.beta * advantage, numbers.clip)
-        odds = [
+        found = [
             jax.nn.softmax(jnp.where(allowed, one, -jnp.inf), -1) for one in (logits, numbers.logits * logits + shift)
         ]
-        return odds[0], odds[1], advantage
+        return found[0], found[1], advantage
 
-    return look
+    return probabilities
 
 
 def reader_of(model: ValueModel) -> Reader:

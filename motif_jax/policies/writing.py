@@ -17,12 +17,12 @@ import numpy as np
 from motif_jax.language.sampling import Sampling
 from motif_jax.language.texts import pad_rows
 from motif_jax.policies.decoding import Decoding, check_decoding
-from motif_jax.policies.programs import Numbers, make_look, make_program
+from motif_jax.policies.programs import Numbers, make_probabilities, make_program
 from motif_jax.policies.values import ValueModel, on_devices
 from motif_jax.structs import UserError
 
 
-class Odds(NamedTuple):
+class Probabilities(NamedTuple):
     """Probabilities of the token after each position of a text, among those that may be written, at temperature 1."""
 
     policy: np.ndarray  # by the policy's logits. [T, V]
@@ -84,20 +84,20 @@ class ValueWriter:
                 found[row] = model.tokeniser.decode(said), float(np.exp(log_prob))
         return found
 
-    def look(self, tokens: Sequence[int], decoding: Decoding) -> Odds:
+    def probabilities(self, tokens: Sequence[int], decoding: Decoding) -> Probabilities:
         """Probabilities of the next token all along a conversation, as far as the model reads it.
 
         Temperature, top-k and top-p do not count.
         """
         model = self.model
         tokens = tokens[: model.config.max_positions or None]
-        if ("look",) not in self.programs:
-            self.programs["look",] = jax.jit(make_look(model))
+        if ("probabilities",) not in self.programs:
+            self.programs["probabilities",] = jax.jit(make_probabilities(model))
         padded, segments = pad_contexts([tokens], 1)
         numbers = self._numbers(decoding)
-        found = self.programs["look",](model.policy, model.target, model.online, padded, segments, numbers)
+        found = self.programs["probabilities",](model.policy, model.target, model.online, padded, segments, numbers)
         policy, shifted, advantage = (np.asarray(array)[: len(tokens)] for array in found)
-        return Odds(policy, shifted, advantage if model.recipe.values == "token" else None)
+        return Probabilities(policy, shifted, advantage if model.recipe.values == "token" else None)
 
     def name_of(self, token: int) -> str:
         """A token as it is shown: its text, or "end" for the mark at the end of the agent's texts."""

@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 from tiny_writer import POSITIONS, TOKENISER, make_value_model
 
-from motif_jax.offline.decode import Shifting, advantages
+from motif_jax.offline.decode import ShiftArguments, advantages
 from motif_jax.offline.values import condition
 from motif_jax.policies.decoding import Decoding, decodings_of
 from motif_jax.policies.programs import language_of
@@ -52,9 +52,9 @@ def looks(recipe):
         logits = decoder.logits(hidden)[0]
         if model.recipe.values != "token":
             return logits, jnp.zeros_like(logits)
-        return logits, advantages(language_of(model), Shifting(0.0, 0.0, model.target, model.online), row, segments)[
-            0, last
-        ]
+        return logits, advantages(
+            language_of(model), ShiftArguments(0.0, 0.0, model.target, model.online), row, segments
+        )[0, last]
 
     def run(tokens, wanted=0.0):
         padded = np.zeros(POSITIONS, np.int32)

@@ -28,7 +28,7 @@ from motif_jax.envs.text_world import TextWorld
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
 from motif_jax.offline.batch import Batch
-from motif_jax.offline.decode import Shifting, advantages
+from motif_jax.offline.decode import ShiftArguments, advantages
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.settings import Settings
 from motif_jax.offline.update import init_state, make_offline_update
@@ -157,7 +157,7 @@ class Subject:
     ) -> jax.Array:
         logits = self.language.logits(policy, self.language.hidden(policy, tokens, segments, None))
         shift = 4.0 * advantages(
-            self.language, Shifting(jnp.float32(4.0), jnp.float32(np.inf), target, online), tokens, segments
+            self.language, ShiftArguments(jnp.float32(4.0), jnp.float32(np.inf), target, online), tokens, segments
         )
         return (logits + shift)[:, place].argmax(-1)
 

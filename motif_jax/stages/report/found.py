@@ -67,7 +67,7 @@ KEPT = re.compile(  # of the rows of training, which may be very many
 )
 
 
-def look(path: Path, home: Path) -> Found:
+def read_workdir(path: Path, home: Path) -> Found:
     """Reads a workdir; links to its pages lead from `home`, where the report will lie."""
     pairs = find_pairs(path)
     annotations = find_annotations(path, home, pairs.dataset) if pairs else []

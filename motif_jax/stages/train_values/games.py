@@ -1,4 +1,7 @@
-"""Games that are played while values are learnt, so that checkpoints can be chosen by return. None is of evaluation."""
+"""Games that are played while values are learnt, so that checkpoints can be chosen by return.
+
+Evaluation plays other games.
+"""
 
 from __future__ import annotations
 
