@@ -104,7 +104,7 @@ def test_a_sweep_of_beta_and_all_other_numbers_compiles_one_program():
 
 
 def test_v_is_computed_only_for_a_clip():
-    """With parameters that are no numbers in the place of V and its network."""
+    """The parameters of V and its network are NaN here."""
     model = make_value_model()
     broken = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), model.online)
     writer, decoding = ValueWriter(model._replace(online=broken)), DECODING._replace(beta=1.0)

@@ -95,7 +95,7 @@ class HowDecoded(NamedTuple):
             return None
         kind, beta, ranks = str(facts["kind"]), float(facts["beta"]), float(facts.get("rerank_values", 1.0))
         if not math.isfinite(beta):
-            raise ValueError(f"{beta} is no beta")
+            raise ValueError(f"beta is {beta}, which is not finite")
         alone = "" if facts.get("include_logits", True) else ", without logits"
         return HowDecoded(kind + alone, beta, bool(beta or (kind == "rerank" and ranks)))
 
