@@ -241,6 +241,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.decoding.kinds = "sample"  # also greedy, beam, rerank, with commas; each is evaluated
     config.decoding.betas = "0,1,2,4,8,16"  # factors of Q - V, which is added to the logits; 0: the policy as it is
     config.decoding.clip = float("inf")  # what is added is at most so much; ILQL's code has 0 for Wordle
+    config.decoding.include_logits = True  # False: beta (Q - V) alone decides, and not the policy's logits
     config.decoding.temperature = 1.0
     config.decoding.top_k = 0  # only the most probable tokens; 0: all
     config.decoding.top_p = 1.0  # only the most probable tokens that have this probability together; 1: all

@@ -23,7 +23,7 @@ class Replies(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What one update is given."""
+    """Rows of transcripts, and what a recipe needs beside them: the input of one update."""
 
     rows: Rows
     replies: Any = ()  # `Replies`, for recipes with values of replies
@@ -38,7 +38,7 @@ class Weights(NamedTuple):
 
     @property
     def policy(self) -> Params:
-        """The policy's."""
+        """Parameters of the policy, learnt or given."""
         return self.learnt["policy"] if "policy" in self.learnt else self.given["policy"]
 
 

@@ -24,8 +24,8 @@ class Reader(NamedTuple):
     read: Callable[[Params, Any, jax.Array], tuple[Any, jax.Array]]  # (.., memory, token) -> memory, hidden [B, width]
 
 
-class Shifting(NamedTuple):
-    """What is added to the logits depends on; a new value of each compiles no new program."""
+class ShiftArguments(NamedTuple):
+    """Arguments of a shift; other values of them compile no new program."""
 
     beta: jax.Array  # one number, or one per row
     clip: jax.Array
@@ -34,7 +34,7 @@ class Shifting(NamedTuple):
 
 
 def begin_shift(
-    reader: Reader, shifting: Shifting, tokens: jax.Array, segments: jax.Array, room: int, clipped: bool
+    reader: Reader, shifting: ShiftArguments, tokens: jax.Array, segments: jax.Array, room: int, clipped: bool
 ) -> dict[str, Any]:
     """The shift's memory of contexts [B, L], except for their last tokens."""
     before = segments.at[jnp.arange(len(segments)), last_index(segments)].set(0)
@@ -45,14 +45,14 @@ def begin_shift(
 
 
 def make_shift(reader: Reader, clipped: bool) -> Callable[..., tuple[jax.Array, Any]]:
-    """A `language.generation.Shift` whose arguments are `Shifting`.
+    """A `language.generation.Shift` whose arguments are `ShiftArguments`.
 
     Args:
       reader: the functions of the values' language models.
-      clipped: whether `Shifting.clip` is finite; only then V is needed.
+      clipped: whether `ShiftArguments.clip` is finite; only then V is needed.
     """
 
-    def shift(shifting: Shifting, memory: Any, token: jax.Array, _: jax.Array) -> tuple[jax.Array, Any]:
+    def shift(shifting: ShiftArguments, memory: Any, token: jax.Array, _: jax.Array) -> tuple[jax.Array, Any]:
         target, hidden = reader.read(shifting.target["trunk"], memory["target"], token)
         q = least([apply_head(head, hidden) for head in shifting.target["q"]])  # [B, V]
         beta = jnp.broadcast_to(shifting.beta, token.shape)[:, None]
@@ -65,23 +65,23 @@ def make_shift(reader: Reader, clipped: bool) -> Callable[..., tuple[jax.Array, 
     return shift
 
 
-def advantages(language: Language, values: Shifting, tokens: jax.Array, segments: jax.Array) -> jax.Array:
+def advantages(language: Language, values: ShiftArguments, tokens: jax.Array, segments: jax.Array) -> jax.Array:
     """Q - V of every token after every position, in one look at whole texts. [B, T] -> [B, T, V]"""
     hidden = language.hidden(values.target["trunk"], tokens, segments, None)
     q = least([apply_head(head, hidden) for head in values.target["q"]])
     return q - apply_head(values.online["v"], language.hidden(values.online["trunk"], tokens, segments, None))
 
 
-def worth(
-    language: Language, recipe: Recipe, values: Shifting, tokens: jax.Array, segments: jax.Array, said: jax.Array,
+def value_of_texts(
+    language: Language, recipe: Recipe, values: ShiftArguments, tokens: jax.Array, segments: jax.Array, said: jax.Array,
     lengths: jax.Array,
 ) -> jax.Array:  # fmt: skip
-    """What texts are worth as a whole, to choose among candidates: the sum of Q - V, or the Q of an utterance.
+    """Values of whole texts, to choose among candidates: the sum of Q - V over their tokens, or the Q of the text.
 
     Args:
       language: the functions of the language model.
       recipe: of the values; without values, all texts are worth 0.
-      values: see `Shifting`; beta and clip are not used.
+      values: see `ShiftArguments`; beta and clip are not used.
       tokens, segments: what was said before. [B, L]
       said: the candidates' tokens, end mark included. [B, N]
       lengths: how many of them. [B]

@@ -1,4 +1,4 @@
-"""The numbers that an algorithm leaves open, as a table of config values and as what the update is given."""
+"""The numbers that an algorithm leaves open: as a table of config values, and as an argument of the update."""
 
 from __future__ import annotations
 

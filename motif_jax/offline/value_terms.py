@@ -16,7 +16,7 @@ from motif_jax.transcripts.render import Rows
 
 
 class ValueTerms(NamedTuple):
-    """Of one batch."""
+    """What `value_terms` finds in one batch."""
 
     sums: Sums
     advantage: jax.Array  # target Q - V of what was chosen, at decisions. [B, T]

@@ -69,7 +69,7 @@ def _split_checkpoint(text: str, flag: str) -> tuple[str, str]:
     if not at or "/" in which:  # a directory may have such a name, too
         path, which = text, LAST
     if not path:
-        raise UserError(f"a policy without a path is none: {text!r} ({flag})")
+        raise UserError(f"a policy is named by its path, and {text!r} has no path ({flag})")
     if which not in (LAST, ALL) and not which.isdecimal():
         raise UserError(f"unknown checkpoint {which!r} of {path!r} ({flag}): choose last, all or a number")
     return path, which

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from motif_jax.config_table import Number, Table, Text, Value, Whole, shown
+from motif_jax.config_table import LARGEST, Flag, Number, Table, Text, Value, Whole, shown
 from motif_jax.offline.recipes import Recipe
 from motif_jax.structs import UserError
 
@@ -16,7 +16,8 @@ MOST = 100  # betas of a sweep
 TABLE: Table = {
     "kinds": Value(Text(), older="sample"),
     "betas": Value(Text(longest=2000), older="0"),
-    "clip": Value(Number(infinite=True), older=math.inf),
+    "clip": Value(Number(-LARGEST, infinite=True), older=math.inf),
+    "include_logits": Value(Flag(), older=True),
     "temperature": Value(Number(0), older=1.0),
     "top_k": Value(Whole(), older=0),
     "top_p": Value(Number(0, 1), older=1.0),
@@ -36,6 +37,7 @@ class Decoding(NamedTuple):
     kind: str = "sample"  # of KINDS
     beta: float = 0.0  # factor of Q - V; 0: the policy as it is
     clip: float = math.inf
+    include_logits: bool = True  # False: beta (Q - V) alone decides, and not the policy
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
@@ -50,7 +52,8 @@ class Decoding(NamedTuple):
     @property
     def name(self) -> str:
         """What tells the decodings of an evaluation apart."""
-        return f"beta{self.beta:g}" + (f"-{self.kind}" if self.kind != "sample" else "")
+        kind = f"-{self.kind}" if self.kind != "sample" else ""
+        return f"beta{self.beta:g}{kind}{'' if self.include_logits else '-without-logits'}"
 
 
 def decodings_of(section: Mapping[str, Any]) -> list[Decoding]:
@@ -63,6 +66,13 @@ def decodings_of(section: Mapping[str, Any]) -> list[Decoding]:
         raise UserError(f"there are {len(betas):,} betas, where at most {MOST} are taken ({FLAG}.betas)")
     rest = {name: section[name] for name in Decoding._fields[2:]}
     return list(dict.fromkeys(Decoding(kind, beta, **rest) for kind in kinds for beta in betas))
+
+
+def decoding_in_training(recipe: Recipe, section: Mapping[str, Any], beta: float) -> Decoding:
+    """How games are decoded while a recipe is learnt: by its values if it has them, with this beta."""
+    kind = "rerank" if recipe.decoding == "rerank" else "sample"
+    rest = {name: section[name] for name in Decoding._fields[2:]}
+    return Decoding(kind, beta if recipe.decoding == "shift" else 0.0, **rest)
 
 
 def _beta(text: str) -> float:
@@ -87,3 +97,7 @@ def check_decoding(recipe: Recipe, name: str, decodings: list[Decoding]) -> None
             )
         if one.kind == "rerank" and not recipe.values:
             raise UserError(f"the recipe {name!r} has no values by which candidates could be ranked ({FLAG}.kinds)")
+        if not one.include_logits and not one.beta:
+            raise UserError(
+                f"without the policy's logits, beta 0 leaves nothing to decode by ({FLAG}.include_logits, {FLAG}.betas)"
+            )

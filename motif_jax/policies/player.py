@@ -95,12 +95,12 @@ class PolicyPlayer:
         """See `inference.Policy`."""
         while self._coming and _is_there(self._coming[0]):  # in order, so that a busy learner delays no call
             self._played = self._coming.popleft()
-        most = self._sizes[-1] if self._sizes else len(games)
-        if len(games) <= most:
+        largest = self._sizes[-1] if self._sizes else len(games)
+        if len(games) <= largest:
             return self._act(observations, first, games)
         found = []
-        for start in range(0, len(games), most):
-            part = slice(start, start + most)
+        for start in range(0, len(games), largest):
+            part = slice(start, start + largest)
             some = {key: array[part] for key, array in observations.items()}
             found.append(self._act(some, first[part], games[part]))
         names = found[0][1]

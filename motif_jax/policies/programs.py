@@ -9,18 +9,19 @@ import jax.numpy as jnp
 from flax import nnx
 
 from motif_jax.language.beam import search
-from motif_jax.language.generation import Limits, generate
+from motif_jax.language.generation import FREE, Limits, generate
 from motif_jax.language.model import Decoder, Reading
 from motif_jax.language.sampling import Sampling
-from motif_jax.offline.decode import Reader, Shifting, advantages, begin_shift, make_shift, worth
+from motif_jax.offline.decode import Reader, ShiftArguments, advantages, begin_shift, make_shift, value_of_texts
 from motif_jax.offline.values import Language, condition
 from motif_jax.policies.values import ValueModel
 
 
 class Numbers(NamedTuple):
-    """What a new value of compiles no new program."""
+    """The numbers that a program is given; other values of them compile no new program."""
 
     sampling: Sampling
+    logits: jax.Array  # factor of the policy's logits: 1, or 0 to decode without them
     beta: jax.Array
     clip: jax.Array
     rerank_values: jax.Array
@@ -29,9 +30,9 @@ class Numbers(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Of each context."""
+    """The texts that were written, one per context."""
 
-    tokens: jax.Array  # the end mark included, then padding. [B, N]
+    tokens: jax.Array  # the end mark included, if it was written; of no meaning after the length. [B, N]
     lengths: jax.Array  # [B]
     log_prob: jax.Array  # of the whole text, shift included. [B]
 
@@ -43,14 +44,13 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
       model: of which only the structure is used; its parameters are arguments.
       kind: sample, beam or rerank.
       count: beams, or candidates.
-      length: tokens of a text, at most.
+      length: tokens of a text, at most; a text ends earlier where its conversation fills the model's context.
       clipped: whether the clip is finite.
     """
     reader, language = reader_of(model), language_of(model)
     shift = make_shift(reader, clipped) if model.recipe.values == "token" else None
     allowed = jnp.asarray(model.allowed)
     stops = jnp.zeros(model.config.vocabulary, bool).at[model.renderer.stop].set(True)
-    limits = Limits(allowed, stops, jnp.zeros((0, 0), jnp.int32))
 
     def program(
         policy: Any, target: Any, online: Any, tokens: jax.Array, segments: jax.Array, key: jax.Array,
@@ -59,24 +59,30 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
         writer: Any = nnx.merge(model.graph, policy)
         if model.recipe.conditioned:
             writer = Conditioned(writer, online["condition"], numbers.wanted_return)
+        writer = Scaled(writer, numbers.logits)
         if model.recipe.values == "reply":
             target = target | {"trunk": policy}  # whose hidden states are what Q is read from
-        shifting = Shifting(numbers.beta, numbers.clip, target, online)
+        shifting = ShiftArguments(numbers.beta, numbers.clip, target, online)
         rows, keys = (tokens, segments), _keys(key, drawn)
         if kind == "rerank":
             rows = jnp.repeat(tokens, count, 0), jnp.repeat(segments, count, 0)
             keys = jax.vmap(_keys, (0, None))(keys, jnp.arange(count)).reshape(-1)
-        own = limits._replace(forced=jnp.zeros((len(rows[0]), 0), jnp.int32))
+        left = jnp.full(len(rows[0]), length)
+        if model.config.max_positions:
+            left = jnp.minimum(left, model.config.max_positions - (rows[1] > 0).sum(1))
+        ended = jnp.arange(length) >= left[:, None]  # [B, N]
+        own = Limits(allowed, stops, jnp.where(ended, model.renderer.stop, FREE))
         memory: Any = begin_shift(reader, shifting, *rows, length, clipped) if shift else ()
         more: dict[str, Any] = {"shift": shift, "arguments": shifting, "carry": memory}
         if kind == "beam":
             found = search(writer, *rows, count, own, length, **more)
         else:
             found = generate(writer, *rows, keys, numbers.sampling, own, length, **more)
-        written = Written(found.tokens, found.lengths, found.log_probs.sum(1))
+        lengths = jnp.minimum(found.lengths, left)  # without the end mark that a full context has forced
+        written = Written(found.tokens, lengths, jnp.where(ended, 0.0, found.log_probs).sum(1))
         if kind != "rerank":
             return written
-        value = worth(language, model.recipe, shifting, *rows, found.tokens, found.lengths)
+        value = value_of_texts(language, model.recipe, shifting, *rows, found.tokens, lengths)
         rank = numbers.rerank_values * value + numbers.rerank_log_prob * written.log_prob
         best = jnp.arange(len(tokens)) * count + rank.reshape(-1, count).argmax(1)
         return Written(*(array[best] for array in written))
@@ -89,11 +95,11 @@ def _keys(key: jax.Array, numbers: jax.Array) -> jax.Array:
     return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
 
 
-def make_look(model: ValueModel) -> Any:
-    """The function behind `ValueWriter.look`: (..., tokens [1, T], segments, numbers) -> three arrays [T, V]."""
+def make_probabilities(model: ValueModel) -> Any:
+    """Behind `ValueWriter.probabilities`: (..., tokens [1, T], segments, numbers) -> three arrays [T, V]."""
     language, allowed = language_of(model), jnp.asarray(model.allowed)
 
-    def look(
+    def probabilities(
         policy: Any, target: Any, online: Any, tokens: jax.Array, segments: jax.Array, numbers: Numbers
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         writer, added = nnx.merge(model.graph, policy), None
@@ -101,15 +107,17 @@ def make_look(model: ValueModel) -> Any:
             first = jnp.arange(tokens.shape[1])[None] == 0
             added = condition(online["condition"], jnp.broadcast_to(numbers.wanted_return, tokens.shape), first)
         logits = writer.logits(writer(tokens, segments, added))[0]
-        shifting, shift = Shifting(numbers.beta, numbers.clip, target, online), jnp.zeros_like(logits)
+        shifting, shift = ShiftArguments(numbers.beta, numbers.clip, target, online), jnp.zeros_like(logits)
         advantage = jnp.zeros_like(logits)
         if model.recipe.values == "token":
             advantage = advantages(language, shifting, tokens, segments)[0]
             shift = jnp.minimum(numbers.beta * advantage, numbers.clip)
-        odds = [jax.nn.softmax(jnp.where(allowed, one, -jnp.inf), -1) for one in (logits, logits + shift)]
-        return odds[0], odds[1], advantage
+        found = [
+            jax.nn.softmax(jnp.where(allowed, one, -jnp.inf), -1) for one in (logits, numbers.logits * logits + shift)
+        ]
+        return found[0], found[1], advantage
 
-    return look
+    return probabilities
 
 
 def reader_of(model: ValueModel) -> Reader:
@@ -140,6 +148,19 @@ def language_of(model: ValueModel) -> Language:
         return nnx.merge(model.graph, params).logits(hidden)
 
     return Language(hidden, logits, model.config.width, model.config.vocabulary)
+
+
+class Scaled:
+    """A decoder whose logits are multiplied by a factor, before anything is added to them."""
+
+    def __init__(self, decoder: Decoder | Conditioned, factor: jax.Array):
+        """A factor of 0 leaves the choice to what is added."""
+        self._decoder, self._factor = decoder, factor
+        self.config, self.begin, self.read = decoder.config, decoder.begin, decoder.read
+
+    def logits(self, hidden: jax.Array) -> jax.Array:
+        """See `Decoder.logits`."""
+        return self._factor * self._decoder.logits(hidden)
 
 
 class Conditioned:

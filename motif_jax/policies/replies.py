@@ -21,7 +21,7 @@ from motif_jax.transcripts.render import Rows
 
 
 def make_replies(
-    graph: Any, allowed: jax.Array, stop: int, count: int, length: int, most: int
+    graph: Any, allowed: jax.Array, stop: int, count: int, length: int, max_texts: int
 ) -> Callable[[Any, Rows, jax.Array], Replies]:
     """The function that samples replies, to be compiled: (the policy's parameters, rows, keys [B]) -> `Replies`.
 
@@ -31,7 +31,7 @@ def make_replies(
       stop: the token that ends a reply.
       count: replies for each of the agent's texts; and as many random features.
       length: tokens of a reply, at most.
-      most: the agent's texts in a row, at most; of further ones there are no replies.
+      max_texts: the agent's texts in a row, at most; of further ones there are no replies.
     """
     stops = jnp.zeros(len(allowed), bool).at[stop].set(True)
 
@@ -39,13 +39,13 @@ def make_replies(
         policy = nnx.merge(graph, params)
         num_rows, width = rows.tokens.shape
         starts = jnp.where(mdp.utterance_starts(rows), jnp.arange(width), width)
-        start = jnp.sort(starts, 1)[:, :most]  # [B, K]; `width` where there are fewer texts
-        start = jnp.pad(start, ((0, 0), (0, max(most - width, 0))), constant_values=width)
+        start = jnp.sort(starts, 1)[:, :max_texts]  # [B, K]; `width` where there are fewer texts
+        start = jnp.pad(start, ((0, 0), (0, max(max_texts - width, 0))), constant_values=width)
         segment = jnp.take_along_axis(rows.segments, jnp.minimum(start, width - 1), 1)
         before = (rows.segments[:, None] == segment[..., None]) & (jnp.arange(width) <= start[..., None])  # [B, K, T]
         segments = jnp.repeat(before.reshape(-1, width).astype(jnp.int32), count, 0)  # [B * K * n, T]
-        tokens = jnp.repeat(rows.tokens, most * count, 0)
-        each = jax.vmap(lambda key: jax.random.split(key, most * count))(keys).reshape(-1)
+        tokens = jnp.repeat(rows.tokens, max_texts * count, 0)
+        each = jax.vmap(lambda key: jax.random.split(key, max_texts * count))(keys).reshape(-1)
         limits = Limits(allowed, stops, jnp.zeros((len(tokens), 0), jnp.int32))
         found = generate(policy, tokens, segments, each, Sampling(), limits, length)
 
@@ -54,7 +54,7 @@ def make_replies(
         whole = jnp.concatenate([segments, there.astype(jnp.int32)], 1)
         hidden = policy(jnp.concatenate([tokens, found.tokens], 1), whole).astype(jnp.float32)
         feature = jnp.where(whole[..., None] > 0, hidden, 0.0).sum(1) / jnp.maximum(whole.sum(1), 1)[:, None]
-        shape = num_rows, most, count
+        shape = num_rows, max_texts, count
         random = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 1), (*shape[1:], hidden.shape[-1]),
                                                          minval=-1.0))(keys)  # fmt: skip
         return Replies(feature.reshape(*shape, -1), found.log_probs.sum(1).reshape(shape), random)

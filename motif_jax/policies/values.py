@@ -53,7 +53,8 @@ def read_values(directory: Path, which: str = "last") -> ValueModel:
 
     Args:
       directory: of checkpoints, from `list_values`.
-      which: "last", "best" by the validation loss, or the number of a checkpoint.
+      which: "last", the number of a checkpoint, or "best": by the return of the games that were played while it was
+        trained, by the validation loss if there were none.
     """
     with reading(directory) as checkpoints:
         _, whole, facts = checkpoints.readable(which)
@@ -62,6 +63,8 @@ def read_values(directory: Path, which: str = "last") -> ValueModel:
         recipe, template = recipe_of(facts["recipe"]), TEMPLATES[facts["config"]["transcripts"]["template"]]
         emitted, scale = np.array(facts["emitted"], np.int64), float(facts["config"]["train_values"]["reward_scale"])
         assert scale > 0
+        assert isinstance(facts["config"]["env"], dict)
+        assert isinstance(facts["model"], dict)
     except (KeyError, TypeError, ValueError, AssertionError) as error:
         raise UserError(f"the checkpoints in {str(directory)!r} are not of train_values: {error!r}") from error
     folder = directory.parent / POLICY

@@ -1,8 +1,8 @@
 """Writes what a policy says next in many conversations at a time, decoded with beta (Q - V).
 
-Everything that a sweep changes (beta, clip, temperature, top-k, top-p, weights of ranks) is an argument of the compiled
-program; the number of conversations and the widths of contexts are padded to few sizes. So a sweep of beta compiles
-what one beta does.
+Everything that a sweep changes (beta, clip, temperature, top-k, top-p, factors of logits and ranks) is an argument of
+the compiled program; the number of conversations and the widths of contexts are padded to few sizes. So a sweep of beta
+compiles what one beta does.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from motif_jax.language.sampling import Sampling
 from motif_jax.language.texts import pad_rows
 from motif_jax.parallel import DATA, local_mesh
 from motif_jax.policies.decoding import Decoding, check_decoding
-from motif_jax.policies.programs import Numbers, make_look, make_program
+from motif_jax.policies.programs import Numbers, make_probabilities, make_program
 from motif_jax.policies.values import ValueModel
 from motif_jax.structs import UserError
 
 WIDTHS = 32  # contexts are padded to multiples of so many tokens: the fewer, the less is read, and more is compiled
 
 
-class Odds(NamedTuple):
-    """Probabilities of the token after each position of a text, of those that may be written."""
+class Probabilities(NamedTuple):
+    """Probabilities of the token after each position of a text, among those that may be written, at temperature 1."""
 
-    policy: np.ndarray  # [T, V]
-    shifted: np.ndarray  # [T, V]
+    policy: np.ndarray  # by the policy's logits. [T, V]
+    shifted: np.ndarray  # by logits and shift. [T, V]
     advantage: np.ndarray | None  # Q - V. [T, V]; None without values of tokens
 
 
@@ -51,17 +51,18 @@ class ValueWriter:
     def check(self, decoding: Decoding) -> None:
         """Raises UserError if the model has not learnt what this decoding needs."""
         check_decoding(self.model.recipe, self.model.facts["recipe"], [decoding])
-        most = self.model.config.max_positions
-        if most and decoding.max_tokens >= most:
+        longest = self.model.config.max_positions
+        if longest and decoding.max_tokens >= longest:
             raise UserError(
-                f"texts of {decoding.max_tokens} tokens are too long for a model that reads {most} "
+                f"texts of {decoding.max_tokens} tokens are too long for a model that reads {longest} "
                 "(--config.decoding.max_tokens)"
             )
 
     def write(
         self, contexts: Sequence[Sequence[int]], decoding: Decoding, key: jax.Array, numbers: Sequence[int]
     ) -> list[tuple[str, float]]:
-        """Continues conversations.
+        """Continues conversations: each with a text that ends with its mark, after `max_tokens`, or where the model's
+        context is full; if it is full already, with the empty text.
 
         Args:
           contexts: their tokens so far, as `LiveRenderer` gives them.
@@ -70,17 +71,12 @@ class ValueWriter:
           numbers: of the conversations; what one of them draws depends on the key and its number alone.
 
         Returns:
-          Texts, and their probabilities under what they were drawn from.
+          Texts, and their probabilities by logits and shift: at temperature 1, without top-k and top-p.
         """
-        model, most = self.model, self.model.config.max_positions
-        longest = max(map(len, contexts), default=0)
-        if most and longest + decoding.max_tokens > most:
-            raise UserError(
-                f"a conversation has {longest} tokens, and texts of up to {decoding.max_tokens} may follow; the model "
-                f"reads at most {most} (--config.decoding.max_tokens, --config.train_values.max_length)"
-            )
+        model, longest = self.model, self.model.config.max_positions
         found: list[tuple[str, float]] = [("", 1.0)] * len(contexts)
-        order = sorted(range(len(contexts)), key=lambda row: len(contexts[row]))
+        going_on = [row for row, tokens in enumerate(contexts) if not longest or len(tokens) < longest]
+        order = sorted(going_on, key=lambda row: len(contexts[row]))
         for start in range(0, len(order), decoding.batch_size):
             chunk = order[start : start + decoding.batch_size]
             tokens, segments = pad_contexts([contexts[row] for row in chunk], decoding.batch_size)
@@ -94,15 +90,19 @@ class ValueWriter:
                 found[row] = model.tokeniser.decode(said), float(np.exp(log_prob))
         return found
 
-    def look(self, tokens: Sequence[int], decoding: Decoding) -> Odds:
-        """Probabilities of all tokens of a whole conversation, as the policy has them and as they are decoded."""
+    def probabilities(self, tokens: Sequence[int], decoding: Decoding) -> Probabilities:
+        """Probabilities of the next token all along a conversation, as far as the model reads it.
+
+        Temperature, top-k and top-p do not count.
+        """
         model = self.model
-        if ("look",) not in self.programs:
-            self.programs["look",] = jax.jit(make_look(model))
+        tokens = tokens[: model.config.max_positions or None]
+        if ("probabilities",) not in self.programs:
+            self.programs["probabilities",] = jax.jit(make_probabilities(model))
         params, (padded, segments) = self._place(*pad_contexts([tokens], 1))
-        found = self.programs["look",](*params, padded, segments, self._numbers(decoding))
+        found = self.programs["probabilities",](*params, padded, segments, self._numbers(decoding))
         policy, shifted, advantage = (np.asarray(array)[: len(tokens)] for array in found)
-        return Odds(policy, shifted, advantage if model.recipe.values == "token" else None)
+        return Probabilities(policy, shifted, advantage if model.recipe.values == "token" else None)
 
     def name_of(self, token: int) -> str:
         """A token as it is shown: its text, or "end" for the mark at the end of the agent's texts."""
@@ -122,8 +122,9 @@ class ValueWriter:
         sampling = Sampling(jnp.float32(temperature), jnp.int32(decoding.top_k), jnp.float32(decoding.top_p))
         scale = self.model.facts["config"]["train_values"]["reward_scale"]
         return Numbers(
-            sampling, jnp.float32(decoding.beta), jnp.float32(decoding.clip), jnp.float32(decoding.rerank_values),
-            jnp.float32(decoding.rerank_log_prob), jnp.float32(decoding.wanted_return / scale),
+            sampling, jnp.float32(decoding.include_logits), jnp.float32(decoding.beta), jnp.float32(decoding.clip),
+            jnp.float32(decoding.rerank_values), jnp.float32(decoding.rerank_log_prob),
+            jnp.float32(decoding.wanted_return / scale),
         )  # fmt: skip
 
     def _program(self, decoding: Decoding) -> Any:

@@ -39,7 +39,7 @@ from motif_jax.replays.replay import load_replay
 from motif_jax.stages import annotate, collect, evaluate, report, train_policy, train_reward
 from motif_jax.stages.evaluate.summary import read_json, read_rows
 from motif_jax.stages.report.data import of_pairs
-from motif_jax.stages.report.found import look
+from motif_jax.stages.report.found import read_workdir
 from motif_jax.stages.train_reward.setup import load_data
 from motif_jax.structs import UserError
 
@@ -102,7 +102,7 @@ def identity(workdir: Path) -> None:
 
 
 def shown(workdir: Path) -> object:
-    found = look(workdir, workdir / "report")
+    found = read_workdir(workdir, workdir / "report")
     return found._replace(pairs=found.pairs._replace(dataset=None)), of_pairs(found.pairs)
 
 

@@ -13,7 +13,7 @@ from motif_jax.tokens import LetterTokeniser
 from motif_jax.transcripts.live import LiveRenderer
 from motif_jax.transcripts.render import TEMPLATES
 
-WIDTH, POSITIONS = 16, 80
+WIDTH, POSITIONS = 16, 64
 TOKENISER = LetterTokeniser.from_texts(["abcde", "<b><y><g>"])
 
 

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from tiny_writer import TOKENISER, make_value_model
+from tiny_writer import POSITIONS, TOKENISER, make_value_model
 
-from motif_jax.offline.decode import Shifting, advantages
+from motif_jax.offline.decode import ShiftArguments, advantages
 from motif_jax.offline.values import condition
 from motif_jax.policies.decoding import Decoding, decodings_of
 from motif_jax.policies.programs import language_of
@@ -58,12 +58,12 @@ def looks(recipe):
         logits = decoder.logits(hidden)[0]
         if model.recipe.values != "token":
             return logits, jnp.zeros_like(logits)
-        return logits, advantages(language_of(model), Shifting(0.0, 0.0, model.target, model.online), row, segments)[
-            0, last
-        ]
+        return logits, advantages(
+            language_of(model), ShiftArguments(0.0, 0.0, model.target, model.online), row, segments
+        )[0, last]
 
     def run(tokens, wanted=0.0):
-        padded = np.zeros(48, np.int32)
+        padded = np.zeros(POSITIONS, np.int32)
         padded[: len(tokens)] = tokens
         return [np.asarray(array, np.float64) for array in look(padded, len(tokens) - 1, wanted)]
 
@@ -75,7 +75,7 @@ def greedy_loop(tokens, decoding, recipe="ilql", wanted=0.0):
     model, said = make_value_model(recipe), []
     while len(said) < decoding.max_tokens and model.renderer.stop not in said:
         logits, advantage = looks(recipe)([*tokens, *said], wanted)
-        shifted = logits + np.minimum(decoding.beta * advantage, decoding.clip)
+        shifted = decoding.include_logits * logits + np.minimum(decoding.beta * advantage, decoding.clip)
         said.append(int(np.where(model.allowed, shifted, -np.inf).argmax()))
     return TOKENISER.decode(said)
 
@@ -91,10 +91,18 @@ def test_each_token_is_the_best_of_logits_and_shift(clip):
     assert len({tuple(found) for found in told}) == 3
 
 
+def test_values_decode_without_the_policy_s_logits():
+    decoding = DECODING._replace(beta=1.0, include_logits=False)
+    found = [text for text, _ in write(decoding)]
+    assert found == [greedy_loop(tokens, decoding) for tokens in CONTEXTS]
+    assert found != [text for text, _ in write(DECODING._replace(beta=1.0))]
+    assert found == [text for text, _ in write(decoding._replace(beta=9.0))]
+
+
 def test_a_sweep_of_beta_and_all_other_numbers_compiles_one_program():
     writer = ValueWriter(make_value_model())
     for beta in (0.0, 1.0, 4.0, 16.0):
-        writer.write(CONTEXTS, DECODING._replace(beta=beta), KEY, range(4))
+        writer.write(CONTEXTS, DECODING._replace(beta=beta, include_logits=beta != 16.0), KEY, range(4))
         sample = Decoding("sample", beta, temperature=0.7, top_k=3, max_tokens=5, batch_size=4)
         writer.write(CONTEXTS[:3], sample, KEY, range(3))
     (program,) = writer.programs.values()
@@ -102,7 +110,7 @@ def test_a_sweep_of_beta_and_all_other_numbers_compiles_one_program():
 
 
 def test_v_is_computed_only_for_a_clip():
-    """With parameters that are no numbers in the place of V and its network."""
+    """The parameters of V and its network are NaN here."""
     model = make_value_model()
     broken = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), model.online)
     writer, decoding = ValueWriter(model._replace(online=broken)), DECODING._replace(beta=1.0)
@@ -180,8 +188,9 @@ def test_a_decision_transformer_is_told_the_return():
 @pytest.mark.parametrize(("recipe", "decoding", "said"), [
     ("bc", Decoding(beta=1.0), "has no values, so that only beta 0"),
     ("utterance_ilql", Decoding(beta=2.0), "has values of whole texts"),
+    ("ilql", Decoding(include_logits=False), "beta 0 leaves nothing to decode by"),
     ("filtered_bc", Decoding("rerank"), "no values by which candidates could be ranked"),
-    ("ilql", Decoding(max_tokens=80), "too long for a model that reads 80"),
+    ("ilql", Decoding(max_tokens=64), "too long for a model that reads 64"),
 ])  # fmt: skip
 def test_what_a_recipe_has_not_learnt_is_not_decoded(recipe, decoding, said):
     with pytest.raises(UserError) as caught:
@@ -217,9 +226,18 @@ def test_decodings_that_make_no_sense_are_refused(changes, said):
     assert f"--config.decoding.{next(iter(changes))}" in str(caught.value)
 
 
-def test_a_conversation_that_is_too_long_is_refused():
-    with pytest.raises(UserError, match="a conversation has 77 tokens"):
-        write(DECODING, contexts=[[3] * 77])
+@pytest.mark.parametrize("kind", ["greedy", "sample", "beam", "rerank"])
+def test_a_text_ends_where_the_context_is_full(kind):
+    lefts = (1, 2, 3, 0, -20)  # tokens, where a text has up to five
+    contexts = [(CONTEXTS[3] * 6)[: POSITIONS - left] for left in lefts]
+    decoding = DECODING._replace(kind=kind, beta=1.0, candidates=6, beams=6)
+    found = write(decoding, contexts=contexts, numbers=range(5))
+    assert found[3:] == [("", 1.0)] * 2
+    for (text, odds), tokens, left in zip(found[:3], contexts, lefts, strict=False):
+        assert len(text) <= left
+        assert 0 < odds <= 1
+        if kind == "greedy":
+            assert text == greedy_loop(tokens, decoding._replace(max_tokens=left))
 
 
 def write_drawn():

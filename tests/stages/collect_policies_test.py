@@ -147,8 +147,8 @@ def test_a_policy_of_another_game_is_refused(toys, tmp_path, monkeypatch):
     ("runs/a@best", "unknown checkpoint 'best' of 'runs/a' .*: choose last, all or a number"),
     ("runs/a:many", "the share of 'runs/a' must be a positive number, not 'many'"),
     ("runs/a:-1", "the share of 'runs/a' must be a positive number, not '-1'"),
-    ("runs/a,,runs/b", "a policy without a path is none: ''"),
-    ("@all", "a policy without a path is none: '@all'"),
+    ("runs/a,,runs/b", "a policy is named by its path, and '' has no path"),
+    ("@all", "a policy is named by its path, and '@all' has no path"),
 ])  # fmt: skip
 def test_what_cannot_be_read_is_told_at_once(text, sentence):
     config = get_config(argument=TASK)

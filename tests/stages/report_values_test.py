@@ -34,13 +34,13 @@ def config_for():
     return config
 
 
-def make_workdir(folder, by=0.0):
+def make_workdir(folder, by=0.0, recipe="ilql", returns=RETURNS):
     experiment.run(config_for(), folder, ["collect"])
     for name, mean in (("candidate", -1.56), ("optimal", -1.33)):
         write_json(folder / f"evaluate/{name}/summary.json", summary(name, mean + by))
-    for (kind, beta), mean in RETURNS.items():
+    for (kind, beta), mean in returns.items():
         name = f"values-1500-beta{beta:g}" + ("" if kind == "sample" else f"-{kind}")
-        more = {"path": ".", "step": 1500, "decoding": {"kind": kind, "beta": beta}, "recipe": "ilql"}
+        more = {"path": ".", "step": 1500, "decoding": {"kind": kind, "beta": beta}, "recipe": recipe}
         write_json(folder / f"evaluate/{name}/summary.json", summary(name, mean + by, **more))
         token = {"token": "c", "policy": [["c", 0.9], [HOSTILE, 0.1]], "shifted": [["c", 1.0]], "advantage": -0.5}
         tokens = [token] * 5 + [token | {"token": "end"}]
@@ -80,6 +80,21 @@ def test_the_return_is_drawn_against_beta_beside_cloning_and_scripted_players(wo
         assert name in page
     assert "<b>beta 4, sampled</b>" in page
     assert "<span>beta 16, sampled</span>" in page
+
+
+def test_candidates_ranked_by_values_are_not_called_decoded_without_them(tmp_path):
+    """Beta is 0 for values of whole texts: what tells the two decodings apart is `rerank`."""
+    folder = make_workdir(
+        tmp_path / "run", recipe="utterance_ilql", returns={("rerank", 0.0): -2.0, ("sample", 0.0): -3.8}
+    )
+    page = page_of(folder)
+    assert "values of <b>utterance_ilql</b> (beta 0, rerank), its return is <b>-2.00</b>" in page
+    assert "the same policy without them, at its best, gets <b>-3.80</b>" in page
+    assert "writes the one that the values of utterance_ilql rank first. Beta 0 without rerank is the policy" in page
+    assert "logits + beta" not in page
+    assert "beta 0, rerank: game 3" in page  # letters of the best with values, then of the best without
+    assert "beta 0, sampled: game 3" in page
+    assert page.count("the policy, beta 0") == 4  # both are compared: a column and an end of episodes each
 
 
 def test_every_line_to_compare_with_looks_different(workdir):

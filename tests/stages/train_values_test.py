@@ -115,6 +115,27 @@ def test_a_killed_run_ends_with_the_same_bits(trained, tmp_path, monkeypatch):
     assert rows_of(tmp_path / "run/values") == rows_of(trained / "run/values")
 
 
+def test_a_run_that_is_killed_at_its_very_end_still_says_what_values_have_found(trained, tmp_path, monkeypatch):
+    from motif_jax.stages.train_values import training
+
+    shutil.copytree(trained / "run", tmp_path / "run", ignore=shutil.ignore_patterns("evaluate", "report"))
+    folder, config = tmp_path / "run/values", config_for(trained)
+    wanted = {name: read_json(folder / name) for name in ("summary.json", "found.json")}
+    for name in wanted:
+        (folder / name).unlink()
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "write_found", killed)
+    with pytest.raises(KeyboardInterrupt):
+        training.train(config, tmp_path / "run", folder)
+    monkeypatch.undo()
+    assert not train_values.is_complete(config, tmp_path / "run")
+    experiment.run(config, tmp_path / "run", ["train_values"])
+    assert {name: read_json(folder / name) for name in wanted} == wanted
+
+
 def test_each_beta_and_the_scripted_player_have_a_row_with_intervals(evaluated, capsys):
     experiment.run(config_for(evaluated), evaluated / "run", ["evaluate"])
     assert "evaluate: complete" in capsys.readouterr().out

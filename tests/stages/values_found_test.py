@@ -53,6 +53,21 @@ def test_ranks_compare_the_expert_with_its_branches_in_the_same_moment(recorded)
         assert found[number]["online"][5] == 0.5
 
 
+def test_a_branch_that_says_what_the_expert_said_is_no_pair(tmp_path):
+    """With few words left, a player that takes one that fits often takes the expert's."""
+    writer, said, expert = TranscriptWriter(), [], None
+    for game in play_branches(make_world({"world": "wordle"}), "optimal", "candidate", range(12), seed=0):
+        writer.add(game)
+        expert = expert if game.info["branch"] else game
+        shared = int(game.info["shared"])
+        said += [(expert.turns[shared].text, game.turns[shared].text)] if game.info["branch"] else []
+    store = writer.write(tmp_path / "store", {})
+    renderer = Renderer(store, LetterTokeniser.from_texts(store.texts()), TEMPLATES["marks"])
+    found = ranks({}, renderer, store, WIDTH)
+    different = sum(one != other for one, other in said)
+    assert 0 < sum(row["pairs"] for row in found.values()) == different < len(said)
+
+
 def test_the_best_texts_are_those_with_the_highest_mean_advantage(recorded):
     store, renderer, tokeniser, games = recorded
 

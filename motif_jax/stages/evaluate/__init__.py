@@ -62,6 +62,7 @@ from motif_jax.stages.evaluate.summary import (
 )
 from motif_jax.stages.train_policy import TABLES as TRAINING
 from motif_jax.stages.train_values import TABLES as VALUES
+from motif_jax.stages.train_values import check_texts_fit
 from motif_jax.structs import UserError
 
 WRITTEN = "_CHECKPOINT_METADATA"  # of a checkpoint: orbax writes into it when it was written
@@ -128,6 +129,7 @@ def check_writing(config: ConfigDict, world: World) -> None:
         )
     if section.policy == "" and "train_values" in config.stages:
         check_decoding(recipe_of(config.train_values.recipe), config.train_values.recipe, decodings)
+        check_texts_fit(config)
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
@@ -173,12 +175,15 @@ def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
 
 def run(config: ConfigDict, workdir: Path) -> None:
     """Evaluates each player that has no current summary, and prints a table of the results."""
+    from motif_jax.stages.evaluate.loading import check_writers
+
     loaded: dict[Any, Any] = {}  # what the decodings of one policy share
     for asked in with_variations(config):
         contenders = find_contenders(asked, workdir)
-        for contender, flag in contenders:
-            if not is_evaluated(asked, workdir, contender):
-                evaluate(asked, workdir, contender, flag, loaded)
+        due = [(one, flag) for one, flag in contenders if not is_evaluated(asked, workdir, one)]
+        check_writers(asked, workdir, due, loaded)
+        for contender, flag in due:
+            evaluate(asked, workdir, contender, flag, loaded)
         if contenders[-1][0].decoding:
             print_sweep(workdir / "evaluate", [contender.name for contender, _ in contenders])
             continue

@@ -1,4 +1,4 @@
-"""What a policy that writes thought of each token of the episodes that are kept: its own odds, and the shifted ones."""
+"""Probabilities of each token of the episodes that are kept: by the policy alone, and with beta (Q - V)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from motif_jax.envs.world import to_text
 from motif_jax.episodes.playback import Track, begin
 from motif_jax.files import write_json
 from motif_jax.policies.decoding import Decoding
-from motif_jax.policies.writing import Odds, ValueWriter
+from motif_jax.policies.writing import Probabilities, ValueWriter
 from motif_jax.stages.evaluate.play import Playing
 from motif_jax.structs import Turn
 
@@ -45,7 +45,7 @@ def write_letters(config: ConfigDict, file: Path, playing: Playing, tracks: Mapp
 
 
 def turns_of(writer: ValueWriter, decoding: Decoding, turns: list[Turn]) -> list[dict[str, Any]]:
-    """What was thought in a conversation."""
+    """The agent's texts in a conversation, as `write_letters` describes them."""
     renderer = writer.model.renderer
     heard_first = bool(turns) and not turns[0].is_action
     tokens = renderer.begin(turns[0].text if heard_first else "")
@@ -59,19 +59,20 @@ def turns_of(writer: ValueWriter, decoding: Decoding, turns: list[Turn]) -> list
             found.append({"said": turn.text, "heard": answer, "reward": turn.reward, "tokens": []})
             spans.append((len(tokens), len(tokens) + min(len(more), LONGEST)))
         tokens = tokens + more
-    odds = writer.look(tokens, decoding)
+    known = writer.probabilities(tokens, decoding)
     for turn_found, (start, stop) in zip(found, spans, strict=True):
-        turn_found["tokens"] = [_thought(writer, odds, place - 1, tokens[place]) for place in range(start, stop)]
+        places = range(start, min(stop, len(known.policy)))  # beyond the model's context nothing is written
+        turn_found["tokens"] = [_one_token(writer, known, place - 1, tokens[place]) for place in places]
     return found
 
 
-def _thought(writer: ValueWriter, odds: Odds, before: int, token: int) -> dict[str, Any]:
-    """What was thought at the position `before` a token."""
+def _one_token(writer: ValueWriter, known: Probabilities, before: int, token: int) -> dict[str, Any]:
+    """A token with the probabilities at the position `before` it."""
     return {
         "token": writer.name_of(token),
-        "policy": _likely(writer, odds.policy[before]),
-        "shifted": _likely(writer, odds.shifted[before]),
-        "advantage": None if odds.advantage is None else round(float(odds.advantage[before, token]), 3),
+        "policy": _likely(writer, known.policy[before]),
+        "shifted": _likely(writer, known.shifted[before]),
+        "advantage": None if known.advantage is None else round(float(known.advantage[before, token]), 3),
     }
 
 

@@ -19,26 +19,24 @@ from motif_jax.actors.inference import answer
 from motif_jax.actors.pool import ActorPool
 from motif_jax.checkpoint import find_checkpoints
 from motif_jax.console import print_line
-from motif_jax.envs.babyai.variations import is_variation
 from motif_jax.envs.protocols import suffix
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import make_world
 from motif_jax.episodes.pieces import Pieces, Steps
 from motif_jax.episodes.playback import COLUMNS, ODDS, EpisodeEvents, EventCounter, Track, figures_of
 from motif_jax.metrics import Progress, Timers
-from motif_jax.parameters import leaves_by_path
 from motif_jax.policies.choice import list_steps, load
 from motif_jax.policies.conversations import WritingPlayer
 from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.model import Model, probabilities, read_policy
 from motif_jax.policies.player import PolicyPlayer
-from motif_jax.policies.values import read_values
 from motif_jax.policies.writing import ValueWriter
 from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES
 from motif_jax.rewards.learnt import load_reward
 from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, make_mix
 from motif_jax.rewards.sources import RewardSources, Weighted, chosen
 from motif_jax.stages.evaluate.contenders import FLAG, Contender
+from motif_jax.stages.evaluate.loading import Writers, load_writer, report_other_games
 from motif_jax.stages.evaluate.summary import rules_of
 from motif_jax.structs import EpisodeInfo, UserError
 
@@ -68,7 +66,7 @@ class Playing(NamedTuple):
 
 
 def make_playing(
-    config: ConfigDict, workdir: Path, contender: Contender, flag: str, loaded: dict[Any, Any] | None = None
+    config: ConfigDict, workdir: Path, contender: Contender, flag: str, loaded: Writers | None = None
 ) -> Playing:
     """Loads the policy and the reward sources that value its episodes.
 
@@ -100,37 +98,12 @@ def make_playing(
     return Playing(contender.name, "", model, contender.greedy, sources, checksums)
 
 
-def make_writing(config: ConfigDict, workdir: Path, contender: Contender, flag: str, loaded: dict[Any, Any]) -> Playing:
-    """Loads a policy that writes, unless it is loaded already."""
-    assert contender.decoding
-    key = contender.path, contender.step
-    if key not in loaded:
-        loaded.clear()  # one at a time is in memory
-        try:
-            model = read_values(contender.folder(workdir), str(contender.step))
-            loaded[key] = ValueWriter(model), {"parameters": model.checksum(), "recipe": model.facts["recipe"]}
-        except UserError as error:
-            raise UserError(f"{error} ({flag})") from error
-    writer, facts = loaded[key]
-    writer.check(contender.decoding)
+def make_writing(config: ConfigDict, workdir: Path, contender: Contender, flag: str, loaded: Writers) -> Playing:
+    """The same for a policy that writes."""
+    writer, checksum = load_writer(config, workdir, contender, flag, loaded)
     sources = sources_of_workdir(config, workdir)
-    return Playing(
-        contender.name, "", None, False, sources, facts | about(sources), writer=writer, decoding=contender.decoding
-    )
-
-
-def report_other_games(name: str, trained: dict[str, Any], config: ConfigDict) -> None:
-    """Prints a line if a policy plays other games than it was trained on; no error, as this may be intended.
-
-    A variation is intended, and what else is other was said when the games themselves were played.
-    """
-    if is_variation(config.evaluate.protocol):
-        return
-    now, before = leaves_by_path(config.env.to_dict()), leaves_by_path(trained)
-    keys = [key for key in sorted(now) if before.get(key, now[key]) != now[key]]
-    other = [f"{'.'.join(key)} = {before[key]!r}, not {now[key]!r}" for key in keys]
-    if other:
-        print_line(f"evaluate: {name} was trained with {'; '.join(other)} (--config.env)")
+    facts = {"parameters": checksum, "recipe": writer.model.facts["recipe"]} | about(sources)
+    return Playing(contender.name, "", None, False, sources, facts, writer=writer, decoding=contender.decoding)
 
 
 def sources_of_workdir(config: ConfigDict, workdir: Path) -> RewardSources:

@@ -23,7 +23,7 @@ from motif_jax.pages.blocks import asset, page
 from motif_jax.pages.formats import esc
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.report.data import of_annotations, of_pairs
-from motif_jax.stages.report.found import look
+from motif_jax.stages.report.found import read_workdir
 from motif_jax.stages.report.head import first_screen, ran_on
 from motif_jax.stages.report.judge import find_judged, of_judge
 from motif_jax.stages.report.letters import find_letters, of_letters
@@ -119,10 +119,10 @@ def run(config: ConfigDict, workdir: Path) -> None:
     """Writes the page and its checksum to `workdir/report`."""
     home = workdir / "report"
     made_of = about(config, workdir)  # before anything is read: what changes from now on makes the page stale
-    found = look(workdir, home)
+    found = read_workdir(workdir, home)
     if found.is_empty and not find_recorded(workdir):
         raise UserError(f"there is nothing in {str(workdir)!r} to report yet: run --stage=collect first (--workdir)")
-    others = [look(path, home) for path in other_runs(config) if path.resolve() != workdir.resolve()]
+    others = [read_workdir(path, home) for path in other_runs(config) if path.resolve() != workdir.resolve()]
     for other in others:
         if other.is_empty:
             raise UserError(f"there is nothing in {str(other.path)!r} to compare with ({FLAG})")

@@ -24,6 +24,7 @@ from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.merging import check_merged
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.stages.evaluate.replays import file_of
+from motif_jax.stages.report import parts
 from motif_jax.stages.report.parts import SPREADS, Annotation, EvaluatedPlayer, Facts, Found, Learnt, Pairs, Training
 from motif_jax.structs import UserError
 
@@ -66,7 +67,7 @@ KEPT = re.compile(  # of the rows of training, which may be very many
 )
 
 
-def look(path: Path, home: Path) -> Found:
+def read_workdir(path: Path, home: Path) -> Found:
     """Reads a workdir; links to its pages lead from `home`, where the report will lie."""
     pairs = find_pairs(path)
     annotations = find_annotations(path, home, pairs.dataset) if pairs else []
@@ -199,7 +200,7 @@ def find_players(path: Path) -> list[EvaluatedPlayer]:
                 [kept for _, kept in sorted(files.items()) if kept.is_file()],
                 {name: value for name, value in returns.items() if value}, dict(facts.get("sources") or {}),
                 frozenset(map(str, facts.get("aims") or ())), str(facts.get("protocol") or ""),
-                decoding_of(facts.get("decoding")), str(facts.get("recipe") or ""),
+                parts.HowDecoded.of(facts.get("decoding")), str(facts.get("recipe") or ""),
             ))  # fmt: skip
     return sorted(found, key=_place)
 
@@ -208,11 +209,6 @@ def _place(one: EvaluatedPlayer) -> tuple[Any, ...]:
     scripted, of_return = one.path == "", one.figures.get("return")
     best = -of_return.mean if one.decoding and of_return else 0.0
     return one.path != ".", scripted and one.name.startswith("random"), scripted, -one.step, best, one.greedy
-
-
-def decoding_of(value: Facts | None) -> tuple[str, float] | None:
-    """Kind and beta of a decoding."""
-    return (str(value["kind"]), number(value["beta"])) if value else None
 
 
 def interval_of(value: Facts | None) -> Interval | None:

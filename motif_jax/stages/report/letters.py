@@ -1,4 +1,4 @@
-"""The report's part on what a policy that writes thought of each letter: its own odds, and those it decoded by."""
+"""The report's part on each letter that a policy wrote: its probabilities by the policy alone, and with the values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLUMNS = "repeat(auto-fit,minmax(min(100%,30rem),1fr))"  # five letters and the
 def find_letters(path: Path, players: Sequence[EvaluatedPlayer]) -> list[tuple[EvaluatedPlayer, str, list[Facts]]]:
     """Games of the best decoding with values, then of the best without: player, episode, turns."""
     shown = [max(some, key=mean_of) for valued in (True, False)
-             if (some := [player for player in players if bool(player.beta) is valued])]  # fmt: skip
+             if (some := [player for player in players if player.by_values is valued])]  # fmt: skip
     found = []
     for one in shown:
         file = path / "evaluate" / one.name / "letters.json"
@@ -35,8 +35,8 @@ def find_letters(path: Path, players: Sequence[EvaluatedPlayer]) -> list[tuple[E
 def of_letters(games: Sequence[tuple[EvaluatedPlayer, str, list[Facts]]]) -> list[str]:
     """The part, as HTML: a block per game, a table per text."""
     body = [
-        '<p class="soft">Under each letter that was written: what the policy thought of it by itself, and what it '
-        "decoded by, with the most probable letters first; and Q - V of the letter that was taken.</p>"
+        '<p class="soft">Under each letter that was written: the most probable letters by the policy alone, and below '
+        "them with beta (Q - V) added, both at temperature 1; and Q - V of the letter that was taken.</p>"
     ]
     for player, episode, turns in games:
         total = sum(turn["reward"] for turn in turns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,6 +81,25 @@ class Training(NamedTuple):
         return int(self.summary["episodes"] if self.is_over else self.rows[-1].get("episode/all", 0))
 
 
+class HowDecoded(NamedTuple):
+    """How a policy that writes is decoded."""
+
+    kind: str  # with a word on it if the policy's logits are left out
+    beta: float
+    by_values: bool  # whether values decide, by beta or by ranks of candidates
+
+    @staticmethod
+    def of(facts: Facts | None) -> HowDecoded | None:
+        """From the record of an evaluation; None for players that do not write. ValueError if it is damaged."""
+        if not facts:
+            return None
+        kind, beta, ranks = str(facts["kind"]), float(facts["beta"]), float(facts.get("rerank_values", 1.0))
+        if not math.isfinite(beta):
+            raise ValueError(f"beta is {beta}, which is not finite")
+        alone = "" if facts.get("include_logits", True) else ", without logits"
+        return HowDecoded(kind + alone, beta, bool(beta or (kind == "rerank" and ranks)))
+
+
 class EvaluatedPlayer(NamedTuple):
     """An evaluated player and its results."""
 
@@ -98,18 +118,23 @@ class EvaluatedPlayer(NamedTuple):
     sources: Facts  # what is known of these; those that are equal give equal rewards
     aims: frozenset[str]  # what goals of the game ask for, among what can happen
     protocol: str = ""  # whose rules the games had; "": those of the workdir
-    decoding: tuple[str, float] | None = None  # kind and beta of a policy that writes
+    decoding: HowDecoded | None = None  # of a policy that writes
     recipe: str = ""  # what its values were learnt by
 
     @property
     def kind(self) -> str:
         """How it is decoded."""
-        return self.decoding[0] if self.decoding else ""
+        return self.decoding.kind if self.decoding else ""
 
     @property
     def beta(self) -> float:
         """The factor of Q - V in its decoding."""
-        return self.decoding[1] if self.decoding else 0.0
+        return self.decoding.beta if self.decoding else 0.0
+
+    @property
+    def by_values(self) -> bool:
+        """Whether values decide what it writes."""
+        return bool(self.decoding and self.decoding.by_values)
 
 
 class Found(NamedTuple):

@@ -49,9 +49,9 @@ def _of_variations(players: Sequence[EvaluatedPlayer], varied: Mapping[str, Sequ
 
 
 def _few(players: Sequence[EvaluatedPlayer]) -> list[EvaluatedPlayer]:
-    """Of a policy that is decoded in several ways, the best and the best without values; and all others."""
+    """Of a policy that is decoded in several ways, the best and the best without values; and all other players."""
     decoded = [player for player in players if player.decoding]
-    kept = decoded[:1] + [player for player in decoded[1:] if not player.beta][:1]
+    kept = decoded[:1] + [player for player in decoded[1:] if not player.by_values][:1]
     return [player for player in players if player in kept or not player.decoding]
 
 

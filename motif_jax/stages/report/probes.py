@@ -17,7 +17,7 @@ Lines = dict[str, dict[str, list[Point]]]  # by prompt and action: steps, and th
 
 
 def find_probes(path: Path) -> Lines:
-    """What the policy of a workdir thought; empty if it was not asked."""
+    """The probabilities of actions that the policy of a workdir gave while it learnt; empty if none were recorded."""
     file = path / "policy" / PROBES
     found: Lines = {}
     with checked(file):

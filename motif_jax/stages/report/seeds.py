@@ -20,7 +20,7 @@ from motif_jax.pages.blocks import page, table
 from motif_jax.pages.charts import COLOURS, Band, curves, dots, reach
 from motif_jax.pages.formats import Interval, amount, esc, exact
 from motif_jax.stages.report.figures import curves_of, in_order, words
-from motif_jax.stages.report.found import link, look
+from motif_jax.stages.report.found import link, read_workdir
 from motif_jax.stages.report.head import duration
 from motif_jax.stages.report.parts import EvaluatedPlayer, Found
 from motif_jax.stages.report.policy import curve
@@ -61,7 +61,7 @@ def gather(runs: Sequence[Run], workdir: Path, home: Path) -> list[Variant]:
     found: dict[str, Variant] = {}
     for run in runs:
         variant = found.setdefault(run.variant, Variant(run.variant, {}, []))
-        one = look(workdir / run.folder, home)
+        one = read_workdir(workdir / run.folder, home)
         if not one.is_empty:
             variant.runs[run.seed] = one
         if one.own is None:
@@ -90,9 +90,9 @@ def by_decoding(variant: Variant) -> dict[str, dict[str, np.ndarray]]:
     runs = list(variant.runs.values())
     own = {one.decoding for run in runs for one in run.players if one.decoding and one.path == "."}
     found: dict[str, list[EvaluatedPlayer | None]] = {}
-    for kind, beta in sorted(own, key=lambda one: (one[0] != "sample", one)):
-        players = [next((one for one in run.players if one.decoding == (kind, beta)), None) for run in runs]
-        found[f"beta {beta:g}, {kind}"] = players
+    for decoding in sorted(own, key=lambda one: (one.kind != "sample", one)):
+        players = [next((one for one in run.players if one.decoding == decoding), None) for run in runs]
+        found[f"beta {decoding.beta:g}, {decoding.kind}"] = players
     scripted = sorted({one.name for run in runs for one in run.players if own and not one.path} - {"random"})
     found |= {name: [next((one for one in run.players if one.name == name), None) for run in runs] for name in scripted}
     before = f"{variant.name}: " if variant.name else ""

@@ -164,11 +164,25 @@ def of_sweep(found: Found) -> list[str]:
     swept = any(len(points) > 1 for points in lines.values())
     recipe = next((player.recipe for player in players if player.recipe), "")
     words = (
-        f'<p class="soft">Decoded by logits + beta (Q - V), with the values of {esc(recipe)}; beta 0 is the policy as '
-        "it was cloned. The same games for everybody; means with 95 % bootstrap intervals.</p>"
+        f'<p class="soft">{_decoding(players, esc(recipe))} The same games for everybody; means with 95 % bootstrap '
+        "intervals.</p>"
     )
     chart = curves(lines, "beta", title="Return against beta", levels=levels, bands=bands) if swept else ""
     return [words, chart, _table(players, [one for one in found.players if one not in players])]
+
+
+def _decoding(players: Sequence[EvaluatedPlayer], recipe: str) -> str:
+    """What the values of a recipe do in these decodings of it; HTML."""
+    said, reranked = [], any(player.by_values and player.kind.startswith("rerank") for player in players)
+    if any(player.beta for player in players):
+        said.append(f"Decoded by logits + beta (Q - V), with the values of {recipe}.")
+    if any(player.kind.endswith("without logits") for player in players):
+        said.append("Without logits, beta (Q - V) alone decides.")
+    if reranked:
+        said.append(f"The kind rerank draws several texts and writes the one that the values of {recipe} rank first.")
+    if not said:
+        return f"Written by the policy of {recipe}, without values."
+    return " ".join([*said, f"Beta 0{' without rerank' if reranked else ''} is the policy by itself."])
 
 
 def _levels(found: Found, players: Sequence[EvaluatedPlayer], kinds: Sequence[str]) -> list[Level]:
@@ -176,7 +190,7 @@ def _levels(found: Found, players: Sequence[EvaluatedPlayer], kinds: Sequence[st
     levels = []
     for player in players:
         interval = player.figures.get("return")
-        if interval and not player.beta:
+        if interval and not player.by_values:
             name = f"cloned, {how(player).partition(', ')[2]}: {exact(interval.mean)}"
             levels.append(Level(name, interval, COLOURS[kinds.index(player.kind) % len(COLOURS)]))
     scripted = [player for player in found.players if player.name in REFERENCES and not player.path]
@@ -216,7 +230,7 @@ def sentence(found: Found, recorded: Recorded | None) -> list[str]:
     players = decoded(found)
     if not players:
         return []
-    best, cloned = players[0], [player for player in players if not player.beta]
+    best, cloned = players[0], [player for player in players if not player.by_values]
     words = []
     if recorded:
         by = f" played by <b>{esc(recorded.by)}</b>" if recorded.by else ""

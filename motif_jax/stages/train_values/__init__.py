@@ -19,6 +19,7 @@ from motif_jax.files import read_json
 from motif_jax.offline.recipes import names, recipe_of
 from motif_jax.offline.settings import OPTIMIZER, VALUES, check_num_parts
 from motif_jax.policies.decoding import TABLE as DECODING
+from motif_jax.policies.decoding import check_decoding, decoding_in_training
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.train_language import TABLES as LANGUAGE
 from motif_jax.stages.train_policy import check_hosts
@@ -114,7 +115,29 @@ def check(config: ConfigDict) -> None:
             )
         if recipe.decoding == "shift" and not section.games_beta:
             raise UserError("beta 0 would play without the values (--config.train_values.games_beta)")
+        played = decoding_in_training(recipe, config.decoding, section.games_beta)
+        check_decoding(recipe, section.recipe, [played])
+    if section.games or recipe.values == "reply":
+        check_texts_fit(config)
     check_hosts(config.distributed)
+
+
+def check_texts_fit(config: ConfigDict) -> None:
+    """Raises UserError if no text of the length that is decoded would ever fit into a model that is yet to be made.
+
+    What a directory's model reads is known once it is opened.
+    """
+    check_values(config, {name: LANGUAGE[name] for name in ("language", "train_language")})
+    section = config.train_values
+    stage = "train_values" if section.start == "new" else "train_language"
+    if config.language.model or section.policy or stage not in config.stages:
+        return
+    longest, text = config[stage].max_length, config.decoding.max_tokens
+    if text >= longest:
+        raise UserError(
+            f"a text of {text:,} tokens does not fit into the {longest:,} that the model reads, after at least one of "
+            f"the conversation (--config.decoding.max_tokens, --config.{stage}.max_length)"
+        )
 
 
 def run(config: ConfigDict, workdir: Path) -> None:

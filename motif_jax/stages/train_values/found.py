@@ -24,10 +24,10 @@ MOST_PAIRS = 4096  # that are compared
 LISTED = 20
 TOKENS = 6  # at the end of a text, of which values are compared: the letters of a guess and its end mark
 
-Look = Callable[[Rows], Chosen]
+ReadValues = Callable[[Rows], Chosen]
 
 
-def look_with(language: Language, state: OfflineState) -> dict[str, Look]:
+def make_readers(language: Language, state: OfflineState) -> dict[str, ReadValues]:
     """Q and V of what was said, of the networks themselves ("online") and with the Q of their targets ("target")."""
     chosen = jax.jit(lambda *arguments: chosen_values(language, *arguments))
     learnt, target = state.learnt, state.target
@@ -37,14 +37,16 @@ def look_with(language: Language, state: OfflineState) -> dict[str, Look]:
     }
 
 
-def best_texts(look: Look, renderer: Renderer, transcripts: Transcripts, episodes: np.ndarray, width: int) -> list[Any]:
+def best_texts(
+    read: ReadValues, renderer: Renderer, transcripts: Transcripts, episodes: np.ndarray, width: int
+) -> list[Any]:
     """The agent's texts with the highest mean of Q - V, the best first: [{"text", "before", "advantage"}].
 
     `episodes` are numbers of those that are searched, `width` the tokens that are read of each.
     """
     found = []
     for numbers, rows in _batches(renderer, episodes[:MOST_EPISODES], width):
-        for one in top_advantages(look(rows), rows, rows.tokens.size):
+        for one in top_advantages(read(rows), rows, rows.tokens.size):
             if one.row < len(numbers):  # others fill up the batch
                 said = int(np.asarray(rows.closes)[one.row, : one.end].sum()) - 1  # which of the agent's texts it is
                 found.append((one.advantage, int(numbers[one.row]), said))
@@ -59,7 +61,7 @@ def best_texts(look: Look, renderer: Renderer, transcripts: Transcripts, episode
     return [{"text": text, "before": before, "advantage": round(value, 4)} for (text, before), value in top]
 
 
-def ranks(looks: dict[str, Look], renderer: Renderer, transcripts: Transcripts, width: int) -> dict[str, Any]:
+def ranks(readers: dict[str, ReadValues], renderer: Renderer, transcripts: Transcripts, width: int) -> dict[str, Any]:
     """How often the expert's text has the higher Q than the other's in the same moment, by the number of the text.
 
     Returns:
@@ -75,15 +77,18 @@ def ranks(looks: dict[str, Look], renderer: Renderer, transcripts: Transcripts, 
         count = min(TOKENS, int(np.minimum(*said)[kept].min()))
         chosen = both[:MOST_PAIRS][kept]
         shares = {}
-        for name, look in looks.items():
-            values = [_last_q(look, renderer, column, number, count, width) for column in chosen.T]
+        for name, read in readers.items():
+            values = [_last_q(read, renderer, column, number, count, width) for column in chosen.T]
             shares[name] = [round(float(share), 4) for share in rank_shares(*values)]
         found[str(number + 1)] = {"pairs": len(chosen), **shares}
     return found
 
 
 def _pairs(transcripts: Transcripts) -> dict[int, np.ndarray]:
-    """By the number of a text, from 0 on: episodes of the expert and of a branch that differ from there on. [N, 2]"""
+    """By the number of a text, from 0 on: episodes of the expert and of a branch, alike until there. [N, 2]
+
+    Where the other player happens to say what the expert has said, there is nothing to compare.
+    """
     if not {"episode", "branch", "shared"} <= transcripts.info.keys():
         return {}
     info = {name: np.asarray(transcripts.info[name]).astype(np.int64) for name in ("episode", "branch", "shared")}
@@ -92,9 +97,13 @@ def _pairs(transcripts: Transcripts) -> dict[int, np.ndarray]:
     found: dict[int, list[tuple[int, int]]] = {}
     for branch in np.flatnonzero(info["branch"] > 0).tolist():
         expert = experts.get(int(info["episode"][branch]))
-        start, shared = int(transcripts.starts[branch]), int(info["shared"][branch])
-        if expert is not None and start + shared < int(transcripts.ends[branch]):
-            found.setdefault(int(before[start + shared] - before[start]), []).append((expert, branch))
+        if expert is None:
+            continue
+        pair = np.array([expert, branch])
+        turns = transcripts.starts[pair] + info["shared"][branch]  # where they may differ first
+        if (turns < transcripts.ends[pair]).all() and transcripts.text[turns[0]] != transcripts.text[turns[1]]:
+            number = int(before[turns[1]] - before[transcripts.starts[branch]])
+            found.setdefault(number, []).append((expert, branch))
     return {number: np.array(both) for number, both in found.items()}
 
 
@@ -110,11 +119,13 @@ def _tokens_of(renderer: Renderer, episodes: np.ndarray, utterance: int, width: 
     return np.array(found)
 
 
-def _last_q(look: Look, renderer: Renderer, episodes: np.ndarray, utterance: int, count: int, width: int) -> np.ndarray:
+def _last_q(
+    read: ReadValues, renderer: Renderer, episodes: np.ndarray, utterance: int, count: int, width: int
+) -> np.ndarray:
     """Q at the last tokens of one text of each episode. [N, count]"""
     found = []
     for numbers, rows in _batches(renderer, episodes, width):
-        found.append(last_values(np.asarray(look(rows).q), rows, utterance, count)[: len(numbers)])
+        found.append(last_values(np.asarray(read(rows).q), rows, utterance, count)[: len(numbers)])
     return np.concatenate(found)
 
 

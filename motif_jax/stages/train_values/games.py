@@ -1,4 +1,7 @@
-"""Games that are played while values are learnt, so that checkpoints can be chosen by return. None is of evaluation."""
+"""Games that are played while values are learnt, so that checkpoints can be chosen by return.
+
+Evaluation plays other games.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from motif_jax.envs.text_world import TextWorld
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.update import OfflineState
 from motif_jax.policies.conversations import play_games
-from motif_jax.policies.decoding import Decoding
+from motif_jax.policies.decoding import decoding_in_training
 from motif_jax.policies.values import ValueModel, allowed_tokens
 from motif_jax.policies.writing import ValueWriter
 from motif_jax.stages.train_language.model import LanguageParts
@@ -34,9 +37,7 @@ def make_play(
         parts.config, parts.graph, parts.params, {}, {}, recipe, parts.tokeniser, live, allowed, facts
     )  # fmt: skip
     writer = ValueWriter(model)
-    rest = {name: config.decoding[name] for name in Decoding._fields[2:]}
-    kind = "rerank" if recipe.decoding == "rerank" else "sample"
-    decoding = Decoding(kind, section.games_beta if recipe.decoding == "shift" else 0.0, **rest)
+    decoding = decoding_in_training(recipe, config.decoding, section.games_beta)
     writer.check(decoding)
 
     def play(state: OfflineState) -> float:

@@ -39,7 +39,7 @@ from motif_jax.stages.train_language.data import (
     split_episodes,
 )
 from motif_jax.stages.train_language.model import LanguageParts, make_parts, new_params, write_model
-from motif_jax.stages.train_values.found import best_texts, look_with, ranks
+from motif_jax.stages.train_values.found import best_texts, make_readers, ranks
 from motif_jax.stages.train_values.games import make_play
 from motif_jax.tokens import digest
 from motif_jax.transcripts.live import LiveRenderer
@@ -63,8 +63,8 @@ def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
             write_model(folder / POLICY, parts, parts.params)  # so that the folder is of use by itself
 
         def conclude(outcome: Outcome) -> None:
-            finish(folder, parts, job, outcome)
             write_found(config, folder / "found.json", parts, renderer, transcripts, outcome)
+            finish(folder, parts, job, outcome)  # last: its summary says that the stage is complete
 
         return Work(job, conclude)
 
@@ -142,14 +142,14 @@ def reply_source(config: ConfigDict, parts: LanguageParts, renderer: Renderer, m
     count, length = config.train_values.replies, config.decoding.max_tokens
     policy, programs = replicate(parts.params, mesh), {}
 
-    def sample(rows: Rows, most: int, drawn_by: tuple[int, int, int]) -> Replies:
-        most = max(-(-most // REPLIED) * REPLIED, REPLIED)  # few sizes, as each is compiled
-        if most not in programs:
-            programs[most] = jax.jit(make_replies(parts.graph, allowed, live.stop, count, length, most))
+    def sample(rows: Rows, max_texts: int, drawn_by: tuple[int, int, int]) -> Replies:
+        max_texts = max(-(-max_texts // REPLIED) * REPLIED, REPLIED)  # few sizes, as each is compiled
+        if max_texts not in programs:
+            programs[max_texts] = jax.jit(make_replies(parts.graph, allowed, live.stop, count, length, max_texts))
         key = jax.random.key(drawn_by[0])
         for number in drawn_by[1:]:
             key = jax.random.fold_in(key, number)
-        return programs[most](policy, rows, jax.random.split(key, len(rows.tokens)))
+        return programs[max_texts](policy, rows, jax.random.split(key, len(rows.tokens)))
 
     return sample
 
@@ -187,11 +187,11 @@ def write_found(
     if recipe_of(section.recipe).values != "token":
         return
     _, held = split_episodes(len(transcripts), section.validation_share, config.seed, "--config.transcripts.path")
-    looks = look_with(parts.language, jax.device_get(outcome.state))
+    readers = make_readers(parts.language, jax.device_get(outcome.state))
     width = min(section.max_length, int(renderer.lengths.max()))
     write_json(file, {
-        "best": best_texts(looks["target"], renderer, transcripts, held, width),
-        "ranks": ranks(looks, renderer, transcripts, width),
+        "best": best_texts(readers["target"], renderer, transcripts, held, width),
+        "ranks": ranks(readers, renderer, transcripts, width),
     })  # fmt: skip
 
 

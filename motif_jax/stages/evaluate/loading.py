@@ -1,0 +1,74 @@
+"""Loads policies that write for an evaluation, and says on which other games a policy was trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from motif_jax.console import print_line
+from motif_jax.envs.babyai.variations import is_variation
+from motif_jax.envs.settings import make_world
+from motif_jax.parameters import leaves_by_path
+from motif_jax.policies.values import read_values
+from motif_jax.policies.writing import ValueWriter
+from motif_jax.stages.evaluate.contenders import Contender
+from motif_jax.structs import UserError
+
+
+class LoadedWriter(NamedTuple):
+    """A policy that writes."""
+
+    writer: ValueWriter
+    checksum: str  # of its parameters
+
+
+Writers = dict[tuple[str, int], LoadedWriter]  # by path and checkpoint; one at a time is in memory
+
+
+def load_writer(config: ConfigDict, workdir: Path, contender: Contender, flag: str, loaded: Writers) -> LoadedWriter:
+    """The policy that writes of a contender, from `loaded` or from its checkpoint.
+
+    Raises UserError if it was trained in another world, or has not learnt what its decoding needs.
+    """
+    assert contender.decoding
+    key = contender.path, contender.step
+    if key not in loaded:
+        loaded.clear()
+        folder = contender.folder(workdir)
+        try:
+            model = read_values(folder, str(contender.step))
+        except UserError as error:
+            raise UserError(f"{error} ({flag})") from error
+        if reason := make_world(config.env).plays(model.facts):
+            raise UserError(f"the policy in {str(folder)!r} {reason} ({flag}, --config.env)")
+        name = contender.name.removesuffix(f"-{contender.decoding.name}")
+        report_other_games(name, model.facts["config"]["env"], config)
+        loaded[key] = LoadedWriter(ValueWriter(model), model.checksum())
+    loaded[key].writer.check(contender.decoding)
+    return loaded[key]
+
+
+def check_writers(
+    config: ConfigDict, workdir: Path, contenders: Iterable[tuple[Contender, str]], loaded: Writers
+) -> None:
+    """Loads every policy that writes, each with the flag that names it, so that none is refused after others played."""
+    for contender, flag in contenders:
+        if contender.decoding:
+            load_writer(config, workdir, contender, flag, loaded)
+
+
+def report_other_games(name: str, trained: dict[str, Any], config: ConfigDict) -> None:
+    """Prints a line if a policy plays other games than it was trained on; no error, as this may be intended.
+
+    A variation is intended, and what else is other was said when the games themselves were played.
+    """
+    if is_variation(config.evaluate.protocol):
+        return
+    now, before = leaves_by_path(config.env.to_dict()), leaves_by_path(trained)
+    keys = [key for key in sorted(now) if before.get(key, now[key]) != now[key]]
+    other = [f"{'.'.join(key)} = {before[key]!r}, not {now[key]!r}" for key in keys]
+    if other:
+        print_line(f"evaluate: {name} was trained with {'; '.join(other)} (--config.env)")
