@@ -60,6 +60,11 @@ DEVICE_MEMORY = "--config.train_values.num_parts, .chunk, .max_length, .batch_si
 FOLDER = "values"
 
 
+def more_identity(config: ConfigDict) -> tuple[str, ...]:
+    """The values of other sections that decide the result: replies that are learnt from are as long as decoding's."""
+    return ("decoding.max_tokens",) if recipe_of(config.train_values.recipe).values == "reply" else ()
+
+
 def artefacts(workdir: Path) -> list[Path]:
     """The directory of the values."""
     return [workdir / FOLDER]
