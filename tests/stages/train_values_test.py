@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from byte_tokeniser import write_byte_tokeniser
 from conftest import get_config
 
 from motif_jax import experiment
@@ -223,6 +224,25 @@ def test_decodings_that_cannot_work_are_refused(tmp_path, changes, said):
     config = config_for(tmp_path, **changes)
     config.stages = ("train_values", "evaluate")
     assert said in refusal(evaluate.check, config)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("tokeniser", "template", "said"), [
+    ("words", "lines", "ends with 0: choose another template: words where tokens are words"),
+    ("words", "marks", "ends with 4"),
+    ("letters", "words", "has the marks that the template 'marks' sets"),
+    ("bytes", "words", "is for tokenisers whose tokens are words"),
+    ("bytes", "marks", "ends with 4"),
+    ("bytes", "none", "ends with 0"),
+])  # fmt: skip
+def test_templates_whose_texts_have_no_end_are_refused_before_anything_is_played(tmp_path, tokeniser, template, said):
+    changes = {"language__tokeniser": tokeniser}
+    if tokeniser == "bytes":
+        write_byte_tokeniser(tmp_path, ["some texts"])
+        changes = {"language__model": str(tmp_path)}
+    config = config_for(tmp_path, transcripts__template=template, **changes)
+    assert said in refusal(experiment.run, config, tmp_path / "run", ["collect", "train_language", "train_values"])
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.quick

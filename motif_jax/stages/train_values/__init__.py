@@ -21,6 +21,7 @@ from motif_jax.offline.settings import OPTIMIZER, VALUES, check_num_parts
 from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.train_language import TABLES as LANGUAGE
+from motif_jax.stages.train_language.tokenisers import check_template
 from motif_jax.stages.train_policy import check_hosts
 from motif_jax.stages.train_policy.conditions import coordinator
 from motif_jax.structs import UserError
@@ -110,6 +111,8 @@ def check(config: ConfigDict) -> None:
         )
     if section.start == "new" and section.policy:
         raise UserError("the policy is either new or read from a directory (--config.train_values.start, .policy)")
+    flag = "--config.train_values.policy" if section.policy else "--config.language.model"
+    check_template(config.language, config.transcripts.template, flag, section.policy, writes=True)
     if section.games:
         world = check_world(config.env)
         if not isinstance(world, TextWorld):
