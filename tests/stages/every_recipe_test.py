@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 from conftest import get_config
+from own_models import quick_jit
 from quick_programs import QuickProgram
 
 from motif_jax import experiment
@@ -33,6 +34,14 @@ TINY = {
 }  # fmt: skip
 # What is tried beside: the return of games that rank candidates, and targets that are copied at some updates.
 MORE = {"chai": {"games": 4}, "single_step": {"hard_update_every": 2}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quickly_compiled():
+    """Programs run a few times each, and to compile them takes most of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax, "jit", quick_jit)
+        yield
 
 
 @pytest.fixture(scope="module")
