@@ -4,8 +4,8 @@
 
 The argument is a world, then a recipe: wordle, dialogue (questions about a picture) or comments; ilql, bc, filtered_bc,
 utterance_ilql, single_step, cql, psi, awac, monte_carlo, decision_transformer, chai, or one of them and +joint, as in
-ilql+joint. `:wordle,ilql,reference` has the hyperparameters of the published configs, and the policy's loss as a mean
-over all tokens.
+ilql+joint. `:wordle,ilql,reference` has the hyperparameters of the published configs, and cloning's loss as a mean over
+all tokens. They cloned and learnt values at the same time, which is ilql+joint.
 
 Nothing is downloaded: scripted players fill the transcripts, and the language model begins from nothing. The paper's
 dialogues and comments began with GPT-2: --config.language.model=DIRECTORY --config.transcripts.template=lines. Recorded
@@ -23,6 +23,27 @@ from motif_jax.offline.recipes import names, recipe_of
 from motif_jax.structs import UserError
 
 WORLDS = ("wordle", "dialogue", "comments")
+
+# ---- published hyperparameters
+CLONING = {  # of train_language, and of the recipes that clone
+    "wordle": {"learning_rate": 1e-4, "weight_decay": 0.01, "batch_size": 64},
+    "dialogue": {"learning_rate": 1e-4, "batch_size": 256},
+    "comments": {"learning_rate": 1e-4, "batch_size": 64},
+}
+ILQL = {  # and of its variants
+    "wordle": {"learning_rate": 1e-5, "batch_size": 1024, "num_parts": 16, "expectile": 0.7,
+               "conservative_weight": 1e-4},
+    "dialogue": {"learning_rate": 1e-5, "batch_size": 64, "expectile": 0.8, "conservative_weight": 1.0},
+    "comments": {"learning_rate": 1e-4, "batch_size": 64, "expectile": 0.6, "conservative_weight": 0.25},
+}  # fmt: skip
+OTHERS = {  # published for dialogues alone; the same in other worlds
+    "cql": {"learning_rate": 1e-4, "batch_size": 64, "conservative_weight": 0.1},
+    "psi": {"learning_rate": 1e-5, "batch_size": 64, "conservative_weight": 0.0, "reward_scale": 0.1},
+    "utterance_ilql": {"learning_rate": 1e-4, "batch_size": 64, "expectile": 0.9},
+    "chai": {"learning_rate": 1e-5, "batch_size": 16, "conservative_weight": 0.1, "replies": 5},
+    "decision_transformer": {"learning_rate": 1e-4, "batch_size": 64},
+}
+BETAS = {"wordle": (16,), "dialogue": (8, 16), "comments": (8,)}
 
 
 def get_config(argument: str = "wordle,ilql") -> ConfigDict:
@@ -51,17 +72,45 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     config.evaluate.games_per_worker = 256
     config.decoding.batch_size = 128
 
-    {"wordle": wordle, "dialogue": dialogue, "comments": comments}[world](config, reference)
+    {"wordle": wordle, "dialogue": dialogue, "comments": comments}[world](config)
     if reference:
-        config.train_values.mean_over_all_tokens = True
-        config.train_values.learning_rate_end = 1.0
-        config.train_values.warmup_steps = 0
-        config.train_values.max_gradient_norm = 0.0
-        config.train_values.polyak = 0.005
+        as_published(config, world, recipes[0])
     return config
 
 
-def wordle(config: ConfigDict, reference: bool) -> None:
+def as_published(config: ConfigDict, world: str, name: str) -> None:
+    """Sets what the published configs have for a recipe; where they began with GPT-2, a new model has its size."""
+    plain, recipe = name.partition("+")[0], recipe_of(name)
+    cloning = CLONING[world]
+    values = cloning if plain in ("bc", "filtered_bc") else OTHERS.get(plain, ILQL[world])
+    for section, published in ((config.train_language, cloning), (config.train_values, values)):
+        section.update(published)
+        section.mean_over_all_tokens = True
+        section.packed = False  # a batch is so many episodes
+        section.learning_rate_end = 1.0
+        section.warmup_steps = 0
+        section.max_gradient_norm = 0.0
+    config.train_values.discount, config.train_values.polyak = 0.99, 0.005
+    config.language.width, config.language.layers, config.language.heads = 768, 12, 12
+
+    betas = (8,) if plain in ("cql", "psi") and world == "dialogue" else BETAS[world]
+    config.train_values.games_beta = float(betas[0])
+    if recipe.decoding == "shift":
+        config.decoding.betas = ",".join(map(str, (0, *betas)))
+    elif recipe.decoding == "policy":
+        config.decoding.betas = "0"
+    if plain == "utterance_ilql":
+        config.decoding.candidates = 4
+    if plain == "decision_transformer" and world == "dialogue":
+        config.decoding.wanted_return = -5.7
+    if world == "wordle":
+        config.decoding.clip = 0.0  # what is better than V is not preferred, what is worse is avoided
+    if world == "comments":
+        config.train_language.max_length = config.train_values.max_length = 512
+        config.decoding.max_tokens = 256
+
+
+def wordle(config: ConfigDict) -> None:
     """A list of 503 words, and games by a player that takes a word that fits every third time, as LMRL-Gym's do."""
     config.env.world = "wordle"
     config.env.options = '{"words": "larger"}'
@@ -80,15 +129,9 @@ def wordle(config: ConfigDict, reference: bool) -> None:
     config.train_values.expectile = 0.8
     config.decoding.max_tokens = 6
     config.evaluate.beside = "candidate,optimal"
-    if reference:
-        config.train_values.learning_rate = 1e-5
-        config.train_values.expectile = 0.7
-        config.train_values.conservative_weight = 1e-4
-        config.decoding.clip = 0.0  # what is better than V is not preferred, what is worse is avoided
-        config.decoding.betas = "0,16" if config.decoding.betas != "0" else "0"
 
 
-def dialogue(config: ConfigDict, reference: bool) -> None:
+def dialogue(config: ConfigDict) -> None:
     """Scenes with eight attributes, which a local world draws and describes; a server of the original works as well."""
     config.env.world = "guessing"
     config.collect.collector = "asker:1,checker:1"
@@ -97,13 +140,9 @@ def dialogue(config: ConfigDict, reference: bool) -> None:
     config.train_language.max_length = config.train_values.max_length = 256
     config.decoding.max_tokens = 40
     config.evaluate.beside = "asker,checker"
-    if reference:
-        config.train_values.learning_rate = 1e-5
-        config.train_values.expectile = 0.8
-        config.train_values.conservative_weight = 1.0
 
 
-def comments(config: ConfigDict, reference: bool) -> None:
+def comments(config: ConfigDict) -> None:
     """Comments on posts, which a lexicon scores; a table, a server or a judge are options (docs/wordle.md)."""
     config.env.world = "comments"
     config.collect.collector = "kind:1,rude:1"
@@ -112,7 +151,3 @@ def comments(config: ConfigDict, reference: bool) -> None:
     config.train_language.max_length = config.train_values.max_length = 128
     config.decoding.max_tokens = 64
     config.evaluate.beside = "kind,rude"
-    if reference:
-        config.train_values.learning_rate = 1e-4
-        config.train_values.expectile = 0.6
-        config.train_values.conservative_weight = 0.25

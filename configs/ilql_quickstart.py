@@ -28,6 +28,7 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     config.train_language.num_epochs = 4
     config.train_language.save_every_s = 60.0
     config.train_values.batch_size = 24
+    config.train_values.num_parts = 1
     config.train_values.learning_rate = 1e-3
     config.train_values.warmup_steps = 50
     config.train_values.num_epochs = 2

@@ -250,7 +250,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.decoding.rerank_values = 1.0  # what rerank multiplies a candidate's value with, or the sum of Q - V
     config.decoding.rerank_log_prob = 0.0  # and its log-probability
     config.decoding.wanted_return = 0.0  # on which the recipe decision_transformer is conditioned
-    config.decoding.max_tokens = 64  # of a text
+    config.decoding.max_tokens = 64  # of a text, and of a reply that chai learns from
     config.decoding.batch_size = 64  # conversations that are computed together
 
     # ---- the policy

@@ -114,9 +114,11 @@ def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, sta
         raise UserError(f"{str(recorded)!r} is damaged: {error} (--workdir)") from error
     now = flatten(record(config.to_dict()))
     known = keys({section: stage.READS[section] for section in stage.IDENTITY})
-    for key, value in sorted(known.items()):
-        if not value.decides:
-            continue
+    deciding = {key: value for key, value in known.items() if value.decides}
+    if hasattr(stage, "more_identity"):
+        values = keys(stage.READS)
+        deciding |= {key: values[key] for key in stage.more_identity(config)}
+    for key, value in sorted(deciding.items()):
         if key not in before and value.older is NEEDED:
             raise UserError(f"{str(recorded)!r} is damaged: it lacks {key} (--workdir)")
         old = before.get(key, record(value.older))

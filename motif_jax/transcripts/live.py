@@ -17,7 +17,8 @@ class LiveRenderer:
         if len(self._action_end) != 1:
             raise UserError(
                 f"what the agent writes must end with one token, and with this template and tokeniser it ends with "
-                f"{len(self._action_end)}: choose another template, such as lines ({flag})"
+                f"{len(self._action_end)}: choose another template: words where tokens are words, marks where "
+                f"they are letters, else lines ({flag})"
             )
         (self.stop,) = self._action_end
 

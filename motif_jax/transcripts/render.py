@@ -173,6 +173,12 @@ class Renderer:
         pieces = [*np.unique(found.text[found.is_action]).tolist(), self._mark + ACTION_END]
         return np.unique(np.concatenate([self._piece(piece) for piece in pieces])).astype(np.int32)
 
+    def agent_texts_with(self, token: int) -> int:
+        """How many texts of the agent have a token in them; a text counts as often as it is said."""
+        pieces = np.searchsorted(self._starts, np.flatnonzero(self._tokens == token), "right") - 1
+        said = self._turns.text[self._turns.is_action]
+        return int(np.isin(said, np.unique(pieces)).sum())
+
     def _agent_begins(self) -> bool:
         """Whether the agent says the first token of an episode."""
         found = self._turns

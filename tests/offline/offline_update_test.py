@@ -224,7 +224,7 @@ def test_measuring_many_batches_equals_measuring_one(name):
 def compare_devices():
     """What the test below runs where there are eight devices."""
     assert jax.device_count() == 8
-    for name in ("ilql+joint", "chai"):  # all that is summed: values and a policy, and replies
+    for name in ("ilql+joint", "utterance_ilql", "chai", "decision_transformer"):  # one of each kind
         recipe, batch = recipe_of(name), batch_of(3, packed=True)
         assert_same(updated(recipe, batch, steps=2), updated(recipe, batch, devices=8, steps=2))
 

@@ -3,13 +3,13 @@
 import json
 import shutil
 
-import jax
 import numpy as np
 import pytest
+from byte_tokeniser import write_byte_tokeniser
 from conftest import get_config
 
 from motif_jax import experiment
-from motif_jax.files import read_json
+from motif_jax.files import read_json, write_config
 from motif_jax.stages import evaluate, train_values
 from motif_jax.structs import UserError
 
@@ -211,49 +211,6 @@ def test_a_sweep_compiles_what_one_beta_does(trained, tmp_path, monkeypatch):
     assert len(made) == 1
 
 
-@pytest.mark.parametrize("recipe", ["bc", "ilql+joint", "utterance_ilql", "decision_transformer"])
-def test_checkpoints_of_other_recipes_are_read_as_they_were_written(trained, tmp_path, recipe):
-    """Without training: what is compiled for a recipe, tests/offline tries, and its decoding tests/policies."""
-    from motif_jax.checkpoint import Checkpoints
-    from motif_jax.hosts import Hosts
-    from motif_jax.parallel import make_mesh
-    from motif_jax.policies.values import list_values, read_values
-    from motif_jax.stages.train_language.data import make_renderer
-    from motif_jax.stages.train_language.model import write_model
-    from motif_jax.stages.train_values.training import find_policy, make_job
-    from motif_jax.transcripts.store import Transcripts
-
-    config, store = config_for(trained, train_values__recipe=recipe), Transcripts(trained / "run/transcripts")
-    parts = find_policy(config, trained / "run", store)
-    renderer = make_renderer(store, parts.tokeniser, "marks")
-    job = make_job(config, tmp_path / "values", store, parts, renderer, make_mesh(1), Hosts())
-    state = jax.tree.map(lambda leaf: leaf + np.ones((), leaf.dtype), job.state)  # no two checkpoints are alike
-    keeper = Checkpoints(tmp_path / "values/checkpoints", 2)
-    keeper.save(7, {"train": state}, job.facts)
-    keeper.close()
-    write_model(tmp_path / "values/policy", parts, parts.params)
-    directory, steps = list_values(tmp_path)
-    assert steps == [7]
-    model = read_values(directory)
-    policy = state.learnt.get("policy", parts.params)
-    online = {name: leaves for name, leaves in state.learnt.items() if name not in ("policy", "q")}
-    pairs = ((model.policy, policy), (model.target, state.target), (model.online, online))
-    for found, wanted in pairs:
-        assert jax.tree.structure(found) == jax.tree.structure(wanted)
-        jax.tree.map(np.testing.assert_array_equal, found, wanted)
-
-
-def test_chai_learns_from_sampled_replies_and_ranks_candidates(trained, tmp_path):
-    shutil.copytree(trained / "run", tmp_path / "run", ignore=shutil.ignore_patterns("values", "evaluate"))
-    chai = {"train_values__recipe": "chai", "train_values__num_epochs": 1, "train_values__games": 4,
-            "train_values__evaluate_every": 0, "train_values__replies": 2, "decoding__candidates": 2}  # fmt: skip
-    experiment.run(config_for(trained, **chai), tmp_path / "run", ["train_values"])
-    rows = rows_of(tmp_path / "run/values")
-    assert {"valid_q", "valid_conservative", "valid_return"} <= rows[0].keys()
-    assert rows[-1]["valid_q_mean"] != rows[0]["valid_q_mean"]  # its loss may rise, as its targets are maxima
-    assert all(row["finite"] == 1 for row in rows if "finite" in row)
-
-
 # ---- bad input, before anything is compiled
 
 
@@ -288,6 +245,39 @@ def test_decodings_that_cannot_work_are_refused(tmp_path, changes, said):
     config = config_for(tmp_path, **changes)
     config.stages = ("train_values", "evaluate")
     assert said in refusal(evaluate.check, config)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("tokeniser", "template", "said"), [
+    ("words", "lines", "ends with 0: choose another template: words where tokens are words"),
+    ("words", "marks", "ends with 4"),
+    ("letters", "words", "has the marks that the template 'marks' sets"),
+    ("bytes", "words", "is for tokenisers whose tokens are words"),
+    ("bytes", "marks", "ends with 4"),
+    ("bytes", "none", "ends with 0"),
+])  # fmt: skip
+def test_templates_whose_texts_have_no_end_are_refused_before_anything_is_played(tmp_path, tokeniser, template, said):
+    changes = {"language__tokeniser": tokeniser}
+    if tokeniser == "bytes":
+        write_byte_tokeniser(tmp_path, ["some texts"])
+        changes = {"language__model": str(tmp_path)}
+    config = config_for(tmp_path, transcripts__template=template, **changes)
+    assert said in refusal(experiment.run, config, tmp_path / "run", ["collect", "train_language", "train_values"])
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.quick
+def test_the_length_of_replies_that_are_learnt_from_may_not_change(tmp_path):
+    for recipe, learns_from_them in (("chai", True), ("ilql", False)):
+        (tmp_path / recipe).mkdir()
+        write_config(tmp_path / recipe, config_for(tmp_path, train_values__recipe=recipe))
+        other = config_for(tmp_path, train_values__recipe=recipe, decoding__max_tokens=5)
+        arguments = other, tmp_path, tmp_path / recipe / "config.json", train_values
+        if learns_from_them:
+            said = refusal(experiment.check_same_experiment, *arguments)
+            assert "decoding.max_tokens = 6, not 5" in said
+        else:
+            experiment.check_same_experiment(*arguments)
 
 
 @pytest.mark.quick

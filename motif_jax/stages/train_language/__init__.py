@@ -18,6 +18,7 @@ from motif_jax.files import read_json
 from motif_jax.language.settings import FOLDER, check_model, model_folder
 from motif_jax.offline.settings import OPTIMIZER, check_num_parts
 from motif_jax.stages import EXPERIMENT
+from motif_jax.stages.train_language.tokenisers import check_template
 from motif_jax.stages.train_language.tweets import TWEETS, wordle_of
 from motif_jax.stages.train_policy import check_hosts
 from motif_jax.stages.train_policy.conditions import coordinator
@@ -101,6 +102,7 @@ def check(config: ConfigDict) -> None:
             "a tokeniser of letters has the marks that the template 'marks' sets between texts, and not those of "
             f"{config.transcripts.template!r} (--config.language.tokeniser, --config.transcripts.template)"
         )
+    check_template(language, config.transcripts.template, "--config.language.model")
     if config.transcripts.path and config.transcripts.import_from:
         raise UserError(
             "transcripts are either read from a directory or imported (--config.transcripts.path, .import_from)"

@@ -13,9 +13,10 @@ from motif_jax.console import print_line
 from motif_jax.envs.babyai.manual import find_manual, make_examples, read_manual
 from motif_jax.envs.babyai.vocabulary import all_words
 from motif_jax.envs.settings import essential
+from motif_jax.stages.train_language.tokenisers import BUILT_IN, check_words
 from motif_jax.stages.train_language.tweets import TWEETS, tweeted_games, wordle_of
 from motif_jax.structs import Episode, Turn, UserError
-from motif_jax.tokens import UNKNOWN_TOKEN, BuiltInTokeniser, LetterTokeniser, WordTokeniser
+from motif_jax.tokens import UNKNOWN_TOKEN, BuiltInTokeniser
 from motif_jax.transcripts.imports import FLAG, import_episodes, read_lmrl, read_reddit, read_visdial
 from motif_jax.transcripts.lmrl_wordle import read_lmrl_wordle
 from motif_jax.transcripts.render import TEMPLATES, Renderer
@@ -91,17 +92,12 @@ def manual_episodes(files: list[Path], window: int) -> Iterator[Episode]:
 
 def make_tokeniser(kind: str, transcripts: Transcripts) -> BuiltInTokeniser:
     """The tokeniser of a model that learns from these transcripts alone: of "words" or "letters"."""
-    made = {"words": WordTokeniser, "letters": LetterTokeniser}[kind]
-    return made.from_texts(transcripts.texts())
+    return BUILT_IN[kind].from_texts(transcripts.texts())
 
 
 def make_renderer(transcripts: Transcripts, tokeniser: Any, template: str) -> Renderer:
     """Tokens of the transcripts."""
-    if template == "words" and not isinstance(tokeniser, WordTokeniser):
-        raise UserError(
-            "the template 'words' is for tokenisers whose tokens are words, and this model has another: choose marks, "
-            "lines or none (--config.transcripts.template)"
-        )
+    check_words(tokeniser, template)
     return Renderer(transcripts, tokeniser, TEMPLATES[template])
 
 
@@ -125,6 +121,20 @@ def describe_cut(renderer: Renderer, max_length: int) -> str:
     return (
         f"{long:,} of {len(renderer.lengths):,} episodes have more than {max_length:,} tokens, and are cut (the "
         f"longest has {int(renderer.lengths.max()):,})"
+    )
+
+
+def describe_early_ends(renderer: Renderer, stop: int) -> str:
+    """How many texts of the agent would end early, by the token `stop` within them, if they were written; "" if none.
+
+    In lines, these are texts of several lines.
+    """
+    early = renderer.agent_texts_with(stop)
+    if not early:
+        return ""
+    return (
+        f"{early:,} of {int(renderer.num_said.sum()):,} texts of the agent have their end mark in them, and what is "
+        "written ends there"
     )
 
 

@@ -22,6 +22,7 @@ from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.policies.decoding import check_decoding, decoding_in_training
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.train_language import TABLES as LANGUAGE
+from motif_jax.stages.train_language.tokenisers import check_template
 from motif_jax.stages.train_policy import check_hosts
 from motif_jax.stages.train_policy.conditions import coordinator
 from motif_jax.structs import UserError
@@ -59,6 +60,11 @@ WRITES = "--config.train_values.keep_checkpoints"
 MEMORY = "--config.train_values.batch_size, .max_length"
 DEVICE_MEMORY = "--config.train_values.num_parts, .chunk, .max_length, .batch_size"
 FOLDER = "values"
+
+
+def more_identity(config: ConfigDict) -> tuple[str, ...]:
+    """The values of other sections that decide the result: replies that are learnt from are as long as decoding's."""
+    return ("decoding.max_tokens",) if recipe_of(config.train_values.recipe).values == "reply" else ()
 
 
 def artefacts(workdir: Path) -> list[Path]:
@@ -106,6 +112,8 @@ def check(config: ConfigDict) -> None:
         )
     if section.start == "new" and section.policy:
         raise UserError("the policy is either new or read from a directory (--config.train_values.start, .policy)")
+    flag = "--config.train_values.policy" if section.policy else "--config.language.model"
+    check_template(config.language, config.transcripts.template, flag, section.policy, writes=True)
     if section.games:
         world = check_world(config.env)
         if not isinstance(world, TextWorld):

@@ -34,6 +34,7 @@ from motif_jax.stages.train_language.data import (
     best_episodes,
     check_known,
     describe_cut,
+    describe_early_ends,
     make_renderer,
     open_transcripts,
     split_episodes,
@@ -88,7 +89,9 @@ def make_job(
     section, recipe = config.train_values, recipe_of(config.train_values.recipe)
     check_sizes(section, STAGE, mesh)
     check_known(transcripts, parts.tokeniser, FLAG)
-    LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template])  # refuses what cannot be decoded
+    live = LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template])  # refuses what cannot be decoded
+    if (early := describe_early_ends(renderer, live.stop)) and hosts.me == 0:
+        print_line(f"{STAGE}: {early} (--config.transcripts.template)")
     if (cut := describe_cut(renderer, section.max_length)) and hosts.me == 0:
         print_line(f"{STAGE}: {cut} (--config.train_values.max_length)")
     learnt, held = split_episodes(len(transcripts), section.validation_share, config.seed, "--config.transcripts.path")

@@ -1,0 +1,70 @@
+"""`configs/ilql.py:WORLD,RECIPE,reference` against the hyperparameters of the published configs."""
+
+import pytest
+from conftest import get_config
+
+from motif_jax.config_table import flatten
+from motif_jax.offline.recipes import names
+
+pytestmark = pytest.mark.quick
+WORLDS = ("wordle", "dialogue", "comments")
+# By world and recipe, in the words of the published configs: lr, bsize * grad_accum_steps, tau, cql_loss_weight.
+ILQL = {"wordle": (1e-5, 64 * 16, 0.7, 1e-4), "dialogue": (1e-5, 64, 0.8, 1.0), "comments": (1e-4, 64, 0.6, 0.25)}
+# lr, weight_decay, bsize * grad_accum_steps
+CLONING = {"wordle": (1e-4, 0.01, 64), "dialogue": (1e-4, 0.0, 2 * 128), "comments": (1e-4, 0.0, 64)}
+OTHERS = {
+    "cql": {"learning_rate": 1e-4, "batch_size": 64, "conservative_weight": 0.1},
+    "psi": {"learning_rate": 1e-5, "batch_size": 64, "conservative_weight": 0.0, "reward_scale": 0.1},
+    "utterance_ilql": {"learning_rate": 1e-4, "batch_size": 64, "expectile": 0.9},
+    "chai": {"learning_rate": 1e-5, "batch_size": 4 * 4, "conservative_weight": 0.1, "replies": 5},
+    "decision_transformer": {"learning_rate": 1e-4, "batch_size": 64},
+}
+SAME = {"mean_over_all_tokens": True, "learning_rate_end": 1.0, "warmup_steps": 0, "max_gradient_norm": 0.0}
+
+
+def reference(world, recipe):
+    return flatten(get_config("ilql.py", f"{world},{recipe},reference").to_dict())
+
+
+def assert_has(config, section, values):
+    assert {name: config[f"{section}.{name}"] for name in values} == values
+
+
+@pytest.mark.parametrize("recipe", names())
+@pytest.mark.parametrize("world", WORLDS)
+def test_reference_has_the_published_values(world, recipe):
+    config = reference(world, recipe)
+    cloning = dict(zip(("learning_rate", "weight_decay", "batch_size"), CLONING[world], strict=True)) | SAME
+    values = dict(zip(("learning_rate", "batch_size", "expectile", "conservative_weight"), ILQL[world], strict=True))
+    plain = recipe.removesuffix("+joint")
+    if plain in ("bc", "filtered_bc"):
+        values = cloning
+    elif plain in OTHERS:
+        values = OTHERS[plain]
+    assert_has(config, "train_language", cloning)
+    assert_has(config, "train_values", {"weight_decay": 0.0, "discount": 0.99, "polyak": 0.005, "double_q": True,
+                                        "q_weight": 1.0, "v_weight": 1.0, "policy_weight": 1.0,
+                                        "margin_weight": 0.0} | SAME | values)  # fmt: skip
+
+
+@pytest.mark.parametrize(("world", "recipe", "values"), [
+    ("wordle", "ilql", {"betas": "0,16", "clip": 0.0, "max_tokens": 6}),
+    ("dialogue", "ilql", {"betas": "0,8,16", "clip": float("inf"), "max_tokens": 40}),
+    ("dialogue", "cql", {"betas": "0,8"}),
+    ("dialogue", "psi", {"betas": "0,8"}),
+    ("dialogue", "utterance_ilql", {"candidates": 4, "betas": "0"}),
+    ("dialogue", "decision_transformer", {"wanted_return": -5.7, "betas": "0"}),
+    ("wordle", "decision_transformer", {"wanted_return": 0.0}),  # -5.7 would be to lose
+    ("comments", "ilql+joint", {"betas": "0,8", "clip": float("inf"), "max_tokens": 256}),
+    ("dialogue", "awac", {"betas": "0"}),
+])  # fmt: skip
+def test_reference_decodes_as_published(world, recipe, values):
+    assert_has(reference(world, recipe), "decoding", values)
+
+
+def test_what_is_decoded_fits_into_rows():
+    for world in WORLDS:
+        for recipe in ("ilql", "ilql,reference"):
+            config = flatten(get_config("ilql.py", f"{world},{recipe}").to_dict())
+            assert config["decoding.max_tokens"] < config["train_values.max_length"]
+            assert config["train_language.max_length"] == config["train_values.max_length"]

@@ -1,0 +1,62 @@
+"""What whole texts are worth: the same as loops over single texts without padding find."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from quick_programs import QuickProgram
+from slow_terms import head, hidden_of
+from tiny_decoder import LANGUAGE, VOCABULARY, WIDTH, new_params
+
+from motif_jax.offline.decode import Shifting, worth
+from motif_jax.offline.recipes import recipe_of
+from motif_jax.offline.values import new_head
+from motif_jax.transcripts.render import Rows
+
+CONTEXTS = [[3, 1, 4, 1, 5], [9], [2, 6, 5]]
+SAID = [[3, 5, 8], [9, 7, 9, 3], [2]]
+
+
+def heads(seed, outputs, count):
+    found = [new_head(key, WIDTH, outputs, -1.0) for key in jax.random.split(jax.random.key(seed), count)]
+    return [one | {"out_kernel": 50 * one["out_kernel"]} for one in found]
+
+
+def hidden_states(params, tokens):
+    """Of one text, by itself."""
+    row = np.array([tokens], np.int32)
+    return hidden_of(params, Rows(row, np.ones_like(row), *[None] * 4))[0]
+
+
+def slow_worth(recipe, values, context, said):
+    tokens, online = [*context, *said], values.online
+    hidden = hidden_states(values.target["trunk"], tokens)
+    least = lambda state: np.min([head(one, state) for one in values.target["q"]], 0)  # noqa: E731
+    if recipe.values == "reply":
+        return least(hidden.mean(0))[0]
+    if recipe.values == "utterance":
+        return least(hidden[-1])[0]
+    found, online_hidden = 0.0, hidden_states(online["trunk"], tokens)
+    for place, token in enumerate(said, len(context) - 1):
+        found += least(hidden[place])[token] - head(online["v"], online_hidden[place])[0]
+    return found
+
+
+def padded(rows):
+    width = max(map(len, rows)) + 2
+    tokens = np.array([row + [1] * (width - len(row)) for row in rows], np.int32)  # padding is of no meaning
+    return tokens, (np.arange(width) < np.array([[len(row)] for row in rows])).astype(np.int32)
+
+
+@pytest.mark.parametrize("name", ["ilql", "utterance_ilql", "chai"])
+def test_texts_are_worth_what_loops_find(name):
+    recipe = recipe_of(name)
+    outputs = VOCABULARY if recipe.values == "token" else 1
+    target = {"trunk": new_params(1), "q": heads(2, outputs, 2)}
+    values = Shifting(jnp.zeros(()), jnp.zeros(()), target, {"trunk": new_params(3), "v": heads(4, 1, 1)[0]})
+    program = QuickProgram(jax.jit(lambda values, *rows: worth(LANGUAGE, recipe, values, *rows)))
+    lengths = jnp.array([len(said) for said in SAID])
+    found = program(values, *padded(CONTEXTS), padded(SAID)[0], lengths)
+    wanted = [slow_worth(recipe, values, *texts) for texts in zip(CONTEXTS, SAID, strict=True)]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    assert len({round(float(one), 3) for one in wanted}) == 3

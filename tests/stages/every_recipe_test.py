@@ -1,0 +1,134 @@
+"""Every recipe through the stage train_values: a run that was stopped ends with the bits of one that was not."""
+
+import json
+import os
+import signal
+
+import jax
+import numpy as np
+import pytest
+from conftest import get_config
+from own_models import quick_jit
+from quick_programs import QuickProgram
+
+from motif_jax import experiment
+from motif_jax.files import read_json
+from motif_jax.offline.recipes import RECIPES
+from motif_jax.parallel import map_update
+from motif_jax.policies.values import list_values, read_values
+from motif_jax.stages.offline import batches, running
+from motif_jax.stages.train_language.model import make_parts, write_model
+from motif_jax.stages.train_values import training
+from motif_jax.structs import Stopped
+from motif_jax.transcripts.store import Transcripts
+
+WORDS = ("crane", "slate", "abide", "abode", "blaze", "grape", "grade", "trace")
+TINY = {
+    "env.world": "wordle", "collect.collector": "repeat*0.6+candidate*0.4", "collect.transcripts": 100,
+    "transcripts.template": "marks", "language.tokeniser": "letters",
+    "language.width": 8, "language.layers": 1, "language.heads": 2,
+    "train_values.max_length": 80, "train_values.batch_size": 8, "train_values.num_epochs": 2,
+    "train_values.warmup_steps": 2, "train_values.learning_rate": 1e-2, "train_values.polyak": 0.1,
+    "train_values.log_every": 3, "train_values.conservative_weight": 0.3, "train_values.best_share": 0.7,
+    "train_values.replies": 2, "decoding.candidates": 2, "decoding.max_tokens": 6, "decoding.batch_size": 4,
+}  # fmt: skip
+# What is tried beside: the return of games that rank candidates, and targets that are copied at some updates.
+MORE = {"chai": {"games": 4}, "single_step": {"hard_update_every": 2}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quickly_compiled():
+    """Programs run a few times each, and to compile them takes most of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax, "jit", quick_jit)
+        yield
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    """The config, the transcripts of a hundred short games, and a language model that has learnt nothing."""
+    folder = tmp_path_factory.mktemp("recipes")
+    (folder / "words.txt").write_text("\n".join(WORDS))
+    config = get_config()
+    config.update_from_flattened_dict(TINY | {"env.options": json.dumps({"words": str(folder / "words.txt")})})
+    experiment.run(config, folder, ["collect"])
+    parts = make_parts(config.language, Transcripts(folder / "transcripts"), config.train_values.max_length, seed=0)
+    write_model(folder / "model", parts, parts.params)
+    config.transcripts.path, config.train_values.policy = str(folder / "transcripts"), str(folder / "model")
+    return config
+
+
+@pytest.fixture
+def programs(monkeypatch):
+    """What takes the time is to compile: the runs of a test share their programs, which are compiled quickly."""
+    made = {}
+
+    def mapped(function, *how, **more):
+        if function.__qualname__ not in made:
+            made[function.__qualname__] = QuickProgram(map_update(function, *how, **more))
+        return made[function.__qualname__]
+
+    for module in (training, batches):
+        monkeypatch.setattr(module, "map_update", mapped)
+    return made
+
+
+def trained(config, workdir, monkeypatch, stopped=False):
+    """Runs the stage; what it has come to. It is `stopped` by a signal during the first update of the second epoch."""
+    outcomes, train = [], running.train
+
+    def watched(job, *more):
+        updates = []
+
+        def update(state, batch):
+            updates.append(1)
+            if stopped and len(updates) == job.num_steps(0) + 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return job.update(state, batch)
+
+        outcomes.append(train(job._replace(update=update), *more))
+        return outcomes[0]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "train", watched)
+        experiment.run(config, workdir, ["train_values"])
+    return jax.device_get(outcomes[0].state)
+
+
+def files_of(workdir):
+    """All that a run leaves behind beside the checkpoints, but for times."""
+    folder, found = workdir / "values", {}
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    found["rows"] = [
+        {name: value for name, value in row.items() if name not in ("updates_per_s", "checksum")} for row in rows
+    ]
+    found |= {name: read_json(folder / name) for name in ("summary.json", "found.json") if (folder / name).exists()}
+    return found | {file.name: file.read_bytes() for file in (folder / "policy").iterdir()}
+
+
+def assert_same_bits(one, other):
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+@pytest.mark.parametrize("recipe", [*RECIPES, "ilql+joint"])
+def test_every_recipe_ends_with_the_same_bits_after_a_stop(start, programs, tmp_path, monkeypatch, recipe):
+    config = start.copy_and_resolve_references()
+    config.train_values.update({"recipe": recipe, **MORE.get(recipe, {})})
+    whole = trained(config, tmp_path / "whole", monkeypatch)
+    with pytest.raises(Stopped, match="stopped by SIGTERM after"):
+        trained(config, tmp_path / "stopped", monkeypatch, stopped=True)
+    resumed = trained(config, tmp_path / "stopped", monkeypatch)
+    assert_same_bits(resumed, whole)  # what is learnt, its targets, the optimizer, the number of updates
+    wanted = files_of(tmp_path / "whole")
+    assert files_of(tmp_path / "stopped") == wanted
+    assert all(row.get("finite", 1) == 1 for row in wanted["rows"])
+    assert wanted["rows"][0]["valid_loss"] != wanted["rows"][-1]["valid_loss"]
+    assert len(programs) == 2
+
+    directory, _ = list_values(tmp_path / "stopped")
+    model = read_values(directory)
+    online = {name: leaves for name, leaves in whole.learnt.items() if name not in ("policy", "q")}
+    assert_same_bits((model.target, model.online), (whole.target, online))
+    if "policy" in whole.learnt:
+        assert_same_bits(model.policy, whole.learnt["policy"])
