@@ -105,6 +105,8 @@ def as_published(config: ConfigDict, world: str, name: str) -> None:
         config.decoding.wanted_return = -5.7
     if world == "wordle":
         config.decoding.clip = 0.0  # what is better than V is not preferred, what is worse is avoided
+    if world == "dialogue":
+        config.train_language.max_length = config.train_values.max_length = 1024  # rows are as wide as their episodes
     if world == "comments":
         config.train_language.max_length = config.train_values.max_length = 512
         config.decoding.max_tokens = 256

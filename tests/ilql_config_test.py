@@ -62,6 +62,11 @@ def test_reference_decodes_as_published(world, recipe, values):
     assert_has(reference(world, recipe), "decoding", values)
 
 
+def test_reference_reads_as_long_texts_as_published():
+    lengths = {world: reference(world, "ilql")["train_values.max_length"] for world in ("dialogue", "comments")}
+    assert lengths == {"dialogue": 1024, "comments": 512}
+
+
 def test_what_is_decoded_fits_into_rows():
     for world in WORLDS:
         for recipe in ("ilql", "ilql,reference"):
