@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     """`ilql.py`, made small."""
     config = runpy.run_path(str(Path(__file__).with_name("ilql.py")))["get_config"](argument)
+    config.cpu_devices = 2  # small networks make better use of two cores this way
     config.env.options = '{"words": "small"}' if config.env.world == "wordle" else "{}"
     config.collect.transcripts = 50_000
     if config.env.world == "wordle":
@@ -24,12 +25,12 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     config.train_language.batch_size = 24
     config.train_language.learning_rate = 2e-3
     config.train_language.warmup_steps = 100
-    config.train_language.num_epochs = 2
+    config.train_language.num_epochs = 4
     config.train_language.save_every_s = 60.0
     config.train_values.batch_size = 24
     config.train_values.learning_rate = 1e-3
     config.train_values.warmup_steps = 50
-    config.train_values.num_epochs = 1
+    config.train_values.num_epochs = 2
     # Values travel from the end of a text to its first letter, where it is chosen, one target at a time. Where targets
     # followed by 0.05, the first letters had no values yet after 650 updates (one trial).
     config.train_values.polyak = 0.5

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 from motif_jax.config_table import NEEDED, Tables, check_values, flatten, keys, record, same, shown
 from motif_jax.console import clean, print_line
 from motif_jax.files import read_json, write_config
-from motif_jax.jax_start import check_jax_starts
+from motif_jax.jax_start import check_jax_starts, divide_cpu
 from motif_jax.locks import Held, take
 from motif_jax.stages import EXPERIMENT, NAMES
 from motif_jax.structs import UserError
@@ -43,6 +43,7 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
     if any(stage.loads_jax(config) for stage in stages):
         check_name(workdir)
         check_jax_starts()
+        divide_cpu(config.cpu_devices)
     try:
         workdir.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -47,6 +47,12 @@ def check_jax_starts() -> None:
         raise UserError(f"JAX does not start with {clean(' '.join(settings))} in the environment: {reason}")
 
 
+def divide_cpu(devices: int) -> None:
+    """Lets JAX make so many devices of the CPU when it is loaded, unless the environment says how many."""
+    if devices > 1 and "jax" not in sys.modules:
+        os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(devices))
+
+
 def _failed(code: str) -> str:
     """Runs Python code in another process; what it wrote to standard error if it failed, otherwise nothing."""
     environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}

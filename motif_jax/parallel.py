@@ -64,6 +64,13 @@ def make_mesh(num_devices: int = 0, fsdp: int = 1, tensor: int = 1, section: str
     return Mesh(np.array(in_order).reshape(-1, fsdp, tensor), AXES, axis_types=(AxisType.Auto,) * 3)
 
 
+def local_mesh(num_rows: int) -> Mesh:
+    """All devices of this host, if so many rows can be cut among them, and otherwise its first one."""
+    devices = jax.local_devices()
+    count = len(devices) if num_rows % len(devices) == 0 else 1
+    return Mesh(np.array(devices[:count]).reshape(-1, 1, 1), AXES, axis_types=(AxisType.Auto,) * 3)
+
+
 def batch_parts(mesh: Mesh) -> int:
     """How many parts `shard` cuts a batch into."""
     return mesh.shape[DATA] * mesh.shape[FSDP]

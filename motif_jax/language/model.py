@@ -27,7 +27,7 @@ from motif_jax.language.stack import Memory, Stack
 class Reading(NamedTuple):
     """What was read so far, on the way through a text."""
 
-    cache: KeysValues  # [blocks, B, S, K, H] each
+    cache: KeysValues  # [blocks, B, K, S, H] each
     seen: jax.Array  # slots of the cache that hold a token. [1, B, S] bool
     at: jax.Array  # the next slot. []
     memory: Any = ()  # of an encoder-decoder: keys, values and mask, [blocks or 1, B, ...]

@@ -1,7 +1,8 @@
 """Blocks of attention and MLP on top of each other: the body of every model here.
 
 The parameters of all blocks are stacked, with a leading axis of blocks, and the blocks are a scan over that axis. So a
-program is as long for 48 blocks as for two, and compiles as fast.
+program is as long for 48 blocks as for five, and compiles as fast. A cache is carried from block to block, and each
+writes its part of it in place.
 """
 
 from __future__ import annotations
@@ -15,13 +16,32 @@ from flax import nnx
 from motif_jax.language.config import LanguageConfig
 from motif_jax.language.layers import MLP, Attention, KeysValues, Norm, Sight, Types, relative_buckets, rotary_turn
 
+UNROLLED = 4  # stacks of up to so many blocks are written out: a program that is a little longer, and faster
+
+
+class Cache(NamedTuple):
+    """Keys and values of all blocks, S slots each, as one block writes to them."""
+
+    pairs: KeysValues  # [blocks, B, K, S, H] each
+    block: jax.Array  # its number. []
+    at: jax.Array | int  # the first slot that is written
+
+    def put(self, pair: KeysValues) -> tuple[KeysValues, KeysValues]:
+        """Writes the block's new keys and values; returns those of all blocks, and all those of this one."""
+        pairs = tuple(
+            jax.lax.dynamic_update_slice(old, new[None].astype(old.dtype), (self.block, 0, 0, self.at, 0))
+            for old, new in zip(self.pairs, pair, strict=True)
+        )
+        own = tuple(jax.lax.dynamic_index_in_dim(part, self.block, keepdims=False) for part in pairs)
+        return (pairs[0], pairs[1]), (own[0], own[1])
+
 
 class Memory(NamedTuple):
     """An encoder's output, at which a decoder looks."""
 
     mask: jax.Array  # [B, S] bool
     encoded: Any  # [B, S, width]; None where there are pairs
-    pairs: KeysValues | None = None  # keys and values of each block, computed once: [blocks, B, S, K, H]
+    pairs: KeysValues | None = None  # keys and values of each block, computed once: [blocks, B, K, S, H]
 
 
 class Block(nnx.Module):
@@ -40,23 +60,19 @@ class Block(nnx.Module):
 
     def __call__(
         self, x: jax.Array, sight: Sight, bias: jax.Array | None, turn: jax.Array | None,
-        cache: KeysValues | None, at: jax.Array | int, memory: Memory | None,
+        cache: Cache | None, memory: Memory | None,
     ) -> tuple[jax.Array, KeysValues | None]:  # fmt: skip
-        """See `Stack.__call__`; `cache` and `memory.pairs` are of this block alone."""
+        """See `Stack.__call__`; `memory.pairs` are of this block alone. Returns the cache of all blocks."""
         inner = self.attention_norm(x)
-        pair = self.attention.keys_values(inner, turn)
+        pair, pairs = self.attention.keys_values(inner, turn), None
         if cache is not None:
-            one, other = (
-                jax.lax.dynamic_update_slice_in_dim(old, new.astype(old.dtype), at, 1)
-                for old, new in zip(cache, pair, strict=True)
-            )
-            pair = cache = one, other
+            pairs, pair = cache.put(pair)
         x = x + self.attention(inner, pair, sight.mask[:, None], bias, turn)
         if self.cross is not None and self.cross_norm is not None:
             assert memory is not None
             pair = self.cross.keys_values(memory.encoded) if memory.pairs is None else memory.pairs
             x = x + self.cross(self.cross_norm(x), pair, memory.mask[:, None, None], None)
-        return x + self.mlp(self.mlp_norm(x)), cache
+        return x + self.mlp(self.mlp_norm(x)), pairs
 
 
 class Stack(nnx.Module):
@@ -102,7 +118,7 @@ class Stack(nnx.Module):
           sight: what each of them may attend to.
           memory: an encoder's output.
           cache: keys and values of S slots in each block, at which `x` looks after its own were written there.
-            [blocks, B, S, K, H]; without one, it looks at itself alone (S = T).
+            [blocks, B, K, S, H]; without one, it looks at itself alone (S = T).
           at: the first slot that is written.
 
         Returns:
@@ -114,13 +130,17 @@ class Stack(nnx.Module):
         graph, params = nnx.split(self.blocks)
         pairs = memory.pairs if memory is not None else None
 
-        def run(x: jax.Array, block: tuple) -> tuple[jax.Array, KeysValues | None]:
-            params, cache, pair = block
+        def run(carry: tuple[jax.Array, KeysValues | None], block: tuple) -> tuple[Any, None]:
+            params, number, pair = block
+            x, cache = carry
             own = None if memory is None else memory._replace(pairs=pair)
-            return nnx.merge(graph, params)(x, sight, bias, turn, cache, at, own)
+            to = None if cache is None else Cache(cache, number, at)
+            return nnx.merge(graph, params)(x, sight, bias, turn, to, own), None
 
         body = jax.checkpoint(run, prevent_cse=False) if self.remat else run
-        x, cache = jax.lax.scan(body, x, (params, cache, pairs))
+        written_out = self.num_blocks <= UNROLLED and not self.remat
+        blocks = params, jnp.arange(self.num_blocks), pairs
+        (x, cache), _ = jax.lax.scan(body, (x, cache), blocks, unroll=self.num_blocks if written_out else 1)
         return self.norm(x), cache
 
     def remember(self, memory: Memory) -> Memory:
@@ -137,7 +157,7 @@ class Stack(nnx.Module):
 
     def empty_cache(self, num_rows: int, room: int, dtype: jnp.dtype) -> KeysValues:
         """A cache for rows of `room` tokens at most."""
-        shape = self.num_blocks, num_rows, room, self.config.kv_heads, self.config.head_size
+        shape = self.num_blocks, num_rows, self.config.kv_heads, room, self.config.head_size
         return jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)
 
     def _bias(self, sight: Sight) -> jax.Array | None:

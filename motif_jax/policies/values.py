@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -116,9 +115,3 @@ def heads_from(leaves: dict[tuple[str, ...], Any]) -> Any:
     for (number, name), leaf in leaves.items():
         heads.setdefault(number, {})[name] = np.asarray(leaf)
     return [heads[number] for number in sorted(heads, key=int)]
-
-
-def on_devices(model: ValueModel) -> ValueModel:
-    """The same with its parameters on the default device."""
-    policy, target, online = jax.device_put((model.policy, model.target, model.online))
-    return model._replace(policy=policy, target=target, online=online)

@@ -13,13 +13,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from motif_jax.language.sampling import Sampling
 from motif_jax.language.texts import pad_rows
+from motif_jax.parallel import DATA, local_mesh
 from motif_jax.policies.decoding import Decoding, check_decoding
 from motif_jax.policies.programs import Numbers, make_probabilities, make_program
-from motif_jax.policies.values import ValueModel, on_devices
+from motif_jax.policies.values import ValueModel
 from motif_jax.structs import UserError
+
+WIDTHS = 32  # contexts are padded to multiples of so many tokens: the fewer, the less is read, and more is compiled
 
 
 class Probabilities(NamedTuple):
@@ -34,13 +38,15 @@ class ValueWriter:
     """Writes with a model, and keeps the programs that are compiled for it."""
 
     def __init__(self, model: ValueModel):
-        """Puts the parameters on the device."""
-        self.model = on_devices(model)
+        """Parameters are put on the devices when they are first used."""
+        self.model = model
         self.programs: dict[tuple[Any, ...], Any] = {}
+        self._placed: dict[Mesh, tuple[Any, ...]] = {}
 
     def swap(self, policy: Any, target: Any, online: Any) -> None:
         """Other parameters, for the same programs."""
-        self.model = on_devices(self.model._replace(policy=policy, target=target, online=online))
+        self.model = self.model._replace(policy=policy, target=target, online=online)
+        self._placed = {}
 
     def check(self, decoding: Decoding) -> None:
         """Raises UserError if the model has not learnt what this decoding needs."""
@@ -76,8 +82,8 @@ class ValueWriter:
             tokens, segments = pad_contexts([contexts[row] for row in chunk], decoding.batch_size)
             program = self._program(decoding)
             drawn = np.array(numbers, np.int32)[np.resize(chunk, decoding.batch_size)]
-            arguments = tokens, segments, key, drawn, self._numbers(decoding)
-            written = program(model.policy, model.target, model.online, *arguments)
+            params, (tokens, segments, drawn) = self._place(tokens, segments, drawn)
+            written = program(*params, tokens, segments, key, drawn, self._numbers(decoding))
             for row, text, length, log_prob in zip(chunk, *map(np.asarray, written), strict=False):
                 said = text[:length].tolist()
                 said = said[:-1] if said and said[-1] == model.renderer.stop else said
@@ -93,15 +99,23 @@ class ValueWriter:
         tokens = tokens[: model.config.max_positions or None]
         if ("probabilities",) not in self.programs:
             self.programs["probabilities",] = jax.jit(make_probabilities(model))
-        padded, segments = pad_contexts([tokens], 1)
-        numbers = self._numbers(decoding)
-        found = self.programs["probabilities",](model.policy, model.target, model.online, padded, segments, numbers)
+        params, (padded, segments) = self._place(*pad_contexts([tokens], 1))
+        found = self.programs["probabilities",](*params, padded, segments, self._numbers(decoding))
         policy, shifted, advantage = (np.asarray(array)[: len(tokens)] for array in found)
         return Probabilities(policy, shifted, advantage if model.recipe.values == "token" else None)
 
     def name_of(self, token: int) -> str:
         """A token as it is shown: its text, or "end" for the mark at the end of the agent's texts."""
         return "end" if token == self.model.renderer.stop else self.model.tokeniser.decode([token])
+
+    def _place(self, *rows: np.ndarray) -> tuple[tuple[Any, ...], Any]:
+        """The parameters, and arrays [B, ...] cut among this host's devices where B allows it."""
+        mesh = local_mesh(len(rows[0]))
+        if mesh not in self._placed:
+            model = self.model
+            copies = NamedSharding(mesh, PartitionSpec())
+            self._placed[mesh] = jax.device_put((model.policy, model.target, model.online), copies)
+        return self._placed[mesh], jax.device_put(rows, NamedSharding(mesh, PartitionSpec(DATA)))
 
     def _numbers(self, decoding: Decoding) -> Numbers:
         temperature = 0.0 if decoding.kind == "greedy" else decoding.temperature
@@ -125,4 +139,4 @@ class ValueWriter:
 
 def pad_contexts(contexts: Sequence[Sequence[int]], num_rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Tokens and segments of a whole batch; rows that fill it up are copies. [num_rows, L] each"""
-    return pad_rows([contexts[row % len(contexts)] for row in range(num_rows)])
+    return pad_rows([contexts[row % len(contexts)] for row in range(num_rows)], WIDTHS)

@@ -32,6 +32,7 @@ EXPERIMENT: Tables = {  # what every stage reads
         "stages": Value(List(Text(NAMES), "stage")),
         "seeds": Value(Text(longest=4000), older=""),
         "seeds_at_once": Value(Whole(1, 1000), older=1),
+        "cpu_devices": Value(Whole(1, 256), older=1),
     },
     "distributed": {
         "coordinator": Value(Text(longest=300)),

@@ -1,6 +1,11 @@
 """Decoding with beta (Q - V): against loops that look at whole texts, and what must hold for all of them."""
 
 import functools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +18,6 @@ from motif_jax.offline.decode import ShiftArguments, advantages
 from motif_jax.offline.values import condition
 from motif_jax.policies.decoding import Decoding, decodings_of
 from motif_jax.policies.programs import language_of
-from motif_jax.policies.values import on_devices
 from motif_jax.policies.writing import ValueWriter
 from motif_jax.structs import UserError
 
@@ -36,7 +40,9 @@ def write(decoding, recipe="ilql", contexts=CONTEXTS, key=KEY, numbers=(0, 1, 2,
 @functools.cache
 def looks(recipe):
     """Logits and Q - V of every token after the last one of a text, padded to one length so that it compiles once."""
-    model = on_devices(make_value_model(recipe))
+    model = make_value_model(recipe)
+    params = jax.device_put((model.policy, model.target, model.online))
+    model = model._replace(policy=params[0], target=params[1], online=params[2])
 
     @jax.jit
     def look(tokens, last, wanted):
@@ -184,7 +190,7 @@ def test_a_decision_transformer_is_told_the_return():
     ("utterance_ilql", Decoding(beta=2.0), "has values of whole texts"),
     ("ilql", Decoding(include_logits=False), "beta 0 leaves nothing to decode by"),
     ("filtered_bc", Decoding("rerank"), "no values by which candidates could be ranked"),
-    ("ilql", Decoding(max_tokens=64), "too long for a model that reads 64"),
+    ("ilql", Decoding(max_tokens=POSITIONS), f"too long for a model that reads {POSITIONS}"),
 ])  # fmt: skip
 def test_what_a_recipe_has_not_learnt_is_not_decoded(recipe, decoding, said):
     with pytest.raises(UserError) as caught:
@@ -232,3 +238,29 @@ def test_a_text_ends_where_the_context_is_full(kind):
         assert 0 < odds <= 1
         if kind == "greedy":
             assert text == greedy_loop(tokens, decoding._replace(max_tokens=left))
+
+
+def write_drawn():
+    """Texts that are drawn, for all conversations at once."""
+    return write(Decoding("sample", 4.0, max_tokens=5, batch_size=4))
+
+
+ON_TWO_DEVICES = """
+import json, jax, writing_test
+assert jax.local_device_count() == 2
+print(json.dumps(writing_test.write_drawn()))
+assert sum(len(mesh.devices.flat) == 2 for mesh in writing_test.writer_of("ilql")._placed) == 1
+"""
+
+
+def test_devices_share_the_conversations():
+    paths = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
+    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "2", "JAX_PLATFORMS": "cpu", "PYTHONPATH": paths}
+    done = subprocess.run(
+        [sys.executable, "-c", ON_TWO_DEVICES], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    here = write_drawn()
+    there = json.loads(done.stdout)
+    assert [text for text, _ in there] == [text for text, _ in here]
+    np.testing.assert_allclose([odds for _, odds in there], [odds for _, odds in here], rtol=1e-4)

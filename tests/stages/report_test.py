@@ -390,6 +390,7 @@ def test_players_by_other_rules_stand_apart_and_medians_beside_means(copy):
 @pytest.mark.parametrize(("replays", "first"), [
     ([(1, "task_successful"), (9, "aborted"), (6, "task_successful"), (7, "task_successful")], 3),
     ([(1, "task_successful"), (9, "aborted"), (2, "task_successful")], 1),
+    ([(6, "aborted"), (4, "task_successful"), (1, "task_successful")], 1),
     ([(900, "death"), (5000, "aborted")], 0),
     ([(1, "task_successful"), (2, "aborted")], 0),
 ])  # fmt: skip

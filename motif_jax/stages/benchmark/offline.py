@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from ml_collections import ConfigDict
@@ -28,10 +27,10 @@ from motif_jax.envs.text_world import TextWorld
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
 from motif_jax.offline.batch import Batch
-from motif_jax.offline.decode import ShiftArguments, advantages
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.settings import Settings
 from motif_jax.offline.update import init_state, make_offline_update
+from motif_jax.offline.values import apply_head, least
 from motif_jax.parallel import make_mesh, map_update, replicate, shard
 from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.programs import language_of
@@ -93,9 +92,10 @@ class Subject:
             target={"trunk": params, "q": heads["q"]}, online={"trunk": params, "v": heads["v"]}
         )
         self._state, self._given = replicate(state, self.mesh), replicate({"policy": params}, self.mesh)
-        self._batches = itertools.cycle([self.batch(step) for step in range(len(self.plan))])
+        self._steps = itertools.cycle(range(len(self.plan)))
         self._update = update.lower(self._state, self._given, self.batch(0)).compile()
-        self.flops = float((self._update.cost_analysis() or {}).get("flops", float("nan")))  # of an update
+        of_device = float((self._update.cost_analysis() or {}).get("flops", float("nan")))
+        self.flops = of_device * self.mesh.size  # of an update
 
         # ---- conversations after two guesses
         self.contexts: list[list[int]] = []
@@ -114,8 +114,8 @@ class Subject:
         return shard(Batch(make_batch(self.renderer, self.plan, step)), self.mesh)
 
     def update(self) -> int:
-        """One update; returns how many of the agent's tokens are in its batch."""
-        batch = next(self._batches)
+        """Makes a batch, and one update; returns how many of the agent's tokens are in the batch."""
+        batch = self.batch(next(self._steps))
         self._state, metrics = self._update(self._state, self._given, batch)
         jax.block_until_ready(metrics)
         return int(np.asarray(batch.rows.is_action).sum())
@@ -148,18 +148,16 @@ class Subject:
             tokens[row, : len(context)], segments[row, : len(context)] = context, 1
         for number in range(SAID):
             place = len(self.contexts[0]) + number
-            drawn = self._full(self.model.policy, self.model.target, self.model.online, tokens, segments, place - 1)
+            drawn = self._full(self.model.policy, self.model.target, tokens, segments, place - 1)
             tokens[:, place], segments[:, place] = np.asarray(drawn), 1
         return SAID * AT_ONCE
 
     def _choose_next(
-        self, policy: Any, target: Any, online: Any, tokens: jax.Array, segments: jax.Array, place: jax.Array
+        self, policy: Any, target: Any, tokens: jax.Array, segments: jax.Array, place: jax.Array
     ) -> jax.Array:
-        logits = self.language.logits(policy, self.language.hidden(policy, tokens, segments, None))
-        shift = 4.0 * advantages(
-            self.language, ShiftArguments(jnp.float32(4.0), jnp.float32(np.inf), target, online), tokens, segments
-        )
-        return (logits + shift)[:, place].argmax(-1)
+        logits = self.language.logits(policy, self.language.hidden(policy, tokens, segments, None)[:, place])
+        hidden = self.language.hidden(target["trunk"], tokens, segments, None)[:, place]
+        return (logits + 4.0 * least([apply_head(head, hidden) for head in target["q"]])).argmax(-1)
 
 
 def measure(config: ConfigDict, workdir: Path) -> list[Row]:
@@ -187,10 +185,11 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
         runs["offline.matrix_product"] = matrix_product
         found = take_turns(runs, config.benchmark.repeats)
     model = {"width": WIDTH, "layers": LAYERS, "vocabulary": subject.model.config.vocabulary}
-    for name in counted:
-        sizes = {"batch": ROWS, "length": LONGEST} if name.startswith(("offline", "transcripts")) else {}
+    for name in [*counted, *({"offline.torch"} & set(found))]:
+        rows_of = {"offline.torch": ROWS * 2}.get(name, ROWS)  # it does not pack, and has as many tokens as we
+        sizes = {"batch": rows_of, "length": LONGEST, "devices": subject.mesh.size}
         if name.startswith("generation"):
-            sizes = {"conversations": AT_ONCE}
+            sizes = {"conversations": AT_ONCE, "devices": subject.mesh.size}
         add(name, statistics.median(found[name]), "tokens/s", **sizes, **({} if "transcripts" in name else model))
     product = statistics.median(found["offline.matrix_product"])
     tokens = np.mean([subject.batch(step).rows.is_action.sum() for step in range(len(subject.plan))])

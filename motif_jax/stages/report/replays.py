@@ -36,7 +36,7 @@ from motif_jax.structs import EndStatus
 SPEEDS = (1, 2, 5, 10, 20, 50, 100)  # steps per second
 USUAL = 10
 GOAL = EndStatus.TASK_SUCCESSFUL.name.lower()
-FEW = 5  # steps: what is shorter tells little
+FEW, REACHED = 5, 3  # steps: what is shorter tells little, unless it reached its goal
 FLOATS = ("reward", "z", "intrinsic", "value", "probability")
 
 
@@ -72,10 +72,11 @@ def of_replays(chosen: Sequence[tuple[EvaluatedPlayer, Path]]) -> list[str]:
 def most_telling(replays: Sequence[Replay]) -> int:
     """The place of the replay of a player that is shown first.
 
-    It is the longest that reached its goal; where none did, or at once, the first of FEW steps, or else the first.
+    It is the longest that reached its goal, in REACHED steps or more; otherwise the first of FEW steps, or else the
+    first.
     """
     reached = [replay.steps if replay.about["end"] == GOAL else 0 for replay in replays]
-    if max(reached) >= FEW:
+    if max(reached) >= REACHED:
         return reached.index(max(reached))
     return next((number for number, replay in enumerate(replays) if replay.steps >= FEW), 0)
 
