@@ -70,6 +70,7 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
         left = jnp.full(len(rows[0]), length)
         if model.config.max_positions:
             left = jnp.minimum(left, model.config.max_positions - (rows[1] > 0).sum(1))
+        # A full context ends the text by a forced end mark, which beams are compared with and nothing else counts.
         ended = jnp.arange(length) >= left[:, None]  # [B, N]
         own = Limits(allowed, stops, jnp.where(ended, model.renderer.stop, FREE))
         memory: Any = begin_shift(reader, shifting, *rows, length, clipped) if shift else ()

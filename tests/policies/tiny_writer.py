@@ -13,7 +13,7 @@ from motif_jax.tokens import LetterTokeniser
 from motif_jax.transcripts.live import LiveRenderer
 from motif_jax.transcripts.render import TEMPLATES
 
-WIDTH, POSITIONS = 16, 64
+WIDTH, POSITIONS = 16, 30  # contexts are padded to 32: one width, one program
 TOKENISER = LetterTokeniser.from_texts(["abcde", "<b><y><g>"])
 
 

@@ -190,7 +190,7 @@ def test_a_decision_transformer_is_told_the_return():
     ("utterance_ilql", Decoding(beta=2.0), "has values of whole texts"),
     ("ilql", Decoding(include_logits=False), "beta 0 leaves nothing to decode by"),
     ("filtered_bc", Decoding("rerank"), "no values by which candidates could be ranked"),
-    ("ilql", Decoding(max_tokens=64), "too long for a model that reads 64"),
+    ("ilql", Decoding(max_tokens=POSITIONS), f"too long for a model that reads {POSITIONS}"),
 ])  # fmt: skip
 def test_what_a_recipe_has_not_learnt_is_not_decoded(recipe, decoding, said):
     with pytest.raises(UserError) as caught:

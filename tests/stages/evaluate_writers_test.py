@@ -100,7 +100,7 @@ def test_letters_are_shown_as_far_as_the_model_reads():
     turns = [Turn("abcde", -1.0), Turn("<b><b><b><y><g>")] * 7
     found = turns_of(writer, Decoding(), turns)
     shown = [len(turn["tokens"]) for turn in found]
-    assert shown == [6] * 5 + [3, 0]  # 64 tokens are read: a mark, and 12 for each guess and its answer
+    assert shown == [6, 6, 5] + [0] * 4  # 30 tokens are read: a mark, and 12 for each guess and its answer
 
 
 @pytest.mark.quick
