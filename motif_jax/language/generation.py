@@ -19,7 +19,7 @@ from motif_jax.language.sampling import NEVER, Sampling, draw
 # same at every step: weights, factors. `carry` is what it remembers of each row, with the rows on axis 1 of its arrays,
 # such as the cache of a model of its own. `token` was just read, and `hidden` is what the language model made of it.
 Shift = Callable[[Any, Any, jax.Array, jax.Array], tuple[jax.Array, Any]]
-FREE = -1  # a forced token that is none: the model chooses
+FREE = -1  # in place of a forced token: the model chooses
 
 
 class Limits(NamedTuple):

@@ -8,7 +8,7 @@ from quick_programs import QuickProgram
 from slow_terms import head, hidden_of
 from tiny_decoder import LANGUAGE, VOCABULARY, WIDTH, new_params
 
-from motif_jax.offline.decode import Shifting, worth
+from motif_jax.offline.decode import ShiftArguments, value_of_texts
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.values import new_head
 from motif_jax.transcripts.render import Rows
@@ -53,8 +53,8 @@ def test_texts_are_worth_what_loops_find(name):
     recipe = recipe_of(name)
     outputs = VOCABULARY if recipe.values == "token" else 1
     target = {"trunk": new_params(1), "q": heads(2, outputs, 2)}
-    values = Shifting(jnp.zeros(()), jnp.zeros(()), target, {"trunk": new_params(3), "v": heads(4, 1, 1)[0]})
-    program = QuickProgram(jax.jit(lambda values, *rows: worth(LANGUAGE, recipe, values, *rows)))
+    values = ShiftArguments(jnp.zeros(()), jnp.zeros(()), target, {"trunk": new_params(3), "v": heads(4, 1, 1)[0]})
+    program = QuickProgram(jax.jit(lambda values, *rows: value_of_texts(LANGUAGE, recipe, values, *rows)))
     lengths = jnp.array([len(said) for said in SAID])
     found = program(values, *padded(CONTEXTS), padded(SAID)[0], lengths)
     wanted = [slow_worth(recipe, values, *texts) for texts in zip(CONTEXTS, SAID, strict=True)]
