@@ -3,6 +3,8 @@
     python -m motif_jax.launch --config=configs/ilql_quickstart.py --workdir=runs/ilql
 
 A player that mostly repeats itself fills the transcripts, and its clone repeats itself as well: values can know better.
+It takes seven to ten minutes on two cores. Over five seeds, the clone returned -3.8 and play with its values -2.3, or
+-1.7 with the most probable letters (docs/ilql.md).
 """
 
 import runpy

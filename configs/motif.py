@@ -39,7 +39,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.stages = ("collect", "annotate", "train_reward", "train_policy", "evaluate", "report")  # without --stage
     config.seeds = ""  # "5": runs with seeds 0 to 4 in folders of the workdir; "3,7": with these; "": one, with `seed`
     config.seeds_at_once = 1  # how many of them run side by side, each on its part of the cores
-    config.cpu_devices = 1  # JAX makes so many devices of a CPU, among which batches are cut: one per core is fast
+    config.cpu_devices = 1  # JAX makes so many devices of a CPU, among which batches are cut: try one per core
 
     # ---- the game, in every stage
     config.env = ConfigDict()

@@ -19,9 +19,12 @@ from motif_jax.structs import UserError
 ADDRESSES_MIB = 2560  # address space of JAX's libraries, its compiler and a training
 ADDRESSES_PER_CORE_MIB = 128  # stacks and heaps of its threads
 PATIENCE_S = 120.0  # seconds; if the trial takes longer, the stage starts all the same
+CPU_DEVICES = "JAX_NUM_CPU_DEVICES"
 XLA = "from jaxlib import xla_client; xla_client.make_cpu_client()"  # reads XLA_FLAGS, without the rest of JAX
 JAX = "import jax; jax.devices()"
-HARMLESS = re.compile(r"JAX_(COMPILATION_CACHE|PERSISTENT_CACHE)_\w+=.*|JAX_PLATFORMS=(cpu)?", re.DOTALL)
+HARMLESS = re.compile(
+    r"JAX_(COMPILATION_CACHE|PERSISTENT_CACHE)_\w+=.*|JAX_PLATFORMS=(cpu)?|JAX_NUM_CPU_DEVICES=[1-9]\d{0,2}", re.DOTALL
+)
 FATAL = re.compile(r"^[EF]\d{4} .*?\] (.*)", re.MULTILINE)  # the start of the message with which XLA ends a process
 
 
@@ -48,9 +51,13 @@ def check_jax_starts() -> None:
 
 
 def divide_cpu(devices: int) -> None:
-    """Lets JAX make so many devices of the CPU when it is loaded, unless the environment says how many."""
-    if devices > 1 and "jax" not in sys.modules:
-        os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(devices))
+    """Lets JAX make so many devices of the CPU when it is loaded, unless the environment says how many.
+
+    Where JAX was loaded before, from Python, it has the devices that it has.
+    """
+    said = CPU_DEVICES in os.environ or "host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if devices > 1 and "jax" not in sys.modules and not said:
+        os.environ[CPU_DEVICES] = str(devices)
 
 
 def _failed(code: str) -> str:

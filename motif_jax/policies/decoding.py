@@ -55,6 +55,13 @@ class Decoding(NamedTuple):
         kind = f"-{self.kind}" if self.kind != "sample" else ""
         return f"beta{self.beta:g}{kind}{'' if self.include_logits else '-without-logits'}"
 
+    def facts(self) -> dict[str, Any]:
+        """Its values, for records; one that older records do not have is left out where it changes nothing."""
+        found = self._asdict()
+        if self.include_logits:
+            del found["include_logits"]
+        return found
+
 
 def decodings_of(section: Mapping[str, Any]) -> list[Decoding]:
     """All that the section of the config asks for: each kind with each beta; raises UserError for what cannot be."""

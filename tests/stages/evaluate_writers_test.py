@@ -73,8 +73,10 @@ def test_values_of_another_world_are_refused(homes, tmp_path):
 
 
 def test_values_of_other_games_are_told_of_once(homes, tmp_path, capsys):
-    other = WORDLE | {"options": json.dumps({"words": "larger"})}
-    evaluate.run(settings(homes["ilql"], other, betas="0,4"), tmp_path)
+    """Also where another policy is loaded in between."""
+    config = settings(homes["ilql"], WORDLE | {"options": json.dumps({"words": "larger"})}, betas="0")
+    config.evaluate.beside = str(homes["bc"])
+    evaluate.run(config, tmp_path)
     told = capsys.readouterr().out
     assert told.count('ilql-7 was trained with options = \'{"words": "small"}\', not \'{"words": "larger"}\'') == 1
 
@@ -92,7 +94,7 @@ def test_decodings_without_logits_stand_beside_those_with_them(homes, tmp_path):
     folders = {path.name for path in (tmp_path / "evaluate").glob("ilql-*")}
     assert folders == {"ilql-7-beta4", "ilql-7-beta4-without-logits"}
     shown = {how(one) for one in find_players(tmp_path) if one.decoding}
-    assert shown == {"beta 4, sampled", "beta 4, sample, without logits"}
+    assert shown == {"beta 4, sampled", "beta 4, sampled, without logits"}
 
 
 def test_letters_are_shown_as_far_as_the_model_reads():

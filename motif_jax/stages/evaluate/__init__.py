@@ -161,7 +161,7 @@ def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
         given = flatten(section.to_dict())
         values += [section.sources, *(given[name] for name in SOURCE_VALUES)]
     if contender.decoding:
-        values += contender.decoding
+        values += contender.decoding.facts().values()
     found = hashlib.sha256(json.dumps(values).encode())
     steps = [int(folder.name) for folder in own.glob("*") if folder.name.isdecimal()]
     last = own / str(max(steps, default=0))

@@ -25,7 +25,8 @@ class LoadedWriter(NamedTuple):
     checksum: str  # of its parameters
 
 
-Writers = dict[tuple[str, int], LoadedWriter]  # by path and checkpoint; one at a time is in memory
+# By path and checkpoint, all that were looked at; one at a time is in memory, and None stands for the others.
+Writers = dict[tuple[str, int], LoadedWriter | None]
 
 
 def load_writer(config: ConfigDict, workdir: Path, contender: Contender, flag: str, loaded: Writers) -> LoadedWriter:
@@ -35,8 +36,10 @@ def load_writer(config: ConfigDict, workdir: Path, contender: Contender, flag: s
     """
     assert contender.decoding
     key = contender.path, contender.step
-    if key not in loaded:
-        loaded.clear()
+    found = loaded.get(key)
+    if not found:
+        told = key in loaded
+        loaded.update(dict.fromkeys(loaded))
         folder = contender.folder(workdir)
         try:
             model = read_values(folder, str(contender.step))
@@ -44,11 +47,12 @@ def load_writer(config: ConfigDict, workdir: Path, contender: Contender, flag: s
             raise UserError(f"{error} ({flag})") from error
         if reason := make_world(config.env).plays(model.facts):
             raise UserError(f"the policy in {str(folder)!r} {reason} ({flag}, --config.env)")
-        name = contender.name.removesuffix(f"-{contender.decoding.name}")
-        report_other_games(name, model.facts["config"]["env"], config)
-        loaded[key] = LoadedWriter(ValueWriter(model), model.checksum())
-    loaded[key].writer.check(contender.decoding)
-    return loaded[key]
+        if not told:
+            name = contender.name.removesuffix(f"-{contender.decoding.name}")
+            report_other_games(name, model.facts["config"]["env"], config)
+        found = loaded[key] = LoadedWriter(ValueWriter(model), model.checksum())
+    found.writer.check(contender.decoding)
+    return found
 
 
 def check_writers(

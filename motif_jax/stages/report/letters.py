@@ -35,8 +35,8 @@ def find_letters(path: Path, players: Sequence[EvaluatedPlayer]) -> list[tuple[E
 def of_letters(games: Sequence[tuple[EvaluatedPlayer, str, list[Facts]]]) -> list[str]:
     """The part, as HTML: a block per game, a table per text."""
     body = [
-        '<p class="soft">Under each letter that was written: the most probable letters by the policy alone, and below '
-        "them with beta (Q - V) added, both at temperature 1; and Q - V of the letter that was taken.</p>"
+        '<p class="soft">Under each letter that was written: the most probable letters by the policy alone, below them '
+        "those with beta (Q - V) as decoded, both at temperature 1; and Q - V of the letter that was taken.</p>"
     ]
     for player, episode, turns in games:
         total = sum(turn["reward"] for turn in turns)

@@ -36,7 +36,8 @@ from motif_jax.structs import EndStatus
 SPEEDS = (1, 2, 5, 10, 20, 50, 100)  # steps per second
 USUAL = 10
 GOAL = EndStatus.TASK_SUCCESSFUL.name.lower()
-FEW, REACHED = 5, 3  # steps: what is shorter tells little, unless it reached its goal
+FEW = 5  # steps: shorter episodes tell little
+REACHED = 3  # steps: neither do shorter ones that reached their goal
 FLOATS = ("reward", "z", "intrinsic", "value", "probability")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -174,15 +175,17 @@ def of_sweep(found: Found) -> list[str]:
 def _decoding(players: Sequence[EvaluatedPlayer], recipe: str) -> str:
     """What the values of a recipe do in these decodings of it; HTML."""
     said, reranked = [], any(player.by_values and player.kind.startswith("rerank") for player in players)
-    if any(player.beta for player in players):
+    if any(player.beta and not player.kind.endswith("without logits") for player in players):
         said.append(f"Decoded by logits + beta (Q - V), with the values of {recipe}.")
     if any(player.kind.endswith("without logits") for player in players):
-        said.append("Without logits, beta (Q - V) alone decides.")
+        said.append(f"Without logits, beta (Q - V) alone decides, by the values of {recipe}.")
     if reranked:
         said.append(f"The kind rerank draws several texts and writes the one that the values of {recipe} rank first.")
     if not said:
         return f"Written by the policy of {recipe}, without values."
-    return " ".join([*said, f"Beta 0{' without rerank' if reranked else ''} is the policy by itself."])
+    if any(not player.beta for player in players):
+        said.append(f"Beta 0{' without rerank' if reranked else ''} is the policy by itself.")
+    return " ".join(said)
 
 
 def _levels(found: Found, players: Sequence[EvaluatedPlayer], kinds: Sequence[str]) -> list[Level]:
@@ -247,7 +250,7 @@ def sentence(found: Found, recorded: Recorded | None) -> list[str]:
 
 def how(player: EvaluatedPlayer) -> str:
     """How a policy that writes is decoded, in words."""
-    return f"beta {player.beta:g}, {esc({'sample': 'sampled'}.get(player.kind, player.kind))}"
+    return f"beta {player.beta:g}, {esc(re.sub('^sample', 'sampled', player.kind))}"
 
 
 def _value(player: EvaluatedPlayer) -> str:

@@ -16,7 +16,7 @@ from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.settings import check_world
 from motif_jax.envs.wordle.vocabulary import Vocabulary
 from motif_jax.envs.wordle.world import WordleWorld
-from motif_jax.structs import Episode, UserError
+from motif_jax.structs import EndStatus, Episode, UserError
 from motif_jax.transcripts.imports import FLAG
 from motif_jax.transcripts.tweets import read_tweets, retrofit
 
@@ -50,5 +50,6 @@ def tweeted_games(files: list[Path], world: WordleWorld, seed: int) -> Iterator[
         game = world.game_with(Vocabulary((words.words[drawn.hidden],)))
         game.begin(game_seed(seed, SeedStream.COLLECT, number), number)
         for guess in drawn.guesses:
-            game.say(words.words[guess])
+            if game.end == EndStatus.RUNNING:  # --config.env.max_episode_steps may end it
+                game.say(words.words[guess])
         yield game.record(puzzle=tweet.puzzle)
