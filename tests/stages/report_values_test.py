@@ -34,13 +34,13 @@ def config_for():
     return config
 
 
-def make_workdir(folder, by=0.0, recipe="ilql", returns=RETURNS):
+def make_workdir(folder, by=0.0, recipe="ilql", returns=RETURNS, **decoding):
     experiment.run(config_for(), folder, ["collect"])
     for name, mean in (("candidate", -1.56), ("optimal", -1.33)):
         write_json(folder / f"evaluate/{name}/summary.json", summary(name, mean + by))
     for (kind, beta), mean in returns.items():
         name = f"values-1500-beta{beta:g}" + ("" if kind == "sample" else f"-{kind}")
-        more = {"path": ".", "step": 1500, "decoding": {"kind": kind, "beta": beta}, "recipe": recipe}
+        more = {"path": ".", "step": 1500, "decoding": {"kind": kind, "beta": beta} | decoding, "recipe": recipe}
         write_json(folder / f"evaluate/{name}/summary.json", summary(name, mean + by, **more))
         token = {"token": "c", "policy": [["c", 0.9], [HOSTILE, 0.1]], "shifted": [["c", 1.0]], "advantage": -0.5}
         tokens = [token] * 5 + [token | {"token": "end"}]
@@ -95,6 +95,13 @@ def test_candidates_ranked_by_values_are_not_called_decoded_without_them(tmp_pat
     assert "beta 0, rerank: game 3" in page  # letters of the best with values, then of the best without
     assert "beta 0, sampled: game 3" in page
     assert page.count("the policy, beta 0") == 4  # both are compared: a column and an end of episodes each
+
+
+def test_decodings_without_logits_are_not_called_logits_and_values(tmp_path):
+    page = page_of(make_workdir(tmp_path / "run", returns={("sample", 4.0): -2.7}, include_logits=False))
+    assert "Without logits, beta (Q - V) alone decides, by the values of ilql. The same games" in page
+    assert "logits + beta" not in page
+    assert "beta 4, sampled, without logits" in page
 
 
 def test_every_line_to_compare_with_looks_different(workdir):
