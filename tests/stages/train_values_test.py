@@ -172,7 +172,7 @@ def test_replays_say_what_was_thought_of_each_letter(evaluated):
 def test_the_page_shows_the_return_against_beta_and_games_letter_by_letter(evaluated):
     experiment.run(config_for(evaluated), evaluated / "run", ["report"])
     page = (evaluated / "run/report/index.html").read_text()
-    for title in ("Decoding with values", "Letter by letter", "Learning from transcripts", "The transcripts"):
+    for title in ("Decoding with values", "Token by token", "Learning from transcripts", "The transcripts"):
         assert f">{title}</h2>" in page
     for words in (
         "Return against beta",

@@ -142,7 +142,7 @@ def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path
         ("Watch it play", of_replays(replays) if replays else [], "evaluate"),
         ("Runs side by side", of_runs(runs, home) if len(runs) > 1 else [], ""),
         ("Decoding with values", of_sweep(found) if players else [], ""),
-        ("Letter by letter", of_letters(letters) if letters else [], ""),
+        ("Token by token", of_letters(letters) if letters else [], ""),
         ("Evaluation", of_evaluation(found), "evaluate"),
         ("Training the agent", of_policy(found, found.training) if found.training else [], "train_policy"),
         ("The judge", of_judge(found, judged) if judged else [], ""),

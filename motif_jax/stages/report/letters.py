@@ -1,4 +1,4 @@
-"""The report's part on each letter that a policy wrote: its probabilities by the policy alone, and with the values."""
+"""The report's part on each token that a policy wrote: its probabilities by the policy alone, and with the values."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def find_letters(path: Path, players: Sequence[EvaluatedPlayer]) -> list[tuple[E
 def of_letters(games: Sequence[tuple[EvaluatedPlayer, str, list[Facts]]]) -> list[str]:
     """The part, as HTML: a block per game, a table per text."""
     body = [
-        '<p class="soft">Under each letter that was written: the most probable letters by the policy alone, below them '
-        "those with beta (Q - V) as decoded, both at temperature 1; and Q - V of the letter that was taken.</p>"
+        '<p class="soft">Under each token that was written (of Wordle, a letter): the most probable ones by the policy '
+        "alone, below them those with beta (Q - V), both at temperature 1; and Q - V of the one that was taken.</p>"
     ]
     for player, episode, turns in games:
         total = sum(turn["reward"] for turn in turns)
