@@ -55,6 +55,17 @@ def launch() -> Callable[..., subprocess.CompletedProcess]:
     return run
 
 
+@pytest.fixture(scope="module")
+def quickly_compiled():
+    """Programs of a module are compiled in a fraction of the time, and run slower: for those that run a few times."""
+    import jax  # most tests need none
+    from own_models import quick_jit
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax, "jit", quick_jit)
+        yield
+
+
 def get_config(file: str = "motif.py", argument: str = "score"):
     """A config of ours."""
     return runpy.run_path(str(ROOT / "configs" / file))["get_config"](argument)

@@ -84,7 +84,6 @@ def retrofit(
     num_words: int,
     rng: np.random.Generator,
     count: int,
-    hidden: dict[int, int] | None = None,
     max_tries: int = 10_000,
     flag: str = FLAG,
 ) -> Iterator[tuple[Tweet, Game]]:
@@ -96,7 +95,6 @@ def retrofit(
       num_words: how many words can be hidden.
       rng: draws tweets and words.
       count: how many games.
-      hidden: the hidden word of each puzzle by its number, where it is kept; None: it is drawn.
       max_tries: draws in a row without a game after which UserError is raised.
       flag: the value of the config that names the tweets, for messages.
     """
@@ -105,9 +103,7 @@ def retrofit(
         for _ in range(max_tries):
             index = int(rng.integers(len(tweets)))
             tweet = tweets[index]
-            word = hidden.get(tweet.puzzle) if hidden is not None else int(rng.integers(num_words))
-            if word is None:
-                continue
+            word = int(rng.integers(num_words))
             colours = colours_if(word)
             fitting = [np.flatnonzero(colours == code) for code in codes[index]]
             if all(map(len, fitting)):

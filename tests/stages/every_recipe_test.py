@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 from conftest import get_config
-from own_models import quick_jit
 from quick_programs import QuickProgram
 
 from motif_jax import experiment
@@ -36,12 +35,7 @@ TINY = {
 MORE = {"chai": {"games": 4}, "single_step": {"hard_update_every": 2}}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quickly_compiled():
-    """Programs run a few times each, and to compile them takes most of the time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax, "jit", quick_jit)
-        yield
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
 
 @pytest.fixture(scope="module")

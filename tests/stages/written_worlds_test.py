@@ -5,12 +5,10 @@ One has tokens of words, which it makes of the transcripts; the other one begins
 
 import json
 
-import jax
 import numpy as np
 import pytest
 from byte_tokeniser import write_byte_tokeniser
 from conftest import get_config
-from own_models import quick_jit
 
 from motif_jax import experiment
 from motif_jax.envs.comments.players import comments
@@ -43,12 +41,7 @@ def trained(folder, world, **changes):
     return config, folder / "run"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quickly_compiled():
-    """Programs run a few times each, and to compile them takes most of the time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax, "jit", quick_jit)
-        yield
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
 
 @pytest.fixture(scope="module")
