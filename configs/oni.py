@@ -46,6 +46,8 @@ def get_config(argument: str = "score,retrieval") -> ConfigDict:
     config.env.actions = "extended"
     config.env.reference_extended = "reference" in switches
     config.annotate.backend = "judge"
+    if "reference" in switches:
+        config.annotate.sampling.top_p = 1.0  # ONI's requests name a temperature and a length alone
     config.policy.sources = "" if kind == "none" else f"online:{COEFFICIENTS[kind]}"
     config.policy.intrinsic_coefficient = 0.0  # of a reward that was learnt before; there is none
     if kind != "none":

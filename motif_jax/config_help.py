@@ -15,6 +15,8 @@ ALWAYS = (  # differences from the published system that no value of the config 
     "a success at the very last permitted step counts",
     "the state of an episode (visited levels, steps without game time) does not leak into the next",
     "the message of a death is kept",
+    "the message of descending stairs is kept when a question follows it",
+    "running variances divide by the number of values, not by one less, and have no prior value",
     "games have seeds",
     "the game is NetHack 3.6.7 (NLE 1.3) rather than 3.6.6",
     "prompts are in words of our own (`.annotate.prompt_file` takes others)",

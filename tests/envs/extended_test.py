@@ -127,19 +127,27 @@ class Twin:
         self.press(ord(key))
         if key == "Z":
             menu = "Choose which spell to cast" in self.screen
-            if self.reference or (menu and not choosing and not asked):
+            if self.reference:
+                between = self.text
+                self.press("a")
+                self.confident |= self.page and "feel more confident in your" in between
+            elif menu and not choosing and not asked:
                 self.press("a")
         self.caption, stairs = self.settle(texts)
         self.listen(texts)
         if self.confident and not self.question and not self.done:
             self.confident, texts = False, texts[-1:]
             self.press(0x80 | ord("e"))
-            if self.reference or "skills:" in self.screen:
+            if self.reference:
                 self.press("a")
-            self.caption, _ = self.settle(texts)
+                self.hear(texts)
+                self.caption = self.text
+            else:
+                if "skills:" in self.screen:
+                    self.press("a")
+                self.caption, _ = self.settle(texts)
+                self.caption = stairs or self.caption
             self.listen(texts[1:])
-            if stairs and not self.reference:
-                self.caption = stairs
         return self.reward()
 
     def settle(self, texts):

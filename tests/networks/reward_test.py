@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from motif_jax.networks.classifier import MessageClassifier
 from motif_jax.networks.encoders import MessageEncoder, SmallMessageEncoder
 from motif_jax.networks.layers import Conv, Line, pool
 from motif_jax.networks.reward import RewardModel
@@ -25,6 +26,9 @@ def count(model) -> int:
 
 def test_the_default_has_the_published_number_of_parameters():
     assert count(RewardModel(rngs=nnx.Rngs(0))) == 306_945
+    head = 128 * 256 + 256 + 256 * 512 + 512 + 512 + 1
+    classifier = 128 * 512 + 512 + 512 * 512 + 512 + 512 * 2 + 2
+    assert count(MessageClassifier(rngs=nnx.Rngs(0))) == 306_945 - head + classifier == 471_554
 
 
 def test_the_other_choices_have_theirs():

@@ -8,7 +8,7 @@
 Questions about drinking are left to the player as well. An episode has one figure more, `kills`: how often the game
 said "you kill ". All of it, and what levels have been seen, begins anew with each episode.
 
-ONI's release differs in four points, which `reference` brings back:
+ONI's release differs in six points, which `reference` brings back:
 
     1. Questions are left to the player by words in lower case, and by parts of words: "Drink from the fountain?" is
        declined, and "great" has "eat" in it.
@@ -16,8 +16,8 @@ ONI's release differs in four points, which `reference` brings back:
        kept it hides the question that comes up, which is declined.
     3. `a` follows every Z: also if no spell is known, and if Z is the letter of what is eaten or drunk.
     4. `kills` counts a message one step later, once, and none of the pages that are turned, nor the last of an episode.
-
-Not brought back: the release overlooks some confident messages around its casting, and which ones is not known.
+    5. After the keys for a skill, no page is turned and no question declined: they wait for the player's next key.
+    6. The message between Z and `a` can announce a skill only if the game shows a page after `a`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,11 @@ class ExtendedGame(NetHackGame):
         raw.step(key)
         if key != CAST or raw.done():
             return
-        if self._reference or (not answers and internal[AT_PAGE]):  # the page is the menu; without spells there is none
+        if self._reference:
+            between = bytes(self._message)
+            raw.step(FIRST)
+            self._confident |= bool(internal[AT_PAGE]) and CONFIDENT in between
+        elif not answers and internal[AT_PAGE]:  # the page is the menu; without spells there is none
             raw.step(FIRST)
 
     def _settle(self) -> bytes:
@@ -91,10 +95,13 @@ class ExtendedGame(NetHackGame):
             self._confident = False
             stairs = self._kept
             raw.step(ENHANCE)
-            if self._reference or internal[AT_PAGE]:
+            if self._reference:
+                raw.step(FIRST)
+                return self._read()
+            if internal[AT_PAGE]:
                 raw.step(FIRST)
             message = super()._settle()
-            if stairs and not self._reference:
+            if stairs:
                 message = self._show(stairs)
         return message
 
