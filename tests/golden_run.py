@@ -25,23 +25,52 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-SMALL = {
+TRAINING = {
+    "policy.num_workers": 1, "policy.synchronous": True, "policy.tensorboard": False, "policy.log_every_s": 1e-3,
+    "policy.train_for_seconds": 0.0, "policy.save_every_s": 3600.0,  # so that a slow machine saves no more often
+    "evaluate.num_workers": 0,
+}  # fmt: skip
+SMALL = TRAINING | {
+    "policy.network": "small", "policy.games_per_worker": 8, "policy.groups": 2, "policy.rollout_length": 16,
+    "policy.batch_size": 128, "policy.num_epochs": 2, "policy.num_minibatches": 2, "policy.warmup_steps": 20,
+    "policy.train_for_env_steps": 1024, "policy.save_every_steps": 512, "policy.extrinsic_coefficient": 0.1,
+    "evaluate.episodes": 6, "evaluate.games_per_worker": 3, "evaluate.greedy": True,
+}  # fmt: skip
+MOTIF = SMALL | {
     "collect.num_pairs": 300, "collect.num_workers": 1, "collect.keep_empty": 0.2,
     "reward.num_epochs": 2, "reward.batch_size": 64, "reward.message": "lt_cnn_small", "reward.learning_rate": 1e-3,
-    "policy.network": "small", "policy.num_workers": 1, "policy.synchronous": True, "policy.games_per_worker": 8,
-    "policy.groups": 2, "policy.rollout_length": 16, "policy.batch_size": 128, "policy.num_epochs": 2,
-    "policy.num_minibatches": 2, "policy.warmup_steps": 20, "policy.tensorboard": False, "policy.log_every_s": 1e-3,
-    "policy.train_for_env_steps": 1024, "policy.train_for_seconds": 0.0, "policy.save_every_steps": 512,
-    "policy.save_every_s": 3600.0,  # so that a slow machine saves no more often
-    "policy.extrinsic_coefficient": 0.1, "policy.intrinsic_coefficient": 0.1,
-    "evaluate.episodes": 6, "evaluate.num_workers": 0, "evaluate.games_per_worker": 3, "evaluate.greedy": True,
+    "policy.intrinsic_coefficient": 0.1,
 }  # fmt: skip
-EXPERIMENTS = {  # argument of configs/quickstart.py: what else is set
-    "score": {"env.max_episode_steps": 300},
-    "toy": {"env.max_episode_steps": 50, "reward.blstats": False},
-    "staircase,reference": {"env.max_episode_steps": 200, "policy.algorithm": "impala", "collect.num_pairs": 200},
-}
-STAGES = "collect,annotate,train_reward,train_policy,evaluate"
+ONI = SMALL | {
+    "env.max_episode_steps": 300, "annotate.backend": "lexicon", "policy.online.batch_size": 16,
+    "policy.online.lessons_early": 2,
+}  # fmt: skip
+TINY_MODEL = {"language.width": 8, "language.layers": 1, "language.heads": 2}
+GLAM = TRAINING | TINY_MODEL | {
+    "transcripts.import_from": "goto", "train_language.batch_size": 64, "train_language.num_parts": 1,
+    **{f"policy.{name}": value for name, value in TINY_MODEL.items()}, "policy.language.hidden": 8,
+    "policy.games_per_worker": 4, "policy.rollout_length": 8, "policy.batch_size": 32, "policy.num_minibatches": 2,
+    "policy.train_for_env_steps": 128, "evaluate.episodes": 4, "evaluate.games_per_worker": 2,
+    "evaluate.variations": "rewording=synonyms",
+}  # fmt: skip
+ILQL = TINY_MODEL | {
+    "cpu_devices": 1, "collect.transcripts": 600, "train_language.num_epochs": 1, "train_values.num_epochs": 1,
+    "train_values.games": 8, "train_values.evaluate_every": 10, "decoding.betas": "0,4", "evaluate.episodes": 8,
+}  # fmt: skip
+PLAYING = "train_policy,evaluate"
+OF_MOTIF = f"collect,annotate,train_reward,{PLAYING}"
+EXPERIMENTS = {  # --config below configs/: what else is set, and the stages
+    "quickstart.py:score": (MOTIF | {"env.max_episode_steps": 300}, OF_MOTIF),
+    "quickstart.py:toy": (MOTIF | {"env.max_episode_steps": 50, "reward.blstats": False}, OF_MOTIF),
+    "quickstart.py:staircase,reference": (
+        MOTIF | {"env.max_episode_steps": 200, "policy.algorithm": "impala", "collect.num_pairs": 200}, OF_MOTIF,
+    ),
+    "oni_quickstart.py:reward_free,retrieval": (ONI, PLAYING),
+    "oni_quickstart.py:score,classification": (ONI, PLAYING),
+    "oni_quickstart.py:score,ranking,reference": (ONI, PLAYING),
+    "glam_quickstart.py:goto_small": (GLAM, f"train_language,{PLAYING}"),
+    "ilql_quickstart.py:wordle,ilql": (ILQL, "collect,train_language,train_values,evaluate"),
+}  # fmt: skip
 # Figures that are not the same twice: time, place, memory, and checksums of files that hold such figures.
 VOLATILE = re.compile(
     r"seconds|_s$|per_s|^time/|wait|machine|memory|mib|sha256|checksum|stamp|version|process|host|date|modified"
@@ -59,10 +88,10 @@ def main() -> int:
         place.mkdir(parents=True, exist_ok=True)
         with checked_out(options.revision, Path(temporary) / "tree") as tree:
             different = 0
-            for name, values in EXPERIMENTS.items():
-                workdirs = [place / f"{when}-{name.replace(',', '-')}" for when in ("before", "after")]
+            for name, (values, stages) in EXPERIMENTS.items():
+                workdirs = [place / f"{when}-{re.sub('[:,]', '-', name)}" for when in ("before", "after")]
                 for source, workdir in zip((tree, ROOT), workdirs, strict=True):
-                    run(source, name, SMALL | values, workdir, Path(temporary) / "compiled")
+                    run(source, name, values, stages, workdir, Path(temporary) / "compiled")
                 different += compare(name, *map(read_workdir, workdirs))
     print("the same" if not different else f"{different} differences")
     return 1 if different else 0
@@ -79,13 +108,13 @@ def checked_out(revision: str, tree: Path) -> Iterator[Path]:
         subprocess.run([*git, "remove", "--force", str(tree)], check=True)
 
 
-def run(source: Path, argument: str, values: dict[str, Any], workdir: Path, compiled: Path) -> None:
-    """All stages, by the program that lies in `source`."""
+def run(source: Path, name: str, values: dict[str, Any], stages: str, workdir: Path, compiled: Path) -> None:
+    """Runs the stages, by the program that lies in `source`."""
     flags = [f"--config.{name}={value}" for name, value in values.items()]
-    command = [sys.executable, "-m", "motif_jax.launch", f"--config=configs/quickstart.py:{argument}", *flags]
+    command = [sys.executable, "-m", "motif_jax.launch", f"--config=configs/{name}", *flags]
     environment = os.environ | {"PYTHONPATH": str(source), "JAX_COMPILATION_CACHE_DIR": str(compiled)}
-    print(f"{argument}: {workdir.name}", flush=True)
-    done = subprocess.run([*command, f"--workdir={workdir}", f"--stage={STAGES}"], cwd=source, env=environment,
+    print(workdir.name, flush=True)
+    done = subprocess.run([*command, f"--workdir={workdir}", f"--stage={stages}"], cwd=source, env=environment,
                           capture_output=True, text=True, check=False)  # fmt: skip
     if done.returncode:
         sys.exit(f"{source}: status {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
