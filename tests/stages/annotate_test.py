@@ -1,5 +1,6 @@
 """The annotate stage as users run it: with shards, killed, with servers that die, on somebody else's dataset."""
 
+import contextlib
 import errno
 import json
 import os
@@ -22,6 +23,8 @@ from motif_jax.files import read_json, write_json
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import annotate
 from motif_jax.stages.annotate import job as annotate_job
+from motif_jax.stages.report.found import read_workdir
+from motif_jax.stages.report.head import first_screen
 from motif_jax.structs import UserError
 
 MANY = tuple(f"{event} #{number}" for number in range(4) for event in EVENTS)
@@ -261,6 +264,26 @@ def test_a_job_with_next_to_no_answers_fails_however_few_its_questions_are(tmp_p
         chat.fault = lambda number, body: ""
         name = run(tmp_path, server__url=chat.url, **values)
         assert labels(tmp_path, name) == expected(tmp_path)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.04, 0.5])
+def test_answers_that_nobody_can_read_are_reported_while_they_come(tmp_path, capsys, share):
+    texts = [(f"You kill the newt! #{number}#", "") for number in range(200)]
+    write_dataset(tmp_path / "dataset", texts)
+    read = {f"#{number}#" for number in range(200) if number % 100 < 100 * share}
+
+    def fault(number, body):
+        return "" if any(one in str(body) for one in read) else "mumble"
+
+    with ChatServer(fault) as chat, contextlib.suppress(UserError):
+        run(tmp_path, backend="server", both_orders=0.0, server__url=chat.url, server__in_flight=1)
+    said = [line for line in capsys.readouterr().out.splitlines() if "no verdict that can be read" in line]
+    assert len(said) == (share < 0.05)  # the next one would come a minute later
+    assert all("Hard to say" in line and line.startswith("annotate: ") for line in said)
+    shown = "".join(first_screen(read_workdir(tmp_path, tmp_path / "report")))
+    headline = {0.0: "None of the 200 answers of judge could be read", 0.04: "Only 8 of the 200 answers of judge could"}
+    assert ("could be read" in shown) == (share < 0.05)
+    assert headline.get(share, "") in shown
 
 
 def test_a_few_questions_that_are_always_refused_do_not_fail_a_job_that_has_labels(tmp_path):

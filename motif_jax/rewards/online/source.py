@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
+from motif_jax.annotation.readable import too_few
 from motif_jax.captions import Lookup, distinct_messages
 from motif_jax.distributed import host
 from motif_jax.parameters import sum_of_arrays
@@ -233,10 +234,16 @@ class OnlineSource(Captioned):
             "waiting": float(len(self.store.waiting)),
             "full": float(self.store.is_full),
         }
+        found["answers"], found["answers_read"] = map(float, self.store.answers)
         if found["labels"]:
             found["yes_share"] = float((self.store.questions["label"][states == ANSWERED] > 0.5).mean())
         found |= self.kind.figures() | (self._asking.figures() if self._asking else {})
         return {f"online_{name}": value for name, value in found.items()}
+
+    def failure(self) -> str:
+        """See `RewardSource`: next to none of the answers about the present goal could be read."""
+        answers, read = self.store.answers
+        return too_few(read, answers, self._asking.readable.last if self._asking else "")
 
     def about(self) -> Facts:
         """See `RewardSource`."""

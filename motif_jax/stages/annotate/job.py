@@ -19,6 +19,7 @@ import motif_jax
 from motif_jax.annotation.annotator import Annotator, Answer, Incomplete, Question, batched
 from motif_jax.annotation.answers import AnswerStore, read_answers
 from motif_jax.annotation.backends import MODELS
+from motif_jax.annotation.readable import LEAST_SHARE, Readable
 from motif_jax.console import clean, print_line
 from motif_jax.metrics import Progress
 from motif_jax.preferences.asked import Asked, to_numbers
@@ -29,7 +30,6 @@ from motif_jax.structs import UserError
 
 COMMIT_EVERY_S = 30.0  # also when the batch is not full, as answers of a slow model are expensive
 CACHE_LINES = 4096  # looked up at a time
-ANSWERED_AT_LEAST = 0.05  # share of a job's questions; with fewer labels the job has failed
 COUNTED = ("asked", "from_cache", "no_verdict", "prompt_tokens", "cached_tokens", "output_tokens")
 MakeAnnotator = Callable[[ConfigDict], tuple[Annotator, dict[str, Any]]]
 
@@ -68,7 +68,7 @@ class Job:
         self._flight: dict[Question, tuple[int, bool]] = {}  # asked, not yet answered: number, turned
         self._answers = self._before.get("answers", "")  # the folder of the answer cache
         self._model = self._before.get("model", "")  # the full name, as in the answer cache
-        self._unusable = ""  # the last answer without a verdict
+        self._readable = Readable("annotate")
 
     def run(self, make: MakeAnnotator) -> None:
         """Asks the annotator all questions of the shard that have no label yet, and writes the labels."""
@@ -120,6 +120,7 @@ class Job:
         try:
             for answered in annotator.answers(self._stream()):
                 self._pending.append(answered)
+                self._readable.take(answered[1])
                 full = len(self._pending) >= self._section.batch_size
                 if full or time.monotonic() - self._committed > COMMIT_EVERY_S:
                     progress.update(self._save(store), **self._notes())
@@ -139,12 +140,13 @@ class Job:
             progress.close()
 
     def _check_answered(self) -> None:
-        """Raises UserError if fewer than `ANSWERED_AT_LEAST` of the wanted questions have a label."""
+        """Raises UserError if fewer than `LEAST_SHARE` of the wanted questions have a label."""
         wanted, unanswered = int(self._wanted.sum()), self._open()
-        if wanted - unanswered < ANSWERED_AT_LEAST * wanted:
+        if wanted - unanswered < LEAST_SHARE * wanted:
             raise UserError(
                 f"{unanswered:,} of {wanted:,} questions have no verdict, the last was answered with "
-                f"{clean(repr(self._unusable))} (--config.annotate.backend, .model); the same command asks them again"
+                f"{clean(repr(self._readable.last))} (--config.annotate.backend, .model, .prompt_file); the same "
+                "command asks them again"
             )
 
     def _stream(self) -> Iterator[Question]:
@@ -175,7 +177,6 @@ class Job:
         for question, answer in pending:
             self._flight.pop(question, None)
             self._count(self._counts, answer)
-            self._unusable = answer.said if answer.second_better is None else self._unusable
         return labelled
 
     def _commit(self, finished: bool, pending: list[tuple[Question, Answer]]) -> int:

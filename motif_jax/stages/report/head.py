@@ -14,6 +14,7 @@ from motif_jax.pages.formats import Interval, esc, exact
 from motif_jax.rewards.choice import LEARNT, ONLINE, parse_sources
 from motif_jax.stages.report.figures import compared, words
 from motif_jax.stages.report.parts import EvaluatedPlayer, Facts, Found
+from motif_jax.stages.report.unread import warnings
 
 SHOWN = 5
 GAME_REWARD = "the game"  # what rewards a policy, in words, and so is the next
@@ -30,7 +31,7 @@ def first_screen(found: Found, written: Sequence[str] = ()) -> list[str]:
     `written`: sentences about a policy that writes, in place of those about one that chooses actions.
     """
     beside = "" if written else _beside_chance(found)
-    sentences = " ".join(written or [*_asked(found), *_trained(found), *_played(found)])
+    sentences = " ".join([*warnings(found), *(written or [*_asked(found), *_trained(found), *_played(found)])])
     return [
         f'<header class="hero{" wide" if beside else ""}"><div><p class="eyebrow">{esc(eyebrow(found))}</p>'
         f'<h1>{title(found)}</h1><p class="lead">{sentences}</p></div>{beside}</header>'
