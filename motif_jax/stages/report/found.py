@@ -52,7 +52,8 @@ ASKED: Kinds = {"pairs": int, "first": str, "second": str, "better": str}
 BIAS: Kinds = {"questions": int, "turned": number, "changed": number, "shown_first": number}
 EPOCH: Kinds = {
     "epoch": int, "loss": number, "accuracy": number, "sided": int, "unseen_accuracy": number, "unseen_sided": int,
-    "score_accuracy": number, "train_loss": number, "train_accuracy": number,
+    "score_accuracy": number, "train_loss": number, "train_accuracy": number, "questions": int,
+    "accuracy_low": number, "accuracy_high": number,
 }  # fmt: skip
 VALUED: Kinds = {"reward": number, "caption": str, "times": int}
 SETTINGS: Kinds = {

@@ -15,6 +15,7 @@ from motif_jax.rewards.choice import LEARNT, ONLINE, parse_sources
 from motif_jax.stages.report.figures import compared, words
 from motif_jax.stages.report.parts import EvaluatedPlayer, Facts, Found
 from motif_jax.stages.report.unread import warnings
+from motif_jax.stages.train_reward.page import percent, preferences, verdict
 
 SHOWN = 5
 GAME_REWARD = "the game"  # what rewards a policy, in words, and so is the next
@@ -123,11 +124,13 @@ def _asked(found: Found) -> list[str]:
     who = annotator(found)
     found_words = [f"{who[:3]}{who[3:4].upper()}{who[4:]} judged {pairs}."]
     last = found.learnt.history[-1] if found.learnt and found.learnt.history else {}
-    if "accuracy" in last:
+    if last.get("sided"):
         found_words.append(
-            f"The reward learnt from it agrees with <b>{last['accuracy']:.1%}</b> of the preferences "
-            "of the pairs that were set aside."
+            f"The reward learnt from it agrees with <b>{percent(last.get('accuracy'))}</b> of "
+            f"{esc(preferences(last))} ({esc(verdict(last))})."
         )
+    elif last.get("sided") == 0:
+        found_words.append("None of the pairs that were set aside has a preference, so the reward was not tested.")
     return found_words
 
 

@@ -10,7 +10,7 @@ from motif_jax.pages.blocks import quoted, table, tiles
 from motif_jax.pages.charts import curves
 from motif_jax.pages.formats import esc
 from motif_jax.stages.report.parts import Learnt, Training
-from motif_jax.stages.train_reward.page import USUAL, percent, spread
+from motif_jax.stages.train_reward.page import USUAL, percent, preferences, spread, verdict
 
 SHOWN = 12  # captions at either end
 
@@ -33,7 +33,7 @@ def of_reward(learnt: Learnt, training: Training | None) -> list[str]:
 
 def _learning(history: list[dict[str, Any]]) -> list[str]:
     last = history[-1]
-    figures = [(percent(last.get("accuracy")), f"of {last.get('sided', 0):,} validation preferences right")]
+    figures = [(percent(last.get("accuracy")), f"of {preferences(last)} right: {verdict(last)}")]
     if last.get("unseen_sided"):
         unseen = f"right of the {last['unseen_sided']:,} with a caption never seen in training"
         figures.append((percent(last.get("unseen_accuracy")), unseen))
