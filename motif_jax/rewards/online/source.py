@@ -26,7 +26,7 @@ from motif_jax.rewards.online.judge import Judges
 from motif_jax.rewards.online.making import make_facts, make_kind
 from motif_jax.rewards.online.plan import bound_queue, in_order, sample_pairs
 from motif_jax.rewards.online.running import Running, running
-from motif_jax.rewards.online.settings import asks_pairs, check_past, parse_goals, turn_at
+from motif_jax.rewards.online.settings import WORDS, asks_pairs, check_past, parse_goals, turn_at
 from motif_jax.rewards.online.starting import starting_opinion
 from motif_jax.rewards.online.store import ANSWERED, REFUSED, Opinion, Seen, Store
 from motif_jax.rewards.online.words import WordsSource
@@ -73,7 +73,7 @@ class OnlineSource(Captioned):
     def make(cls, setting: Setting) -> RewardSource:
         """See `RewardSource`. Raises UserError if the judge does not answer."""
         config, section = setting.config, setting.config.policy.online
-        if section.kind == "words":
+        if section.kind == WORDS:
             return WordsSource.make(setting)
         judges = Judges(config)
         facts = make_facts(config, judges.facts())
@@ -88,7 +88,7 @@ class OnlineSource(Captioned):
     @classmethod
     def rebuild(cls, arrays: Any, facts: Facts) -> RewardSource:
         """See `RewardSource`."""
-        if facts["kind"] == "words":
+        if facts["kind"] == WORDS:
             return WordsSource.rebuild(arrays, facts)
         source = cls(facts)
         source._take_arrays(arrays)

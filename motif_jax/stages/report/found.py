@@ -58,7 +58,7 @@ EPOCH: Kinds = {
 VALUED: Kinds = {"reward": number, "caption": str, "times": int}
 SETTINGS: Kinds = {
     "algorithm": str, "network": str, "extrinsic_coefficient": number, "intrinsic_coefficient": number,
-    "threshold_quantile": number, "reward_dir": str, "sources": str,
+    "threshold_quantile": number, "reward_dir": str, "sources": str, "online": dict,
 }  # fmt: skip
 DONE: Kinds = {"env_steps": int, "seconds": number, "episodes": int}
 
