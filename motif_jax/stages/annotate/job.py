@@ -23,6 +23,7 @@ from motif_jax.annotation.readable import LEAST_SHARE, Readable
 from motif_jax.console import clean, print_line
 from motif_jax.metrics import Progress
 from motif_jax.preferences.asked import Asked, to_numbers
+from motif_jax.preferences.merging import NOT_ASKED
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.shards import TRY, Shard, count, question_range, read_record
 from motif_jax.preferences.store import Preference
@@ -46,7 +47,8 @@ class Job:
             both = np.zeros(len(questions), bool)  # rules have no position bias
         else:
             both = questions.sample(1.0 if section.mode == "score" else section.both_orders)
-        self._asked = Asked(low, both[low:high])
+        self._asked, self._low = Asked(low, both[low:high]), low
+        self._put = np.zeros(high - low, bool)  # whether the annotator was ever asked, with or without a verdict
         self._margin = section.tie_margin if section.backend in MODELS else 0.0
 
         # Rows that have a question, its index in this shard, and whether the row shows it in the other order.
@@ -100,10 +102,16 @@ class Job:
         unknown = self._open()
         for lines in batched(read_answers(folder), CACHE_LINES):
             numbers, turned = self._questions.find([(question.first, question.second or "") for question, _ in lines])
-            self._asked.take(numbers, turned, to_numbers(answer.second_better for _, answer in lines))
+            self._take(numbers, turned, to_numbers(answer.second_better for _, answer in lines))
         self._counts["from_cache"] = unknown - self._open()
         if self._counts["from_cache"]:
             print_line(f"annotate: the answer cache {str(folder)!r} knows {self._counts['from_cache']:,} of them")
+
+    def _take(self, numbers: np.ndarray, turned: np.ndarray, prob: np.ndarray) -> None:
+        """Stores answers; see `Asked.take`."""
+        self._asked.take(numbers, turned, prob)
+        places = numbers - self._low
+        self._put[places[(places >= 0) & (places < len(self._put))]] = True
 
     def _check_model(self) -> None:
         """Refuses to mix the labels of two models; the config alone does not distinguish them."""
@@ -167,7 +175,7 @@ class Job:
         if pending:
             spots = [self._flight[question] for question, _ in pending]
             numbers, turned = (np.array(column) for column in zip(*spots, strict=True))
-            self._asked.take(numbers, turned, to_numbers(answer.second_better for _, answer in pending))
+            self._take(numbers, turned, to_numbers(answer.second_better for _, answer in pending))
         try:
             if store is not None:
                 store.add(pending)
@@ -188,7 +196,8 @@ class Job:
         log: dict[str, Any] = {name: self._before.get(name, 0) + value for name, value in counts.items()}
         seconds = self._before.get("seconds", 0.0) + time.monotonic() - self._started
         log |= {"seconds": round(seconds, 1), "answers": self._answers, "model": self._model}
-        log["motif_jax"] = motif_jax.__version__
+        unknown = self._shard.codes[self._asking] == Preference.UNKNOWN
+        log |= {NOT_ASKED: int((unknown & ~self._put[self._place]).sum()), "motif_jax": motif_jax.__version__}
         self._shard.commit(finished, log)
         self._committed = time.monotonic()
         return labelled

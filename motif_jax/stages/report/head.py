@@ -123,7 +123,9 @@ def _asked(found: Found) -> list[str]:
     pairs = f"<b>{len(found.pairs.dataset):,}</b> pairs of moments"
     if not found.labelled:
         return [f"{pairs} with {found.pairs.facts.get('distinct_captions', 0):,} different messages were collected."]
-    who = annotator(found)
+    who, total = annotator(found), len(found.pairs.dataset)
+    judged = total - min(one.counts.get("not asked", 0) for one in found.labelled)
+    pairs = pairs if judged == total else f"<b>{judged:,}</b> of {pairs}"
     found_words = [f"{who[:3]}{who[3:4].upper()}{who[4:]} judged {pairs}."]
     last = found.learnt.history[-1] if found.learnt and found.learnt.history else {}
     if last.get("sided"):
