@@ -124,7 +124,7 @@ def test_the_page_shows_the_highest_and_the_lowest_rewards(trained):
         ({"accuracy": 1.0, "sided": 1}, "1 validation preference", "20.7% to 100.0%, no better than chance, which is"),
         ({"accuracy": 24 / 31, "sided": 31}, "31 validation preferences", "60.2% to 88.6%, chance is 50 %"),
         ({"accuracy": 24 / 31, "sided": 31, "questions": 5, "accuracy_low": 0.38, "accuracy_high": 0.95},
-         "31 validation preferences, 5 different questions", "38.0% to 95.0%, no better than chance, which is 50 %"),
+         "31 validation preferences (5 different questions)", "38.0% to 95.0%, no better than chance, which is 50 %"),
         ({"accuracy": 0.3, "sided": 1000}, "1,000 validation preferences", "27.2% to 32.9%, no better than chance"),
     ],
 )  # fmt: skip
@@ -154,14 +154,14 @@ def test_a_reward_that_learnt_next_to_nothing_is_not_praised(tmp_path, capsys):
     last = run(tmp_path, num_epochs=1)["history"][-1]
     assert last["questions"] == 1 < last["sided"]
     assert last["accuracy_low"] <= 0.5
-    said = f"on {last['sided']} validation preferences, 1 different question (95 % interval"
+    said = f"on {last['sided']} validation preferences (1 different question): 95 % interval"
     lines = capsys.readouterr().out.splitlines()
     assert any(said in line and "no better than chance" in line for line in lines)
     assert any("83% of the labelled pairs are ties" in line and "collect.keep_empty" in line for line in lines)
     assert "no better than chance" in (tmp_path / "reward/reward.html").read_text()
     write_json(tmp_path / "dataset/dataset.json", {"num_pairs": 120})
     lead = "".join(first_screen(read_workdir(tmp_path, tmp_path / "report")))
-    assert "1 different question (95 % interval" in lead
+    assert "(1 different question): 95 % interval" in lead
     assert "no better than chance, which is 50 %" in lead
 
 

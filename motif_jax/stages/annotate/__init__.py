@@ -124,7 +124,8 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
     # ---- merge
     partial = section.merge == "partial" or section.max_pairs > 0
     merged = merge(dataset, name, part.of, of_pair, facts, partial)
-    shares = ", ".join(f"{value / len(dataset):.1%} {kind}" for kind, value in merged.counts.items())
+    shown = {kind: value for kind, value in merged.counts.items() if value or kind != "not asked"}
+    shares = ", ".join(f"{value / len(dataset):.1%} {kind}" for kind, value in shown.items())
     if not merged.written:
         waiting = len(merged.missing)
         print_line(f"annotate: {name}: shard {part.number} is done; {waiting} of {part.of} shards are not finished yet")

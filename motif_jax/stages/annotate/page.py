@@ -87,7 +87,7 @@ def label_bar(counts: Mapping[str, int]) -> str:
     """The shares of labels, as an HTML bar, from their counts by kind."""
     total = max(sum(counts.values()), 1)
     shown = [name for name in counts if counts[name] or name in NAMES]
-    return share_bar([(name, counts[name] / total, name if name in NAMES else "faint") for name in shown])
+    return share_bar([(name, counts[name] / total, name if name in NAMES else "line") for name in shown])
 
 
 def _labels(dataset: PairDataset, name: str, questions: Questions) -> np.ndarray:

@@ -131,7 +131,7 @@ def _asked(found: Found) -> list[str]:
     if last.get("sided"):
         found_words.append(
             f"The reward learnt from it agrees with <b>{percent(last.get('accuracy'))}</b> of "
-            f"{esc(preferences(last))} ({esc(verdict(last))})."
+            f"{esc(preferences(last))}: {esc(verdict(last))}."
         )
     elif last.get("sided") == 0:
         found_words.append("None of the pairs that were set aside has a preference, so the reward was not tested.")

@@ -18,27 +18,29 @@ def warnings(found: Found) -> list[str]:
     return [
         f"<b>{f'Only {read:,}' if read else 'None'} of the {answers:,} answers of {esc(name)} could be read</b>, so "
         "they taught next to nothing."
-        for name, (answers, read) in sorted(_counts(found.path, found.training).items())
+        for name, answers, read in [*_of_annotations(found.path), *_of_training(found.training)]
         if too_few(read, answers, "")
     ]
 
 
-def _counts(path: Path, training: Training | None) -> dict[str, tuple[int, int]]:
-    """By annotator: its answers, and how many could be read. Also of annotations that were given up for that."""
-    found: dict[str, tuple[int, int]] = {}
-
-    def add(name: str, answers: int, read: int) -> None:
-        before = found.get(name, (0, 0))
-        found[name] = before[0] + answers, before[1] + read
-
+def _of_annotations(path: Path) -> list[tuple[str, int, int]]:
+    """The annotator of each annotation, its answers, and how many could be read; also of those that were given up."""
+    found: dict[str, tuple[str, int, int]] = {}
     for file in sorted((path / "annotations").glob("*/shard-*.json")):
         record = read_object(file) or {"log": {}}
         with checked(file):
             log = typed(record["log"], LOG)
-        asked = log.get("asked", 0)
-        add(log.get("model") or file.parent.name, asked, asked - log.get("no_verdict", 0))
-    if training:
-        section, last = training.config.get("annotate") or {}, training.rows[-1]
-        name = str(section.get("model") or section.get("backend") or "the judge")
-        add(name, *(int(last.get(f"reward/{ONLINE}_{one}", 0)) for one in ("answers", "answers_read")))
-    return found
+        folder, asked = file.parent.name, log.get("asked", 0)
+        _, answers, read = found.get(folder, ("", 0, 0))
+        found[folder] = log.get("model") or folder, answers + asked, read + asked - log.get("no_verdict", 0)
+    return list(found.values())
+
+
+def _of_training(training: Training | None) -> list[tuple[str, int, int]]:
+    """The same of the judge that was asked during training."""
+    if not training:
+        return []
+    section, last = training.config.get("annotate") or {}, training.rows[-1]
+    name = str(section.get("model") or section.get("backend") or "the judge")
+    answers, read = (int(last.get(f"reward/{ONLINE}_{figure}", 0)) for figure in ("answers", "answers_read"))
+    return [(name, answers, read)]

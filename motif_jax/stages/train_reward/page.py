@@ -170,7 +170,7 @@ def _calibration(rewards: np.ndarray, target: np.ndarray) -> str:
 def preferences(row: Mapping[str, Any]) -> str:
     """The validation preferences that an accuracy is about: how many, of how many different questions."""
     number, asked = row.get("sided", 0), row.get("questions", 0)
-    of = f", {asked:,} different question{'s' * (asked != 1)}" if asked else ""
+    of = f" ({asked:,} different question{'s' * (asked != 1)})" if asked else ""
     return f"{number:,} validation preference{'s' * (number != 1)}{of}"
 
 

@@ -143,7 +143,7 @@ def train(config: ConfigDict, workdir: Path) -> None:
     unseen = f"; {last['unseen_accuracy']:.1%} on {last['unseen_sided']:,} with a caption that training never saw"
     print_line(
         f"train_reward: epoch {epoch}: validation loss {last['loss']:.4f}, accuracy {percent(last['accuracy'])} on "
-        f"{preferences(last)} ({verdict(last)}){unseen if last['unseen_sided'] else ''}; "
+        f"{preferences(last)}: {verdict(last)}{unseen if last['unseen_sided'] else ''}; "
         f"{len(split.train):,} training pairs in {time.monotonic() - started:.1f} s"
     )
     if words := advice(data):
