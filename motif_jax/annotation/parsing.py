@@ -13,6 +13,8 @@ same one counts: the first of two captions, the last of one caption.
 
 from __future__ import annotations
 
+import collections
+import itertools
 import re
 from collections.abc import Mapping
 
@@ -22,9 +24,8 @@ HELPFUL = "helpful"  # the key of a verdict on one caption
 LABEL = re.compile(rf"(?i:{HELPFUL})[\"'*`]*\s*[:=]\s*[\"'*`]*(?i:(yes|no)\b)")
 LONGEST_WORD = 32  # without a bound, reading "bestmessagebestmessage..." takes a time that grows with its square
 
-YES, NO = "yes", "no"
 OWN_WORDS: dict[bool, dict[str, float]] = {  # what patterns of the user's can stand for: whether of one caption, P(yes)
-    True: {YES: 1.0, NO: 0.0},
+    True: {"yes": 1.0, "no": 0.0},
     False: {"first": 0.0, "second": 1.0, "neither": 0.5},
 }
 LONGEST_PATTERN, MOST_REPEATS, MOST_WAYS = 200, 1000, 1000
@@ -78,14 +79,18 @@ def read_own(text: str, patterns: Mapping[str, str], one: bool) -> float | None:
       patterns: by names of OWN_WORDS; they have passed `pattern_problem`.
       one: whether one caption is judged. Of two matches at the same place, the longer one counts.
     """
-    found = [(match, name) for name, pattern in patterns.items() for match in re.finditer(pattern, text)]
+    found: list[tuple[tuple[int, int], str]] = []  # of each answer the match that may count, and its name
+    for name, pattern in patterns.items():
+        matches = re.finditer(pattern, text)
+        kept = collections.deque(matches, maxlen=1) if one else itertools.islice(matches, 1)
+        found += [(match.span(), name) for match in kept]
     if not found:
         return None
     if one:
-        _, name = max(found, key=lambda pair: (pair[0].end(), -pair[0].start()))
+        _, chosen = max(found, key=lambda pair: (pair[0][1], -pair[0][0]))
     else:
-        _, name = min(found, key=lambda pair: (pair[0].start(), -pair[0].end()))
-    return OWN_WORDS[one][name]
+        _, chosen = min(found, key=lambda pair: (pair[0][0], -pair[0][1]))
+    return OWN_WORDS[one][chosen]
 
 
 def is_plain(pattern: str) -> bool:

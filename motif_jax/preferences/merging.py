@@ -126,7 +126,7 @@ def merge(
             not_asked += int(found[part]["log"].get(NOT_ASKED, 0)) if begun else len(rows)
         counts = count(codes)
         merged = Merged(count_asked(counts, not_asked), missing, True, logs)
-        whole = {"facts": dict(facts), "missing_shards": missing, "counts": counts, "shards": logs}
+        whole: dict[str, Any] = {"facts": dict(facts), "missing_shards": missing, "counts": counts, "shards": logs}
         whole[NOT_ASKED] = not_asked
         whole["checksums"] = {"codes": checksum(codes), "prob": checksum(prob)}
         write_json(folder / "merged.json", whole)  # first: `check_free` refuses labels without it

@@ -40,7 +40,7 @@ def make(file: str, one: bool, mode: str = "reason"):
          "<label>FOO</label>", 1.0),
         ("<knowledge>Doors open and close.</knowledge>\n<analysis>A closed door is neutral.</analysis>\n"
          "<label>BAR</label>", 0.0),
-        ("**Knowledge**: gold is score.\n**Analysis**: gold was picked up.\n**Label**: FOO", None),  # another case
+        ("**Knowledge**: gold is score.\n**Analysis**: gold was picked up.\n**Label**: FOO", 1.0),
         ('{"knowledge": "...", "analysis": "...", "label": "BAR"}', 0.0),
         ("<analysis>It might be FOO, but a wall helps nobody.</analysis><label>\nBAR\n</label>", 0.0),
         ("<label>FOO</label> No, on reflection: <label>BAR</label>", 0.0),  # the last counts
