@@ -38,12 +38,13 @@ class Interrupted(KeyboardInterrupt):
 
 
 class EndStatus(enum.IntEnum):
-    """How the episode stands after a step; the numbers are NLE's."""
+    """How the episode stands after a step; the numbers are NLE's, up to ENDED."""
 
     ABORTED = -1  # time limit
     RUNNING = 0
-    DEATH = 1  # the game itself ended: death, quitting, ascending
+    DEATH = 1  # NetHack itself ended: death, quitting, ascending; and games of which the world says so
     TASK_SUCCESSFUL = 2
+    ENDED = 3  # the game itself ended, without success
 
 
 BYTE_VALUES = 256

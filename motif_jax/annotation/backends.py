@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Annotator, Sampling
 from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.parsing import OWN_WORDS
 from motif_jax.annotation.prompts import Prompt, make_prompt
 from motif_jax.annotation.texts import Texts
 from motif_jax.annotation.vllm_engine import check_vllm, identity
@@ -31,7 +32,12 @@ def check_backend(section: ConfigDict, texts: Texts, one: bool = False) -> None:
     if section.backend in ("lexicon", "judge"):
         Lexicon(texts, section.goal)
     if section.backend in MODELS:
-        make_the_prompt(section, texts, one)
+        prompt = make_the_prompt(section, texts, one)
+        if section.backend == "judge" and len(prompt.verdicts) < len(OWN_WORDS[one]):
+            raise UserError(
+                f"the judge can only write answers that are plain words, one for each of {', '.join(OWN_WORDS[one])} "
+                "(answers in --config.annotate.prompt_file): ask a model, or take --config.annotate.backend=lexicon"
+            )
         if not section.sampling.top_k:
             raise UserError("top_k cannot be 0: give -1 for all (--config.annotate.sampling.top_k)")
     if section.backend == "vllm":

@@ -6,17 +6,35 @@ counts. A match with the key that the prompt asks for goes before a match with t
 
 Of one caption, only the field ("helpful": yes) or ("helpful": no) counts, and of several the last: an analysis may
 quote what it was asked to write, or weigh one answer before it gives the other.
+
+A prompt of the user's may ask for other words, and then says by patterns how they are read. Of several matches the
+same one counts: the first of two captions, the last of one caption.
 """
 
 from __future__ import annotations
 
+import collections
+import itertools
 import re
+from collections.abc import Mapping
 
 KEYS = ("best_description", "best_message")  # of the published prompts
 SECOND_BETTER = {"1": 0.0, "2": 1.0, "None": 0.5, "none": 0.5}
 HELPFUL = "helpful"  # the key of a verdict on one caption
 LABEL = re.compile(rf"(?i:{HELPFUL})[\"'*`]*\s*[:=]\s*[\"'*`]*(?i:(yes|no)\b)")
 LONGEST_WORD = 32  # without a bound, reading "bestmessagebestmessage..." takes a time that grows with its square
+
+OWN_WORDS: dict[bool, dict[str, float]] = {  # what patterns of the user's can stand for: whether of one caption, P(yes)
+    True: {"yes": 1.0, "no": 0.0},
+    False: {"first": 0.0, "second": 1.0, "neither": 0.5},
+}
+LONGEST_PATTERN, MOST_REPEATS, MOST_WAYS = 200, 1000, 1000
+SPECIAL = re.compile(r"[\\.^$*+?{}\[\]|()]")
+TOKEN = re.compile(  # of a regular expression, where it can match in several ways; the first two only skip the others
+    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?"
+    r"|(?:(?P<group>\))\s*)?(?:(?P<endless>[*+]|\{\d*,\})|\{(?P<low>\d*)(?:,(?P<high>\d+))?\}|(?P<maybe>\?))|(?P<either>\|)",
+    re.DOTALL,
+)
 
 
 def _pattern(key: str) -> re.Pattern[str]:
@@ -51,3 +69,56 @@ def read_label(text: str) -> float | None:
     """Whether a caption is helpful, by the verdict in a text: 1 or 0. None where there is no verdict."""
     found = LABEL.findall(text)
     return float(found[-1].lower() == "yes") if found else None
+
+
+def read_own(text: str, patterns: Mapping[str, str], one: bool) -> float | None:
+    """The verdict in a text by the patterns of a prompt; None where no pattern matches.
+
+    Args:
+      text: what the model wrote.
+      patterns: by names of OWN_WORDS; they have passed `pattern_problem`.
+      one: whether one caption is judged. Of two matches at the same place, the longer one counts.
+    """
+    found: list[tuple[tuple[int, int], str]] = []  # of each answer the match that may count, and its name
+    for name, pattern in patterns.items():
+        matches = re.finditer(pattern, text)
+        kept = collections.deque(matches, maxlen=1) if one else itertools.islice(matches, 1)
+        found += [(match.span(), name) for match in kept]
+    if not found:
+        return None
+    if one:
+        _, chosen = max(found, key=lambda pair: (pair[0][1], -pair[0][0]))
+    else:
+        _, chosen = min(found, key=lambda pair: (pair[0][0], -pair[0][1]))
+    return OWN_WORDS[one][chosen]
+
+
+def is_plain(pattern: str) -> bool:
+    """Whether a pattern matches itself and nothing else, so that it can be written as an answer."""
+    return not SPECIAL.search(pattern)
+
+
+def pattern_problem(pattern: str) -> str:
+    """What is wrong with a pattern of the user's, as the end of a sentence; "" if nothing is.
+
+    `re` tries the ways in which a pattern can match one after the other, so their number must be small.
+    """
+    if len(pattern) > LONGEST_PATTERN:
+        return f"is longer than {LONGEST_PATTERN} characters"
+    try:
+        matches_nothing = re.search(pattern, "") is not None
+    except (re.error, RecursionError, OverflowError) as error:
+        return f"is no regular expression: {error}"
+    if matches_nothing:
+        return "matches an empty text"
+    ways = 1
+    for token in TOKEN.finditer(pattern):
+        low, high = int(token["low"] or 0), int(token["high"] or token["low"] or 0)
+        if token["endless"]:
+            return f"repeats without a bound: write {{0,20}} in place of {token['endless']}"
+        if token["group"] and not token["maybe"]:
+            return "repeats a group, which may take very long to read"
+        ways *= 2 if token["maybe"] or token["either"] else high - low + 1
+        if high > MOST_REPEATS or ways > MOST_WAYS:
+            return f"can match in more than {MOST_WAYS:,} ways, which may take very long to read"
+    return ""

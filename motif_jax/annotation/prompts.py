@@ -1,9 +1,14 @@
-"""The question that is put to a language model: built-in versions, goals, and the user's own.
+r"""The question that is put to a language model: built-in versions, goals, and the user's own.
 
 A prompt is a TOML file with the fields `system`, `reason` or `score` (the request in that mode), `captions` and
 `retry`; the general ones are beside this file, those of a game among its texts (texts.py). One that has a place for
 `{caption}` rather than for `{first}` and `{second}` asks about one caption, whether it is helpful. All that is the same
 for every question comes before the captions: it is computed once by an engine that caches prefixes.
+
+A prompt in whose words the verdict is not the built-in one says how it is read, by a regular expression per answer:
+
+    answers.yes = 'label\W{0,9}FOO'      # of one caption: yes, no
+    answers.no = 'label\W{0,9}BAR'       # of two: first, second, and neither if that can be said
 """
 
 from __future__ import annotations
@@ -14,18 +19,22 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from motif_jax.annotation.annotator import Question
-from motif_jax.annotation.parsing import HELPFUL
+from motif_jax.annotation.parsing import HELPFUL, OWN_WORDS, is_plain, pattern_problem, read_own, read_verdict
 from motif_jax.annotation.texts import Texts
+from motif_jax.config_table import shown
 from motif_jax.foreign import read_text
 from motif_jax.structs import UserError
 
 VERSIONS = ("default", "reworded")
 CLASSIFY = "classify"  # the version that asks about one caption
 MODES = ("reason", "score")
+ANSWERS = "answers"  # the field of the patterns by which the verdict is read
+FILE = "--config.annotate.prompt_file"
 
 Message = dict[str, str]
 
@@ -39,6 +48,7 @@ class Prompt:
     captions: str  # with {first} and {second}, or with {caption}
     retry: str  # "" in mode score, where no answer is read from text
     system_role: bool = True  # False: for chat templates without this role, the system text opens the user's message
+    answers: dict[str, str] = field(default_factory=dict)  # patterns by names of OWN_WORDS; {}: the built-in words
 
     def messages(self, question: Question) -> list[Message]:
         """The conversation that asks `question`."""
@@ -71,13 +81,20 @@ class Prompt:
 
     @property
     def verdicts(self) -> list[str]:
-        """The ways to end an analysis, in the words of this prompt."""
+        """The ways to end an analysis, in the words of this prompt: P(yes) of OWN_WORDS in order. [] if not known."""
+        if self.answers:
+            return list(self.answers.values()) if all(map(is_plain, self.answers.values())) else []
         return [f'("{self.key}": {verdict})' for verdict in (("yes", "no") if self.one else ("1", "2", "None"))]
+
+    def read(self, text: str) -> float | None:
+        """The probability of yes by the verdict in what the model wrote; None where there is no verdict."""
+        return read_own(text, self.answers, self.one) if self.answers else read_verdict(text, self.key)
 
     @property
     def hash(self) -> str:
-        """A hash of all fields, which identifies the prompt."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+        """A hash of all fields, which identifies the prompt; as it was before there were `answers`, without them."""
+        fields = {name: value for name, value in asdict(self).items() if name != "answers" or value}
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def make_prompt(
@@ -99,17 +116,18 @@ def make_prompt(
     if not file and version not in VERSIONS:
         raise UserError(f"unknown prompt {version!r} (--config.annotate.prompt): choose from {', '.join(VERSIONS)}")
     path = Path(file).expanduser() if file else texts.prompt(CLASSIFY if one else version)
-    fields = _read(path)
+    fields, answers = _read(path)
     needed = ["captions", mode] + ["retry"] * (mode == "reason")
     for name in needed:
         if not fields.get(name):
-            raise UserError(f"prompt file {str(path)!r} lacks the field {name!r} (--config.annotate.prompt_file)")
+            raise UserError(f"prompt file {str(path)!r} lacks the field {name!r} ({FILE})")
     for name in ("caption",) if one else ("first", "second"):
         if f"{{{name}}}" not in fields["captions"]:
-            raise UserError(
-                f"the field 'captions' of prompt file {str(path)!r} has no place for {{{name}}} "
-                "(--config.annotate.prompt_file)"
-            )
+            raise UserError(f"the field 'captions' of prompt file {str(path)!r} has no place for {{{name}}} ({FILE})")
+    if mode == "score":
+        answers = {}  # nothing is read from text
+    elif answers:
+        _check_answers(answers, path, one)
     text = goal_text(texts, goal)
     if "{goal}" not in fields[mode] and goal != "defaultgoal":
         raise UserError(
@@ -122,6 +140,7 @@ def make_prompt(
         captions=fields["captions"],
         retry=fields["retry"] if mode == "reason" else "",
         system_role=system_role,
+        answers={name: answers[name] for name in OWN_WORDS[one] if name in answers},
     )
 
 
@@ -147,17 +166,42 @@ def _fill(text: str, places: Mapping[str, str]) -> str:
     return re.sub("|".join(map(re.escape, places)), lambda place: places[place[0]], text)
 
 
-def _read(path: Path) -> dict[str, str]:
+def _read(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
+    """The texts of a prompt file, and its `answers`, which are not checked yet."""
     try:
         fields = tomllib.loads(read_text(path))
     except FileNotFoundError:
-        raise UserError(f"there is no prompt file {str(path)!r} (--config.annotate.prompt_file)") from None
-    except (OSError, ValueError) as error:  # ValueError: not text, or not TOML
+        raise UserError(f"there is no prompt file {str(path)!r} ({FILE})") from None
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: not text, or not TOML
         reason = " ".join(str(error.strerror if isinstance(error, OSError) else error).split())
-        raise UserError(f"cannot read prompt file {str(path)!r}: {reason} (--config.annotate.prompt_file)") from error
+        raise UserError(f"cannot read prompt file {str(path)!r}: {reason} ({FILE})") from error
+    answers = fields.pop(ANSWERS, {})
+    if not isinstance(answers, dict):
+        raise UserError(f"{ANSWERS!r} in prompt file {str(path)!r} must be a table of patterns ({FILE})")
     known = {"system", "captions", "retry", *MODES}
     for name, value in fields.items():
         if name not in known or not isinstance(value, str):
             what = "is no field of a prompt" if name not in known else "must be text"
-            raise UserError(f"{name!r} in prompt file {str(path)!r} {what} (--config.annotate.prompt_file)")
-    return {name: value.strip() for name, value in fields.items()}
+            raise UserError(f"{name!r} in prompt file {str(path)!r} {what} ({FILE})")
+    return {name: value.strip() for name, value in fields.items()}, answers
+
+
+def _check_answers(answers: Mapping[str, Any], path: Path, one: bool) -> None:
+    """Raises UserError for patterns of answers that cannot work."""
+    names = list(OWN_WORDS[one])
+    kind = "a prompt about one caption" if one else "a prompt about two captions"
+    for name in [*answers, *names[:2]]:
+        pattern = answers.get(name)
+        if name not in names:
+            problem = f"is no answer: {kind} has {', '.join(names)}"
+        elif name not in answers:
+            problem = f"is missing: {kind} has {', '.join(names)}"
+        elif not isinstance(pattern, str):
+            problem = f"must be a pattern, which is text, not {shown(pattern)}"
+        elif pattern in (other for key, other in answers.items() if key != name):
+            problem = "is the pattern of another answer too"
+        else:
+            problem = pattern_problem(pattern)
+        if problem:
+            where = f"{shown(f'{ANSWERS}.{name}')} in prompt file {str(path)!r}"
+            raise UserError(f"{where} {problem} ({FILE})")

@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 
 from motif_jax.annotation.annotator import PAUSE, Answer, Incomplete, Question, Sampling
 from motif_jax.annotation.endpoint import MODEL, URL, Endpoint, Refused
-from motif_jax.annotation.parsing import read_verdict
 from motif_jax.annotation.prompts import Message, Prompt
 from motif_jax.annotation.verdict_tokens import OPENING, shares, to_answer
 
@@ -182,7 +181,7 @@ class Server:
         reply = await self._complete(messages, options)
         written = self._content(reply)
         said = _shortened(written)
-        answer = Answer(read_verdict(written, self._prompt.key), said, 1.0, *_tokens(reply))
+        answer = Answer(self._prompt.read(written), said, 1.0, *_tokens(reply))
         if answer.yes is not None:
             return answer
         try:
@@ -191,12 +190,12 @@ class Server:
             return answer._replace(said=f"{said}\n[asked again] the server gave no answer: {refused}")
         text = self._content(reply)
         totals = [old + new for old, new in zip(answer[-3:], _tokens(reply), strict=True)]
-        verdict = read_verdict(text, self._prompt.key)
+        verdict = self._prompt.read(text)
         return Answer(verdict, f"{said}\n[asked again] {_shortened(text)}", 1.0, *totals)
 
     async def _ask_again(self, messages: list[Message], options: dict[str, Any]) -> dict[str, Any]:
         """Asks for one of the verdicts only, by an extension of vLLM's that other servers may refuse."""
-        if self._constrain:
+        if self._constrain and self._prompt.verdicts:
             try:
                 choice = {"structured_outputs": {"choice": self._prompt.verdicts}}
                 return await self._complete(messages, options | choice)

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from motif_jax.annotation.annotator import Answer, Question, Sampling, batches_between_pauses
-from motif_jax.annotation.parsing import read_verdict
 from motif_jax.annotation.prompts import Message, Prompt
 from motif_jax.annotation.verdict_tokens import OPENING, VERDICTS, to_answer
 from motif_jax.structs import UserError
@@ -65,7 +64,7 @@ class VllmEngine:
             self._params = SamplingParams(temperature=0, max_tokens=1, logprob_token_ids=wanted, detokenize=False)
         else:
             self._params = SamplingParams(**sampling._asdict())
-            choice = StructuredOutputsParams(choice=prompt.verdicts)
+            choice = StructuredOutputsParams(choice=prompt.verdicts) if prompt.verdicts else None
             self._retry_params = SamplingParams(temperature=0, max_tokens=64, structured_outputs=choice)
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, Answer]]:
@@ -94,7 +93,7 @@ class VllmEngine:
 
     def _reason(self, conversations: list[list[Message]]) -> list[Answer]:
         outputs = self._chat(conversations, self._params)
-        answers = [TOO_LONG if output is None else _read(output, self._prompt.key) for output in outputs]
+        answers = [TOO_LONG if output is None else self._read(output) for output in outputs]
         again = [index for index, answer in enumerate(answers) if answer.yes is None and outputs[index]]
         retries = [self._prompt.again(conversations[index], answers[index].said) for index in again]
         for index, output in zip(again, self._chat(retries, self._retry_params), strict=True):
@@ -102,9 +101,13 @@ class VllmEngine:
                 continue
             first, text = answers[index], output.outputs[0].text
             totals = [old + new for old, new in zip(first[-3:], _tokens(output), strict=True)]
-            verdict = read_verdict(text, self._prompt.key)
+            verdict = self._prompt.read(text)
             answers[index] = Answer(verdict, f"{first.said}\n[asked again] {text}", 1.0, *totals)
         return answers
+
+    def _read(self, output: Any) -> Answer:
+        text = output.outputs[0].text
+        return Answer(self._prompt.read(text), text, 1.0, *_tokens(output))
 
     def _chat(self, conversations: list[list[Message]], params: Any, **options: Any) -> list[Any]:
         """One output per conversation; None for those that are too long for the model."""
@@ -223,11 +226,6 @@ def _has_chat_template(directory: Path) -> bool:
         return bool(json.loads((directory / "tokenizer_config.json").read_text()).get("chat_template"))
     except (OSError, ValueError, AttributeError):
         return False
-
-
-def _read(output: Any, key: str) -> Answer:
-    text = output.outputs[0].text
-    return Answer(read_verdict(text, key), text, 1.0, *_tokens(output))
 
 
 def _tokens(output: Any) -> tuple[int, int, int]:

@@ -92,7 +92,7 @@ class CannedVector:
             self.first[:] = False
         for index in np.flatnonzero(self._ends == self._now).tolist():
             steps = int(self._now - self._begun[index])
-            info = EpisodeInfo(self._episodes[index], steps, float(self._sums[index]), int(EndStatus.DEATH), False)
+            info = EpisodeInfo(self._episodes[index], steps, float(self._sums[index]), int(EndStatus.ENDED), False)
             self.finished.append((index, info))
             rows["terminated"][index] = self.first[index] = True
             self._start(index)

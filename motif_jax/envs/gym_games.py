@@ -82,7 +82,7 @@ class GymGame:
         self._return += reward
         if terminated:
             self._success = bool(self._world.succeeded(reward, self._state))
-            self.end = EndStatus.TASK_SUCCESSFUL if self._success else EndStatus.DEATH
+            self.end = EndStatus.TASK_SUCCESSFUL if self._success else EndStatus.ENDED
             self.cause = "" if self._success else ENDED
         elif truncated or self._steps >= self._world.time_limit:
             self.end = EndStatus.ABORTED

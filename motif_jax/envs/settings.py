@@ -33,7 +33,7 @@ OPTIONS_FLAG = "--config.env.options"
 # What lines, summaries and metrics of episodes call something else: no figure of a world can have these names.
 TAKEN = (
     *EpisodeInfo._fields, "return", "intrinsic_return", "returns", "cause", "did", "count", "all", "share_death",
-    "share_aborted",
+    "share_ended", "share_aborted",
 )  # fmt: skip
 EXAMPLE = '{"size": 5}'
 

@@ -40,7 +40,7 @@ COLUMNS = tuple(name for name in Track._fields if name != ODDS)  # that every tr
 class EpisodeEvents(NamedTuple):
     """What happened in an episode, in addition to the figures in `EpisodeInfo`."""
 
-    cause: str  # of death; "" if the agent did not die
+    cause: str  # of the episode's end; "" if there is nothing to say
     did: dict[str, int] | None  # how often each kind of event happened; None if unknown
 
 
@@ -149,6 +149,8 @@ def _make_replay(
     finally:
         game.close()
     found = figures_of(info, world.figures)
+    if (row["end_status"], found["end_status"]) == ("death", "ended"):  # older versions knew no other end of a game
+        row = {**row, "end_status": "ended"}
     if any(row[name] not in (value, None) for name, value in found.items()):  # None: older than this figure
         return None
     facts = {"episode": row["episode"], "end": row["end_status"], "cause": row["cause"], "task": title(env)}

@@ -3,6 +3,8 @@
 dataset/preference/<name>.npy     int8 [N] codes of `Preference`
 annotations/<name>/prob.npy       float32 [N] P(second is better), NaN where unknown
 annotations/<name>/merged.json    the dataset and config that it was made of, and checksums of both arrays
+
+Pairs that were never asked have the code of unknown labels, as published; how many these are stands in the record.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.structs import UserError
 
 AGAIN = "--stage=annotate merges its shards anew"
+NOT_ASKED = "not_asked"  # in the log of a shard, and in the record of a merge: pairs whose label is unknown for that
 
 
 def check_free(dataset: PairDataset, name: str) -> None:
@@ -40,10 +43,16 @@ def check_free(dataset: PairDataset, name: str) -> None:
         )
 
 
+def count_asked(counts: Mapping[str, int], not_asked: int) -> dict[str, int]:
+    """Counts of labels by kind, in which pairs that were not asked do not count as unknown."""
+    not_asked = min(not_asked, counts["unknown"])
+    return {**counts, "unknown": counts["unknown"] - not_asked, "not asked": not_asked}
+
+
 class Merged(NamedTuple):
     """The result of a merge."""
 
-    counts: dict[str, int]  # labels of each kind; empty if nothing was written
+    counts: dict[str, int]  # labels of each kind, as `count_asked` gives them; empty if nothing was written
     missing: list[int]  # shards that do not exist or are not finished
     written: bool
     logs: dict[str, Any]  # of the shards
@@ -108,11 +117,17 @@ def merge(
 
         codes = np.full(len(dataset), Preference.UNKNOWN, np.int8)
         prob = np.full(len(dataset), np.nan, np.float32)
-        for part, record in found.items():
+        not_asked = 0
+        for part in parts:
             rows = rows_of(part, of_pair)
-            codes[rows], prob[rows] = read_labels(folder, part, len(rows), record)
-        merged = Merged(count(codes), missing, True, logs)
-        whole = {"facts": dict(facts), "missing_shards": missing, "counts": merged.counts, "shards": logs}
+            if part in found:
+                codes[rows], prob[rows] = read_labels(folder, part, len(rows), found[part])
+            begun = part in found and found[part]["checksums"]
+            not_asked += int(found[part]["log"].get(NOT_ASKED, 0)) if begun else len(rows)
+        counts = count(codes)
+        merged = Merged(count_asked(counts, not_asked), missing, True, logs)
+        whole: dict[str, Any] = {"facts": dict(facts), "missing_shards": missing, "counts": counts, "shards": logs}
+        whole[NOT_ASKED] = not_asked
         whole["checksums"] = {"codes": checksum(codes), "prob": checksum(prob)}
         write_json(folder / "merged.json", whole)  # first: `check_free` refuses labels without it
         write_array(folder / "prob.npy", prob)

@@ -12,7 +12,9 @@ from motif_jax.captions import decode
 from motif_jax.replays.replay import Replay, TopMessage, top_messages
 from motif_jax.screens import printable
 
-END_WORDS = {"death": "died", "aborted": "stopped by the time limit", "task_successful": "reached the goal"}
+END_WORDS = {
+    "death": "died", "ended": "ended", "aborted": "stopped by the time limit", "task_successful": "reached the goal",
+}  # fmt: skip
 BARS = "▁▂▃▄▅▆▇█"
 LEAST = 0.01  # share of the episode's largest reward of a step; smaller rewards are not highlighted
 PENALTY = 0.1  # nor are the game's penalties for steps without game time, which are smaller than this

@@ -32,20 +32,21 @@ class Known(NamedTuple):
 
     path: str  # module:Class
     table: Table  # its values, by their names in `config.policy`
+    words: str  # what pages call it, at the end of "trained on"
 
 
 SOURCES = {
-    LEARNT: Known("motif_jax.rewards.learnt_source:LearntSource", {}),  # its values are older: see train_policy
+    LEARNT: Known("motif_jax.rewards.learnt_source:LearntSource", {}, "the learnt reward"),  # values: train_policy
     "count": Known("motif_jax.rewards.count:CountBonus", {
         "count.of": Value(Text(longest=100), decides=True, older="event_message"),
         "count.exponent": Value(Number(0, 100), decides=True, older=0.5),
-    }),
+    }, "the count bonus"),
     "rnd": Known("motif_jax.rewards.rnd:RandomDistillation", {
         "rnd.learning_rate": Value(Number(0, 1, above=True), decides=True, older=1e-4),
         "rnd.hidden": Value(Whole(1, 65536), decides=True, older=128),
         "rnd.outputs": Value(Whole(1, 65536), decides=True, older=64),
-    }),
-    ONLINE: Known("motif_jax.rewards.online.source:OnlineSource", ONLINE_TABLE),
+    }, "random network distillation"),
+    ONLINE: Known("motif_jax.rewards.online.source:OnlineSource", ONLINE_TABLE, "a judge's answers"),
 }  # fmt: skip
 PATHS = {known.path for known in SOURCES.values()}
 VALUES: Table = {name: value for known in SOURCES.values() for name, value in known.table.items()}

@@ -104,6 +104,10 @@ class RewardSource:
         """Figures for a row of metrics.jsonl, as `reward/NAME`; the names begin with that of the source."""
         return {}
 
+    def failure(self) -> str:
+        """At the end of training: why its rewards were worth nothing, as a sentence; "" if nothing speaks for that."""
+        return ""
+
     def about(self) -> Facts:
         """What evaluation and report say of the source; equal dictionaries mean equal rewards."""
         return self.facts()

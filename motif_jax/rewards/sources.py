@@ -104,6 +104,14 @@ class RewardSources:
         """Figures of all sources, for a row of metrics.jsonl."""
         return {f"reward/{name}": value for one in self for name, value in one.source.figures().items()}
 
+    def failures(self) -> list[str]:
+        """Why rewards of sources were worth nothing, a sentence each."""
+        found = []
+        for one in self:
+            with user_code(one.path):
+                found += [f"the reward source {one.name!r}: {why}" for why in [one.source.failure()] if why]
+        return found
+
     def about(self) -> dict[str, Facts]:
         """What evaluation and report say of each source but the learnt reward, which has keys of its own there."""
         return {one.name: one.source.about() for one in self if one.name != LEARNT}

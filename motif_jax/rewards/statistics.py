@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+Z95 = 1.96  # deviations of a normal distribution that hold 95 % of it, to either side
 LEVELS = tuple(round(0.05 * number, 2) for number in range(1, 20))
 
 
@@ -62,12 +63,34 @@ def compare(rewards: np.ndarray, target: np.ndarray, sided: np.ndarray | None = 
     difference = (rewards[:, 1] - rewards[:, 0]).astype(np.float64)
     loss = np.logaddexp(0, -difference) * target + np.logaddexp(0, difference) * (1 - target)
     sided = target != 0.5 if sided is None else sided
-    right = (difference > 0) == (target > 0.5)
+    right = np.where(difference == 0, 0.5, (difference > 0) == (target > 0.5))  # equal rewards prefer neither
     return {
         "loss": float(loss.mean()) if len(loss) else float("nan"),
         "accuracy": float(right[sided].mean()) if sided.any() else float("nan"),
         "sided": int(sided.sum()),
     }
+
+
+def share_interval(share: float, number: float) -> tuple[float, float]:
+    """The 95 % interval (Wilson's) of a share that was found in so many independent trials."""
+    scale = 1 + Z95**2 / number
+    middle = (share + Z95**2 / (2 * number)) / scale
+    half = Z95 / scale * (share * (1 - share) / number + Z95**2 / (4 * number**2)) ** 0.5
+    return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
+def independent_questions(ids: np.ndarray) -> tuple[int, float]:
+    """How many different questions some pairs ask, and how many independent trials they are worth (Kish).
+
+    A reward answers pairs that show the same two captions alike, so these are one trial.
+
+    Args:
+      ids: captions of both moments of each pair, step by step. [M, 2, L]
+    """
+    _, moments = np.unique(ids.reshape(-1, ids.shape[2]), axis=0, return_inverse=True)
+    pairs = np.sort(moments.reshape(-1, 2), axis=1)  # a pair in the other order is the same question
+    counts = np.unique(pairs, axis=0, return_counts=True)[1].astype(np.float64)
+    return len(counts), float(counts.sum() ** 2 / (counts**2).sum())
 
 
 def calibration(rewards: np.ndarray, target: np.ndarray, bins: int = 10) -> list[dict[str, Any]]:

@@ -36,7 +36,7 @@ def write(made, *texts: str) -> list[float]:
         for number, text in enumerate(texts):
             game.reset(game_seed(0, SeedStream.COLLECT, number), number)
             rewards.append(game.step(text))
-            assert game.end == EndStatus.DEATH
+            assert game.end == EndStatus.ENDED
             assert len(game.turns) == 2
     finally:
         game.close()

@@ -107,7 +107,7 @@ def test_a_dialogue_ends_when_enough_is_known():
 def test_a_dialogue_ends_after_ten_questions():
     game, rewards = play(local(enough=1.0), *["hm?"] * 20)
     assert rewards == [-1.0] * 9 + [0.0]
-    assert (game.end, game.cause) == (EndStatus.DEATH, "ten questions were asked")
+    assert (game.end, game.cause) == (EndStatus.ENDED, "ten questions were asked")
 
 
 def test_mere_yes_and_no_can_be_punished_and_gains_rewarded():

@@ -125,7 +125,7 @@ def test_a_group_records_what_actions_led_to_and_then_begins_anew(capsys):
         assert (rows["reward"] == (came >= 3)).all()
         ended += vector.finished
     assert {info.end_status for game, info in ended if game == 0} == {EndStatus.TASK_SUCCESSFUL}
-    assert {info.end_status for game, info in ended if game == 1} == {EndStatus.DEATH}
+    assert {info.end_status for game, info in ended if game == 1} == {EndStatus.ENDED}
     assert all(info.success == (info.figures == (3,)) for _, info in ended)
     assert len({info.episode for _, info in ended}) == len(ended) > 10
     assert capsys.readouterr().out == ""  # environments keep quiet
@@ -157,7 +157,7 @@ def test_time_limits_are_cuts_and_the_end_of_the_game_is_none():
     game = play(Walk(goal=1, cut=1), [1])
     assert game.end == EndStatus.TASK_SUCCESSFUL
     game = play(Walk(goal=1), [0])
-    assert (game.end, game.cause, game.info().success) == (EndStatus.DEATH, "the game ended", False)
+    assert (game.end, game.cause, game.info().success) == (EndStatus.ENDED, "the game ended", False)
 
 
 def test_captions_are_counted_within_an_episode():

@@ -143,7 +143,7 @@ def play(game: WordleGame, *texts: str, episode: int = 0) -> list[float]:
 def test_a_game_ends_with_the_word_or_after_six_tries():
     game = make_world({"world": "wordle"}).game()
     assert play(game, *["zzzzz"] * 6) == [-1.0] * 6
-    assert (game.end, game.cause, game.info().episode_return) == (EndStatus.DEATH, "no tries are left", -6.0)
+    assert (game.end, game.cause, game.info().episode_return) == (EndStatus.ENDED, "no tries are left", -6.0)
     game.reset(game_seed(1, SeedStream.COLLECT, 1), 1)
     while not game.end:
         game.step(members(game.vocabulary, game.position)[0])

@@ -14,6 +14,7 @@ from own_worlds import LENGTH, Corridor
 from motif_jax.actors.inference import RandomPolicy, answer
 from motif_jax.actors.players import FRAMES, OF_WORLD, make_scripted, parse_scripted
 from motif_jax.actors.pool import ActorPool
+from motif_jax.annotation.rules import NO_RULES
 from motif_jax.envs.nethack.observations import CROP
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.settings import TABLE, TAKEN, WORLDS, check_world, essential, make_world, title
@@ -22,12 +23,13 @@ from motif_jax.episodes.playback import EpisodeEvents, EventCounter, Track, figu
 from motif_jax.experiment import check_same_experiment
 from motif_jax.files import read_json, write_config, write_json
 from motif_jax.preferences.store import DATA
+from motif_jax.replays.story import END_WORDS
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages import collect
 from motif_jax.stages.evaluate.play import REWARD, returns_of
-from motif_jax.stages.evaluate.summary import keys_of
+from motif_jax.stages.evaluate.summary import COMMON, END_NAMES, keys_of, summarise_episodes
 from motif_jax.stages.train_policy.record import summarise_recent
-from motif_jax.structs import EpisodeInfo, UserCodeError, UserError
+from motif_jax.structs import EndStatus, EpisodeInfo, UserCodeError, UserError
 
 pytestmark = pytest.mark.quick
 OWN = "own_worlds:Corridor"
@@ -251,6 +253,22 @@ def test_no_figure_of_a_world_can_have_the_name_of_another_value():
     row = figures_of(info, ()) | returns_of({"intrinsic": np.zeros(1), f"{REWARD}rnd": np.zeros(1)}, RewardSources())
     names = {*row, *EpisodeEvents._fields, *keys_of(()), *summarise_recent([], ())}
     assert names <= {*TAKEN}
+
+
+def test_only_nethack_calls_the_end_of_a_game_a_death():
+    said = {module for module, path in MODULES.items() if "EndStatus.DEATH" in path.read_text()}
+    assert {module for module in said if ".envs." in module} == {"motif_jax.envs.nethack.game"}
+
+
+def test_every_end_of_an_episode_has_words():
+    ends = {status.name.lower() for status in EndStatus if status != EndStatus.RUNNING}
+    assert {*END_NAMES} == {*END_WORDS} == ends
+    row = dict.fromkeys(COMMON.values(), 1.0) | {"cause": "", "did": None}
+    rows = [row | {"end_status": end} for end in sorted(ends)]
+    assert summarise_episodes(rows, 0, (), NO_RULES)["ends"] == {END_NAMES[end]: 1 for end in sorted(ends)}
+    assert END_NAMES["ended"] == END_WORDS["ended"] == "ended"
+    shares = summarise_recent([(EpisodeInfo(0, 1, 0.0, EndStatus.ENDED, False), {})], ())
+    assert (shares["share_death"], shares["share_ended"], shares["share_aborted"]) == (0.0, 1.0, 0.0)
 
 
 def test_a_scripted_player_that_the_program_does_not_have_is_named():

@@ -206,7 +206,7 @@ def test_shards_become_one_annotation_when_all_are_finished(tmp_path):
 
     merged = merge(dataset, "mine", 3, of_pair, FACTS, partial=True)
     assert (merged.missing, merged.written) == ([1, 2], True)
-    assert merged.counts["unknown"] == len(rows_of(Part(1, 3), of_pair))
+    assert (merged.counts["unknown"], merged.counts["not asked"]) == (0, len(rows_of(Part(1, 3), of_pair)))
     assert not is_merged(dataset, "mine", FACTS)
 
     label(dataset, "mine", 1, 3, of_pair)

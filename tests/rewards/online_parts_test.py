@@ -1,5 +1,6 @@
 """Parts of online rewards: the store, snapshots, what hosts tell each other, words, an earlier reward's opinion."""
 
+import re
 import threading
 import time
 from types import SimpleNamespace
@@ -9,7 +10,8 @@ import pytest
 from conftest import get_config
 from nethack_texts import NETHACK
 
-from motif_jax.annotation.annotator import Question
+from motif_jax.annotation import readable
+from motif_jax.annotation.annotator import Answer, Question
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.captions import encode
 from motif_jax.rewards.learnt import Reward
@@ -17,6 +19,7 @@ from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.online import exchange, starting
 from motif_jax.rewards.online.exchange import NOTHING, cut, join, pack, unpack
 from motif_jax.rewards.online.running import Running
+from motif_jax.rewards.online.settings import KINDS
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.online.store import ANSWERED, IDLE, REFUSED, WAITING, Seen, Store
 from motif_jax.rewards.online.words import WordsSource, read_vectors
@@ -90,6 +93,42 @@ def test_an_unreadable_answer_is_no_label_and_is_given_up_in_the_end():
     store.forget_labels()
     assert store.questions["state"].tolist() == [IDLE] * 3
     assert store.of_captions["count"].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "words"])
+def test_a_judge_that_nobody_can_read_is_reported(tmp_path, monkeypatch, capsys, kind):
+    """100 messages are shown twice, and 200 pairs made each time: 200 answers or more, next to none with a verdict."""
+    now, shown = [0.0], [f"A bat flutters past you #{number}." for number in range(100)]
+    monkeypatch.setattr(readable.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(Lexicon, "answer", lambda self, question: Answer(None, "FOO\nor BAR?"))
+    source = make(tmp_path, kind=kind, pairs_per_update=200, attempts=5)
+
+    def show():
+        source.rewards(batch_of(*shown))
+        source.advance(SimpleNamespace(steps=len(shown)), None)
+
+    assert source.failure() == ""
+    show()
+    (line,) = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"train_policy: (\d+) of \1 answers have no verdict .* 'FOO\\nor BAR\?' \(--config.*", line)
+    show()
+    assert capsys.readouterr().out == ""  # within a minute
+    now[0] += 60.0
+    show()
+    assert "have no verdict" in capsys.readouterr().out
+    figures = source.figures()
+    assert figures["online_answers"] >= 200
+    assert figures["online_answers_read"] == figures["online_labels"] == 0
+    assert "have no verdict that can be read, the last one was 'FOO" in source.failure()
+    resumed = OnlineSource.rebuild(source.arrays(), source.facts())
+    assert "have no verdict that can be read (--config" in resumed.failure()
+
+    monkeypatch.setattr(Lexicon, "answer", lambda self, question: Answer(1.0, "yes"))
+    shown[:] = [f"A rat bites you #{number}." for number in range(300)]
+    show()
+    now[0] += 60.0
+    show()
+    assert (source.failure(), capsys.readouterr().out) == ("", "")
 
 
 @pytest.mark.quick

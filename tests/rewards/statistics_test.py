@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from motif_jax.rewards.statistics import LEVELS, RewardStatistics, calibration, compare, summarise_values
+from motif_jax.rewards.statistics import (
+    LEVELS,
+    RewardStatistics,
+    calibration,
+    compare,
+    independent_questions,
+    share_interval,
+    summarise_values,
+)
 
 pytestmark = pytest.mark.quick
 
@@ -42,6 +50,25 @@ def test_agreement_counts_only_pairs_with_a_preference():
     loss = [-np.log(p), -np.log(1 - p), -0.2 * np.log(1 - p) - 0.8 * np.log(p), np.log(2)]
     assert found["loss"] == pytest.approx(np.mean(loss))
     assert np.isnan(compare(rewards[3:], np.array([0.5]))["accuracy"])
+
+
+def test_equal_rewards_prefer_neither():
+    found = compare(np.zeros((4, 2)), np.array([1.0, 0.0, 0.0, 0.0]))  # three of four preferences are for the first
+    assert found["accuracy"] == 0.5
+
+
+def test_the_interval_of_a_share_is_wilsons():
+    # 24 of 31: (24 + 1.92) / (31 + 3.84) = 0.744 +- 1.96 / (1 + 3.84 / 31) * sqrt(0.1749 / 31 + 3.84 / 3844) = 0.142
+    assert share_interval(24 / 31, 31) == pytest.approx((0.602, 0.886), abs=1e-3)
+    assert share_interval(1.0, 1) == pytest.approx((0.2065, 1.0), abs=1e-4)  # 1 / (1 + 1.96 ** 2)
+    assert share_interval(0.0, 1e6)[0] == 0.0
+
+
+def test_pairs_that_show_the_same_two_captions_are_one_question():
+    ids = np.array([[[0], [1]]] * 4 + [[[1], [0]]] * 4 + [[[2], [1]]] * 2)  # one question eight times, one twice
+    assert independent_questions(ids) == (2, pytest.approx(10**2 / (8**2 + 2**2)))
+    stretches = np.array([[[0, 1], [1, 0]], [[1, 0], [0, 1]], [[0, 1], [1, 1]]])
+    assert independent_questions(stretches)[0] == 2
 
 
 def test_calibration_compares_what_is_predicted_with_what_was_said():

@@ -1,5 +1,6 @@
 """The annotate stage as users run it: with shards, killed, with servers that die, on somebody else's dataset."""
 
+import contextlib
 import errno
 import json
 import os
@@ -19,9 +20,14 @@ from motif_jax.annotation import endpoint, judge
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.files import read_json, write_json
+from motif_jax.preferences.oracles import NEEDS as ORACLES
+from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import annotate
 from motif_jax.stages.annotate import job as annotate_job
+from motif_jax.stages.report.data import of_annotations
+from motif_jax.stages.report.found import find_annotations, read_workdir
+from motif_jax.stages.report.head import first_screen
 from motif_jax.structs import UserError
 
 MANY = tuple(f"{event} #{number}" for number in range(4) for event in EVENTS)
@@ -263,6 +269,26 @@ def test_a_job_with_next_to_no_answers_fails_however_few_its_questions_are(tmp_p
         assert labels(tmp_path, name) == expected(tmp_path)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.04, 0.5])
+def test_answers_that_nobody_can_read_are_reported_while_they_come(tmp_path, capsys, share):
+    texts = [(f"You kill the newt! #{number}#", "") for number in range(200)]
+    write_dataset(tmp_path / "dataset", texts)
+    read = {f"#{number}#" for number in range(200) if number % 100 < 100 * share}
+
+    def fault(number, body):
+        return "" if any(one in str(body) for one in read) else "mumble"
+
+    with ChatServer(fault) as chat, contextlib.suppress(UserError):
+        run(tmp_path, backend="server", both_orders=0.0, server__url=chat.url, server__in_flight=1)
+    said = [line for line in capsys.readouterr().out.splitlines() if "no verdict that can be read" in line]
+    assert len(said) == (share < 0.05)  # the next one would come a minute later
+    assert all("Hard to say" in line and line.startswith("annotate: ") for line in said)
+    shown = "".join(first_screen(read_workdir(tmp_path, tmp_path / "report")))
+    headline = {0.0: "None of the 200 answers of judge could be read", 0.04: "Only 8 of the 200 answers of judge could"}
+    assert ("could be read" in shown) == (share < 0.05)
+    assert headline.get(share, "") in shown
+
+
 def test_a_few_questions_that_are_always_refused_do_not_fail_a_job_that_has_labels(tmp_path):
     write_dataset(tmp_path / "dataset", [(f"You kill the newt! #{number}", "") for number in range(30)])
     values = {"backend": "server", "both_orders": 0.0}
@@ -297,6 +323,31 @@ def test_a_trial_of_the_first_pairs_can_be_extended(workdir):
         run(workdir, **values)
         assert labels(workdir, name) == truth.tolist()
         assert len(chat.asked) == log_of(workdir, name)["asked"] > trial
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("backend", ["lexicon", "score", "return", "random", "server"])
+def test_pairs_that_were_not_asked_are_not_counted_as_unknown(workdir, capsys, backend, shards):
+    """Of the first 100 pairs, the server has no verdict on those of one event."""
+    with ChatServer(lambda number, body: "mumble" if EVENTS[0] in str(body["messages"]) else "") as chat:
+        for shard in range(shards):
+            values = {"num_shards": shards, "shard": shard, "both_orders": 0.0, "server__url": chat.url}
+            name = run(workdir, backend=backend, max_pairs=100, **values)
+    codes, questions = np.array(labels(workdir, name)), Questions(PairDataset(workdir / "dataset"), "msg").of_pair
+    if backend in ORACLES:  # each pair is a question
+        questions = np.arange(600)
+    asked = np.isin(questions, questions[:100])  # later pairs, too, if they ask what one of the first asks
+    unknown, not_asked = int((asked & (codes == 3)).sum()), int((~asked & (codes == 3)).sum())
+    assert bool(unknown) == (backend == "server")
+    assert not_asked > 200
+    assert read_json(workdir / f"annotations/{name}/merged.json")["not_asked"] == not_asked
+    last = [line for line in capsys.readouterr().out.splitlines() if " tie, " in line][-1]
+    assert last.endswith(f"{unknown / 600:.1%} unknown, {not_asked / 600:.1%} not asked")
+    (one,) = find_annotations(workdir, workdir, PairDataset(workdir / "dataset"))
+    assert (one.counts["unknown"], one.counts["not asked"]) == (unknown, not_asked)
+    for page in ((workdir / f"annotations/{name}.html").read_text(), "".join(of_annotations([one], []))):
+        assert f"unknown {unknown / 600:.1%}<" in page
+        assert f"not asked {not_asked / 600:.1%}<" in page
 
 
 def test_a_cache_that_cannot_be_written_is_told_before_anything_is_asked(workdir):

@@ -1,6 +1,7 @@
 """Training with a reward that is learnt from a judge while the agent plays."""
 
 import html
+import re
 import shutil
 import time
 
@@ -13,7 +14,7 @@ from train_policy_test import TINY, assert_equal_to_the_bit
 
 from motif_jax import experiment
 from motif_jax.annotation import endpoint, stream
-from motif_jax.annotation.annotator import Question
+from motif_jax.annotation.annotator import Answer, Question
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.captions import decode, encode
 from motif_jax.checkpoint import reading
@@ -166,6 +167,19 @@ def test_training_goes_on_while_the_judge_is_away(tmp_path, monkeypatch, capsys)
     assert rows[-1]["env_steps"] == 64 * 60
     late = [row for row in read_lines(tmp_path / "policy/opinions.jsonl") if row["env_steps"] > 64 * 21]
     assert late
+
+
+def test_a_judge_that_nobody_can_read_ends_a_saved_run_with_a_sentence(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(Lexicon, "answer", lambda self, question: Answer(None, "Hard to say."))
+    with pytest.raises(UserError, match=r"'online': .* of .* answers have .*'Hard to say\.'.*the policy is saved"):
+        run(tmp_path, online__attempts=100)
+    assert "train_policy: the reward source 'online'" in capsys.readouterr().out
+    assert train_policy.is_complete(settings(online__attempts=100), tmp_path)
+    report.run(settings(), tmp_path)
+    page = (tmp_path / "report/index.html").read_text()
+    lead = page.partition('<p class="lead">')[2].partition("</p>")[0]
+    assert re.match(r"<b>None of the [\d,]+ answers of lexicon could be read</b>", lead)
+    assert "rewarded only by a judge" in lead
 
 
 def test_the_report_tells_what_the_judge_was_asked(trained, tmp_path):

@@ -1,7 +1,9 @@
 """The report: says what is there, breaks at nothing that a game or a model says, and is made again when it is stale."""
 
+import itertools
 import json
 import os
+import re
 import shutil
 import sys
 import zlib
@@ -15,13 +17,14 @@ import pytest
 from conftest import get_config
 from report_workdir import EVENTS, make_replay, write_pairs, write_workdir
 
-from motif_jax.files import json_line, parse_json, read_json, write_json
+from motif_jax.files import json_line, parse_json, read_json, read_lines, write_json, write_lines
 from motif_jax.pages import charts, formats
 from motif_jax.preferences.store import PairDataset
+from motif_jax.rewards.choice import SOURCES
 from motif_jax.screens import SHOWN
 from motif_jax.stages import report
 from motif_jax.stages.report import head as report_head
-from motif_jax.stages.report.parts import Found, Training
+from motif_jax.stages.report.parts import Annotation, Found, Training
 from motif_jax.stages.report.replays import most_telling, pack
 from motif_jax.structs import UserError
 
@@ -83,7 +86,7 @@ def test_all_parts_tell_what_the_stages_have_left(whole):
     score = summary["figures"]["score"]
     assert score["mean"] == 34.5  # 30, 31, ..., 39
     for words in (
-        "An agent for gold", "A lexicon of rules judged 200 pairs of moments", "agrees with 90.0% of the preferences",
+        "An agent for gold", "A lexicon of rules judged 200 pairs of moments", "agrees with 90.0% of 40 validation",
         "was trained for 30,000 steps in 60 seconds : 500 steps/s on A fine processor, 2 cores",
         f"it scores 34.50 [{score['low']:.2f}, {score['high']:.2f}]", "killed by a newt 90.0%", "time limit 10.0%",
         "picks up gold", "200 pairs of moments", "123,456 parameters", "You kill the newt!",
@@ -259,17 +262,61 @@ def test_long_lines_are_thinned_to_their_means():
     )
 
 
+def trained_by(path, goal="", **settings):
+    """What a report knows of a policy with these settings, from an annotation about a goal if there is one."""
+    annotations = [Annotation("a", {}, {"goal": goal}, [], {}, "")] if goal else []
+    training = Training([{"env_steps": 1.0, "seconds": 1.0}], {}, settings, "goto_local", {}, {}, "")
+    return Found("run", path, None, annotations, None, training, [], {}, {})
+
+
+ALONE = {"extrinsic_coefficient": 0.0, "intrinsic_coefficient": 0.0, "sources": ""}
+MIXTURES = [mixture for size in range(1, 6) for mixture in itertools.combinations(("game", *SOURCES, "own"), size)]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("goal", ["", "gold"])
+@pytest.mark.parametrize("mixture", MIXTURES, ids="+".join)
+def test_the_head_names_what_rewards_the_agent_and_nothing_else(tmp_path, mixture, goal):
+    words = {"game": "the game", "own": "Bonus"} | {name: known.words for name, known in SOURCES.items()}
+    parts = {"learnt": "learnt", "own": "my_package.module:Bonus:0.5"}
+    settings = {
+        "extrinsic_coefficient": float("game" in mixture),
+        "intrinsic_coefficient": 0.1,
+        "sources": ",".join(parts.get(name, f"{name}:0.5") for name in mixture if name != "game"),
+    }
+    found = trained_by(tmp_path, goal, **settings)
+    head = Seen("".join(report_head.first_screen(found))).text.replace("learnt preferences", "the learnt reward")
+    assert {name for name, word in words.items() if re.search(rf"\b{word}\b", head)} == set(mixture)
+    title = report_head.title(found)
+    assert (title == "An agent for gold") == ("learnt" in mixture and bool(goal))
+    assert (title == "An agent trained on learnt preferences") == (mixture == ("learnt",) and not goal)
+    assert (title == "An agent that learnt by playing goto_local") == (mixture == ("game",))
+
+
 @pytest.mark.quick
 def test_the_title_says_what_an_agent_learnt_from(tmp_path):
     def title_of(**settings):
-        training = Training([{"env_steps": 1.0, "seconds": 1.0}], {}, settings, "goto_local", {}, {}, "")
-        return report_head.title(Found("run", tmp_path, None, [], None, training, [], {}, {}))
+        return report_head.title(trained_by(tmp_path, **settings))
 
-    alone = {"extrinsic_coefficient": 1.0, "intrinsic_coefficient": 0.0, "sources": ""}
-    assert title_of(**alone) == "An agent that learnt by playing goto_local"
-    learnt = alone | {"intrinsic_coefficient": 0.1, "sources": "learnt"}
-    assert title_of(**learnt) == title_of() == "An agent trained on learnt preferences"
-    assert title_of(**alone | {"sources": "online:0.4"}) == "An agent trained on a judge's answers"
+    assert title_of() == "An agent trained on learnt preferences"  # of a version that had nothing else
+    assert title_of(**ALONE | {"sources": "rnd:0.1"}) == "An agent trained on random network distillation"
+    mixed = ALONE | {"extrinsic_coefficient": 0.1, "sources": "count:0.1,online:0.4"}
+    assert title_of(**mixed) == "An agent trained on the game, the count bonus and a judge's answers"
+    words = ALONE | {"sources": "online:0.4", "online": {"kind": "words"}}
+    assert title_of(**words) == "An agent trained on closeness to the words of the goal"
+
+
+@pytest.mark.quick
+def test_the_return_of_a_source_has_one_curve(copy):
+    names = [name for name in SOURCES if name != "learnt"]
+    config = read_json(copy / "policy/config.json")
+    config["policy"]["sources"] = ",".join(["learnt", *(f"{name}:0.1" for name in names), "own_rewards:Bonus:0.5"])
+    write_json(copy / "policy/config.json", config)
+    rows = list(read_lines(copy / "policy/metrics.jsonl"))
+    more = {f"episode/{name}_return": 2.0 for name in (*names, "Bonus", "toll")}  # a figure of the world is the last
+    write_lines(copy / "policy/metrics.jsonl", [row | more for row in rows])
+    titles = [title.lower() for title in re.findall(r"<figcaption>([^<]*)", make(copy))]
+    assert [titles.count(f"{name} return".lower()) for name in (*names, "Bonus", "toll")] == [1] * (len(names) + 2)
 
 
 @pytest.mark.quick

@@ -150,7 +150,7 @@ def test_returns_are_evaluated_and_reported_apart(trained, tmp_path, capsys):
 
     report.run(config, workdir)
     page = (workdir / "report/index.html").read_text()
-    assert "rewarded by 0.1 × the game&#x27;s reward" in page or "0.05 × the count bonus + 0.1 × rnd" in page
+    assert "0.05 × the count bonus + 0.1 × random network distillation" in page
     for words in ("count return", "rnd return", "Stairs return", "what this reward source gave"):
         assert words in page
 

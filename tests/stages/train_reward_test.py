@@ -15,12 +15,15 @@ from motif_jax import load_reward
 from motif_jax.captions import encode
 from motif_jax.checkpoint import Checkpoints
 from motif_jax.envs.nethack.observations import scale_blstats
-from motif_jax.files import read_json
+from motif_jax.files import read_json, write_json
 from motif_jax.parameters import leaves_by_path
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.stages import annotate, train_reward
-from motif_jax.stages.train_reward.setup import load_data
+from motif_jax.stages.report.found import read_workdir
+from motif_jax.stages.report.head import first_screen
+from motif_jax.stages.train_reward.page import preferences, verdict
+from motif_jax.stages.train_reward.setup import advice, load_data
 from motif_jax.structs import UserError
 
 ORBAX = "ignore::pytest.PytestUnraisableExceptionWarning"  # of its own event loop, when it cannot read an array
@@ -111,6 +114,55 @@ def test_the_page_shows_the_highest_and_the_lowest_rewards(trained):
     for words in ("Highest rewards", "Lowest rewards", "Calibration", "accuracy, validation", "You kill the newt!"):
         assert words in page
     assert page.index("You kill the newt!") < page.index("Lowest rewards")
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("row", "number", "worth"),
+    [
+        ({"accuracy": np.nan, "sided": 0}, "0 validation preferences", "nothing shows that it is better than chance"),
+        ({"accuracy": 1.0, "sided": 1}, "1 validation preference", "20.7% to 100.0%, no better than chance, which is"),
+        ({"accuracy": 24 / 31, "sided": 31}, "31 validation preferences", "60.2% to 88.6%, chance is 50 %"),
+        ({"accuracy": 24 / 31, "sided": 31, "questions": 5, "accuracy_low": 0.38, "accuracy_high": 0.95},
+         "31 validation preferences (5 different questions)", "38.0% to 95.0%, no better than chance, which is 50 %"),
+        ({"accuracy": 0.3, "sided": 1000}, "1,000 validation preferences", "27.2% to 32.9%, no better than chance"),
+    ],
+)  # fmt: skip
+def test_an_accuracy_is_said_with_its_number_and_interval_and_chance(row, number, worth):
+    assert preferences(row) == number
+    assert worth in verdict(row)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("empty", "alike", "due"), [(90, 0, True), (0, 90, False), (40, 0, False)])
+def test_where_most_pairs_are_ties_without_messages_other_pairs_are_advised(tmp_path, empty, alike, due):
+    walls = [("It's a wall.", "You hear a door open.")] * alike  # ties too, which other moments would not change
+    sided = [("You kill the newt!", "You die..."), ("You die...", "You kill the newt!")] * 50
+    pairs = [("", "")] * empty + walls + sided[: 100 - empty - alike]
+    write_dataset(tmp_path / "dataset", pairs)
+    annotate.run(settings(), tmp_path)
+    found = advice(load_data(settings(), tmp_path))
+    assert ("90% of the labelled pairs are ties, and 100% of these" in found) == due
+    assert ("--config.collect.keep_empty" in found) == bool(found) == due
+
+
+def test_a_reward_that_learnt_next_to_nothing_is_not_praised(tmp_path, capsys):
+    """Twenty pairs with a preference, which ask one question."""
+    pairs = [("", "")] * 100 + [("You kill the newt!", "You die..."), ("You die...", "You kill the newt!")] * 10
+    write_dataset(tmp_path / "dataset", pairs)
+    annotate.run(settings(), tmp_path)
+    last = run(tmp_path, num_epochs=1)["history"][-1]
+    assert last["questions"] == 1 < last["sided"]
+    assert last["accuracy_low"] <= 0.5
+    said = f"on {last['sided']} validation preferences (1 different question): 95 % interval"
+    lines = capsys.readouterr().out.splitlines()
+    assert any(said in line and "no better than chance" in line for line in lines)
+    assert any("83% of the labelled pairs are ties" in line and "collect.keep_empty" in line for line in lines)
+    assert "no better than chance" in (tmp_path / "reward/reward.html").read_text()
+    write_json(tmp_path / "dataset/dataset.json", {"num_pairs": 120})
+    lead = "".join(first_screen(read_workdir(tmp_path, tmp_path / "report")))
+    assert "(1 different question): 95 % interval" in lead
+    assert "no better than chance, which is 50 %" in lead
 
 
 def params_of(workdir):

@@ -85,7 +85,7 @@ class BabyAIGame:
         self._return += reward
         if terminated:
             self._success = reward > 0
-            self.end = EndStatus.TASK_SUCCESSFUL if self._success else EndStatus.DEATH
+            self.end = EndStatus.TASK_SUCCESSFUL if self._success else EndStatus.ENDED
             self.cause = "" if self._success else FAILED
         elif truncated or self._steps >= self._settings.max_episode_steps:
             self.end = EndStatus.ABORTED

@@ -52,7 +52,7 @@ class CommentGame(TextGame):
         if self._noised and score == 1:
             score = float(self.random.choice((0, 2)))
         self._score = score
-        return Answer("", score * self._scale + self._shift, EndStatus.DEATH, "the comment was written")
+        return Answer("", score * self._scale + self._shift, EndStatus.ENDED, "the comment was written")
 
     def draw(self, chance: float) -> str:
         """See `TextGame`: a comment of our own."""

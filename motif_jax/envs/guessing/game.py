@@ -79,7 +79,7 @@ class GuessingGame(TextGame):
         if initial >= GOAL or (gained + change) / (GOAL - initial) >= self._rewards.enough:
             return Answer(said, reward, EndStatus.TASK_SUCCESSFUL)
         if self.steps + 1 >= ROUNDS:
-            return Answer(said, reward, EndStatus.DEATH, LOST)
+            return Answer(said, reward, EndStatus.ENDED, LOST)
         return Answer(said, reward - 1.0)
 
     def draw(self, chance: float) -> str:

@@ -38,7 +38,7 @@ class WordleGame(TextGame):
         if self.position.won:
             return Answer(said, reward(self.position), EndStatus.TASK_SUCCESSFUL)
         if self.position.over:
-            return Answer(said, reward(self.position), EndStatus.DEATH, LOST)
+            return Answer(said, reward(self.position), EndStatus.ENDED, LOST)
         return Answer(said, reward(self.position))
 
     def draw(self, chance: float) -> str:

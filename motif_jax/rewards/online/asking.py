@@ -1,6 +1,7 @@
 """The first host's part: plans questions for the judge, fetches answers, records them, and says when the judge is down.
 
-The judge never holds up training. While it is down, one line a minute says so.
+The judge never holds up training. While it is down, or next to none of its answers can be read, one line a minute says
+so.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Incomplete
+from motif_jax.annotation.readable import Readable
 from motif_jax.annotation.stream import Answered, Direct, Stream
 from motif_jax.console import print_line
 from motif_jax.rewards.online.figures import Tally
@@ -36,6 +38,7 @@ class Asking:
         self._goal, self._begun = goal, False
         self._judge: Stream | Direct = judges.open(goal, 0, at_once=True)
         self.tally = Tally()
+        self.readable = Readable("train_policy")
         self._came = 0  # answers fetched at once, the last time
         self._down_s = self._said_s = 0.0
 
@@ -71,6 +74,8 @@ class Asking:
         found = self._judge.answers()
         self._log.write(found, self._goal, step)
         self.tally.answers(found)
+        for one in found:
+            self.readable.take(one.answer)
         self._came = len(found)
         return found
 

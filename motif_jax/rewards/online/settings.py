@@ -15,7 +15,8 @@ from motif_jax.config_table import MANY_SECONDS, PATH, Flag, Number, Table, Text
 from motif_jax.structs import UserError
 
 NETWORKS = ("classification", "ranking")  # kinds that teach one
-KINDS = ("retrieval", *NETWORKS, "words")
+WORDS = "words"  # the kind that asks no judge
+KINDS = ("retrieval", *NETWORKS, WORDS)
 ORDERS = ("recency", "count", "uncertain")
 SECTION = "--config.policy.online"
 GOALS = f"{SECTION}.goals"
@@ -107,7 +108,7 @@ def check_online(config: ConfigDict, texts: Texts) -> None:
     """Raises UserError for values that cannot work together, before anything is started."""
     section, backend = config.policy.online, config.annotate.backend
     turns = parse_goals(section.goals)
-    if section.kind == "words":
+    if section.kind == WORDS:
         if not section.vectors:
             raise UserError(f"the kind 'words' needs a file of word vectors ({SECTION}.vectors)")
         if not Path(section.vectors).expanduser().is_file():
@@ -121,14 +122,14 @@ def check_online(config: ConfigDict, texts: Texts) -> None:
         raise UserError(f"only a network can be uncertain, and {section.kind!r} has none ({SECTION}.order, .kind)")
     if section.init_from and not Path(section.init_from).expanduser().is_dir():
         raise UserError(f"there is no directory {section.init_from!r} ({SECTION}.init_from)")
-    if backend == "vllm" and len(turns) > 1 and section.kind != "words":
+    if backend == "vllm" and len(turns) > 1 and section.kind != WORDS:
         raise UserError(
             f"a model in this process is loaded for one goal: serve it, for a schedule of goals ({GOALS}; "
             "--config.annotate.backend=server)"
         )
     for turn in turns:
         try:
-            if section.kind == "words":
+            if section.kind == WORDS:
                 goal_text(texts, turn.goal)
             else:
                 check_backend(judge_section(config, turn.goal), texts, not asks_pairs(section.kind))

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
+from motif_jax.annotation.readable import too_few
 from motif_jax.captions import Lookup, distinct_messages
 from motif_jax.distributed import host
 from motif_jax.parameters import sum_of_arrays
@@ -25,7 +26,7 @@ from motif_jax.rewards.online.judge import Judges
 from motif_jax.rewards.online.making import make_facts, make_kind
 from motif_jax.rewards.online.plan import bound_queue, in_order, sample_pairs
 from motif_jax.rewards.online.running import Running, running
-from motif_jax.rewards.online.settings import asks_pairs, check_past, parse_goals, turn_at
+from motif_jax.rewards.online.settings import WORDS, asks_pairs, check_past, parse_goals, turn_at
 from motif_jax.rewards.online.starting import starting_opinion
 from motif_jax.rewards.online.store import ANSWERED, REFUSED, Opinion, Seen, Store
 from motif_jax.rewards.online.words import WordsSource
@@ -72,7 +73,7 @@ class OnlineSource(Captioned):
     def make(cls, setting: Setting) -> RewardSource:
         """See `RewardSource`. Raises UserError if the judge does not answer."""
         config, section = setting.config, setting.config.policy.online
-        if section.kind == "words":
+        if section.kind == WORDS:
             return WordsSource.make(setting)
         judges = Judges(config)
         facts = make_facts(config, judges.facts())
@@ -87,7 +88,7 @@ class OnlineSource(Captioned):
     @classmethod
     def rebuild(cls, arrays: Any, facts: Facts) -> RewardSource:
         """See `RewardSource`."""
-        if facts["kind"] == "words":
+        if facts["kind"] == WORDS:
             return WordsSource.rebuild(arrays, facts)
         source = cls(facts)
         source._take_arrays(arrays)
@@ -233,10 +234,16 @@ class OnlineSource(Captioned):
             "waiting": float(len(self.store.waiting)),
             "full": float(self.store.is_full),
         }
+        found["answers"], found["answers_read"] = map(float, self.store.answers)
         if found["labels"]:
             found["yes_share"] = float((self.store.questions["label"][states == ANSWERED] > 0.5).mean())
         found |= self.kind.figures() | (self._asking.figures() if self._asking else {})
         return {f"online_{name}": value for name, value in found.items()}
+
+    def failure(self) -> str:
+        """See `RewardSource`: next to none of the answers about the present goal could be read."""
+        answers, read = self.store.answers
+        return too_few(read, answers, self._asking.readable.last if self._asking else "")
 
     def about(self) -> Facts:
         """See `RewardSource`."""

@@ -160,6 +160,12 @@ class Store:
         """Numbers of the questions with a label, ascending."""
         return np.flatnonzero(self.questions["state"] == ANSWERED)
 
+    @property
+    def answers(self) -> tuple[int, int]:
+        """How many answers came to the questions, and how many of these could be read."""
+        attempts = self.questions["attempts"]
+        return int(attempts.sum()), int(((self.questions["state"] == ANSWERED) & (attempts > 0)).sum())
+
     def labelled(self) -> np.ndarray:
         """Whether each caption has a label, or stands in a pair with one; the last, for row -1, has not. [U + 1]"""
         found = np.zeros(len(self.captions) + 1, bool)

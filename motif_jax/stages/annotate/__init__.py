@@ -18,7 +18,7 @@ from motif_jax.envs.settings import TABLE as GAME
 from motif_jax.envs.texts import texts_of
 from motif_jax.files import write_config
 from motif_jax.preferences.folders import annotation_folder, labels_file, moving_hint
-from motif_jax.preferences.merging import check_free, check_merged, is_merged, merge
+from motif_jax.preferences.merging import NOT_ASKED, check_free, check_merged, is_merged, merge
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.oracles import ask_oracle, check_oracle
 from motif_jax.preferences.questions import Questions
@@ -115,14 +115,17 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
             if questions is None:
                 wanted = rows[rows < (section.max_pairs or np.inf)]
                 shard.set(np.arange(len(wanted)), ask_oracle(section.backend, dataset, wanted, config.seed), 0.0)
-                shard.commit(len(wanted) == len(rows), {"seconds": round(time.monotonic() - started, 1)})
+                unknown = int((shard.codes == Preference.UNKNOWN).sum())
+                log = {NOT_ASKED: unknown, "seconds": round(time.monotonic() - started, 1)}
+                shard.commit(len(wanted) == len(rows), log)
             else:
                 Job(config, questions, shard, rows).run(make)
 
     # ---- merge
     partial = section.merge == "partial" or section.max_pairs > 0
     merged = merge(dataset, name, part.of, of_pair, facts, partial)
-    shares = ", ".join(f"{value / len(dataset):.1%} {kind}" for kind, value in merged.counts.items())
+    shown = {kind: value for kind, value in merged.counts.items() if value or kind != "not asked"}
+    shares = ", ".join(f"{value / len(dataset):.1%} {kind}" for kind, value in shown.items())
     if not merged.written:
         waiting = len(merged.missing)
         print_line(f"annotate: {name}: shard {part.number} is done; {waiting} of {part.of} shards are not finished yet")

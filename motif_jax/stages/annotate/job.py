@@ -19,9 +19,11 @@ import motif_jax
 from motif_jax.annotation.annotator import Annotator, Answer, Incomplete, Question, batched
 from motif_jax.annotation.answers import AnswerStore, read_answers
 from motif_jax.annotation.backends import MODELS
+from motif_jax.annotation.readable import LEAST_SHARE, Readable
 from motif_jax.console import clean, print_line
 from motif_jax.metrics import Progress
 from motif_jax.preferences.asked import Asked, to_numbers
+from motif_jax.preferences.merging import NOT_ASKED
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.shards import TRY, Shard, count, question_range, read_record
 from motif_jax.preferences.store import Preference
@@ -29,7 +31,6 @@ from motif_jax.structs import UserError
 
 COMMIT_EVERY_S = 30.0  # also when the batch is not full, as answers of a slow model are expensive
 CACHE_LINES = 4096  # looked up at a time
-ANSWERED_AT_LEAST = 0.05  # share of a job's questions; with fewer labels the job has failed
 COUNTED = ("asked", "from_cache", "no_verdict", "prompt_tokens", "cached_tokens", "output_tokens")
 MakeAnnotator = Callable[[ConfigDict], tuple[Annotator, dict[str, Any]]]
 
@@ -46,7 +47,8 @@ class Job:
             both = np.zeros(len(questions), bool)  # rules have no position bias
         else:
             both = questions.sample(1.0 if section.mode == "score" else section.both_orders)
-        self._asked = Asked(low, both[low:high])
+        self._asked, self._low = Asked(low, both[low:high]), low
+        self._put = np.zeros(high - low, bool)  # whether the annotator was ever asked, with or without a verdict
         self._margin = section.tie_margin if section.backend in MODELS else 0.0
 
         # Rows that have a question, its index in this shard, and whether the row shows it in the other order.
@@ -68,7 +70,7 @@ class Job:
         self._flight: dict[Question, tuple[int, bool]] = {}  # asked, not yet answered: number, turned
         self._answers = self._before.get("answers", "")  # the folder of the answer cache
         self._model = self._before.get("model", "")  # the full name, as in the answer cache
-        self._unusable = ""  # the last answer without a verdict
+        self._readable = Readable("annotate")
 
     def run(self, make: MakeAnnotator) -> None:
         """Asks the annotator all questions of the shard that have no label yet, and writes the labels."""
@@ -100,10 +102,16 @@ class Job:
         unknown = self._open()
         for lines in batched(read_answers(folder), CACHE_LINES):
             numbers, turned = self._questions.find([(question.first, question.second or "") for question, _ in lines])
-            self._asked.take(numbers, turned, to_numbers(answer.second_better for _, answer in lines))
+            self._take(numbers, turned, to_numbers(answer.second_better for _, answer in lines))
         self._counts["from_cache"] = unknown - self._open()
         if self._counts["from_cache"]:
             print_line(f"annotate: the answer cache {str(folder)!r} knows {self._counts['from_cache']:,} of them")
+
+    def _take(self, numbers: np.ndarray, turned: np.ndarray, prob: np.ndarray) -> None:
+        """Stores answers; see `Asked.take`."""
+        self._asked.take(numbers, turned, prob)
+        places = numbers - self._low
+        self._put[places[(places >= 0) & (places < len(self._put))]] = True
 
     def _check_model(self) -> None:
         """Refuses to mix the labels of two models; the config alone does not distinguish them."""
@@ -120,6 +128,7 @@ class Job:
         try:
             for answered in annotator.answers(self._stream()):
                 self._pending.append(answered)
+                self._readable.take(answered[1])
                 full = len(self._pending) >= self._section.batch_size
                 if full or time.monotonic() - self._committed > COMMIT_EVERY_S:
                     progress.update(self._save(store), **self._notes())
@@ -139,12 +148,13 @@ class Job:
             progress.close()
 
     def _check_answered(self) -> None:
-        """Raises UserError if fewer than `ANSWERED_AT_LEAST` of the wanted questions have a label."""
+        """Raises UserError if fewer than `LEAST_SHARE` of the wanted questions have a label."""
         wanted, unanswered = int(self._wanted.sum()), self._open()
-        if wanted - unanswered < ANSWERED_AT_LEAST * wanted:
+        if wanted - unanswered < LEAST_SHARE * wanted:
             raise UserError(
                 f"{unanswered:,} of {wanted:,} questions have no verdict, the last was answered with "
-                f"{clean(repr(self._unusable))} (--config.annotate.backend, .model); the same command asks them again"
+                f"{clean(repr(self._readable.last))} (--config.annotate.backend, .model, .prompt_file); the same "
+                "command asks them again"
             )
 
     def _stream(self) -> Iterator[Question]:
@@ -165,7 +175,7 @@ class Job:
         if pending:
             spots = [self._flight[question] for question, _ in pending]
             numbers, turned = (np.array(column) for column in zip(*spots, strict=True))
-            self._asked.take(numbers, turned, to_numbers(answer.second_better for _, answer in pending))
+            self._take(numbers, turned, to_numbers(answer.second_better for _, answer in pending))
         try:
             if store is not None:
                 store.add(pending)
@@ -175,7 +185,6 @@ class Job:
         for question, answer in pending:
             self._flight.pop(question, None)
             self._count(self._counts, answer)
-            self._unusable = answer.said if answer.second_better is None else self._unusable
         return labelled
 
     def _commit(self, finished: bool, pending: list[tuple[Question, Answer]]) -> int:
@@ -187,7 +196,8 @@ class Job:
         log: dict[str, Any] = {name: self._before.get(name, 0) + value for name, value in counts.items()}
         seconds = self._before.get("seconds", 0.0) + time.monotonic() - self._started
         log |= {"seconds": round(seconds, 1), "answers": self._answers, "model": self._model}
-        log["motif_jax"] = motif_jax.__version__
+        unknown = self._shard.codes[self._asking] == Preference.UNKNOWN
+        log |= {NOT_ASKED: int((unknown & ~self._put[self._place]).sum()), "motif_jax": motif_jax.__version__}
         self._shard.commit(finished, log)
         self._committed = time.monotonic()
         return labelled

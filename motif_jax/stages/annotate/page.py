@@ -75,12 +75,19 @@ def write_page(
             f'<p class="soft">{esc(_subtitle(section, logs))}</p>',
             tiles(figures),
             "<h2>Labels</h2>",
-            share_bar([(word, merged.counts[word] / len(dataset), word) for word in NAMES]),
+            label_bar(merged.counts),
             *details,
         ],
     )
     write_whole(path, lambda file: file.write(text.encode("utf-8", "replace")))
     return path
+
+
+def label_bar(counts: Mapping[str, int]) -> str:
+    """The shares of labels, as an HTML bar, from their counts by kind."""
+    total = max(sum(counts.values()), 1)
+    shown = [name for name in counts if counts[name] or name in NAMES]
+    return share_bar([(name, counts[name] / total, name if name in NAMES else "line") for name in shown])
 
 
 def _labels(dataset: PairDataset, name: str, questions: Questions) -> np.ndarray:

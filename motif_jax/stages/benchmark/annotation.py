@@ -22,7 +22,6 @@ from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Annotator, Answer, Question
 from motif_jax.annotation.backends import make_the_prompt
-from motif_jax.annotation.parsing import read_verdict
 from motif_jax.config_file import find_config
 from motif_jax.envs.texts import texts_of
 from motif_jax.preferences.questions import Questions
@@ -84,8 +83,8 @@ class Instant:
             if self._mode == "score":
                 yield question, Answer(0.8 if better else 0.2, "", 0.9, len(shown) // 4, 0, 1)
             else:
-                said = f"{ANALYSIS}\n{self._prompt.verdicts[better]}"
-                verdict = read_verdict(said, self._prompt.key)
+                said = "\n".join([ANALYSIS, *self._prompt.verdicts[better : better + 1]])
+                verdict = self._prompt.read(said)
                 yield question, Answer(verdict, said, 1.0, len(shown) // 4, 0, len(said) // 4)
 
     def close(self) -> None:

@@ -20,7 +20,9 @@ COMMON = {  # figures of every world's episodes: what they are called in a line 
     "return": "episode_return", "steps": "steps", "success": "success", "intrinsic_return": "intrinsic_return",
 }  # fmt: skip
 FAMILY = "family"  # a figure that is a number of a kind of missions: its mean would say nothing
-END_NAMES = {"aborted": "time limit", "task_successful": "goal reached", "death": "death"}  # without a cause
+END_NAMES = {  # of episodes without a cause
+    "aborted": "time limit", "task_successful": "goal reached", "death": "death", "ended": "ended",
+}  # fmt: skip
 RESAMPLES = 2000
 BESIDE = 4  # others in the table
 HAPPENINGS = 8  # in the table

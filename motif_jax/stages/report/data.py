@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from motif_jax.captions import decode
-from motif_jax.pages.blocks import quoted, share_bar, table, tiles
+from motif_jax.pages.blocks import quoted, table, tiles
 from motif_jax.pages.charts import COLOURS, columns
 from motif_jax.pages.formats import amount, esc
-from motif_jax.stages.annotate.page import NAMES, bias_tiles
+from motif_jax.stages.annotate.page import NAMES, bias_tiles, label_bar
 from motif_jax.stages.report.parts import SPREADS, Annotation, Pairs
 
 COMMON = 10  # captions shown
@@ -76,10 +76,9 @@ def of_annotations(annotations: list[Annotation], chosen: list[Annotation]) -> l
     """Shares of every annotation; questions and bias of those that the reward was learnt from."""
     body = []
     for one in annotations:
-        total = max(sum(one.counts.values()), 1)
         body.append(f"<h3>{esc(one.name)}</h3>")
         body.append(f'<p class="soft">{_origin(one)}</p>')
-        body.append(share_bar([(name, one.counts[name] / total, name) for name in NAMES]))
+        body.append(label_bar(one.counts))
         if one in chosen:
             body += _questions(one) + _bias(one)
     return body

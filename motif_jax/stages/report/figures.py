@@ -32,7 +32,8 @@ CURVES: tuple[
     ("steps_per_s", "Speed", "steps/s", ""),
 )
 UNSHOWN = (  # have no curve
-    "count", "all", "share_death", "share_aborted", "ascended", "turns", "depth", "scout", "family", "bot_steps",
+    "count", "all", "share_death", "share_ended", "share_aborted", "ascended", "turns", "depth", "scout", "family",
+    "bot_steps",
 )  # fmt: skip
 
 

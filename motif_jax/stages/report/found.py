@@ -21,7 +21,7 @@ from motif_jax.envs.settings import title
 from motif_jax.files import read_json, read_lines
 from motif_jax.pages.formats import Interval
 from motif_jax.preferences.folders import annotation_folder
-from motif_jax.preferences.merging import check_merged
+from motif_jax.preferences.merging import NOT_ASKED, check_merged, count_asked
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.stages.evaluate.replays import file_of
 from motif_jax.stages.report import parts
@@ -52,12 +52,13 @@ ASKED: Kinds = {"pairs": int, "first": str, "second": str, "better": str}
 BIAS: Kinds = {"questions": int, "turned": number, "changed": number, "shown_first": number}
 EPOCH: Kinds = {
     "epoch": int, "loss": number, "accuracy": number, "sided": int, "unseen_accuracy": number, "unseen_sided": int,
-    "score_accuracy": number, "train_loss": number, "train_accuracy": number,
+    "score_accuracy": number, "train_loss": number, "train_accuracy": number, "questions": int,
+    "accuracy_low": number, "accuracy_high": number,
 }  # fmt: skip
 VALUED: Kinds = {"reward": number, "caption": str, "times": int}
 SETTINGS: Kinds = {
     "algorithm": str, "network": str, "extrinsic_coefficient": number, "intrinsic_coefficient": number,
-    "threshold_quantile": number, "reward_dir": str, "sources": str,
+    "threshold_quantile": number, "reward_dir": str, "sources": str, "online": dict,
 }  # fmt: skip
 DONE: Kinds = {"env_steps": int, "seconds": number, "episodes": int}
 
@@ -111,6 +112,7 @@ def find_annotations(path: Path, home: Path, dataset: PairDataset) -> list[Annot
         record = read_object(file) or {"facts": {}, "shards": {}}
         with checked(file):
             facts, logs = typed(record["facts"], LABELS), [typed(log, JOB) for log in record["shards"].values()]
+            not_asked = int(record.get(NOT_ASKED, 0))
         page = path / "annotations" / f"{name}.html"
         told = read_object(page.with_suffix(".json")) or {}
         with checked(page.with_suffix(".json")):
@@ -119,7 +121,7 @@ def find_annotations(path: Path, home: Path, dataset: PairDataset) -> list[Annot
             told["questions"] = int(told.get("questions", 0))
             told["bias"] = whole(told["bias"], BIAS) if told.get("bias") else None
         named = {kind.name.lower(): int(counts[kind]) for kind in Preference}
-        found.append(Annotation(name, named, facts, logs, told, link(page, home)))
+        found.append(Annotation(name, count_asked(named, not_asked), facts, logs, told, link(page, home)))
     return found
 
 

@@ -11,13 +11,16 @@ from motif_jax.envs.settings import TABLE as GAME
 from motif_jax.pages.blocks import folded, table
 from motif_jax.pages.charts import bars
 from motif_jax.pages.formats import Interval, esc, exact
-from motif_jax.rewards.choice import LEARNT, ONLINE, parse_sources
+from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES, parse_sources
+from motif_jax.rewards.online.settings import WORDS
 from motif_jax.stages.report.figures import compared, words
 from motif_jax.stages.report.parts import EvaluatedPlayer, Facts, Found
+from motif_jax.stages.report.unread import warnings
+from motif_jax.stages.train_reward.page import percent, preferences, verdict
 
 SHOWN = 5
-GAME_REWARD = "the game"  # what rewards a policy, in words, and so is the next
-JUDGED = "a judge's answers"
+GAME_REWARD = "the game"  # what rewards a policy, in words, beside those of SOURCES
+CLOSE_WORDS = "closeness to the words of the goal"  # where online rewards ask no judge
 OF_NETHACK = {  # values of the config that other worlds have no use for
     "env": tuple(GAME.keys() - {"world", "options", "max_episode_steps"}), "collect": ("save_screen", "save_glyphs"),
     "reward": ("blstats", "crop", "glyphs"),
@@ -30,7 +33,7 @@ def first_screen(found: Found, written: Sequence[str] = ()) -> list[str]:
     `written`: sentences about a policy that writes, in place of those about one that chooses actions.
     """
     beside = "" if written else _beside_chance(found)
-    sentences = " ".join(written or [*_asked(found), *_trained(found), *_played(found)])
+    sentences = " ".join([*warnings(found), *(written or [*_asked(found), *_trained(found), *_played(found)])])
     return [
         f'<header class="hero{" wide" if beside else ""}"><div><p class="eyebrow">{esc(eyebrow(found))}</p>'
         f'<h1>{title(found)}</h1><p class="lead">{sentences}</p></div>{beside}</header>'
@@ -58,13 +61,14 @@ def title(found: Found) -> str:
     goal = found.goal if found.goal not in ("", "zeroknowledge") else ""
     if found.own and found.own.decoding:
         return f"A language model that learnt from recorded games of {esc(task_of(found))}"
+    rewards = list(rewards_of(found.training.settings)) if found.training else []
+    if rewards == [GAME_REWARD]:
+        return f"An agent that learnt by playing {esc(task_of(found))}"
+    preferred = SOURCES[LEARNT].words in rewards or not rewards  # else the agent does not know of the preferences
+    if rewards and not (preferred and (goal or len(rewards) == 1)):
+        return f"An agent trained on {listed(rewards)}"
     subject = "An agent" if found.training else "A reward" if found.learnt else "Preferences" if goal else "A dataset"
     if not goal:
-        rewards = rewards_of(found.training.settings) if found.training else {}
-        if list(rewards) == [GAME_REWARD]:
-            return f"An agent that learnt by playing {esc(task_of(found))}"
-        if JUDGED in rewards:
-            return f"An agent trained on {JUDGED}"
         return f"{subject} trained on learnt preferences" if found.training else f"{subject} of moments of a game"
     if goal == "defaultgoal":
         own = ":" in task_of(found)  # the game is the user's, who alone knows whether there are scores
@@ -119,14 +123,18 @@ def _asked(found: Found) -> list[str]:
     pairs = f"<b>{len(found.pairs.dataset):,}</b> pairs of moments"
     if not found.labelled:
         return [f"{pairs} with {found.pairs.facts.get('distinct_captions', 0):,} different messages were collected."]
-    who = annotator(found)
+    who, total = annotator(found), len(found.pairs.dataset)
+    judged = total - min(one.counts.get("not asked", 0) for one in found.labelled)
+    pairs = pairs if judged == total else f"<b>{judged:,}</b> of {pairs}"
     found_words = [f"{who[:3]}{who[3:4].upper()}{who[4:]} judged {pairs}."]
     last = found.learnt.history[-1] if found.learnt and found.learnt.history else {}
-    if "accuracy" in last:
+    if last.get("sided"):
         found_words.append(
-            f"The reward learnt from it agrees with <b>{last['accuracy']:.1%}</b> of the preferences "
-            "of the pairs that were set aside."
+            f"The reward learnt from it agrees with <b>{percent(last.get('accuracy'))}</b> of "
+            f"{esc(preferences(last))}: {esc(verdict(last))}."
         )
+    elif last.get("sided") == 0:
+        found_words.append("None of the pairs that were set aside has a preference, so the reward was not tested.")
     return found_words
 
 
@@ -137,7 +145,7 @@ def _trained(found: Found) -> list[str]:
         return []
     seconds = max(training.seconds, 1e-9)
     rewards = rewards_of(training.settings)
-    by = f", rewarded {'only ' if len(rewards) == 1 else ''}by {' and '.join(rewards)}," if rewards else ""
+    by = f", rewarded {'only ' if len(rewards) == 1 else ''}by {listed(list(rewards))}," if rewards else ""
     where = machine_line(found)
     still = "" if training.is_over else " so far"
     return [
@@ -147,15 +155,22 @@ def _trained(found: Found) -> list[str]:
 
 
 def rewards_of(settings: Facts) -> dict[str, float]:
-    """The coefficients of what rewards a policy, by words for it; empty if the settings are not known."""
+    """The coefficients of what rewards a policy, by words for it, which are plain; empty if they are not known."""
     if not {"extrinsic_coefficient", "intrinsic_coefficient"} <= settings.keys():
         return {}
     game = settings["extrinsic_coefficient"]
-    found = {GAME_REWARD: game} if game else {}
-    named = {LEARNT: "the learnt reward", "count": "the count bonus", ONLINE: JUDGED}
+    found = {GAME_REWARD: game}
+    named = {name: known.words for name, known in SOURCES.items()}
+    if settings.get("online", {}).get("kind") == WORDS:
+        named[ONLINE] = CLOSE_WORDS
     for choice in parse_sources(settings.get("sources", LEARNT), settings["intrinsic_coefficient"]):
         found[named.get(choice.name, choice.name)] = choice.coefficient
     return {words: coefficient for words, coefficient in found.items() if coefficient}
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words as in a sentence: "a, b and c"."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _played(found: Found) -> list[str]:

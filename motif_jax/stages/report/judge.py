@@ -85,6 +85,8 @@ def of_judge(found: Found, judged: Judged) -> list[str]:
         figures.append((f"{1000 * wait:,.0f} ms", "from question to answer, in the median"))
     if age := mean_of(rows, f"reward/{ONLINE}_age_s_p95"):
         figures.append((f"{age:,.1f} s", "from first sight to a label, for 95 %"))
+    if came := figure("answers"):
+        figures.append((f"{figure('answers_read') / came:.1%}", f"of {came:,.0f} answers could be read"))
     figures.append((f"{figure('refused'):,.0f}", "questions given up, as no answer could be read"))
 
     def line(name: str, scale: float = 1.0) -> list[tuple[float, float]]:

@@ -28,7 +28,7 @@ class Annotation(NamedTuple):
     """The labels of one annotator, and how they were made."""
 
     name: str
-    counts: dict[str, int]  # of first, second, tie, unknown
+    counts: dict[str, int]  # of first, second, tie, unknown, not asked
     facts: Facts  # backend and goal; empty for labels that others made
     logs: list[Facts]  # of the jobs
     told: Facts  # questions, most_asked, most_asked_with_preference, bias

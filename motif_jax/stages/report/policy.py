@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from motif_jax.pages.blocks import share_bar, tiles
 from motif_jax.pages.charts import Level, curves
 from motif_jax.pages.formats import amount, esc
+from motif_jax.rewards.choice import LEARNT, parse_sources
 from motif_jax.stages.report.figures import curves_of
 from motif_jax.stages.report.head import duration, rewards_of
 from motif_jax.stages.report.parts import Found, Training
@@ -24,7 +23,6 @@ THREADS = (  # activities of each thread, by metric time/NAME; shares of the who
     ("The learner", {"wait_for_batch": "waiting for a batch", "update": "waiting for the device"}),
     ("The workers", {"workers_wait": "waiting for actions"}),
 )  # fmt: skip
-RETURN = re.compile(r"episode/(\w+)_return")  # of a reward source
 PALETTE = ("first", "second", "good", "plum")
 
 
@@ -43,8 +41,9 @@ def of_policy(found: Found, training: Training) -> list[str]:
     memory = max((row["memory_mib"] for row in rows if "memory_mib" in row), default=0.0)
     if memory:
         figures.append((f"{memory:,.0f} MiB", "of memory at most"))
-    charts = []
-    for name, title, note, figure in curves_of(metric for row in rows for metric in row):
+    charts, sources = [], sources_of(training)
+    own = {f"episode/{name}_return" for name in sources}  # which have curves of their own
+    for name, title, note, figure in curves_of({metric for row in rows for metric in row} - own):
         points = curve(training, name)
         if not any(value for _, value in points):
             continue  # always zero, as success is for a task without a goal
@@ -53,20 +52,23 @@ def of_policy(found: Found, training: Training) -> list[str]:
             chance = None
         levels = [Level("random play", chance)] if chance else []
         charts.append(curves({title.lower(): points}, "steps", title=title, note=note, levels=levels))
-    charts += [chart for name in sources_of(training) if (chart := _return_curve(found, training, name))]
+    charts += [chart for name in sources if (chart := _return_curve(found, training, name))]
     body = [_rewards(training), tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
     return [*body, *of_probes(find_probes(found.path)), "<h3>Where time goes</h3>", *_time(rows)]
 
 
 def sources_of(training: Training) -> list[str]:
-    """Names of the reward sources, beside the learnt reward, whose returns the rows have."""
-    names = {match[1]: None for row in training.rows for key in row if (match := RETURN.fullmatch(key))}
-    return [name for name in names if name != "intrinsic"]
+    """Names of the reward sources beside the learnt reward; [] if they are not known."""
+    settings = training.settings
+    choices = parse_sources(settings.get("sources", ""), settings.get("intrinsic_coefficient", 0.0))
+    return [choice.name for choice in choices if choice.name != LEARNT]
 
 
 def _return_curve(found: Found, training: Training, source: str) -> str:
     """The curve of a source's return, as HTML, beside that of random play if the same source has valued it."""
     points = curve(training, f"episode/{source}_return")
+    if not points:
+        return ""
     own, chance = found.own, found.chance
     alike = own and chance and own.sources.get(source) == chance.sources.get(source)
     levels = [Level("random play", chance.returns[source])] if alike and chance and source in chance.returns else []

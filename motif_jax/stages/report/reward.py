@@ -9,8 +9,10 @@ import numpy as np
 from motif_jax.pages.blocks import quoted, table, tiles
 from motif_jax.pages.charts import curves
 from motif_jax.pages.formats import esc
+from motif_jax.rewards.choice import LEARNT, SOURCES
+from motif_jax.stages.report.head import rewards_of
 from motif_jax.stages.report.parts import Learnt, Training
-from motif_jax.stages.train_reward.page import USUAL, percent, spread
+from motif_jax.stages.train_reward.page import USUAL, percent, preferences, spread, verdict
 
 SHOWN = 12  # captions at either end
 
@@ -33,7 +35,7 @@ def of_reward(learnt: Learnt, training: Training | None) -> list[str]:
 
 def _learning(history: list[dict[str, Any]]) -> list[str]:
     last = history[-1]
-    figures = [(percent(last.get("accuracy")), f"of {last.get('sided', 0):,} validation preferences right")]
+    figures = [(percent(last.get("accuracy")), f"of {preferences(last)} right: {verdict(last)}")]
     if last.get("unseen_sided"):
         unseen = f"right of the {last['unseen_sided']:,} with a caption never seen in training"
         figures.append((percent(last.get("unseen_accuracy")), unseen))
@@ -65,7 +67,9 @@ def threshold(learnt: Learnt, told: dict[str, Any], level: float) -> float:
 
 def _captions(learnt: Learnt, told: dict[str, Any], settings: dict[str, Any]) -> list[str]:
     """Spread and extremes of the captions, as HTML; `settings` are the policy's, empty if not known."""
-    own = "threshold_quantile" in settings and not settings.get("reward_dir")  # else of another reward
+    rewards = rewards_of(settings)
+    used = not rewards or SOURCES[LEARNT].words in rewards
+    own = used and "threshold_quantile" in settings and not settings.get("reward_dir")  # else of another reward
     level = settings["threshold_quantile"] if own else USUAL
     mark = (level, threshold(learnt, told, level)) if level >= 0 and (learnt.quantiles or told["thresholds"]) else None
     below = f"below {mark[1]:.2f} ({level:.0%} of them) is worth nothing to the agent." if mark else ""

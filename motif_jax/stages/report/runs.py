@@ -12,11 +12,11 @@ from motif_jax.stages.report.figures import curves_of
 from motif_jax.stages.report.found import link
 from motif_jax.stages.report.head import annotator, duration, task_of
 from motif_jax.stages.report.judge import find_judged
-from motif_jax.stages.report.parts import Found
+from motif_jax.stages.report.parts import Facts, Found
 from motif_jax.stages.report.players import behaviours, figures_table
 from motif_jax.stages.report.policy import curve
 from motif_jax.stages.report.reward import liked
-from motif_jax.stages.train_reward.page import percent
+from motif_jax.stages.train_reward.page import percent, preferences, verdict
 
 SHOWN = 6  # captions of each reward
 ALONE = ("train/entropy", "steps_per_s", "episode/steps")  # curves that do not show what agents do
@@ -76,11 +76,19 @@ def _origins(runs: Mapping[str, Found], home: Path) -> str:
             _task(found),
             esc(judged.schedule if judged else found.goal or "–"),
             (esc(", ".join(judged.by)) if judged else annotator(found)) or "–",
-            percent(last.get("accuracy")),
+            _accuracy(last),
             amount(training.steps) if training else "–",
             duration(training.seconds) if training else "–",
         ])  # fmt: skip
     return table(("run", "task", "asked for", "by", "accuracy of the reward", "steps", "trained for"), rows, (4, 5, 6))
+
+
+def _accuracy(last: Facts) -> str:
+    """The accuracy of a reward with what it is worth, as HTML; a dash for none."""
+    worth = (
+        f"<br><small class=soft>of {esc(preferences(last))}: {esc(verdict(last))}</small>" if last.get("sided") else ""
+    )
+    return percent(last.get("accuracy")) + worth
 
 
 def _task(found: Found) -> str:

@@ -187,6 +187,6 @@ def summarise_recent(ended: list[Ended], figures: Sequence[str]) -> dict[str, An
     values = [info.named(figures) for info in infos]
     for name in ("steps", *figures, "success"):
         found[name] = mean([float(one[name]) for one in values])
-    for status in (EndStatus.DEATH, EndStatus.ABORTED):
+    for status in (EndStatus.DEATH, EndStatus.ENDED, EndStatus.ABORTED):
         found[f"share_{status.name.lower()}"] = mean([float(info.end_status == status) for info in infos])
     return found

@@ -184,11 +184,17 @@ def learn(
             f"train_policy: {done['env_steps']:,} steps, {done['updates']:,} updates, {done['episodes']:,} episodes; "
             f"{steps / max(seconds, 1e-9):,.0f} steps/s; checkpoints in {folder / 'checkpoints'}"
         )
+    failures = parts.sources.failures()
+    if keeper:
+        for failure in failures:
+            print_line(f"train_policy: {failure}")
     if vote == Vote.STOP:
         raise Stopped(
             f"stopped by {stop.asked or 'a signal to another host'} after {done['env_steps']:,} steps, which are "
             "saved; give the same command again to go on"
         )
+    if failures:
+        raise UserError(f"{failures[0]}; the policy is saved, and the same command goes on with the stages after it")
 
 
 def fits(config: ConfigDict, parts: Parts, state: LearnerState, constants: Constants, batch: Batch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from motif_jax.files import write_json, write_whole
 from motif_jax.pages.blocks import page, quoted, table, tiles
 from motif_jax.pages.charts import columns, curves
 from motif_jax.pages.formats import esc
-from motif_jax.rewards.statistics import RewardStatistics, calibration
+from motif_jax.rewards.statistics import RewardStatistics, calibration, share_interval
 
 SHOWN = 25  # captions at either end
 BINS = 60  # of the histogram
@@ -49,7 +50,7 @@ def write_page(
         f"epoch {facts['epoch']}</p>",
         tiles(
             [
-                (percent(last["accuracy"]), f"accuracy on {last['sided']:,} validation pairs with a preference"),
+                (percent(last["accuracy"]), f"accuracy on {preferences(last)}: {verdict(last)}"),
                 (
                     percent(last["unseen_accuracy"]),
                     f"on the {last['unseen_sided']:,} of them with a caption that is not in the training pairs",
@@ -164,6 +165,27 @@ def _calibration(rewards: np.ndarray, target: np.ndarray) -> str:
     }
     words = ("predicted P(second is better)", "stated by the annotator", "pairs")
     return curves(lines, "predicted P(second is better)", 0.0, 1.0) + table(words, rows, numbers=(0, 1, 2))
+
+
+def preferences(row: Mapping[str, Any]) -> str:
+    """The validation preferences that an accuracy is about: how many, of how many different questions."""
+    number, asked = row.get("sided", 0), row.get("questions", 0)
+    of = f" ({asked:,} different question{'s' * (asked != 1)})" if asked else ""
+    return f"{number:,} validation preference{'s' * (number != 1)}{of}"
+
+
+def verdict(row: Mapping[str, Any]) -> str:
+    """What an accuracy is worth: its 95 % interval, and whether it is above chance.
+
+    Chance is one half, also where most preferences are for the moment on one side: a reward is not told which side a
+    moment is on. Rows of older versions have no interval; each preference counts as a trial then.
+    """
+    if not row.get("sided"):
+        return "nothing shows that it is better than chance"
+    low, high = share_interval(row["accuracy"], row["sided"])
+    low, high = row.get("accuracy_low", low), row.get("accuracy_high", high)
+    word = "no better than chance, which is 50 %" if low <= 0.5 else "chance is 50 %"
+    return f"95 % interval {low:.1%} to {high:.1%}, {word}"
 
 
 def percent(value: float | None) -> str:

@@ -20,7 +20,13 @@ from motif_jax.rewards import labels
 from motif_jax.rewards.batches import Batches
 from motif_jax.rewards.model import Value
 from motif_jax.rewards.preference import TrainState
-from motif_jax.rewards.statistics import RewardStatistics, compare, summarise_values
+from motif_jax.rewards.statistics import (
+    RewardStatistics,
+    compare,
+    independent_questions,
+    share_interval,
+    summarise_values,
+)
 from motif_jax.stages.train_reward.inputs import learnt_from
 from motif_jax.structs import UserError
 
@@ -135,6 +141,9 @@ def measure(rewards: np.ndarray, rows: np.ndarray, data: LabelledPairs, counts: 
     target = data.target[rows]
     sided = data.sided[rows]
     row: dict[str, Any] = compare(rewards, target, sided)
+    if row["sided"]:
+        row["questions"], trials = independent_questions(data.ids[rows][sided])
+        row["accuracy_low"], row["accuracy_high"] = share_interval(row["accuracy"], trials)
     unseen = (counts[data.ids[rows]] == 0).any((1, 2))
     row |= {f"unseen_{name}": value for name, value in compare(rewards[unseen], target[unseen], sided[unseen]).items()}
     if "score" in data.dataset.info:
@@ -146,6 +155,19 @@ def measure(rewards: np.ndarray, rows: np.ndarray, data: LabelledPairs, counts: 
         for name, labelled in data.targets.items():
             row[f"accuracy.{name}"] = compare(rewards, labelled[rows])["accuracy"]
     return row
+
+
+def advice(data: LabelledPairs) -> str:
+    """What to do where most pairs are ties, since most moments show no message; "" elsewhere."""
+    ties = np.flatnonzero(~np.isnan(data.target) & ~data.sided)
+    labelled = int((~np.isnan(data.target)).sum())
+    silent = ~(data.table.messages != 0).any(1)[data.ids[ties]].any(2)  # moments without a message. [T, 2]
+    if len(ties) <= labelled / 2 or silent.any(1).sum() <= len(ties) / 2:
+        return ""
+    return (
+        f"{len(ties) / labelled:.0%} of the labelled pairs are ties, and {silent.any(1).mean():.0%} of these have a "
+        "moment without a message: a smaller --config.collect.keep_empty keeps fewer such moments, in another --workdir"
+    )
 
 
 def train_figures(state: TrainState) -> dict[str, float]:

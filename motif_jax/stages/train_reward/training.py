@@ -33,8 +33,9 @@ from motif_jax.rewards.preference import TrainState, make_reward_update, zero_su
 from motif_jax.rewards.statistics import RewardStatistics
 from motif_jax.rewards.torch_format import FLAG, read_checkpoint, read_quantiles
 from motif_jax.stages.train_reward.inputs import label_checksums
-from motif_jax.stages.train_reward.page import write_page
+from motif_jax.stages.train_reward.page import percent, preferences, verdict, write_page
 from motif_jax.stages.train_reward.setup import (
+    advice,
     check_finite,
     check_values,
     extra_observations,
@@ -124,7 +125,7 @@ def train(config: ConfigDict, workdir: Path) -> None:
                 state = update(state, table, np.int32(step), placed)
             check_finite(state, batches, data, folder, start // section.batch_size, epoch)
         epoch, fresh = epoch + 1, True
-        progress.update(epoch, loss=f"{history[-1]['loss']:.4f}", accuracy=f"{history[-1]['accuracy']:.1%}")
+        progress.update(epoch, loss=f"{history[-1]['loss']:.4f}", accuracy=percent(history[-1]["accuracy"]))
     progress.close()
     checkpoints.close()
 
@@ -141,10 +142,12 @@ def train(config: ConfigDict, workdir: Path) -> None:
     write_json(folder / "statistics.json", summary)
     unseen = f"; {last['unseen_accuracy']:.1%} on {last['unseen_sided']:,} with a caption that training never saw"
     print_line(
-        f"train_reward: epoch {epoch}: validation loss {last['loss']:.4f}, accuracy {last['accuracy']:.1%} on "
-        f"{last['sided']:,} pairs with a preference{unseen if last['unseen_sided'] else ''}; "
+        f"train_reward: epoch {epoch}: validation loss {last['loss']:.4f}, accuracy {percent(last['accuracy'])} on "
+        f"{preferences(last)}: {verdict(last)}{unseen if last['unseen_sided'] else ''}; "
         f"{len(split.train):,} training pairs in {time.monotonic() - started:.1f} s"
     )
+    if words := advice(data):
+        print_line(f"train_reward: {words}")
     print_line(f"train_reward: checkpoints in {folder / 'checkpoints'}, to look at: {page}")
 
 
