@@ -89,7 +89,7 @@ def test_a_policy_that_starts_from_the_clone_does_what_the_bot_does(recorded):
     experiment.run(config_of(), recorded, ["train_language"])
     after = chances(config_of(), recorded, moments)
     assert before.mean() < 0.25  # of six actions
-    assert after.mean() > before.mean() + 0.1
+    assert after.mean() > 0.4
 
 
 def test_a_template_with_marks_between_prompt_and_action_is_refused(recorded, tmp_path):
