@@ -188,6 +188,5 @@ def describe(transcripts: Transcripts) -> str:
     error = returns.std() / np.sqrt(len(returns))
     by = clean(str(made.get("collector") or made.get("policies", "")))
     return (
-        f"{kind} of {by} with {transcripts.num_texts:,} different texts, mean return "
-        f"{returns.mean():.2f} ± {error:.2f}"
+        f"{kind} of {by} with {transcripts.num_texts:,} different texts, mean return {returns.mean():.2f} ± {error:.2f}"
     )
