@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from motif_jax.structs import Episode, Turn
+from motif_jax.transcripts.store import Transcripts
 
 WORDS_PER_TEXT = 50
 
@@ -22,3 +25,14 @@ def vocabulary(texts: Iterable[str], **info: float) -> Iterator[Episode]:
     words = " ".join(texts).split()
     for start in range(0, len(words), WORDS_PER_TEXT):
         yield Episode((Turn(" ".join(words[start : start + WORDS_PER_TEXT])),), terminal=True, info=info)
+
+
+def are_moments(transcripts: Transcripts) -> bool:
+    """Whether the episodes are the moments of recorded games, whose `info` has their `step`."""
+    return "step" in transcripts.info
+
+
+def game_returns(transcripts: Transcripts) -> np.ndarray:
+    """The return of each game; that of moments is what its first moment was worth. [games] float64"""
+    returns = transcripts.returns()
+    return returns[transcripts.info["step"] == 0] if are_moments(transcripts) else returns

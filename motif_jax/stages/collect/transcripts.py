@@ -32,7 +32,7 @@ from motif_jax.policies.choice import parse_mixture
 from motif_jax.preferences import pairs
 from motif_jax.stages.collect.episodes import play_in_order
 from motif_jax.structs import Episode, UserError
-from motif_jax.transcripts.moments import moment, vocabulary
+from motif_jax.transcripts.moments import are_moments, game_returns, moment, vocabulary
 from motif_jax.transcripts.store import RECORD, Transcripts, TranscriptWriter
 
 if TYPE_CHECKING:
@@ -179,12 +179,10 @@ def provenance_of(config: ConfigDict) -> dict[str, Any]:
 
 def describe(transcripts: Transcripts) -> str:
     """How many episodes there are, and what they are worth, in a line."""
-    returns, made = transcripts.returns(), transcripts.record["provenance"]
+    returns, made = game_returns(transcripts), transcripts.record["provenance"]
     kind = f"{len(returns):,} transcripts"
-    if "step" in transcripts.info:
-        steps = transcripts.info["step"]
-        returns = returns[steps == 0]
-        kind = f"{(steps >= 0).sum():,} moments from {len(returns):,} games"
+    if are_moments(transcripts):
+        kind = f"{transcripts.record['actions']:,} moments from {len(returns):,} games"
     error = returns.std() / np.sqrt(len(returns))
     by = clean(str(made.get("collector") or made.get("policies", "")))
     return (

@@ -19,7 +19,7 @@ from motif_jax.structs import Episode, UserError
 from motif_jax.tokens import UNKNOWN_TOKEN, BuiltInTokeniser
 from motif_jax.transcripts.imports import FLAG, import_episodes, read_lmrl, read_reddit, read_visdial
 from motif_jax.transcripts.lmrl_wordle import read_lmrl_wordle
-from motif_jax.transcripts.moments import moment, vocabulary
+from motif_jax.transcripts.moments import are_moments, moment, vocabulary
 from motif_jax.transcripts.render import FLAG as TEMPLATE_FLAG
 from motif_jax.transcripts.render import TEMPLATES, Renderer
 from motif_jax.transcripts.store import Transcripts
@@ -95,7 +95,7 @@ def make_tokeniser(kind: str, transcripts: Transcripts) -> BuiltInTokeniser:
 def make_renderer(transcripts: Transcripts, tokeniser: Any, template: str) -> Renderer:
     """Tokens of the transcripts; raises UserError if they cannot have the template."""
     made = transcripts.record["provenance"]
-    if template != "none" and ("step" in transcripts.info or made.get("format") == MANUAL):
+    if template != "none" and (are_moments(transcripts) or made.get("format") == MANUAL):
         raise UserError(
             f"a policy that plays reads the name of an action right behind the prompt, and the template {template!r} "
             f"sets a mark between them: choose none ({TEMPLATE_FLAG})"
