@@ -15,6 +15,7 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from motif_jax.envs.babyai.settings import FRENCH_LEVELS
+from motif_jax.structs import UserError
 
 UNREAD, DEMONSTRATIONS = "unread", "demonstrations"
 REWORDINGS = ("synonyms", "other_nouns", "invented_nouns", "invented_adjectives", "invented_words", "i_would_like")
@@ -26,6 +27,8 @@ def get_config(argument: str = "goto_small") -> ConfigDict:
     given = ",".join([level, *(word for word in words if word not in (UNREAD, DEMONSTRATIONS))])
     config = runpy.run_path(str(Path(__file__).with_name("glam.py")))["get_config"](given)
     reads = not {UNREAD, "symbolic", "drrn"} & {*words}
+    if DEMONSTRATIONS in words and not reads:
+        raise UserError(f"{argument!r} names demonstrations, and a network that reads nothing beforehand (--config)")
     config.stages = ("train_language",) * reads + ("train_policy", "evaluate", "report")
     config.env.babyai.window = 1  # observations in a prompt: short prompts are read faster
 
@@ -33,7 +36,7 @@ def get_config(argument: str = "goto_small") -> ConfigDict:
     config.transcripts.import_format = "manual"
     config.transcripts.import_from = "goto" if level.startswith(("goto", "GoTo", "go_to_french")) else "goto,mixed"
     config.transcripts.template = "none"
-    if reads and DEMONSTRATIONS in words:
+    if DEMONSTRATIONS in words:
         config.stages = ("collect", *config.stages)
         config.transcripts.import_from = ""
         config.collect.collector = "bot"
