@@ -91,6 +91,7 @@ def get_config(argument: str = "goto_local") -> ConfigDict:
     language = policy.language
     language.formula = "raw_logits" if reference else "sum"
     language.hidden = 1024
+    language.reference_heads = reference
     for word in words:
         if word in VARIANTS:
             language.weights, language.head = VARIANTS[word]

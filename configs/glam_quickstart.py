@@ -3,8 +3,9 @@
     python -m motif_jax.launch --config=configs/glam_quickstart.py --workdir=runs/glam
 
 The manual, motif_jax/envs/babyai/manuals, stands in for what a large language model has read; it is no Flan-T5. The
-argument is a level, and `unread` for the same network without reading: `goto_small,unread`; or one of two baselines,
-`symbolic`, a network that sees the grid, and `drrn`, Q-learning on prompts. It takes five minutes on two cores. In the
+argument is a level, and `unread` for the same network without reading: `goto_small,unread`; or `demonstrations`: it
+reads what the bot did in recorded games instead of the manual; or one of two baselines, `symbolic`, a network that sees
+the grid, and `drrn`, Q-learning on prompts. It takes five minutes on two cores. In the
 small room of the default, episodes are short: fifty thousand steps are five thousand of them.
 """
 
@@ -14,17 +15,20 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from motif_jax.envs.babyai.settings import FRENCH_LEVELS
+from motif_jax.structs import UserError
 
-UNREAD = "unread"
+UNREAD, DEMONSTRATIONS = "unread", "demonstrations"
 REWORDINGS = ("synonyms", "other_nouns", "invented_nouns", "invented_adjectives", "invented_words", "i_would_like")
 
 
 def get_config(argument: str = "goto_small") -> ConfigDict:
     """`glam.py`, made small."""
     level, *words = argument.split(",")
-    given = ",".join([level, *(word for word in words if word != UNREAD)])
+    given = ",".join([level, *(word for word in words if word not in (UNREAD, DEMONSTRATIONS))])
     config = runpy.run_path(str(Path(__file__).with_name("glam.py")))["get_config"](given)
     reads = not {UNREAD, "symbolic", "drrn"} & {*words}
+    if DEMONSTRATIONS in words and not reads:
+        raise UserError(f"{argument!r} names demonstrations, and a network that reads nothing beforehand (--config)")
     config.stages = ("train_language",) * reads + ("train_policy", "evaluate", "report")
     config.env.babyai.window = 1  # observations in a prompt: short prompts are read faster
 
@@ -32,6 +36,12 @@ def get_config(argument: str = "goto_small") -> ConfigDict:
     config.transcripts.import_format = "manual"
     config.transcripts.import_from = "goto" if level.startswith(("goto", "GoTo", "go_to_french")) else "goto,mixed"
     config.transcripts.template = "none"
+    if DEMONSTRATIONS in words:
+        config.stages = ("collect", *config.stages)
+        config.transcripts.import_from = ""
+        config.collect.collector = "bot"
+        config.collect.transcripts = 4000  # games of about three moments in the small room, so as many as lessons
+        config.collect.num_workers = 1
     config.language.family = "llama"
     config.language.width = 32
     config.language.layers = 4  # to find what is asked for among what is seen takes several, one after another

@@ -3,9 +3,9 @@
     python -m motif_jax.launch --config=configs/ilql.py:wordle,ilql --workdir=runs/wordle
 
 The argument is a world, then a recipe: wordle, dialogue (questions about a picture) or comments; ilql, bc, filtered_bc,
-utterance_ilql, single_step, cql, psi, awac, monte_carlo, decision_transformer, chai, or one of them and +joint, as in
-ilql+joint. `:wordle,ilql,reference` has the hyperparameters of the published configs, and cloning's loss as a mean over
-all tokens. They cloned and learnt values at the same time, which is ilql+joint.
+utterance_ilql, single_step, cql, psi, awac, utterance_awac, monte_carlo, decision_transformer, chai, or one of them and
++joint, as in ilql+joint. `:wordle,ilql,reference` has the hyperparameters of the published configs, and cloning's loss
+as a mean over all tokens. They cloned and learnt values at the same time, which is ilql+joint.
 
 Nothing is downloaded: scripted players fill the transcripts, and the language model begins from nothing. The paper's
 dialogues and comments began with GPT-2: --config.language.model=DIRECTORY --config.transcripts.template=lines. Recorded

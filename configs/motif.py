@@ -270,6 +270,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.policy.language.head = "score"  # of the names of actions, behind the prompt; action: a layer per action
     config.policy.language.formula = "sum"  # of the log-probabilities of a name's tokens; mean; raw_logits, product
     config.policy.language.hidden = 64  # units of the two hidden layers of the value, and of the head "action"
+    config.policy.language.reference_heads = False  # as published: with sigmoids, and not zero at the start
     config.policy.language.lora_rank = 0  # train additions of this rank instead of all parameters; 0: all
     config.policy.language.lora_alpha = 16.0  # they are multiplied by alpha / rank
     config.policy.language.lora_names = "q,v"  # matrices that have one: q, k, v, o, up, down, gate; cross.q

@@ -33,7 +33,8 @@ ILQL = ("wordle", "dialogue,bc", "comments,utterance_ilql", "dialogue,ilql,refer
 LEVELS, WORDS = (runpy.run_path(str(ROOT / "configs/glam.py"))[name] for name in ("LEVELS", "WORDS"))
 GLAM = (*LEVELS, "GoToRedBallNoDists", "MixedTrainLocalFrench", *(f"goto_local,{word}" for word in WORDS))
 ARGUMENTS = {  # of configs that are about no task of NetHack
-    "glam": GLAM, "glam_quickstart": (*GLAM, "goto_local,unread"), "ilql": ILQL, "ilql_quickstart": ILQL,
+    "glam": GLAM, "glam_quickstart": (*GLAM, "goto_local,unread", "goto_local,demonstrations"),
+    "ilql": ILQL, "ilql_quickstart": ILQL,
 }  # fmt: skip
 STAGES = {name: importlib.import_module(f"motif_jax.stages.{name}") for name in NAMES}
 

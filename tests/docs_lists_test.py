@@ -60,3 +60,13 @@ def test_comments_of_the_config_name_what_texts_may_name(key, names):
 def test_tests_that_a_page_names_are_in_the_file_that_it_links_to(page):
     for name, file in re.findall(r"\[`(test_\w+)`\]\(([^)]+)\)", (ROOT / "docs" / page).read_text()):
         assert f"def {name}(" in (ROOT / "docs" / file).read_text(), f"docs/{page}: there is no {name} in {file}"
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("page", ["glam.md", "ilql.md"])
+def test_every_difference_from_an_original_names_a_test(page):
+    text = (ROOT / "docs" / page).read_text()
+    tables = re.findall(r"^\|[^\n]*\| tests \|\n\| ---[^\n]*\n((?:\|[^\n]*\n)+)", text, re.MULTILINE)
+    rows = "".join(tables).splitlines()
+    assert len(rows) > 10
+    assert not [row for row in rows if "[`test_" not in row]

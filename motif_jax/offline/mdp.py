@@ -58,7 +58,7 @@ def utterance_steps(rows: Rows, followed: bool = False) -> Steps:
     """
     places = jnp.arange(rows.tokens.shape[1])
     last = last_of_segment(rows.segments)
-    said = jnp.pad(jnp.asarray(rows.closes), ((0, 0), (1, 0)))[:, :-1]  # at the last token of an utterance
+    said = _shifted(jnp.asarray(rows.closes))  # at the last token of an utterance
     reward = jnp.pad(jnp.asarray(rows.reward), ((0, 0), (1, 0)))[:, :-1]
     starts = utterance_starts(rows)
     state = jax.lax.cummax(jnp.where(_shifted(starts), places - 1, 0), axis=1)
@@ -117,6 +117,12 @@ def utterance_starts(rows: Rows) -> jax.Array:
     acts = jnp.asarray(rows.is_action)
     goes_on = _shifted(acts & ~jnp.asarray(rows.closes))
     return acts & ~(goes_on & _shifted_same(rows.segments))
+
+
+def utterance_ends(rows: Rows) -> jax.Array:
+    """Last token of the utterance that each position's next token is of; elsewhere, of no meaning. [B, T] int32"""
+    said = _shifted(jnp.asarray(rows.closes))
+    return jnp.minimum(_after(said), last_of_segment(rows.segments))
 
 
 def _shifted(mask: jax.Array) -> jax.Array:

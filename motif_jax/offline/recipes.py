@@ -35,6 +35,8 @@ RECIPES = {
                   decoding="shift"),
     "awac": Recipe("cloning weighted by advantage", policy="advantage", values="token", q_target="value",
                    conservative=True),
+    "utterance_awac": Recipe("cloning weighted by the advantage of the whole utterance", policy="advantage",
+                             values="utterance", q_target="value"),
     "monte_carlo": Recipe("V from recorded returns", values="token", q_target="value", v_target="returns",
                           conservative=True, decoding="shift"),
     "decision_transformer": Recipe("cloning, told the return", policy="clone", conditioned=True),

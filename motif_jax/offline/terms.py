@@ -85,9 +85,13 @@ def _policy_terms(
     loss, right = in_chunks(read, settings.chunk)(hidden, next_tokens(rows))
     if recipe.policy == "advantage":
         assert advantage is not None
+        known = steps_of(recipe, rows).mask
+        if recipe.values == "utterance":  # all tokens of a text have the weight of the text
+            end = mdp.utterance_ends(rows)
+            advantage, known = (jnp.take_along_axis(array, end, 1) for array in (advantage, known))
         if settings.advantage_sign:
             loss *= losses.sign_weight(advantage, settings.advantage_beta)
         else:
             loss *= losses.advantage_weight(advantage, settings.advantage_beta, settings.advantage_weight)
-        mask = mask & mdp.token_steps(rows).mask  # elsewhere no advantage is known
+        mask = mask & known
     return {"policy": masked_sum(loss, mask), "accuracy": masked_sum(right, rows.is_action)}

@@ -19,7 +19,7 @@ class ValueTerms(NamedTuple):
     """What `value_terms` finds in one batch."""
 
     sums: Sums
-    advantage: jax.Array  # target Q - V of what was chosen, at decisions. [B, T]
+    advantage: jax.Array  # target Q - V of what was chosen, at `steps_of`. [B, T]
 
 
 def steps_of(recipe: Recipe, rows: Rows) -> mdp.Steps:

@@ -56,9 +56,8 @@ def language_policy_fields(
         new = make_language_model(config, types, own["remat"], seed=seed or 0) if language is None else language
         if own["lora_rank"]:
             new = _with_low_rank(new, own, (seed or 0) + 1)
-        rngs = nnx.Rngs((seed or 0) + 2)
-        return LanguagePolicy(new, options["num_actions"], rngs=rngs,
-                              **{name: own[name] for name in ("head", "formula", "hidden")})  # fmt: skip
+        how = {name: own[name] for name in ("head", "formula", "hidden", "reference_heads") if name in own}
+        return LanguagePolicy(new, options["num_actions"], rngs=nnx.Rngs((seed or 0) + 2), **how)
 
     network = nnx.eval_shape(make) if seed is None else make()
     graph, params, *rest = nnx.split(network, _is_trained(bool(own["lora_rank"])), ...)

@@ -26,20 +26,36 @@ LEAST_PROBABILITY = 1.2e-38
 
 
 class Head(nnx.Module):
-    """Two hidden layers with tanh, then `outputs` numbers, which are zero at the start. float32"""
+    """Two hidden layers with tanh, then `outputs` numbers, which are zero at the start. float32
 
-    def __init__(self, width: int, hidden: int, outputs: int, *, rngs: nnx.Rngs):
+    As published, the layers have sigmoids, and all three begin as PyTorch's do.
+    """
+
+    def __init__(self, width: int, hidden: int, outputs: int, *, published: bool = False, rngs: nnx.Rngs):
         """width -> hidden -> hidden -> outputs"""
-        sizes = (width, hidden, hidden)
-        self.layers = nnx.List([nnx.Linear(a, b, rngs=rngs) for a, b in itertools.pairwise(sizes)])
-        self.last = nnx.Linear(hidden, outputs, kernel_init=nnx.initializers.zeros, rngs=rngs)
+        sizes = list(itertools.pairwise((width, hidden, hidden, outputs)))
+        inits: list[dict[str, Any]] = [{}, {}, {"kernel_init": nnx.initializers.zeros}]
+        if published:
+            inits = [torch_init(inputs) for inputs, _ in sizes]
+        *layers, self.last = [nnx.Linear(*size, **init, rngs=rngs) for size, init in zip(sizes, inits, strict=True)]
+        self.layers, self.published = nnx.List(layers), published
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """[..., width] -> [..., outputs]"""
         x = x.astype(jnp.float32)
         for layer in self.layers:
-            x = jnp.tanh(layer(x))
+            x = jax.nn.sigmoid(layer(x)) if self.published else jnp.tanh(layer(x))
         return self.last(x)
+
+
+def torch_init(inputs: int) -> dict[str, Any]:
+    """How PyTorch begins a linear layer: weights and biases are uniform between -1 / sqrt(inputs) and its negative."""
+    limit = inputs**-0.5
+
+    def init(key: jax.Array, shape: Any, dtype: Any = jnp.float32, **_: Any) -> jax.Array:
+        return jax.random.uniform(key, shape, dtype, -limit, limit)
+
+    return {"kernel_init": init, "bias_init": init}
 
 
 class LanguagePolicy(nnx.Module):
@@ -53,13 +69,15 @@ class LanguagePolicy(nnx.Module):
         head: str,
         formula: str,
         hidden: int,
+        reference_heads: bool = False,
         rngs: nnx.Rngs,
     ):
         """Adds new heads to a model; see `language_settings` for what they can be."""
         self.language, self.formula = language, formula
         width = language.config.width
-        self.actor = Head(width, hidden, num_actions, rngs=rngs) if head == ACTION else None
-        self.critic = Head(width, hidden, 1, rngs=rngs)
+        how: dict[str, Any] = {"published": reference_heads, "rngs": rngs}
+        self.actor = Head(width, hidden, num_actions, **how) if head == ACTION else None
+        self.critic = Head(width, hidden, 1, **how)
 
     def __call__(self, tokens: jax.Array, tree: ChoiceTree) -> tuple[jax.Array, jax.Array]:
         """Reads prompts.

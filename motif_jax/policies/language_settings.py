@@ -27,6 +27,7 @@ TABLE: Table = {  # values of the config's section `policy`
         "head": Value(Text(HEADS), decides=True, older=SCORE),
         "formula": Value(Text(FORMULAS), decides=True, older="sum"),
         "hidden": Value(Whole(1, 2**14), decides=True, older=64),
+        "reference_heads": Value(Flag(), decides=True, older=False),
         "lora_rank": Value(Whole(0, 2**12), decides=True, older=0),
         "lora_alpha": Value(Number(0, 1e6, above=True), decides=True, older=16.0),
         "lora_names": Value(Text(longest=1000), decides=True, older="q,v"),

@@ -284,6 +284,13 @@ def test_changes_after_which_the_percentile_is_none_are_not_believed(changes, fi
     assert not left[1:]
 
 
+def test_an_answer_is_stripped_before_the_rule_reads_it(files):
+    with WorldServer(lambda n, path: reply(json.dumps([" Yes\n", 0.0])) if path == "/step_rank" else None) as server:
+        game, rewards = play(remote(server.url, files, rule="hard", yes_no_reward=-2.0), "hm?")
+        game.close()
+    assert (game.heard, rewards) == ("Yes", [-3.0])
+
+
 @pytest.mark.parametrize("text", [
     ESCAPE, "\0\0", "\ud800 half", "a\nb\tc", "x" * 100_000, "\u202eright to left", "<script>alert(1)</script>",
     "", " ",

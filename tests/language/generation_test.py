@@ -133,8 +133,8 @@ def test_a_shift_adds_to_the_logits(name):
     small = make_small(name)
     table = jax.random.normal(jax.random.key(5), (VOCABULARY, VOCABULARY)) * 3
     program, valid = make_program(name, shifted=True), LEFT.astype(int)
-    sampling = jax.tree.map(jnp.asarray, GREEDY)
-    for factor in (0.0, 1.0):
+    for factor, sampling in ((0.0, GREEDY), (1.0, GREEDY), (1.0, Sampling(2.0, 1, 1.0))):  # the best one of the sums
+        sampling = jax.tree.map(jnp.asarray, sampling)
         arguments = (table, jnp.float32(factor)), jnp.zeros((1, 3))
         found = program(small.params, CONTEXTS, valid, KEYS, sampling, no_limits(VOCABULARY, 3), *arguments)
         assert (found.carry == ROOM).all()

@@ -51,6 +51,9 @@ def policy_loss(recipe, settings, learnt, rows, advantages):
         count += 1
         loss = lse(logits[row, place]) - logits[row, place, rows.tokens[row, place + 1]]
         if recipe.policy == "advantage":
+            if recipe.values == "utterance":  # the advantage stands at the last token of the text
+                closes = rows.closes[row] & (rows.segments[row] == rows.segments[row, place])
+                place = next((int(end) + 1 for end in np.flatnonzero(closes) if end >= place), -1)
             if (row, place) not in advantages:
                 continue
             gap = advantages[row, place]

@@ -17,7 +17,7 @@ from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Constants, Rewards, Rollouts, init_state, make_policy_update
 from motif_jax.networks.kinds import check_reads
 from motif_jax.parallel import make_mesh, map_update
-from motif_jax.policies.language_network import PADDING, action_logits
+from motif_jax.policies.language_network import PADDING, Head, action_logits
 from motif_jax.policies.model import make_policy_model, with_actions
 from motif_jax.policies.player import PolicyPlayer
 from motif_jax.policies.prompts import Prompts, encode_names
@@ -89,6 +89,23 @@ def test_a_head_for_actions_needs_no_names():
     assert logits.tolist() == np.zeros((3, 4)).tolist()  # all alike at the start
     names = {name.split("'")[1] for name in map(str, jax.tree_util.tree_flatten_with_path(model.params)[0])}
     assert names == {"actor", "critic", "language"}
+
+
+def test_heads_are_as_published_where_that_is_asked_for():
+    head = Head(16, 9, 4, published=True, rngs=nnx.Rngs(0))
+    x = seen = np.random.default_rng(0).normal(size=(3, 16)).astype(np.float32)
+    for layer in (*head.layers, head.last):
+        kernel, bias = np.asarray(layer.kernel[...]), np.asarray(layer.bias[...])
+        most = len(kernel) ** -0.5  # as of torch.nn.Linear
+        assert 0.9 * most < np.abs(kernel).max() <= most
+        assert 0 < np.abs(bias).max() <= most
+        x = x @ kernel + bias if layer is head.last else 1 / (1 + np.exp(-(x @ kernel + bias)))
+    np.testing.assert_allclose(head(seen), x, atol=1e-6)
+    published, ours = (
+        act(make_policy_model(options(head="action", **own), 0)) for own in ({"reference_heads": True}, {})
+    )
+    assert np.abs(published[0]).min() > 0
+    assert not np.asarray(ours[0]).any()
 
 
 def test_with_additions_of_low_rank_these_and_the_heads_are_trained():

@@ -79,14 +79,14 @@ def test_it_goes_on_with_the_checkpoints_that_began(toys, tmp_path, monkeypatch)
         file = tmp_path / "dataset.partial/progress.json"
         return json.loads(file.read_text()) if file.exists() else {"moments": 0}
 
-    class Killed(collect.EpisodeQueue):
+    class Killed(collect.episodes.EpisodeQueue):
         def next(self, given_up):
             if committed()["moments"]:
                 raise KeyboardInterrupt
             return super().next(given_up)
 
     with monkeypatch.context() as patched:
-        patched.setattr(collect, "EpisodeQueue", Killed)
+        patched.setattr(collect.episodes, "EpisodeQueue", Killed)
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path, policies=str(tmp_path), commit_every_s=0.01)
     before = committed()

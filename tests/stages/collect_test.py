@@ -131,19 +131,19 @@ def test_two_runs_do_not_share_a_workdir(launch, tmp_path):
 
 def test_one_slow_game_does_not_fill_the_memory(monkeypatch):
     """All others wait when too much is finished ahead of it, and go on when it is done."""
-    monkeypatch.setattr(collect, "MAX_WAITING_BYTES", 20_000)
+    monkeypatch.setattr(collect.episodes, "MAX_WAITING_BYTES", 20_000)
     monkeypatch.setenv("SLOW_EPISODE", "5")
     config = runpy.run_path(str(ROOT / "configs/motif.py"))["get_config"]("slow_game:SlowOnce")
     config.collect.update({"num_pairs": 3000, "collector": "random", "num_workers": 2, "rollout_length": 16})
     most = 0
 
-    class Watched(collect.EpisodeQueue):
+    class Watched(collect.episodes.EpisodeQueue):
         def next(self, given_up):
             nonlocal most
             most = max(most, self.waiting_bytes)
             return super().next(given_up)
 
-    monkeypatch.setattr(collect, "EpisodeQueue", Watched)
+    monkeypatch.setattr(collect.episodes, "EpisodeQueue", Watched)
     with tempfile.TemporaryDirectory() as folder:
         collect.run(config, Path(folder))
         assert len(PairDataset(Path(folder) / "dataset")) == 3000

@@ -12,6 +12,7 @@ from motif_jax import load_policy
 from motif_jax.annotation.rules import NO_RULES
 from motif_jax.checkpoint import find_checkpoints, reading
 from motif_jax.envs.babyai.vocabulary import all_words
+from motif_jax.envs.babyai.words import CANONICAL
 from motif_jax.envs.protocols import by_protocol, env_by_protocol
 from motif_jax.files import read_json, read_lines, write_json
 from motif_jax.language.hub import write_language_model
@@ -20,7 +21,7 @@ from motif_jax.language.model import make_language_model
 from motif_jax.parameters import sum_of_arrays
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
-from motif_jax.stages import evaluate, report, train_language, train_policy
+from motif_jax.stages import collect, evaluate, report, train_language, train_policy
 from motif_jax.stages.evaluate.replays import WORDS as CHOSEN
 from motif_jax.stages.evaluate.replays import file_of
 from motif_jax.stages.evaluate.several import with_variations
@@ -29,6 +30,7 @@ from motif_jax.stages.train_language.data import open_transcripts
 from motif_jax.stages.train_policy.language import make_language_policy
 from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser, write_tokeniser
+from motif_jax.transcripts.store import Transcripts
 
 WORDS = WordTokeniser.from_texts(all_words())
 VARIATION = "rewording=synonyms+actions=rotate"
@@ -216,6 +218,26 @@ def test_a_manual_is_imported_with_all_words_of_the_world(tmp_path):
     config.transcripts.import_from = "nowhere.toml"
     with pytest.raises(UserError, match=r"there is no manual 'nowhere.toml'.*--config.transcripts.import_from"):
         train_language.check(config)
+
+
+@pytest.mark.slow
+def test_its_games_are_recorded_to_be_cloned(trained, tmp_path):
+    config = config_of(tmp_path)
+    config.collect.update({
+        "policies": f"{trained}@64", "transcripts": 5, "num_workers": 0, "games_per_worker": 4, "rollout_length": 8,
+    })  # fmt: skip
+    collect.check(config)
+    collect.run(config, tmp_path)
+    found = Transcripts(tmp_path / "transcripts")
+    assert [policy["step"] for policy in found.record["provenance"]["checkpoints"]] == [64]
+    moments = [found.episode(index) for index in np.flatnonzero(found.info["step"] >= 0)]
+    assert {moment.info["episode"] for moment in moments} == {0, 1, 2, 3, 4}
+    for prompt, action in (moment.turns for moment in moments):
+        assert prompt.text.startswith("Possible action of the agent: ")
+        assert action.text in CANONICAL
+    (tmp_path / "transcripts/config.json").unlink()  # as if it had been killed between the two files
+    collect.run(config, tmp_path)
+    assert collect.is_complete(config, tmp_path)
 
 
 @pytest.mark.slow

@@ -194,7 +194,7 @@ def test_squares_of_all_colours_are_read_and_other_lines_are_not():
     text = f"Wordle 210 3/6\n\n{BLACK * 5}\n{WHITE}{YELLOW}{BLUE}{GREEN}{ORANGE}\n{GREEN * 5}\n\nnice {GREEN * 5}"
     assert find_rows(text) == ("bbbbb", "byygg", "ggggg")
     assert find_rows(f"{GREEN * 4}\n{GREEN * 6}") == ()
-    assert find_rows("\n".join([BLACK * 5] * 7)) == ()
+    assert find_rows("\n".join([BLACK * 5] * 7)) == ()  # seven rows are not a game
     assert find_rows("no squares") == ()
     assert find_rows(f"{GREEN * 5}\n{BLACK * 5}") == ()  # it was won before
 

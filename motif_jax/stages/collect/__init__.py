@@ -19,8 +19,6 @@ from ml_collections import ConfigDict
 
 import motif_jax
 from motif_jax.actors.capacity import check_capacity
-from motif_jax.actors.inference import answer
-from motif_jax.actors.layout import Full
 from motif_jax.actors.players import parse_scripted
 from motif_jax.actors.pool import ActorPool
 from motif_jax.config_table import MANY_SECONDS, PATH, PATHS, Flag, Number, Tables, Text, Value, Whole, check_values
@@ -37,7 +35,7 @@ from motif_jax.preferences.store import DATA, PairDataset
 from motif_jax.preferences.writer import PairWriter, is_tidy, tidy
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.collect import transcripts
-from motif_jax.stages.collect.episodes import EpisodeQueue
+from motif_jax.stages.collect.episodes import play_in_order
 from motif_jax.stages.collect.published import adopt
 from motif_jax.structs import ArraySpec, UserError
 
@@ -66,7 +64,6 @@ READS: Tables = EXPERIMENT | {"env": ENV} | TABLES
 IDENTITY = ("", "env", "collect")
 WRITES = "--config.collect.num_pairs, .save_screen, .save_glyphs"
 MEMORY = "--config.collect.num_workers, .games_per_worker, .rollout_length"
-MAX_WAITING_BYTES = 512 * 2**20  # of finished episodes that wait for an earlier one
 STEPS_WITHOUT_A_MOMENT = 2_000_000  # after so many, the settings must be wrong
 
 
@@ -163,28 +160,16 @@ def run(config: ConfigDict, workdir: Path) -> None:
             first_episode=writer.progress["next_episode"],
             hang_timeout_s=config.collect.hang_timeout_s,
         ) as pool:
-            episodes = EpisodeQueue(writer.progress["next_episode"])
             committed = time.monotonic()
-            held: list[Full] = []
-            while not writer.full:
-                requests, fulls = pool.poll(0.2)
-                if mixture:
-                    answer(pool, requests, mixture)
-                for full in fulls:
-                    episodes.take(pool, full, keys)
-                    held.append(full)
-                # Memory stays bounded when one game keeps all others waiting: only its group gets its slots back.
-                kept, held = held, []
-                for full in kept:
-                    if episodes.waiting_bytes < MAX_WAITING_BYTES or pool.is_responsible_for(full, episodes.number):
-                        pool.release(full)
+            names = {key: f"event_{key}" for key in keys} | {"rewards": "reward"}
+            for ready in play_in_order(pool, mixture, names, writer.progress["next_episode"]):
+                for episode in ready:
+                    if writer.full:
+                        break
+                    if isinstance(episode, Episode):
+                        writer.add(episode)
                     else:
-                        held.append(full)
-                while not writer.full and (ready := episodes.next(pool.given_up)) is not None:
-                    if isinstance(ready, Episode):
-                        writer.add(ready)
-                    else:
-                        writer.skip(ready)
+                        writer.skip(episode)
                 if time.monotonic() - committed > config.collect.commit_every_s:
                     writer.commit()
                     committed = time.monotonic()
@@ -195,6 +180,8 @@ def run(config: ConfigDict, workdir: Path) -> None:
                     )
                 rate = (writer.progress["steps"] - first_steps) / (time.monotonic() - start)
                 progress.update(writer.moments // 2, steps=f"{writer.progress['steps']:,} ({rate:,.0f}/s)")
+                if writer.full:
+                    break
             losses = {
                 "worker_restarts": pool.restarts,
                 "dropped_steps": pool.dropped_steps,

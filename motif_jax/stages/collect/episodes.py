@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
+from motif_jax.actors.inference import Policy, answer
 from motif_jax.actors.layout import Full
 from motif_jax.actors.pool import ActorPool
 from motif_jax.episodes.pieces import Pieces
 from motif_jax.preferences.pairs import Episode
+
+MAX_WAITING_BYTES = 512 * 2**20  # of finished episodes that wait for an earlier one
 
 
 class EpisodeQueue:
@@ -17,10 +22,15 @@ class EpisodeQueue:
         self._pieces = Pieces()
         self._done: dict[int, Episode] = {}
 
-    def take(self, pool: ActorPool, full: Full, keys: list[str]) -> None:
-        """Copies a rollout's steps to the episodes that they belong to."""
-        rows = {key: pool.rollouts[f"event_{key}"][full.slot] for key in keys}  # [T, E, ...]
-        rows["rewards"] = pool.rollouts["reward"][full.slot]
+    def take(self, pool: ActorPool, full: Full, names: Mapping[str, str]) -> None:
+        """Copies a rollout's steps to the episodes that they belong to.
+
+        Args:
+          pool, full: the rollout.
+          names: the arrays of a rollout, by the names that they get in an episode.
+        """
+        steps = pool.layout.rollout_length  # arrays of what is seen before an action have one row more
+        rows = {name: pool.rollouts[key][full.slot][:steps] for name, key in names.items()}  # [T, E, ...]
         first = pool.rollouts["first"][full.slot][0]  # [E]
         for info, steps in self._pieces.take(full, rows, first, pool.ended(full)):
             if info.episode >= self.number and info.episode not in self._done:
@@ -42,3 +52,40 @@ class EpisodeQueue:
 
 def _size(episode: Episode) -> int:
     return sum(array.nbytes for array in episode.steps.values())
+
+
+def play_in_order(
+    pool: ActorPool, policy: Policy | None, names: Mapping[str, str], first: int
+) -> Iterator[list[Episode | int]]:
+    """Plays without end, and returns episodes in the order of their numbers.
+
+    Args:
+      pool: the games.
+      policy: plays them; without one, scripted players do.
+      names: what is kept of each step; see `EpisodeQueue.take`.
+      first: number of the first episode.
+
+    Yields:
+      Each time that rollouts came in or a moment has passed: the episodes that follow, if any are finished. A number is
+      that of an episode which was given up.
+    """
+    episodes = EpisodeQueue(first)
+    held: list[Full] = []
+    while True:
+        requests, fulls = pool.poll(0.2)
+        if policy:
+            answer(pool, requests, policy)
+        for full in fulls:
+            episodes.take(pool, full, names)
+            held.append(full)
+        # Memory stays bounded when one game keeps all others waiting: only its group gets its slots back.
+        kept, held = held, []
+        for full in kept:
+            if episodes.waiting_bytes < MAX_WAITING_BYTES or pool.is_responsible_for(full, episodes.number):
+                pool.release(full)
+            else:
+                held.append(full)
+        ready = []
+        while (one := episodes.next(pool.given_up)) is not None:
+            ready.append(one)
+        yield ready

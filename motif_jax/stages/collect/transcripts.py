@@ -1,33 +1,47 @@
-"""Collects games of a world that is played by writing, as transcripts instead of pairs of moments.
+"""Collects games as transcripts instead of pairs of moments.
 
-The games are played in this process, some ten thousand of Wordle in a second. A store of transcripts is written whole
-or not at all, so a run that was killed begins again.
+Games that are played by writing are recorded as conversations. They are played in this process, some ten thousand of
+Wordle in a second. Of games with prompts (BabyAI-Text), each moment is recorded: its prompt, and the name of the action
+that a scripted player or a trained policy took. These are demonstrations for train_language. A store of transcripts is
+written whole or not at all, so a run that was killed begins again.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from ml_collections import ConfigDict
 
+from motif_jax.actors.capacity import check_capacity
 from motif_jax.actors.players import parse_scripted
+from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.recorded import play_branches, play_episodes
 from motif_jax.console import clean, print_line
+from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import essential, make_world
 from motif_jax.envs.text_world import TextWorld
-from motif_jax.envs.world import World
+from motif_jax.envs.world import TEXT, World, to_text
 from motif_jax.files import write_config
 from motif_jax.metrics import Progress
+from motif_jax.networks.kinds import PROMPT
+from motif_jax.policies.choice import parse_mixture
+from motif_jax.preferences import pairs
+from motif_jax.stages.collect.episodes import play_in_order
 from motif_jax.structs import Episode, UserError
+from motif_jax.transcripts.moments import are_moments, game_returns, moment, vocabulary
 from motif_jax.transcripts.store import RECORD, Transcripts, TranscriptWriter
+
+if TYPE_CHECKING:
+    from motif_jax.policies.mixture import Mixture
 
 FLAG = "--config.collect.transcripts"
 WORLD_FLAG = "--config.env.world, .options"
 FOLDER = "transcripts"
+CHECKPOINTS = "checkpoints"  # in a record: the policies that played, where there may be later ones by now
 SHOW_EVERY = 1000  # episodes between two lines of progress
 
 
@@ -38,36 +52,63 @@ def is_complete(workdir: Path) -> bool:
 
 def check(config: ConfigDict, world: World) -> None:
     """Raises UserError for values that cannot work."""
-    section = config.collect
-    if not isinstance(world, TextWorld):
-        raise UserError(f"transcripts are of worlds that are played by writing, and {world.name!r} is not ({FLAG})")
+    section, written = config.collect, isinstance(world, TextWorld)
+    prompt = world.specs.get(PROMPT)
+    if not written and not (world.action_names and prompt and prompt.kind == TEXT):
+        raise UserError(
+            f"transcripts are of worlds that are played by writing or that have prompts, and {world.name!r} is neither "
+            f"({FLAG})"
+        )
+    if section.branch_player and not written:
+        raise UserError(
+            f"only games that are played by writing can branch, and {world.name!r} is not "
+            f"(--config.collect.branch_player, {FLAG})"
+        )
+    if section.policies and written:
+        raise UserError(
+            f"of games that are played by writing, only those of scripted players are recorded "
+            f"(--config.collect.policies, {FLAG})"
+        )
     if section.policies:
-        raise UserError(f"only scripted players are recorded as transcripts (--config.collect.policies, {FLAG})")
-    parse_scripted(section.collector, world)
+        parse_mixture(section.policies, "--config.collect.policies")
+    else:
+        parse_scripted(section.collector, world)
     if section.branch_player:
         parse_scripted(section.branch_player, world)
+    if not written:
+        check_capacity(section.num_workers, section.games_per_worker)
 
 
 def collect(config: ConfigDict, workdir: Path) -> None:
     """Plays the games and writes `workdir/transcripts`."""
     section, path = config.collect, workdir / FOLDER
-    provenance = provenance_of(config)
+    world, provenance = make_world(config.env), provenance_of(config)
     if path.exists():
         found = Transcripts(path, "--workdir")
-        if found.record["provenance"] != provenance:
+        if {**found.record["provenance"], CHECKPOINTS: []} != provenance | {CHECKPOINTS: []}:
             raise UserError(f"{str(path)!r} has other transcripts: move them away, or choose another --workdir")
         write_config(path, config)  # a run was killed right before that
         return
     writer, start = TranscriptWriter(), time.monotonic()
+    if isinstance(world, TextWorld):
+        played: Iterable[Episode] = play(config, world)
+    else:
+        mixture = None
+        if section.policies:  # only then is JAX loaded
+            from motif_jax.policies.mixture import Mixture
+
+            mixture = Mixture(config, path.with_name(f"{FOLDER}.partial"))
+            provenance[CHECKPOINTS] = mixture.facts()
+        played = play_moments(config, world, mixture)
     progress = Progress("collect", section.transcripts, "games", 0)
     games = 0
-    for episode in play(config):
+    for episode in played:
         try:
             writer.add(episode)
         except ValueError as error:
             number = int(episode.info["episode"])
             raise UserError(f"game {number:,} cannot be recorded: {error} ({WORLD_FLAG})") from error
-        games += not episode.info.get("branch", 0)
+        games += not episode.info.get("branch", 0) and not episode.info.get("step", 0)
         if games % SHOW_EVERY == 0:
             progress.update(games)
     progress.close()
@@ -76,10 +117,9 @@ def collect(config: ConfigDict, workdir: Path) -> None:
     print_line(f"collect: {describe(found)}; {time.monotonic() - start:,.0f} s")
 
 
-def play(config: ConfigDict) -> Iterable[Episode]:
+def play(config: ConfigDict, world: TextWorld) -> Iterable[Episode]:
     """The episodes, one after another; with a `branch_player`, each before its branches."""
-    section, world = config.collect, make_world(config.env)
-    assert isinstance(world, TextWorld)
+    section = config.collect
     numbers = range(section.transcripts)
     if not section.branch_player:
         return play_episodes(world, section.collector, numbers, seed=config.seed)
@@ -88,10 +128,50 @@ def play(config: ConfigDict) -> Iterable[Episode]:
     )
 
 
+def play_moments(config: ConfigDict, world: World, mixture: Mixture | None) -> Iterator[Episode]:
+    """Each moment of the games as an episode, after the words that the world may use.
+
+    An action's reward is the sum of the game's rewards from then on, so that the best episodes are moments of the best
+    games. `info` has the game's number, as `episode`, and the `step`; both are -1 where there is no game.
+
+    Args:
+      config: of the experiment.
+      world: has prompts.
+      mixture: the policies that play; without them, the `collector` does.
+    """
+    section = config.collect
+    yield from vocabulary(getattr(world, "words", ()), episode=-1, step=-1)
+    with ActorPool(
+        config.env.to_dict(),
+        tuple(dict.fromkeys((PROMPT, *(mixture.reads if mixture else ())))),
+        num_workers=section.num_workers,
+        games_per_worker=section.games_per_worker,
+        rollout_length=section.rollout_length,
+        player="" if mixture else section.collector,
+        groups=mixture.groups if mixture else 1,
+        seed=config.seed,
+        stream=SeedStream.COLLECT,
+        hang_timeout_s=section.hang_timeout_s,
+    ) as pool:
+        games = 0
+        for ready in play_in_order(pool, mixture, {name: name for name in (PROMPT, "action", "reward")}, 0):
+            for game in ready:
+                if not isinstance(game, pairs.Episode):
+                    continue  # was given up, as it crashed again and again
+                worth = np.cumsum(game.steps["reward"][::-1])[::-1].tolist()
+                for step, (prompt, action) in enumerate(zip(game.steps[PROMPT], game.steps["action"], strict=True)):
+                    name = world.action_names[action]
+                    yield moment(to_text(prompt), name, worth[step], episode=game.info.episode, step=step)
+                games += 1
+                if games == section.transcripts:
+                    return
+
+
 def provenance_of(config: ConfigDict) -> dict[str, Any]:
     """What decides the transcripts."""
     section = config.collect
-    found = {"collector": section.collector, "games": section.transcripts, "seed": config.seed}
+    player = {"policies": section.policies} if section.policies else {"collector": section.collector}
+    found = player | {"games": section.transcripts, "seed": config.seed}
     if section.branch_player:
         found |= {"branch_player": section.branch_player, "branches": section.branches}
     return found | {"env": essential(config.env.to_dict())}
@@ -99,10 +179,12 @@ def provenance_of(config: ConfigDict) -> dict[str, Any]:
 
 def describe(transcripts: Transcripts) -> str:
     """How many episodes there are, and what they are worth, in a line."""
-    returns = transcripts.returns()
+    returns, made = game_returns(transcripts), transcripts.record["provenance"]
+    kind = f"{len(returns):,} transcripts"
+    if are_moments(transcripts):
+        kind = f"{transcripts.record['actions']:,} moments from {len(returns):,} games"
     error = returns.std() / np.sqrt(len(returns))
-    by = clean(str(transcripts.record["provenance"].get("collector", "")))
+    by = clean(str(made.get("collector") or made.get("policies", "")))
     return (
-        f"{len(transcripts):,} transcripts of {by} with {transcripts.num_texts:,} different texts, mean return "
-        f"{returns.mean():.2f} ± {error:.2f}"
+        f"{kind} of {by} with {transcripts.num_texts:,} different texts, mean return {returns.mean():.2f} ± {error:.2f}"
     )

@@ -14,6 +14,7 @@ from motif_jax.pages.charts import COLOURS, Band, Level, columns, curves
 from motif_jax.pages.formats import Interval, amount, esc, exact
 from motif_jax.stages.report.found import checked, number, read_object, read_rows
 from motif_jax.stages.report.parts import EvaluatedPlayer, Facts, Found
+from motif_jax.transcripts.moments import game_returns
 from motif_jax.transcripts.store import RECORD, Transcripts
 
 BINS = 30
@@ -56,9 +57,10 @@ def find_recorded(path: Path) -> Recorded | None:
     store = Transcripts(path / "transcripts", "--workdir")
     with checked(file):
         made = record["provenance"]
-        counts = {name: int(record[name]) for name in ("episodes", "actions", "texts")}
-        by = ", then ".join(str(made[name]) for name in ("collector", "branch_player") if made.get(name))
-    return Recorded(counts, by, store.returns())
+        returns = game_returns(store)
+        counts = {name: int(record[name]) for name in ("actions", "texts")} | {"episodes": len(returns)}
+        by = ", then ".join(str(made[name]) for name in ("collector", "policies", "branch_player") if made.get(name))
+    return Recorded(counts, by, returns)
 
 
 def find_learning(path: Path) -> list[Learning]:

@@ -15,15 +15,16 @@ from motif_jax.envs.babyai.vocabulary import all_words
 from motif_jax.envs.settings import essential
 from motif_jax.stages.train_language.tokenisers import BUILT_IN, check_words
 from motif_jax.stages.train_language.tweets import TWEETS, tweeted_games, wordle_of
-from motif_jax.structs import Episode, Turn, UserError
+from motif_jax.structs import Episode, UserError
 from motif_jax.tokens import UNKNOWN_TOKEN, BuiltInTokeniser
 from motif_jax.transcripts.imports import FLAG, import_episodes, read_lmrl, read_reddit, read_visdial
 from motif_jax.transcripts.lmrl_wordle import read_lmrl_wordle
+from motif_jax.transcripts.moments import are_moments, moment, vocabulary
+from motif_jax.transcripts.render import FLAG as TEMPLATE_FLAG
 from motif_jax.transcripts.render import TEMPLATES, Renderer
 from motif_jax.transcripts.store import Transcripts
 
 MANUAL = "manual"  # a format of what is imported
-WORDS_PER_TEXT = 50
 
 
 def open_transcripts(config: ConfigDict, workdir: Path, may_import: bool) -> Transcripts:
@@ -77,17 +78,13 @@ def _episodes(files: list[Path], kind: str) -> Iterator[Episode]:
 
 
 def manual_episodes(files: list[Path], window: int) -> Iterator[Episode]:
-    """What manuals of BabyAI-Text say: prompts, and the action that is right then.
-
-    Before them, texts in which the agent says nothing, with all words of the world: so the tokens of a new model have
-    them, those of rewordings too.
+    """What manuals of BabyAI-Text say: prompts, and the action that is right then. All words of the world come first,
+    those of rewordings too.
     """
-    words = " ".join(all_words()).split()
-    for start in range(0, len(words), WORDS_PER_TEXT):
-        yield Episode((Turn(" ".join(words[start : start + WORDS_PER_TEXT])),), terminal=True)
+    yield from vocabulary(all_words())
     lessons = [lesson for file in files for lesson in read_manual(file)]
     for example in make_examples(lessons, window):
-        yield Episode((Turn(example.prompt), Turn(example.action, 0.0)), terminal=True)
+        yield moment(example.prompt, example.action)
 
 
 def make_tokeniser(kind: str, transcripts: Transcripts) -> BuiltInTokeniser:
@@ -96,7 +93,13 @@ def make_tokeniser(kind: str, transcripts: Transcripts) -> BuiltInTokeniser:
 
 
 def make_renderer(transcripts: Transcripts, tokeniser: Any, template: str) -> Renderer:
-    """Tokens of the transcripts."""
+    """Tokens of the transcripts; raises UserError if they cannot have the template."""
+    made = transcripts.record["provenance"]
+    if template != "none" and (are_moments(transcripts) or made.get("format") == MANUAL):
+        raise UserError(
+            f"a policy that plays reads the name of an action right behind the prompt, and the template {template!r} "
+            f"sets a mark between them: choose none ({TEMPLATE_FLAG})"
+        )
     check_words(tokeniser, template)
     return Renderer(transcripts, tokeniser, TEMPLATES[template])
 

@@ -38,6 +38,7 @@ def make_language_policy(config: ConfigDict, world: World, workdir: Path) -> tup
             "tokeniser": tokeniser.text,
             "actions": list(world.action_names),
             "head": section.head, "formula": section.formula, "hidden": section.hidden,
+            "reference_heads": section.reference_heads,
             "lora_rank": section.lora_rank, "lora_alpha": section.lora_alpha, "lora_names": section.lora_names,
             "max_tokens": section.max_tokens, "chunk": section.chunk, "remat": section.remat,
         },

@@ -1,0 +1,102 @@
+"""Demonstrations in BabyAI-Text: games of the bot are recorded, cloned, and the clone is where a policy starts."""
+
+import random
+
+import jax
+import numpy as np
+import pytest
+from conftest import get_config
+
+pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
+
+from motif_jax import experiment
+from motif_jax.envs.babyai.bot import BotPlayer
+from motif_jax.envs.babyai.prompt import decode
+from motif_jax.envs.babyai.vocabulary import all_words
+from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.settings import make_world
+from motif_jax.envs.world import to_row
+from motif_jax.stages.report.values import find_recorded
+from motif_jax.stages.train_policy.language import make_language_policy
+from motif_jax.structs import UserError
+from motif_jax.tokens import WordTokeniser
+from motif_jax.transcripts.store import Transcripts
+
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
+
+def config_of(**changes):
+    config = get_config("glam_quickstart.py", "goto_small,demonstrations")
+    config.collect.update({"transcripts": 60, "num_workers": 0, "games_per_worker": 4, "rollout_length": 8})
+    config.language.update({"width": 16, "layers": 1})
+    config.train_language.update({"num_epochs": 3, "learning_rate": 2e-2, "warmup_steps": 2, "packed": False})
+    config.policy.language.hidden = 8
+    config.update_from_flattened_dict({name.replace("__", "."): value for name, value in changes.items()})
+    return config
+
+
+def games_of_bot(config, numbers):
+    """[(prompt, action's name, number, step)] of the bot's games, and their returns."""
+    world = make_world(config.env)
+    game, bot, moments, returns = world.game(), BotPlayer(), [], []
+    for number in numbers:
+        seed = game_seed(config.seed, SeedStream.COLLECT, number)
+        bot.begin(random.Random(seed.player))
+        game.reset(seed, number)
+        returns.append(0.0)
+        while not game.end:
+            action = bot.choose(game)
+            moments.append((decode(game.seen["prompt"]), world.action_names[action], number, game.info().steps))
+            returns[-1] += game.step(action)
+    return moments, returns
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("demonstrations")
+    experiment.run(config_of(), workdir, ["collect"])
+    return workdir
+
+
+def test_every_moment_of_the_bot_s_games_is_recorded(recorded):
+    found = Transcripts(recorded / "transcripts")
+    wanted, returns = games_of_bot(config_of(), range(60))
+    episodes = [found.episode(index) for index in np.flatnonzero(found.info["step"] >= 0)]
+    seen = [
+        (*(turn.text for turn in episode.turns), episode.info["episode"], episode.info["step"]) for episode in episodes
+    ]
+    assert seen == wanted
+    for episode in episodes:
+        np.testing.assert_allclose(episode.episode_return, returns[int(episode.info["episode"])], rtol=1e-6)
+    told = find_recorded(recorded)  # for the report
+    assert (told.by, told.counts["episodes"], told.counts["actions"]) == ("bot", 60, len(wanted))
+    np.testing.assert_allclose(told.returns, returns, rtol=1e-6)
+    texts = list(found.texts())  # a new model's tokens have the words of rewordings, too
+    assert WordTokeniser.from_texts(texts).text == WordTokeniser.from_texts([*texts, *all_words()]).text
+
+
+def chances(config, workdir, moments):
+    """The probability that a new policy gives to each of the actions."""
+    world = make_world(config.env)
+    _, policy = make_language_policy(config, world, workdir)
+    width = world.specs["prompt"].shape[0]
+    observations = policy.encode({"prompt": np.stack([to_row(prompt, width) for prompt, *_ in moments])})
+    first, core = np.zeros(len(moments), bool), np.zeros((len(moments), 0), np.float32)
+    logits, *_ = policy.step(policy.params, policy.frozen, observations, first, core, ())
+    taken = [world.action_names.index(action) for _, action, *_ in moments]
+    return np.asarray(jax.nn.softmax(logits))[np.arange(len(moments)), taken]
+
+
+def test_a_policy_that_starts_from_the_clone_does_what_the_bot_does(recorded):
+    moments, _ = games_of_bot(config_of(), range(1000, 1020))  # others than it has read
+    before = chances(config_of(policy__language__model=""), recorded, moments)
+    experiment.run(config_of(), recorded, ["train_language"])
+    after = chances(config_of(), recorded, moments)
+    assert before.mean() < 0.25  # of six actions
+    assert after.mean() > 0.4
+
+
+def test_a_template_with_marks_between_prompt_and_action_is_refused(recorded, tmp_path):
+    config = config_of(transcripts__template="words", transcripts__path=str(recorded / "transcripts"))
+    with pytest.raises(UserError, match=r"right behind the prompt, .* choose none \(--config.transcripts.template\)"):
+        experiment.run(config, tmp_path, ["train_language"])
