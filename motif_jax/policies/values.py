@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +36,12 @@ class ValueModel(NamedTuple):
     renderer: LiveRenderer
     allowed: np.ndarray  # tokens that may be written. [V] bool
     facts: dict[str, Any]
+
+    def bounds(self) -> tuple[float, float]:
+        """Of the targets' Q: `value_min` and `value_max` of training; older records have null for infinity."""
+        section = self.facts["config"]["train_values"]
+        low, high = section.get("value_min"), section.get("value_max")
+        return -math.inf if low is None else float(low), math.inf if high is None else float(high)
 
     def checksum(self) -> str:
         """Changes when a parameter does."""
