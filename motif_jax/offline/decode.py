@@ -6,6 +6,7 @@ V is the same for all tokens: without a clip it changes no probability, and its 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -25,14 +26,13 @@ class Reader(NamedTuple):
 
 
 class ShiftArguments(NamedTuple):
-    """Arguments of a shift; other values of them compile no new program."""
+    """Arguments of a shift; other values of them compile no new program, except of the bounds."""
 
     beta: jax.Array  # one number, or one per row
     clip: jax.Array
-    low: jax.Array  # bounds of the targets' Q per token or utterance, the same as in training
-    high: jax.Array
     target: Params  # "trunk", "q"
     online: Params  # "trunk", "v"
+    bounds: tuple[float, float] = (-math.inf, math.inf)  # of the targets' Q, as in training; constants of a program
 
 
 def begin_shift(
@@ -69,7 +69,8 @@ def make_shift(reader: Reader, clipped: bool) -> Callable[..., tuple[jax.Array, 
 
 def target_q(values: ShiftArguments, hidden: jax.Array) -> jax.Array:
     """The smaller Q of the targets, within its bounds. [..., width] -> [..., outputs]"""
-    return jnp.clip(least([apply_head(head, hidden) for head in values.target["q"]]), values.low, values.high)
+    q = least([apply_head(head, hidden) for head in values.target["q"]])
+    return q if values.bounds == (-math.inf, math.inf) else jnp.clip(q, *values.bounds)
 
 
 def advantages(language: Language, values: ShiftArguments, tokens: jax.Array, segments: jax.Array) -> jax.Array:

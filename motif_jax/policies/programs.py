@@ -24,8 +24,6 @@ class Numbers(NamedTuple):
     logits: jax.Array  # factor of the policy's logits: 1, or 0 to decode without them
     beta: jax.Array
     clip: jax.Array
-    low: jax.Array  # bounds of Q, see `ShiftArguments`
-    high: jax.Array
     rerank_values: jax.Array
     rerank_log_prob: jax.Array
     wanted_return: jax.Array  # divided by the scale of rewards
@@ -51,7 +49,7 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
     """
     reader, language = reader_of(model), language_of(model)
     shift = make_shift(reader, clipped) if model.recipe.values == "token" else None
-    allowed = jnp.asarray(model.allowed)
+    allowed, bounds = jnp.asarray(model.allowed), model.bounds()
     stops = jnp.zeros(model.config.vocabulary, bool).at[model.renderer.stop].set(True)
 
     def program(
@@ -64,7 +62,7 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
         writer = Scaled(writer, numbers.logits)
         if model.recipe.values == "reply":
             target = target | {"trunk": policy}  # whose hidden states are what Q is read from
-        shifting = shift_arguments(numbers, target, online)
+        shifting = ShiftArguments(numbers.beta, numbers.clip, target, online, bounds)
         rows, keys = (tokens, segments), _keys(key, drawn)
         if kind == "rerank":
             rows = jnp.repeat(tokens, count, 0), jnp.repeat(segments, count, 0)
@@ -93,11 +91,6 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
     return program
 
 
-def shift_arguments(numbers: Numbers, target: Any, online: Any) -> ShiftArguments:
-    """What a shift is given."""
-    return ShiftArguments(numbers.beta, numbers.clip, numbers.low, numbers.high, target, online)
-
-
 def _keys(key: jax.Array, numbers: jax.Array) -> jax.Array:
     """A key for each number. [N]"""
     return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
@@ -115,7 +108,8 @@ def make_probabilities(model: ValueModel) -> Any:
             first = jnp.arange(tokens.shape[1])[None] == 0
             added = condition(online["condition"], jnp.broadcast_to(numbers.wanted_return, tokens.shape), first)
         logits = writer.logits(writer(tokens, segments, added))[0]
-        shifting, shift = shift_arguments(numbers, target, online), jnp.zeros_like(logits)
+        shift = jnp.zeros_like(logits)
+        shifting = ShiftArguments(numbers.beta, numbers.clip, target, online, model.bounds())
         advantage = jnp.zeros_like(logits)
         if model.recipe.values == "token":
             advantage = advantages(language, shifting, tokens, segments)[0]

@@ -123,8 +123,8 @@ class ValueWriter:
         scale = self.model.facts["config"]["train_values"]["reward_scale"]
         return Numbers(
             sampling, jnp.float32(decoding.include_logits), jnp.float32(decoding.beta), jnp.float32(decoding.clip),
-            *map(jnp.float32, self.model.bounds()), jnp.float32(decoding.rerank_values),
-            jnp.float32(decoding.rerank_log_prob), jnp.float32(decoding.wanted_return / scale),
+            jnp.float32(decoding.rerank_values), jnp.float32(decoding.rerank_log_prob),
+            jnp.float32(decoding.wanted_return / scale),
         )  # fmt: skip
 
     def _program(self, decoding: Decoding) -> Any:

@@ -22,7 +22,7 @@ from motif_jax.policies.programs import language_of
 from motif_jax.policies.writing import ValueWriter
 from motif_jax.structs import UserError
 
-CONTEXTS = [TOKENISER.encode(text) for text in (
+CONTEXTS = [TOKENISER.encode(text, marks=True) for text in (
     "<a>", "<a>abcde</a><b><y><g><b><b></s>", "<s>ab</s>c</a>", "<a>dd</a><y><y></s>eabcd</a><g></s>",
 )]  # fmt: skip
 DECODING = Decoding("greedy", max_tokens=5, batch_size=4)
@@ -60,7 +60,7 @@ def looks(recipe):
         if model.recipe.values != "token":
             return logits, jnp.zeros_like(logits)
         return logits, advantages(
-            language_of(model), ShiftArguments(0.0, 0.0, *model.bounds(), model.target, model.online), row, segments
+            language_of(model), ShiftArguments(0.0, 0.0, model.target, model.online), row, segments
         )[0, last]
 
     def run(tokens, wanted=0.0):
@@ -240,7 +240,6 @@ def test_q_keeps_within_the_bounds_of_training():
     assert write(decoding) != write(DECODING)
     bounds = {"value_min": -100.0, "value_max": -90.0}
     writer = ValueWriter(model._replace(facts=model.facts | {"config": {"train_values": values | bounds}}))
-    writer.programs = writer_of().programs
     found = writer.write(CONTEXTS, decoding, KEY, range(4))
     assert [text for text, _ in found] == [text for text, _ in write(DECODING)]
     assert np.abs(writer.probabilities(CONTEXTS[1], decoding).advantage).min() > 80
