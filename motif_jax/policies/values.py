@@ -14,7 +14,7 @@ from motif_jax.language.config import LanguageConfig
 from motif_jax.language.hub import read_language_model, read_model_tokeniser
 from motif_jax.language.layers import Types
 from motif_jax.offline.recipes import Recipe, recipe_of
-from motif_jax.parameters import leaves_by_path, rebuild, sum_of_arrays
+from motif_jax.parameters import check_parameters, leaves_by_path, rebuild, sum_of_arrays
 from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser, digest
 from motif_jax.transcripts.live import LiveRenderer
@@ -79,6 +79,7 @@ def read_values(directory: Path, which: str = "last") -> ValueModel:
     tokeniser = read_model_tokeniser(folder, config)
     if digest(tokeniser) != facts["tokeniser"]:
         raise UserError(f"{str(folder)!r} has another tokeniser than the values beside it were trained with")
+    check_parameters(whole["train"], directory)
     state = by_first_names(leaves_by_path(whole["train"]))
     learnt, target = state.get("learnt", {}), state.get("target", {})
 

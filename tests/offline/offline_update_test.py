@@ -282,7 +282,7 @@ def written_out(recipe, settings):
     def program(state, given, batch):
         weights = Weights(state.learnt, state.target, given)
         sums = sum_terms(PLAIN, recipe, settings, weights, batch) | count(recipe, batch)
-        return sums, follow(state.target, state.learnt, state.step, settings)
+        return sums, follow(state.target, state.learnt, state.step, settings) if state.target else ()
 
     return str(jax.make_jaxpr(program)(state, given, batch_of(num_rows=1))), weights_of(recipe, settings)
 
