@@ -119,7 +119,8 @@ def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, sta
         values = keys(stage.READS)
         deciding |= {key: values[key] for key in stage.more_identity(config)}
     if hasattr(stage, "unused"):
-        deciding = {key: value for key, value in deciding.items() if key not in stage.unused(config)}
+        unused = stage.unused(config)
+        deciding = {key: value for key, value in deciding.items() if key not in unused}
     for key, value in sorted(deciding.items()):
         if key not in before and value.older is NEEDED:
             raise UserError(f"{str(recorded)!r} is damaged: it lacks {key} (--workdir)")

@@ -152,11 +152,10 @@ class HubTokeniser:
             raise UserError(f"this {FILE} needs the library tokenizers: pip install 'motif_jax[language]'")
         self.text, self._tokenizer = text, _from_text(text)
         self.size = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
-        self._marks = {
-            number: token.content
-            for number, token in self._tokenizer.get_added_tokens_decoder().items()
-            if token.special or BRACKETS.search(token.content)
-        } | {self._tokenizer.token_to_id(mark): mark for mark in (PAD, END, *MARKS)}  # those of templates
+        added = self._tokenizer.get_added_tokens_decoder().values()
+        named = [token.content for token in added if token.special or BRACKETS.search(token.content)]
+        ids = {mark: self._tokenizer.token_to_id(mark) for mark in (*named, PAD, END, *MARKS)}  # the last of templates
+        self._marks = {number: mark for mark, number in ids.items() if number is not None}
 
     def encode(self, text: str, special_tokens: bool = False, marks: bool = False) -> list[int]:
         """See `Tokeniser`."""

@@ -162,6 +162,8 @@ class Language:
         for name, (value, least) in values.items():
             if not least <= value < float("inf"):
                 raise UserError(f"{name} is {value}, where {least} is the least")
+        if beams > 1 and (temperature not in (0, 1) or top_k or top_p < 1):
+            raise UserError("a beam search draws nothing: leave temperature, top_k and top_p, or give one beam")
         if not 0 <= top_p <= 1:
             raise UserError(f"top_p is {top_p}, and not a probability")
         if len(starts) != len(rows):
