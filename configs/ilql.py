@@ -20,6 +20,8 @@ from ml_collections import ConfigDict
 
 from motif_jax.config_table import Text
 from motif_jax.offline.recipes import names, recipe_of
+from motif_jax.offline.settings import unused_values
+from motif_jax.stages.train_values import TABLES
 from motif_jax.structs import UserError
 
 WORLDS = ("wordle", "dialogue", "comments")
@@ -75,7 +77,14 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     {"wordle": wordle, "dialogue": dialogue, "comments": comments}[world](config)
     if reference:
         as_published(config, world, recipes[0])
+    set_back_unused(config)
     return config
+
+
+def set_back_unused(config: ConfigDict) -> None:
+    """Sets values that make no difference to the recipe to their defaults, so that a run does not list them."""
+    for name in unused_values(recipe_of(config.train_values.recipe), config.train_values):
+        config.train_values[name] = TABLES["train_values"][name].older
 
 
 def as_published(config: ConfigDict, world: str, name: str) -> None:
@@ -103,7 +112,7 @@ def as_published(config: ConfigDict, world: str, name: str) -> None:
         config.decoding.candidates = 4
     if plain == "decision_transformer" and world == "dialogue":
         config.decoding.wanted_return = -5.7
-    if world == "wordle":
+    if world == "wordle" and recipe.decoding == "shift":
         config.decoding.clip = 0.0  # what is better than V is not preferred, what is worse is avoided
     if world == "dialogue":
         config.train_language.max_length = config.train_values.max_length = 1024  # rows are as wide as their episodes

@@ -15,7 +15,8 @@ from ml_collections import ConfigDict
 
 def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     """`ilql.py`, made small."""
-    config = runpy.run_path(str(Path(__file__).with_name("ilql.py")))["get_config"](argument)
+    larger = runpy.run_path(str(Path(__file__).with_name("ilql.py")))
+    config = larger["get_config"](argument)
     config.cpu_devices = 2  # small networks make better use of two cores this way
     config.env.options = '{"words": "small"}' if config.env.world == "wordle" else "{}"
     config.collect.transcripts = 50_000
@@ -43,4 +44,5 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     config.train_values.validation_share = config.train_language.validation_share = 0.02
     config.evaluate.episodes = 512
     config.decoding.betas = "0,1,4,16" if config.decoding.betas != "0" else "0"
+    larger["set_back_unused"](config)
     return config

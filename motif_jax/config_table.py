@@ -243,6 +243,12 @@ def complete(config: ConfigDict, tables: Tables) -> None:
                 inner[name] = float(flat[key])  # so that the command line may give it a fraction
 
 
+def describe_values(section: str, values: Mapping[str, Any]) -> str:
+    """Values of a section and their flags: `temperature = 0.5, top_k = 3 (--config.decoding.temperature, .top_k)`."""
+    listed = ", ".join(f"{name} = {shown(value)}" for name, value in values.items())
+    return f"{listed} (--config.{section}.{', .'.join(values)})"
+
+
 def record(tree: Any) -> Any:
     """Values as JSON holds them exactly: infinite ones as "inf" and "-inf"."""
     if isinstance(tree, Mapping):

@@ -118,6 +118,9 @@ def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, sta
     if hasattr(stage, "more_identity"):
         values = keys(stage.READS)
         deciding |= {key: values[key] for key in stage.more_identity(config)}
+    if hasattr(stage, "unused"):
+        unused = stage.unused(config)
+        deciding = {key: value for key, value in deciding.items() if key not in unused}
     for key, value in sorted(deciding.items()):
         if key not in before and value.older is NEEDED:
             raise UserError(f"{str(recorded)!r} is damaged: it lacks {key} (--workdir)")

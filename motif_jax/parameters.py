@@ -24,8 +24,18 @@ def name_of(path: Sequence[Any]) -> tuple[str, ...]:
     return tuple(name for name in names if name != "value")
 
 
+def check_parameters(tree: Any, source: Path, flag: str = "path") -> None:
+    """Raises UserError, which names the array, if a number of a tree from `source` is not finite."""
+    for name, leaf in leaves_by_path(tree).items():
+        array = np.asarray(leaf)
+        if jax.numpy.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+            raise UserError(f"{'.'.join(name)} in {str(source)!r} holds a value that is not finite ({flag})")
+
+
 def rebuild(like: Any, by_path: dict[tuple[str, ...], Any], source: Path, flag: str = "path") -> Any:
-    """Puts arrays into the tree structure of `like`; raises UserError if a name, shape or dtype differs."""
+    """Puts arrays into the tree structure of `like`; raises UserError if a name, shape or dtype differs, or if a number
+    is not finite.
+    """
     wanted, form = jax.tree_util.tree_flatten_with_path(like)
     by_path = dict(by_path)
     leaves: list[Any] = []
@@ -44,7 +54,9 @@ def rebuild(like: Any, by_path: dict[tuple[str, ...], Any], source: Path, flag: 
     if by_path:
         more = ".".join(sorted(by_path)[0])
         raise UserError(f"the checkpoint in {str(source)!r} is of another architecture: it also has {more} ({flag})")
-    return jax.tree_util.tree_unflatten(form, leaves)
+    found = jax.tree_util.tree_unflatten(form, leaves)
+    check_parameters(found, source, flag)
+    return found
 
 
 def sum_of_arrays(state: Any) -> str:

@@ -205,7 +205,7 @@ def usable(directory: Path) -> Iterator[None]:
     """Around code that uses the facts of a release: an error in what they say becomes one sentence."""
     try:
         yield
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         if not is_release(directory):
             raise
         said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -11,16 +11,22 @@ For games of letters there is one whose tokens are letters, and marks such as `<
 sets between texts:
 
     tokeniser = LetterTokeniser.from_texts(["crane", "<b><y><g>"])
-    tokeniser.encode("<a>cran</a>")         # [3, 11, 14, 10, 13, 5]
+    tokeniser.encode("<a>cran</a>", marks=True)     # [3, 11, 14, 10, 13, 5]
+
+Tokens that end texts, or that stand between them, are marks. A text from outside that has "</a>" in it means these four
+characters, and never the mark: only templates of this program are read with marks.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import importlib.util
 import json
 import re
-from collections.abc import Iterable, Sequence
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -35,6 +41,7 @@ LETTERS = r"<[/|]?\w+\|?>|[\s\S]"  # a mark, or one character
 PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"  # the first tokens, in this order
 END_TOKEN, UNKNOWN_TOKEN = 1, 2
 MARKS = ("<a>", "<s>", "</a>", "</eod>")  # the next ones of a tokeniser of letters
+BRACKETS = re.compile(r"[<>\[\]{}|]")  # what a mark has in its name, but not a word that was added to a vocabulary
 
 
 class Tokeniser(Protocol):
@@ -43,8 +50,14 @@ class Tokeniser(Protocol):
     size: int  # token ids are below it
     text: str  # of its tokenizer.json
 
-    def encode(self, text: str, special_tokens: bool = False) -> list[int]:
-        """The tokens of a text. Special tokens are those that it puts around a text, such as an end of text."""
+    def encode(self, text: str, special_tokens: bool = False, marks: bool = False) -> list[int]:
+        """The tokens of a text.
+
+        Args:
+          text: any text.
+          special_tokens: put special tokens around it, such as an end of text.
+          marks: where the text has the name of a mark, it is the mark; only for texts of this program.
+        """
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of tokens, without special ones."""
@@ -71,12 +84,21 @@ class BuiltInTokeniser:
     @classmethod
     def from_texts(cls, texts: Iterable[str]) -> Self:
         """The pieces of these texts, in alphabetical order."""
-        words = {word for text in texts for word in re.findall(cls.pattern, text)}
-        return cls([*cls.first, *sorted(words - {*cls.first})])
+        words = {word for text in texts for word in cls._pieces(text)}
+        return cls([*cls.first, *sorted(words)])
 
-    def encode(self, text: str, special_tokens: bool = False) -> list[int]:
+    @classmethod
+    def _pieces(cls, text: str) -> list[str]:
+        """The words of a text without marks; those that look like one fall into characters."""
+        found = re.findall(cls.pattern, text)
+        if {*cls.first}.isdisjoint(found):
+            return found
+        return [part for word in found for part in (word if word in cls.first else [word])]
+
+    def encode(self, text: str, special_tokens: bool = False, marks: bool = False) -> list[int]:
         """See `Tokeniser`."""
-        found = [self._ids.get(word, UNKNOWN_TOKEN) for word in re.findall(self.pattern, text)]
+        words = re.findall(self.pattern, text) if marks else self._pieces(text)
+        found = [self._ids.get(word, UNKNOWN_TOKEN) for word in words]
         return [*found, self.end_id] if special_tokens else found
 
     def decode(self, tokens: Iterable[int]) -> str:
@@ -128,20 +150,73 @@ class HubTokeniser:
         """From the content of the file."""
         if importlib.util.find_spec("tokenizers") is None:
             raise UserError(f"this {FILE} needs the library tokenizers: pip install 'motif_jax[language]'")
-        import tokenizers
-
-        self.text, self._tokenizer = text, tokenizers.Tokenizer.from_str(text)
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
+        self.text, self._tokenizer = text, _from_text(text)
         self.size = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+        added = self._tokenizer.get_added_tokens_decoder().values()
+        named = [token.content for token in added if token.special or BRACKETS.search(token.content)]
+        ids = {mark: self._tokenizer.token_to_id(mark) for mark in (*named, PAD, END, *MARKS)}  # the last of templates
+        self._marks = {number: mark for mark, number in ids.items() if number is not None}
 
-    def encode(self, text: str, special_tokens: bool = False) -> list[int]:
+    def encode(self, text: str, special_tokens: bool = False, marks: bool = False) -> list[int]:
         """See `Tokeniser`."""
-        return self._tokenizer.encode(text, add_special_tokens=special_tokens).ids
+        with _told(f"encode {text[:60]!r}"):
+            found = self._tokenizer.encode(text, add_special_tokens=False).ids
+            has_marks = not (marks or self._marks.keys().isdisjoint(found))
+            tokenizer = self._without_marks if has_marks else self._tokenizer
+            if has_marks or special_tokens:
+                found = tokenizer.encode(text, add_special_tokens=special_tokens).ids
+            return found
 
     def decode(self, tokens: Iterable[int]) -> str:
         """See `Tokeniser`."""
-        return self._tokenizer.decode(list(tokens), skip_special_tokens=True)
+        with _told("decode what was generated"):
+            return self._tokenizer.decode(list(tokens), skip_special_tokens=True)
+
+    @functools.cached_property
+    def _without_marks(self) -> Any:
+        """The same, but that marks have names which no text has: then what looks like one is cut as any other text.
+
+        The names stand in the vocabulary as well, where some models would find them even if they were not marks.
+        """
+        secret = secrets.token_hex(8)
+        names = {name: f"\ue000{secret}{number}" for number, name in self._marks.items()}
+        whole = json.loads(self._tokenizer.to_str())
+        for token in whole["added_tokens"]:
+            token["content"] = names.get(token["content"], token["content"])
+        model = whole["model"]
+        vocabulary = model["vocab"]
+        if isinstance(vocabulary, dict):
+            model["vocab"] = {names.get(word, word): number for word, number in vocabulary.items()}
+        else:  # Unigram: [[word, score], ...]
+            model["vocab"] = [[names.get(word, word), score] for word, score in vocabulary]
+        if model.get("unk_token"):
+            model["unk_token"] = names.get(model["unk_token"], model["unk_token"])
+        if "merges" in model:
+            merges = model["merges"]
+            model["merges"] = [pair for pair in merges if names.keys().isdisjoint((*pair, "".join(pair)))]
+        return _from_text(json.dumps(whole))
+
+
+def _from_text(text: str) -> Any:
+    """A tokeniser of the library, which neither cuts texts nor fills them up."""
+    import tokenizers
+
+    found = tokenizers.Tokenizer.from_str(text)
+    found.no_truncation()
+    found.no_padding()
+    return found
+
+
+@contextlib.contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Turns errors of the library into a UserError; a panic of its code, which is Rust, is no Exception in Python."""
+    try:
+        yield
+    except (UserError, KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise UserError(f"the tokeniser of the language model cannot {what}: {reason}") from error
 
 
 def digest(tokeniser: Tokeniser) -> str:

@@ -4,7 +4,10 @@ import pytest
 from conftest import get_config
 
 from motif_jax.config_table import flatten
-from motif_jax.offline.recipes import names
+from motif_jax.offline.recipes import names, recipe_of
+from motif_jax.offline.settings import unused_values
+from motif_jax.policies.decoding import decodings_of, describe_unused
+from motif_jax.stages.train_values import TABLES
 
 pytestmark = pytest.mark.quick
 WORLDS = ("wordle", "dialogue", "comments")
@@ -42,9 +45,11 @@ def test_reference_has_the_published_values(world, recipe):
     elif plain in OTHERS:
         values = OTHERS[plain]
     assert_has(config, "train_language", cloning)
-    assert_has(config, "train_values", {"weight_decay": 0.0, "discount": 0.99, "polyak": 0.005, "double_q": True,
-                                        "q_weight": 1.0, "v_weight": 1.0, "policy_weight": 1.0,
-                                        "margin_weight": 0.0} | SAME | values)  # fmt: skip
+    values = {"weight_decay": 0.0, "discount": 0.99, "polyak": 0.005, "double_q": True, "q_weight": 1.0,
+              "v_weight": 1.0, "policy_weight": 1.0, "margin_weight": 0.0} | SAME | values  # fmt: skip
+    section = {key.removeprefix("train_values."): value for key, value in config.items()}
+    unused = unused_values(recipe_of(recipe), section)
+    assert_has(config, "train_values", {name: value for name, value in values.items() if name not in unused})
 
 
 @pytest.mark.parametrize(("world", "recipe", "values"), [
@@ -73,3 +78,14 @@ def test_what_is_decoded_fits_into_rows():
             config = flatten(get_config("ilql.py", f"{world},{recipe}").to_dict())
             assert config["decoding.max_tokens"] < config["train_values.max_length"]
             assert config["train_language.max_length"] == config["train_values.max_length"]
+
+
+@pytest.mark.parametrize("file", ["ilql.py", "ilql_quickstart.py"])
+def test_no_config_sets_a_value_that_its_recipe_does_not_use(file):
+    """Every run would begin with a line about it."""
+    for word in (*names(), *(f"{name},reference" for name in names())):
+        config = get_config(file, f"wordle,{word}")
+        recipe = recipe_of(config.train_values.recipe)
+        for name in unused_values(recipe, config.train_values):
+            assert config.train_values[name] == TABLES["train_values"][name].older, (word, name)
+        assert describe_unused(recipe, word, decodings_of(config.decoding)) == []

@@ -26,10 +26,10 @@ def test_words_and_marks_are_tokens():
 
 def test_letters_and_marks_are_tokens_and_texts_come_back_as_they_were():
     tokeniser = LetterTokeniser.from_texts(["crane", "<b><y><g>"])
-    assert tokeniser.encode("<a>cran</a>") == [3, 11, 14, 10, 13, 5]  # 7 to 9 are <b> <g> <y>
+    assert tokeniser.encode("<a>cran</a>", marks=True) == [3, 11, 14, 10, 13, 5]  # 7 to 9 are <b> <g> <y>
     assert tokeniser.encode("<b", special_tokens=True) == [2, 2, 5]
     for text in ("crane", "<b><b><y><g><g>"):
-        assert tokeniser.decode(tokeniser.encode(f"<a>{text}</a></s></eod>")) == text
+        assert tokeniser.decode(tokeniser.encode(f"<a>{text}</a></s></eod>", marks=True)) == text
 
 
 @BOTH
@@ -51,9 +51,108 @@ def test_the_library_finds_the_same_tokens(tokeniser):
     for _ in range(300):
         text = "".join(rng.choice(letters, size=rng.integers(0, 20)))
         for special in (False, True):
-            tokens = tokeniser.encode(text, special)
-            assert theirs.encode(text, special) == tokens
+            tokens = tokeniser.encode(text, special, marks=True)
+            assert theirs.encode(text, special, marks=True) == tokens
         assert theirs.decode(tokens) == tokeniser.decode(tokens)
+
+
+# ---- texts that have the names of marks in them
+
+
+def byte_pairs(library):
+    made = library.Tokenizer(library.models.BPE())
+    made.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = library.decoders.ByteLevel()
+    letters = library.pre_tokenizers.ByteLevel.alphabet()
+    return made, library.trainers.BpeTrainer(
+        vocab_size=300, special_tokens=["<|endoftext|>"], show_progress=False, initial_alphabet=letters
+    )
+
+
+def character_pairs(library):
+    """Its pairs make up "</a>", which templates have as a mark."""
+    made = library.Tokenizer(library.models.BPE())
+    made.pre_tokenizer = library.pre_tokenizers.Metaspace()
+    made.decoder = library.decoders.Metaspace()
+    return made, library.trainers.BpeTrainer(special_tokens=["<s>"], min_frequency=1, show_progress=False)
+
+
+def unigram(library):
+    """A vocabulary as T5's: marks are the likeliest pieces of it."""
+    made = library.Tokenizer(library.models.Unigram())
+    made.normalizer = library.normalizers.NFKC()
+    made.pre_tokenizer, made.decoder = library.pre_tokenizers.Metaspace(), library.decoders.Metaspace()
+    special = ["<pad>", "</s>", "<unk>"]
+    return made, library.trainers.UnigramTrainer(
+        vocab_size=200, special_tokens=special, unk_token="<unk>", show_progress=False
+    )
+
+
+def word_pieces(library):
+    made = library.Tokenizer(library.models.WordPiece(unk_token="[UNK]"))
+    made.pre_tokenizer, made.decoder = library.pre_tokenizers.WhitespaceSplit(), library.decoders.WordPiece()
+    return made, library.trainers.WordPieceTrainer(special_tokens=["[UNK]", "[SEP]", "</s>"], show_progress=False)
+
+
+def whole_words(library):
+    made = library.Tokenizer(library.models.WordLevel(unk_token="<unk>"))
+    made.pre_tokenizer = library.pre_tokenizers.WhitespaceSplit()
+    return made, library.trainers.WordLevelTrainer(special_tokens=["<unk>", "</s>"], show_progress=False)
+
+
+NAMES = ["<s>", "</s>", "<a>", "</a>", "</eod>", "<|im_end|>", "<think>", "[INST]"]
+KINDS = [byte_pairs, character_pairs, unigram, word_pieces, whole_words]
+
+
+@pytest.fixture(params=["words", "letters", *KINDS], ids=lambda kind: getattr(kind, "__name__", kind))
+def marked(request):
+    """A tokeniser, the ids of its marks by name, and the id of what it does not know."""
+    if isinstance(request.param, str):
+        kind = {"words": WordTokeniser, "letters": LetterTokeniser}[request.param]
+        tokeniser = kind.from_texts([*TEXTS, *NAMES])
+        return tokeniser, {name: number for number, name in enumerate(kind.first)}, 2
+    library = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install motif_jax[language]")
+    made, trainer = request.param(library)
+    made.train_from_iterator([*TEXTS, *NAMES, *" ".join(NAMES).replace(" ", "")], trainer)
+    made.add_special_tokens(["<a>", "<|im_end|>"])
+    made.add_tokens(["</eod>", "[INST]", library.AddedToken("<think>", normalized=True), "  ", "redball"])
+    added = {token.content: number for number, token in made.get_added_tokens_decoder().items()}
+    known = {name: number for name in NAMES if (number := made.token_to_id(name)) is not None}
+    marks = {name: number for name, number in (added | known).items() if name not in ("  ", "redball")}
+    unknown = getattr(made.model, "unk_token", None) or "<unk>"
+    return HubTokeniser(made.to_str()), marks, made.token_to_id(unknown)
+
+
+def test_a_text_never_has_a_mark(marked):
+    tokeniser, marks, unknown = marked
+    lossless = "letters" in str(type(tokeniser)).lower() or "ByteLevel" in tokeniser.text
+    for name, number in marks.items():
+        for text in (name, f"go{name}to", f"go {name} to", name * 3, f"<{name}>", "＜／ａ＞" + name):
+            found = tokeniser.encode(text)
+            assert not {*found} & ({*marks.values()} - {unknown}), text
+            if lossless and "＜" not in text:
+                assert tokeniser.decode(found) == text
+        assert isinstance(tokeniser, WordTokeniser) or number in tokeniser.encode(name, marks=True)
+
+
+def test_other_texts_have_the_same_tokens_as_ever(marked):
+    tokeniser, _, _ = marked
+    for text in (*TEXTS, "  go  to redball redballs", "<", "</", "a>", "<b>", "1 < 2 > 0", "é", ""):
+        assert tokeniser.encode(text) == tokeniser.encode(text, marks=True)
+        if isinstance(tokeniser, HubTokeniser):
+            assert tokeniser._without_marks.encode(text, add_special_tokens=False).ids == tokeniser.encode(text)
+
+
+@pytest.mark.parametrize("bad", [
+    {"pre_tokenizer": {"type": "FixedLength", "length": 0}},  # the library, which is written in Rust, panics
+    {"model": {"type": "Unigram", "vocab": [["a", 0.0]], "unk_id": None}},
+])  # fmt: skip
+def test_a_tokeniser_that_cannot_encode_is_told_in_one_sentence(bad):
+    library = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install motif_jax[language]")
+    whole = json.loads(library.Tokenizer(library.models.BPE()).to_str()) | bad
+    with pytest.raises(UserError, match=r"the tokeniser of the language model cannot encode 'bcd': ") as error:
+        HubTokeniser(json.dumps(whole)).encode("bcd")
+    assert len(str(error.value).splitlines()) == 1
 
 
 def test_transformers_loads_what_is_written(tmp_path):

@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from motif_jax.config_table import shown
+from motif_jax.structs import UserError
+
 DECODERS = ("gpt2", "llama", "mistral", "qwen2", "qwen3")
 ENCODER_DECODERS = ("t5",)
 FAMILIES = (*DECODERS, *ENCODER_DECODERS)
+SMALLEST, LARGEST = 1e-12, 1e12  # of a number in the config of a model
+USABLE = f"{SMALLEST:g} to {LARGEST:g}"
 ACTIVATIONS = ("relu", "gelu", "gelu_new", "gelu_pytorch_tanh", "silu")
 
 
@@ -70,4 +75,14 @@ def to_record(config: LanguageConfig) -> dict[str, Any]:
 
 def from_record(record: Mapping[str, Any]) -> LanguageConfig:
     """The architecture that `to_record` wrote."""
-    return LanguageConfig(**{**record, "rotary": Rotary(*record["rotary"]), "ends": tuple(record["ends"])})
+    rotary = Rotary(*record["rotary"])
+    config = LanguageConfig(**{**record, "rotary": rotary, "ends": tuple(record["ends"])})
+    for name, value in {"epsilon": config.epsilon, **rotary._asdict()}.items():
+        if name not in ("kind", "old_length") and not is_usable(value):
+            raise UserError(f"{name} of a language model is {shown(value)}, where {USABLE} is possible")
+    return config
+
+
+def is_usable(value: float) -> bool:
+    """Whether float32 computes with a number of a config, multiplied and divided by others, without an overflow."""
+    return SMALLEST <= value <= LARGEST

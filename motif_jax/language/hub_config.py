@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from motif_jax.language.config import ACTIVATIONS, FAMILIES, LanguageConfig, Rotary
+from motif_jax.config_table import shown
+from motif_jax.language.config import ACTIVATIONS, FAMILIES, USABLE, LanguageConfig, Rotary, is_usable
 
 LARGEST = {"layers": 1024, "vocabulary": 2**22, "positions": 2**24}  # of any model that is read
 LARGEST_SIDE = 2**18  # of any other size
@@ -130,10 +131,10 @@ class _Reader:
         return value
 
     def number(self, name: str, default: float) -> float:
-        value = float(self._get(name, default, (int, float)))
-        if not 0 < value < 1e12:
-            raise ValueError(f"its {name} is {value}")
-        return value
+        value = self._get(name, default, (int, float))
+        if not is_usable(value):  # a whole number may have more digits than a float
+            raise ValueError(f"its {name} is {shown(value)}, where {USABLE} is possible")
+        return float(value)
 
     def flag(self, name: str, default: bool) -> bool:
         return self._get(name, default, (bool,))

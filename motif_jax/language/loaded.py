@@ -50,8 +50,9 @@ class Language:
         self._score = jax.jit(lambda params, *inputs: score(nnx.merge(self._graph, params), *inputs).log_probs)
 
     def score(
-        self, contexts: Sequence[str], choices: Sequence[str] | Sequence[Sequence[str]], special_tokens: bool = False
-    ) -> np.ndarray:
+        self, contexts: Sequence[str], choices: Sequence[str] | Sequence[Sequence[str]], special_tokens: bool = False,
+        marks: bool = False,
+    ) -> np.ndarray:  # fmt: skip
         """Log-probabilities of choices: sums over their tokens, without a norm by length.
 
         Args:
@@ -59,11 +60,13 @@ class Language:
           choices: C texts for all contexts, or such a list for each of them. Contexts and choices are turned into
             tokens apart from each other.
           special_tokens: put the tokeniser's special tokens around contexts.
+          marks: names such as <|im_end|> in contexts are the tokens that they name, and not text: only for contexts
+            that have no text from elsewhere in them.
 
         Returns:
           [B, C] float32; minus infinity where a context has fewer choices than another.
         """
-        rows = self._texts.encode(contexts, special_tokens)
+        rows = self._texts.encode(contexts, special_tokens, marks)
         shared = not choices or isinstance(choices[0], str)
         lists: list[Any] = [choices] if shared else list(choices)
         if not shared and len(lists) != len(rows):
@@ -89,7 +92,7 @@ class Language:
         self, contexts: Sequence[str], max_tokens: int = 64, *, temperature: float = 1.0, top_k: int = 0,
         top_p: float = 1.0, beams: int = 1, length_penalty: float = 0.0, allowed: Iterable[int] | None = None,
         begin: Sequence[str] | None = None, shift: AddToLogits | None = None, shift_arguments: Any = (), seed: int = 0,
-        special_tokens: bool | None = None,
+        special_tokens: bool | None = None, marks: bool = False,
     ) -> list[str]:  # fmt: skip
         """Continues texts, each until a token that ends it.
 
@@ -107,12 +110,13 @@ class Language:
           shift_arguments: arrays; others do not compile another program.
           seed: of what is drawn. What one context draws depends on its place in the list, and not on other contexts.
           special_tokens: put the tokeniser's special tokens around contexts; by default, for encoder-decoders.
+          marks: see `score`.
 
         Returns:
           The continuations, without their context.
         """
         special = self.config.is_encoder_decoder if special_tokens is None else special_tokens
-        rows = self._texts.encode(contexts, special)
+        rows = self._texts.encode(contexts, special, marks)
         starts = [self.tokeniser.encode(text) for text in begin] if begin is not None else [[] for _ in rows]
         self._check_drawing(rows, starts, max_tokens, temperature, top_k, top_p, beams)
         may = self._may_generate(allowed)
@@ -158,6 +162,8 @@ class Language:
         for name, (value, least) in values.items():
             if not least <= value < float("inf"):
                 raise UserError(f"{name} is {value}, where {least} is the least")
+        if beams > 1 and (temperature not in (0, 1) or top_k or top_p < 1):
+            raise UserError("a beam search draws nothing: leave temperature, top_k and top_p, or give one beam")
         if not 0 <= top_p <= 1:
             raise UserError(f"top_p is {top_p}, and not a probability")
         if len(starts) != len(rows):

@@ -176,7 +176,10 @@ class EncoderDecoder(LanguageModel):
 
     def encode(self, tokens: jax.Array, segments: jax.Array) -> Memory:
         """Reads contexts. [B, L]"""
-        # Only differences of positions matter, and within a text they are those of the places.
+        # Only differences of positions matter. Once the tokens of a text stand side by side, behind them all padding,
+        # they are those of the places, which are the same for all rows. What looks at the result asks for no order.
+        order = jnp.argsort(jnp.where(segments > 0, segments, jnp.iinfo(segments.dtype).max), axis=1, stable=True)
+        tokens, segments = (jnp.take_along_axis(array, order, 1) for array in (tokens, segments))
         places = jnp.arange(tokens.shape[1])[None]
         sight = Sight(same_segment(segments), places, places)
         return Memory(segments > 0, self.encoder(self.embed(tokens, places), sight)[0])

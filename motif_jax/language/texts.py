@@ -24,9 +24,9 @@ class TextBatches(NamedTuple):
     mesh: Mesh
     batch_size: int  # rows, at most
 
-    def encode(self, contexts: Sequence[str], special_tokens: bool) -> list[list[int]]:
-        """The tokens of contexts; refuses one without any."""
-        rows = [self.tokeniser.encode(context, special_tokens) for context in contexts]
+    def encode(self, contexts: Sequence[str], special_tokens: bool, marks: bool = False) -> list[list[int]]:
+        """The tokens of contexts, see `Tokeniser.encode`; refuses one without any."""
+        rows = [self.tokeniser.encode(context, special_tokens, marks) for context in contexts]
         for number, row in enumerate(rows):
             if not row:
                 raise UserError(f"context {number} has no tokens, and a language model needs one to go on from")

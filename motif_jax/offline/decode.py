@@ -6,6 +6,7 @@ V is the same for all tokens: without a clip it changes no probability, and its 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -25,12 +26,13 @@ class Reader(NamedTuple):
 
 
 class ShiftArguments(NamedTuple):
-    """Arguments of a shift; other values of them compile no new program."""
+    """Arguments of a shift; other values of them compile no new program, except of the bounds."""
 
     beta: jax.Array  # one number, or one per row
     clip: jax.Array
     target: Params  # "trunk", "q"
     online: Params  # "trunk", "v"
+    bounds: tuple[float, float] = (-math.inf, math.inf)  # of the targets' Q, as in training; constants of a program
 
 
 def begin_shift(
@@ -54,7 +56,7 @@ def make_shift(reader: Reader, clipped: bool) -> Callable[..., tuple[jax.Array, 
 
     def shift(shifting: ShiftArguments, memory: Any, token: jax.Array, _: jax.Array) -> tuple[jax.Array, Any]:
         target, hidden = reader.read(shifting.target["trunk"], memory["target"], token)
-        q = least([apply_head(head, hidden) for head in shifting.target["q"]])  # [B, V]
+        q = target_q(shifting, hidden)  # [B, V]
         beta = jnp.broadcast_to(shifting.beta, token.shape)[:, None]
         if not clipped:
             return beta * q, {"target": target}
@@ -65,10 +67,15 @@ def make_shift(reader: Reader, clipped: bool) -> Callable[..., tuple[jax.Array, 
     return shift
 
 
+def target_q(values: ShiftArguments, hidden: jax.Array) -> jax.Array:
+    """The smaller Q of the targets, within its bounds. [..., width] -> [..., outputs]"""
+    q = least([apply_head(head, hidden) for head in values.target["q"]])
+    return q if values.bounds == (-math.inf, math.inf) else jnp.clip(q, *values.bounds)
+
+
 def advantages(language: Language, values: ShiftArguments, tokens: jax.Array, segments: jax.Array) -> jax.Array:
     """Q - V of every token after every position, in one look at whole texts. [B, T] -> [B, T, V]"""
-    hidden = language.hidden(values.target["trunk"], tokens, segments, None)
-    q = least([apply_head(head, hidden) for head in values.target["q"]])
+    q = target_q(values, language.hidden(values.target["trunk"], tokens, segments, None))
     return q - apply_head(values.online["v"], language.hidden(values.online["trunk"], tokens, segments, None))
 
 
@@ -97,7 +104,7 @@ def value_of_texts(
     if recipe.values == "utterance":
         hidden = language.hidden(values.target["trunk"], whole, whole_segments, None)
         at_end = hidden[rows, width + jnp.maximum(lengths - 1, 0)]
-        return least([apply_head(head, at_end)[..., 0] for head in values.target["q"]])
+        return target_q(values, at_end)[..., 0]
     if recipe.values == "reply":  # the trunk is the policy itself
         hidden = language.hidden(values.target["trunk"], whole, whole_segments, None).astype(jnp.float32)
         mean = jnp.where(whole_segments[..., None] > 0, hidden, 0.0).sum(1) / (whole_segments > 0).sum(1)[:, None]
@@ -110,7 +117,7 @@ def value_of_texts(
         return jnp.concatenate([hidden[rows, last_index(segments)][:, None], hidden[:, width:-1]], 1)
 
     of_target = before_each(language.hidden(values.target["trunk"], whole, whole_segments, None))
-    q = taken(least([apply_head(head, of_target) for head in values.target["q"]]), said)
+    q = taken(target_q(values, of_target), said)
     v = apply_head(
         values.online["v"], before_each(language.hidden(values.online["trunk"], whole, whole_segments, None))
     )

@@ -29,11 +29,19 @@ class Utterance(NamedTuple):
     advantage: float  # the mean of Q - V over its tokens
 
 
-def chosen_values(language: Language, trunk: Params, qs: list[Params], v: Params, rows: Rows) -> Chosen:
-    """Q and V per token, of the networks themselves or of their targets."""
-    hidden = language.hidden(trunk, rows.tokens, rows.segments, None)
-    q = losses.taken(least([apply_head(head, hidden) for head in qs]), next_tokens(rows))
-    return Chosen(q, apply_head(v, hidden)[..., 0])
+def chosen_values(language: Language, of_q: Params, of_v: Params, rows: Rows) -> Chosen:
+    """Q and V per token, each from the hidden states of the trunk that its head was learnt on.
+
+    Args:
+      language: the functions of the language model.
+      of_q: "trunk" and "q", of the networks themselves or of their targets.
+      of_v: "trunk" and "v"; V has no target.
+      rows: the tokens.
+    """
+    hidden = language.hidden(of_q["trunk"], rows.tokens, rows.segments, None)
+    q = losses.taken(least([apply_head(head, hidden) for head in of_q["q"]]), next_tokens(rows))
+    hidden = language.hidden(of_v["trunk"], rows.tokens, rows.segments, None)
+    return Chosen(q, apply_head(of_v["v"], hidden)[..., 0])
 
 
 def rank_shares(better: np.ndarray, worse: np.ndarray) -> np.ndarray:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from motif_jax.config_table import Flag, Number, Table, Value, Whole
+from motif_jax.offline.recipes import Recipe
 from motif_jax.structs import UserError
 
 OPTIMIZER: Table = {
@@ -39,6 +40,42 @@ VALUES: Table = {
     "reward_scale": Value(Number(0, above=True), decides=True, older=1.0),
     "mean_over_all_tokens": Value(Flag(), decides=True, older=False),
 }
+
+Used = Callable[[Recipe, Mapping[str, Any]], bool]  # (recipe, the section train_values) -> whether a value has a use
+_values: Used = lambda recipe, _: bool(recipe.values)  # noqa: E731
+_trunk: Used = lambda recipe, _: recipe.values in ("token", "utterance")  # noqa: E731
+_token: Used = lambda recipe, _: recipe.values == "token"  # noqa: E731
+_policy: Used = lambda recipe, _: bool(recipe.policy)  # noqa: E731
+_weighted: Used = lambda recipe, _: recipe.policy == "advantage"  # noqa: E731
+USED_BY: dict[str, Used] = {  # values of train_values that not every recipe uses
+    "discount": _values,
+    "expectile": lambda recipe, section: _trunk(recipe, section) and not recipe.expectile,
+    "double_q": _values,
+    "polyak": lambda recipe, section: _values(recipe, section) and not section["hard_update_every"],
+    "hard_update_every": _values,
+    "v_weight": _trunk,
+    "q_weight": _values,
+    "conservative_weight": lambda recipe, _: recipe.conservative,
+    "conservative_temperature": lambda recipe, section: recipe.conservative and _token(recipe, section),
+    "margin_weight": _token,
+    "margin": lambda recipe, section: _token(recipe, section) and section["margin_weight"] > 0,
+    "policy_weight": _policy,
+    "advantage_beta": _weighted,
+    "advantage_weight": lambda recipe, section: _weighted(recipe, section) and not section["advantage_sign"],
+    "advantage_sign": _weighted,
+    "value_min": _trunk,
+    "value_max": _trunk,
+    "reward_scale": lambda recipe, _: bool(recipe.values) or recipe.conditioned,
+    "mean_over_all_tokens": _policy,
+    "best_share": lambda recipe, _: recipe.selective,
+    "replies": lambda recipe, _: recipe.values == "reply",
+    "games_beta": lambda recipe, section: section["games"] > 0 and recipe.decoding == "shift",
+}
+
+
+def unused_values(recipe: Recipe, section: Mapping[str, Any]) -> list[str]:
+    """The values of the section `train_values` that make no difference to what a recipe learns."""
+    return [name for name, used in USED_BY.items() if not used(recipe, section)]
 
 
 class Settings(NamedTuple):

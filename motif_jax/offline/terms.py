@@ -20,13 +20,15 @@ from motif_jax.transcripts.render import Rows
 
 STEPS: str = "steps"
 LEARNT: str = "learnt"
-TOKENS: str = "tokens"  # counts: decisions with values, tokens cloned, all tokens
+TOKENS: str = "tokens"  # counts: decisions with values, tokens cloned, all tokens but the first of each episode
 
 
 def count(recipe: Recipe, batch: Batch) -> Sums:
     """What the sums of `sum_terms` are divided by."""
     rows = batch.rows
-    found = {TOKENS: (rows.segments > 0).sum(), LEARNT: rows.is_action.sum()}
+    segments = jnp.asarray(rows.segments)
+    predicted = (segments[:, 1:] > 0) & (segments[:, 1:] == segments[:, :-1])  # tokens that others stand before
+    found = {TOKENS: predicted.sum(), LEARNT: rows.is_action.sum()}
     if recipe.values:
         found[STEPS] = steps_of(recipe, rows).mask.sum()
     return {name: jnp.float32(number) for name, number in found.items()}

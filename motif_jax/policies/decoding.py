@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from motif_jax.config_table import LARGEST, Flag, Number, Table, Text, Value, Whole, shown
+from motif_jax.config_table import LARGEST, Flag, Number, Table, Text, Value, Whole, describe_values, shown
 from motif_jax.offline.recipes import Recipe
 from motif_jax.structs import UserError
 
@@ -61,6 +61,44 @@ class Decoding(NamedTuple):
         if self.include_logits:
             del found["include_logits"]
         return found
+
+
+Used = Callable[[Decoding, Recipe], bool]
+_drawn: Used = lambda one, _: one.kind in ("sample", "rerank")  # noqa: E731
+_beams: Used = lambda one, _: one.kind == "beam"  # noqa: E731
+_reranked: Used = lambda one, _: one.kind == "rerank"  # noqa: E731
+OF_ONE_KIND = (_beams, _reranked)
+USED_BY: dict[str, Used] = {  # values that not every decoding uses
+    "clip": lambda one, recipe: recipe.values == "token" and one.beta > 0,
+    "temperature": _drawn,
+    "top_k": lambda one, recipe: _drawn(one, recipe) and one.temperature > 0,
+    "top_p": lambda one, recipe: _drawn(one, recipe) and one.temperature > 0,
+    "beams": _beams,
+    "candidates": _reranked,
+    "rerank_values": _reranked,
+    "rerank_log_prob": _reranked,
+    "wanted_return": lambda _, recipe: recipe.conditioned,
+}
+
+
+def describe_unused(recipe: Recipe, name: str, decodings: Sequence[Decoding]) -> list[str]:
+    """Lines about values of the config that no decoding of a kind uses, with a recipe of this name.
+
+    What only one kind has is not missed by others beside it.
+    """
+    values, defaults = decodings[0]._asdict(), Decoding()._asdict()
+    changed = {key: values[key] for key in USED_BY if values[key] != defaults[key]}
+    lines = []
+    for kind in dict.fromkeys(one.kind for one in decodings):
+        unused = {}
+        for key, value in changed.items():
+            others = decodings if USED_BY[key] in OF_ONE_KIND else [one for one in decodings if one.kind == kind]
+            if not any(USED_BY[key](one, recipe) for one in others):
+                unused[key] = value
+        if unused:
+            said = describe_values("decoding", unused)
+            lines.append(f"decoding of the kind {kind!r} with the recipe {name!r} makes no use of {said}")
+    return lines
 
 
 def decodings_of(section: Mapping[str, Any]) -> list[Decoding]:

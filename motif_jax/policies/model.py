@@ -14,12 +14,12 @@ from flax import nnx
 from motif_jax.networks.kinds import DRRN, LANGUAGE, from_record
 from motif_jax.networks.policy import PolicyNetwork
 from motif_jax.parallel import Rules
-from motif_jax.parameters import leaves_by_path, rebuild
+from motif_jax.parameters import check_parameters, leaves_by_path, rebuild
 from motif_jax.policies.drrn import drrn_policy_fields
 from motif_jax.policies.language import language_policy_fields
 from motif_jax.policies.language_settings import SCORE
 from motif_jax.releases import usable
-from motif_jax.rewards.sources import RewardSources, sources_from
+from motif_jax.rewards.sources import PATHS, RewardSources, saved_sources, sources_from
 from motif_jax.saved import find_saved, read_saved
 from motif_jax.structs import UserError
 
@@ -113,6 +113,8 @@ def read_policy(
         model = make_policy_model(options, None)
         params = rebuild(model.params, leaves_by_path(whole["learner"]["params"]), directory)
         frozen = rebuild(model.frozen, leaves_by_path(whole.get("frozen", ())), directory)
+        own = {name: one.arrays for name, one in saved_sources(facts, whole).items() if one.path in PATHS}
+        check_parameters({"sources": own}, directory)  # those of users may hold anything
         return model._replace(params=params, frozen=frozen), facts, sources_from(facts, whole, trusted)
 
 

@@ -49,7 +49,7 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
     """
     reader, language = reader_of(model), language_of(model)
     shift = make_shift(reader, clipped) if model.recipe.values == "token" else None
-    allowed = jnp.asarray(model.allowed)
+    allowed, bounds = jnp.asarray(model.allowed), model.bounds()
     stops = jnp.zeros(model.config.vocabulary, bool).at[model.renderer.stop].set(True)
 
     def program(
@@ -62,7 +62,7 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
         writer = Scaled(writer, numbers.logits)
         if model.recipe.values == "reply":
             target = target | {"trunk": policy}  # whose hidden states are what Q is read from
-        shifting = ShiftArguments(numbers.beta, numbers.clip, target, online)
+        shifting = ShiftArguments(numbers.beta, numbers.clip, target, online, bounds)
         rows, keys = (tokens, segments), _keys(key, drawn)
         if kind == "rerank":
             rows = jnp.repeat(tokens, count, 0), jnp.repeat(segments, count, 0)
@@ -108,7 +108,8 @@ def make_probabilities(model: ValueModel) -> Any:
             first = jnp.arange(tokens.shape[1])[None] == 0
             added = condition(online["condition"], jnp.broadcast_to(numbers.wanted_return, tokens.shape), first)
         logits = writer.logits(writer(tokens, segments, added))[0]
-        shifting, shift = ShiftArguments(numbers.beta, numbers.clip, target, online), jnp.zeros_like(logits)
+        shift = jnp.zeros_like(logits)
+        shifting = ShiftArguments(numbers.beta, numbers.clip, target, online, model.bounds())
         advantage = jnp.zeros_like(logits)
         if model.recipe.values == "token":
             advantage = advantages(language, shifting, tokens, segments)[0]

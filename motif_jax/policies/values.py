@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from motif_jax.language.config import LanguageConfig
 from motif_jax.language.hub import read_language_model, read_model_tokeniser
 from motif_jax.language.layers import Types
 from motif_jax.offline.recipes import Recipe, recipe_of
-from motif_jax.parameters import leaves_by_path, rebuild, sum_of_arrays
+from motif_jax.parameters import check_parameters, leaves_by_path, rebuild, sum_of_arrays
 from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser, digest
 from motif_jax.transcripts.live import LiveRenderer
@@ -35,6 +36,12 @@ class ValueModel(NamedTuple):
     renderer: LiveRenderer
     allowed: np.ndarray  # tokens that may be written. [V] bool
     facts: dict[str, Any]
+
+    def bounds(self) -> tuple[float, float]:
+        """Of the targets' Q: `value_min` and `value_max` of training; older records have null for infinity."""
+        section = self.facts["config"]["train_values"]
+        low, high = section.get("value_min"), section.get("value_max")
+        return -math.inf if low is None else float(low), math.inf if high is None else float(high)
 
     def checksum(self) -> str:
         """Changes when a parameter does."""
@@ -72,6 +79,7 @@ def read_values(directory: Path, which: str = "last") -> ValueModel:
     tokeniser = read_model_tokeniser(folder, config)
     if digest(tokeniser) != facts["tokeniser"]:
         raise UserError(f"{str(folder)!r} has another tokeniser than the values beside it were trained with")
+    check_parameters(whole["train"], directory)
     state = by_first_names(leaves_by_path(whole["train"]))
     learnt, target = state.get("learnt", {}), state.get("target", {})
 

@@ -17,7 +17,7 @@ from motif_jax.captions import WIDTH, decode, encode
 from motif_jax.parameters import leaves_by_path, rebuild
 from motif_jax.releases import usable
 from motif_jax.rewards.model import make_reward_model, make_value
-from motif_jax.rewards.statistics import RewardStatistics
+from motif_jax.rewards.statistics import RewardStatistics, read_statistics
 from motif_jax.rewards.torch_format import write_experiment
 from motif_jax.saved import find_saved, read_saved
 from motif_jax.structs import UserError
@@ -117,7 +117,7 @@ def load_reward(path: str | Path, which: str | int = "last") -> Reward:
     with usable(directory):
         _, like = make_reward_model(facts["model"], 0)
         params = rebuild(like, leaves_by_path(whole["train"]["params"]), directory)
-        statistics = RewardStatistics(**facts["statistics"])
+        statistics = read_statistics(facts["statistics"], directory)
         return Reward(facts["model"], params, statistics, whole["captions"], whole["counts"], facts)
 
 

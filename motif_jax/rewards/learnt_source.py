@@ -21,7 +21,7 @@ from motif_jax.rewards.learnt import Reward, load_reward
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.rewards.sources import OTHER_REWARD
-from motif_jax.rewards.statistics import RewardStatistics
+from motif_jax.rewards.statistics import read_statistics
 from motif_jax.rewards.table import RewardTable
 from motif_jax.saved import find_saved, read_saved
 from motif_jax.structs import UserError
@@ -71,7 +71,7 @@ class LearntSource(RewardSource):
         """See `RewardSource`."""
         _, like = make_reward_model(facts["model"], 0)
         params = rebuild(like, leaves_by_path(arrays["params"]), Path("sources/learnt"))
-        statistics = RewardStatistics(**facts["statistics"])
+        statistics = read_statistics(facts["statistics"], Path("sources/learnt"))
         reward = Reward(facts["model"], params, statistics, arrays["captions"], arrays["counts"], facts["facts"])
         return cls(reward, Mix(**facts["mix"]), facts["one_step_late"])
 

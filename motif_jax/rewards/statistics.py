@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from motif_jax.config_table import LARGEST, shown
+from motif_jax.structs import UserError
 
 Z95 = 1.96  # deviations of a normal distribution that hold 95 % of it, to either side
 LEVELS = tuple(round(0.05 * number, 2) for number in range(1, 20))
@@ -28,6 +33,16 @@ class RewardStatistics(NamedTuple):
         """
         levels = np.array(sorted(map(float, self.quantiles)))
         return float(np.interp(level, levels, [self.quantiles[f"{known:.2f}"] for known in levels]))
+
+
+def read_statistics(record: Mapping[str, Any], source: Path) -> RewardStatistics:
+    """The statistics of a record from `source`, which must be finite numbers."""
+    found = RewardStatistics(**record)
+    numbers = {"mean": found.mean, "variance": found.variance, **found.quantiles}
+    for name, number in numbers.items():
+        if not abs(number) <= LARGEST:
+            raise UserError(f"the statistics in {str(source)!r} are not finite: {name} is {shown(number)}")
+    return found
 
 
 def summarise_values(values: np.ndarray, counts: np.ndarray, decimals: int | None = None) -> RewardStatistics:

@@ -17,6 +17,7 @@ import numpy as np
 
 from motif_jax.files import write_whole
 from motif_jax.foreign import read_text
+from motif_jax.parameters import check_parameters
 from motif_jax.structs import UserError
 
 FLAG = "--config.reward.import_from"
@@ -82,9 +83,8 @@ def read_checkpoint(file: Path) -> tuple[Arrays, dict[str, float]]:
         state = {name: tensor.float().numpy() for name, tensor in whole["model"].items()}
         facts = {name: float(whole[name]) for name in ("num_iter", "reward_mean", "reward_var")}
         arrays = from_torch(state)
-        numbers = [np.array(list(facts.values())), *arrays.values()]
-        if not all(np.isfinite(array).all() for array in numbers):
-            raise ValueError("it holds a value that is not finite")
+        used = {name: array for name, array in state.items() if not name.startswith(UNUSED)}
+        check_parameters({"model": used, **facts}, file, FLAG)
         if facts["reward_var"] <= 0 or facts["num_iter"] < 0:
             raise ValueError("its variance or its number is negative")
     except UserError:

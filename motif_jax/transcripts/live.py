@@ -12,7 +12,7 @@ class LiveRenderer:
     def __init__(self, tokeniser: Tokeniser, template: Template, flag: str = FLAG):
         """Raises UserError if texts of the agent do not end with one token, by which their end would be known."""
         self._encode = tokeniser.encode
-        marks = [[mark] if isinstance(mark, int) else list(tokeniser.encode(mark)) for mark in template]
+        marks = [[mark] if isinstance(mark, int) else list(tokeniser.encode(mark, marks=True)) for mark in template]
         self._action_start, self._text_start, self._action_end, self._text_end, self._episode_end = marks
         if len(self._action_end) != 1:
             raise UserError(

@@ -36,8 +36,8 @@ class Tokeniser(Protocol):
 
     size: int  # token ids are below it
 
-    def encode(self, text: str) -> Sequence[int]:
-        """The tokens of a text, without any around it."""
+    def encode(self, text: str, *, marks: bool = False) -> Sequence[int]:
+        """The tokens of a text, without any around it; see `tokens.Tokeniser`."""
 
 
 class Template(NamedTuple):
@@ -105,7 +105,7 @@ class Renderer:
         """Tokenises all texts; raises UserError if pieces do not give the tokens of the whole text."""
         texts = list(transcripts.texts())
         self._turns, self._encode, self._flag = spoken(transcripts, texts), tokeniser.encode, flag
-        marks = [[mark] if isinstance(mark, int) else tokeniser.encode(mark) for mark in template]
+        marks = [[mark] if isinstance(mark, int) else tokeniser.encode(mark, marks=True) for mark in template]
         pieces = [np.asarray(tokens, np.int64) for tokens in (*map(tokeniser.encode, texts), *marks)]
         flat = np.concatenate([np.zeros(0, np.int64), *pieces])
         if len(flat) and not 0 <= flat.min() <= flat.max() < tokeniser.size:
@@ -248,7 +248,7 @@ class Renderer:
             both = [texts[piece] if piece < self._mark else marks[piece - self._mark] for piece in (one, two)]
             if both[0] is None or both[1] is None or not both[0] or not both[1]:
                 continue  # a token that is no text divides what is beside it
-            if list(self._encode(both[0] + both[1])) != [*self._piece(one), *self._piece(two)]:
+            if self._differs(both[0] + both[1], [*self._piece(one), *self._piece(two)], texts, (one, two)):
                 raise UserError(
                     f"the tokeniser reads {both[0][-20:]!r} and {both[1][:20]!r} otherwise together than apart: choose "
                     f"another template, with marks that the tokeniser keeps apart ({self._flag})"
@@ -256,11 +256,19 @@ class Renderer:
         if None in marks:
             return
         for episode in np.unique(np.linspace(0, len(found.ends) - 1, CHECKED_WHOLE).astype(int)).tolist():
-            if list(self._encode(self._whole(episode, texts, marks))) != self.tokens(episode):
+            turns = found.text[found.starts[episode] : found.ends[episode]].tolist()
+            if self._differs(self._whole(episode, texts, marks), self.tokens(episode), texts, turns):
                 raise UserError(
                     f"the tokeniser reads episode {episode:,} otherwise as a whole than text by text: choose another "
                     f"template, with marks that the tokeniser keeps apart ({self._flag})"
                 )
+
+    def _differs(self, whole: str, tokens: list[int], texts: list[str], pieces: Iterable[int]) -> bool:
+        """Whether a text with marks has other tokens than its pieces have; unknown where a piece names a mark."""
+        if list(self._encode(whole, marks=True)) == tokens:
+            return False
+        names = [texts[piece] for piece in pieces if piece < self._mark]
+        return all(list(self._encode(text, marks=True)) == list(self._encode(text)) for text in names)
 
     def _piece(self, piece: int) -> list[int]:
         return self._tokens[self._starts[piece] : self._starts[piece] + self._sizes[piece]].tolist()

@@ -1,5 +1,6 @@
 """Models beside a slow twin in NumPy; several texts in a row; parameters of fewer bits; memory against time."""
 
+import functools
 import json
 
 import jax
@@ -28,8 +29,12 @@ def compute_logits(model, tokens, segments):
 
 def our_logits(model, tokens, segments):
     graph, params = nnx.split(model)
-    program = quick_jit(lambda params, *rows: compute_logits(nnx.merge(graph, params), *rows))
-    return np.asarray(program(params, tokens, np.asarray(segments)))
+    return np.asarray(logits_program(graph)(params, tokens, np.asarray(segments)))
+
+
+@functools.cache
+def logits_program(graph):
+    return quick_jit(lambda params, *rows: compute_logits(nnx.merge(graph, params), *rows))
 
 
 @pytest.mark.parametrize("name", TWINS)
@@ -41,6 +46,20 @@ def test_logits_are_those_of_a_slow_twin(name, tmp_path):
     wanted = getattr(numpy_twin, TWINS[name])(tensors, config, TOKENS, *more)
     ours = our_logits(make_own(name), TOKENS, np.ones(9, int))
     np.testing.assert_allclose(ours, wanted, atol=2e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("name", ["gpt2", "qwen3", "t5", "t5 v1.0"])
+def test_padding_anywhere_changes_nothing(name):
+    """Before the tokens, after them and between them."""
+    model, length = make_own(name), len(TOKENS) + 5
+    alone = our_logits(model, TOKENS, np.ones(9, int))
+    rng = np.random.default_rng(0)
+    for places in ([*range(9)], [*range(5, 14)], *(sorted(rng.permutation(length)[:9]) for _ in range(3))):
+        tokens, segments = rng.integers(3, 40, length), np.zeros(length, int)
+        tokens[places], segments[places] = TOKENS, 1
+        found = our_logits(model, tokens, segments)
+        found = found if model.config.is_encoder_decoder else found[places]
+        np.testing.assert_allclose(found, alone, atol=2e-5 * np.abs(alone).max())
 
 
 @pytest.mark.parametrize("both_ways", [True, False])

@@ -14,12 +14,12 @@ import slow_terms
 from conftest import ROOT
 from host_processes import QUICKLY
 from quick_programs import QuickProgram
-from tiny_decoder import LANGUAGE, WIDTH, new_params, random_rows
+from tiny_decoder import LANGUAGE, VOCABULARY, WIDTH, new_params, random_rows
 
 from motif_jax.offline.batch import Batch, Replies, Weights
 from motif_jax.offline.recipes import RECIPES, names, recipe_of
-from motif_jax.offline.settings import OPTIMIZER, VALUES, Settings
-from motif_jax.offline.terms import count, sum_terms
+from motif_jax.offline.settings import OPTIMIZER, VALUES, Settings, unused_values
+from motif_jax.offline.terms import count, sum_terms, weights_of
 from motif_jax.offline.update import (
     follow,
     init_state,
@@ -29,6 +29,7 @@ from motif_jax.offline.update import (
     means_of,
     zero_sums,
 )
+from motif_jax.offline.values import Language
 from motif_jax.parallel import make_mesh, map_update, replicate, shard
 
 SETTINGS = Settings(
@@ -260,6 +261,56 @@ def test_settings_are_those_of_the_tables():
     assert Settings._fields[: len(tables)] == tuple(tables)
     for name, value in tables.items():
         assert getattr(Settings(), name) == value.older
+
+
+OTHER = {  # for each value of VALUES another one than in SETTINGS
+    "discount": 0.5, "expectile": 0.6, "double_q": False, "polyak": 0.3, "hard_update_every": 4, "v_weight": 0.5,
+    "q_weight": 0.5, "conservative_weight": 0.7, "conservative_temperature": 0.4, "margin_weight": 0.5, "margin": 0.6,
+    "policy_weight": 0.5, "advantage_beta": 0.2, "advantage_weight": 7.0, "advantage_sign": True, "value_min": -0.2,
+    "value_max": 0.1, "reward_scale": 3.0, "mean_over_all_tokens": True,
+}  # fmt: skip
+PLAIN = Language(  # so that programs are traced quickly
+    lambda params, tokens, segments, added: params["embedding"][tokens] + (0 if added is None else added),
+    lambda params, hidden: hidden @ params["embedding"].T, WIDTH, VOCABULARY,
+)  # fmt: skip
+
+
+def written_out(recipe, settings):
+    """What an update computes, but for the optimizer, as text."""
+    state, given = start(recipe, settings)
+
+    def program(state, given, batch):
+        weights = Weights(state.learnt, state.target, given)
+        sums = sum_terms(PLAIN, recipe, settings, weights, batch) | count(recipe, batch)
+        return sums, follow(state.target, state.learnt, state.step, settings) if state.target else ()
+
+    return str(jax.make_jaxpr(program)(state, given, batch_of(num_rows=1))), weights_of(recipe, settings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", names())
+def test_every_value_changes_the_update_or_is_listed_as_unused(name):
+    assert OTHER.keys() == VALUES.keys()
+    recipe, before = recipe_of(name), written_out(recipe_of(name), SETTINGS)
+    unused = {*unused_values(recipe, SETTINGS._asdict() | {"games": 0})} & {*OTHER}
+    assert written_out(recipe, SETTINGS._replace(**{one: OTHER[one] for one in unused})) == before
+    for one in OTHER.keys() - unused:
+        assert written_out(recipe, SETTINGS._replace(**{one: OTHER[one]})) != before, one
+
+
+@pytest.mark.quick
+def test_values_that_others_make_useless_are_unused():
+    section = Settings()._asdict() | {"games": 8}
+    assert "margin" in unused_values(recipe_of("ilql"), section)
+    assert "margin" not in unused_values(recipe_of("ilql"), section | {"margin_weight": 1.0})
+    assert "polyak" in unused_values(recipe_of("ilql"), section | {"hard_update_every": 5})
+    assert "advantage_weight" in unused_values(recipe_of("awac"), section | {"advantage_sign": True})
+    assert "games_beta" not in unused_values(recipe_of("ilql"), section)
+    assert "games_beta" in unused_values(recipe_of("ilql"), section | {"games": 0})
+    for name in names():
+        unused = unused_values(recipe_of(name), section)
+        assert ("best_share" in unused) == (name != "filtered_bc")
+        assert ("replies" in unused) == (name != "chai")
 
 
 @pytest.mark.quick

@@ -82,7 +82,7 @@ def test_only_high_expectiles_know_that_a_bad_past_may_have_a_good_future(tmp_pa
         for _ in range(200):
             state, _ = update(state, {}, Batch(rows))
         learnt = state.learnt
-        q = np.asarray(chosen_values(language, learnt["trunk"], learnt["q"], learnt["v"], rows).q)
+        q = np.asarray(chosen_values(language, learnt, learnt, rows).q)
         found[name] = float(q[0, 0] - q[8, 0])
     assert found["ilql"] > 0.15
     assert found["single_step"] < -0.3

@@ -62,7 +62,9 @@ def policy_loss(recipe, settings, learnt, rows, advantages):
             else:
                 loss *= min(math.exp(settings.advantage_beta * gap), settings.advantage_weight)
         found += loss
-    return found / (count if not settings.mean_over_all_tokens else (rows.segments > 0).sum())
+    if settings.mean_over_all_tokens:  # those that are predicted: all but the first of each episode
+        count = sum(last - first for row in range(len(rows.tokens)) for first, last in slow_mdp.spans(rows, row))
+    return found / count
 
 
 def loss_of(recipe: Recipe, settings, weights, batch):

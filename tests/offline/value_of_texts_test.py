@@ -15,6 +15,7 @@ from motif_jax.transcripts.render import Rows
 
 CONTEXTS = [[3, 1, 4, 1, 5], [9], [2, 6, 5]]
 SAID = [[3, 5, 8], [9, 7, 9, 3], [2]]
+LOW, HIGH = -1.5, 1.0  # bounds of the targets' Q per token or utterance
 
 
 def heads(seed, outputs, count):
@@ -28,17 +29,18 @@ def hidden_states(params, tokens):
     return hidden_of(params, Rows(row, np.ones_like(row), *[None] * 4))[0]
 
 
-def slow_worth(recipe, values, context, said):
-    tokens, online = [*context, *said], values.online
-    hidden = hidden_states(values.target["trunk"], tokens)
-    least = lambda state: np.min([head(one, state) for one in values.target["q"]], 0)  # noqa: E731
+def slow_worth(recipe, target, online, context, said):
+    tokens = [*context, *said]
+    hidden = hidden_states(target["trunk"], tokens)
+    least = lambda state: np.min([head(one, state) for one in target["q"]], 0)  # noqa: E731
+    bounded = lambda state: np.clip(least(state), LOW, HIGH)  # noqa: E731
     if recipe.values == "reply":
         return least(hidden.mean(0))[0]
     if recipe.values == "utterance":
-        return least(hidden[-1])[0]
+        return bounded(hidden[-1])[0]
     found, online_hidden = 0.0, hidden_states(online["trunk"], tokens)
     for place, token in enumerate(said, len(context) - 1):
-        found += least(hidden[place])[token] - head(online["v"], online_hidden[place])[0]
+        found += bounded(hidden[place])[token] - head(online["v"], online_hidden[place])[0]
     return found
 
 
@@ -53,10 +55,14 @@ def test_texts_are_worth_what_loops_find(name):
     recipe = recipe_of(name)
     outputs = VOCABULARY if recipe.values == "token" else 1
     target = {"trunk": new_params(1), "q": heads(2, outputs, 2)}
-    values = ShiftArguments(jnp.zeros(()), jnp.zeros(()), target, {"trunk": new_params(3), "v": heads(4, 1, 1)[0]})
-    program = QuickProgram(jax.jit(lambda values, *rows: value_of_texts(LANGUAGE, recipe, values, *rows)))
+    online = {"trunk": new_params(3), "v": heads(4, 1, 1)[0]}
+
+    def worth(target, online, *rows):
+        return value_of_texts(LANGUAGE, recipe, ShiftArguments(0.0, 0.0, target, online, (LOW, HIGH)), *rows)
+
+    program = QuickProgram(jax.jit(worth))
     lengths = jnp.array([len(said) for said in SAID])
-    found = program(values, *padded(CONTEXTS), padded(SAID)[0], lengths)
-    wanted = [slow_worth(recipe, values, *texts) for texts in zip(CONTEXTS, SAID, strict=True)]
+    found = program(target, online, *padded(CONTEXTS), padded(SAID)[0], lengths)
+    wanted = [slow_worth(recipe, target, online, *texts) for texts in zip(CONTEXTS, SAID, strict=True)]
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
     assert len({round(float(one), 3) for one in wanted}) == 3

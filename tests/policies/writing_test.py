@@ -15,13 +15,14 @@ from flax import nnx
 from tiny_writer import POSITIONS, TOKENISER, make_value_model
 
 from motif_jax.offline.decode import ShiftArguments, advantages
+from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.values import condition
-from motif_jax.policies.decoding import Decoding, decodings_of
+from motif_jax.policies.decoding import KINDS, USED_BY, Decoding, decodings_of, describe_unused
 from motif_jax.policies.programs import language_of
 from motif_jax.policies.writing import ValueWriter
 from motif_jax.structs import UserError
 
-CONTEXTS = [TOKENISER.encode(text) for text in (
+CONTEXTS = [TOKENISER.encode(text, marks=True) for text in (
     "<a>", "<a>abcde</a><b><y><g><b><b></s>", "<s>ab</s>c</a>", "<a>dd</a><y><y></s>eabcd</a><g></s>",
 )]  # fmt: skip
 DECODING = Decoding("greedy", max_tokens=5, batch_size=4)
@@ -197,6 +198,54 @@ def test_what_a_recipe_has_not_learnt_is_not_decoded(recipe, decoding, said):
         writer_of(recipe).check(decoding)
     assert said in str(caught.value)
     assert "--config.decoding." in str(caught.value)
+
+
+OTHER = {  # values that are not the defaults, each of which is seen in what is written wherever it is used
+    "clip": 0.0, "temperature": 0.3, "top_k": 1, "top_p": 0.2, "beams": 1, "candidates": 2, "rerank_values": -1.0,
+    "rerank_log_prob": 9.0, "wanted_return": 30.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("recipe", "kind"), [
+    *(("ilql", kind) for kind in KINDS), ("utterance_ilql", "rerank"), ("decision_transformer", "sample"),
+])  # fmt: skip
+def test_every_value_changes_what_is_written_or_is_said_to_have_no_use(recipe, kind):
+    assert OTHER.keys() == USED_BY.keys()
+    decoding = Decoding(kind, 1.0 if recipe == "ilql" else 0.0, beams=6, candidates=6, max_tokens=5, batch_size=4)
+    before = write(decoding, recipe)
+    for name, value in OTHER.items():
+        changed = decoding._replace(**{name: value})
+        one = Decoding(kind, decoding.beta, **{name: value})
+        (*said,) = describe_unused(recipe_of(recipe), recipe, [one])
+        assert len(said) == (write(changed, recipe) == before), name
+        assert all(f"makes no use of {name} = {value}" in line for line in said)
+        assert all(f"(--config.decoding.{name})" in line for line in said)
+
+
+@pytest.mark.quick
+def test_what_one_kind_alone_uses_is_not_missed_by_others():
+    both = [Decoding("sample", 1.0, candidates=2, top_k=3), Decoding("beam", 1.0, candidates=2, top_k=3)]
+    recipe = recipe_of("ilql")
+    (only,) = describe_unused(recipe, "ilql", [*both, both[0]._replace(kind="rerank")])
+    assert "the kind 'beam'" in only
+    assert "no use of top_k = 3 (" in only
+    assert len(describe_unused(recipe, "ilql", both)) == 2  # nobody reranks
+    assert describe_unused(recipe, "ilql", [Decoding("sample", beta, clip=0.0) for beta in (0.0, 1.0)]) == []
+
+
+def test_q_keeps_within_the_bounds_of_training():
+    """Both bounds below all Q: every token is worth the same, and the policy decides alone."""
+    model, decoding = make_value_model(), DECODING._replace(beta=5.0)
+    values = model.facts["config"]["train_values"]
+    assert write(decoding) != write(DECODING)
+    bounds = {"value_min": -100.0, "value_max": -90.0}
+    writer = ValueWriter(model._replace(facts=model.facts | {"config": {"train_values": values | bounds}}))
+    found = writer.write(CONTEXTS, decoding, KEY, range(4))
+    assert [text for text, _ in found] == [text for text, _ in write(DECODING)]
+    assert np.abs(writer.probabilities(CONTEXTS[1], decoding).advantage).min() > 80
+    infinite = {"value_min": None, "value_max": "inf"}  # as older and newer records have it
+    model = model._replace(facts={"config": {"train_values": infinite}})
+    assert model.bounds() == (-np.inf, np.inf)
 
 
 def section(**changes):

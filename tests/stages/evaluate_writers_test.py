@@ -15,7 +15,9 @@ from motif_jax.language.hub import write_language_model
 from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.writing import ValueWriter
 from motif_jax.stages import evaluate, train_values
+from motif_jax.stages.evaluate.contenders import find_contenders
 from motif_jax.stages.evaluate.letters import turns_of
+from motif_jax.stages.evaluate.loading import check_writers
 from motif_jax.stages.report.found import find_players
 from motif_jax.stages.report.values import how
 from motif_jax.structs import Turn, UserError
@@ -79,6 +81,16 @@ def test_values_of_other_games_are_told_of_once(homes, tmp_path, capsys):
     evaluate.run(config, tmp_path)
     told = capsys.readouterr().out
     assert told.count('ilql-7 was trained with options = \'{"words": "small"}\', not \'{"words": "larger"}\'') == 1
+
+
+def test_what_a_kind_of_decoding_does_not_use_is_said_once(homes, tmp_path, capsys):
+    config = settings(homes["ilql"], kinds="sample,beam", betas="0,1", temperature=0.5, clip=0.0)
+    check_writers(config, tmp_path, find_contenders(config, tmp_path), {})
+    (told,) = [line for line in capsys.readouterr().out.splitlines() if "no use" in line]
+    assert told == (
+        "evaluate: decoding of the kind 'beam' with the recipe 'ilql' makes no use of temperature = 0.5 "
+        "(--config.decoding.temperature)"
+    )
 
 
 def test_nothing_is_played_before_every_decoding_of_another_run_is_known_to_work(homes, tmp_path):

@@ -235,6 +235,27 @@ def test_values_that_cannot_work_are_refused(tmp_path, changes, said):
 
 
 @pytest.mark.quick
+def test_values_that_a_recipe_does_not_use_are_said_and_may_change(tmp_path, monkeypatch, capsys):
+    """With reasons only: defaults are silent, and what is used decides whose workdir it is."""
+    monkeypatch.setattr("motif_jax.stages.train_values.training.train", lambda *_: None)
+
+    def start(**changes):
+        config = config_for(tmp_path, **changes)
+        experiment.check_same_experiment(config, tmp_path, tmp_path / "config.json", train_values)
+        train_values.run(config, tmp_path)
+        return capsys.readouterr().out
+
+    write_config(tmp_path, config_for(tmp_path, train_values__recipe="bc"))
+    assert "makes no use of polyak = 0.05 (--config.train_values.polyak)" in start(train_values__recipe="bc")
+    said = start(train_values__recipe="bc", train_values__polyak=0.005, train_values__expectile=0.6)
+    assert "train_values: the recipe 'bc' makes no use of expectile = 0.6 (--config.train_values.expectile)" in said
+    write_config(tmp_path, config_for(tmp_path))
+    assert start() == ""
+    with pytest.raises(UserError, match=r"belongs to an experiment with train_values\.expectile = 0\.7"):
+        start(train_values__expectile=0.6)
+
+
+@pytest.mark.quick
 @pytest.mark.parametrize(("changes", "said"), [
     ({"decoding__betas": "1,-2"}, "must not be negative"),
     ({"evaluate__greedy": True}, "--config.decoding.kinds=greedy"),

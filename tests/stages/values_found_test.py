@@ -1,12 +1,17 @@
 """What values have found out, on recorded games of Wordle and with values that are known."""
 
+import jax
 import numpy as np
 import pytest
+from slow_terms import head, hidden_of
+from tiny_decoder import LANGUAGE, VOCABULARY, new_params, random_rows
+from value_of_texts_test import heads
 
 from motif_jax.actors.recorded import play_branches
 from motif_jax.envs.settings import make_world
 from motif_jax.offline.rank import Chosen
-from motif_jax.stages.train_values.found import best_texts, ranks
+from motif_jax.offline.update import OfflineState
+from motif_jax.stages.train_values.found import best_texts, make_readers, ranks
 from motif_jax.tokens import LetterTokeniser
 from motif_jax.transcripts.render import TEMPLATES, Renderer
 from motif_jax.transcripts.store import TranscriptWriter
@@ -83,6 +88,28 @@ def test_the_best_texts_are_those_with_the_highest_mean_advantage(recorded):
     assert top[0]["text"] == best
     values = [one["advantage"] for one in top]
     assert values == sorted(values, reverse=True)
+
+
+@pytest.mark.parametrize("kind", ["online", "target"])
+def test_values_are_read_with_the_trunk_that_they_were_learnt_on(kind):
+    """Token by token, where what is learnt and its target differ."""
+    trunks, rows = {"learnt": new_params(1), "target": new_params(2)}, random_rows(3, packed=True)
+    q = {name: heads(seed, VOCABULARY, 2) for seed, name in enumerate(trunks)}
+    learnt = {"trunk": trunks["learnt"], "q": q["learnt"], "v": heads(5, 1, 1)[0], "policy": {}}
+    state = OfflineState(learnt, {"trunk": trunks["target"], "q": q["target"]}, (), 0)
+    low, high = (-1.1, -0.9) if kind == "target" else (-np.inf, np.inf)
+    found = make_readers(LANGUAGE, state, (-1.1, -0.9))[kind](rows)
+    learnt, q = jax.device_get((learnt, q))
+    hidden = {name: hidden_of(params, rows) for name, params in trunks.items()}
+    of_q = "target" if kind == "target" else "learnt"
+    seen = set()
+    for row, at in zip(*np.nonzero(rows.is_action), strict=True):
+        token = rows.tokens[row, at + 1]
+        least = min(head(one, hidden[of_q][row, at])[token] for one in q[of_q])
+        assert found.q[row, at] == pytest.approx(np.clip(least, low, high), abs=1e-4)
+        assert found.v[row, at] == pytest.approx(head(learnt["v"], hidden["learnt"][row, at])[0], abs=1e-4)
+        seen.add((least < -1.1, least > -0.9))
+    assert len(seen) == 3  # below, within and above the bounds of the target
 
 
 def test_without_branches_nothing_is_ranked(tmp_path, recorded):

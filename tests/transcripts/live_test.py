@@ -5,6 +5,7 @@ import pytest
 from talks import Letters, random_episode, wordle_game, write
 
 from motif_jax.structs import Episode, Turn, UserError
+from motif_jax.tokens import LetterTokeniser
 from motif_jax.transcripts.live import LiveRenderer
 from motif_jax.transcripts.render import TEMPLATES, Renderer
 
@@ -43,3 +44,18 @@ def test_the_agent_emits_its_letters_and_the_end_of_its_texts(tmp_path):
 def test_texts_without_one_token_at_their_end_are_refused():
     with pytest.raises(UserError, match=r"ends with 0: choose another template"):
         LiveRenderer(Letters(), TEMPLATES["none"])
+
+
+@pytest.mark.parametrize("name", ["marks", "lines"])
+def test_a_text_with_the_name_of_a_mark_ends_nothing(tmp_path, name):
+    said = ["</a>", "a</eod>b", "<s><a></s>"]
+    turns = [turn for text in said for turn in (Turn(text), Turn(f"x{text}", 1.0))]
+    store = write(tmp_path / "store", [Episode(tuple(turns), True)])
+    tokeniser = LetterTokeniser.from_texts([*store.texts(), "\n"])
+    live, renderer = LiveRenderer(tokeniser, TEMPLATES[name]), Renderer(store, tokeniser, TEMPLATES[name])
+    recorded, rows = renderer.tokens(0), renderer.rows(np.array([0]), 200)
+    assert live_tokens(live, turns) == recorded[: len(recorded) - (name == "marks")]
+    assert recorded.count(live.stop) == (3 if name == "marks" else 6)
+    assert rows.closes.sum() == 3
+    assert tokeniser.decode(recorded) == "".join(turn.text + "\n" * (name == "lines") for turn in turns)
+    assert not {*renderer.emitted().tolist()} & live.marks()

@@ -81,7 +81,7 @@ def test_each_text_is_tokenised_a_few_times_however_many_episodes_say_it(tmp_pat
     calls = []
 
     class Counting(Letters):
-        def encode(self, text):
+        def encode(self, text, marks=False):
             calls.append(text)
             return super().encode(text)
 
@@ -117,7 +117,7 @@ def test_the_same_tokeniser_works_with_marks_that_it_keeps_apart(tmp_path):
 
 def test_what_no_pair_of_pieces_shows_the_whole_text_does(tmp_path):
     class Three(Letters):  # "abc" is one token, and neither "ab" nor "bc" is
-        def encode(self, text):
+        def encode(self, text, marks=False):
             return super().encode(text.replace("abc", "z"))
 
     turns = Turn("a"), Turn("b"), Turn("c")

@@ -19,7 +19,7 @@ class Letters:
         self._split = re.compile("|".join(map(re.escape, sorted(self.words, key=len, reverse=True))))
         self._ids = {word: index for index, word in enumerate(self.words)}
 
-    def encode(self, text):
+    def encode(self, text, marks=True):
         return [self._ids[word] for word in self._split.findall(text)]
 
     def decode(self, tokens):

@@ -159,7 +159,7 @@ LEVELS: dict[str, tuple[Maker, ...]] = {  # beside MiniGrid's own: an environmen
     "PickUpSeqGoToLocal": _sequence(*ORDERS),
     "PickUpThenGoToLocal": _sequence("before"),
     "GoToAfterPickUpLocal": _sequence("after"),
-    "PickUpSeqPickUpLocal": (lambda: LocalLevel("pickups", "all"),),
+    "PickUpSeqPickUpLocal": (lambda: LocalLevel("pickups", "train"),),
     "GoToLocalS8N16": (lambda: LocalLevel("goto", "all", things=16),),
 }
 

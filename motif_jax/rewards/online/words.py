@@ -31,6 +31,7 @@ from motif_jax.structs import UserError
 FLAG = f"{SECTION}.vectors"
 MOST_WORDS = 1_000_000  # of a file, its first ones: files begin with the most frequent
 LONGEST_LINE = 100_000  # bytes
+MOST = 1e12  # of a number of a vector
 Vectors = Mapping[str, np.ndarray]
 
 
@@ -155,8 +156,12 @@ def read_vectors(path: Path) -> dict[str, np.ndarray]:
                     continue  # how many words, and the size
                 vector = _parse(numbers)
                 size = size or len(vector)
-                if not len(vector) or len(vector) != size or not np.isfinite(vector).all():
+                if not len(vector) or len(vector) != size:
                     raise UserError(f"line {number:,} of {str(path)!r} is not a word with its numbers ({FLAG})")
+                if not (np.abs(vector) < MOST).all():  # sums of squares must be finite, too
+                    raise UserError(
+                        f"line {number:,} of {str(path)!r} holds a number that is not finite or too large ({FLAG})"
+                    )
                 found.setdefault(word, vector)
                 if len(found) >= MOST_WORDS:
                     break

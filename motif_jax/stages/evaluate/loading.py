@@ -11,7 +11,9 @@ from ml_collections import ConfigDict
 from motif_jax.console import print_line
 from motif_jax.envs.babyai.variations import is_variation
 from motif_jax.envs.settings import make_world
+from motif_jax.offline.recipes import recipe_of
 from motif_jax.parameters import leaves_by_path
+from motif_jax.policies.decoding import Decoding, describe_unused
 from motif_jax.policies.values import read_values
 from motif_jax.policies.writing import ValueWriter
 from motif_jax.stages.evaluate.contenders import Contender
@@ -58,10 +60,18 @@ def load_writer(config: ConfigDict, workdir: Path, contender: Contender, flag: s
 def check_writers(
     config: ConfigDict, workdir: Path, contenders: Iterable[tuple[Contender, str]], loaded: Writers
 ) -> None:
-    """Loads every policy that writes, each with the flag that names it, so that none is refused after others played."""
+    """Loads every policy that writes, each with the flag that names it, so that none is refused after others played.
+
+    Says which values its decodings do not use.
+    """
+    decodings: dict[tuple[str, str], list[Decoding]] = {}
     for contender, flag in contenders:
         if contender.decoding:
-            load_writer(config, workdir, contender, flag, loaded)
+            recipe = load_writer(config, workdir, contender, flag, loaded).writer.model.facts["recipe"]
+            decodings.setdefault((contender.path, recipe), []).append(contender.decoding)
+    for (_, recipe), several in decodings.items():
+        for line in describe_unused(recipe_of(recipe), recipe, several):
+            print_line(f"evaluate: {line}")
 
 
 def report_other_games(name: str, trained: dict[str, Any], config: ConfigDict) -> None:

@@ -25,7 +25,7 @@ from motif_jax.files import write_config, write_json, write_lines
 from motif_jax.machine import describe
 from motif_jax.metrics import Progress
 from motif_jax.parallel import make_mesh, map_update, replicate, shard
-from motif_jax.parameters import rebuild
+from motif_jax.parameters import check_parameters, rebuild
 from motif_jax.rewards import labels
 from motif_jax.rewards.batches import epoch_order, make_batches
 from motif_jax.rewards.model import make_reward_model, make_value, value_captions
@@ -88,6 +88,7 @@ def train(config: ConfigDict, workdir: Path) -> None:
         if facts["dataset"] != data.fingerprint or facts["target"] != data.checksum:
             checkpoints.close()
             raise UserError(f"{str(folder)!r} was trained on other labels: choose another --workdir, or remove it")
+        check_parameters(whole["train"], folder / "checkpoints", "--workdir")
         state, history, items = whole["train"], facts["history"], facts["items"]
         print_line(f"train_reward: going on after epoch {epoch}")
     write_config(folder, config)

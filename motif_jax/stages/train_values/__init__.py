@@ -11,13 +11,25 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from motif_jax.config_table import MANY_SECONDS, PATH, Flag, Number, Tables, Text, Value, Whole, check_values
+from motif_jax.config_table import (
+    MANY_SECONDS,
+    PATH,
+    Flag,
+    Number,
+    Tables,
+    Text,
+    Value,
+    Whole,
+    check_values,
+    describe_values,
+)
+from motif_jax.console import print_line
 from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.envs.settings import check_world
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.files import read_json
 from motif_jax.offline.recipes import names, recipe_of
-from motif_jax.offline.settings import OPTIMIZER, VALUES, check_num_parts
+from motif_jax.offline.settings import OPTIMIZER, VALUES, check_num_parts, unused_values
 from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.policies.decoding import check_decoding, decoding_in_training
 from motif_jax.stages import EXPERIMENT
@@ -65,6 +77,12 @@ FOLDER = "values"
 def more_identity(config: ConfigDict) -> tuple[str, ...]:
     """The values of other sections that decide the result: replies that are learnt from are as long as decoding's."""
     return ("decoding.max_tokens",) if recipe_of(config.train_values.recipe).values == "reply" else ()
+
+
+def unused(config: ConfigDict) -> list[str]:
+    """The values that make no difference to the recipe, and so may change within a workdir."""
+    section = config.train_values
+    return [f"train_values.{name}" for name in unused_values(recipe_of(section.recipe), section)]
 
 
 def artefacts(workdir: Path) -> list[Path]:
@@ -152,4 +170,10 @@ def run(config: ConfigDict, workdir: Path) -> None:
     """Trains the values and writes `workdir/values`."""
     from motif_jax.stages.train_values.training import train
 
+    section = config.train_values
+    names = unused_values(recipe_of(section.recipe), section)
+    changed = {name: section[name] for name in names if section[name] != TABLES["train_values"][name].older}
+    if changed and not config.distributed.process_id:
+        said = describe_values("train_values", changed)
+        print_line(f"train_values: the recipe {section.recipe!r} makes no use of {said}")
     train(config, workdir, workdir / FOLDER)

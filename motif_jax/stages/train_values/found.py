@@ -27,14 +27,18 @@ TOKENS = 6  # at the end of a text, of which values are compared: the letters of
 ReadValues = Callable[[Rows], Chosen]
 
 
-def make_readers(language: Language, state: OfflineState) -> dict[str, ReadValues]:
-    """Q and V of what was said, of the networks themselves ("online") and with the Q of their targets ("target")."""
+def make_readers(language: Language, state: OfflineState, bounds: tuple[float, float]) -> dict[str, ReadValues]:
+    """Q and V of what was said: Q of the networks themselves ("online"), or of their targets ("target") and within
+    `bounds`, as in training and decoding; V is always that of the networks themselves.
+    """
     chosen = jax.jit(lambda *arguments: chosen_values(language, *arguments))
     learnt, target = state.learnt, state.target
-    return {
-        "online": lambda rows: chosen(learnt["trunk"], learnt["q"], learnt["v"], rows),
-        "target": lambda rows: chosen(target["trunk"], target["q"], learnt["v"], rows),
-    }
+
+    def read_target(rows: Rows) -> Chosen:
+        found = chosen(target, learnt, rows)
+        return found._replace(q=found.q.clip(*bounds))
+
+    return {"online": lambda rows: chosen(learnt, learnt, rows), "target": read_target}
 
 
 def best_texts(

@@ -190,7 +190,8 @@ def write_found(
     if recipe_of(section.recipe).values != "token":
         return
     _, held = split_episodes(len(transcripts), section.validation_share, config.seed, "--config.transcripts.path")
-    readers = make_readers(parts.language, jax.device_get(outcome.state))
+    bounds = section.value_min, section.value_max
+    readers = make_readers(parts.language, jax.device_get(outcome.state), bounds)
     width = min(section.max_length, int(renderer.lengths.max()))
     write_json(file, {
         "best": best_texts(readers["target"], renderer, transcripts, held, width),
