@@ -22,7 +22,7 @@ PYTHON = """
 
 
 def start(folder, job, status=0, told=None, lacks_cuda=0, **variables) -> subprocess.Popen:
-    """A job as on its first node. The program ends with `status`; or only when it is told to, with the status `told`."""
+    """A job on its first node. Its program ends with `status`; or, when it is told to, with the status `told`."""
     text = PYTHON.format(folder=folder, status=status if told is None else -1, told=told, lacks_cuda=lacks_cuda)
     smi = "exit 9" if not lacks_cuda else "echo 'NVIDIA H200'"
     slurm = FakeSlurm(folder, python=text, **{"nvidia-smi": smi})
