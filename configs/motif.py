@@ -361,7 +361,7 @@ def get_config(argument: str = "score") -> ConfigDict:
     config.policy.tensor = 1  # devices of a host that compute each layer together, from the same part of the batch
     # how long, and what is kept
     config.policy.train_for_env_steps = 2_000_000_000
-    config.policy.train_for_seconds = 0.0  # 0: no limit
+    config.policy.train_for_seconds = 0.0  # after the first update, as compiling does not count; 0: no limit
     config.policy.save_every_steps = 10_000_000
     config.policy.save_every_s = 600.0  # what a kill can cost at most
     config.policy.keep_checkpoints = 5

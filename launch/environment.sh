@@ -4,7 +4,8 @@
 #   VENV=.venv-3.13     where to build it (default: .venv; an environment that is already active is used as it is)
 #   UNPINNED=1          install the newest versions there are, not those of launch/constraints.txt, in .venv-unpinned
 #
-# The second start takes no time: a stamp tells for which requirements the environment was last installed.
+# Where `nvidia-smi` lists a GPU, JAX's libraries for CUDA are installed as well. The second start takes no time: a stamp
+# tells for which requirements the environment was last installed.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -67,18 +68,19 @@ pip_failed() {
   fail "pip could not install $1; all that it said is in $pip_log"
 }
 
-# install EXTRAS: installs the project, with these extras, unless that has been done.
+# install EXTRAS: installs the project, with these extras, and `cuda` where there is a GPU, unless that has been done.
 install() {
-  local stamp wanted versions=(-c launch/constraints.txt)
+  local stamp wanted gpus extras=$1 versions=(-c launch/constraints.txt)
+  if gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null) && [ "$gpus" ]; then extras=$extras,cuda; fi
   stamp="$VIRTUAL_ENV/.motif_jax"
-  wanted="$1 $PWD $(cat setup.cfg pyproject.toml launch/constraints.txt | cksum)"
+  wanted="$extras $PWD $(cat setup.cfg pyproject.toml launch/constraints.txt | cksum)"
   if [ "${UNPINNED:-}" ]; then
     versions=(--upgrade --upgrade-strategy eager)
     wanted="$wanted, the newest of $(date +%F)"
   fi
   if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then return; fi
-  say "installing motif_jax[$1] and what it needs (a few minutes the first time; what pip says goes to $VIRTUAL_ENV/pip.log)"
-  pip_install "${versions[@]}" -e ".[$1]" || pip_failed "motif_jax[$1]"
+  say "installing motif_jax[$extras] and what it needs (a few minutes the first time; what pip says goes to $VIRTUAL_ENV/pip.log)"
+  pip_install "${versions[@]}" -e ".[$extras]" || pip_failed "motif_jax[$extras]"
   printf '%s' "$wanted" > "$stamp"
 }
 

@@ -9,7 +9,8 @@
 #
 # An environment that has JAX is used as it is: an active one, or that of `python3` or of .venv; PYTHON=/path/to/python
 # names one. JAX is never installed there; other libraries that are missing are, which is all that needs a network.
-# Only where no Python has JAX, an environment is made in .venv, with JAX's libraries for CUDA if there is a GPU.
+# Only where no Python has JAX, or where .venv alone has it and lacks its libraries for CUDA, .venv is installed as the
+# other scripts do.
 set -euo pipefail
 case ${WORKDIR:-} in
   "" | /*) ;;
@@ -110,11 +111,11 @@ CODE
     "$python" -m pip install --quiet --disable-pip-version-check --no-input -c <(echo "$kept") $missing ||
       fail "$python lacks ${missing//$'\n'/, }, and pip could not install that: install it first"
   fi
-elif [ -n "$without" ]; then
+elif [ -n "$without" ] && [ "$without" != .venv/bin/python ]; then
   fail "the JAX of $without sees no GPU, though there is one ($gpu): pip install 'jax[cuda12]' there, or --rehearsal"
 else
   source launch/environment.sh
-  if [ -n "$rehearsal" ]; then install dev; else install dev,cuda; fi
+  install dev
   python=python
 fi
 

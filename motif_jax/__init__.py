@@ -12,7 +12,10 @@
 Importing this package loads nothing heavy; in particular it never loads jax, so that actor workers can import it.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from motif_jax.api import export_reward, load_language, load_policy, load_reward
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "export_reward", "load_language", "load_policy", "load_reward"]

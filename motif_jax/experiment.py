@@ -40,9 +40,7 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
     """Runs the named stages in the workdir; those that the config lists if `names` is None. Skips complete ones."""
     names = names or list(config.stages)
     stages = check(config, names)
-    if any(stage.loads_jax(config) for stage in stages):
-        check_name(workdir)
-        check_jax_starts()
+    if check_start(config, workdir, stages):
         divide_cpu(config.cpu_devices)
     try:
         workdir.mkdir(parents=True, exist_ok=True)
@@ -52,19 +50,48 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
     lock = locked(workdir, shared=False not in sharing) if sharing != {None} else contextlib.nullcontext()
     with lock:
         for stage in stages:  # conflicts are reported before the first stage has worked for hours
-            for made in stage.artefacts(workdir):
-                check_same_experiment(config, workdir, made / "config.json", stage)
+            check_artefacts(config, workdir, stage)
             stage.is_complete(config, workdir)
         for name, stage in zip(names, stages, strict=True):
             with explained(workdir, name, stage.WRITES, stage.MEMORY, getattr(stage, "DEVICE_MEMORY", "")):
-                for made in stage.artefacts(workdir):
-                    check_same_experiment(config, workdir, made / "config.json", stage)
+                check_artefacts(config, workdir, stage)
                 if not config.distributed.process_id:  # of several hosts, only the first writes
                     write_config(workdir, config)
                 if stage.is_complete(config, workdir):
                     print_line(f"{name}: complete in {str(workdir)!r}, skipped")
                 else:
                     stage.run(config, workdir)
+
+
+def dry_run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
+    """Makes the checks that `run` begins with, and prints for each stage what `run` would do. Writes nothing."""
+    names = names or list(config.stages)
+    stages = check(config, names)
+    check_start(config, workdir, stages)
+    for name, stage in zip(names, stages, strict=True):
+        check_artefacts(config, workdir, stage)
+        begun = stage.artefacts(workdir) or (stage.begun(config, workdir) if hasattr(stage, "begun") else [])
+        if stage.is_complete(config, workdir):
+            print_line(f"{name}: complete in {str(workdir)!r}, would be skipped")
+        elif any(folder.exists() for folder in begun):
+            print_line(f"{name}: begun in {str(workdir)!r}, would go on")
+        else:
+            print_line(f"{name}: would run")
+
+
+def check_start(config: ConfigDict, workdir: Path, stages: list[Any]) -> bool:
+    """Whether a stage needs JAX; raises UserError if JAX cannot start, or cannot work in this workdir."""
+    needed = any(stage.loads_jax(config) for stage in stages)
+    if needed:
+        check_name(workdir)
+        check_jax_starts()
+    return needed
+
+
+def check_artefacts(config: ConfigDict, workdir: Path, stage: Any) -> None:
+    """Raises UserError if what the stage has made in the workdir belongs to another experiment."""
+    for made in stage.artefacts(workdir):
+        check_same_experiment(config, workdir, made / "config.json", stage)
 
 
 def check_name(workdir: Path) -> None:

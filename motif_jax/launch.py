@@ -25,6 +25,7 @@ if __name__ == "__main__":
 import contextlib
 import difflib
 import importlib
+import json
 import os
 import re
 import signal
@@ -36,22 +37,25 @@ from types import FrameType
 from typing import Any
 
 from absl import flags
-from ml_collections import config_flags
+from ml_collections import ConfigDict, config_flags
 
+from motif_jax import __version__
 from motif_jax.compiled import keep_compiled_programs
 from motif_jax.config_file import comments, find_config, load
 from motif_jax.config_help import describe
-from motif_jax.config_table import flatten, shown
+from motif_jax.config_table import flatten, record, shown
 from motif_jax.console import clean, print_line, print_lines
-from motif_jax.experiment import check, run, tables
+from motif_jax.experiment import check, dry_run, run, tables
 from motif_jax.locks import going_without
-from motif_jax.many_runs import arguments_of, check_at_once, plan, run_all, share_of_job
+from motif_jax.many_runs import Run, arguments_of, check_at_once, plan, run_all, share_of_job
 from motif_jax.stages import NAMES
 from motif_jax.startup import STOPPED, say
 from motif_jax.structs import Interrupted, Stopped, UserCodeError, UserError
 from motif_jax.system_errors import explained
 
 FLAGS = flags.FLAGS
+PRINT_CONFIG = "only print all values of the config, in the form of the workdir's config.json"
+DRY_RUN = "only make the checks with which the stages begin, and say which of them would run, go on or be skipped"
 NOLOCKS = (
     "work also where the file system has no locks; you then promise that no other run works in this workdir, nor in "
     "the directories that it shares with others, at the same time"
@@ -65,6 +69,8 @@ def define_flags(into: flags.FlagValues = FLAGS) -> None:
         "stage", None, f"Stages to run, of {', '.join(NAMES)}. By default the config's own.", flag_values=into
     )
     flags.DEFINE_multi_string("sweep", [], "NAME=VALUE,VALUE: a run for each value; may be repeated.", flag_values=into)
+    flags.DEFINE_bool("print_config", False, f"--print_config: {PRINT_CONFIG}", flag_values=into)
+    flags.DEFINE_bool("dry_run", False, f"--dry_run: {DRY_RUN}", flag_values=into)
     flags.DEFINE_bool("locks", True, f"--nolocks: {NOLOCKS}", flag_values=into)
 
 
@@ -79,13 +85,17 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv if argv is None else argv
     try:
         parse(argv)
-        keep_compiled_programs(os.environ)
+        if FLAGS.print_config:
+            print(json.dumps(record(FLAGS.config.to_dict()), indent=2, sort_keys=True))
+            return 0
+        if not FLAGS.dry_run:
+            keep_compiled_programs(os.environ)
         workdir = Path(FLAGS.workdir)
         with stopped_by_signals(), going_without(not FLAGS.locks), explained(workdir):
             if FLAGS.config.seeds or FLAGS.sweep:
                 run_many(argv[1:], workdir)
             else:
-                run(FLAGS.config, workdir, FLAGS.stage)
+                (dry_run if FLAGS.dry_run else run)(FLAGS.config, workdir, FLAGS.stage)
     except UserCodeError as error:
         say(error.sentence)
         print_lines(error.traceback, sys.stderr)
@@ -103,11 +113,15 @@ def main(argv: list[str] | None = None) -> int:
 
 def parse(argv: list[str]) -> None:
     """Reads the command line into FLAGS; raises UserError, with one sentence, if something is wrong with it."""
+    if {"--version", "-version"} & set(argv[1:]):
+        print(f"motif_jax {__version__}")
+        sys.exit(0)
     if {"--help", "-h", "-help"} & set(argv[1:]):
         print(__doc__)
         print(f"stages: {', '.join(NAMES)}")
-        print("flags: --config=FILE[:ARGUMENT] --workdir=DIR --stage=NAME[,NAME] --sweep=NAME=VALUE,VALUE --nolocks")
-        print(f"--nolocks: {NOLOCKS}")
+        print("flags: --config=FILE[:ARGUMENT] --workdir=DIR --stage=NAME[,NAME] --sweep=NAME=VALUE,VALUE --version")
+        for name, meaning in (("print_config", PRINT_CONFIG), ("dry_run", DRY_RUN), ("nolocks", NOLOCKS)):
+            print(f"--{name}: {meaning}")
         sys.exit(0)
     found, argv = split_config(argv)
     section = next((match[1] for text in argv[1:] if (match := re.fullmatch(r"--?help=(.*)", text, re.DOTALL))), None)
@@ -118,7 +132,9 @@ def parse(argv: list[str]) -> None:
     if found is None:
         raise UserError("say which experiment: --config=motif:score (or --help)")
     read_flags(*found, argv, FLAGS)
-    if not FLAGS.workdir:
+    if FLAGS.print_config and FLAGS.sweep:
+        raise UserError("--print_config prints the config of one run: give it without --sweep")
+    if not FLAGS.workdir and not FLAGS.print_config:
         raise UserError("say where to work: --workdir=runs/NAME (or --help)")
 
 
@@ -144,16 +160,26 @@ def run_many(argv: list[str], workdir: Path) -> None:
     check_at_once(FLAGS.config.seeds_at_once)
     stages = FLAGS.stage or list(FLAGS.config.stages)
     for one in {one.variant: one for one in runs}.values():  # before the first has worked for hours
-        values = flags.FlagValues()
-        define_flags(values)
-        found, rest = split_config(["motif_jax", *arguments_of(one, argv, workdir)])
-        assert found is not None  # `parse` has read it
-        read_flags(*found, rest, values)
-        check(values.config, stages)
+        check(config_of(one, argv, workdir), stages)
+    if FLAGS.dry_run:
+        for one in runs:
+            print_line(f"{one.folder}:")
+            dry_run(config_of(one, argv, workdir), workdir / one.folder, FLAGS.stage)
+        return
     run_all(share_of_job(runs, os.environ), argv, workdir, FLAGS.config.seeds_at_once)
     if "report" in stages:
-        written = importlib.import_module("motif_jax.stages.report").write_page_over_seeds(runs, workdir)
+        written = importlib.import_module("motif_jax.stages.report").write_page_over_seeds(runs, workdir, argv)
         print_line(f"report of {len(runs)} runs: {written}")
+
+
+def config_of(run: Run, argv: list[str], workdir: Path) -> ConfigDict:
+    """The config of one of the runs of a command line."""
+    values = flags.FlagValues()
+    define_flags(values)
+    found, rest = split_config(["motif_jax", *arguments_of(run, argv, workdir)])
+    assert found is not None  # `parse` has read it
+    read_flags(*found, rest, values)
+    return values.config
 
 
 def split_config(argv: list[str]) -> tuple[tuple[str, str | None] | None, list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ LIBRARIES = ("motif_jax", "numpy", "nle", "jax", "flax", "optax")
 
 
 def describe(device: str = "", devices: int = 0) -> dict[str, Any]:
-    """A record of processor, memory and versions; also of JAX's `device` and the number of devices, if given."""
+    """A record of processor, memory, versions, commit; also of JAX's `device` and the number of devices, if given."""
     found: dict[str, Any] = {
         "processor": processor(),
         "cores": usable_cores(),
@@ -21,7 +22,20 @@ def describe(device: str = "", devices: int = 0) -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {name: metadata.version(name) for name in LIBRARIES if is_installed(name)},
     }
+    if known := commit():
+        found["commit"] = known
     return found | ({"device": device, "devices": devices} if device else {})
+
+
+def commit(checkout: Path = Path(__file__).parents[1]) -> str:
+    """The commit of the code, with "-dirty" where files were changed since; "" outside of a checkout."""
+    if not (checkout / ".git").exists():  # the directory may lie within another project's checkout
+        return ""
+    command = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 def usable_cores() -> int:

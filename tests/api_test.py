@@ -70,6 +70,51 @@ def test_it_plays_the_games_that_gymnasium_makes():
     env.close()
 
 
+def test_a_policy_plays_many_games_at_once_each_as_if_it_were_alone():
+    policy, count = motif_jax.load_policy(policies().good, seed=1), 3
+    many = gymnasium.vector.SyncVectorEnv(
+        [lambda: GymGame(TASK)] * count, autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP
+    )
+    observations, _ = many.reset(seed=7)
+    policy.begin(count)
+    alone = [motif_jax.load_policy(policies().good) for _ in range(count)]
+    restarts = 0
+    for _ in range(25):
+        acts = policy(observations)
+        assert (acts.action.shape, acts.probabilities.shape, acts.value.shape) == ((3,), (3, 23), (3,))
+        for game, one in enumerate(alone):
+            act = one({name: array[game] for name, array in observations.items()})
+            np.testing.assert_allclose(act.probabilities, acts.probabilities[game], rtol=1e-4, atol=1e-7)
+            assert act.value == pytest.approx(acts.value[game], rel=1e-4, abs=1e-6)
+        observations, _, ended, cut, _ = many.step(acts.action)
+        done = ended | cut
+        policy.restart(done)
+        for game in np.flatnonzero(done):
+            alone[game].begin()
+            restarts += 1
+    assert restarts >= count
+    greedy = policy(observations, greedy=True)
+    assert np.array_equal(greedy.action, greedy.probabilities.argmax(-1))
+    same = policy({name: list(array) for name, array in observations.items()})  # a list with one per game
+    assert same.probabilities.shape == (3, 23)
+    with pytest.raises(TypeError, match="of 3 games is due, not of 2"):
+        policy({name: array[:2] for name, array in observations.items()})
+    for wrong in (np.array([0, 1, 2]), np.array([True]), True):
+        with pytest.raises(TypeError, match="say of each of 3 games whether it starts anew"):
+            policy.restart(wrong)
+    policy.begin()  # one game again
+    assert isinstance(policy({name: array[0] for name, array in observations.items()}).action, int)
+    many.close()
+
+
+def test_a_policy_says_what_it_is():
+    policy = motif_jax.load_policy(policies().good)
+    assert repr(policy) == (
+        f"<Policy network='small' num_actions=23 reads={list(policy.reads)} task={TASK!r} env_steps=7,680 reward=True>"
+    )
+    assert repr(motif_jax.load_policy(policies().weak)).endswith("reward=False>")
+
+
 def test_a_checkpoint_that_is_not_there_is_not_said_to_be_unreadable():
     with pytest.raises(UserError, match="has no checkpoint 65; it has 64, 128"):
         motif_jax.load_policy(policies().weak, 65)

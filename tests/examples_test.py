@@ -1,4 +1,4 @@
-"""The example of the documentation: the whole of Motif on a MiniGrid level, in small."""
+"""The examples of the documentation: the whole of Motif on a MiniGrid level, in small; and the notebook."""
 
 import re
 import runpy
@@ -77,6 +77,15 @@ def test_captions_say_where_the_object_is(world):
         "You see the THING you were sent to, straight ahead.", "You see the THING you were sent to, to the left.",
         "No THING is in sight. The way ahead is free.", "No THING is in sight. A wall is right ahead.",
     }  # fmt: skip
+
+
+def test_the_notebook_runs_as_a_whole(capsys):
+    file = ROOT / "examples/notebook.py"
+    runpy.run_path(str(file))
+    told = capsys.readouterr().out
+    assert told.startswith("<Policy network='small'")
+    assert "8 games: " in told
+    assert file.read_text().startswith("# %% [markdown]\n")
 
 
 @pytest.mark.slow

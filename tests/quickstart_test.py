@@ -30,8 +30,11 @@ def quickstart(tmp_path, *arguments, deed=REPORTS, workdir="a b", root=ROOT, pip
     venv, log = tmp_path / "venv", tmp_path / "log"
     (venv / "bin").mkdir(parents=True)
     python = venv / "bin/python"
+    driver = venv / "bin/nvidia-smi"
     python.write_text(PYTHON.format(log=shlex.quote(str(log)), deed=deed, pip=pip))
-    python.chmod(0o755)
+    driver.write_text("#!/usr/bin/env bash\nexit 9\n")  # there is no GPU
+    for program in (python, driver):
+        program.chmod(0o755)
     if pip is None:  # all is installed
         stamp = subprocess.run(["bash", "-c", STAMP], cwd=root, stdout=-1, check=True).stdout
         (venv / ".motif_jax").write_bytes(stamp)

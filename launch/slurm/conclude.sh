@@ -1,4 +1,4 @@
-# Sourced by the jobs that train a policy: what becomes of a job when its trainer has ended. $job is the script's name.
+# Sourced by the jobs that requeue themselves: what becomes of a job when its program has ended. $job is the script's name.
 
 # A job that somebody cancelled, or that SLURM itself has requeued, is not RUNNING any more.
 requeue() {
@@ -11,6 +11,14 @@ requeue() {
   else
     echo "$job: $1; the job is ${state:-gone}"
   fi
+}
+
+# The status of a process. `wait` returns early at each signal to this script.
+join() {
+  while kill -0 "$1" 2>/dev/null; do
+    wait "$1" || true
+  done
+  wait "$1"
 }
 
 # Ends the script: conclude STATUS ARGUMENTS, with the status of srun and the arguments of motif_jax.launch.

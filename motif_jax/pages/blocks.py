@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from motif_jax.pages.formats import esc
+from motif_jax.pages.spreadsheet import Sheet, csv_link, of_cells
 
 ASSETS = Path(__file__).parent / "assets"
 
@@ -68,24 +69,36 @@ def share_bar(shares: Sequence[tuple[str, float, str]], thin: bool = False) -> s
     return f'<div class="bar{" thin" if thin else ""}">{parts}</div><div class="legend">{legend}</div>'
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = (), *, kind: str = "") -> str:
-    """A table; the cells are HTML, the names of the columns are text.
+def table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    numbers: Iterable[int] = (),
+    *,
+    kind: str = "",
+    sheet: Sheet | None = None,
+) -> str:
+    """A table, with a link to it as CSV; the cells are HTML, the names of the columns are text.
 
     Args:
       head: names of the columns.
       rows: cells of each row.
       numbers: indices of the columns that are aligned to the right.
-      kind: a class of assets/page.css; `fits` for a table that need not be wide.
+      kind: a class of assets/page.css; `fits` for a table that need not be wide, `figures` for one whose cells stand
+        below each other on a phone, each with the name of its column.
+      sheet: what the CSV has, instead of the text of the cells.
     """
-    right = set(numbers)
+    right, rows = set(numbers), list(rows)
     mark = [' class="number"' if index in right else "" for index in range(len(head))]
     top = "".join(f"<th{side}>{esc(name)}</th>" for name, side in zip(head, mark, strict=True))
+    if kind == "figures":
+        mark = [f' data-of="{esc(name)}"' if name else "" for name in head]
     body = "".join(
         "<tr>" + "".join(f"<td{side}>{cell}</td>" for cell, side in zip(row, mark, strict=True)) + "</tr>"
         for row in rows
     )
     named = f' class="{kind}"' if kind else ""
-    return f'<div class="scroll"><table{named}><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    link = csv_link(sheet or of_cells(head, rows)) if any(head) else ""  # without names it has no figures
+    return f'<div class="scroll"><table{named}><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>{link}'
 
 
 def quoted(caption: str) -> str:

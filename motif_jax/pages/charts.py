@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from motif_jax.pages.formats import Interval, amount, esc, exact, labels, ticks
+from motif_jax.pages.spreadsheet import Sheet, csv_link, of_intervals
 
 COLOURS = ("first", "second", "good", "plum", "unknown", "teal", "pink", "tie")  # variables of assets/page.css
 POINTS = 240  # at most, of a line; longer ones are averaged
@@ -120,6 +121,10 @@ def curves(
         {"name": name, "colour": chosen[name], "points": [[round(x, 6), float(f"{y:.6g}")] for x, y in points]}
         for name, points in drawn.items()
     ]}  # fmt: skip
+    sheet = Sheet(
+        ("line", x_name, title or "value"),
+        [(line["name"], *point) for line in data["lines"] for point in line["points"]],
+    )
     words = labels(marks)
     inside = [mark for mark in ticks(left, right, 3) if left <= mark <= right] if right > left else [left]
     return (
@@ -132,7 +137,7 @@ def curves(
         f'aria-label="{esc(title or ", ".join(lines))} over {esc(x_name)}">{"".join(shapes)}</svg></div>'
         f'<div class="xs">{along(inside, across, x_name)}</div></div>'
         + (f'<div class="legend">{legend}</div>' if legend else "")
-        + "</figure>"
+        + f"{csv_link(sheet)}</figure>"
     )
 
 
@@ -211,7 +216,8 @@ def columns(
         side = ' class="left"' if share > 0.7 else ""
         inner += f'<span{side} style="left:{100 * share:.1f}%"><b>{esc(name)}</b></span>'
     below = "".join(f"<span>{esc(word)}</span>" for word in words)
-    return f'<div class="columns">{inner}</div><div class="axis soft">{below}</div>'
+    sheet = Sheet(("column", "count"), [(of[at] if of else at + 1, count) for at, count in enumerate(counts)])
+    return f'<div class="columns">{inner}</div><div class="axis soft">{below}</div>{csv_link(sheet)}'
 
 
 def track(interval: Interval, low: float, high: float, colour: str) -> str:
@@ -245,7 +251,7 @@ def reach(intervals: Iterable[Interval | None]) -> tuple[float, float]:
 
 def bars(rows: Iterable[tuple[str, str, Sequence[Interval | None]]], names: Sequence[str]) -> str:
     """Means with intervals side by side: rows of (what, a note on it, one per name), each with a scale of its own."""
-    colours = dict(zip(names, COLOURS * len(names), strict=False))
+    colours, rows = dict(zip(names, COLOURS * len(names), strict=False)), list(rows)
     body = []
     for what, note, intervals in rows:
         low, high = reach(intervals)
@@ -263,4 +269,5 @@ def bars(rows: Iterable[tuple[str, str, Sequence[Interval | None]]], names: Sequ
     legend = "".join(
         f'<span><i style="background:var(--{colour})"></i>{esc(name)}</span>' for name, colour in colours.items()
     )
-    return f'<div class="legend">{legend}</div><div class="bars">{"".join(body)}</div>'
+    link = csv_link(of_intervals([(what, intervals) for what, _, intervals in rows], names))
+    return f'<div class="legend">{legend}</div><div class="bars">{"".join(body)}</div>{link}'

@@ -1,15 +1,21 @@
-"""A trained policy that plays one game, as notebooks use it.
+"""A trained policy that plays one game, or many at once, as notebooks use it.
 
 env = gymnasium.make("motif_jax/NetHackScore-v1")   # after `import motif_jax.envs`
 policy = load_policy("runs/score")
 observation, _ = env.reset(seed=7)
 policy.begin()                                      # a new episode: it remembers nothing
 observation, *_ = env.step(policy(observation).action)
+
+many = gymnasium.make_vec("motif_jax/NetHackScore-v1", 16, vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP})
+observations, _ = many.reset(seed=7)
+policy.begin(16)                                    # sixteen games, with arrays in place of numbers from now on
+observations, _, ended, cut, _ = many.step(policy(observations).action)
+policy.restart(ended | cut)                         # new episodes in these games
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,15 +30,15 @@ from motif_jax.rewards.learnt import Reward
 
 
 class Act(NamedTuple):
-    """The policy's answer to one observation."""
+    """The policy's answer to the observation of one game, or to those of B games."""
 
-    action: int
-    probabilities: np.ndarray  # of all actions. [A]
-    value: float  # sum of discounted rewards that the policy expects
+    action: int | np.ndarray  # [] or [B]
+    probabilities: np.ndarray  # of all actions. [A] or [B, A]
+    value: float | np.ndarray  # sum of discounted rewards that the policy expects. [] or [B]
 
 
 class Policy:
-    """A trained policy that plays one game. Call it with each observation; `facts` says how it was trained."""
+    """A trained policy that plays. Call it with each observation; `facts` says how it was trained."""
 
     def __init__(self, model: Any, facts: Mapping[str, Any], reward: Reward | None, seed: int = 0):
         """Called by `load_policy`, with what the checkpoint contains."""
@@ -51,33 +57,79 @@ class Policy:
         self._rng = np.random.default_rng(seed)
         self.begin()
 
-    def begin(self) -> None:
-        """Starts a new episode: resets the recurrent state."""
-        self._core, self._first = np.zeros((1, self._core_size), np.float32), True
+    def __repr__(self) -> str:
+        model, config = self.facts["model"], self.facts.get("config", {})
+        words = [f"network={model['network']!r}", f"num_actions={model['num_actions']}", f"reads={list(self.reads)}"]
+        if task := config.get("env", {}).get("task"):
+            words.append(f"task={task!r}")
+        if steps := self.facts.get("progress", {}).get("env_steps"):
+            words.append(f"env_steps={steps:,}")
+        return f"<Policy {' '.join([*words, f'reward={self.reward is not None}'])}>"
 
-    def __call__(self, observation: Mapping[str, np.ndarray], greedy: bool = False) -> Act:
-        """Chooses an action for an observation.
+    def begin(self, games: int | None = None) -> None:
+        """Starts new episodes: resets the recurrent state.
+
+        Args:
+          games: how many are played at once; observations and answers are arrays of that length then. None: one game,
+            whose observations and answers are single.
+        """
+        self._games, count = games, 1 if games is None else games
+        self._core, self._first = np.zeros((count, self._core_size), np.float32), np.ones(count, bool)
+
+    def restart(self, which: np.ndarray) -> None:
+        """Starts new episodes in some of many games.
+
+        Args:
+          which: whether each game starts anew. [B] bool
+        """
+        which = np.asarray(which)
+        if which.dtype != bool or which.shape != self._first.shape:
+            raise TypeError(f"say of each of {len(self._first)} games whether it starts anew, not {which!r}")
+        self._first = self._first | which
+
+    def __call__(self, observation: Mapping[str, Any], greedy: bool = False) -> Act:
+        """Chooses an action for an observation; after `begin(games)`, for each game.
 
         Args:
           observation: of one game, as the environments of `motif_jax.envs` give it, or in the shapes of
-            `World.specs`; more than `reads` does no harm. A prompt may also be a `str`.
+            `World.specs`; more than `reads` does no harm. A prompt may also be a `str`. Of many games, arrays of these
+            with one more axis in front, as gymnasium's vector environments give them, or a list with one per game.
           greedy: take the most probable action instead of sampling one.
         """
         missing = [name for name in self.reads if name not in observation]
         if missing:
             raise TypeError(f"this policy reads {', '.join(self.reads)}; {missing[0]!r} is not there")
-        seen = {name: as_bytes(observation[name])[None] for name in self.reads if name not in self._specs}
-        for name, spec in self._specs.items():
-            array = np.asarray(observation[name])
-            if array.shape not in (spec.shape, plain_shape(spec.shape)):
-                raise TypeError(f"{name!r} of one game is of shape {plain_shape(spec.shape)}, and not {array.shape}")
-            seen[name] = array.reshape(1, *spec.shape)
-        first = np.array([self._first])
-        logits, values, self._core = self._step(*self._weights, self._encode(seen), first, self._core, self._prepared)
-        odds = probabilities(np.asarray(logits[0], np.float64))
-        self._first = False
-        action = int(odds.argmax()) if greedy else int(self._rng.choice(len(odds), p=odds))
-        return Act(action, odds, float(values[0]))
+        seen = {name: self._read(name, observation[name]) for name in self.reads}
+        logits, values, self._core = self._step(
+            *self._weights, self._encode(seen), self._first, self._core, self._prepared
+        )
+        odds = probabilities(np.asarray(logits, np.float64))
+        self._first = np.zeros_like(self._first)
+        actions = odds.argmax(-1) if greedy else np.array([self._rng.choice(len(row), p=row) for row in odds])
+        if self._games is None:
+            return Act(int(actions[0]), odds[0], float(values[0]))
+        return Act(actions, odds, np.asarray(values))
+
+    def _read(self, name: str, given: Any) -> np.ndarray:
+        """What all games show under a name, as the network takes it. [B, ...]"""
+        single, count = self._games is None, len(self._first)
+        if not single and len(given) != count:
+            raise TypeError(f"{name!r} of {count} games is due, not of {len(given)}: policy.begin(games) says how many")
+        if name not in self._specs:
+            return padded([as_bytes(prompt) for prompt in ([given] if single else given)])
+        spec, array = self._specs[name], np.asarray(given)
+        shape = array.shape if single else array.shape[1:]
+        if shape not in (spec.shape, plain_shape(spec.shape)):
+            raise TypeError(f"{name!r} of one game is of shape {plain_shape(spec.shape)}, and not {shape}")
+        return array.reshape(count, *spec.shape)
+
+
+def padded(prompts: Sequence[np.ndarray]) -> np.ndarray:
+    """Prompts of different lengths with zeros behind them, as worlds give them. [B, bytes]"""
+    found = np.zeros((len(prompts), max(map(len, prompts))), np.uint8)
+    for row, prompt in zip(found, prompts, strict=True):
+        row[: len(prompt)] = prompt
+    return found
 
 
 def as_bytes(prompt: str | np.ndarray) -> np.ndarray:
@@ -88,7 +140,7 @@ def as_bytes(prompt: str | np.ndarray) -> np.ndarray:
 def load_policy(path: str | Path, which: str | int = "last", seed: int = 0) -> Policy:
     """Loads a policy of `--stage=train_policy`; only the checkpoint is needed.
 
-    It plays one game: `policy.begin()` starts an episode, during which it remembers what it has seen;
+    `policy.begin()` starts an episode, during which it remembers what it has seen; `policy.begin(games)` starts many.
     `policy(observation)` gives an `Act`: the action to take, the probabilities of all actions, and the value expected.
 
     Args:

@@ -8,7 +8,8 @@ workdir meanwhile, or None where it needs no lock at all; and `loads_jax(config)
 that decide how much the stage writes, or where else than in the workdir, and how much memory, how many processes and
 files it takes: what to change when the system refuses (system_errors.py). A stage that fills the memory of a GPU names
 the flags that decide how much of it as `DEVICE_MEMORY`. A stage for which some values of other sections may not change
-either, depending on the config, names them by `more_identity(config)`, and by `unused(config)` those that do not.
+either, depending on the config, names them by `more_identity(config)`, and by `unused(config)` those that do not. One
+whose artefacts do not show that it began names the directories that do by `begun(config, workdir)`.
 """
 
 from motif_jax.config_table import List, Tables, Text, Value, Whole

@@ -102,6 +102,10 @@ def test_probes_say_what_it_thinks_before_and_after_each_update(trained):
     name, prompt = next(iter(prompts["prompts"].items()))
     act = policy({"prompt": prompt})
     np.testing.assert_allclose(act.probabilities, rows[2]["probabilities"][name], atol=1e-4)
+    policy.begin(len(prompts["prompts"]))  # all at once; they are not of one length
+    acts = policy({"prompt": list(prompts["prompts"].values())})
+    expected = [rows[2]["probabilities"][name] for name in prompts["prompts"]]
+    np.testing.assert_allclose(acts.probabilities, expected, atol=1e-4)
 
 
 @pytest.mark.slow

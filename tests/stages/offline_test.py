@@ -80,6 +80,16 @@ def test_rows_say_how_training_and_validation_go(whole):
         assert set(checkpoints.steps()) == {outcome.best["steps"], 11, 12}
 
 
+def test_it_says_that_it_compiles_before_anything_is_measured(tmp_path, capsys):
+    said = []
+    job = make_job(tmp_path, Stop())
+    job = job._replace(evaluate=lambda state: said.append(capsys.readouterr().out) or {"loss": 1.0})
+    with Hosts() as hosts:
+        train(job, PACE, hosts, Stop())
+    assert said[0] == "train_language: compiling the first update\n"
+    assert not any(said[1:])
+
+
 @pytest.mark.parametrize(("how", "at"), [
     ("kill", 1), ("kill", 5), ("kill", 6), ("kill", 12), ("stop", 3), ("stop", 4), ("stop", 5),
 ])  # fmt: skip

@@ -120,7 +120,7 @@ def test_causes_of_death_are_those_on_nethacks_own_list():
     assert all(re.match("(killed|poisoned) by |choked on |died of |fell into ", cause) for cause in causes), causes
 
 
-def test_an_episode_that_was_not_kept_is_found_again(dungeon):
+def test_an_episode_that_was_not_kept_is_found_again(dungeon, capsys):
     config, workdir, rows = dungeon
     folder = workdir / "evaluate/random"
     kept = read_json(folder / "summary.json")["replays"]
@@ -140,12 +140,16 @@ def test_an_episode_that_was_not_kept_is_found_again(dungeon):
     # Other games: those that are kept are not taken for them.
     other_games = settings("score")
     other_games.seed = 5
-    with pytest.raises(UserError, match="there is no 'best' episode yet"):
-        evaluate_replays.obtain(other_games, workdir, "random", "best", FLAG)
+    first = load_replay(evaluate_replays.obtain(other_games, workdir, "random", "best", FLAG), "flag")
+    assert (first.about["episode"], first.about["games"]["seed"]) == (0, 5)
+    said = (
+        "of random no 'best' episode is kept (--config.visualize.episode), so this is episode 0; --stage=evaluate keeps"
+    )
+    assert said in capsys.readouterr().out
     found = load_replay(evaluate_replays.obtain(other_games, workdir, "random", "40", FLAG), "flag")
     assert found.about["games"]["seed"] == 5
-    with pytest.raises(UserError, match=r"no 'longest' episode yet \(--config.visualize.episode\): --stage=evaluate"):
-        evaluate_replays.obtain(config, workdir, "random", "longest", FLAG)
+    first = load_replay(evaluate_replays.obtain(config, workdir, "random", "longest", FLAG), "flag")
+    assert first.about["figures"] == rows[0]
 
 
 def test_others_play_the_same_games_beside(tmp_path, capsys):

@@ -8,10 +8,13 @@ from browser import browser, find_chromium
 from conftest import get_config
 from report_test import HOSTILE
 from report_workdir import MARK, PAID, STEPS, write_workdir
+from seeds_test import write_run
 
+from motif_jax.many_runs import plan
 from motif_jax.replays.replay import load_replay, save_replay
 from motif_jax.screens import PALETTE
 from motif_jax.stages import report
+from motif_jax.stages.report.seeds import write_page_over_seeds
 
 pytestmark = pytest.mark.skipif(find_chromium() is None, reason="no Chromium; launch/test.sh installs one as root")
 
@@ -185,6 +188,23 @@ def test_it_fits_on_a_phone(page):
     wide = page.run("[...document.querySelectorAll('body *')].filter(part => !part.closest('.scroll, .pages, svg') && "
                     "part.getBoundingClientRect().right > 391).map(part => part.className)")  # fmt: skip
     assert wide == []
+
+
+def test_on_a_phone_random_play_stands_beside_the_agent(tab, made):
+    """Nothing of a table of figures has to be scrolled into view, and each cell is told whose it is."""
+    tab.look_like(400, 860)
+    runs = plan("2", ["policy.discount=0.9,0.99"], 0)
+    for run in runs:
+        write_run(made / "seeds" / run.folder, 0.5 + 0.1 * run.seed)
+    for page in (made / "gold/report/index.html", write_page_over_seeds(runs, made / "seeds")):
+        tab.open(page)
+        cells = "[...document.querySelectorAll('table.figures td')]"
+        told = tab.run(f"{cells}.map(cell => [cell.dataset.of || '', cell.innerText, "
+                       "getComputedStyle(cell, '::before').content, cell.getBoundingClientRect().right])")  # fmt: skip
+        assert any(name == "random play" for name, *_ in told)
+        for name, _, before, right in told:
+            assert right <= 400
+            assert (name in before) if name else before == "none"
 
 
 def test_without_a_learnt_reward_the_paid_moments_are_the_games(tab, tmp_path):

@@ -1,8 +1,9 @@
 """The page about several seeds, from workdirs with known figures."""
 
 import pytest
+from report_test import Seen
 
-from motif_jax.files import write_json, write_lines
+from motif_jax.files import read_json, write_json, write_lines
 from motif_jax.many_runs import plan
 from motif_jax.stages.export.results import find_over_seeds
 from motif_jax.stages.report.seeds import columns, gather, write_page_over_seeds
@@ -39,6 +40,40 @@ def test_the_page_has_means_over_seeds_and_names_what_is_missing(tmp_path, capsy
     assert "<polygon" in page  # its band over training
     assert "1.00 [1.00, 1.00]" in page  # the probability of improvement over random play
     assert "policy.discount=0.9: success 0.65 [" in capsys.readouterr().out
+
+
+@pytest.mark.quick
+def test_the_page_says_how_it_was_made_which_side_is_better_and_what_never_changed(tmp_path):
+    runs = plan("5", [], 0)
+    for run in runs:
+        folder = tmp_path / run.folder
+        write_run(folder, 0.5 + 0.1 * run.seed)
+        for file in folder.glob("evaluate/*/summary.json"):
+            summary = read_json(file)
+            own = 20.0 + run.seed if summary["path"] else 90.0
+            summary["figures"] |= {"steps": mean(own), "depth": mean(own), "max_depth": mean(1.0), "gold": mean(0.0)}
+            write_json(file, summary)
+        machine = {"processor": "A fine processor", "cores": 2, "commit": "abc123-dirty", "versions": {"jax": "9.9"}}
+        done = {"env_steps": 2000, "seconds": 1.0, "updates": 3, "episodes": 4, "machine": machine}
+        write_json(folder / "policy/summary.json", done)
+    arguments = ["--config=motif:toy", "--workdir=runs/a b", "--config.seeds=5", "--config.annotate.goal=<b>"]
+    page = Seen(write_page_over_seeds(runs, tmp_path, arguments).read_text()).text
+    for told in (
+        "task toy config motif:toy commit abc123-dirty versions jax 9.9 machine A fine processor, 2 cores command",
+        "python -m motif_jax.launch --config=motif:toy '--workdir=runs/a b' --config.seeds=5 "
+        "'--config.annotate.goal=<b>'",
+        "The same in every run: deepest level 1.00, gold 0.00.",
+        "success share of episodes; higher is better",
+        "steps until the end; lower is better",
+        "against random play steps lower -68.00 1.00 [1.00, 1.00]",  # fewer are an improvement
+        "against random play depth not known -68.00 0.00 [0.00, 0.00]",
+    ):
+        assert told in page
+    assert "depth higher" not in page
+
+
+def mean(value):
+    return {"mean": value, "low": value, "high": value}
 
 
 @pytest.mark.quick

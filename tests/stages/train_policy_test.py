@@ -21,7 +21,7 @@ from motif_jax.files import read_json, read_lines
 from motif_jax.policies.model import read_policy
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages import annotate, train_policy, train_reward
-from motif_jax.stages.train_policy import acting
+from motif_jax.stages.train_policy import acting, training
 from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
 from motif_jax.structs import Stopped, UserError
 
@@ -121,6 +121,33 @@ def test_a_synchronous_run_is_the_same_twice(whole, tmp_path):
     run(tmp_path / "other", warmup_steps=3)
     leaves = [jax.tree.leaves(arrays(at)[1]["params"]) for at in (whole, tmp_path / "other")]
     assert not all(np.array_equal(a, b) for a, b in zip(*leaves, strict=True))
+
+
+def test_the_time_of_training_begins_after_the_first_update(tmp_path, monkeypatch, capsys):
+    """By a clock that a call moves on by a second, and the compilation by an hour."""
+
+    class Clock:
+        now = 0.0
+
+        def monotonic(self):
+            self.now += 1.0
+            return self.now
+
+    def fits(*_):
+        assert "train_policy: compiling the first update\n" in capsys.readouterr().out
+        clock.now += 3600.0
+
+    clock = Clock()
+    monkeypatch.setattr(training, "time", clock)
+    monkeypatch.setattr(training, "fits", fits)
+    sums = []
+    for limit in (6.0, 12.0):  # the second run goes on where the first was ended by its time
+        run(tmp_path, train_for_seconds=limit)
+        summary = read_json(tmp_path / "policy/summary.json")
+        sums.append((summary["seconds"], summary["updates"]))
+    (seconds, updates), (all_seconds, all_updates) = sums
+    assert 6.0 <= seconds < 12.0 <= all_seconds < 20.0
+    assert 1 < updates < all_updates - 1
 
 
 def test_rows_and_summary_say_what_happened(whole):

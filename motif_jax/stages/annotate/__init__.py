@@ -48,6 +48,11 @@ def artefacts(workdir: Path) -> list[Path]:
     return []
 
 
+def begun(config: ConfigDict, workdir: Path) -> list[Path]:
+    """The directory of the annotation's shards."""
+    return [annotation_folder(workdir / "dataset", label_name(config.annotate))]
+
+
 def shared(config: ConfigDict) -> bool:
     """Whether several jobs may work in the workdir at the same time, each on its own shard."""
     return bool(config.annotate.num_shards > 1)

@@ -105,7 +105,7 @@ def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: s
       config: the experiment's config.
       workdir: the experiment's directory.
       policy: a player, as in `config.evaluate.policy`.
-      episode: one of WORDS, or a number.
+      episode: one of WORDS, or a number. Number 0 stands in for a word whose episode is not kept.
       flag: the section of the config that names both, for messages: `--config.visualize`.
     """
     from motif_jax.stages.evaluate.contenders import find_all
@@ -124,9 +124,11 @@ def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: s
             return file_of(folder, kept[episode])
         if episode == "best" and (released := released_replay(Path(contender.path))):
             return released
-        which = f"of {contender.name} there is no {episode!r} episode yet"
-        ways = f"--stage=evaluate keeps {config.evaluate.replays or 'none'!r} ({FLAG}); or give a number"
-        raise UserError(f"{which} ({flag}.episode): {ways}")
+        print_line(
+            f"of {contender.name} no {episode!r} episode is kept ({flag}.episode), so this is episode 0; "
+            f"--stage=evaluate keeps {config.evaluate.replays or 'none'!r} ({FLAG})"
+        )
+        episode = "0"
     number = int(episode)
     if summary and file_of(folder, number).is_file():
         return file_of(folder, number)

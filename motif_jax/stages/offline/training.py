@@ -78,6 +78,8 @@ def _train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked, keeper: Checkpoi
     state, done = _begin(job, keeper, hosts)
     log = _Log(job, done) if keeper else None
     expected = pace.num_epochs * job.num_steps(0)
+    if log:
+        print_line(f"{job.stage}: compiling the first update")
     progress = Progress(job.stage, expected, "updates", done["steps"]) if keeper else None
     saved = time.monotonic()
 

@@ -14,6 +14,10 @@ WORDS = {  # of the evaluation's figures: title and note
     "scout": ("squares seen", ""), "steps": ("steps", "until the end"), "success": ("success", "share of episodes"),
     "intrinsic_return": ("learnt return", "what the preferences reward"),
 }  # fmt: skip
+HIGHER_IS_BETTER = (
+    "return", "score", "max_depth", "gold", "experience_level", "progression", "scout", "success", "intrinsic_return",
+    "kills",
+)  # fmt: skip
 COMPARED = ("score", "intrinsic_return", "gold", "max_depth", "experience_level", "success")  # with chance, at a glance
 Curve = tuple[str, str, str, str]
 CURVES: tuple[
@@ -40,6 +44,18 @@ UNSHOWN = (  # have no curve
 def words(figure: str) -> tuple[str, str]:
     """The title of a figure, and a note on it."""
     return WORDS.get(figure) or (figure.replace("_", " "), "")
+
+
+def better(figure: str, figures: Iterable[str]) -> str:
+    """Whether "higher" or "lower" is better; "" where the game does not say, as for figures of a world of one's own.
+
+    Args:
+      figure: which.
+      figures: all that were measured: fewer steps are better where episodes can succeed.
+    """
+    if figure == "steps":
+        return "lower" if "success" in figures else ""
+    return "higher" if figure in HIGHER_IS_BETTER else ""
 
 
 def in_order(figures: Iterable[str]) -> list[str]:

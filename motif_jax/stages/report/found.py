@@ -45,6 +45,7 @@ DATASET: Kinds = {
 COLLECTING: Kinds = {"machine": str, "steps_per_s": number}
 MACHINE: Kinds = {
     "processor": str, "cores": int, "memory_gib": int, "system": str, "python": str, "device": str, "devices": int,
+    "commit": str,
 }  # fmt: skip
 LABELS: Kinds = {"backend": str, "goal": str}
 JOB: Kinds = {"model": str, "seconds": number}

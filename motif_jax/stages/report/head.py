@@ -217,11 +217,10 @@ def ran_on(found: Found) -> list[str]:
     if machine.get("system"):
         rows.append(("system", esc(f"{machine['system']}, Python {machine.get('python', '')}")))
     config = found.training.config if found.training else dict(found.offline)
-    versions = dict(machine.get("versions", {}))
     if plays_own_world(config):
         config = without_nethack(config)
-        versions.pop("nle", None)
-    rows.append(("versions", esc(", ".join(f"{name} {version}" for name, version in versions.items()))))
+    rows.append(("commit", esc(machine.get("commit", ""))))
+    rows.append(("versions", versions_line(found)))
     rows += [
         (f"{what} made", esc(part.made))
         for what, part in (("dataset", found.pairs), ("reward", found.learnt), ("policy", found.training))
@@ -233,6 +232,14 @@ def ran_on(found: Found) -> list[str]:
     if config:
         body.append(folded("the whole config", json.dumps(config, indent=2, sort_keys=True)))
     return body
+
+
+def versions_line(found: Found) -> str:
+    """The versions of the libraries, as HTML; of NetHack's where it is played."""
+    versions = dict(found.machine.get("versions", {}))
+    if plays_own_world(found.training.config if found.training else found.offline):
+        versions.pop("nle", None)
+    return esc(", ".join(f"{name} {version}" for name, version in versions.items()))
 
 
 def plays_own_world(config: Mapping[str, Any]) -> bool:

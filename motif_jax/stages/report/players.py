@@ -9,6 +9,7 @@ from motif_jax.envs.protocols import TITLES
 from motif_jax.pages.blocks import share_bar, table
 from motif_jax.pages.charts import COLOURS, bars, reach, track
 from motif_jax.pages.formats import Interval, esc, exact
+from motif_jax.pages.spreadsheet import of_intervals
 from motif_jax.stages.report.figures import in_order, words
 from motif_jax.stages.report.head import label
 from motif_jax.stages.report.parts import EvaluatedPlayer, Found
@@ -36,15 +37,16 @@ def _of_variations(players: Sequence[EvaluatedPlayer], varied: Mapping[str, Sequ
     """Share of the missions that are accomplished: a row for each variation of the games, a column for each player."""
     games = {"as in training": players, **varied}
     names = {label(player): None for others in varied.values() for player in others}
-    rows = []
+    figures = []
     for game, others in games.items():
         by_name = {label(player): player.figures.get("success") for player in others}
-        rows.append(_figure_row(game, "", [by_name.get(name) for name in names], alike=True))
+        figures.append((game, [by_name.get(name) for name in names]))
+    rows = [_figure_row(game, "", intervals, alike=True) for game, intervals in figures]
     return [
         "<h3>In other words, and other rooms</h3>",
         '<p class="soft">Success in games that were not trained on, the same episodes for everybody, '
         "with 95 % bootstrap intervals.</p>",
-        table(("", *names), rows, kind="figures"),
+        table(("", *names), rows, kind="figures", sheet=of_intervals(figures, list(names))),
     ]
 
 
@@ -72,6 +74,7 @@ def of_players(players: Sequence[EvaluatedPlayer]) -> list[str]:
 def figures_table(named: Sequence[tuple[str, EvaluatedPlayer]]) -> str:
     """A row per figure, a column per player."""
     rows = [["episodes", *(f"{player.episodes:,}" for _, player in named)]]
+    sheet = [("episodes", [Interval(player.episodes) for _, player in named])]
     rewards = {player.reward for _, player in named}
     for figure in in_order(figure for _, player in named for figure in player.figures):
         name, note = words(figure)
@@ -80,11 +83,14 @@ def figures_table(named: Sequence[tuple[str, EvaluatedPlayer]]) -> str:
             continue
         alike = figure != "intrinsic_return" or len(rewards) == 1
         rows.append(_figure_row(name, note, intervals, alike))
+        sheet.append((name, intervals))
     for source in {source: None for _, player in named for source in player.returns}:
         intervals = [player.returns.get(source) for _, player in named]
         alike = all(player.sources.get(source) == named[0][1].sources.get(source) for _, player in named)
         rows.append(_figure_row(f"{source} return", "what this reward source gave", intervals, alike))
-    return table(("", *(name for name, _ in named)), rows, kind="figures")
+        sheet.append((f"{source} return", intervals))
+    names = [name for name, _ in named]
+    return table(("", *names), rows, kind="figures", sheet=of_intervals(sheet, names))
 
 
 def _figure_row(words: str, note: str, intervals: Sequence[Interval | None], alike: bool) -> list[str]:

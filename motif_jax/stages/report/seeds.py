@@ -6,6 +6,8 @@ evaluated episodes; intervals are over runs with different seeds (over_seeds.py)
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,12 +18,13 @@ from motif_jax.console import print_line
 from motif_jax.files import write_whole
 from motif_jax.many_runs import Run
 from motif_jax.over_seeds import Estimate, band, estimate, improvement, interquartile_mean, seeds_needed
-from motif_jax.pages.blocks import page, table
+from motif_jax.pages.blocks import page, quoted, table
 from motif_jax.pages.charts import COLOURS, Band, curves, dots, reach
 from motif_jax.pages.formats import Interval, amount, esc, exact
-from motif_jax.stages.report.figures import curves_of, in_order, words
+from motif_jax.pages.spreadsheet import Sheet
+from motif_jax.stages.report.figures import better, curves_of, in_order, words
 from motif_jax.stages.report.found import link, read_workdir
-from motif_jax.stages.report.head import duration
+from motif_jax.stages.report.head import duration, machine_line, versions_line
 from motif_jax.stages.report.parts import EvaluatedPlayer, Found
 from motif_jax.stages.report.policy import curve
 from motif_jax.structs import UserError
@@ -38,18 +41,21 @@ class Variant(NamedTuple):
     missing: list[int]  # seeds without results of their own policy
 
 
-def write_page_over_seeds(runs: Sequence[Run], workdir: Path) -> Path:
+def write_page_over_seeds(runs: Sequence[Run], workdir: Path, arguments: Sequence[str] = ()) -> Path:
     """Writes `workdir/report/index.html` about all runs and prints their figures; returns the file.
 
     Args:
       runs: all runs of the experiment; those without results are named on the page.
       workdir: of the experiment, in which each run has its folder.
+      arguments: of the command that ran them.
     """
     home = workdir / "report"
     variants = gather(runs, workdir, home)
     if not any(variant.runs for variant in variants):
         raise UserError(f"none of the {len(runs)} runs in {str(workdir)!r} has anything to report yet (--workdir)")
-    text = page(f"{workdir.resolve().name}: {len(runs)} runs", ["<main>", *body(variants, workdir, home), "</main>"])
+    text = page(
+        f"{workdir.resolve().name}: {len(runs)} runs", ["<main>", *body(variants, workdir, home, arguments), "</main>"]
+    )
     write_whole(home / "index.html", lambda file: file.write(text.encode("utf-8", "replace")))
     for name, scores in columns(variants).items():
         print_line(f"{name}: " + "; ".join(f"{figure} {spell(values)}" for figure, values in scores.items()))
@@ -109,9 +115,9 @@ def scores_of(players: Sequence[EvaluatedPlayer | None]) -> dict[str, np.ndarray
     }
 
 
-def body(variants: Sequence[Variant], workdir: Path, home: Path) -> list[str]:
+def body(variants: Sequence[Variant], workdir: Path, home: Path, arguments: Sequence[str]) -> list[str]:
     """The page, as HTML."""
-    found = columns(variants)
+    found, constant = without_constant(columns(variants))
     seeds = max(len(variant.runs) for variant in variants)
     lines = [
         f'<p class="eyebrow">motif_jax · {esc(workdir.resolve().name)}</p><h1>{seeds} seeds'
@@ -126,39 +132,82 @@ def body(variants: Sequence[Variant], workdir: Path, home: Path) -> list[str]:
             lines.append(f'<p class="absent">Not evaluated yet{esc(named)}: seed {seeds_left}. They are left out.</p>')
     if seeds < FEW:
         lines.append(f'<p class="absent">A claim about learning needs at least {FEW} seeds; these are {seeds}.</p>')
-    if found:
-        lines += ["<section><h2>Figures over seeds</h2>", figures_table(found), "</section>"]
+    if found or constant:
+        lines += ["<section><h2>Figures over seeds</h2>", figures_table(found), alike(constant), "</section>"]
     if len(found) > 1:
         lines += ["<section><h2>Is it better?</h2>", comparison(found), "</section>"]
     if charts := training(variants):
         lines += ["<section><h2>Training</h2>", f'<div class="charts">{"".join(charts)}</div></section>']
-    return [*lines, "<section><h2>The runs</h2>", runs_table(variants, home), "</section>"]
+    lines += ["<section><h2>The runs</h2>", runs_table(variants, home), "</section>"]
+    return [*lines, "<section><h2>How it was made</h2>", made_by(variants, arguments), "</section>"]
+
+
+def without_constant(
+    found: Mapping[str, Mapping[str, np.ndarray]],
+) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, float]]:
+    """The figures in which two runs differ, by name; and the value of the others, which all runs share."""
+    values: dict[str, set[float]] = {}
+    for scores in found.values():
+        for figure, array in scores.items():
+            values.setdefault(figure, set()).update(array.tolist())
+    constant = {figure: one.pop() for figure, one in values.items() if len(one) == 1}
+    kept = {
+        name: {figure: array for figure, array in scores.items() if figure not in constant}
+        for name, scores in found.items()
+    }
+    return {name: scores for name, scores in kept.items() if scores}, constant
+
+
+def alike(constant: Mapping[str, float]) -> str:
+    """The figures that are the same in every run, in a sentence, as HTML."""
+    named = ", ".join(f"{words(figure)[0]} {exact(constant[figure])}" for figure in in_order(constant))
+    return f'<p class="soft">The same in every run: {esc(named)}.</p>' if named else ""
+
+
+def made_by(variants: Sequence[Variant], arguments: Sequence[str]) -> str:
+    """What would be needed to make the page again, as HTML: task, config, commit, machine, command."""
+    runs = [one for variant in variants for one in variant.runs.values()]
+    tasks = [(one.own.task if one.own else "") or (one.training.task if one.training else "") for one in runs]
+    command = shlex.join(["python", "-m", "motif_jax.launch", *arguments]) if arguments else ""
+    config = re.search(r" --?config[= ](\S+)", command)
+    rows = [
+        ("task", [esc(task) for task in tasks]),
+        ("config", [esc(config[1])] if config else []),
+        ("commit", [esc(one.machine.get("commit", "")) for one in runs]),
+        ("versions", [versions_line(one) for one in runs]),
+        ("machine", [machine_line(one) for one in runs]),
+        ("command", [quoted(command)] if command else []),
+    ]
+    known = [(name, "; ".join(dict.fromkeys(filter(None, values)))) for name, values in rows]
+    return table(("", ""), [row for row in known if row[1]], kind="fits")
 
 
 def figures_table(found: Mapping[str, Mapping[str, np.ndarray]]) -> str:
     """A row per figure: mean, interval, interquartile mean, and every seed as a dot."""
-    rows = []
-    for figure in in_order(figure for scores in found.values() for figure in scores):
+    rows, sheet = [], []
+    figures = in_order(figure for scores in found.values() for figure in scores)
+    for figure in figures:
         values = {name: scores[figure] for name, scores in found.items() if figure in scores}
-        if not any(array.any() for array in values.values()):
-            continue  # zero for everybody, as success is in a task without a goal
         intervals = {name: as_interval(estimate([array])) for name, array in values.items()}
         ends = [Interval(float(end)) for array in values.values() for end in (array.min(), array.max())]
         low, high = reach([*intervals.values(), *ends])
         what, note = words(figure)
+        side = better(figure, figures)
+        note = "; ".join(filter(None, (note, f"{side} is better" if side else "")))
         cells = [f"{esc(what)}<br><small class=soft>{esc(note)}</small>" if note else esc(what)]
         for number, name in enumerate(found):
             if name not in values:
                 cells.append('<span class="soft">–</span>')
                 continue
-            interval = intervals[name]
+            interval, middle = intervals[name], interquartile_mean(values[name])
+            sheet.append((what, name, interval.mean, interval.low, interval.high, middle, len(values[name]), side))
             cells.append(
-                f'<b>{exact(interval.mean)}</b> <span class="soft">{interval.words} · IQM '
-                f"{exact(interquartile_mean(values[name]))}</span>"
+                f'<b>{exact(interval.mean)}</b> <span class="soft">{interval.words} · IQM {exact(middle)}</span>'
                 f"{dots(values[name].tolist(), interval, low, high, COLOURS[number % len(COLOURS)])}"
             )
         rows.append(cells)
-    return table(("", *found), rows, kind="figures")
+    head = ("figure", "of", "mean", "low", "high", "interquartile mean", "seeds", "better")
+    return table(("", *found), rows, kind="figures", sheet=Sheet(head, sheet))
 
 
 def comparison(found: Mapping[str, Mapping[str, np.ndarray]]) -> str:
@@ -167,23 +216,25 @@ def comparison(found: Mapping[str, Mapping[str, np.ndarray]]) -> str:
     pairs = [(name, CHANCE) for name in names if CHANCE in found and name != CHANCE]
     pairs += [(name, names[0]) for name in names[1:] if name != CHANCE]
     rows = []
+    figures = {figure for scores in found.values() for figure in scores}
     for ours, theirs in pairs:
         for figure in found[ours]:
             if figure not in found[theirs]:
                 continue
             first, second = found[ours][figure], found[theirs][figure]
-            if not first.any() and not second.any():
-                continue
+            side = better(figure, figures)
+            sign = -1.0 if side == "lower" else 1.0
             needed = seeds_needed(first, second)
             rows.append([
-                f"<b>{esc(ours)}</b> against {esc(theirs)}", esc(words(figure)[0]),
-                f"{first.mean() - second.mean():+.2f}", spell_estimate(improvement(first, second)),
+                f"<b>{esc(ours)}</b> against {esc(theirs)}", esc(words(figure)[0]), side or "not known",
+                f"{first.mean() - second.mean():+.2f}", spell_estimate(improvement(sign * first, sign * second)),
                 "–" if needed is None else str(needed),
             ])  # fmt: skip
     return (
-        '<p class="soft">The probability that a run with a new seed scores higher (one half: no difference), and how '
-        "many seeds of each would show a difference of this size four times out of five.</p>"
-        + table(("", "figure", "difference", "probability of improvement", "seeds needed"), rows, (2, 3, 4))
+        '<p class="soft">The probability that a run with a new seed is better (higher, where it is not known what is '
+        "better; one half: no difference), and how many seeds of each would show a difference of this size four times "
+        "out of five.</p>"
+        + table(("", "figure", "better", "difference", "probability of improvement", "seeds needed"), rows, (3, 4, 5))
     )
 
 
@@ -201,14 +252,17 @@ def training(variants: Sequence[Variant]) -> list[str]:
                 label = variant.name or "mean over seeds"
                 lines[label] = list(zip(over.steps.tolist(), over.mean.tolist(), strict=True))
                 bands[label] = Band(over.steps.tolist(), over.low.tolist(), over.high.tolist())
-        if any(value for points in lines.values() for _, value in points):
+        if len({value for points in lines.values() for _, value in points}) > 1:
             charts.append(curves(lines, "steps", title=title, note=note, bands=bands))
     return charts
 
 
 def runs_table(variants: Sequence[Variant], home: Path) -> str:
-    """All runs with links to their own pages."""
-    rows = []
+    """All runs with links to their own pages; as CSV also with the figures of each."""
+    rows, sheet = [], []
+    figures = in_order(
+        figure for variant in variants for one in variant.runs.values() if one.own for figure in one.own.figures
+    )
     for variant in variants:
         for seed, one in sorted(variant.runs.items()):
             target, title = link(one.path / "report" / "index.html", home), f"{variant.name} seed {seed}".strip()
@@ -218,7 +272,13 @@ def runs_table(variants: Sequence[Variant], home: Path) -> str:
                 amount(training.steps) if training else "–", duration(training.seconds) if training else "–",
                 f"{one.own.episodes:,}" if one.own else "–",
             ])  # fmt: skip
-    return table(("run", "steps", "trained for", "episodes evaluated"), rows, (1, 2, 3), kind="fits")
+            own = one.own.figures if one.own else {}
+            means = [interval.mean if (interval := own.get(figure)) else None for figure in figures]
+            done = (training.steps, training.seconds) if training else (None, None)
+            sheet.append((variant.name, seed, *done, one.own.episodes if one.own else None, *means))
+    head = ("variant", "seed", "steps", "seconds", "episodes", *(words(figure)[0] for figure in figures))
+    names = ("run", "steps", "trained for", "episodes evaluated")
+    return table(names, rows, (1, 2, 3), kind="fits", sheet=Sheet(head, sheet))
 
 
 def as_interval(found: Estimate) -> Interval:

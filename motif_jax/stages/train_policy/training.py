@@ -117,8 +117,9 @@ def learn(
         log = stack.enter_context(Log(config, folder, done, record, parts.sources)) if me == 0 else None
 
         # ---- learn
-        before, start, broken = dict(done), time.monotonic(), ""
-        saved, saved_steps = start, done["env_steps"]
+        before, timed_from, broken = dict(done), done["env_steps"], ""
+        start = saved = time.monotonic()
+        saved_steps = done["env_steps"]
         pending: Pending | None = None
         while not broken:
             with saved_on_error(keeper, state, done):  # for example of a worker
@@ -130,7 +131,10 @@ def learn(
             vote, others = together.agree(Vote.STOP if stop.asked else vote, (own_games, record.episodes))
             if vote != Vote.GO_ON or batch is None:
                 break
-            if done["updates"] == before["updates"]:
+            first = done["updates"] == before["updates"]
+            if first:
+                if me == 0:
+                    print_line("train_policy: compiling the first update")
                 fits(config, parts, state, constants, batch)
             with trace.step(done["updates"]):
                 state, metrics = parts.update(state, constants, batch.arrays.rollouts)
@@ -139,6 +143,8 @@ def learn(
             # Without `wait`, the games do not wait for the learner.
             player.swap(player.prepare(mine, done["updates"]), wait=takes_turns(section))
             done["env_steps"] += batch.steps * hosts
+            if first:  # nothing is timed before: it is compilation, for the most part
+                start, timed_from = time.monotonic(), done["env_steps"]
             probes.ask(mine, done)
             done["seconds"] = before["seconds"] + time.monotonic() - start
             done["next_episode"] = int(max([pool.next_episode - me * EPISODES_PER_HOST, *others[:, 0]]))
@@ -171,7 +177,7 @@ def learn(
     if broken:
         raise UserError(broken)
     if keeper:
-        seconds, steps = done["seconds"] - before["seconds"], done["env_steps"] - before["env_steps"]
+        seconds, steps = done["seconds"] - before["seconds"], done["env_steps"] - timed_from
         recent = summarise_recent(list(record.recent), record.figures)
         write_json(folder / "summary.json", done | {
             "checkpoint": done["env_steps"],

@@ -94,6 +94,7 @@ def train(config: ConfigDict, workdir: Path) -> None:
     write_config(folder, config)
 
     # ---- train
+    print_line("train_reward: compiling the first update")
     progress = Progress("train_reward", section.num_epochs, "epochs", epoch)
     fresh, started = found is None, time.monotonic()
     while True:

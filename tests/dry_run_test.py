@@ -1,0 +1,90 @@
+"""What the program says without doing it: its version, the config, and what a run would do."""
+
+import contextlib
+import importlib
+import io
+import json
+
+import pytest
+from conftest import get_config
+
+from motif_jax import __version__
+from motif_jax.config_file import find_config, load, shipped_names
+from motif_jax.config_table import record
+from motif_jax.experiment import dry_run, tables
+from motif_jax.files import write_config, write_json
+from motif_jax.preferences.folders import annotation_folder
+from motif_jax.stages import NAMES
+from motif_jax.structs import UserError
+
+pytestmark = pytest.mark.quick
+STAGES = {name: importlib.import_module(f"motif_jax.stages.{name}") for name in NAMES}
+QUICKSTART = "--config=configs/quickstart.py:toy"
+
+
+def said(config, workdir, stages=None) -> dict[str, str]:
+    """What a dry run prints about each stage."""
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        dry_run(config, workdir, stages)
+    return dict(line.split(": ", 1) for line in output.getvalue().splitlines())
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_a_dry_run_names_every_stage_and_writes_nothing(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = load(find_config(name), None, tables())
+    assert said(config, tmp_path / "w") == dict.fromkeys(config.stages, "would run")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_dry_run_tells_what_has_begun_and_refuses_what_belongs_to_others(name, tmp_path):
+    config, stage = get_config("quickstart.py", "toy"), STAGES[name]
+    begun = stage.artefacts(tmp_path)[:1]
+    if name == "annotate":
+        begun = [annotation_folder(tmp_path / "dataset", "lexicon_msg_defaultgoal")]
+    if name == "evaluate":
+        begun = [tmp_path / "evaluate/random"]
+    for folder in begun:
+        folder.mkdir(parents=True)
+        write_config(folder, config)
+    before = sorted(tmp_path.rglob("*"))
+    words = f"begun in {str(tmp_path)!r}, would go on" if begun else "would run"
+    assert said(config, tmp_path, [name]) == {name: words}
+    if stage.IDENTITY and begun:
+        config.seed += 1
+        with pytest.raises(UserError, match=f"belongs to an experiment with seed = {config.seed - 1}, not"):
+            dry_run(config, tmp_path, [name])
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_dry_run_tells_what_is_complete(tmp_path):
+    (tmp_path / "values").mkdir()
+    write_json(tmp_path / "values/summary.json", {"epoch": 10**6})
+    words = f"complete in {str(tmp_path)!r}, would be skipped"
+    assert said(get_config("ilql.py", "wordle"), tmp_path, ["train_values"]) == {"train_values": words}
+
+
+def test_the_flags_that_only_tell(launch, tmp_path):
+    assert launch("--version").stdout == f"motif_jax {__version__}\n"
+
+    values = ("--config.seed=7", "--config.policy.learning_rate=0.5", "--config.seeds=2")
+    told = launch(QUICKSTART, *values, "--print_config")
+    expected = get_config("quickstart.py", "toy")
+    expected.seed, expected.policy.learning_rate, expected.seeds = 7, 0.5, "2"
+    assert json.loads(told.stdout) == json.loads(json.dumps(record(expected.to_dict())))
+
+    refused = launch(QUICKSTART, "--print_config", "--sweep=policy.discount=0.9,0.99")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == "motif_jax: --print_config prints the config of one run: give it without --sweep\n"
+
+    sweep = ("--dry_run", "--sweep=policy.discount=0.9,0.99", "--config.seeds=2", "--stage=collect")
+    told = launch(QUICKSTART, *sweep, f"--workdir={tmp_path}/w")
+    folders = [f"policy.discount={value}/seed-{seed}" for value in (0.9, 0.99) for seed in (0, 1)]
+    assert told.stdout.splitlines() == [line for folder in folders for line in (f"{folder}:", "collect: would run")]
+    assert not (tmp_path / "w").exists()
+
+    refused = launch(QUICKSTART, "--dry_run", f"--workdir={tmp_path}/w", "--config.collect.num_pairs=0")
+    assert refused.returncode == 2
+    assert "must be at least 1, not 0 (--config.collect.num_pairs)" in refused.stderr
+    assert not (tmp_path / "w").exists()

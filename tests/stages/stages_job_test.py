@@ -1,0 +1,89 @@
+"""The jobs for SLURM: what they want of a cluster, and the one that runs any stages on one node."""
+
+import os
+import subprocess
+import time
+
+import pytest
+from conftest import ROOT
+from fake_slurm import FakeSlurm
+from host_processes import ended
+
+pytestmark = pytest.mark.quick
+JOBS = sorted((ROOT / "launch/slurm").glob("*.sbatch"))
+PYTHON = """
+    echo "$*" >> {folder}/ran
+    if [ "$1" = -c ]; then exit {lacks_cuda}; fi
+    if [ {status} -ge 0 ]; then exit {status}; fi
+    trap 'kill $!; exit {told}' TERM
+    touch {folder}/runs
+    sleep 600 & wait $!
+"""
+
+
+def start(folder, job, status=0, told=None, lacks_cuda=0, **variables) -> subprocess.Popen:
+    """A job on its first node. Its program ends with `status`; or, when it is told to, with the status `told`."""
+    text = PYTHON.format(folder=folder, status=status if told is None else -1, told=told, lacks_cuda=lacks_cuda)
+    smi = "exit 9" if not lacks_cuda else "echo 'NVIDIA H200'"
+    slurm = FakeSlurm(folder, python=text, **{"nvidia-smi": smi})
+    known = {"SLURM_SUBMIT_DIR": str(ROOT), "SLURM_JOB_ID": "4711", "MODEL": "llama"}
+    env = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"} | known
+    return subprocess.Popen(
+        ["bash", str(job), "--stage=collect", "--workdir=w"], env=env | {"VENV": str(slurm.environment)} | variables,
+        text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def lines_of(folder, name: str) -> list[str]:
+    return (folder / name).read_text().splitlines() if (folder / name).exists() else []
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+def test_every_job_names_what_a_cluster_wants(tmp_path, job):
+    text = job.read_text()
+    for part in text.split("#SBATCH hetjob"):
+        assert "##SBATCH --partition=NAME\n##SBATCH --account=NAME\n" in part
+    folder = tmp_path / "fakes"
+    variables = {"BASH_FUNC_module%%": f'() {{ echo "$*" >> {folder}/loaded; echo $UNSET; exit 7; }}'}
+    ((status, _, errors),) = ended([start(folder, job, MODULES="cuda/12.4 gcc", **variables)])
+    assert (status, lines_of(folder, "loaded")) == (7, ["load cuda/12.4 gcc"]), errors
+    ((status, _, errors),) = ended([start(tmp_path / "no", job, VENV="nowhere")])
+    assert status == 2
+    assert errors.startswith(f"{job.name}: there is no environment nowhere (VENV)")
+
+
+@pytest.mark.parametrize("job", [job for job in JOBS if "annotate" not in job.name], ids=lambda job: job.name)
+def test_no_job_trains_on_the_cpu_beside_a_gpu(tmp_path, job):
+    folder = tmp_path / "fakes"
+    ((status, _, errors),) = ended([start(folder, job, lacks_cuda=1)])
+    assert status == 2
+    assert errors == (
+        f"{job.name}: the environment (VENV) lacks JAX's libraries for CUDA: "
+        "pip install -c launch/constraints.txt -e '.[cuda]' there\n"
+    )
+    assert not any("motif_jax.launch" in call for call in lines_of(folder, "ran"))
+
+
+@pytest.mark.parametrize("told", [143, 0])
+def test_stages_that_are_told_to_stop_go_on_later(tmp_path, told):
+    folder = tmp_path / "fakes"
+    job = start(folder, ROOT / "launch/slurm/stages.sbatch", told=told)
+    deadline = time.monotonic() + 120
+    while not (folder / "runs").exists():
+        assert job.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    job.terminate()
+    ((status, output, errors),) = ended([job])
+    assert status == 0, errors
+    assert "stages.sbatch: not finished, requeued" in output
+    assert lines_of(folder, "requeued") == ["requeue 4711"]
+    assert lines_of(folder, "ran") == ["-m motif_jax.launch --stage=collect --workdir=w"]
+
+
+@pytest.mark.parametrize("status", [0, 1, 2])
+def test_stages_that_end_by_themselves_are_not_requeued(tmp_path, status):
+    folder = tmp_path / "fakes"
+    ((found, _, errors),) = ended([start(folder, ROOT / "launch/slurm/stages.sbatch", status=status)])
+    assert found == status, errors
+    assert lines_of(folder, "requeued") == []
