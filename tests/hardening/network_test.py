@@ -73,8 +73,8 @@ def watch(workdir: Path, *arguments: str) -> tuple[int, str, set[str]]:
             except OSError:  # it has just ended
                 break
             time.sleep(0.1)
-        status = process.wait(60)
-    assert looks > 3
+        status = process.wait()
+    assert looks
     return status, log.read_text(), found
 
 
