@@ -237,7 +237,7 @@ PARENT = """
     prompt = make_prompt(NETHACK, "reason", "defaultgoal", "default", one=True)
     judge = Judge({{"defaultgoal": prompt}}, NETHACK, delay_s=100.0)
     if os.fork() == 0:  # holds the other end of the judge's input
-        time.sleep(60)
+        time.sleep(1000)
     print(judge.process, flush=True)
     {end}
 """

@@ -168,7 +168,7 @@ def test_reasons_are_read_and_kept(model, tmp_path):
 
 
 def test_the_server_is_asked_with_its_key(server, tmp_path, monkeypatch):
-    values = {"backend": "server", "server__url": server, "server__start_s": 5.0}
+    values = {"backend": "server", "server__url": server, "server__start_s": 600.0}
     monkeypatch.setenv("MOTIF_JAX_API_KEY", "open-sesame")
     dataset, name = run(tmp_path, **values)  # the only model it has
     assert not (dataset.preference(name) == Preference.UNKNOWN).any()

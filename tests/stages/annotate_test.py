@@ -46,7 +46,7 @@ def run(workdir, **values):
     """The stage in this process."""
     config = get_config()
     config.annotate.cache_dir = str(workdir / "answers")
-    config.annotate.server.update(patience_s=2.0, start_s=1.0, in_flight=8)
+    config.annotate.server.update(patience_s=LONG_S, start_s=LONG_S, in_flight=8)
     config.update_from_flattened_dict({f"annotate.{name.replace('__', '.')}": value for name, value in values.items()})
     annotate.check(config)
     if not annotate.is_complete(config, workdir):
@@ -275,8 +275,11 @@ def test_a_few_questions_that_are_always_refused_do_not_fail_a_job_that_has_labe
 
 
 def test_a_server_that_dies_leaves_what_it_answered(workdir, capsys):
-    with ChatServer(lambda number, body: "503" if number >= 200 else "") as chat:
-        values = {"backend": "server", "server__url": chat.url, "both_orders": 0.0, "server__patience_s": 0.3}
+    def fault(number, body):
+        return "503" if number >= 200 and wait_for(lambda: chat.verdicts == 200) else ""
+
+    with ChatServer(fault) as chat:
+        values = {"backend": "server", "server__url": chat.url, "both_orders": 0.0, "server__patience_s": 1.0}
         with pytest.raises(UserError, match=r"\d+ of 600 pairs are labelled, and the same command goes on from there"):
             run(workdir, **values)
         chat.fault = lambda number, body: ""
