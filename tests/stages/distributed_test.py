@@ -1,5 +1,6 @@
 """Several hosts train one policy: real processes that meet on loopback, by hand and as SLURM would start them."""
 
+import contextlib
 import json
 import os
 import re
@@ -26,8 +27,9 @@ def listening(process: int) -> set[str]:
     """Addresses at which it can be reached, as the kernel writes them: in hexadecimal, the last byte first."""
     inodes = set()
     for file in Path(f"/proc/{process}/fd").iterdir():
-        found = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(file))
-        inodes |= {found[1]} if found else set()
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            found = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(file))
+            inodes |= {found[1]} if found else set()
     lines = [line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()]
     return {line[1].partition(":")[0] for line in lines if line[3] == "0A" and line[9] in inodes}
 
