@@ -6,6 +6,7 @@
 #   bash launch/test.sh --with-vllm  the tests of the real vLLM alone, on the CPU, in an environment of their own (.venv-vllm)
 #   bash launch/test.sh -k pool      other arguments go to pytest
 #
+# PYTEST_TIMEOUT=7200 in the environment gives each test two hours instead of half an hour, on a machine that is very busy.
 # Environment variables PYTHON and VENV choose another Python, and UNPINNED=1 the newest libraries: see environment.sh.
 arguments=()
 with_vllm='' quick=''

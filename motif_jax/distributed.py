@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
+import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -20,38 +21,39 @@ from jax._src import distributed  # the only way to the key-value store
 from jax.experimental import multihost_utils
 
 from motif_jax.liveness import Relay, Watch
+from motif_jax.meeting import Meeting, split_address
 from motif_jax.parameters import leaves_by_path, sum_of_arrays
-from motif_jax.structs import UserError
+from motif_jax.structs import Stopped, UserError
 
 START_TIMEOUT_S = 300.0  # for all hosts to be there
+LOOK_EVERY_S = 0.5  # whether a signal has asked to stop meanwhile
 NEVER_S = 10**7  # JAX aborts the process when it has waited so long for another host; `liveness` acts long before
 Tree = TypeVar("Tree")
 
 
-def start_hosts(coordinator: str, num_processes: int, process_id: int) -> None:
+def start_hosts(meeting: Meeting | None, stop_asked: Callable[[], str]) -> None:
     """Joins the other hosts of this run; call it before JAX is used for anything else.
 
     Args:
-      coordinator: `host:port` of process 0; "slurm" takes everything from SLURM's environment; "" for a single host.
-      num_processes: number of hosts.
-      process_id: number of this host, from 0.
+      meeting: where they meet; None: this process works alone.
+      stop_asked: gives the name of the signal that has asked this process to stop, "" if none has.
     """
-    if not coordinator or jax.distributed.is_initialized():
+    if meeting is None or jax.distributed.is_initialized():
         return
     jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM away from us
     given: dict[str, Any] = {"heartbeat_timeout_seconds": NEVER_S, "shutdown_timeout_seconds": NEVER_S}
-    if coordinator == "slurm":
-        process_id, address = int(os.environ["SLURM_PROCID"]), slurm_coordinator()
-        given["cluster_detection_method"] = "slurm"
-        if os.environ.get("SLURM_STEP_NUM_TASKS") == os.environ.get("SLURM_STEP_NUM_NODES"):
-            given["local_device_ids"] = []  # the only task here has all devices; JAX would take the first
+    given |= {"num_processes": meeting.num_processes, "process_id": meeting.process_id}
+    given["cluster_detection_method"] = "deactivate"  # JAX would read SLURM's variables again
+    if meeting.device is not None:
+        given["local_device_ids"] = [meeting.device]
+    check_known(meeting)
+    if meeting.process_id:
+        given["coordinator_address"] = Relay(meeting.host, meeting.port).address
     else:
-        address = coordinator
-        given |= {"num_processes": num_processes, "process_id": process_id}
-        given["cluster_detection_method"] = "deactivate"  # a user who names the hosts has not asked SLURM for devices
-        if is_loopback(coordinator):
-            given["coordinator_bind_address"] = coordinator  # by default it listens on all addresses of its machine
-    given["coordinator_address"] = Relay(address).address if process_id else address
+        where = meeting.address if meeting.is_local else os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", "")
+        check_port(*(split_address(where, "JAX_COORDINATOR_BIND_ADDRESS") if where else ("", meeting.port)), meeting)
+        given["coordinator_address"] = meeting.address
+        given["coordinator_bind_address"] = where or None
     failed: list[Exception] = []
 
     def join() -> None:
@@ -63,26 +65,48 @@ def start_hosts(coordinator: str, num_processes: int, process_id: int) -> None:
     # In a thread, because JAX does not react to signals while it waits, and aborts the process in the end.
     joining = threading.Thread(target=join, name="joining", daemon=True)
     joining.start()
-    joining.join(START_TIMEOUT_S)
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while joining.is_alive() and time.monotonic() < deadline and not stop_asked():
+        joining.join(LOOK_EVERY_S)
     if joining.is_alive():
-        how_many = "" if coordinator == "slurm" else f"{num_processes} "
+        if name := stop_asked():
+            raise Stopped(f"stopped by {name} before all hosts had met; give the same command again to go on")
         raise UserError(
-            f"the {how_many}hosts have not all met at {coordinator!r} in {START_TIMEOUT_S:.0f} seconds: each must run "
-            "the same command with a number of its own, and reach process 0 there (--config.distributed.coordinator, "
-            ".num_processes, .process_id)"
+            f"the {meeting.num_processes} hosts have not all met at {meeting.address!r} in {START_TIMEOUT_S:.0f} "
+            "seconds: each must run the same command with a number of its own, and reach process 0 there "
+            "(--config.distributed.coordinator, .num_processes, .process_id)"
         )
     if failed:
         reason = (str(failed[0]).splitlines() or [""])[0]
-        raise UserError(f"the hosts cannot meet at {coordinator!r}: {reason} (--config.distributed.coordinator)")
+        raise UserError(f"the hosts cannot meet at {meeting.address!r}: {reason} ({meeting.flag})")
 
 
-def slurm_coordinator() -> str:
-    """The address at which the tasks of a SLURM job step meet: its first node, and the port that JAX would use."""
-    nodes = os.environ["SLURM_STEP_NODELIST"]  # node1,node2 or node[01-04,07],other
-    first = re.match(r"([^,\[]*)(?:\[([^,\]-]*))?", nodes)
-    assert first is not None  # it matches everything
-    port = os.environ.get("JAX_COORDINATOR_PORT") or 2**16 - 2**12 + int(os.environ["SLURM_JOB_ID"]) % 2**12
-    return os.environ.get("JAX_COORDINATOR_ADDRESS") or f"{first[1]}{first[2] or ''}:{port}"
+def check_known(meeting: Meeting) -> None:
+    """Refuses a host of which this machine knows no address."""
+    try:
+        socket.getaddrinfo(meeting.host, meeting.port)
+    except socket.gaierror as error:
+        if error.errno != socket.EAI_AGAIN:  # which says that the name server does not answer now
+            raise UserError(f"the host {meeting.host!r} is not known here: {error.strerror} ({meeting.flag})") from None
+
+
+def check_port(host: str, port: int, meeting: Meeting) -> None:
+    """Refuses a port at which this process cannot listen, because JAX ends the process with a segmentation fault then.
+
+    Args:
+      host: where it would listen; "" for all addresses of this machine.
+      port: of them.
+      meeting: for the error message.
+    """
+    both = not host and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both or ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family, dualstack_ipv6=both).close()
+    except OSError as error:
+        raise UserError(
+            f"the hosts cannot meet at {meeting.address!r}, as process 0 cannot listen on port {port}: "
+            f"{os.strerror(error.errno or 0)} ({meeting.flag})"
+        ) from None
 
 
 def watch_hosts(on_lost: Callable[[list[int]], None]) -> Watch:
@@ -93,12 +117,6 @@ def watch_hosts(on_lost: Callable[[list[int]], None]) -> Watch:
 def leave_hosts() -> None:
     """Waits until all hosts call this; afterwards no host needs the others."""
     jax.distributed.shutdown()
-
-
-def is_loopback(address: str) -> bool:
-    """Whether `host:port` can be reached from this machine only."""
-    name = address.rpartition(":")[0]
-    return name in ("localhost", "[::1]") or name.startswith("127.")
 
 
 def host() -> tuple[int, int]:

@@ -28,7 +28,7 @@ from motif_jax.startup import say
 from motif_jax.structs import Interrupted, UserError
 
 LOST = os.EX_TEMPFAIL  # exit status when another host was lost, 75: the same command may well succeed
-SAVE_TIMEOUT_S = 20.0
+SAVE_TIMEOUT_S = 120.0  # on a busy machine; what waits for the host that is lost never ends
 
 
 class Vote(enum.IntEnum):

@@ -11,6 +11,7 @@ tasks of a SLURM job array share the runs among themselves.
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import os
 import re
@@ -25,13 +26,14 @@ from typing import NamedTuple
 from motif_jax.console import clean, print_line
 from motif_jax.locks import open_in_place
 from motif_jax.machine import usable_cores
+from motif_jax.meeting import whole_number
 from motif_jax.structs import UserError
 
 MOST_RUNS = 1000
 SEEDS_FLAG, SWEEP_FLAG = "--config.seeds", "--sweep"
 LOG = "log.txt"  # what a run prints, if others run beside it
 PR_SET_PDEATHSIG = 1
-PATIENCE_S = 60.0  # for a run to save and end after a signal
+PATIENCE_S = 300.0  # for a run to save and end after a signal, on a busy machine; then it is killed
 
 
 class Run(NamedTuple):
@@ -109,13 +111,24 @@ def plan(seeds: str, sweeps: Sequence[str], seed: int) -> list[Run]:
 
 
 def share_of_job(runs: Sequence[Run], environment: Mapping[str, str]) -> list[Run]:
-    """The runs of this task of a SLURM job array: every n-th; all of them elsewhere."""
-    count = int(environment.get("SLURM_ARRAY_TASK_COUNT") or 1)
-    if count <= 1:
+    """The runs of this task of a SLURM job array: every n-th; all of them elsewhere.
+
+    Raises UserError if the variables of the array are impossible, or its numbers are not equally far apart.
+    """
+    read = functools.partial(whole_number, environment, flag=f"{SEEDS_FLAG}, {SWEEP_FLAG}")
+    count = read("SLURM_ARRAY_TASK_COUNT", least=1, default=1)
+    if count == 1:
         return list(runs)
-    first = int(environment.get("SLURM_ARRAY_TASK_MIN") or 0)
-    step = int(environment.get("SLURM_ARRAY_TASK_STEP") or 1)
-    return list(runs)[(int(environment["SLURM_ARRAY_TASK_ID"]) - first) // step :: count]
+    first = read("SLURM_ARRAY_TASK_MIN", default=0)
+    step = read("SLURM_ARRAY_TASK_STEP", least=1, default=1)
+    number = read("SLURM_ARRAY_TASK_ID", least=first)
+    place, rest = divmod(number - first, step)
+    if rest or place >= count:
+        raise UserError(
+            f"SLURM_ARRAY_TASK_ID={number} is not one of {count} numbers from {first} in steps of {step}: give the job "
+            f"array numbers in a row, as in --array=0-{count - 1} ({SEEDS_FLAG}, {SWEEP_FLAG})"
+        )
+    return list(runs)[place::count]
 
 
 def arguments_of(run: Run, argv: Sequence[str], workdir: Path) -> list[str]:

@@ -8,8 +8,10 @@ import runpy
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import hypothesis
 import pytest
@@ -21,6 +23,8 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("any machine")
 
 ROOT = Path(__file__).parent.parent
+LONG_S = 10_000.0  # for a deadline of the program that a test must not reach; pytest's own comes long before
+Found = TypeVar("Found")
 
 # Workers import games by name ("faulty_games:Raising"); they inherit the path from here.
 sys.path.insert(0, str(Path(__file__).parent / "actors"))
@@ -55,9 +59,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def launch() -> Callable[..., subprocess.CompletedProcess]:
     """Runs `python -m motif_jax.launch` as a user does."""
 
-    def run(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess:
+    def run(*arguments: str) -> subprocess.CompletedProcess:
         command = [sys.executable, "-m", "motif_jax.launch", *map(str, arguments)]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
     return run
 
@@ -71,6 +75,13 @@ def quickly_compiled():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jax, "jit", quick_jit)
         yield
+
+
+def wait_for(condition: Callable[[], Found]) -> Found:
+    """Waits until a condition is true, and returns what it gave. Only pytest's own deadline ends this."""
+    while not (found := condition()):
+        time.sleep(0.01)
+    return found
 
 
 def get_config(file: str = "motif.py", argument: str = "score"):

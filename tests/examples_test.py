@@ -89,10 +89,9 @@ def test_the_notebook_runs_as_a_whole(capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_the_whole_of_motif_on_a_minigrid_level(launch, tmp_path):
     flags = [f"--config.{name}={value}" for name, value in SMALL.items()]
-    done = launch("--config=examples/minigrid/config.py", f"--workdir={tmp_path}", *flags, timeout=580)
+    done = launch("--config=examples/minigrid/config.py", f"--workdir={tmp_path}", *flags)
     assert done.returncode == 0, done.stderr
     (evaluated,) = (tmp_path / "evaluate").glob("policy-*")
     summary, chance = read_json(evaluated / "summary.json"), read_json(tmp_path / "evaluate/random/summary.json")

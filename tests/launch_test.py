@@ -100,7 +100,7 @@ def test_all_stages_run_one_after_another_and_nothing_is_done_twice(launch, tmp_
     more = ("--config.collect.num_pairs=20", "--config.collect.collector=random", "--config.collect.num_workers=0")
     more += ("--config.policy.train_for_env_steps=1024", "--config.policy.num_workers=1")
     more += ("--config.evaluate.episodes=10", "--config.evaluate.num_workers=0", "--config.reward.message=lt_cnn_small")
-    done = launch("--config=configs/quickstart.py:toy,reference", f"--workdir={tmp_path}", *more, timeout=280)
+    done = launch("--config=configs/quickstart.py:toy,reference", f"--workdir={tmp_path}", *more)
     assert done.returncode == 0, done.stderr
     for file in ("config.json", "dataset/config.json", "reward/config.json", "policy/config.json",
                  "evaluate/policy-1024/config.json"):  # fmt: skip
@@ -129,9 +129,9 @@ class Finalised:
 try:
     with stopped_by_signals():
         Finalised()
-        time.sleep(30)
+        time.sleep(1000)
 except KeyboardInterrupt as stop:
     print("stopped by", stop.args[0])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("stopped by 15\n", "")

@@ -54,7 +54,6 @@ def directory(path: Path, outside: Path) -> str:
 
 
 @pytest.mark.quick
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize("make", [link, dangling_link, link_to_a_device, pipe, bound_socket, directory])
 @pytest.mark.parametrize("use", [
     take, lambda path: take(path, shared=True), lambda path: take(path, wait=True),
@@ -119,7 +118,6 @@ def test_a_mapped_array_is_never_written_through_a_link(tmp_path):
 
 
 @pytest.mark.quick
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize("make", [link, pipe, directory])
 def test_what_is_called_like_a_temporary_file_and_is_none_is_left_alone(tmp_path, make):
     (tmp_path / "outside").write_bytes(CANARY)

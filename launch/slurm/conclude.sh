@@ -28,7 +28,7 @@ conclude() {
   case $status in
     0) ;;
     75 | 137) # srun tells the highest status: 137 if the lost task was killed. One that is killed each time must end, too.
-      [ "${SLURM_RESTART_COUNT:-0}" -lt 5 ] || exit "$status"
+      [[ ${SLURM_RESTART_COUNT:-0} == [0-4] ]] || exit "$status"
       requeue "a task was lost"
       exit 0
       ;;

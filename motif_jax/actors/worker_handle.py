@@ -15,7 +15,8 @@ from motif_jax.actors.shared_arrays import SharedArrays
 from motif_jax.actors.transport import InlineWorker, Message, ProcessWorker
 from motif_jax.structs import UserError
 
-START_TIMEOUT_S = 120.0  # for imports and the first games, on a machine that is busy starting many
+START_TIMEOUT_S = 600.0  # for imports and the first games, on a machine that is busy starting many
+LOOK_S = 1.0  # of the time between two looks at a worker, so much counts as its silence at most
 GIVE_UP_AFTER = 3  # deaths of workers inside the same episode
 FAILURES_IN_A_ROW = 8  # deaths in one place without a single finished slot
 
@@ -43,7 +44,7 @@ class WorkerHandle:
             self._layout, self._shared, self.index
         )
         self._sent = 0  # messages sent to this worker
-        self._last_beat, self._alive_at = -1, time.monotonic()
+        self._last_beat, self._looked_at, self._silent_s = -1, time.monotonic(), 0.0
         self._held = [collections.deque() for _ in range(groups)]
         self._step = [0] * groups
         for group in range(groups):
@@ -85,12 +86,18 @@ class WorkerHandle:
         return requests, fulls
 
     def hangs(self, now: float) -> bool:
-        """Whether the worker has something to do and has shown no sign of life for too long."""
+        """Whether the worker has something to do and has shown no sign of life for too long.
+
+        Only time in which this process has looked counts: if it was stopped itself, or had to wait for a busy machine,
+        the worker may have been, too.
+        """
         beat = int(self._shared["beat"][self.index])
         idle = self._shared["handled"][self.index] == self._sent
+        self._silent_s += min(now - self._looked_at, LOOK_S)
+        self._looked_at = now
         if beat != self._last_beat or (beat and idle):
-            self._last_beat, self._alive_at = beat, now
-        return now - self._alive_at > (self._hang_timeout_s if beat else START_TIMEOUT_S)
+            self._last_beat, self._silent_s = beat, 0.0
+        return self._silent_s > (self._hang_timeout_s if beat else START_TIMEOUT_S)
 
     def replace(self, hung: bool, blame: collections.Counter[int]) -> tuple[list[Full], int, list[int]]:
         """Kills the worker and starts another one in its place.

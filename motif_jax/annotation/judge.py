@@ -32,7 +32,7 @@ from motif_jax.annotation.texts import Texts
 from motif_jax.console import print_line
 from motif_jax.structs import UserError
 
-START_S = 60.0  # for imports, on a busy machine
+START_S = 600.0  # for imports, on a busy machine; a process that ends meanwhile is noticed at once
 STEADY_S = 30.0
 GIVE_UP_AFTER = 5
 CLOSING_S = 5.0

@@ -129,7 +129,6 @@ KINDS = (workdir, empty, renamed, marked_otherwise, marked_and_more, marked_by_a
          marked_by_a_directory, link_to_such_a_folder, pipe, file, of_somebody_else)  # fmt: skip
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize("name", [NAME, "motif_jax-7-gold", "motif_jax-7-worker-abcd1234-mine"])
 @pytest.mark.parametrize("make", KINDS)
 def test_what_this_program_did_not_make_stays(temporary, stale, make, name):

@@ -39,15 +39,16 @@ def test_batches_are_rollouts_side_by_side():
                 assert np.array_equal(batch.arrays[key], np.concatenate([part[key] for part in parts], 1)), key
         assert batches[0].arrays["crop"].shape == (6, 6, 2, 12, 12)  # T + 1, three rollouts of two games
         assert batches[0].arrays["reward"].shape == (5, 6)
-        assert {"wait_for_rollouts", "stack", "place", "wait_for_learner"} <= handoff.timers.seconds.keys()
+        assert handoff.timers.seconds.keys() == {"wait_for_rollouts", "stack", "place", "wait_for_learner"}
 
 
 @pytest.mark.parametrize(("hold", "beyond_slots"), [(False, 2), (True, 1)])
 def test_a_full_queue_holds_the_games(hold, beyond_slots):
     policy = RandomPolicy(23)
     with make_pool() as pool, Handoff(pool, 1, depth=1, hold=hold) as handoff:
-        offered, quiet = 0, 0
-        while quiet < 200:
+        # One batch in the queue, one in the thread's hands, which may keep its slot, and every slot full behind them.
+        offered, quiet, most = 0, 0, pool.layout.num_slots + beyond_slots
+        while quiet < 200 or offered < most:
             requests, fulls = pool.poll()
             answer(pool, requests, policy)
             for full in fulls:
@@ -55,8 +56,7 @@ def test_a_full_queue_holds_the_games(hold, beyond_slots):
             offered += len(fulls)
             quiet = 0 if requests or fulls else quiet + 1
             time.sleep(0.001)
-        # One batch in the queue, one in the thread's hands, which may keep its slot, and every slot full behind them.
-        assert offered == pool.layout.num_slots + beyond_slots
+        assert offered == most
         assert handoff.depth == 1
 
 
@@ -65,7 +65,7 @@ def test_an_error_in_the_thread_reaches_the_learner():
         raise ValueError("no such device")
 
     def drive(pool, handoff):
-        for _ in range(1000):
+        while True:
             requests, fulls = pool.poll()
             answer(pool, requests, RandomPolicy(23))
             for full in fulls:

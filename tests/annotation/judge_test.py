@@ -8,14 +8,16 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from conftest import LONG_S, wait_for
 from nethack_texts import NETHACK
 from small_dataset import EVENTS
 
 from motif_jax.annotation import judge as judge_module
+from motif_jax.annotation import judge_server
 from motif_jax.annotation.annotator import Question, Sampling
 from motif_jax.annotation.chat import LONGEST_BODY, read_question
 from motif_jax.annotation.judge import Judge
@@ -42,7 +44,7 @@ def judge():
 
 def ask(judge, prompt, questions, **options) -> dict:
     mode = SAMPLING if prompt.retry else None
-    server = Server(judge.url, judge.model, prompt, mode, **({"in_flight": 16, "timeout_s": 30.0} | options))
+    server = Server(judge.url, judge.model, prompt, mode, **({"in_flight": 16, "timeout_s": LONG_S} | options))
     try:
         return dict(server.answers(questions))
     finally:
@@ -57,15 +59,8 @@ def gone(number: int) -> bool:
         return True
 
 
-def wait_until(condition, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def post(judge, body, path: str = "/v1/chat/completions", **headers) -> tuple[int, dict]:
-    connection = http.client.HTTPConnection("127.0.0.1", judge.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", judge.port)
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     connection.request("POST", path, data, headers)
     response = connection.getresponse()
@@ -155,16 +150,22 @@ def test_hostile_captions_change_nothing_but_their_own_answers(judge):
     assert answers[PAIRS[1]].yes == lexicon.answer(PAIRS[1]).yes
 
 
-def test_so_many_questions_are_answered_at_a_time_and_each_takes_its_delay():
-    with Judge({"defaultgoal": PROMPTS[True]}, NETHACK, delay_s=0.2, at_a_time=3) as judge:
-        questions = [Question(f"{number}") for number in range(12)]
-        server = Server(judge.url, judge.model, PROMPTS[True], SAMPLING, in_flight=12, timeout_s=30.0)
-        start = time.monotonic()
-        times = [time.monotonic() - start for _ in server.answers(questions)]
-        server.close()
-    # Twelve questions, three at a time, are four rounds; the k-th answer cannot come before round k // 3 + 1 has ended.
-    assert all(when >= 0.2 * (number // 3 + 1) for number, when in enumerate(times))
-    assert len(times) == 12
+def test_so_many_questions_are_answered_at_a_time_and_each_takes_its_delay(judge, monkeypatch):
+    together, delays, at_a_time = threading.Barrier(3), [], []
+
+    def sleep(seconds):
+        delays.append(seconds)
+        together.wait()  # until three have come
+        at_a_time.append(3 - server._free._value)
+        together.wait()  # before one of them leaves
+
+    monkeypatch.setattr(judge_server.time, "sleep", sleep)
+    with judge_server.JudgeServer(judge._start | {"port": 0, "delay_s": 0.2, "at_a_time": 3}) as server:
+        bodies = [{"messages": PROMPTS[True].messages(Question(f"{number}"))} for number in range(12)]
+        with ThreadPoolExecutor(12) as pool:
+            assert len(list(pool.map(server.complete, bodies))) == 12
+    assert delays == [0.2] * 12
+    assert at_a_time == [3] * 12
 
 
 def test_what_is_no_question_of_its_own_is_refused(judge):
@@ -201,7 +202,7 @@ def test_it_is_started_again_at_the_same_address_when_it_dies(capfd):
         questions = [Question(f"{event} #{number}") for number in range(20) for event in EVENTS]
         answers = ask(judge, PROMPTS[True], questions, in_flight=4)
         killer.join()
-        wait_until(lambda: judge.starts == 2)
+        wait_for(lambda: judge.starts == 2)
         assert judge.url == url
     assert len(answers) == len(questions)
     assert all(answer.yes is not None for answer in answers.values())
@@ -213,10 +214,10 @@ def test_it_is_given_up_when_it_dies_again_and_again(capfd, monkeypatch):
     monkeypatch.setattr(judge_module, "GIVE_UP_AFTER", 2)
     with Judge({"defaultgoal": PROMPTS[True]}, NETHACK) as judge:
         os.kill(judge.process, signal.SIGKILL)
-        wait_until(lambda: judge.starts == 2 and not gone(judge.process))
+        wait_for(lambda: judge.starts == 2 and not gone(judge.process))
         os.kill(judge.process, signal.SIGKILL)
         said = []
-        wait_until(lambda: said.append(capfd.readouterr().out) or "not started again" in "".join(said))
+        wait_for(lambda: said.append(capfd.readouterr().out) or "not started again" in "".join(said))
     assert judge.starts == 2
 
 
@@ -236,7 +237,7 @@ PARENT = """
     prompt = make_prompt(NETHACK, "reason", "defaultgoal", "default", one=True)
     judge = Judge({{"defaultgoal": prompt}}, NETHACK, delay_s=100.0)
     if os.fork() == 0:  # holds the other end of the judge's input
-        time.sleep(60)
+        time.sleep(1000)
     print(judge.process, flush=True)
     {end}
 """
@@ -248,8 +249,8 @@ def test_it_dies_with_its_parent_however_that_dies(end, tmp_path):
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, process_group=0)
     try:
         number = int(parent.stdout.readline())
-        parent.wait(30)
-        wait_until(lambda: gone(number), 10.0)
+        parent.wait()
+        wait_for(lambda: gone(number))
     finally:
         os.killpg(parent.pid, signal.SIGKILL)  # the process that it left
         parent.stdout.close()

@@ -1,6 +1,7 @@
 """Questions about one caption, whether it is helpful, and streams of questions that pause."""
 
 import itertools
+import queue
 import time
 
 import pytest
@@ -13,7 +14,7 @@ from motif_jax.annotation.answers import AnswerStore, read_answers
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.parsing import read_label, read_verdict
 from motif_jax.annotation.prompts import make_prompt
-from motif_jax.annotation.server import Server
+from motif_jax.annotation.server import Server, _finished
 from motif_jax.annotation.texts import read_texts
 from motif_jax.annotation.verdict_tokens import to_answer
 from motif_jax.structs import UserError
@@ -106,12 +107,9 @@ def test_a_server_gives_out_answers_while_the_stream_pauses():
 
     def stream():
         yield from QUESTIONS[:2]
-        for _ in range(400):
-            if len(came) == 2:
-                break
+        while len(came) < 2:
             time.sleep(0.01)
             yield PAUSE
-        assert len(came) == 2
         yield QUESTIONS[2]
 
     with ChatServer() as chat:
@@ -127,22 +125,8 @@ def test_a_server_gives_out_answers_while_the_stream_pauses():
 
 def test_all_that_has_come_back_is_given_out_at_a_pause():
     """One answer per pause would leave the others waiting for a pause each."""
-    came, at_pauses = [], []
-
-    def stream():
-        yield from QUESTIONS[:4]
-        while len(came) < 4 and len(at_pauses) < 20:
-            time.sleep(1.0)  # far longer than the answers take
-            at_pauses.append(len(came))
-            yield PAUSE
-
-    with ChatServer() as chat:
-        server = Server(chat.url, "", make_prompt(NETHACK, "reason", "gold", "default", one=True),
-                        Sampling(0.1, 0.95, 50, 200))  # fmt: skip
-        try:
-            for question, _ in server.answers(stream()):
-                came.append(question)
-        finally:
-            server.close()
-    assert set(came) == set(QUESTIONS[:4])
-    assert len(at_pauses) <= 2
+    done = queue.SimpleQueue()
+    for number in range(4):
+        done.put(number)
+    assert list(_finished(done, every=False)) == [0]
+    assert list(_finished(done, every=True)) == [1, 2, 3]

@@ -201,7 +201,7 @@ def evaluated(name: str) -> Callable[[Path], object]:
         rows = list(read_lines(folder / "episodes.jsonl"))
         assert [row["episode"] for row in rows] == list(range(60))
         summary = read_json(folder / "summary.json")
-        assert (summary.pop("seconds"), summary.pop("steps_per_s")) >= (0, 0)
+        del summary["seconds"], summary["steps_per_s"]
         kept = {f"episode-{number:05}.npz" for number in summary["replays"].values()}
         assert {file.name for file in (folder / "replays").iterdir()} == kept
         assert summary["replays"].keys() == {"best", "worst", "liked"}

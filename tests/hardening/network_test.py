@@ -73,8 +73,8 @@ def watch(workdir: Path, *arguments: str) -> tuple[int, str, set[str]]:
             except OSError:  # it has just ended
                 break
             time.sleep(0.1)
-        status = process.wait(60)
-    assert looks > 3
+        status = process.wait()
+    assert looks
     return status, log.read_text(), found
 
 
@@ -89,7 +89,7 @@ def assert_told_nobody(workdir: Path, output: str) -> None:
 
 
 def test_looking_for_listeners_finds_them():
-    code = "import socket, time; held = socket.create_server(('{}', 0)); print(flush=True); time.sleep(60)"
+    code = "import socket, time; held = socket.create_server(('{}', 0)); print(flush=True); time.sleep(1000)"
     for address, loopback in (("127.0.0.1", True), ("0.0.0.0", False)):
         with subprocess.Popen([sys.executable, "-c", code.format(address)], stdout=subprocess.PIPE) as process:
             process.stdout.readline()

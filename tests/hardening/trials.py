@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 import signal
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from conftest import worker_processes
+from conftest import wait_for, worker_processes
 from victims import Outcome, Victims
 
 from motif_jax.actors.folders import remove_stale_folders
@@ -97,10 +96,7 @@ class Trial:
         hit = outcome.stopped if moment.get("number") == signal.SIGTERM else outcome.killed
         assert outcome.status == 0 or (moment and hit), outcome.output
         assert "Traceback" not in outcome.output
-        deadline = time.monotonic() + 10
-        while worker_processes(outcome.process):
-            assert time.monotonic() < deadline, "its workers outlive it"
-            time.sleep(0.01)
+        wait_for(lambda: not worker_processes(outcome.process))
         if outcome.killed:
             self.killed.append(outcome)
         return outcome

@@ -64,7 +64,7 @@ class Victims:
 
     def __exit__(self, *_: object) -> None:
         self._process.stdin.close()
-        self._process.wait(30)
+        self._process.wait()
         self._process.stdout.close()
 
     def run(

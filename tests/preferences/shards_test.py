@@ -165,7 +165,7 @@ def test_settings_bind_from_the_moment_a_job_starts_until_it_leaves_nothing(tmp_
 def hold(folder, ready, done):
     with Shard(Path(folder), ONLY, 4, FACTS):
         ready.set()
-        done.wait(30)
+        done.wait()
 
 
 def test_a_second_job_on_the_same_shard_is_refused(tmp_path):
@@ -174,7 +174,7 @@ def test_a_second_job_on_the_same_shard_is_refused(tmp_path):
     process = context.Process(target=hold, args=(str(tmp_path), ready, done))
     process.start()
     try:
-        assert ready.wait(30)
+        ready.wait()
         with pytest.raises(UserError, match=rf"being written by process {process.pid} on .*--config.annotate.shard"):
             Shard(tmp_path, ONLY, 4, FACTS)
         Shard(tmp_path, Part(1, 2), 4, FACTS).close()  # another shard is free
@@ -267,7 +267,7 @@ def test_a_merge_while_another_job_commits_reads_whole_shards(tmp_path):
     process = context.Process(target=commit_for_ever, args=(str(folder), of_pair, ready, done))
     process.start()
     try:
-        assert ready.wait(30)
+        ready.wait()
         for _ in range(100):
             assert merge(dataset, "mine", 2, of_pair, FACTS, partial=False).written
     finally:

@@ -1,5 +1,6 @@
 """Parts of online rewards: the store, snapshots, what hosts tell each other, words, an earlier reward's opinion."""
 
+import itertools
 import re
 import threading
 import time
@@ -199,8 +200,8 @@ def test_no_batch_is_rewarded_by_half_of_a_snapshot(tmp_path):
 
     thread = threading.Thread(target=reward)
     thread.start()
-    for number in range(20_000):
-        if number > 100 and len(sums) == 2:
+    for number in itertools.count():
+        if number > 100 and (len(sums) == 2 or not thread.is_alive()):
             break
         time.sleep(0.001)
         label = float(number % 2)

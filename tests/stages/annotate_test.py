@@ -7,12 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
 import pytest
 from chat_server import ChatServer
-from conftest import ROOT, get_config
+from conftest import LONG_S, ROOT, get_config, wait_for
 from nethack_texts import NETHACK
 from small_dataset import EVENTS, random_pairs, write_dataset
 
@@ -51,7 +52,7 @@ def run(workdir, **values):
     """The stage in this process."""
     config = get_config()
     config.annotate.cache_dir = str(workdir / "answers")
-    config.annotate.server.update(patience_s=2.0, start_s=1.0, in_flight=8)
+    config.annotate.server.update(patience_s=LONG_S, start_s=LONG_S, in_flight=8)
     config.update_from_flattened_dict({f"annotate.{name.replace('__', '.')}": value for name, value in values.items()})
     annotate.check(config)
     if not annotate.is_complete(config, workdir):
@@ -300,8 +301,11 @@ def test_a_few_questions_that_are_always_refused_do_not_fail_a_job_that_has_labe
 
 
 def test_a_server_that_dies_leaves_what_it_answered(workdir, capsys):
-    with ChatServer(lambda number, body: "503" if number >= 200 else "") as chat:
-        values = {"backend": "server", "server__url": chat.url, "both_orders": 0.0, "server__patience_s": 0.3}
+    def fault(number, body):
+        return "503" if number >= 200 and wait_for(lambda: chat.verdicts == 200) else ""
+
+    with ChatServer(fault) as chat:
+        values = {"backend": "server", "server__url": chat.url, "both_orders": 0.0, "server__patience_s": 1.0}
         with pytest.raises(UserError, match=r"\d+ of 600 pairs are labelled, and the same command goes on from there"):
             run(workdir, **values)
         chat.fault = lambda number, body: ""
@@ -499,7 +503,7 @@ def test_killed_again_and_again_it_loses_at_most_a_batch(workdir, number):
             if process.poll() is not None:
                 break
             process.send_signal(number)
-            _, err = process.communicate(timeout=30)
+            _, err = process.communicate()
             if number == signal.SIGTERM:
                 assert process.returncode == 143, err
                 assert "give the same command again to go on" in err
@@ -531,7 +535,7 @@ def test_stopped_at_any_moment_it_stops_and_keeps_what_it_was_answered(workdir, 
             time.sleep(rng.uniform(0, 0.25))
             answered = chat.verdicts
             process.send_signal(number)
-            _, err = process.communicate(timeout=20)
+            _, err = process.communicate()
             assert process.returncode in (128 + number, 0), err  # 0: it was done
             assert "Traceback" not in err
             assert "Error" not in err
@@ -540,16 +544,14 @@ def test_stopped_at_any_moment_it_stops_and_keeps_what_it_was_answered(workdir, 
 
 
 def test_two_jobs_on_one_shard_and_jobs_beside_each_other(launch, workdir):
-    with ChatServer() as chat:
-        chat.delay_s = 0.05
+    gate = threading.Event()  # no job is done before it opens
+    with ChatServer(lambda number, body: "" if gate.wait() else "500") as chat:
         options = ["--config.annotate.backend=server", f"--config.annotate.server.url={chat.url}"]
         options += [f"--config.annotate.cache_dir={workdir}/answers", "--config.annotate.num_shards=2"]
+        options += [f"--config.annotate.server.timeout_s={LONG_S}"]
         options += ["--config.annotate.both_orders=0.0", "--config.annotate.server.in_flight=2"]
         first = start(workdir, *options, "--config.annotate.shard=1")
-        deadline = time.monotonic() + 30
-        while not chat.asked:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for(lambda: chat.asked)
         second = launch(*STAGE, f"--workdir={workdir}", *options, "--config.annotate.shard=1")
         assert second.returncode == 2
         assert (
@@ -559,9 +561,10 @@ def test_two_jobs_on_one_shard_and_jobs_beside_each_other(launch, workdir):
         whole = launch(*STAGE, f"--workdir={workdir}")  # a job that wants the workdir to itself
         assert whole.returncode == 2
         assert "another run" in whole.stderr
+        gate.set()
         beside = start(workdir, *options, "--config.annotate.shard=0")
         for process in (first, beside):
-            _, err = process.communicate(timeout=60)
+            _, err = process.communicate()
             assert process.returncode == 0, err
     assert labels(workdir, "server_msg_defaultgoal_default") == expected(workdir)
     questions = {frozenset(pair) for pair in random_pairs(600, events=MANY) if pair[0] != pair[1]}
@@ -677,6 +680,15 @@ def test_questions_are_shown_in_words(workdir):
         run(workdir, backend="server", server__url=chat.url, captions="msg_minbl", max_pairs=5, both_orders=0.0)
         assert all("Dlvl:" in body["messages"][-1]["content"] for body in chat.asked)
     assert Question("a", "b").turned == ("b", "a")
+
+
+@pytest.mark.parametrize(("name", "value"), [("SLURM_ARRAY_TASK_ID", "-1"), ("SLURM_ARRAY_TASK_COUNT", "three")])
+def test_a_job_array_of_impossible_numbers_is_refused(tmp_path, name, value):
+    environment = os.environ | {"VENV": sys.prefix, "SLURM_SUBMIT_DIR": str(ROOT), name: value}
+    command = ["bash", str(ROOT / "launch/slurm/annotate.sbatch"), f"--workdir={tmp_path / 'run'}"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == f"annotate.sbatch: {name} is not a whole number: '{value}'\n"
 
 
 def test_a_job_array_shares_the_questions(workdir):

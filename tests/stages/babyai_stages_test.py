@@ -15,7 +15,7 @@ from motif_jax.stages import collect, evaluate, report, train_policy
 from motif_jax.stages.evaluate.replays import file_of
 from motif_jax.structs import UserError
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 
 def config_of(**policy):

@@ -9,12 +9,12 @@ import json
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+from conftest import wait_for
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
@@ -22,7 +22,6 @@ FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars",
     "--mute-audio", "--remote-debugging-port=0",
 )  # fmt: skip
-PATIENCE_S = 30.0
 CODES = {"ArrowRight": 39, "ArrowLeft": 37, "ArrowUp": 38, "ArrowDown": 40, " ": 32, "Home": 36, "End": 35}
 
 
@@ -60,7 +59,7 @@ class Page:
                 return message["result"]
 
     async def _receive(self) -> dict[str, Any]:
-        message = json.loads((await asyncio.wait_for(self._socket.receive(), PATIENCE_S)).data)
+        message = json.loads((await self._socket.receive()).data)
         method, params = message.get("method"), message.get("params", {})
         if method == "Runtime.exceptionThrown":
             details = params["exceptionDetails"]
@@ -90,10 +89,7 @@ class Page:
 
     def wait(self, condition: str) -> None:
         """Until an expression is true."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not self.run(condition):
-            assert time.monotonic() < deadline, f"never came true: {condition}; {self.errors}"
-            time.sleep(0.02)
+        wait_for(lambda: self.run(condition))
 
     def press(self, key: str) -> None:
         """A key, down and up, wherever the focus is."""
@@ -150,11 +146,7 @@ def browser() -> Iterator[Page]:
                 loop.run_until_complete(session.close())
             loop.close()
             process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            process.wait()
 
 
 async def _session() -> aiohttp.ClientSession:
@@ -169,11 +161,9 @@ async def _first_tab(session: aiohttp.ClientSession, port: int) -> aiohttp.Clien
 
 def _port(file: Path, process: subprocess.Popen) -> int:
     """Where it listens, once it does."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
+
+    def lines() -> list[str]:
         assert process.poll() is None, f"Chromium ended with status {process.returncode}"
-        lines = file.read_text().splitlines() if file.exists() else []
-        if lines:
-            return int(lines[0])
-        time.sleep(0.05)
-    raise TimeoutError("Chromium does not start")
+        return file.read_text().splitlines() if file.exists() else []
+
+    return int(wait_for(lines)[0])

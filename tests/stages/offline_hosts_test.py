@@ -22,7 +22,7 @@ def test_two_hosts_learn_what_one_does(tmp_path):
         more = [f"--config.{name.replace('__', '.')}={value}" for name, value in (values | changes).items()]
         return ["launch", "--config=configs/motif.py", f"--workdir={workdir}", "--stage=train_language", *more]
 
-    ((status, _, errors),) = ended([start(*flags(alone))], 280)
+    ((status, _, errors),) = ended([start(*flags(alone))])
     assert status == 0, errors
     for epochs in (1, 2):
         hosts = [
@@ -30,7 +30,7 @@ def test_two_hosts_learn_what_one_does(tmp_path):
                          distributed__coordinator=where, distributed__process_id=me))
             for where in [address()] for me in range(2)
         ]  # fmt: skip
-        told = ended(hosts, 280)
+        told = ended(hosts)
         assert [status for status, _, _ in told] == [0, 0], told
         assert "train_language: " in told[0][1]
         assert "train_language: " not in told[1][1]  # the first host writes

@@ -12,6 +12,7 @@ host 1 has compiled is kept as well; JAX keeps that of host 0 alone.
 import functools
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,15 +24,21 @@ from jax._src.lib import _jax
 
 from motif_jax import distributed, host_copies, launch, liveness, parallel
 from motif_jax.hosts import Hosts, Vote
+from motif_jax.meeting import Meeting, split_address
 from motif_jax.structs import UserError
 
 LARGE = np.array([2_000_000_001.25, 2.0**40 + 1])  # 32 bits are too few for either
 
 
+def start_hosts(address: str, me: str) -> None:
+    """Meets the other host."""
+    distributed.start_hosts(Meeting(*split_address(address, ""), 2, int(me)), lambda: "")
+
+
 def update(address: str, me: str, file: str) -> None:
     """What became of the parameters, of numbers that are passed on, and of this host when the other one failed."""
     jax.config.update("jax_num_cpu_devices", 2)
-    distributed.start_hosts(address, 2, int(me))
+    start_hosts(address, me)
     import linear_policy  # not before: it computes
 
     assert distributed.host() == (int(me), 2)
@@ -88,16 +95,22 @@ def copy_arrays(me: int) -> None:
 def meet(address: str, me: str, seconds: str) -> None:
     """Waits for the other host."""
     distributed.START_TIMEOUT_S = float(seconds)
-    distributed.start_hosts(address, 2, int(me))
+    start_hosts(address, me)
 
 
 def lose(address: str, me: str, victim: str, number: str) -> None:
     """The other host waits in XLA for the victim's devices."""
-    distributed.start_hosts(address, 2, int(me))
+    start_hosts(address, me)
     with Hosts():
         if me == victim:
             os.kill(os.getpid(), int(number))
         parallel.make_mesh()
+
+
+def wait_for_line() -> None:
+    """Becomes impatient at a line on standard input."""
+    if sys.stdin.readline():
+        liveness.SILENT_BEATS = 20
 
 
 def keep_compiled(key: str, seconds: float, name: str, backend: Any, executable: Any, callbacks: Sequence[Any]) -> None:
@@ -108,7 +121,8 @@ def keep_compiled(key: str, seconds: float, name: str, backend: Any, executable:
 if __name__ == "__main__":
     compiler._cache_write = keep_compiled
     _jax.make_gloo_tcp_collectives = functools.partial(_jax.make_gloo_tcp_collectives, hostname="127.0.0.1")
-    liveness.BEAT_S, liveness.SILENT_BEATS = 0.2, 20
+    liveness.BEAT_S, liveness.SILENT_BEATS = 0.2, 10**6  # a busy machine makes nobody lost
+    threading.Thread(target=wait_for_line, daemon=True).start()
     sys.path.insert(0, str(Path(__file__).parent.parent / "learner"))
     what, *arguments = sys.argv[1:]
     if what == "launch":

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import LONG_S, ROOT, wait_for
 from fake_slurm import FakeSlurm
 from host_processes import ended
 
@@ -61,7 +61,7 @@ TRAINER = """
 class Job(FakeSlurm):
     """The script, with what it starts."""
 
-    def __init__(self, folder, *, loads_s=0.0, serves_s=100.0, trains_s=100.0, status=0, told=0):
+    def __init__(self, folder, *, loads_s=0.0, serves_s=LONG_S, trains_s=LONG_S, status=0, told=0):
         """The server loads its model for `loads_s`, then serves; the trainer ends with `status`, or `told` to stop."""
         scripts = {"srun": SRUN, "scancel": SCANCEL, "python": PYTHON}
         super().__init__(
@@ -89,10 +89,7 @@ class Job(FakeSlurm):
 
     def wait_for(self, name: str) -> str:
         """The text of a file that a process writes."""
-        deadline = time.monotonic() + 60
-        while not (self._folder / name).exists():
-            assert time.monotonic() < deadline, name
-            time.sleep(0.02)
+        wait_for((self._folder / name).exists)
         return (self._folder / name).read_text()
 
     def process(self, group: int) -> int:
@@ -146,7 +143,7 @@ def test_a_trainer_that_lost_a_task_is_requeued_but_not_for_ever_and_one_that_fa
 
 
 def test_a_server_that_ends_before_it_has_the_model_ends_the_job(tmp_path):
-    slurm = Job(tmp_path / "fakes", loads_s=100.0)
+    slurm = Job(tmp_path / "fakes", loads_s=LONG_S)
     ((status, _, errors),) = ended([slurm.submit(SERVER="sleep 0.5; exit 7")])
     assert status == 1
     assert "oni.sbatch: the server ended with status 7 before it had the model llama" in errors
@@ -155,7 +152,7 @@ def test_a_server_that_ends_before_it_has_the_model_ends_the_job(tmp_path):
 
 
 def test_a_server_that_never_gets_ready_ends_the_job_with_what_it_says(tmp_path):
-    slurm = Job(tmp_path / "fakes", loads_s=100.0)
+    slurm = Job(tmp_path / "fakes", loads_s=LONG_S)
     job = slurm.submit(START_S="3")
     ((status, _, errors),) = ended([job])
     assert status == 1
@@ -164,7 +161,7 @@ def test_a_server_that_never_gets_ready_ends_the_job_with_what_it_says(tmp_path)
 
 
 def test_a_signal_while_the_model_is_loaded_requeues_at_once(tmp_path):
-    slurm = Job(tmp_path / "fakes", loads_s=100.0)
+    slurm = Job(tmp_path / "fakes", loads_s=LONG_S)
     job = slurm.submit()
     slurm.process(0)
     time.sleep(0.5)
@@ -178,14 +175,27 @@ def test_a_signal_while_the_model_is_loaded_requeues_at_once(tmp_path):
 
 
 def test_training_goes_on_without_its_server(tmp_path):
-    slurm = Job(tmp_path / "fakes", trains_s=2.0, status=75)
+    slurm = Job(tmp_path / "fakes", told=75)
     job = slurm.submit()
     slurm.wait_for("trained")
-    os.kill(slurm.process(0), signal.SIGKILL)
+    server = slurm.process(0)
+    os.kill(server, signal.SIGKILL)
+    wait_for(lambda: is_gone(server))  # the script may not have noticed yet
+    os.kill(slurm.process(1), signal.SIGTERM)
     ((status, output, errors),) = ended([job])
     assert status == 0, errors
     assert "the server ended before the trainer" in output
     assert "a task was lost, requeued" in output  # what became of the trainer
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("START_S", "an hour"), ("START_S", "-1"), ("PORT", "http"), ("PORT", "0")]
+)
+def test_what_is_not_a_number_is_refused_before_the_server_is_started(tmp_path, name, value):
+    ((status, _, errors),) = ended([Job(tmp_path / "fakes").submit(**{name: value})])
+    assert status == 2
+    assert errors == f"oni.sbatch: {name} is not a whole number from 1: '{value}'\n"
+    assert not (tmp_path / "fakes/group0").exists()
 
 
 def test_the_model_must_be_named(tmp_path):

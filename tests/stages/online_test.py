@@ -1,14 +1,14 @@
 """Training with a reward that is learnt from a judge while the agent plays."""
 
 import html
+import itertools
 import re
 import shutil
-import time
 
 import numpy as np
 import pytest
 from chat_server import ChatServer
-from conftest import get_config
+from conftest import LONG_S, get_config, wait_for
 from nethack_texts import NETHACK
 from train_policy_test import TINY, assert_equal_to_the_bit
 
@@ -127,7 +127,26 @@ def test_a_checkpoint_is_evaluated_and_replayed_with_the_reward_that_it_had(trai
     assert np.nan_to_num(replay.z).tolist() == shown
 
 
-def test_a_run_on_several_threads_with_a_judge_behind_http(tmp_path):
+@pytest.fixture
+def batches(monkeypatch):
+    """Calls what a test adds, with the stream of questions, before the learner's batches of these numbers."""
+    streams, calls, seen = [], {}, itertools.count(1)
+
+    def begin(self, *arguments, real=stream.Stream.__init__, **options):
+        streams.append(self)
+        real(self, *arguments, **options)
+
+    def batch(self, batch, real=Record.batch):
+        calls.pop(next(seen), lambda stream: None)(streams[-1])
+        real(self, batch)
+
+    monkeypatch.setattr(stream.Stream, "__init__", begin)
+    monkeypatch.setattr(Record, "batch", batch)
+    return calls
+
+
+def test_a_run_on_several_threads_with_a_judge_behind_http(tmp_path, batches):
+    batches[90] = lambda judge: wait_for(lambda: judge.answered)
     rows = run(
         tmp_path, synchronous=False, num_workers=1, train_for_env_steps=6400, annotate__backend="judge",
         annotate__judge__delay_s=0.01, online__labels_per_1000_steps=10.0,
@@ -139,26 +158,17 @@ def test_a_run_on_several_threads_with_a_judge_behind_http(tmp_path):
     assert len({row["caption"] for row in opinions}) == len(opinions)
 
 
-def test_training_goes_on_while_the_judge_is_away(tmp_path, monkeypatch, capsys):
+def test_training_goes_on_while_the_judge_is_away(tmp_path, monkeypatch, capsys, batches):
     monkeypatch.setattr(stream, "MAX_PAUSE_S", 0.2)
     monkeypatch.setattr(endpoint, "MAX_PAUSE_S", 0.1)
     with ChatServer() as chat:
-        seen = {"batches": 0}
-
-        def batch(self, batch, real=Record.batch):
-            seen["batches"] += 1
-            if seen["batches"] == 3:
-                chat.stop()
-            if seen["batches"] in (20, 40):
-                time.sleep(1.0)  # it has been away for longer than the patience
-            if seen["batches"] == 21:
-                chat.start()
-            real(self, batch)
-
-        monkeypatch.setattr(Record, "batch", batch)
+        batches[3] = lambda judge: chat.stop()
+        batches[20] = lambda judge: wait_for(lambda: judge.failures and judge.silent_s > 0.3)
+        batches[21] = lambda judge: chat.start()
+        batches[40] = lambda judge: wait_for(lambda: judge.silent_s == 0)
         rows = run(
             tmp_path, synchronous=False, train_for_env_steps=64 * 60, annotate__backend="server",
-            annotate__server__url=chat.url, online__patience_s=0.3, annotate__server__start_s=0.5,
+            annotate__server__url=chat.url, online__patience_s=0.3, annotate__server__start_s=LONG_S,
         )  # fmt: skip
     printed = capsys.readouterr().out
     assert "training goes on without new labels" in printed

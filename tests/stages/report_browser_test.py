@@ -84,6 +84,7 @@ def test_the_player_plays_to_the_end_and_from_the_start_again(page):
     assert page.run(PICTURE) != before
     page.wait(f"{STEP} === {STEPS}")
     page.wait("document.querySelector('.player .play').textContent === 'Play'")
+    page.run("document.querySelector('.player .speed').value = '2'")
     page.click(".player .play")
     page.wait(f"{STEP} > 0 && {STEP} < {STEPS}")
     page.click(".player .play")
@@ -114,6 +115,7 @@ def test_keys_step_play_seek_and_jump_to_what_was_paid(page):
     assert page.run("document.querySelector('.player .learnt').textContent").startswith("+")
     page.press("p")
     assert page.run(STEP) == paid  # there is none before it
+    page.run("document.querySelector('.player .speed').value = '2'")
     page.press(" ")
     page.wait(f"{STEP} > {paid}")
     page.press(" ")

@@ -14,9 +14,9 @@ from motif_jax.distributed import start_hosts
 from motif_jax.files import write_config
 from motif_jax.hosts import Hosts, StopAsked, Vote
 from motif_jax.locks import Held, take
+from motif_jax.meeting import find_meeting
 from motif_jax.parallel import make_mesh
 from motif_jax.stages.offline.training import Job, Outcome, Pace, train
-from motif_jax.stages.train_policy.conditions import coordinator
 from motif_jax.structs import UserError
 from motif_jax.transcripts.store import Transcripts
 
@@ -45,7 +45,7 @@ def run_offline(
       prepare: makes what is trained.
     """
     with StopAsked() as stop:
-        start_hosts(coordinator(config), config.distributed.num_processes, config.distributed.process_id)
+        start_hosts(find_meeting(config.distributed), lambda: stop.asked)
         with Hosts() as hosts, contextlib.ExitStack() as stack:
             if hosts.me == 0:
                 folder.mkdir(parents=True, exist_ok=True)

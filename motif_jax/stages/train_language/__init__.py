@@ -16,12 +16,11 @@ from motif_jax.envs.babyai.manual import find_manual, read_manual
 from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.files import read_json
 from motif_jax.language.settings import FOLDER, check_model, model_folder
+from motif_jax.meeting import find_meeting
 from motif_jax.offline.settings import OPTIMIZER, check_num_parts
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.train_language.tokenisers import check_template
 from motif_jax.stages.train_language.tweets import TWEETS, wordle_of
-from motif_jax.stages.train_policy import check_hosts
-from motif_jax.stages.train_policy.conditions import coordinator
 from motif_jax.structs import UserError
 
 IMPORTS = ("lmrl", "lmrl_wordle", "tweets", "visdial", "reddit", "manual")
@@ -73,7 +72,7 @@ def artefacts(workdir: Path) -> list[Path]:
 
 def shared(config: ConfigDict) -> bool:
     """Whether other jobs may work in the workdir: the hosts of a distributed run do."""
-    return bool(coordinator(config))
+    return find_meeting(config.distributed) is not None
 
 
 def loads_jax(config: ConfigDict) -> bool:
@@ -112,7 +111,7 @@ def check(config: ConfigDict) -> None:
             read_manual(find_manual(name))
     if config.transcripts.import_format == TWEETS and config.transcripts.import_from:
         wordle_of(config.env)
-    check_hosts(config.distributed)
+    find_meeting(config.distributed)  # which checks it
 
 
 def run(config: ConfigDict, workdir: Path) -> None:

@@ -5,9 +5,7 @@ This module is quick to import; training.py trains.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -20,6 +18,7 @@ from motif_jax.envs.world import is_text
 from motif_jax.files import read_json
 from motif_jax.learner.settings import Q_LEARNING, REPLAY_TABLE
 from motif_jax.learner.settings import TABLE as LEARNER
+from motif_jax.meeting import find_meeting
 from motif_jax.networks.kinds import BY_PROMPT, BY_SPECS, FIXED, LANGUAGE, check_reads
 from motif_jax.policies.drrn_settings import TABLE as DRRN_VALUES
 from motif_jax.policies.language_settings import TABLE as LANGUAGE_VALUES
@@ -30,7 +29,7 @@ from motif_jax.rewards.online.settings import check_online
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.train_policy.conditions import DEVICE_MEMORY as DEVICE_MEMORY
-from motif_jax.stages.train_policy.conditions import check_q_learning, coordinator, finished, minibatches_of_columns
+from motif_jax.stages.train_policy.conditions import check_q_learning, finished, minibatches_of_columns
 from motif_jax.structs import UserError
 
 TABLES: Tables = {
@@ -96,7 +95,6 @@ MEMORY = "--config.policy.num_workers, .games_per_worker, .batch_size, .network"
 MOST_UPDATES = 2**31 - 1  # their count is an int32
 MOST_STEPS = 1_000_000  # per update; they are numbered on the device
 STEP_BYTES = 1024  # a step in a batch takes at least so many
-SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")  # what JAX needs
 
 
 def artefacts(workdir: Path) -> list[Path]:
@@ -116,7 +114,7 @@ def loads_jax(config: ConfigDict) -> bool:
 
 def is_distributed(config: ConfigDict) -> bool:
     """Whether other hosts take part."""
-    return bool(coordinator(config))
+    return find_meeting(config.distributed) is not None
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
@@ -208,28 +206,7 @@ def check(config: ConfigDict) -> None:
     for name in ("init_from", "reward_dir"):
         if section[name] and not Path(section[name]).is_dir():
             raise UserError(f"there is no directory {section[name]!r} (--config.policy.{name})")
-    check_hosts(config.distributed)
-
-
-def check_hosts(section: Any) -> None:
-    """Refuses a coordinator's address or a process number that cannot be right, or missing SLURM variables."""
-    if section.coordinator in ("", "auto"):
-        return
-    if section.coordinator == "slurm":
-        missing = [name for name in SLURM if name not in os.environ]
-        if missing:
-            raise UserError(
-                f"srun did not start this: {missing[0]} is not set (--config.distributed.coordinator=slurm)"
-            )
-        return
-    name, _, port = section.coordinator.rpartition(":")
-    if not name or not (port.isdecimal() and 0 < int(port) < 2**16):
-        raise UserError(f"give host:port, not {section.coordinator!r} (--config.distributed.coordinator)")
-    if section.process_id >= section.num_processes:
-        raise UserError(
-            f"process {section.process_id} of {section.num_processes} is none "
-            "(--config.distributed.num_processes, .process_id)"
-        )
+    find_meeting(config.distributed)  # which checks it
 
 
 def run(config: ConfigDict, workdir: Path) -> None:

@@ -1,8 +1,6 @@
-"""What needs no JAX: where the hosts meet, when training is finished, what makes an update smaller, Q-learning."""
+"""What needs no JAX: when training is finished, what makes an update smaller, Q-learning."""
 
 from __future__ import annotations
-
-import os
 
 from ml_collections import ConfigDict
 
@@ -14,15 +12,6 @@ from motif_jax.structs import UserError
 
 TOKEN_BYTES = 2  # a token in a replay buffer takes at least so many
 DEVICE_MEMORY = "--config.policy.batch_size, .num_minibatches, .network"  # flags that decide what an update takes of it
-
-
-def coordinator(config: ConfigDict) -> str:
-    """Where the hosts meet: an address, "slurm", or "" for this host alone."""
-    named = config.distributed.coordinator
-    if named != "auto":
-        return str(named)
-    tasks = os.environ.get("SLURM_STEP_NUM_TASKS", "1")  # of the srun that started this process, if one has
-    return "slurm" if tasks.isdigit() and int(tasks) > 1 else ""
 
 
 def finished(config: ConfigDict, env_steps: int, seconds: float) -> bool:

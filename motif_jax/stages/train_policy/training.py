@@ -26,13 +26,14 @@ from motif_jax.host_copies import host_copy, host_part, local_copy
 from motif_jax.hosts import Hosts, StopAsked, Vote
 from motif_jax.learner.update import Constants, LearnerState
 from motif_jax.machine import describe
+from motif_jax.meeting import find_meeting
 from motif_jax.metrics import drop_rows_after
 from motif_jax.networks.kinds import LANGUAGE
 from motif_jax.parallel import place
 from motif_jax.parameters import name_of
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages.train_policy.acting import FreeRunning, Rounds, Source
-from motif_jax.stages.train_policy.conditions import DEVICE_MEMORY, coordinator, finished, takes_turns
+from motif_jax.stages.train_policy.conditions import DEVICE_MEMORY, finished, takes_turns
 from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.probes import Probes
 from motif_jax.stages.train_policy.record import Log, Record, summarise_recent
@@ -58,7 +59,7 @@ class Pending(NamedTuple):
 def train(config: ConfigDict, workdir: Path) -> None:
     """Trains the policy in `workdir/policy`, or resumes an earlier run there."""
     with StopAsked() as stop:  # from the first moment to the last: what is learnt is saved, and hosts leave together
-        start_hosts(coordinator(config), config.distributed.num_processes, config.distributed.process_id)
+        start_hosts(find_meeting(config.distributed), lambda: stop.asked)
         with contextlib.ExitStack() as stack, Hosts() as together:
             learn(config, workdir, together, stop, stack)
 

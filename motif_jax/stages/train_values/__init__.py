@@ -28,6 +28,7 @@ from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.envs.settings import check_world
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.files import read_json
+from motif_jax.meeting import find_meeting
 from motif_jax.offline.recipes import names, recipe_of
 from motif_jax.offline.settings import OPTIMIZER, VALUES, check_num_parts, unused_values
 from motif_jax.policies.decoding import TABLE as DECODING
@@ -35,8 +36,6 @@ from motif_jax.policies.decoding import check_decoding, decoding_in_training
 from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.train_language import TABLES as LANGUAGE
 from motif_jax.stages.train_language.tokenisers import check_template
-from motif_jax.stages.train_policy import check_hosts
-from motif_jax.stages.train_policy.conditions import coordinator
 from motif_jax.structs import UserError
 
 TABLES: Tables = {
@@ -92,7 +91,7 @@ def artefacts(workdir: Path) -> list[Path]:
 
 def shared(config: ConfigDict) -> bool:
     """Whether other jobs may work in the workdir: the hosts of a distributed run do."""
-    return bool(coordinator(config))
+    return find_meeting(config.distributed) is not None
 
 
 def loads_jax(config: ConfigDict) -> bool:
@@ -145,7 +144,7 @@ def check(config: ConfigDict) -> None:
         check_decoding(recipe, section.recipe, [played])
     if section.games or recipe.values == "reply":
         check_texts_fit(config)
-    check_hosts(config.distributed)
+    find_meeting(config.distributed)  # which checks it
 
 
 def check_texts_fit(config: ConfigDict) -> None:

@@ -1,0 +1,73 @@
+"""No test depends on how fast the machine is: pytest's deadline is the only one, and no measured time is compared."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.quick
+TESTS = Path(__file__).parent
+CLOCKS = {"monotonic", "perf_counter", "process_time", "thread_time", "time"}
+WAITS = {"communicate", "join", "result", "wait"}
+ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+MEASURED = re.compile(r"(.*[/_.])?(seconds|elapsed|\w+_per_s)")
+BY_THE_CLOCK = {"victims.py"}  # kills processes at moments that are spread over a run
+
+
+def names_a_time(node: ast.AST) -> bool:
+    """Whether an expression takes a measured time from a row, a mapping or an object."""
+    names = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+    names += [part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)]
+    return any(MEASURED.fullmatch(name) for name in names)
+
+
+def problem(node: ast.AST) -> str:
+    """What is wrong with a node of a test's syntax tree; "" nothing."""
+    if isinstance(node, ast.Attribute):
+        owner = ast.unparse(node.value)
+        if owner == "time" and node.attr.removesuffix("_ns") in CLOCKS:
+            return "reads a clock: wait for an event or a condition (conftest.wait_for)"
+        if (owner, node.attr) in (("pytest.mark", "timeout"), ("asyncio", "wait_for")):
+            return "is a deadline of its own: pytest's is enough (pyproject.toml)"
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        number = node.func.attr in WAITS and any(
+            isinstance(value, ast.Constant) and isinstance(value.value, (int, float)) for value in node.args
+        )
+        if number or any(keyword.arg == "timeout" for keyword in node.keywords):
+            return "is a deadline of its own: pytest's is enough (pyproject.toml)"
+    ordered = isinstance(node, ast.Compare) and any(isinstance(order, ORDERS) for order in node.ops)
+    if ordered and any(map(names_a_time, (node.left, *node.comparators))):
+        return "compares a measured time, which says nothing on a busy machine"
+    return ""
+
+
+def problems(text: str) -> list[str]:
+    """The lines of a test that depend on the machine's speed."""
+    nodes = ast.walk(ast.parse(text))
+    return [f"{node.lineno}: {ast.unparse(node)} {found}" for node in nodes if (found := problem(node))]
+
+
+@pytest.mark.parametrize("file", sorted(set(TESTS.rglob("*.py"))), ids=lambda file: str(file.relative_to(TESTS)))
+def test_nothing_depends_on_the_speed_of_the_machine(file):
+    if file.name not in BY_THE_CLOCK:
+        assert problems(file.read_text()) == []
+
+
+@pytest.mark.parametrize("line", [
+    "deadline = time.monotonic() + 20", "start = time.perf_counter_ns()", "process.wait(10)", "done.wait(timeout=30)",
+    "process.communicate(timeout=60)", "subprocess.run(command, timeout=280)", "thread.join(5.0)", "future.result(1)",
+    "pytestmark = [pytest.mark.timeout(20)]", "await asyncio.wait_for(reply, PATIENCE_S)",
+    "assert summary['seconds'] > 0", "assert 0 < rows['train.steps_per_s']['value']", "assert usage.elapsed <= 1",
+    "assert (summary.pop('seconds'), 1) >= (0, 0)",
+])  # fmt: skip
+def test_each_kind_is_found(line):
+    assert len(problems(line)) == 1
+
+
+@pytest.mark.parametrize("line", [
+    "process.wait()", "', '.join(names)", "queue.get(key)", "wait_for(lambda: judge.answers())",
+    "assert summary['seconds'] == 5.0", "time.sleep(0.1)", "assert len(rows) > 3",
+])  # fmt: skip
+def test_other_lines_are_left_alone(line):
+    assert problems(line) == []
