@@ -31,6 +31,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from motif_jax.console import clean
+from motif_jax.files import checkpoint_steps
 from motif_jax.foreign import check_regular_tree
 from motif_jax.host_copies import host_copy
 from motif_jax.parameters import keys_of, sum_of_arrays
@@ -281,6 +282,6 @@ def sum_of_facts(facts: dict[str, Any]) -> str:
 def find_checkpoints(path: Path, kind: str = "reward") -> Path:
     """The directory with checkpoints of a "reward" or a "policy": `path`, or the usual place below it."""
     for directory in (path / kind / "checkpoints", path / "checkpoints", path):
-        if directory.is_dir() and any(name.name.isdecimal() for name in directory.iterdir()):
+        if checkpoint_steps(directory):
             return directory
     raise UserError(f"there is no {kind} in {str(path)!r}: no directory with checkpoints")

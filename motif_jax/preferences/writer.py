@@ -108,7 +108,12 @@ class PairWriter:
         self.progress["next_episode"] = episode + 1
 
     def commit(self) -> None:
-        """Flushes all that was added so far to disk, and records the progress; this survives a power cut."""
+        """Flushes all that was added so far to disk, and records the progress; this survives a power cut.
+
+        Without a moment nothing is recorded, because a later run would begin anew all the same.
+        """
+        if not self.moments:
+            return
         for array in self._arrays.values():
             array.flush()  # type: ignore[attr-defined]  # they are mapped
         write_json(self.partial / "progress.json", self.progress)

@@ -35,7 +35,7 @@ from motif_jax.policies.choice import parse_mixture
 from motif_jax.preferences.pairs import Episode
 from motif_jax.preferences.store import DATA, PairDataset
 from motif_jax.preferences.writer import PairWriter, is_tidy, tidy
-from motif_jax.stages import EXPERIMENT
+from motif_jax.stages import EXPERIMENT, with_result
 from motif_jax.stages.collect import transcripts
 from motif_jax.stages.collect.episodes import EpisodeQueue
 from motif_jax.stages.collect.published import adopt
@@ -72,7 +72,8 @@ STEPS_WITHOUT_A_MOMENT = 2_000_000  # after so many, the settings must be wrong
 
 def artefacts(workdir: Path) -> list[Path]:
     """Directories of the dataset: the finished one, and the one that is being written; and that of transcripts."""
-    return [workdir / "dataset", workdir / "dataset.partial", workdir / transcripts.FOLDER]
+    partial = with_result(workdir / "dataset.partial", "progress.json")
+    return [workdir / "dataset", *partial, workdir / transcripts.FOLDER]
 
 
 def shared(config: ConfigDict) -> bool:

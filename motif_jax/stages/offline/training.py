@@ -80,6 +80,8 @@ def _train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked, keeper: Checkpoi
     expected = pace.num_epochs * job.num_steps(0)
     progress = Progress(job.stage, expected, "updates", done["steps"]) if keeper else None
     saved = time.monotonic()
+    if keeper:
+        stop.watch(keeper.directory, lambda: done["steps"], "updates")
 
     def save(loss: float | None = None) -> None:
         nonlocal saved

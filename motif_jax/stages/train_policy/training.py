@@ -77,9 +77,9 @@ def learn(
     if keeper:
         at_the_end.callback(keeper.close)
     state, frozen, done = begin(config, keeper, parts, folder / "checkpoints", together)
+    if keeper:
+        stop.watch(keeper.directory, lambda: done["env_steps"], "steps")
     constants = Constants(frozen=place(frozen, parts.mesh, parts.model.rules))
-    if keeper and section.network == LANGUAGE and not done["env_steps"]:
-        keeper.save(state, done)  # what it can do before it has played
     if me == 0:
         if done["env_steps"]:
             print_line(f"train_policy: going on after {done['env_steps']:,} steps")
@@ -132,6 +132,8 @@ def learn(
                 break
             if done["updates"] == before["updates"]:
                 fits(config, parts, state, constants, batch)
+                if keeper and section.network == LANGUAGE and not done["env_steps"]:
+                    keeper.save(state, done)  # what it can do before it has learnt
             with trace.step(done["updates"]):
                 state, metrics = parts.update(state, constants, batch.arrays.rollouts)
             done["updates"] += 1
@@ -200,11 +202,11 @@ def fits(config: ConfigDict, parts: Parts, state: LearnerState, constants: Const
 
 @contextlib.contextmanager
 def saved_on_error(keeper: Keeper | None, state: Any, done: dict[str, Any]) -> Iterator[None]:
-    """Saves what was learnt, which is still valid, before an error within passes on."""
+    """Saves what was learnt, which is still valid, before an error within passes on; nothing before the first update."""
     try:
         yield
     except Exception:
-        if keeper:
+        if keeper and done["updates"]:
             keeper.save(state, done)
         raise
 

@@ -20,7 +20,7 @@ from motif_jax.offline.recipes import names, recipe_of
 from motif_jax.offline.settings import OPTIMIZER, VALUES, check_num_parts
 from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.policies.decoding import check_decoding, decoding_in_training
-from motif_jax.stages import EXPERIMENT
+from motif_jax.stages import EXPERIMENT, with_result
 from motif_jax.stages.train_language import TABLES as LANGUAGE
 from motif_jax.stages.train_language.tokenisers import check_template
 from motif_jax.stages.train_policy import check_hosts
@@ -69,7 +69,7 @@ def more_identity(config: ConfigDict) -> tuple[str, ...]:
 
 def artefacts(workdir: Path) -> list[Path]:
     """The directory of the values."""
-    return [workdir / FOLDER]
+    return with_result(workdir / FOLDER, "summary.json")
 
 
 def shared(config: ConfigDict) -> bool:
