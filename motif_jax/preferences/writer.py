@@ -98,9 +98,11 @@ class PairWriter:
         self._arrays["info/start"].reshape(-1)[spots] = starts
         if self._character:
             self._arrays["info/character"].reshape(-1)[spots] = self._character
-        self.progress["moments"] += len(starts)
-        self.progress["steps"] += episode.info.steps
-        self.progress["next_episode"] = episode.info.episode + 1
+        self.progress = self.progress | {  # all at once: a signal may end the program at any moment
+            "moments": self.moments + len(starts),
+            "steps": self.progress["steps"] + episode.info.steps,
+            "next_episode": episode.info.episode + 1,
+        }
 
     def skip(self, episode: int) -> None:
         """Records that this episode is left out, because it ended every worker process that played it."""

@@ -3,12 +3,12 @@
 A stage also has `TABLES`, the allowed values of its own sections, and `READS`, those of all sections that it reads;
 `check(config)`, which refuses bad values before anything is started; `is_complete(config, workdir)`;
 `artefacts(workdir)`, the directories with results of one config, each beside that config (`with_result`); `IDENTITY`,
-the sections whose decisive values may not change once there is a result; `shared(config)`, whether other jobs may work in the
-workdir meanwhile, or None where it needs no lock at all; and `loads_jax(config)`. `WRITES` and `MEMORY` are the flags
-that decide how much the stage writes, or where else than in the workdir, and how much memory, how many processes and
-files it takes: what to change when the system refuses (system_errors.py). A stage that fills the memory of a GPU names
-the flags that decide how much of it as `DEVICE_MEMORY`. A stage for which some values of other sections may not change
-either, depending on the config, names them by `more_identity(config)`.
+the sections whose decisive values may not change once there is a result; `shared(config)`, whether other jobs may work
+in the workdir meanwhile, or None where it needs no lock at all; and `loads_jax(config)`. `WRITES` and `MEMORY` are the
+flags that decide how much the stage writes, or where else than in the workdir, and how much memory, how many processes
+and files it takes: what to change when the system refuses (system_errors.py). A stage that fills the memory of a GPU
+names the flags that decide how much of it as `DEVICE_MEMORY`. A stage for which some values of other sections may not
+change either, depending on the config, names them by `more_identity(config)`.
 """
 
 from pathlib import Path

@@ -35,7 +35,8 @@ def make(case, folder):
         config.policy.online.update({"message": "lt_cnn_small", "batch_size": 8, "lessons_early": 1})
         config.policy.online.update({"kind": kind or KINDS[0], "vectors": str(folder / "words.vec")})
         config.policy.online.goals = "Collect gold@0" if kind == "words" else "defaultgoal@0"
-        source = find_class(SOURCES[name].path).make(Setting(config, folder, observation_specs((*READS, *EVENTS)), READS, make_mesh(1)))
+        setting = Setting(config, folder, observation_specs((*READS, *EVENTS)), READS, make_mesh(1))
+        source = find_class(SOURCES[name].path).make(setting)
     return RewardSources([Weighted(name, SOURCES[name].path, 0.5, source)])
 
 

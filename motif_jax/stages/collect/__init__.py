@@ -8,9 +8,11 @@ used as it is. With `--config.collect.transcripts=N` games that are played by wr
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,7 @@ from motif_jax.stages import EXPERIMENT, with_result
 from motif_jax.stages.collect import transcripts
 from motif_jax.stages.collect.episodes import EpisodeQueue
 from motif_jax.stages.collect.published import adopt
-from motif_jax.structs import ArraySpec, UserError
+from motif_jax.structs import ArraySpec, Interrupted, UserError
 
 TABLES: Tables = {
     "collect": {
@@ -151,19 +153,22 @@ def run(config: ConfigDict, workdir: Path) -> None:
     losses: dict[str, Any] = {}
     progress = Progress("collect", config.collect.num_pairs, "pairs", writer.moments // 2)
     if not writer.full:
-        with ActorPool(
-            config.env.to_dict(),
-            (*observations, *(mixture.reads if mixture else ())),
-            num_workers=config.collect.num_workers,
-            games_per_worker=config.collect.games_per_worker,
-            rollout_length=config.collect.rollout_length,
-            player="" if mixture else config.collect.collector,
-            groups=mixture.groups if mixture else 1,
-            seed=config.seed,
-            stream=SeedStream.COLLECT,
-            first_episode=writer.progress["next_episode"],
-            hang_timeout_s=config.collect.hang_timeout_s,
-        ) as pool:
+        with (
+            saved_if_stopped(writer),
+            ActorPool(
+                config.env.to_dict(),
+                (*observations, *(mixture.reads if mixture else ())),
+                num_workers=config.collect.num_workers,
+                games_per_worker=config.collect.games_per_worker,
+                rollout_length=config.collect.rollout_length,
+                player="" if mixture else config.collect.collector,
+                groups=mixture.groups if mixture else 1,
+                seed=config.seed,
+                stream=SeedStream.COLLECT,
+                first_episode=writer.progress["next_episode"],
+                hang_timeout_s=config.collect.hang_timeout_s,
+            ) as pool,
+        ):
             episodes = EpisodeQueue(writer.progress["next_episode"])
             committed = time.monotonic()
             held: list[Full] = []
@@ -227,6 +232,16 @@ def run(config: ConfigDict, workdir: Path) -> None:
         | ({"groups_of_policies": mixture.counts} if mixture else {}),
     )
     print_line(f"collect: {describe(dataset)}; {steps:,} steps in {played_s:,.0f} s ({steps / played_s:,.0f} steps/s)")
+
+
+@contextlib.contextmanager
+def saved_if_stopped(writer: PairWriter) -> Iterator[None]:
+    """Records what was collected if a signal ends the program within."""
+    try:
+        yield
+    except Interrupted:
+        writer.commit()
+        raise
 
 
 def check(config: ConfigDict) -> None:

@@ -90,7 +90,8 @@ MEMORY = "--config.evaluate.num_workers, .games_per_worker"
 
 def artefacts(workdir: Path) -> list[Path]:
     """Returns the directories of the players that have played."""
-    return [made for folder in sorted((workdir / "evaluate").glob("*")) for made in with_result(folder, EPISODES)]
+    folders = sorted((workdir / "evaluate").glob("*"))
+    return [made for folder in folders for made in with_result(folder, EPISODES, "summary.json")]
 
 
 def shared(config: ConfigDict) -> bool:
@@ -211,7 +212,7 @@ def evaluate(
     rows: dict[int, dict[str, Any]] = {}
     tracks: dict[int, Track] = {}
     beyond: dict[int, dict[str, Any]] = {}  # played when more episodes were wanted; kept, and not counted
-    before = read_json(folder / "player.json") if with_result(folder, EPISODES) else None
+    before = read_json(folder / "player.json") if with_result(folder, EPISODES, "summary.json") else None
     if before and before["path"] != contender.path:
         raise UserError(
             f"{str(folder)!r} is of another policy of this name, {before['path']!r}: move it away, or use another "
@@ -244,8 +245,10 @@ def evaluate(
         write_lines(folder / EPISODES, [row for _, row in sorted((rows | beyond).items())])
 
     start, steps_before = time.monotonic(), sum(row["steps"] for row in rows.values())
-    given_up = play(config, playing, set(range(wanted)) - set(rows), rows, tracks, keep)
-    keep()
+    try:
+        given_up = play(config, playing, set(range(wanted)) - set(rows), rows, tracks, keep)
+    finally:
+        keep()  # also if a signal ends the program
     seconds = time.monotonic() - start
     steps = sum(row["steps"] for row in rows.values()) - steps_before
 

@@ -30,7 +30,13 @@ from motif_jax.rewards.online.settings import check_online
 from motif_jax.stages import EXPERIMENT, with_result
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.train_policy.conditions import DEVICE_MEMORY as DEVICE_MEMORY
-from motif_jax.stages.train_policy.conditions import RESCUED, check_q_learning, coordinator, finished, minibatches_of_columns
+from motif_jax.stages.train_policy.conditions import (
+    RESCUED,
+    check_q_learning,
+    coordinator,
+    finished,
+    minibatches_of_columns,
+)
 from motif_jax.structs import UserError
 
 TABLES: Tables = {

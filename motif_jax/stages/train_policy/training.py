@@ -202,7 +202,7 @@ def fits(config: ConfigDict, parts: Parts, state: LearnerState, constants: Const
 
 @contextlib.contextmanager
 def saved_on_error(keeper: Keeper | None, state: Any, done: dict[str, Any]) -> Iterator[None]:
-    """Saves what was learnt, which is still valid, before an error within passes on; nothing before the first update."""
+    """Saves what was learnt, if anything was, before an error within passes on; it is still valid."""
     try:
         yield
     except Exception:
