@@ -263,6 +263,16 @@ def test_a_job_with_next_to_no_answers_fails_however_few_its_questions_are(tmp_p
         assert labels(tmp_path, name) == expected(tmp_path)
 
 
+def test_a_job_that_nobody_has_answered_binds_nobody(workdir):
+    """Also where pairs that say the same twice need no answer."""
+    values = {"backend": "server", "both_orders": 0.0, "custom_name": "mine"}
+    with ChatServer(lambda number, body: "404") as chat:
+        with pytest.raises(UserError, match="it answers 404"):
+            run(workdir, server__url=chat.url, server__patience_s=0.5, **values)
+        chat.fault = lambda number, body: ""
+        run(workdir, server__url=chat.url, sampling__max_tokens=77, **values)
+
+
 def test_a_few_questions_that_are_always_refused_do_not_fail_a_job_that_has_labels(tmp_path):
     write_dataset(tmp_path / "dataset", [(f"You kill the newt! #{number}", "") for number in range(30)])
     values = {"backend": "server", "both_orders": 0.0}
