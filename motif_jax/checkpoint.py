@@ -31,14 +31,16 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from motif_jax.console import clean
+from motif_jax.files import checkpoint_steps
 from motif_jax.foreign import check_regular_tree
 from motif_jax.host_copies import host_copy
-from motif_jax.parameters import sum_of_arrays
+from motif_jax.parameters import keys_of, sum_of_arrays
 from motif_jax.structs import UserError
 from motif_jax.system_errors import is_about_the_file
 
 Found = TypeVar("Found")
 LOSS, MILESTONE = "loss", "milestone"  # keys of the facts: what ranks a checkpoint, and whether it is never deleted
+EMPTY = "empty_arrays"  # key of the facts: path, shape and dtype of each array without elements, if there is one
 FACTS, SUMS = "facts", "sha256"  # on disk: the facts, and checksums of the arrays and of the facts
 
 
@@ -77,12 +79,16 @@ class Checkpoints:
     ) -> None:
         """Starts to write a checkpoint; the next save, or `close`, waits for it and deletes those that are not kept."""
         # Copies on the host, because the next step may be given the memory of `state`, and because a checkpoint of four
-        # devices must be readable on one. Orbax refuses empty arrays; `parameters.rebuild` puts them back.
-        copy = jax.tree.map(lambda array: array if array.size else None, host_copy(state))
+        # devices must be readable on one. Orbax refuses empty arrays: the facts say where `_whole` puts them back.
+        whole = host_copy(state)
+        copy = jax.tree.map(lambda array: array if array.size else None, whole)
         every, before = self._milestone_every, max(self.steps(), default=0)
         known: dict[str, Any] = {MILESTONE: milestone or (bool(every) and step // every > before // every)}
         if loss is not None:
             known[LOSS] = float(loss)
+        leaves = jax.tree_util.tree_flatten_with_path(whole)[0]
+        if empty := [[keys_of(path), leaf.shape, leaf.dtype.name] for path, leaf in leaves if not leaf.size]:
+            known[EMPTY] = empty
         facts = json.loads(json.dumps(facts | known))  # a copy, too: it is written while the caller goes on
         said = {FACTS: facts, SUMS: {"state": sum_of_arrays(copy), "facts": sum_of_facts(facts)}}
         items = ocp.args.Composite(state=ocp.args.StandardSave(copy), facts=ocp.args.JsonSave(said))
@@ -122,14 +128,16 @@ class Checkpoints:
 
     def state(self, step: int, like: Any) -> Any:
         """The arrays of a checkpoint, with the shapes, types and devices of `like`."""
-        abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
+        abstract = jax.tree.map(lambda array: ocp.utils.to_shape_dtype_struct(array) if array.size else None, like)
         items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
-        return self._checked(step, self._manager.restore(step, args=items)["state"])
+        found = self._checked(step, self._manager.restore(step, args=items)["state"])
+        return jax.tree.map(lambda wanted, array: array if wanted.size else wanted, like, found)
 
     def raw(self, step: int) -> Any:
         """The arrays as they were saved, on the host, in dictionaries."""
         items = ocp.args.Composite(state=ocp.args.StandardRestore())
-        return self._checked(step, jax.tree.map(np.asarray, self._manager.restore(step, args=items)["state"]))
+        found = self._checked(step, self._manager.restore(step, args=items)["state"])
+        return _whole(found, {tuple(path): (shape, dtype) for path, shape, dtype in self.facts(step).get(EMPTY, [])})
 
     def _checked(self, step: int, state: Any) -> Any:
         if step not in self._sums:
@@ -242,6 +250,26 @@ def _is_not_from_orbax(record: logging.LogRecord) -> bool:
     return not (record.exc_info and "/orbax/" in record.pathname)
 
 
+def _whole(tree: Any, empty: dict[tuple[str, ...], tuple[list[int], str]], path: tuple[str, ...] = ()) -> Any:
+    """The arrays that orbax has read, with those that have no elements: orbax has None in their place.
+
+    Checkpoints of older versions do not say what these were. There, a dictionary is without them.
+    """
+    if isinstance(tree, dict):
+        found = {key: _whole(inner, empty, (*path, str(key))) for key, inner in tree.items()}
+        return {key: inner for key, inner in found.items() if inner is not None}
+    if isinstance(tree, list | tuple):
+        return [_whole(inner, empty, (*path, str(number))) for number, inner in enumerate(tree)]
+    if tree is not None:
+        return np.asarray(tree)
+    if path not in empty:
+        return None
+    shape, dtype = empty[path]
+    if 0 not in shape:
+        raise ValueError("its facts are not what was written")
+    return np.zeros(shape, dtype)
+
+
 def _reason(error: Exception) -> str:
     return clean((str(error).splitlines() or [""])[0], 200)
 
@@ -254,6 +282,6 @@ def sum_of_facts(facts: dict[str, Any]) -> str:
 def find_checkpoints(path: Path, kind: str = "reward") -> Path:
     """The directory with checkpoints of a "reward" or a "policy": `path`, or the usual place below it."""
     for directory in (path / kind / "checkpoints", path / "checkpoints", path):
-        if directory.is_dir() and any(name.name.isdecimal() for name in directory.iterdir()):
+        if checkpoint_steps(directory):
             return directory
     raise UserError(f"there is no {kind} in {str(path)!r}: no directory with checkpoints")

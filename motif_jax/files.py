@@ -175,6 +175,11 @@ def _checksum(content: dict[str, Any]) -> str:
     return KIND + hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def checkpoint_steps(directory: Path) -> list[int]:
+    """Steps of the checkpoints in a directory, ascending; those that are not complete have other names."""
+    return sorted(int(folder.name) for folder in directory.glob("*") if folder.name.isdecimal())
+
+
 def write_config(directory: Path, config: Any) -> None:
     """Writes the resolved config (a `ConfigDict`) to `config.json` in the directory."""
     write_json(directory / "config.json", record(config.to_dict()))

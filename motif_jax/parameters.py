@@ -20,8 +20,12 @@ def leaves_by_path(tree: Any) -> dict[tuple[str, ...], Any]:
 
 def name_of(path: Sequence[Any]) -> tuple[str, ...]:
     """The names in a path of `tree_flatten_with_path`; parts that are called "value" are left out."""
-    names = (str(getattr(part, "key", getattr(part, "idx", getattr(part, "name", part)))) for part in path)
-    return tuple(name for name in names if name != "value")
+    return tuple(name for name in keys_of(path) if name != "value")
+
+
+def keys_of(path: Sequence[Any]) -> tuple[str, ...]:
+    """All names in a path of `tree_flatten_with_path`."""
+    return tuple(str(getattr(part, "key", getattr(part, "idx", getattr(part, "name", part)))) for part in path)
 
 
 def check_parameters(tree: Any, source: Path, flag: str = "path") -> None:
@@ -42,7 +46,7 @@ def rebuild(like: Any, by_path: dict[tuple[str, ...], Any], source: Path, flag: 
     for path, leaf in wanted:
         array = by_path.pop(name_of(path), None)
         if array is None and 0 in leaf.shape:
-            array = np.zeros(leaf.shape, leaf.dtype)  # checkpoints have no empty arrays
+            array = np.zeros(leaf.shape, leaf.dtype)  # checkpoints of older versions have no empty arrays
         array = None if array is None else np.asarray(array)
         if array is None or array.shape != leaf.shape or array.dtype != leaf.dtype:
             has = "nothing" if array is None else f"{array.shape} {array.dtype}"

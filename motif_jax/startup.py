@@ -129,7 +129,8 @@ def discard_output() -> None:
 def say(sentence: object) -> None:
     """Writes the last message to standard error as one safe line; does nothing if that stream is broken or closed."""
     line = f"motif_jax: {clean(sentence, LIMIT)}\n"
-    with contextlib.suppress(OSError, ValueError):  # ValueError: the stream is closed
+    # ValueError: the stream is closed. RuntimeError: a signal came while the stream was written to.
+    with contextlib.suppress(OSError, ValueError, RuntimeError):
         encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
         sys.stderr.write(line.encode(encoding, "backslashreplace").decode(encoding))
         sys.stderr.flush()

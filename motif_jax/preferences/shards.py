@@ -41,6 +41,12 @@ class Part(NamedTuple):
         return f"shard-{self.number:05d}-of-{self.of:05d}"
 
 
+def part_of(file: Path) -> Part:
+    """The part whose file this is."""
+    number, of = file.name.partition(".")[0].removeprefix("shard-").split("-of-")
+    return Part(int(number), int(of))
+
+
 class Shard:
     """The labels of some rows, new or from an earlier run, locked against other jobs. Use it in a `with` block."""
 
@@ -80,7 +86,11 @@ class Shard:
             self._clear()
         else:
             for other in sorted(folder.glob("shard-*.json")):  # also those of the other jobs
-                check_same(folder, read_record(other), facts)
+                record = read_record(other)
+                if not record["checksums"] and self._is_abandoned(other):
+                    other.unlink()  # its job was killed before it labelled anything
+                    continue
+                check_same(folder, record, facts)
         file = folder / f"{part.stem}.json"
         found = read_record(file) if file.exists() else None
         arrays = {suffix: folder / f"{part.stem}{suffix}" for suffix in FILES}
@@ -94,6 +104,17 @@ class Shard:
         if found is None:  # at once, so that jobs of other settings see it
             write_json(file, self.record)
         self._blank = not self.record["checksums"]
+
+    def _is_abandoned(self, record: Path) -> bool:
+        """Whether no other job is writing the shard of this record."""
+        part = part_of(record)
+        if part == self.part:
+            return True
+        try:
+            take_lock(self.folder, part).close()
+        except UserError:
+            return False
+        return True
 
     def set(self, rows: np.ndarray, prob: np.ndarray, tie_margin: float) -> None:
         """Labels rows ([K] places in this shard) with P(second is better) ([K], NaN leaves them unknown)."""
@@ -147,9 +168,8 @@ class Shard:
         Records are deleted last, because labels without a record are refused.
         """
         others = [file for file in self.folder.glob("shard-*") if f"-of-{self.part.of:05d}." not in file.name]
-        for stem in {file.name.partition(".")[0] for file in others}:
-            number, of = (int(word) for word in stem.removeprefix("shard-").split("-of-"))
-            take_lock(self.folder, Part(number, of)).close()  # raises if a job is writing it
+        for other in {part_of(file) for file in others}:
+            take_lock(self.folder, other).close()  # raises if a job is writing it
         own = [self.folder / f"{self.part.stem}{suffix}" for suffix in (*FILES, ".json")]
         merged = [*filter(None, [self._labels]), self.folder / "prob.npy", self.folder / "merged.json"]
         for file in (*merged, *own, *sorted(others, key=lambda file: file.suffix == ".json")):

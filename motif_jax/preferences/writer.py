@@ -98,9 +98,11 @@ class PairWriter:
         self._arrays["info/start"].reshape(-1)[spots] = starts
         if self._character:
             self._arrays["info/character"].reshape(-1)[spots] = self._character
-        self.progress["moments"] += len(starts)
-        self.progress["steps"] += episode.info.steps
-        self.progress["next_episode"] = episode.info.episode + 1
+        self.progress = self.progress | {  # all at once: a signal may end the program at any moment
+            "moments": self.moments + len(starts),
+            "steps": self.progress["steps"] + episode.info.steps,
+            "next_episode": episode.info.episode + 1,
+        }
 
     def skip(self, episode: int) -> None:
         """Records that this episode is left out, because it ended every worker process that played it."""
@@ -108,7 +110,12 @@ class PairWriter:
         self.progress["next_episode"] = episode + 1
 
     def commit(self) -> None:
-        """Flushes all that was added so far to disk, and records the progress; this survives a power cut."""
+        """Flushes all that was added so far to disk, and records the progress; this survives a power cut.
+
+        Without a moment nothing is recorded, because a later run would begin anew all the same.
+        """
+        if not self.moments:
+            return
         for array in self._arrays.values():
             array.flush()  # type: ignore[attr-defined]  # they are mapped
         write_json(self.partial / "progress.json", self.progress)

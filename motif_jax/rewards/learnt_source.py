@@ -14,6 +14,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.envs.nethack.observations import scale_blstats
+from motif_jax.files import checkpoint_steps
 from motif_jax.parameters import leaves_by_path, rebuild
 from motif_jax.releases import is_release
 from motif_jax.rewards.intrinsic import Mix, intrinsic_reward
@@ -141,7 +142,7 @@ def newest_checkpoint(path: Path) -> int:
     directory = find_saved(path, "reward")
     if is_release(directory):
         return read_saved(directory, "reward", "last")[0]
-    return max(int(folder.name) for folder in directory.iterdir() if folder.name.isdecimal())
+    return checkpoint_steps(directory)[-1]
 
 
 def make_mix(config: ConfigDict, reward: Reward | None) -> Mix:

@@ -90,7 +90,7 @@ class RewardSource:
         """
 
     def arrays(self) -> Any:
-        """A tree of arrays for the checkpoint, of shapes other than zero; empty if there is nothing to keep."""
+        """A tree of arrays for the checkpoint; empty if there is nothing to keep."""
         return {}
 
     def facts(self) -> Facts:

@@ -2,17 +2,20 @@
 
 A stage also has `TABLES`, the allowed values of its own sections, and `READS`, those of all sections that it reads;
 `check(config)`, which refuses bad values before anything is started; `is_complete(config, workdir)`;
-`artefacts(workdir)`, the directories that belong to one config, each with the config that made it; `IDENTITY`, the
-sections whose decisive values may not change once it has begun; `shared(config)`, whether other jobs may work in the
-workdir meanwhile, or None where it needs no lock at all; and `loads_jax(config)`. `WRITES` and `MEMORY` are the flags
-that decide how much the stage writes, or where else than in the workdir, and how much memory, how many processes and
-files it takes: what to change when the system refuses (system_errors.py). A stage that fills the memory of a GPU names
-the flags that decide how much of it as `DEVICE_MEMORY`. A stage for which some values of other sections may not change
-either, depending on the config, names them by `more_identity(config)`, and by `unused(config)` those that do not. One
-whose artefacts do not show that it began names the directories that do by `begun(config, workdir)`.
+`artefacts(workdir)`, the directories with results of one config, each beside that config (`with_result`); `IDENTITY`,
+the sections whose decisive values may not change once there is a result; `shared(config)`, whether other jobs may work
+in the workdir meanwhile, or None where it needs no lock at all; and `loads_jax(config)`. `WRITES` and `MEMORY` are the
+flags that decide how much the stage writes, or where else than in the workdir, and how much memory, how many processes
+and files it takes: what to change when the system refuses (system_errors.py). A stage that fills the memory of a GPU
+names the flags that decide how much of it as `DEVICE_MEMORY`. A stage for which some values of other sections may not
+change either, depending on the config, names them by `more_identity(config)`, and by `unused(config)` those that do
+not. One whose artefacts do not show that it began names the directories that do by `begun(config, workdir)`.
 """
 
+from pathlib import Path
+
 from motif_jax.config_table import List, Tables, Text, Value, Whole
+from motif_jax.files import checkpoint_steps
 
 NAMES = (
     "collect",
@@ -42,3 +45,9 @@ EXPERIMENT: Tables = {  # what every stage reads
         "process_id": Value(Whole(0, 100_000)),
     },
 }
+
+
+def with_result(folder: Path, *names: str) -> list[Path]:
+    """The directory, if it has a checkpoint or one of the named files: a start that has failed belongs to no config."""
+    found = checkpoint_steps(folder / "checkpoints") or any((folder / name).exists() for name in names)
+    return [folder] if found else []

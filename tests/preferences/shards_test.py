@@ -46,6 +46,19 @@ def test_codes():
     assert count(np.array([0, 0, 1, 3], np.int8)) == {"first": 2, "second": 1, "tie": 0, "unknown": 1}
 
 
+def test_jobs_that_labelled_nothing_bind_nobody(tmp_path):
+    other = FACTS | {"backend": "other"}
+    for part in (Part(0, 2), Part(1, 2)):
+        with Shard(tmp_path, part, 4, FACTS):
+            with pytest.raises(UserError, match="has backend = 'test', not 'other'"):  # while it works
+                Shard(tmp_path, Part(1 - part.number, 2), 4, other)
+            record = (tmp_path / f"{part.stem}.json").read_text()
+        Shard(tmp_path, Part(0, 2), 4, other).close()
+        (tmp_path / f"{part.stem}.json").write_text(record)  # as if it had been killed
+        Shard(tmp_path, Part(0, 2), 4, other).close()
+        assert not list(tmp_path.glob("shard-*.json"))
+
+
 def test_labels_last(tmp_path):
     with Shard(tmp_path, ONLY, 4, FACTS) as shard:
         assert shard.codes.tolist() == [3, 3, 3, 3]

@@ -296,3 +296,12 @@ def test_scripted_players_play_variations_of_levels_only(tmp_path):
     assert (env.level, env.actions, env.window) == ("GoToFrench", "french", 1)
     assert env_by_protocol(level.to_dict())["babyai"] == env.to_dict()
     assert own.env.babyai.level == "GoToLocal"
+
+
+@pytest.mark.parametrize("argument", ["goto_local,unread", "goto_local,drrn"])
+def test_a_prompt_that_is_too_long_binds_nobody(argument, tmp_path):
+    config = config_of(tmp_path, argument, max_tokens=20)
+    config.policy.drrn.max_tokens = 20
+    with pytest.raises(UserError, match=r"a prompt has .* tokens, and 20 are taken \(--config.policy.*max_tokens"):
+        train_policy.run(config, tmp_path)
+    assert not train_policy.artefacts(tmp_path)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from motif_jax.checkpoint import reading
-from motif_jax.hosts import Hosts
+from motif_jax.hosts import Hosts, StopAsked
 from motif_jax.stages.offline.training import Job, Pace, train
 from motif_jax.structs import Stopped, UserError
 
@@ -15,7 +15,7 @@ SIZES = (5, 3, 4)  # batches of each epoch
 PACE = Pace(num_epochs=3, log_every=2, evaluate_every=4, save_every_s=0.0, keep=2)  # saves after every update
 
 
-class Stop:
+class Stop(StopAsked):
     """Asks to stop after some updates, as a signal would."""
 
     def __init__(self, after=None):

@@ -2,8 +2,10 @@
 
 import html
 import itertools
+import os
 import re
 import shutil
+import signal
 
 import numpy as np
 import pytest
@@ -25,8 +27,9 @@ from motif_jax.rewards.online.settings import parse_goals, turn_at
 from motif_jax.rewards.online.store import ANSWERED
 from motif_jax.stages import evaluate, report, train_policy
 from motif_jax.stages.evaluate.replays import file_of
+from motif_jax.stages.train_policy.acting import Rounds
 from motif_jax.stages.train_policy.record import Record
-from motif_jax.structs import UserError
+from motif_jax.structs import Stopped, UserError
 
 LEXICON = Lexicon(NETHACK, "defaultgoal")
 
@@ -103,6 +106,22 @@ def test_a_run_that_was_killed_and_goes_on_is_the_same_to_the_bit(trained, tmp_p
         for file in (tmp_path / "killed/policy/opinions.jsonl", tmp_path / "straight/policy/opinions.jsonl")
     ]
     assert opinions[0] == opinions[1]
+
+
+@pytest.mark.parametrize("kind", ["retrieval", "ranking"])
+def test_a_run_that_was_stopped_before_its_first_update_goes_on(kind, tmp_path, monkeypatch):
+    def get(self, timeout_s):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    values = {"online__kind": kind, "online__message": "lt_cnn_small", "train_for_env_steps": 128}
+    with monkeypatch.context() as patched:
+        patched.setattr(Rounds, "get", get)
+        with pytest.raises(Stopped, match="stopped by SIGTERM after 0 steps"):
+            run(tmp_path / "stopped", **values)
+    assert arrays(tmp_path / "stopped")["sources"]["online"]["store"]["captions"]["texts"].shape == (0,)
+    for name in ("stopped", "straight"):
+        run(tmp_path / name, **values)
+    assert_equal_to_the_bit(arrays(tmp_path / "stopped"), arrays(tmp_path / "straight"))
 
 
 def test_a_checkpoint_is_evaluated_and_replayed_with_the_reward_that_it_had(trained, tmp_path):

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -22,9 +23,10 @@ from motif_jax.rewards import labels
 from motif_jax.stages import annotate, train_reward
 from motif_jax.stages.report.found import read_workdir
 from motif_jax.stages.report.head import first_screen
+from motif_jax.stages.train_reward import training
 from motif_jax.stages.train_reward.page import preferences, verdict
 from motif_jax.stages.train_reward.setup import advice, load_data
-from motif_jax.structs import UserError
+from motif_jax.structs import Interrupted, UserError
 
 ORBAX = "ignore::pytest.PytestUnraisableExceptionWarning"  # of its own event loop, when it cannot read an array
 MANY = tuple(f"{event} #{number}" for number in range(6) for event in EVENTS)
@@ -179,6 +181,21 @@ def assert_equal_to_the_bit(one, other) -> None:
     assert one[1].keys() == other[1].keys()
     for name in one[1]:
         np.testing.assert_array_equal(one[1][name], other[1][name], err_msg=str(name))
+
+
+def test_a_signal_says_which_epoch_is_lost_and_waits_for_the_one_before(tmp_path, monkeypatch, capsys):
+    workdir = make_workdir(tmp_path, 300)
+
+    def interrupted(*given, real=training.check_finite):
+        if given[-1] == 1:  # the epoch
+            raise Interrupted(signal.SIGINT)
+        real(*given)
+
+    monkeypatch.setattr(training, "check_finite", interrupted)
+    with pytest.raises(Interrupted):
+        run(workdir)
+    assert "what was learnt after epoch 1 is lost" in capsys.readouterr().err
+    assert params_of(workdir)[0] == 1
 
 
 def test_in_two_runs_it_ends_as_in_one_to_the_bit(tmp_path):

@@ -200,7 +200,7 @@ class OnlineSource(Captioned):
     def _take_arrays(self, arrays: Any) -> None:
         try:
             self.steps, self._updates, self._asked, self._turn = np.asarray(arrays["counters"]).tolist()
-            self.store.restore(arrays["store"])
+            self.store.restore(arrays.get("store", {}))
             self.kind.restore(arrays.get("kind", {}))
             self._swap()
         except (KeyError, ValueError, IndexError, TypeError) as error:

@@ -65,7 +65,7 @@ class Columns:
         return {name: self[name].copy() for name in self._empty}
 
     def restore(self, arrays: Any) -> None:
-        """Goes on from what `arrays` returned; a checkpoint leaves out columns without rows."""
+        """Goes on from what `arrays` returned; checkpoints of older versions leave out columns without rows."""
         found = {name: np.asarray(arrays[name]) for name in self._empty if name in arrays}
         self._size = 0
         self.extend(len(next(iter(found.values()))) if found else 0, **found)

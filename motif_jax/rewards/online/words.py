@@ -113,10 +113,10 @@ class WordsSource(Captioned):
 
     def restore(self, arrays: Any, facts: Facts) -> None:
         """See `RewardSource`; refuses other vectors than those that training began with."""
-        for word, vector in _unpack(arrays).items():
+        self._used = _unpack(arrays)
+        for word, vector in self._used.items():
             if not np.array_equal(self._vectors.get(word, ()), vector):
                 raise UserError(f"the vectors of words, as that of {word!r}, are others than training had ({FLAG})")
-            self._used[word] = vector
         self.steps, turn = np.asarray(arrays["counters"]).tolist()
         check_past(facts["goals"], self._facts["goals"], self.steps)
         self._start_turn(turn)

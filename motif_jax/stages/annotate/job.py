@@ -180,7 +180,9 @@ class Job:
             if store is not None:
                 store.add(pending)
         finally:  # where the cache cannot be written, the shard still can
-            labelled = self._commit(False, pending)
+            labelled = self._label()
+            if (self._shard.codes[self._asking] != Preference.UNKNOWN).any():  # or the annotation would belong to
+                self._commit(False, pending)  # settings with which nothing can be asked
         del self._pending[: len(pending)]
         for question, answer in pending:
             self._flight.pop(question, None)

@@ -8,9 +8,11 @@ used as it is. With `--config.collect.transcripts=N` games that are played by wr
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +35,11 @@ from motif_jax.policies.choice import parse_mixture
 from motif_jax.preferences.pairs import Episode
 from motif_jax.preferences.store import DATA, PairDataset
 from motif_jax.preferences.writer import PairWriter, is_tidy, tidy
-from motif_jax.stages import EXPERIMENT
+from motif_jax.stages import EXPERIMENT, with_result
 from motif_jax.stages.collect import transcripts
 from motif_jax.stages.collect.episodes import play_in_order
 from motif_jax.stages.collect.published import adopt
-from motif_jax.structs import ArraySpec, UserError
+from motif_jax.structs import ArraySpec, Interrupted, UserError
 
 TABLES: Tables = {
     "collect": {
@@ -69,7 +71,8 @@ STEPS_WITHOUT_A_MOMENT = 2_000_000  # after so many, the settings must be wrong
 
 def artefacts(workdir: Path) -> list[Path]:
     """Directories of the dataset: the finished one, and the one that is being written; and that of transcripts."""
-    return [workdir / "dataset", workdir / "dataset.partial", workdir / transcripts.FOLDER]
+    partial = with_result(workdir / "dataset.partial", "progress.json")
+    return [workdir / "dataset", *partial, workdir / transcripts.FOLDER]
 
 
 def shared(config: ConfigDict) -> bool:
@@ -147,22 +150,25 @@ def run(config: ConfigDict, workdir: Path) -> None:
     losses: dict[str, Any] = {}
     progress = Progress("collect", config.collect.num_pairs, "pairs", writer.moments // 2)
     if not writer.full:
-        with ActorPool(
-            config.env.to_dict(),
-            (*observations, *(mixture.reads if mixture else ())),
-            num_workers=config.collect.num_workers,
-            games_per_worker=config.collect.games_per_worker,
-            rollout_length=config.collect.rollout_length,
-            player="" if mixture else config.collect.collector,
-            groups=mixture.groups if mixture else 1,
-            seed=config.seed,
-            stream=SeedStream.COLLECT,
-            first_episode=writer.progress["next_episode"],
-            hang_timeout_s=config.collect.hang_timeout_s,
-        ) as pool:
+        with (
+            saved_if_stopped(writer),
+            ActorPool(
+                config.env.to_dict(),
+                (*observations, *(mixture.reads if mixture else ())),
+                num_workers=config.collect.num_workers,
+                games_per_worker=config.collect.games_per_worker,
+                rollout_length=config.collect.rollout_length,
+                player="" if mixture else config.collect.collector,
+                groups=mixture.groups if mixture else 1,
+                seed=config.seed,
+                stream=SeedStream.COLLECT,
+                first_episode=writer.progress["next_episode"],
+                hang_timeout_s=config.collect.hang_timeout_s,
+            ) as pool,
+        ):
             committed = time.monotonic()
-            names = {key: f"event_{key}" for key in keys} | {"rewards": "reward"}
-            for ready in play_in_order(pool, mixture, names, writer.progress["next_episode"]):
+            columns = {key: f"event_{key}" for key in keys} | {"rewards": "reward"}
+            for ready in play_in_order(pool, mixture, columns, writer.progress["next_episode"]):
                 for episode in ready:
                     if writer.full:
                         break
@@ -213,6 +219,16 @@ def run(config: ConfigDict, workdir: Path) -> None:
         | ({"groups_of_policies": mixture.counts} if mixture else {}),
     )
     print_line(f"collect: {describe(dataset)}; {steps:,} steps in {played_s:,.0f} s ({steps / played_s:,.0f} steps/s)")
+
+
+@contextlib.contextmanager
+def saved_if_stopped(writer: PairWriter) -> Iterator[None]:
+    """Records what was collected if a signal ends the program within."""
+    try:
+        yield
+    except Interrupted:
+        writer.commit()
+        raise
 
 
 def check(config: ConfigDict) -> None:

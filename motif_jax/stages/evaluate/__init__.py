@@ -41,14 +41,14 @@ from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.envs.settings import check_world, make_world, title
 from motif_jax.envs.world import World, is_text
 from motif_jax.episodes.playback import Track, read_tracks, write_tracks
-from motif_jax.files import write_config, write_json, write_lines
+from motif_jax.files import checkpoint_steps, write_config, write_json, write_lines
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.policies.decoding import check_decoding, decodings_of
 from motif_jax.releases import FACTS, is_release
 from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
-from motif_jax.stages import EXPERIMENT
+from motif_jax.stages import EXPERIMENT, with_result
 from motif_jax.stages.evaluate.contenders import BESIDE_FLAG, FLAG, Contender, check_policy, find_contenders
 from motif_jax.stages.evaluate.replays import check_choice, keep_replays
 from motif_jax.stages.evaluate.several import check_variations, with_variations
@@ -65,6 +65,7 @@ from motif_jax.stages.train_values import TABLES as VALUES
 from motif_jax.stages.train_values import check_texts_fit
 from motif_jax.structs import UserError
 
+EPISODES = "episodes.jsonl"  # of a player: a line per episode
 WRITTEN = "_CHECKPOINT_METADATA"  # of a checkpoint: orbax writes into it when it was written
 TABLES: Tables = {
     "evaluate": {
@@ -88,8 +89,9 @@ MEMORY = "--config.evaluate.num_workers, .games_per_worker"
 
 
 def artefacts(workdir: Path) -> list[Path]:
-    """Returns the directories of the players that were evaluated."""
-    return sorted(file.parent for file in (workdir / "evaluate").glob("*/config.json"))
+    """Returns the directories of the players that have played."""
+    folders = sorted((workdir / "evaluate").glob("*"))
+    return [made for folder in folders for made in with_result(folder, EPISODES, "summary.json")]
 
 
 def shared(config: ConfigDict) -> bool:
@@ -163,8 +165,7 @@ def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
     if contender.decoding:
         values += contender.decoding.facts().values()
     found = hashlib.sha256(json.dumps(values).encode())
-    steps = [int(folder.name) for folder in own.glob("*") if folder.name.isdecimal()]
-    last = own / str(max(steps, default=0))
+    last = own / str(max(checkpoint_steps(own), default=0))
     played = contender.folder(workdir) / str(contender.step)
     reward = Path(section.reward_dir or workdir) / "reward" / "statistics.json"
     of_player = played.parent / FACTS if is_release(played.parent) else played / WRITTEN
@@ -211,7 +212,7 @@ def evaluate(
     rows: dict[int, dict[str, Any]] = {}
     tracks: dict[int, Track] = {}
     beyond: dict[int, dict[str, Any]] = {}  # played when more episodes were wanted; kept, and not counted
-    before = read_json(folder / "player.json")
+    before = read_json(folder / "player.json") if with_result(folder, EPISODES, "summary.json") else None
     if before and before["path"] != contender.path:
         raise UserError(
             f"{str(folder)!r} is of another policy of this name, {before['path']!r}: move it away, or use another "
@@ -219,7 +220,7 @@ def evaluate(
         )
     if before == about:
         tracks = read_tracks(folder / "tracks.npz")
-        known = {row["episode"]: row for row in read_rows(folder / "episodes.jsonl", world.figures)}
+        known = {row["episode"]: row for row in read_rows(folder / EPISODES, world.figures)}
         known = {number: row for number, row in known.items() if number in tracks}
         rows = {number: row for number, row in known.items() if number < wanted}
         beyond = {number: row for number, row in known.items() if number >= wanted}
@@ -230,7 +231,7 @@ def evaluate(
             print_line(
                 f"evaluate: {contender.name} is played anew, as its parameters or its learnt reward have changed"
             )
-        for file in ("episodes.jsonl", "tracks.npz"):
+        for file in (EPISODES, "tracks.npz"):
             (folder / file).unlink(missing_ok=True)
         write_json(folder / "player.json", about)
     (folder / "summary.json").unlink(missing_ok=True)  # of another number of episodes, or of a changed player
@@ -238,12 +239,16 @@ def evaluate(
 
     # ---- play
     def keep() -> None:
+        if not rows:
+            return
         write_tracks(folder / "tracks.npz", tracks)  # first: a line without its steps would be played again
-        write_lines(folder / "episodes.jsonl", [row for _, row in sorted((rows | beyond).items())])
+        write_lines(folder / EPISODES, [row for _, row in sorted((rows | beyond).items())])
 
     start, steps_before = time.monotonic(), sum(row["steps"] for row in rows.values())
-    given_up = play(config, playing, set(range(wanted)) - set(rows), rows, tracks, keep)
-    keep()
+    try:
+        given_up = play(config, playing, set(range(wanted)) - set(rows), rows, tracks, keep)
+    finally:
+        keep()  # also if a signal ends the program
     seconds = time.monotonic() - start
     steps = sum(row["steps"] for row in rows.values()) - steps_before
 

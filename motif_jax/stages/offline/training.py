@@ -82,6 +82,8 @@ def _train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked, keeper: Checkpoi
         print_line(f"{job.stage}: compiling the first update")
     progress = Progress(job.stage, expected, "updates", done["steps"]) if keeper else None
     saved = time.monotonic()
+    if keeper:
+        stop.watch(keeper.directory, lambda: done["steps"], "updates")
 
     def save(loss: float | None = None) -> None:
         nonlocal saved

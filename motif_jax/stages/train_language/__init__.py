@@ -18,7 +18,7 @@ from motif_jax.files import read_json
 from motif_jax.language.settings import FOLDER, check_model, model_folder
 from motif_jax.meeting import find_meeting
 from motif_jax.offline.settings import OPTIMIZER, check_num_parts
-from motif_jax.stages import EXPERIMENT
+from motif_jax.stages import EXPERIMENT, with_result
 from motif_jax.stages.train_language.tokenisers import check_template
 from motif_jax.stages.train_language.tweets import TWEETS, wordle_of
 from motif_jax.structs import UserError
@@ -67,7 +67,7 @@ DEVICE_MEMORY = "--config.train_language.num_parts, .chunk, .max_length, .batch_
 
 def artefacts(workdir: Path) -> list[Path]:
     """The directory of the language model."""
-    return [workdir / FOLDER]
+    return with_result(workdir / FOLDER, "summary.json")
 
 
 def shared(config: ConfigDict) -> bool:

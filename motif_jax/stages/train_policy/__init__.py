@@ -26,10 +26,10 @@ from motif_jax.policies.language_settings import check_language
 from motif_jax.rewards.choice import ONLINE, find_own_class, parse_sources
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.rewards.online.settings import check_online
-from motif_jax.stages import EXPERIMENT
+from motif_jax.stages import EXPERIMENT, with_result
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.train_policy.conditions import DEVICE_MEMORY as DEVICE_MEMORY
-from motif_jax.stages.train_policy.conditions import check_q_learning, finished, minibatches_of_columns
+from motif_jax.stages.train_policy.conditions import RESCUED, check_q_learning, finished, minibatches_of_columns
 from motif_jax.structs import UserError
 
 TABLES: Tables = {
@@ -99,7 +99,7 @@ STEP_BYTES = 1024  # a step in a batch takes at least so many
 
 def artefacts(workdir: Path) -> list[Path]:
     """The directory of the policy."""
-    return [workdir / "policy"]
+    return with_result(workdir / "policy", "summary.json", RESCUED)
 
 
 def shared(config: ConfigDict) -> bool:

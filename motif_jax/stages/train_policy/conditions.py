@@ -10,6 +10,7 @@ from motif_jax.networks.kinds import DRRN, LANGUAGE
 from motif_jax.policies.drrn_settings import FLAG as DRRN_FLAG
 from motif_jax.structs import UserError
 
+RESCUED = "rescued.npz"  # in the policy's directory: what was learnt when another host was lost (rescue.py)
 TOKEN_BYTES = 2  # a token in a replay buffer takes at least so many
 DEVICE_MEMORY = "--config.policy.batch_size, .num_minibatches, .network"  # flags that decide what an update takes of it
 

@@ -24,9 +24,10 @@ from motif_jax.files import read_arrays, write_whole
 from motif_jax.host_copies import spread_copy
 from motif_jax.learner.update import LearnerState
 from motif_jax.parameters import leaves_by_path
+from motif_jax.stages.train_policy.conditions import RESCUED
 from motif_jax.structs import UserError
 
-RESCUED, FACTS, SOURCES = "rescued.npz", "facts", "sources"
+FACTS, SOURCES = "facts", "sources"
 
 
 class Rescue:

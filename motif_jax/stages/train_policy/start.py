@@ -24,7 +24,8 @@ from motif_jax.parallel import place
 from motif_jax.parameters import leaves_by_path, rebuild
 from motif_jax.policies.model import read_policy
 from motif_jax.rewards.sources import RewardSources, saved_sources
-from motif_jax.stages.train_policy.rescue import RESCUED, read_rescued
+from motif_jax.stages.train_policy.conditions import RESCUED
+from motif_jax.stages.train_policy.rescue import read_rescued
 from motif_jax.stages.train_policy.setup import Parts
 from motif_jax.structs import UserError
 

@@ -78,9 +78,9 @@ def learn(
     if keeper:
         at_the_end.callback(keeper.close)
     state, frozen, done = begin(config, keeper, parts, folder / "checkpoints", together)
+    if keeper:
+        stop.watch(keeper.directory, lambda: done["env_steps"], "steps")
     constants = Constants(frozen=place(frozen, parts.mesh, parts.model.rules))
-    if keeper and section.network == LANGUAGE and not done["env_steps"]:
-        keeper.save(state, done)  # what it can do before it has played
     if me == 0:
         if done["env_steps"]:
             print_line(f"train_policy: going on after {done['env_steps']:,} steps")
@@ -137,6 +137,8 @@ def learn(
                 if me == 0:
                     print_line("train_policy: compiling the first update")
                 fits(config, parts, state, constants, batch)
+                if keeper and section.network == LANGUAGE and not done["env_steps"]:
+                    keeper.save(state, done)  # what it can do before it has learnt
             with trace.step(done["updates"]):
                 state, metrics = parts.update(state, constants, batch.arrays.rollouts)
             done["updates"] += 1
@@ -213,11 +215,11 @@ def fits(config: ConfigDict, parts: Parts, state: LearnerState, constants: Const
 
 @contextlib.contextmanager
 def saved_on_error(keeper: Keeper | None, state: Any, done: dict[str, Any]) -> Iterator[None]:
-    """Saves what was learnt, which is still valid, before an error within passes on."""
+    """Saves what was learnt, if anything was, before an error within passes on; it is still valid."""
     try:
         yield
     except Exception:
-        if keeper:
+        if keeper and done["updates"]:
             keeper.save(state, done)
         raise
 

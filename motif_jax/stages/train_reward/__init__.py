@@ -13,7 +13,7 @@ from motif_jax.config_table import PATH, Flag, Number, Tables, Text, Value, Whol
 from motif_jax.files import read_json
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
-from motif_jax.stages import EXPERIMENT
+from motif_jax.stages import EXPERIMENT, with_result
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.train_reward.inputs import label_checksums, learnt_from
 from motif_jax.structs import UserError
@@ -48,7 +48,7 @@ IDENTITY = ("", "reward")
 
 def artefacts(workdir: Path) -> list[Path]:
     """The directory of the reward."""
-    return [workdir / "reward"]
+    return with_result(workdir / "reward")
 
 
 def shared(config: ConfigDict) -> bool:

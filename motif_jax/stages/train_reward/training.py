@@ -7,6 +7,7 @@ optimiser and the captions, so that it can be used alone; training resumes from 
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from pathlib import Path
@@ -21,7 +22,7 @@ from motif_jax.captions import WIDTH
 from motif_jax.checkpoint import Checkpoints
 from motif_jax.config_table import record
 from motif_jax.console import print_line
-from motif_jax.files import write_config, write_json, write_lines
+from motif_jax.files import checkpoint_steps, write_config, write_json, write_lines
 from motif_jax.machine import describe
 from motif_jax.metrics import Progress
 from motif_jax.parallel import make_mesh, map_update, replicate, shard
@@ -45,13 +46,25 @@ from motif_jax.stages.train_reward.setup import (
     train_figures,
     value_pairs,
 )
-from motif_jax.structs import UserError
+from motif_jax.startup import say
+from motif_jax.structs import Interrupted, UserError
 
 STEPS = 32  # of the optimiser whose batches are on the device at a time, for models that read more than the message
 
 
 def train(config: ConfigDict, workdir: Path) -> None:
     """Trains the reward in `workdir/reward`, or resumes an earlier run there."""
+    try:
+        with contextlib.ExitStack() as at_the_end:
+            learn(config, workdir, at_the_end)
+    except Interrupted:
+        if saved := checkpoint_steps(workdir / "reward" / "checkpoints"):
+            say(f"the reward is saved at the end of each epoch: what was learnt after epoch {saved[-1]} is lost")
+        raise
+
+
+def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -> None:
+    """Trains until the last epoch; what is added to `at_the_end` is called however it ends."""
     section, folder = config.reward, workdir / "reward"
 
     # ---- data
@@ -81,12 +94,12 @@ def train(config: ConfigDict, workdir: Path) -> None:
 
     # ---- resume
     checkpoints = Checkpoints(folder / "checkpoints")
+    at_the_end.callback(checkpoints.close)
     kept = {"captions": data.table.messages, "counts": counts.astype(np.int32)}
     epoch, items, history = 0, 0, []
     if (found := checkpoints.latest({"train": state, **kept})) is not None:
         epoch, whole, facts = found
         if facts["dataset"] != data.fingerprint or facts["target"] != data.checksum:
-            checkpoints.close()
             raise UserError(f"{str(folder)!r} was trained on other labels: choose another --workdir, or remove it")
         check_parameters(whole["train"], folder / "checkpoints", "--workdir")
         state, history, items = whole["train"], facts["history"], facts["items"]
@@ -129,7 +142,7 @@ def train(config: ConfigDict, workdir: Path) -> None:
         epoch, fresh = epoch + 1, True
         progress.update(epoch, loss=f"{history[-1]['loss']:.4f}", accuracy=percent(history[-1]["accuracy"]))
     progress.close()
-    checkpoints.close()
+    checkpoints.wait()
 
     # ---- results
     summary = facts | {

@@ -33,7 +33,7 @@ from motif_jax.offline.recipes import names, recipe_of
 from motif_jax.offline.settings import OPTIMIZER, VALUES, check_num_parts, unused_values
 from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.policies.decoding import check_decoding, decoding_in_training
-from motif_jax.stages import EXPERIMENT
+from motif_jax.stages import EXPERIMENT, with_result
 from motif_jax.stages.train_language import TABLES as LANGUAGE
 from motif_jax.stages.train_language.tokenisers import check_template
 from motif_jax.structs import UserError
@@ -86,7 +86,7 @@ def unused(config: ConfigDict) -> list[str]:
 
 def artefacts(workdir: Path) -> list[Path]:
     """The directory of the values."""
-    return [workdir / FOLDER]
+    return with_result(workdir / FOLDER, "summary.json")
 
 
 def shared(config: ConfigDict) -> bool:

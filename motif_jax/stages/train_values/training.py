@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 import motif_jax
 from motif_jax.config_table import record
 from motif_jax.console import print_line
-from motif_jax.files import write_json
+from motif_jax.files import checkpoint_steps, write_json
 from motif_jax.hosts import Hosts
 from motif_jax.language.config import to_record
 from motif_jax.language.settings import find_trained
@@ -60,7 +60,8 @@ def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
         renderer = make_renderer(transcripts, parts.tokeniser, config.transcripts.template)
         job = make_job(config, folder, transcripts, parts, renderer, mesh, hosts)
         learns_policy = bool(recipe_of(config.train_values.recipe).policy)
-        if hosts.me == 0 and not (learns_policy and (folder / POLICY).is_dir()):
+        goes_on = checkpoint_steps(folder / "checkpoints") and (folder / POLICY).is_dir()
+        if hosts.me == 0 and not (learns_policy and goes_on):
             write_model(folder / POLICY, parts, parts.params)  # so that the folder is of use by itself
 
         def conclude(outcome: Outcome) -> None:

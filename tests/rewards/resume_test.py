@@ -1,0 +1,92 @@
+"""Every reward source goes on from its checkpoint, also from one of a time when it had seen and learnt nothing."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from conftest import get_config
+from policy_rewards_test import make_reward
+from rnd_test import B, T, observations
+
+from motif_jax import checkpoint
+from motif_jax.checkpoint import Checkpoints, reading
+from motif_jax.envs.nethack.observations import observation_specs
+from motif_jax.parallel import make_mesh, shard
+from motif_jax.parameters import sum_of_arrays
+from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES, find_class
+from motif_jax.rewards.learnt_source import LearntSource, Mix
+from motif_jax.rewards.online.settings import KINDS
+from motif_jax.rewards.source import Setting
+from motif_jax.rewards.sources import RewardSources, Weighted, saved_sources, sources_from
+
+CASES = [*(name for name in SOURCES if name != ONLINE), *(f"{ONLINE} {kind}" for kind in KINDS)]
+READS, EVENTS = ("blstats", "crop", "message"), ("event_message", "event_message_count")
+
+
+def make(case, folder):
+    """A new source, as training has it."""
+    name, _, kind = case.partition(" ")
+    if name == LEARNT:
+        source = LearntSource(make_reward(), Mix(), False)
+    else:
+        (folder / "words.vec").write_text("gold 1 0\nnewt 0 1\n")
+        config = get_config()
+        config.policy.synchronous = True
+        config.policy.online.update({"message": "lt_cnn_small", "batch_size": 8, "lessons_early": 1})
+        config.policy.online.update({"kind": kind or KINDS[0], "vectors": str(folder / "words.vec")})
+        config.policy.online.goals = "Collect gold@0" if kind == "words" else "defaultgoal@0"
+        setting = Setting(config, folder, observation_specs((*READS, *EVENTS)), READS, make_mesh(1))
+        source = find_class(SOURCES[name].path).make(setting)
+    return RewardSources([Weighted(name, SOURCES[name].path, 0.5, source)])
+
+
+def rollouts(seed, texts):
+    """Steps that show these texts in turn."""
+    found = observations(np.random.default_rng(seed))
+    message = np.zeros((T, B, 256), np.uint8)
+    for number, place in enumerate(np.ndindex(T, B)):
+        text = texts[number % len(texts)].encode()
+        message[place][: len(text)] = np.frombuffer(text, np.uint8)
+    found |= dict(zip(EVENTS, (message, np.ones((T, B), np.int32)), strict=True))
+    found |= {name: np.zeros((T, B), bool) for name in ("terminated", "truncated")}
+    return found | {"reward": np.zeros((T, B), np.float32), "first": np.zeros((T + 1, B), bool)}
+
+
+# No text at all, of which there is no pair; then more of them.
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+BATCHES = [rollouts(0, [""]), rollouts(1, ["You find gold.", "You kill the newt!", ""]), rollouts(2, ["A door.", ""])]
+
+
+def advance(sources, batch):
+    """What the sources give, before they learn from it."""
+    (one,) = sources
+    given = None if one.name == LEARNT else one.source.rewards(batch)  # that needs its table, and learns nothing
+    placed = SimpleNamespace(observations=shard({name: batch[name] for name in READS}, make_mesh(1), axis=1))
+    sources.advance(SimpleNamespace(steps=T * B, arrays=SimpleNamespace(rollouts=placed)), None)
+    return given
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_source_goes_on_from_any_moment(case, tmp_path, monkeypatch):
+    sources, moments = make(case, tmp_path), []
+    for number, batch in enumerate(BATCHES):
+        checkpoints = Checkpoints(tmp_path / str(number))
+        checkpoints.save(number, {"sources": sources.arrays()}, {"sources": sources.facts()})
+        checkpoints.close()
+        before = sum_of_arrays(sources.arrays())
+        moments.append((number, batch, before, advance(sources, batch), sum_of_arrays(sources.arrays())))
+    if case.startswith(ONLINE) and "words" not in case:
+        assert sources.figures()[f"reward/{ONLINE}_labels"] > 1  # something was learnt on the way
+
+    again = make(case, tmp_path)
+    for number, batch, before, given, after in reversed(moments):
+        for older in (False, True):
+            with monkeypatch.context() as patch, reading(tmp_path / str(number)) as found:
+                if older:  # versions that did not say which arrays have no elements
+                    patch.setattr(checkpoint, "EMPTY", "what they did not write")
+                _, whole, facts = found.readable("last")
+            again.restore(saved_sources(facts, whole))
+            assert sum_of_arrays(again.arrays()) == before
+            assert sources_from(facts, whole).facts() == again.facts() == sources.facts()
+            np.testing.assert_array_equal(advance(again, batch), given)
+            assert sum_of_arrays(again.arrays()) == after

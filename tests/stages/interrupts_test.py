@@ -1,0 +1,104 @@
+"""Real signals to a real process that is saving: what each of them does, and what is said of it."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+from train_language_test import TINY as LANGUAGE
+from train_language_test import talks
+from train_policy_test import TINY as POLICY
+
+from motif_jax.files import checkpoint_steps
+
+# The program, but its checkpoints after the first wait for a line of input.
+PROGRAM = """
+import sys
+from motif_jax import checkpoint, startup
+startup.begin()
+from motif_jax import launch
+
+def save(self, step, *rest, real=checkpoint.Checkpoints.save, **more):
+    if step:
+        print("saving", step, flush=True)
+        sys.stdin.readline()
+    real(self, step, *rest, **more)
+
+checkpoint.Checkpoints.save = save
+sys.exit(launch.command())
+"""
+STAGES = {
+    "train_policy": ("steps", {f"policy.{name}": value for name, value in POLICY.items()} | {
+        "policy.train_for_env_steps": 10**9, "policy.save_every_steps": 128,
+    }),
+    "train_language": ("updates", LANGUAGE | {"train_language.num_epochs": 1000}),
+}  # fmt: skip
+FOLDERS = {"train_policy": "policy", "train_language": "language"}
+
+
+class Run:
+    """A stage in a process of its own."""
+
+    def __init__(self, stage, workdir):
+        self.unit, values = STAGES[stage]
+        talks(workdir / "talks.jsonl")
+        values = values | {"transcripts.import_from": workdir / "talks.jsonl"}
+        flags = [f"--config.{name}={value}" for name, value in values.items()]
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, "--config=configs/motif.py:toy", f"--workdir={workdir}",
+             f"--stage={stage}", *flags],
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        self._checkpoints = workdir / FOLDERS[stage] / "checkpoints"
+
+    def wait_for(self, words):
+        """The first line with these words; an end of the output without them fails."""
+        for line in self._process.stdout:
+            if words in line:
+                return line
+        raise AssertionError(f"ended without {words!r}")
+
+    def interrupt(self, words):
+        """Sends SIGINT, and waits until this is said of it."""
+        self._process.send_signal(signal.SIGINT)
+        return self.wait_for(words)
+
+    def go_on(self):
+        """Lets all checkpoints be written; returns the exit status, and what else is said."""
+        told, _ = self._process.communicate("\n" * 100)
+        return self._process.returncode, told
+
+    @property
+    def saved(self):
+        """Steps of the last checkpoint."""
+        return max(checkpoint_steps(self._checkpoints), default=0)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_second_interrupt_waits_for_the_save(stage, tmp_path):
+    run = Run(stage, tmp_path)
+    number = int(run.wait_for("saving").split()[-1])
+    run.interrupt("SIGINT: stopping as soon as what was learnt is saved")
+    run.interrupt(f"waiting until {number - run.saved:,} {run.unit} are saved; one more Ctrl-C ends")
+    status, told = run.go_on()
+    assert status == 0, told
+    assert f"stopped by SIGINT after {run.saved:,} {run.unit}, which are saved; give the same command" in told
+    assert run.saved >= number
+    assert "lost" not in told
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_third_interrupt_says_what_is_lost(stage, tmp_path):
+    run = Run(stage, tmp_path)
+    number = int(run.wait_for("saving").split()[-1])
+    run.interrupt("stopping as soon as")
+    run.interrupt("waiting until")
+    run.interrupt(f"{number - run.saved:,} {run.unit} were not saved and are lost")
+    status, told = run.go_on()
+    assert (status, told) == (128 + signal.SIGINT, "motif_jax: stopped; give the same command again to go on\n")
+    assert run.saved < number
+    again = Run(stage, tmp_path)  # the same command goes on
+    assert int(again.wait_for("saving").split()[-1]) > run.saved
+    again.interrupt("stopping as soon as")
+    assert again.go_on()[0] == 0
