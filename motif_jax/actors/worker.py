@@ -24,9 +24,9 @@ import numpy as np
 from motif_jax.actors.layout import MESSAGE_FORMAT, Layout, Op
 from motif_jax.actors.players import make_scripted
 from motif_jax.actors.shared_arrays import SharedArrays
-from motif_jax.envs.own_code import as_failure
+from motif_jax.envs.own_code import as_failure, owner
 from motif_jax.envs.settings import make_world
-from motif_jax.envs.strict import check_observations
+from motif_jax.envs.strict import check_observations, check_rewards
 from motif_jax.envs.world import World
 from motif_jax.structs import ArraySpec, UserError
 from motif_jax.system_errors import find_refusal
@@ -47,6 +47,7 @@ class Group:
         rows_of: Callable[[int], list[dict[str, np.ndarray]]],
     ):
         self._shared, self._layout = shared, layout
+        self._own = owner(layout.env)  # None for the program's own worlds
         self._playing = memoryview(shared["playing"][worker, group])
         self._undelivered = memoryview(shared["undelivered"][worker, group])
         self._redo = memoryview(shared["redo"][worker, group])
@@ -129,6 +130,8 @@ class Group:
         for game, action in enumerate(actions):
             rows["action"][game] = action
         vector.step(actions, rows)
+        if self._own:
+            check_rewards(rows["reward"], self._own)
         self._stepping[0] = 0
         if vector.finished:
             self._record_episodes(step)
@@ -228,7 +231,7 @@ def main() -> None:
         _serve(Worker(layout, shared, index, reply), shared, index, messages_in)
     except BrokenPipeError:
         return  # the parent is gone
-    except Exception as error:
+    except BaseException as error:  # also what no Exception is: a game may call sys.exit()
         # Short enough for the pipe to hold it whole, also when every character is written as an escape.
         report = {"traceback": traceback.format_exc()[-10_000:], "refusal": find_refusal(error)}
         if isinstance(error, UserError):

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import io
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from motif_jax.captions import WIDTH
-from motif_jax.envs.drawing import GREY, Pieces, Row, draw_screen
+from motif_jax.envs.drawing import Row, draw_screen
+from motif_jax.envs.gym_answers import RESET, STEP, Answers
 from motif_jax.envs.gym_spaces import Field
-from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.world import Screen
-from motif_jax.structs import EndStatus, EpisodeInfo, UserError
+from motif_jax.structs import EndStatus, EpisodeInfo
 
 SEEDS = 2**31  # environments take seeds below; whether a seed is odd, which tells training from evaluation, is kept
-COLOURS = 16  # that a world's screen may have
 ENDED = "the game ended"  # without success
 
 
@@ -54,9 +52,9 @@ class GymGame:
 
     def __init__(self, world: Playable):
         """Makes the environment."""
-        self._world, self._fields = world, world.fields
+        self._world, self._fields, self._answers = world, world.fields, Answers(world.name)
         with quiet():
-            self._env = world.make()
+            self._env = self._answers.environment(world.make())
         self._state = self._env.unwrapped
         self.num_actions = len(world.action_names)  # for scripted players
         self.seen: dict[str, np.ndarray] = {}  # the observations of the moment, by name
@@ -64,40 +62,36 @@ class GymGame:
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
         """Begins an episode."""
         with quiet():
-            observation, _ = self._env.reset(seed=seed.core % SEEDS)
+            given = self._env.reset(seed=seed.core % SEEDS)
+        observation, _ = self._answers.parts("reset()", RESET, given)
         self._episode, self._steps, self._return, self._success = episode, 0, 0.0, False
         self.end, self.cause = EndStatus.RUNNING, ""
         self._counts: dict[bytes, int] = {}
-        self._look(observation)
+        self._look("reset()", observation)
 
     def step(self, action: int) -> float:
         """Plays one action; returns its reward."""
-        observation, given, terminated, truncated, _ = self._env.step(int(action))
-        reward = float(given)
-        if not math.isfinite(reward):
-            raise UserError(
-                f"the world {self._world.name!r} gave the reward {reward}, which is not finite ({WORLD_FLAG})"
-            )
+        answers = self._answers
+        observation, given, terminated, truncated, _ = answers.parts("step()", STEP, self._env.step(int(action)))
+        reward = answers.reward(given)
+        terminated = answers.flag("step()", "terminated", terminated)
+        truncated = answers.flag("step()", "truncated", truncated)
         self._steps += 1
         self._return += reward
         if terminated:
-            self._success = bool(self._world.succeeded(reward, self._state))
+            success = self._world.succeeded(reward, self._state)
+            self._success = answers.flag("succeeded()", "success", success)
             self.end = EndStatus.TASK_SUCCESSFUL if self._success else EndStatus.DEATH
             self.cause = "" if self._success else ENDED
         elif truncated or self._steps >= self._world.time_limit:
             self.end = EndStatus.ABORTED
-        self._look(observation)
+        self._look("step()", observation)
         return reward
 
     def info(self) -> EpisodeInfo:
         """The episode so far."""
-        values = tuple(self._world.measure(self._state)) if self._world.figures else ()
-        if len(values) != len(self._world.figures) or not all(map(math.isfinite, values)):
-            raise UserError(
-                f"the world {self._world.name!r} must measure {', '.join(self._world.figures)}, a finite number each, "
-                f"and gave {values} ({WORLD_FLAG})"
-            )
-        own = tuple(kind(value) for kind, value in zip(self._world.figures.values(), values, strict=True))
+        figures = self._world.figures
+        own = self._answers.figures(figures, self._world.measure(self._state)) if figures else ()
         return EpisodeInfo(self._episode, self._steps, self._return, int(self.end), self._success, own)
 
     def draw(self, chance: float) -> int:
@@ -106,42 +100,17 @@ class GymGame:
 
     def screen(self) -> Screen:
         """What the caption says, and below it the rows of the world's screen, in the middle."""
-        drawn = [self._pieces(line) for line in self._world.screen(self._state)]
-        return draw_screen(self.message.decode("latin-1"), drawn)
-
-    def _pieces(self, line: Row) -> Pieces:
-        """The pieces of a row of the screen with their colours."""
-        pieces = [(line, GREY)] if isinstance(line, str) else list(line)
-        for piece in pieces:
-            match piece:
-                case (str(), int(color)) if 0 <= color < COLOURS:
-                    continue
-            raise UserError(
-                f"the screen of the world {self._world.name!r} must be rows of text, or of pieces of text with colours "
-                f"from 0 to {COLOURS - 1}, not {piece!r} ({WORLD_FLAG})"
-            )
-        return pieces
+        return draw_screen(self.message.decode("latin-1"), self._answers.rows(self._world.screen(self._state)))
 
     def close(self) -> None:
         """Closes the environment."""
         self._env.close()
 
-    def _look(self, observation: Any) -> None:
-        """Takes the observations of the moment, and what is said of it."""
+    def _look(self, method: str, observation: Any) -> None:
+        """Takes the observations of the moment, which this method gave, and what is said of it."""
         for name, field in self._fields.items():
-            value = observation
-            for key in field.path:
-                value = value[key]
-            array = np.asarray(field.convert(value))
-            if array.shape != field.spec.shape:
-                raise UserError(
-                    f"the observation {name!r} of the world {self._world.name!r} has the shape {array.shape}, where "
-                    f"its space says {field.spec.shape} ({WORLD_FLAG})"
-                )
-            self.seen[name] = array
-        said = self._world.caption(observation, self._state)
-        if not isinstance(said, str):
-            raise UserError(f"the caption of the world {self._world.name!r} must be text, not {said!r} ({WORLD_FLAG})")
+            self.seen[name] = self._answers.array(method, name, field, observation)
+        said = self._answers.text("caption()", self._world.caption(observation, self._state))
         self.message = said.strip().encode("latin-1", "replace").replace(b"\0", b"")[:WIDTH]
         self.message_count = self._counts[self.message] = self._counts.get(self.message, 0) + 1
         padded = np.frombuffer(self.message.ljust(WIDTH, b"\0"), np.uint8)

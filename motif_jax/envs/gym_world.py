@@ -23,7 +23,9 @@ from typing import Any
 import gymnasium
 from gymnasium import spaces
 
+from motif_jax.config_table import Whole, shown
 from motif_jax.envs.drawing import Row
+from motif_jax.envs.gym_answers import Answers
 from motif_jax.envs.gym_games import GymGame, quiet
 from motif_jax.envs.gym_spaces import Field, fields_of
 from motif_jax.envs.own_code import WORLD_FLAG
@@ -53,6 +55,7 @@ class GymWorld:
 
     def __init__(self, max_episode_steps: int = 5000, **options: Any):
         """Takes the time limit, after which episodes are cut, and options for the environment."""
+        Whole(1).check("max_episode_steps", WORLD_FLAG, max_episode_steps)
         self.time_limit, self.options = max_episode_steps, options
         self.class_name = f"{type(self).__module__}:{type(self).__qualname__}"
         self.name = getattr(type(self), "name", self.id or self.class_name)
@@ -92,9 +95,15 @@ class GymWorld:
         """The arrays of the observations and the names of the actions, from an environment that is made for this."""
         if not self.id and type(self).make is GymWorld.make:
             raise UserError(f"the world {self.class_name!r} names no environment, as id = ... ({WORLD_FLAG})")
+        answers = Answers(self.name)
+        if not isinstance(self.kinds, Mapping):
+            raise UserError(
+                f"the world {self.name!r} must say the kinds of observations as a dictionary, not {shown(self.kinds)} "
+                f"({WORLD_FLAG})"
+            )
         try:
             with quiet():
-                env = self.make()
+                env = answers.environment(self.make())
         except gymnasium.error.UnregisteredEnv as error:
             near = difflib.get_close_matches(self.id, list(gymnasium.registry), n=1)
             hint = f"did you mean {near[0]!r}?" if near else "import what registers it in the module of the world"
@@ -102,7 +111,7 @@ class GymWorld:
         try:
             fields = fields_of(env.observation_space, self.kinds, self.name)
             given: Any = type(self).action_names
-            return fields, _names_of(env, () if isinstance(given, property) else given, self.name)
+            return fields, _names_of(env, () if isinstance(given, property) else given, self.name, answers)
         finally:
             env.close()
 
@@ -171,7 +180,7 @@ class GymWorld:
         return ""
 
 
-def _names_of(env: gymnasium.Env, given: tuple[str, ...], world: str) -> tuple[str, ...]:
+def _names_of(env: gymnasium.Env, given: Any, world: str, answers: Answers) -> tuple[str, ...]:
     """What can be chosen; raises UserError if an action is no choice, or the names are not as many."""
     space = env.action_space
     if not isinstance(space, spaces.Discrete) or space.start != 0:
@@ -182,11 +191,12 @@ def _names_of(env: gymnasium.Env, given: tuple[str, ...], world: str) -> tuple[s
     inner: Any = env.unwrapped
     own = getattr(inner, "actions", None)
     if given:
-        names = tuple(given)
+        names = answers.names("action_names", given)
     elif isinstance(own, type) and issubclass(own, enum.Enum):
         names = tuple(action.name for action in own)
     elif callable(getattr(inner, "get_action_meanings", None)):
-        names = tuple(str(name).lower() for name in inner.get_action_meanings())
+        meanings = answers.names("get_action_meanings()", inner.get_action_meanings())
+        names = tuple(name.lower() for name in meanings)
     else:
         names = tuple(f"action {number}" for number in range(int(space.n)))
     if len(names) != space.n:

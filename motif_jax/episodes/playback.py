@@ -63,7 +63,8 @@ class EventCounter:
 
     def __exit__(self, *_: object) -> None:
         if self._game is not None:
-            self._game.close()
+            with reported(self._env):
+                self._game.close()
 
     def describe(self, info: EpisodeInfo, actions: np.ndarray) -> EpisodeEvents | None:
         """Counts the events of an episode; None if it comes out differently, as a world that is not exact may."""

@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 from motif_jax.actors.players import parse_scripted
 from motif_jax.actors.recorded import play_branches, play_episodes
 from motif_jax.console import clean, print_line
+from motif_jax.envs.own_code import reported
 from motif_jax.envs.settings import essential, make_world
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import World
@@ -61,15 +62,16 @@ def collect(config: ConfigDict, workdir: Path) -> None:
     writer, start = TranscriptWriter(), time.monotonic()
     progress = Progress("collect", section.transcripts, "games", 0)
     games = 0
-    for episode in play(config):
-        try:
-            writer.add(episode)
-        except ValueError as error:
-            number = int(episode.info["episode"])
-            raise UserError(f"game {number:,} cannot be recorded: {error} ({WORLD_FLAG})") from error
-        games += not episode.info.get("branch", 0)
-        if games % SHOW_EVERY == 0:
-            progress.update(games)
+    with reported(config.env):
+        for episode in play(config):
+            try:
+                writer.add(episode)
+            except ValueError as error:
+                number = int(episode.info["episode"])
+                raise UserError(f"game {number:,} cannot be recorded: {error} ({WORLD_FLAG})") from error
+            games += not episode.info.get("branch", 0)
+            if games % SHOW_EVERY == 0:
+                progress.update(games)
     progress.close()
     found = writer.write(path, provenance, FLAG)
     write_config(path, config)
