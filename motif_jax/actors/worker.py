@@ -18,11 +18,13 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
 from motif_jax.actors.layout import MESSAGE_FORMAT, Layout, Op
 from motif_jax.actors.players import make_scripted
+from motif_jax.actors.recorder import RecordedGame
 from motif_jax.actors.shared_arrays import SharedArrays
 from motif_jax.envs.own_code import as_failure, owner
 from motif_jax.envs.settings import make_world
@@ -63,9 +65,12 @@ class Group:
             seed=layout.seed,
             stream=layout.stream,
             next_episode=self._next_episode,
-            extra_frames=self.scripted.frames if self.scripted else (),
+            extra_frames=self._extra_frames(world),
             stepping=self._stepping,
         )
+        games = self.vector.games
+        if layout.record and isinstance(games, list):
+            games[:] = [RecordedGame(game, Path(layout.record)) for game in games]
         # Looking a row up costs more than writing to it, so every row is looked up once and kept.
         self._rows_of = functools.cache(lambda slot: [self.vector.open_rows(row) for row in rows_of(slot)])
         self.granted: collections.deque[int] = collections.deque()
@@ -75,6 +80,11 @@ class Group:
         if ":" in layout.env.get("world", ""):
             check_observations(world, self.vector, layout.observations, layout.group_size)
         self._stepping[0] = 0
+
+    def _extra_frames(self, world: World) -> tuple[str, ...]:
+        """What the games must show beside the observations: to the scripted player, and to be recorded."""
+        shown = getattr(world, "screen_frames", ()) if self._layout.record else ()
+        return (*(self.scripted.frames if self.scripted else ()), *shown)
 
     def warm_up(self, game: int, limit: int) -> None:
         """Plays up to `limit` random actions, so that not all games begin at the same point."""
