@@ -7,6 +7,7 @@ writes a file per episode, which the parent reads and removes when the episode's
 from __future__ import annotations
 
 import collections
+import functools
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from motif_jax.captions import WIDTH
-from motif_jax.envs.nethack.shown import screen_of
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.world import SCREEN_SHAPE, Screen
@@ -23,15 +23,19 @@ from motif_jax.files import write_whole
 from motif_jax.structs import UserError
 
 MOST_BYTES = 8 * 2**20  # of an episode's packed frames; a longer episode has no replay, but its captions are counted
+ScreenOf = Callable[[Any], Screen] | None
 
 
 class Frames:
     """The frames of one episode: screens, captions, and pictures where the game has them."""
 
-    def __init__(self, game: Any, most_bytes: float = float("inf")):
-        """Takes the moment at which the game is as the first frame; past `most_bytes` there are no frames at all."""
+    def __init__(self, game: Any, screen_of: ScreenOf = None, most_bytes: float = float("inf")):
+        """Takes the moment at which the game is as the first frame; past `most_bytes` there are no frames at all.
+
+        `screen_of` gives the screen of a game that has no method for it.
+        """
         self._game, self._left = game, most_bytes
-        self._screen: Callable[[], Screen] = game.screen if hasattr(game, "screen") else lambda: screen_of(game)
+        self._screen: Callable[[], Screen] = functools.partial(screen_of, game) if screen_of else game.screen
         self._picture: Callable[[], bytes] = getattr(game, "picture", bytes)
         self._packed: list[bytes] = []
         self._pictures: list[bytes] = []
@@ -95,9 +99,9 @@ class RecordedGame:
     The games of a `world.Vector` are its own business: nothing is recorded of those without captions and a screen.
     """
 
-    def __init__(self, game: Any, folder: Path):
-        """Takes the game, and the directory of the files."""
-        self._game, self._folder = game, folder
+    def __init__(self, game: Any, folder: Path, screen_of: ScreenOf):
+        """Takes the game, the directory of the files, and `screen_of` of `Frames`."""
+        self._game, self._folder, self._screen_of = game, folder, screen_of
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._game, name)
@@ -107,8 +111,8 @@ class RecordedGame:
         self._game.reset(seed, episode)
         self._file = file_of(self._folder, episode)
         game = self._game
-        known = hasattr(game, "message_count") and (hasattr(game, "screen") or hasattr(game, "buffers"))
-        self._frames = Frames(game, MOST_BYTES) if known else None
+        known = hasattr(game, "message_count") and (self._screen_of or hasattr(game, "screen"))
+        self._frames = Frames(game, self._screen_of, MOST_BYTES) if known else None
 
     def step(self, action: Any) -> float:
         """Plays one action, and writes the file if it ends the episode; returns its reward."""

@@ -70,7 +70,8 @@ class Group:
         )
         games = self.vector.games
         if layout.record and isinstance(games, list):
-            games[:] = [RecordedGame(game, Path(layout.record)) for game in games]
+            screen_of = getattr(world, "screen_of", None)
+            games[:] = [RecordedGame(game, Path(layout.record), screen_of) for game in games]
         # Looking a row up costs more than writing to it, so every row is looked up once and kept.
         self._rows_of = functools.cache(lambda slot: [self.vector.open_rows(row) for row in rows_of(slot)])
         self.granted: collections.deque[int] = collections.deque()

@@ -23,6 +23,7 @@ from motif_jax.structs import UserError
 STEP = "(observation, reward, terminated, truncated, info)"
 RESET = "(observation, info)"
 LARGEST = float(np.finfo(np.float32).max)  # rewards are recorded as float32
+MOST_PIXELS = 8192  # on a side of a picture
 COLOURS = 16  # that a world's screen may have
 CHOICES = {np.dtype(np.bool_): 2, np.dtype(np.uint8): 256}  # values of types that cannot have any other
 UNSIGNED = {number.itemsize: number for number in map(np.dtype, ("u1", "u2", "u4", "u8"))}  # by bytes
@@ -129,6 +130,19 @@ class Answers:
         """Text."""
         if not isinstance(value, str):
             raise self.refusal(method, "text", value)
+        return value
+
+    def pixels(self, value: Any) -> np.ndarray:
+        """A picture. [height, width, 3] uint8"""
+        if not (
+            isinstance(value, np.ndarray)
+            and value.dtype == np.uint8
+            and value.ndim == 3
+            and value.shape[2] == 3
+            and 0 < min(value.shape) <= max(value.shape) <= MOST_PIXELS
+        ):
+            wanted = f"a picture of shape (height, width, 3) and type uint8, up to {MOST_PIXELS:,} on a side"
+            raise self.refusal("render()", f"{wanted} (or set picture = '' in its class)", value)
         return value
 
     def names(self, what: str, value: Any) -> tuple[str, ...]:

@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from motif_jax.captions import WIDTH
-from motif_jax.envs.drawing import Row, draw_screen
+from motif_jax.envs.drawing import GREY, Pieces, Row, draw_screen
 from motif_jax.envs.gym_answers import RESET, STEP, Answers
+from motif_jax.envs.gym_pictures import encode_picture, pieces_of_ansi
 from motif_jax.envs.gym_spaces import Field
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.world import Screen
@@ -34,6 +35,7 @@ class Playable(Protocol):
     @property
     def time_limit(self) -> int: ...
     def make(self) -> Any: ...
+    def make_shown(self) -> Any: ...
     def caption(self, observation: Any, env: Any) -> str: ...
     def measure(self, env: Any) -> Sequence[float]: ...
     def screen(self, env: Any) -> Sequence[Row]: ...
@@ -50,17 +52,21 @@ def quiet() -> Iterator[None]:
 class GymGame:
     """One environment; see `world.Game`."""
 
-    def __init__(self, world: Playable):
-        """Makes the environment."""
+    def __init__(self, world: Playable, shown: bool = False):
+        """Makes the environment, so that it can draw itself if it is `shown`."""
         self._world, self._fields, self._answers = world, world.fields, Answers(world.name)
         with quiet():
-            self._env = self._answers.environment(world.make())
+            self._env = self._answers.environment(world.make_shown() if shown else world.make())
+        self._draws = getattr(self._env, "render_mode", None) if shown else None
+        self._drawn = b""  # the last picture, as the environment gave it
+        self._trouble: list[Pieces] = []  # why there is no picture, where there should be one
         self._state = self._env.unwrapped
         self.num_actions = len(world.action_names)  # for scripted players
         self.seen: dict[str, np.ndarray] = {}  # the observations of the moment, by name
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
         """Begins an episode."""
+        self._drawn = b""  # an episode begins with a whole picture
         with quiet():
             given = self._env.reset(seed=seed.core % SEEDS)
         observation, _ = self._answers.parts("reset()", RESET, given)
@@ -99,8 +105,30 @@ class GymGame:
         return int(chance * self.num_actions)
 
     def screen(self) -> Screen:
-        """What the caption says, and below it the rows of the world's screen, in the middle."""
-        return draw_screen(self.message.decode("latin-1"), self._answers.rows(self._world.screen(self._state)))
+        """What the caption says, and below it, in the middle, the world's screen or what the environment writes."""
+        rows = self._answers.rows(self._world.screen(self._state)) + self._trouble
+        if self._draws == "ansi" and (drawn := self._render()) is not None:
+            rows = pieces_of_ansi(self._answers.text("render()", drawn))
+        return draw_screen(self.message.decode("latin-1"), rows)
+
+    def picture(self) -> bytes:
+        """The environment's picture, as WebP; empty if it is that of the last call, or if there are no pictures."""
+        if self._draws != "rgb_array" or (given := self._render()) is None:
+            return b""
+        pixels = self._answers.pixels(given)
+        if (drawn := repr(pixels.shape).encode() + pixels.tobytes()) == self._drawn:
+            return b""
+        self._drawn = drawn
+        return encode_picture(pixels)
+
+    def _render(self) -> Any:
+        """What the environment draws; None if it cannot, as without a library: the screen then says why."""
+        try:
+            with quiet():
+                return self._env.render()
+        except Exception as error:
+            self._draws, self._trouble = None, [[(f"no picture: {error}".splitlines()[0], GREY)]]
+            return None
 
     def close(self) -> None:
         """Closes the environment."""

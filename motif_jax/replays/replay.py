@@ -42,6 +42,14 @@ class Replay(NamedTuple):
         """T, the number of steps."""
         return len(self.action)
 
+    def picture(self, frame: int) -> bytes:
+        """The picture of a frame, or that before it if nothing has changed; empty without pictures."""
+        if self.pictures is None or self.picture_ends is None:
+            return b""
+        ends = self.picture_ends[: frame + 1]
+        at = int(np.searchsorted(ends, ends[-1]))  # the last frame that has one of its own
+        return self.pictures[ends[at - 1] if at else 0 : ends[at]].tobytes()
+
     @property
     def title(self) -> str:
         """The player's name and the number of the episode."""
@@ -97,6 +105,11 @@ def load_replay(path: Path, flag: str) -> Replay:
         wanted = (steps + (name in OF_FRAMES), *shapes[name]) if name in shapes else (array.size,)
         if array.shape != wanted or array.dtype != (DTYPES | OPTIONAL)[name]:
             raise UserError(f"{str(path)!r} is no replay: its {name!r} is {array.dtype} {array.shape} ({flag})")
+    ends = arrays.get("picture_ends")
+    if (ends is None) != ("pictures" not in arrays) or (
+        ends is not None and (np.diff(ends, prepend=0).min() < 0 or ends[-1] != arrays["pictures"].size)
+    ):
+        raise UserError(f"{str(path)!r} is no replay: its pictures are damaged ({flag})")
     return Replay(about, **arrays)
 
 

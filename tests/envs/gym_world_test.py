@@ -181,7 +181,7 @@ def test_a_screen_is_24_by_80_whatever_a_world_draws():
     assert screen.colors[3, :3].tolist() == [9, 9, 12]
     assert screen.chars[4, :7].tobytes() == b"plain ?"
     assert screen.chars[1, :5].tobytes() == b"long "
-    assert play(Walk(), []).screen().chars[3].tobytes().strip().startswith(b"Corridor")
+    assert not play(Walk(), []).screen().chars[3].tobytes().strip()
 
 
 def test_what_a_world_draws_stands_in_the_middle():
