@@ -82,7 +82,7 @@ class Frames:
         screens = np.frombuffer(b"".join(map(zlib.decompress, self._packed)), np.uint8)
         screens = screens.reshape(-1, 2, *SCREEN_SHAPE)
         messages = b"".join(message.ljust(WIDTH, b"\0") for message in self._message)
-        found = {
+        found: dict[str, np.ndarray] = {
             "chars": screens[:, 0], "colors": screens[:, 1], "cursor": np.array(self._cursor, np.uint8),
             "message": np.frombuffer(messages, np.uint8).reshape(-1, WIDTH), "count": np.array(self._count, np.int32),
             "reward": np.array(self._reward, np.float32),
@@ -121,7 +121,7 @@ class RecordedGame:
         reward = self._frames.step(action)
         if self._game.end:
             captions = self._frames.captions
-            arrays = {
+            arrays: dict[str, Any] = {
                 "cause": np.frombuffer(str(getattr(self._game, "cause", "")).encode(), np.uint8),
                 "captions": np.frombuffer(b"".join(text.ljust(WIDTH, b"\0") for text in captions), np.uint8),
                 "times": np.array(list(captions.values()), np.int64),
