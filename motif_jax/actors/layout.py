@@ -69,6 +69,7 @@ class Layout(NamedTuple):
     outputs: tuple[tuple[str, ArraySpec], ...] = ()  # what the policy stores beside each action
     starts: tuple[tuple[str, ArraySpec], ...] = ()  # what it stores once per rollout, before the first action
     warmup_steps: int = 0  # a game begins with up to so many random actions, so that not all are at the same point
+    record: str = ""  # a directory in which every episode is recorded (`recorder.RecordedGame`); "": none is
 
     @property
     def num_slots(self) -> int:

@@ -58,6 +58,7 @@ class ActorPool:
         stream: int = SeedStream.TRAIN,
         first_episode: int = 0,
         hang_timeout_s: float = 10.0,
+        record: str = "",
         flag: str = "--config.collect",
     ):
         """Lays out the memory and starts the workers.
@@ -75,6 +76,7 @@ class ActorPool:
           slots_per_group: rollouts of a group that workers and the caller can hold at the same time.
           seed, stream, first_episode: which games are played.
           hang_timeout_s: a worker that gives no sign of life for so many seconds is replaced.
+          record: directory for the frames of every episode (`recorder.RecordedGame`); "" for none.
           flag: section of the config that error messages name.
         """
         self.world = check_world(env)
@@ -98,6 +100,7 @@ class ActorPool:
             outputs=tuple((outputs or {}).items()),
             starts=tuple((starts or {}).items()),
             warmup_steps=warmup_steps,
+            record=record,
         )
         self.timers = Timers()
         self.restarts = 0  # workers replaced

@@ -160,4 +160,5 @@ class InlineWorker:
 
     def close(self, deadline: float) -> None:
         """Closes the games."""
-        self._worker.close()
+        with reported(self._env):
+            self._worker.close()

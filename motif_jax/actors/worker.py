@@ -18,15 +18,17 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
 from motif_jax.actors.layout import MESSAGE_FORMAT, Layout, Op
 from motif_jax.actors.players import make_scripted
+from motif_jax.actors.recorder import RecordedGame
 from motif_jax.actors.shared_arrays import SharedArrays
-from motif_jax.envs.own_code import as_failure
+from motif_jax.envs.own_code import as_failure, owner
 from motif_jax.envs.settings import make_world
-from motif_jax.envs.strict import check_observations
+from motif_jax.envs.strict import check_observations, check_rewards
 from motif_jax.envs.world import World
 from motif_jax.structs import ArraySpec, UserError
 from motif_jax.system_errors import find_refusal
@@ -47,6 +49,7 @@ class Group:
         rows_of: Callable[[int], list[dict[str, np.ndarray]]],
     ):
         self._shared, self._layout = shared, layout
+        self._own = owner(layout.env)  # None for the program's own worlds
         self._playing = memoryview(shared["playing"][worker, group])
         self._undelivered = memoryview(shared["undelivered"][worker, group])
         self._redo = memoryview(shared["redo"][worker, group])
@@ -62,9 +65,13 @@ class Group:
             seed=layout.seed,
             stream=layout.stream,
             next_episode=self._next_episode,
-            extra_frames=self.scripted.frames if self.scripted else (),
+            extra_frames=self._extra_frames(world),
             stepping=self._stepping,
         )
+        games = self.vector.games
+        if layout.record and isinstance(games, list):
+            screen_of = getattr(world, "screen_of", None)
+            games[:] = [RecordedGame(game, Path(layout.record), screen_of) for game in games]
         # Looking a row up costs more than writing to it, so every row is looked up once and kept.
         self._rows_of = functools.cache(lambda slot: [self.vector.open_rows(row) for row in rows_of(slot)])
         self.granted: collections.deque[int] = collections.deque()
@@ -74,6 +81,11 @@ class Group:
         if ":" in layout.env.get("world", ""):
             check_observations(world, self.vector, layout.observations, layout.group_size)
         self._stepping[0] = 0
+
+    def _extra_frames(self, world: World) -> tuple[str, ...]:
+        """What the games must show beside the observations: to the scripted player, and to be recorded."""
+        shown = getattr(world, "screen_frames", ()) if self._layout.record else ()
+        return (*(self.scripted.frames if self.scripted else ()), *shown)
 
     def warm_up(self, game: int, limit: int) -> None:
         """Plays up to `limit` random actions, so that not all games begin at the same point."""
@@ -129,6 +141,8 @@ class Group:
         for game, action in enumerate(actions):
             rows["action"][game] = action
         vector.step(actions, rows)
+        if self._own:
+            check_rewards(rows["reward"], self._own)
         self._stepping[0] = 0
         if vector.finished:
             self._record_episodes(step)
@@ -228,7 +242,7 @@ def main() -> None:
         _serve(Worker(layout, shared, index, reply), shared, index, messages_in)
     except BrokenPipeError:
         return  # the parent is gone
-    except Exception as error:
+    except BaseException as error:  # also what no Exception is: a game may call sys.exit()
         # Short enough for the pipe to hold it whole, also when every character is written as an escape.
         report = {"traceback": traceback.format_exc()[-10_000:], "refusal": find_refusal(error)}
         if isinstance(error, UserError):

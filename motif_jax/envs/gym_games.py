@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -12,14 +11,14 @@ import numpy as np
 
 from motif_jax.captions import WIDTH
 from motif_jax.envs.drawing import GREY, Pieces, Row, draw_screen
+from motif_jax.envs.gym_answers import RESET, STEP, Answers
+from motif_jax.envs.gym_pictures import encode_picture, pieces_of_ansi
 from motif_jax.envs.gym_spaces import Field
-from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.world import Screen
-from motif_jax.structs import EndStatus, EpisodeInfo, UserError
+from motif_jax.structs import EndStatus, EpisodeInfo
 
 SEEDS = 2**31  # environments take seeds below; whether a seed is odd, which tells training from evaluation, is kept
-COLOURS = 16  # that a world's screen may have
 ENDED = "the game ended"  # without success
 
 
@@ -36,6 +35,7 @@ class Playable(Protocol):
     @property
     def time_limit(self) -> int: ...
     def make(self) -> Any: ...
+    def make_shown(self) -> Any: ...
     def caption(self, observation: Any, env: Any) -> str: ...
     def measure(self, env: Any) -> Sequence[float]: ...
     def screen(self, env: Any) -> Sequence[Row]: ...
@@ -52,52 +52,52 @@ def quiet() -> Iterator[None]:
 class GymGame:
     """One environment; see `world.Game`."""
 
-    def __init__(self, world: Playable):
-        """Makes the environment."""
-        self._world, self._fields = world, world.fields
+    def __init__(self, world: Playable, shown: bool = False):
+        """Makes the environment, so that it can draw itself if it is `shown`."""
+        self._world, self._fields, self._answers = world, world.fields, Answers(world.name)
         with quiet():
-            self._env = world.make()
+            self._env = self._answers.environment(world.make_shown() if shown else world.make())
+        self._draws = getattr(self._env, "render_mode", None) if shown else None
+        self._drawn = b""  # the last picture, as the environment gave it
+        self._trouble: list[Pieces] = []  # why there is no picture, where there should be one
         self._state = self._env.unwrapped
         self.num_actions = len(world.action_names)  # for scripted players
         self.seen: dict[str, np.ndarray] = {}  # the observations of the moment, by name
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
         """Begins an episode."""
+        self._drawn = b""  # an episode begins with a whole picture
         with quiet():
-            observation, _ = self._env.reset(seed=seed.core % SEEDS)
+            given = self._env.reset(seed=seed.core % SEEDS)
+        observation, _ = self._answers.parts("reset()", RESET, given)
         self._episode, self._steps, self._return, self._success = episode, 0, 0.0, False
         self.end, self.cause = EndStatus.RUNNING, ""
         self._counts: dict[bytes, int] = {}
-        self._look(observation)
+        self._look("reset()", observation)
 
     def step(self, action: int) -> float:
         """Plays one action; returns its reward."""
-        observation, given, terminated, truncated, _ = self._env.step(int(action))
-        reward = float(given)
-        if not math.isfinite(reward):
-            raise UserError(
-                f"the world {self._world.name!r} gave the reward {reward}, which is not finite ({WORLD_FLAG})"
-            )
+        answers = self._answers
+        observation, given, terminated, truncated, _ = answers.parts("step()", STEP, self._env.step(int(action)))
+        reward = answers.reward(given)
+        terminated = answers.flag("step()", "terminated", terminated)
+        truncated = answers.flag("step()", "truncated", truncated)
         self._steps += 1
         self._return += reward
         if terminated:
-            self._success = bool(self._world.succeeded(reward, self._state))
+            success = self._world.succeeded(reward, self._state)
+            self._success = answers.flag("succeeded()", "success", success)
             self.end = EndStatus.TASK_SUCCESSFUL if self._success else EndStatus.ENDED
             self.cause = "" if self._success else ENDED
         elif truncated or self._steps >= self._world.time_limit:
             self.end = EndStatus.ABORTED
-        self._look(observation)
+        self._look("step()", observation)
         return reward
 
     def info(self) -> EpisodeInfo:
         """The episode so far."""
-        values = tuple(self._world.measure(self._state)) if self._world.figures else ()
-        if len(values) != len(self._world.figures) or not all(map(math.isfinite, values)):
-            raise UserError(
-                f"the world {self._world.name!r} must measure {', '.join(self._world.figures)}, a finite number each, "
-                f"and gave {values} ({WORLD_FLAG})"
-            )
-        own = tuple(kind(value) for kind, value in zip(self._world.figures.values(), values, strict=True))
+        figures = self._world.figures
+        own = self._answers.figures(figures, self._world.measure(self._state)) if figures else ()
         return EpisodeInfo(self._episode, self._steps, self._return, int(self.end), self._success, own)
 
     def draw(self, chance: float) -> int:
@@ -105,43 +105,40 @@ class GymGame:
         return int(chance * self.num_actions)
 
     def screen(self) -> Screen:
-        """What the caption says, and below it the rows of the world's screen, in the middle."""
-        drawn = [self._pieces(line) for line in self._world.screen(self._state)]
-        return draw_screen(self.message.decode("latin-1"), drawn)
+        """What the caption says, and below it, in the middle, the world's screen or what the environment writes."""
+        rows = self._answers.rows(self._world.screen(self._state)) + self._trouble
+        if self._draws == "ansi" and (drawn := self._render()) is not None:
+            rows = pieces_of_ansi(self._answers.text("render()", drawn))
+        return draw_screen(self.message.decode("latin-1"), rows)
 
-    def _pieces(self, line: Row) -> Pieces:
-        """The pieces of a row of the screen with their colours."""
-        pieces = [(line, GREY)] if isinstance(line, str) else list(line)
-        for piece in pieces:
-            match piece:
-                case (str(), int(color)) if 0 <= color < COLOURS:
-                    continue
-            raise UserError(
-                f"the screen of the world {self._world.name!r} must be rows of text, or of pieces of text with colours "
-                f"from 0 to {COLOURS - 1}, not {piece!r} ({WORLD_FLAG})"
-            )
-        return pieces
+    def picture(self) -> bytes:
+        """The environment's picture, as WebP; empty if it is that of the last call, or if there are no pictures."""
+        if self._draws != "rgb_array" or (given := self._render()) is None:
+            return b""
+        pixels = self._answers.pixels(given)
+        if (drawn := repr(pixels.shape).encode() + pixels.tobytes()) == self._drawn:
+            return b""
+        self._drawn = drawn
+        return encode_picture(pixels)
+
+    def _render(self) -> Any:
+        """What the environment draws; None if it cannot, as without a library: the screen then says why."""
+        try:
+            with quiet():
+                return self._env.render()
+        except Exception as error:
+            self._draws, self._trouble = None, [[(f"no picture: {error}".splitlines()[0], GREY)]]
+            return None
 
     def close(self) -> None:
         """Closes the environment."""
         self._env.close()
 
-    def _look(self, observation: Any) -> None:
-        """Takes the observations of the moment, and what is said of it."""
+    def _look(self, method: str, observation: Any) -> None:
+        """Takes the observations of the moment, which this method gave, and what is said of it."""
         for name, field in self._fields.items():
-            value = observation
-            for key in field.path:
-                value = value[key]
-            array = np.asarray(field.convert(value))
-            if array.shape != field.spec.shape:
-                raise UserError(
-                    f"the observation {name!r} of the world {self._world.name!r} has the shape {array.shape}, where "
-                    f"its space says {field.spec.shape} ({WORLD_FLAG})"
-                )
-            self.seen[name] = array
-        said = self._world.caption(observation, self._state)
-        if not isinstance(said, str):
-            raise UserError(f"the caption of the world {self._world.name!r} must be text, not {said!r} ({WORLD_FLAG})")
+            self.seen[name] = self._answers.array(method, name, field, observation)
+        said = self._answers.text("caption()", self._world.caption(observation, self._state))
         self.message = said.strip().encode("latin-1", "replace").replace(b"\0", b"")[:WIDTH]
         self.message_count = self._counts[self.message] = self._counts.get(self.message, 0) + 1
         padded = np.frombuffer(self.message.ljust(WIDTH, b"\0"), np.uint8)

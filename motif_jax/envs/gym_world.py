@@ -16,6 +16,7 @@ from __future__ import annotations
 import difflib
 import enum
 import functools
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ from typing import Any
 import gymnasium
 from gymnasium import spaces
 
+from motif_jax.config_table import Whole, shown
 from motif_jax.envs.drawing import Row
+from motif_jax.envs.gym_answers import Answers
 from motif_jax.envs.gym_games import GymGame, quiet
 from motif_jax.envs.gym_spaces import Field, fields_of
 from motif_jax.envs.own_code import WORLD_FLAG
@@ -32,6 +35,8 @@ from motif_jax.envs.sequential import SequentialVector
 from motif_jax.envs.world import CAPTIONS, CHOICE, trained_world
 from motif_jax.structs import ArraySpec, UserError
 
+RENDER_MODES = ("rgb_array", "ansi")  # of gymnasium's environments, those that are shown
+AUTO = "auto"  # the first of them that the environment has, unless the world draws its own screen
 SUCCESS = 0.0  # an episode that the environment ends with a reward above this has succeeded
 
 
@@ -44,25 +49,30 @@ class GymWorld:
     kinds: Mapping[str, str] = {}  # of observations whose kind does not follow from their space: networks/kinds.py
     figures: Mapping[str, type] = {}  # numbers of an episode that `measure` gives: name -> bool, int or float
     texts: Path | None = None  # directory with goals, prompts and rules about this game
+    picture: str = AUTO  # how it is shown: "rgb_array" or "ansi", as the environment draws it; "": by `screen` alone
     # `reads`, the observations that a policy reads, and `action_names` may be set too; see the properties below.
 
     # ---- the same for all
     action = CHOICE
     pairs = ("message",)
     players = ("random",)
+    screen_frames = ("screen",)  # among `extra_frames`, lets the games of a group be shown
 
     def __init__(self, max_episode_steps: int = 5000, **options: Any):
         """Takes the time limit, after which episodes are cut, and options for the environment."""
+        Whole(1).check("max_episode_steps", WORLD_FLAG, max_episode_steps)
         self.time_limit, self.options = max_episode_steps, options
         self.class_name = f"{type(self).__module__}:{type(self).__qualname__}"
         self.name = getattr(type(self), "name", self.id or self.class_name)
         self.about = self.about or f"the game {self.name}"
+        self.render_mode: str | None = None  # for `make`: not None while a game is made that is to be shown
 
     # ---- may be overridden, `caption` must be
 
     def make(self) -> gymnasium.Env:
         """Makes the environment; its wrappers may be added here."""
-        return gymnasium.make(self.id, disable_env_checker=True, **self.options)
+        mode = {} if self.render_mode is None else {"render_mode": self.render_mode}
+        return gymnasium.make(self.id, disable_env_checker=True, **{**mode, **self.options})
 
     def caption(self, observation: Any, env: Any) -> str:
         """What has just happened, in one line of up to 256 characters; other characters than Latin-1 become "?".
@@ -75,7 +85,7 @@ class GymWorld:
 
     def screen(self, env: Any) -> Sequence[Row]:
         """A picture for people: up to 21 rows of 80 characters, each text or pieces of text with their colours."""
-        return [f"{type(env).__name__}: its world draws no screen"]
+        return []
 
     def measure(self, env: Any) -> Sequence[float]:
         """The values of `figures`, in their order."""
@@ -92,19 +102,49 @@ class GymWorld:
         """The arrays of the observations and the names of the actions, from an environment that is made for this."""
         if not self.id and type(self).make is GymWorld.make:
             raise UserError(f"the world {self.class_name!r} names no environment, as id = ... ({WORLD_FLAG})")
+        answers = Answers(self.name)
+        if not isinstance(self.kinds, Mapping):
+            raise UserError(
+                f"the world {self.name!r} must say the kinds of observations as a dictionary, not {shown(self.kinds)} "
+                f"({WORLD_FLAG})"
+            )
         try:
             with quiet():
-                env = self.make()
+                env = answers.environment(self.make())
         except gymnasium.error.UnregisteredEnv as error:
             near = difflib.get_close_matches(self.id, list(gymnasium.registry), n=1)
             hint = f"did you mean {near[0]!r}?" if near else "import what registers it in the module of the world"
             raise UserError(f"gymnasium knows no environment {self.id!r} ({WORLD_FLAG}): {hint}") from error
         try:
+            self._render_mode = self._find_render_mode(env)
             fields = fields_of(env.observation_space, self.kinds, self.name)
             given: Any = type(self).action_names
-            return fields, _names_of(env, () if isinstance(given, property) else given, self.name)
+            return fields, _names_of(env, () if isinstance(given, property) else given, self.name, answers)
         finally:
             env.close()
+
+    def _find_render_mode(self, env: Any) -> str | None:
+        """How the environment is asked to draw itself."""
+        if self.picture not in (AUTO, "", *RENDER_MODES):
+            raise UserError(
+                f"'picture' of the world {self.name!r} must be one of {', '.join(map(repr, RENDER_MODES))} and '', not "
+                f"{shown(self.picture)} ({WORLD_FLAG})"
+            )
+        if self.picture != AUTO:
+            return self.picture or None
+        if type(self).screen is not GymWorld.screen:
+            return None
+        modes = (getattr(env, "metadata", None) or {}).get("render_modes") or ()
+        return next((mode for mode in RENDER_MODES if mode in modes), None)
+
+    def make_shown(self) -> gymnasium.Env:
+        """Makes an environment that can draw itself."""
+        os.environ.setdefault("SDL_AUDIODRIVER", "dummy")  # drawing needs no sound, and many machines have none
+        self.render_mode = self._render_mode
+        try:
+            return self.make()
+        finally:
+            self.render_mode = None
 
     @property
     def fields(self) -> dict[str, Field]:
@@ -149,13 +189,14 @@ class GymWorld:
         stepping: Any = None,
     ) -> SequentialVector:
         """See `World.vector`."""
+        make = functools.partial(self.game, shown=self.screen_frames[0] in extra_frames)
         return SequentialVector(
-            self.game, num_games, observations, seed=seed, stream=stream, next_episode=next_episode, stepping=stepping
+            make, num_games, observations, seed=seed, stream=stream, next_episode=next_episode, stepping=stepping
         )
 
     def game(self, shown: bool = True) -> GymGame:
         """See `World.game`."""
-        return GymGame(self)
+        return GymGame(self, shown)
 
     def plays(self, facts: Mapping[str, Any]) -> str:
         """See `World.plays`: whether the policy was trained in this class, with these actions."""
@@ -171,7 +212,7 @@ class GymWorld:
         return ""
 
 
-def _names_of(env: gymnasium.Env, given: tuple[str, ...], world: str) -> tuple[str, ...]:
+def _names_of(env: gymnasium.Env, given: Any, world: str, answers: Answers) -> tuple[str, ...]:
     """What can be chosen; raises UserError if an action is no choice, or the names are not as many."""
     space = env.action_space
     if not isinstance(space, spaces.Discrete) or space.start != 0:
@@ -182,11 +223,12 @@ def _names_of(env: gymnasium.Env, given: tuple[str, ...], world: str) -> tuple[s
     inner: Any = env.unwrapped
     own = getattr(inner, "actions", None)
     if given:
-        names = tuple(given)
+        names = answers.names("action_names", given)
     elif isinstance(own, type) and issubclass(own, enum.Enum):
         names = tuple(action.name for action in own)
     elif callable(getattr(inner, "get_action_meanings", None)):
-        names = tuple(str(name).lower() for name in inner.get_action_meanings())
+        meanings = answers.names("get_action_meanings()", inner.get_action_meanings())
+        names = tuple(name.lower() for name in meanings)
     else:
         names = tuple(f"action {number}" for number in range(int(space.n)))
     if len(names) != space.n:

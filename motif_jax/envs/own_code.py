@@ -1,6 +1,7 @@
 """Code of the user's, named `module:Class`: loading it, and telling its errors apart from ours.
 
-An error in it reaches the user as one sentence, which names the class and the flag, and the traceback below it.
+An error in it reaches the user as one sentence, which names the class and the flag, and the traceback below it. That
+includes what is no `Exception`: a game that calls `sys.exit(0)` would otherwise end the program without a result.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
+import signal
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from motif_jax.structs import Interrupted, Stopped, UserCodeError, UserError
 from motif_jax.system_errors import find_refusal
 
 PACKAGE = str(Path(__file__).parent.parent)
+CALLERS = tuple(str(Path(__file__).with_name(name)) for name in ("gym_games.py", "gym_world.py"))  # of the user's code
 WORLD_FLAG, TASK_FLAG = "--config.env.world", "--config.env.task"
 LONGEST = 10_000  # characters of a traceback; its end says most
 
@@ -42,14 +45,14 @@ def load_class(text: str, what: str, flag: str) -> Any:
     module, _, name = text.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), name)):
         raise UserError(f"a {what} of your own is named module:Class, not {text!r} ({flag})")
-    try:
+
+    def explain(error: BaseException) -> UserError:
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
+            return UserError(f"cannot use the {what} {text!r} ({flag}): {error}")
+        return failure(f"the {what} {text!r}", flag, error)
+
+    with guarded(explain):
         found = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name and f"{module}.".startswith(f"{error.name}."):
-            raise UserError(f"cannot use the {what} {text!r} ({flag}): {error}") from error
-        raise failure(f"the {what} {text!r}", flag, error) from error
-    except Exception as error:
-        raise failure(f"the {what} {text!r}", flag, error) from error
     if not callable(getattr(found, name, None)):
         near = difflib.get_close_matches(name, [key for key in vars(found) if not key.startswith("_")], n=1)
         hint = f": did you mean {near[0]!r}?" if near else ""
@@ -57,7 +60,7 @@ def load_class(text: str, what: str, flag: str) -> Any:
     return getattr(found, name)
 
 
-def failure(who: str, flag: str, error: Exception, more: str = "") -> UserCodeError:
+def failure(who: str, flag: str, error: BaseException, more: str = "") -> UserCodeError:
     """The error of the user's code as UserCodeError; `more` is added to the sentence."""
     lines = traceback.format_exception(type(error), error, _own_frames(error) or error.__traceback__)
     what = traceback.format_exception_only(error)[-1].strip()
@@ -65,20 +68,33 @@ def failure(who: str, flag: str, error: Exception, more: str = "") -> UserCodeEr
 
 
 @contextlib.contextmanager
-def reported(env: Mapping[str, Any], more: str = "") -> Iterator[None]:
-    """Raises what the user's code raises within as UserCodeError; our own errors pass as they are."""
+def guarded(explain: Callable[[BaseException], UserError | None]) -> Iterator[None]:
+    """The context in which the user's code runs: raises what `explain` makes of any exception that comes out of it.
+
+    The program's own errors and a real Ctrl-C pass as they are, and so does an exception that is explained by None.
+    """
     try:
         yield
     except (UserError, Stopped, Interrupted):
         raise
-    except Exception as error:
-        found = as_failure(env, error, more)
+    except BaseException as error:
+        if interrupt := _interrupt_of(error):  # the user's code has made another exception of it
+            raise interrupt from None
+        # Outside the program, as in a notebook, it is Python itself that raises KeyboardInterrupt.
+        if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            raise
+        found = explain(error)
         if found is None:
             raise
         raise found from error
 
 
-def as_failure(env: Mapping[str, Any], error: Exception, more: str = "") -> UserCodeError | None:
+def reported(env: Mapping[str, Any], more: str = "") -> contextlib.AbstractContextManager[None]:
+    """Raises what the code of the user's game raises within as UserCodeError; see `guarded`."""
+    return guarded(lambda error: as_failure(env, error, more))
+
+
+def as_failure(env: Mapping[str, Any], error: BaseException, more: str = "") -> UserCodeError | None:
     """The error as UserCodeError; None if it was not raised in the user's code or below it, or by the system."""
     named = owner(env)
     if named is None or find_refusal(error) or not _own_frames(error):
@@ -86,12 +102,23 @@ def as_failure(env: Mapping[str, Any], error: Exception, more: str = "") -> User
     return failure(*named, error, more)
 
 
-def _own_frames(error: Exception) -> Any:
-    """The traceback from the first frame on that is neither of this package nor of what it calls itself."""
-    frame = error.__traceback__
+def _interrupt_of(error: BaseException) -> Interrupted | None:
+    """The signal that was being handled when the exception was raised, if there was one."""
+    link: BaseException | None = error
+    while link is not None and not isinstance(link, Interrupted):
+        link = link.__context__
+    return link
+
+
+def _own_frames(error: BaseException) -> Any:
+    """The traceback from the first frame on that is neither of this package nor of what it calls itself.
+
+    A call that fails at once, as one with wrong arguments does, has no frame but that of the caller.
+    """
+    frame, last = error.__traceback__, None
     while frame is not None:
         file = frame.tb_frame.f_code.co_filename
         if not file.startswith((PACKAGE, "<frozen")) and not {"importlib", "numpy"} & {*Path(file).parts}:
             return frame
-        frame = frame.tb_next
-    return None
+        frame, last = frame.tb_next, frame
+    return last if last is not None and last.tb_frame.f_code.co_filename in CALLERS else None

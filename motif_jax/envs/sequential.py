@@ -106,5 +106,5 @@ class SequentialVector:
     def close(self) -> None:
         """Closes the games, each whatever becomes of the others."""
         for game in self.games:
-            with contextlib.suppress(Exception):  # it is over, and others are still to be closed
+            with contextlib.suppress(Exception, SystemExit):  # it is over, and others are still to be closed
                 game.close()

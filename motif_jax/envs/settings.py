@@ -7,6 +7,7 @@ import functools
 import inspect
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from motif_jax.config_table import Table, Text, Value, flatten, shown
@@ -19,7 +20,7 @@ from motif_jax.envs.nethack.world import NetHackWorld
 from motif_jax.envs.own_code import WORLD_FLAG, load_class, reported
 from motif_jax.envs.toy import ToyWorld
 from motif_jax.envs.world import CAPTIONS, World
-from motif_jax.structs import EpisodeInfo, UserError
+from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
 
 TABLE: Table = {
     "world": Value(Text(), decides=True, older="nethack"),
@@ -36,6 +37,15 @@ TAKEN = (
     "share_ended", "share_aborted",
 )  # fmt: skip
 EXAMPLE = '{"size": 5}'
+NAMES = (tuple, list)
+FORMS: dict[str, Any] = {  # what the attributes of a world must be
+    "name": str, "about": str, "action": ArraySpec, "action_names": NAMES, "figures": Mapping, "specs": Mapping,
+    "reads": NAMES, "pairs": NAMES, "players": NAMES, "texts": (Path, type(None)),
+}  # fmt: skip
+FORMS_IN_WORDS = {
+    str: "text", ArraySpec: "an ArraySpec", NAMES: "a tuple of names", Mapping: "a dictionary",
+    (Path, type(None)): "the Path of a directory, or None",
+}  # fmt: skip
 
 
 def make_world(env: Mapping[str, Any]) -> World:
@@ -109,6 +119,10 @@ def _make_own(name: str, options: dict[str, Any], env: Mapping[str, Any]) -> Wor
 
 def _bind(made: Any, options: dict[str, Any], env: Mapping[str, Any], name: str) -> Any:
     """The call that makes a world with its options; raises UserError if it does not take them."""
+    if "max_episode_steps" in options:
+        raise UserError(
+            f"the time limit is --config.env.max_episode_steps, and cannot be among the options ({OPTIONS_FLAG})"
+        )
     if "max_episode_steps" in env:
         options = {"max_episode_steps": env["max_episode_steps"], **options}
     try:
@@ -129,8 +143,15 @@ def _check_interface(world: World, name: str) -> None:
         if inspect.getattr_static(world, key, missing) is missing:
             raise UserError(f"the world {name!r} has no {key!r}, which envs/world.py asks for ({WORLD_FLAG})")
         getattr(world, key)
+    for key, kinds in FORMS.items():
+        value = getattr(world, key)
+        listed = kinds == NAMES
+        if not isinstance(value, kinds) or (listed and not all(isinstance(name, str) for name in value)):
+            raise UserError(
+                f"{key!r} of the world {name!r} must be {FORMS_IN_WORDS[kinds]}, not {shown(value)} ({WORLD_FLAG})"
+            )
     for key, kind in world.figures.items():
-        if key in TAKEN or kind not in (bool, int, float):
+        if not isinstance(key, str) or key in TAKEN or kind not in (bool, int, float):
             raise UserError(
                 f"the world {name!r} has the figure {key!r} of type {kind!r}: it must be bool, int or float, and be "
                 f"called otherwise than {', '.join(TAKEN)} ({WORLD_FLAG})"

@@ -1,4 +1,6 @@
-"""Checks what a world of the user's own writes as observations against its specs, once, before the first step."""
+"""Checks what a world of the user's own writes: its observations against their specs, once, before the first step; the
+rewards of every step.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +37,18 @@ class StrictRows(np.ndarray):
 
     def __getitem__(self, index: SupportsIndex | slice | Any) -> Any:
         return np.asarray(super().__getitem__(index))
+
+
+def check_rewards(rewards: np.ndarray, named: tuple[str, str]) -> None:
+    """Raises UserError if the rewards of a step, as they are recorded, are not finite.
+
+    Args:
+      rewards: one per game. [E] float32
+      named: what gave them, and the flag that names it: `own_code.owner`.
+    """
+    if not np.isfinite(rewards).all():
+        reward = rewards[~np.isfinite(rewards)][0]
+        raise UserError(f"{named[0]} gave the reward {reward}, which is not a finite number of float32 ({named[1]})")
 
 
 def check_observations(world: World, vector: Vector, specs: Iterable[tuple[str, ArraySpec]], num_games: int) -> None:

@@ -5,17 +5,19 @@ So evaluation transfers no screens, keeps a few bytes per step (`Track`), and ch
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.captions import WIDTH, decode
-from motif_jax.envs.own_code import WORLD_FLAG, reported
+from motif_jax.actors.recorder import Frames, caption_of
+from motif_jax.captions import decode
+from motif_jax.envs.own_code import reported
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.settings import make_world, title
-from motif_jax.envs.world import SCREEN_SHAPE, Game, is_text, to_text
+from motif_jax.envs.world import Game, is_text, to_text
 from motif_jax.files import read_arrays, write_whole
 from motif_jax.replays.replay import Replay
 from motif_jax.screens import printable
@@ -44,6 +46,25 @@ class EpisodeEvents(NamedTuple):
     did: dict[str, int] | None  # how often each kind of event happened; None if unknown
 
 
+class Happenings:
+    """Counts the events that messages report."""
+
+    def __init__(self, happenings: Callable[[str], Iterable[str]]):
+        """Takes the events that a message reports."""
+        self._happenings = happenings
+        self._known: dict[bytes, list[str]] = {}
+
+    def count(self, captions: Mapping[bytes, int]) -> dict[str, int]:
+        """How often each kind of event happened, from how often each message was seen."""
+        did: dict[str, int] = {}
+        for message, times in captions.items():
+            if message not in self._known:
+                self._known[message] = list(self._happenings(decode(np.frombuffer(message, np.uint8))))
+            for name in self._known[message]:
+                did[name] = did.get(name, 0) + times
+        return did
+
+
 class EventCounter:
     """Plays episodes again and counts the events in them; use it as a context manager."""
 
@@ -54,16 +75,16 @@ class EventCounter:
           env, seed: the config's section and the seed with which the episodes were played.
           happenings: the events that a message reports.
         """
-        self._env, self._seed, self._happenings = dict(env), seed, happenings
+        self._env, self._seed, self._happenings = dict(env), seed, Happenings(happenings)
         self._game: Game | None = None
-        self._known: dict[bytes, list[str]] = {}  # the events that a message reports
 
     def __enter__(self) -> EventCounter:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._game is not None:
-            self._game.close()
+            with reported(self._env):
+                self._game.close()
 
     def describe(self, info: EpisodeInfo, actions: np.ndarray) -> EpisodeEvents | None:
         """Counts the events of an episode; None if it comes out differently, as a world that is not exact may."""
@@ -73,28 +94,16 @@ class EventCounter:
     def _describe(self, info: EpisodeInfo, actions: np.ndarray) -> EpisodeEvents | None:
         if self._game is None:
             self._game = make_world(self._env).game(shown=False)
-        did: dict[str, int] = {}
+        captions: collections.Counter[bytes] = collections.Counter()
         begin(self._game, self._seed, info.episode)
         for action in actions.tolist():
             if self._game.end:  # it ended earlier than the first time
                 return None
             self._game.step(action)
-            message = caption_of(self._game)
-            if message not in self._known:
-                self._known[message] = list(self._happenings(decode(np.frombuffer(message, np.uint8))))
-            for name in self._known[message]:
-                did[name] = did.get(name, 0) + 1
+            captions[caption_of(self._game)] += 1
         if self._game.info() != info:
             return None
-        return EpisodeEvents(self._game.cause, did)
-
-
-def caption_of(game: Game) -> bytes:
-    """What the game says now; raises UserError if a world of the user's own gives something else than bytes."""
-    message = game.message
-    if not isinstance(message, bytes) or len(message) > WIDTH:
-        raise UserError(f"the message of a game must be at most {WIDTH} bytes, not {message!r:.80} ({WORLD_FLAG})")
-    return message
+        return EpisodeEvents(self._game.cause, self._happenings.count(captions))
 
 
 def begin(game: Game, seed: int, episode: int) -> None:
@@ -127,24 +136,13 @@ def _make_replay(
 ) -> Replay | None:
     world = make_world(env)
     game = world.game()
-    steps = len(track.action)
-    chars, colors = (np.zeros((steps + 1, *SCREEN_SHAPE), np.uint8) for _ in range(2))
-    cursor, message = np.zeros((steps + 1, 2), np.uint8), np.zeros((steps + 1, WIDTH), np.uint8)
-    count, reward = np.zeros(steps + 1, np.int32), np.zeros(steps, np.float32)
-
-    def show(at: int) -> None:
-        chars[at], colors[at], cursor[at] = game.screen()
-        message[at] = np.frombuffer(caption_of(game).ljust(WIDTH, b"\0"), np.uint8)
-        count[at] = game.message_count
-
     try:
         begin(game, seed, row["episode"])
-        show(0)
-        for step, action in enumerate(track.action.tolist()):
+        frames = Frames(game)
+        for action in track.action.tolist():
             if game.end:
                 return None
-            reward[step] = game.step(action)
-            show(step + 1)
+            frames.step(action)
         info = game.info()
     finally:
         game.close()
@@ -153,14 +151,24 @@ def _make_replay(
         row = {**row, "end_status": "ended"}
     if any(row[name] not in (value, None) for name, value in found.items()):  # None: older than this figure
         return None
+    arrays = frames.arrays()
+    assert arrays is not None  # there is no limit
+    return replay_of(env, row, track, about, arrays)
+
+
+def replay_of(
+    env: Mapping[str, Any], row: Mapping[str, Any], track: Track, about: Mapping[str, Any], frames: Mapping[str, Any]
+) -> Replay:
+    """A replay of an episode from its frames, as `recorder.Frames.arrays` gives them; see `make_replay`."""
+    world = make_world(env)
     facts = {"episode": row["episode"], "end": row["end_status"], "cause": row["cause"], "task": title(env)}
     action, names = track.action, list(world.action_names)
     if is_text(world.action):
         action, names = number_texts(track.action)
     facts |= {"action_names": names, "figures": dict(row)}
     return Replay(
-        {**about, **facts}, chars, colors, cursor, message, count, action, reward,
-        track.z, track.intrinsic, track.value, track.probability, track.odds,
+        {**about, **facts}, action=action, z=track.z, intrinsic=track.intrinsic, value=track.value,
+        probability=track.probability, odds=track.odds, **frames,
     )  # fmt: skip
 
 

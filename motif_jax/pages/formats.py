@@ -18,6 +18,7 @@ class Interval(NamedTuple):
     low: float | None = None
     high: float | None = None
     median: float | None = None  # of the same numbers, where it is known
+    n: int | None = None  # how many numbers these are, where it is not all that the reader expects
 
     @property
     def band(self) -> tuple[float, float]:
@@ -26,8 +27,9 @@ class Interval(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The interval's ends as text, in brackets; "" if they are not known."""
-        return "" if self.low is None or self.high is None else f"[{exact(self.low)}, {exact(self.high)}]"
+        """The interval's ends as text, in brackets, and n; without what is not known."""
+        ends = "" if self.low is None or self.high is None else f"[{exact(self.low)}, {exact(self.high)}]"
+        return ends if self.n is None else f"{ends} n = {self.n:,}".lstrip()
 
 
 def esc(text: Any) -> str:

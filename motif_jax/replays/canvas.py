@@ -68,6 +68,10 @@ class Canvas:
             style = int(self.styles[row, column])
             self.styles[row, column] = (style if style % REVERSED else TEXT) ^ REVERSED
 
+    def clear(self, rows: int) -> None:
+        """Makes the first lines blank."""
+        self.chars[:rows], self.styles[:rows] = ord(" "), TEXT
+
     def reverse(self, row: int, column: int) -> None:
         """Marks one character."""
         if 0 <= row < self.rows and 0 <= column < self.columns:

@@ -12,14 +12,14 @@ from pathlib import Path
 from motif_jax.files import write_whole
 from motif_jax.replays.canvas import Canvas, changes
 from motif_jax.replays.film import film
-from motif_jax.replays.scene import NEEDED
+from motif_jax.replays.scene import needed
 from motif_jax.replays.story import Story
 from motif_jax.screens import BACKGROUND, PALETTE, printable
 
 
 def write_cast(path: Path, story: Story, speed: float, progress: Callable[[int], None]) -> None:
     """Writes a cast, whole or not at all; `progress` is called with the number of sheets done."""
-    columns, rows = NEEDED
+    columns, rows = needed(story)
     theme = {"fg": _hex(PALETTE[7]), "bg": _hex(BACKGROUND)}
     theme["palette"] = ":".join(_hex(color) for color in (BACKGROUND, *PALETTE[1:]))
     header = {

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from motif_jax.replays.canvas import Canvas
-from motif_jax.replays.scene import MESSAGES, NEEDED, View, compose
+from motif_jax.replays.scene import MESSAGES, View, compose, needed
 from motif_jax.replays.story import Story
 
 FASTEST = 50.0  # sheets per second; faster films leave out some steps
 LAST_S = 2.0  # how long the end is shown, at least
+PICTURE_ROWS = 22  # lines of a film that a picture takes
 LIST_S = 6.0  # and then the list of messages
 
 
@@ -21,6 +22,12 @@ class Sheet(NamedTuple):
     canvas: Canvas
     start: float  # seconds from the beginning
     seconds: float
+    picture: bytes = b""  # of the game, for the place of its screen, which is then left blank
+
+
+def with_room_for_pictures(story: Story) -> Story:
+    """The story for films that show pictures, if its replay has any."""
+    return story if story.replay.pictures is None else story._replace(rows=PICTURE_ROWS, pictured=True)
 
 
 def count_sheets(story: Story, speed: float) -> int:
@@ -35,13 +42,16 @@ def sheets_per_second(speed: float) -> float:
 
 def film(story: Story, speed: float) -> Iterator[Sheet]:
     """Yields the sheets of an episode at `speed` steps per second, then its end, then its messages."""
-    columns, rows = NEEDED
+    columns, rows = needed(story)
     last = story.replay.steps
     for frame in _frames(story, speed):
         canvas = compose(story, View(frame, frame < last, speed), rows, columns, keys=False)
+        picture = story.replay.picture(frame) if story.pictured else b""
+        if picture:
+            canvas.clear(story.rows)
         following = min(frame + _stride(speed), last)
         seconds = (following - frame) / speed if frame < last else max(LAST_S, 1 / speed)
-        yield Sheet(canvas, frame / speed, seconds)
+        yield Sheet(canvas, frame / speed, seconds, picture)
     if story.top:
         start = last / speed + max(LAST_S, 1 / speed)
         yield Sheet(compose(story, View(last, False, speed, MESSAGES), rows, columns, keys=False), start, LIST_S)

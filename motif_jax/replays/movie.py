@@ -15,9 +15,10 @@ from typing import IO, BinaryIO
 import numpy as np
 
 from motif_jax.files import write_whole
-from motif_jax.replays.film import film, sheets_per_second
+from motif_jax.replays.bitmaps import paste
+from motif_jax.replays.film import film, sheets_per_second, with_room_for_pictures
 from motif_jax.replays.painter import Painter
-from motif_jax.replays.scene import NEEDED
+from motif_jax.replays.scene import needed
 from motif_jax.replays.story import Story
 from motif_jax.replays.strokes import HEIGHT, WIDTH
 from motif_jax.structs import UserError
@@ -48,10 +49,11 @@ def write_mp4(path: Path, story: Story, speed: float, progress: Callable[[int], 
 def _write(
     file: BinaryIO, program: str, story: Story, speed: float, progress: Callable[[int], None], flag: str
 ) -> None:
-    painter = Painter()
+    painter, story = Painter(), with_room_for_pictures(story)
+    columns, rows = needed(story)
     colours = painter.colours.astype(np.uint8)
     rate = sheets_per_second(speed) * math.ceil(SLOWEST / sheets_per_second(speed))
-    size = f"{NEEDED[0] * WIDTH}x{NEEDED[1] * HEIGHT}"
+    size = f"{columns * WIDTH}x{rows * HEIGHT}"
     command = [
         program, "-hide_banner", "-loglevel", "error", "-nostdin", "-y",
         "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", size, "-r", f"{rate:.6f}", "-i", "pipe:0",
@@ -63,7 +65,10 @@ def _write(
         shown = 0  # pictures; a sheet that is shown for longer is several pictures
         with contextlib.suppress(BrokenPipeError):  # its exit status is checked below
             for number, sheet in enumerate(film(story, speed), 1):
-                data = colours[painter.paint(sheet.canvas)].tobytes()
+                pixels = colours[painter.paint(sheet.canvas)]
+                if sheet.picture:
+                    pixels = paste(pixels, sheet.picture, story.rows * HEIGHT)
+                data = pixels.tobytes()
                 end = max(round(rate * (sheet.start + sheet.seconds)), shown + 1)
                 for _ in range(end - shown):
                     pictures.write(data)

@@ -5,20 +5,22 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from PIL import GifImagePlugin, Image
 
 from motif_jax.files import write_whole
+from motif_jax.replays.bitmaps import paste
 from motif_jax.replays.canvas import Canvas
-from motif_jax.replays.film import film
+from motif_jax.replays.film import film, with_room_for_pictures
 from motif_jax.replays.painter import Painter
-from motif_jax.replays.scene import NEEDED
+from motif_jax.replays.scene import needed
 from motif_jax.replays.story import Story
 from motif_jax.replays.strokes import HEIGHT, WIDTH
 
 TABLE_BITS = 7  # size of the table of colours
+OWN_COLOURS = 128  # of a sheet with a picture of the game, which has a table of its own
 KEEP_BELOW = 1  # GIF disposal method: keep the previous picture
 
 
@@ -28,24 +30,31 @@ def write_gif(path: Path, story: Story, speed: float, progress: Callable[[int], 
 
 
 def _write(file: BinaryIO, story: Story, speed: float, progress: Callable[[int], None]) -> None:
-    painter = Painter()
-    height, width = NEEDED[1] * HEIGHT, NEEDED[0] * WIDTH
+    painter, story = Painter(), with_room_for_pictures(story)
+    columns, rows = needed(story)
+    height, width = rows * HEIGHT, columns * WIDTH
     colours = np.zeros((2**TABLE_BITS, 3), np.uint8)
     colours[: len(painter.colours)] = painter.colours
     unchanged = len(painter.colours)  # this colour is transparent
     file.write(b"GIF89a" + struct.pack("<HHBBB", width, height, 0xF0 | TABLE_BITS - 1, 0, 0) + colours.tobytes())
     file.write(b"\x21\xff\x0bNETSCAPE2.0\x03\x01" + struct.pack("<H", 0) + b"\0")  # repeat for ever
     before: Canvas | None = None
+    pictured = b""  # what the sheet before shows of the game
     shown = 0  # hundredths of a second since the start, so that rounding errors do not add up
     for number, sheet in enumerate(film(story, speed), 1):
         end = round(100 * (sheet.start + sheet.seconds))
-        pixels, corner = _changed(painter, before, sheet.canvas, unchanged)
-        picture = Image.fromarray(pixels)
-        blocks = GifImagePlugin.getdata(
-            picture, corner, duration=10 * (end - shown), disposal=KEEP_BELOW, transparency=unchanged
-        )
+        facts: dict[str, Any] = {"duration": 10 * (end - shown), "disposal": KEEP_BELOW}
+        if sheet.picture != pictured:
+            before = None  # the whole sheet is drawn again
+        if sheet.picture and sheet.picture != pictured:
+            pixels = colours[painter.paint(sheet.canvas)]
+            picture = Image.fromarray(paste(pixels, sheet.picture, story.rows * HEIGHT)).quantize(OWN_COLOURS)
+            blocks = GifImagePlugin.getdata(picture, (0, 0), include_color_table=True, **facts)
+        else:
+            pixels, corner = _changed(painter, before, sheet.canvas, unchanged)
+            blocks = GifImagePlugin.getdata(Image.fromarray(pixels), corner, transparency=unchanged, **facts)
         file.writelines(blocks)
-        before, shown = sheet.canvas, end
+        before, shown, pictured = sheet.canvas, end, sheet.picture
         progress(number)
     file.write(b";")
 

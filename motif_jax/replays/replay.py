@@ -34,11 +34,21 @@ class Replay(NamedTuple):
     value: np.ndarray  # what the policy expected before the action; NaN for scripted players. [T] float32
     probability: np.ndarray  # that the policy gave to its action; NaN likewise. [T] float32
     odds: np.ndarray | None = None  # that it gave to each action, where they are few and known. [T, A] float32
+    pictures: np.ndarray | None = None  # of the game, as WebP, one after another; None where it has none. uint8
+    picture_ends: np.ndarray | None = None  # where each frame's ends; an empty one is as that before. [T + 1] int64
 
     @property
     def steps(self) -> int:
         """T, the number of steps."""
         return len(self.action)
+
+    def picture(self, frame: int) -> bytes:
+        """The picture of a frame, or that before it if nothing has changed; empty without pictures."""
+        if self.pictures is None or self.picture_ends is None:
+            return b""
+        ends = self.picture_ends[: frame + 1]
+        at = int(np.searchsorted(ends, ends[-1]))  # the last frame that has one of its own
+        return self.pictures[ends[at - 1] if at else 0 : ends[at]].tobytes()
 
     @property
     def title(self) -> str:
@@ -66,14 +76,14 @@ ABOUT = {
     "player": str, "task": str, "episode": int, "chosen": list, "end": str, "cause": str, "action_names": list,
     "figures": dict,
 }  # fmt: skip
-OF_FRAMES = ("chars", "colors", "cursor", "message", "count")  # have T + 1 rows instead of T
+OPTIONAL = {"odds": "float32", "pictures": "uint8", "picture_ends": "int64"}
+OF_FRAMES = ("chars", "colors", "cursor", "message", "count", "picture_ends")  # have T + 1 rows instead of T
 
 
 def save_replay(path: Path, replay: Replay) -> None:
     """Writes a replay to a file, whole or not at all."""
     arrays = {name: getattr(replay, name) for name in DTYPES}
-    if replay.odds is not None:
-        arrays["odds"] = replay.odds
+    arrays |= {name: getattr(replay, name) for name in OPTIONAL if getattr(replay, name) is not None}
     about = np.frombuffer(json.dumps(replay.about).encode(), np.uint8)
     write_whole(path, lambda file: np.savez_compressed(file, about=about, **arrays))
 
@@ -83,18 +93,23 @@ def load_replay(path: Path, flag: str) -> Replay:
     if not path.is_file():
         raise UserError(f"there is no replay {str(path)!r} ({flag})")
     try:
-        arrays = read_arrays(path, ("about", *DTYPES), optional=("odds",))
+        arrays = read_arrays(path, ("about", *DTYPES), optional=OPTIONAL)
         about = json.loads(arrays.pop("about").tobytes())
     except (OSError, ValueError) as error:
         raise UserError(f"{str(path)!r} is no replay, or is damaged ({error}): remove it, or see {flag}") from error
     if not isinstance(about, dict) or any(not isinstance(about.get(name), kind) for name, kind in ABOUT.items()):
         raise UserError(f"{str(path)!r} is no replay: it does not say whose episode it is ({flag})")
     steps = len(arrays["action"]) if arrays["action"].ndim else 0
-    shapes = SHAPES | {"odds": (len(about["action_names"]),)}
+    shapes = SHAPES | {"odds": (len(about["action_names"]),), "picture_ends": ()}
     for name, array in arrays.items():
-        wanted = (steps + (name in OF_FRAMES), *shapes[name])
-        if array.shape != wanted or array.dtype != DTYPES.get(name, "float32"):
+        wanted = (steps + (name in OF_FRAMES), *shapes[name]) if name in shapes else (array.size,)
+        if array.shape != wanted or array.dtype != (DTYPES | OPTIONAL)[name]:
             raise UserError(f"{str(path)!r} is no replay: its {name!r} is {array.dtype} {array.shape} ({flag})")
+    ends = arrays.get("picture_ends")
+    if (ends is None) != ("pictures" not in arrays) or (
+        ends is not None and (np.diff(ends, prepend=0).min() < 0 or ends[-1] != arrays["pictures"].size)
+    ):
+        raise UserError(f"{str(path)!r} is no replay: its pictures are damaged ({flag})")
     return Replay(about, **arrays)
 
 

@@ -26,7 +26,6 @@ from motif_jax.replays.story import Story, action_name, bar_of, bars, chosen, en
 
 FACTS = ("title", "status", "message", "rewards", "bars")  # lines below the game
 LEFT_OUT = ("title", "bars", "message", "rewards")  # what is left out if there is no room for all, in this order
-NEEDED = COLUMNS, ROWS + len(FACTS)  # columns and rows that show everything
 BESIDE = COLUMNS + 3 + 41, ROWS + 3  # columns and rows from which the facts are beside the game
 WIDEST = 64  # columns for the facts beside the game
 HELP, MESSAGES = "help", "messages"  # lists that can cover the game
@@ -48,12 +47,13 @@ def compose(story: Story, view: View, rows: int, columns: int, keys: bool) -> Ca
     canvas = Canvas(rows, columns)
     replay, frame = story.replay, view.frame
     row, column = replay.cursor[frame].tolist()
-    cut = int(rows - keys < ROWS)  # drops the game's first line, its message, which the last line then shows
-    canvas.put_screen(replay.chars[frame, cut:], replay.colors[frame, cut:], (row - cut, column))
+    cut = int(rows - keys < story.rows)  # drops the game's first line, its message, which the last line then shows
+    shown = slice(cut, story.rows)
+    canvas.put_screen(replay.chars[frame, shown], replay.colors[frame, shown], (row - cut, column))
     if columns >= BESIDE[0] and rows >= BESIDE[1] + keys:
         _beside(canvas, story, view)
     else:
-        _below(canvas, story, view, rows - ROWS - keys)
+        _below(canvas, story, view, rows - story.rows - keys)
     if keys:
         canvas.put(rows - 1, 0, " " * columns)
         canvas.put_spans(rows - 1, 0, _last_line(story, view, rows, columns))
@@ -64,11 +64,17 @@ def compose(story: Story, view: View, rows: int, columns: int, keys: bool) -> Ca
     return canvas
 
 
+def needed(story: Story) -> tuple[int, int]:
+    """The columns and rows that show everything."""
+    return COLUMNS, story.rows + len(FACTS)
+
+
 def _last_line(story: Story, view: View, rows: int, columns: int) -> list[Span]:
-    if columns >= NEEDED[0] and rows > NEEDED[1]:
+    across, down = needed(story)
+    if columns >= across and rows > down:
         return [(KEYS, SOFT)]
-    words: Span = (f" {columns}x{rows} is too small, {NEEDED[0]}x{NEEDED[1] + 1} shows all ", SOFT)
-    if rows > ROWS + 1:
+    words: Span = (f" {columns}x{rows} is too small, {across}x{down + 1} shows all ", SOFT)
+    if rows > story.rows + 1:
         return [words, ("· ? keys · q quit", SOFT)]
     message = message_text(story.replay, view.frame)
     return [words, *_pace(view), (f" {_step(story, view)} ", TEXT), (message, _weight(story, view.frame))]
@@ -83,7 +89,7 @@ def _below(canvas: Canvas, story: Story, view: View, room: int) -> None:
     left_out = LEFT_OUT[: max(len(FACTS) - room, 0)]
     shown = [name for name in FACTS if name not in left_out][: max(room, 0)]
     replay, frame, last = story.replay, view.frame, max(canvas.columns - 13, 53)
-    for row, name in enumerate(shown, ROWS):
+    for row, name in enumerate(shown, story.rows):
         if name == "title":
             canvas.put(row, 0, "─" * canvas.columns, SOFT)
             canvas.put_spans(row, 2, _title(story))

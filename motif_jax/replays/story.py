@@ -10,7 +10,7 @@ import numpy as np
 
 from motif_jax.captions import decode
 from motif_jax.replays.replay import Replay, TopMessage, top_messages
-from motif_jax.screens import printable
+from motif_jax.screens import REVERSED, SHOWN, printable
 
 END_WORDS = {
     "death": "died", "ended": "ended", "aborted": "stopped by the time limit", "task_successful": "reached the goal",
@@ -19,6 +19,7 @@ BARS = "▁▂▃▄▅▆▇█"
 LEAST = 0.01  # share of the episode's largest reward of a step; smaller rewards are not highlighted
 PENALTY = 0.1  # nor are the game's penalties for steps without game time, which are smaller than this
 TOP = 100  # messages in the list
+LEAST_ROWS = 8  # for a game that shows less, so that a few messages can be listed
 COMMON = ("episode", "steps", "episode_return", "end_status", "success", "intrinsic_return")  # every world's figures
 
 
@@ -32,6 +33,8 @@ class Story(NamedTuple):
     rewards: np.ndarray  # of each step, for the bars: learnt, or else the game's; small ones are 0. [T + 1] float64
     rewarded: np.ndarray  # frames where `rewards` is not 0. int64
     top: list[TopMessage]
+    rows: int  # of the screen, as many as the game ever uses
+    pictured: bool = False  # whether films show the game's pictures in these rows
 
 
 def describe(replay: Replay) -> Story:
@@ -42,7 +45,13 @@ def describe(replay: Replay) -> Story:
     learnt = bool(np.isfinite(replay.intrinsic).any())
     rewards = intrinsic if learnt else extrinsic
     rewards[np.abs(rewards) < max(LEAST * np.abs(rewards).max(), 0.0 if learnt else PENALTY)] = 0
-    return Story(replay, earned, gained, learnt, rewards, np.flatnonzero(rewards), top_messages(replay, TOP))
+    top = top_messages(replay, TOP)
+    return Story(replay, earned, gained, learnt, rewards, np.flatnonzero(rewards), top, _used_rows(replay))
+
+
+def _used_rows(replay: Replay) -> int:
+    seen = (SHOWN[replay.chars] != ord(" ")) | (replay.colors >= REVERSED)
+    return max(int(np.flatnonzero(seen.any((0, 2))).max(initial=0)) + 1, LEAST_ROWS)
 
 
 def ending(about: Mapping[str, Any]) -> str:

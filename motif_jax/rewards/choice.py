@@ -12,14 +12,13 @@ from __future__ import annotations
 import contextlib
 import difflib
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from motif_jax.config_table import Number, Table, Text, Value, Whole, shown
-from motif_jax.envs.own_code import failure, load_class
+from motif_jax.envs.own_code import failure, guarded, load_class
 from motif_jax.rewards.online.settings import TABLE as ONLINE_TABLE
 from motif_jax.rewards.source import RewardSource
-from motif_jax.structs import Interrupted, Stopped, UserError
+from motif_jax.structs import UserError
 from motif_jax.system_errors import find_refusal
 
 FLAG = "--config.policy.sources"
@@ -119,14 +118,11 @@ def find_own_class(choice: Choice) -> None:
         find_class(choice.path)
 
 
-@contextlib.contextmanager
-def user_code(path: str) -> Iterator[None]:
+def user_code(path: str) -> contextlib.AbstractContextManager[None]:
     """Around code of a source: errors in one of the user's own become UserCodeError; the program's pass as they are."""
-    try:
-        yield
-    except (UserError, Stopped, Interrupted):
-        raise
-    except Exception as error:
-        if path in PATHS or find_refusal(error):
-            raise
-        raise failure(f"the reward source {path!r}", FLAG, error) from error
+
+    def explain(error: BaseException) -> UserError | None:
+        own = path not in PATHS and not find_refusal(error)
+        return failure(f"the reward source {path!r}", FLAG, error) if own else None
+
+    return guarded(explain)

@@ -7,7 +7,7 @@ In a checkpoint, `sources/NAME` has the arrays of each, and the fact `sources` a
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,25 +61,34 @@ class RewardSources:
     @property
     def observations(self) -> set[str]:
         """Names of the observations that rollouts must record for all of them."""
-        return {name for one in self for name in one.source.observations}
+        return {name for found in self._ask(lambda source: source.observations).values() for name in found}
+
+    def _ask(self, question: Callable[[Any], Any]) -> dict[str, Any]:
+        """What each source answers, by its name; what goes wrong in a source of the user's own is named as such."""
+        found = {}
+        for one in self:
+            with user_code(one.path):
+                found[one.name] = question(one.source)
+        return found
 
     # ---- rewards
 
     def moments(self, rollouts: Arrays) -> dict[str, Arrays]:
         """What each source's rewards are made of, by its name. [T, B, ...] each"""
-        found = {}
-        for one in self:
-            with user_code(one.path):
-                found[one.name] = one.source.moments(rollouts)
-        return found
+        return self._ask(lambda source: source.moments(rollouts))
 
     def shape(self, moments: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Each source's rewards, before coefficients, from `moments`. [T, B] each"""
-        return {one.name: one.source.shape(moments[one.name]) for one in self}
+        found = {}
+        for one in self:
+            with user_code(one.path):
+                found[one.name] = one.source.shape(moments[one.name])
+        return found
 
     def total(self, moments: Mapping[str, Any]) -> Any:
         """The sum of all sources' rewards with their coefficients, on the device; None without any source. [T, B]"""
-        parts = [one.coefficient * one.source.shape(moments[one.name]) for one in self]
+        shaped = self.shape(moments)
+        parts = [one.coefficient * shaped[one.name] for one in self]
         return functools.reduce(lambda one, other: one + other, parts) if parts else None
 
     def check(self, rewards: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> None:
@@ -96,13 +105,12 @@ class RewardSources:
 
     def advance(self, batch: Any, hosts: Any) -> None:
         """Lets each source learn from a batch; see `RewardSource.advance`."""
-        for one in self:
-            with user_code(one.path):
-                one.source.advance(batch, hosts)
+        self._ask(lambda source: source.advance(batch, hosts))
 
     def figures(self) -> dict[str, float]:
         """Figures of all sources, for a row of metrics.jsonl."""
-        return {f"reward/{name}": value for one in self for name, value in one.source.figures().items()}
+        found = self._ask(lambda source: source.figures().items()).values()
+        return {f"reward/{name}": value for figures in found for name, value in figures}
 
     def failures(self) -> list[str]:
         """Why rewards of sources were worth nothing, a sentence each."""
@@ -114,29 +122,29 @@ class RewardSources:
 
     def about(self) -> dict[str, Facts]:
         """What evaluation and report say of each source but the learnt reward, which has keys of its own there."""
-        return {one.name: one.source.about() for one in self if one.name != LEARNT}
+        found = self._ask(lambda source: source.about())
+        return {name: facts for name, facts in found.items() if name != LEARNT}
 
     def close(self) -> None:
         """Closes all of them."""
-        for one in self:
-            one.source.close()
+        self._ask(lambda source: source.close())
 
     # ---- checkpoints
 
     def arrays(self) -> dict[str, Any]:
         """Arrays of each source that has any, by its name."""
-        found = {one.name: one.source.arrays() for one in self}
+        found = self._ask(lambda source: source.arrays())
         return {name: arrays for name, arrays in found.items() if leaves_by_path(arrays)}
 
     def learning(self) -> dict[str, Any]:
         """The same of those sources that learn during training."""
-        return {one.name: one.source.arrays() for one in self if one.source.learns}
+        found = self._ask(lambda source: source.arrays() if source.learns else None)
+        return {name: arrays for name, arrays in found.items() if arrays is not None}
 
     def facts(self) -> dict[str, Facts]:
         """What `saved_sources` reads, by name."""
-        return {
-            one.name: {"class": one.path, "coefficient": one.coefficient, "facts": one.source.facts()} for one in self
-        }
+        found = self._ask(lambda source: source.facts())
+        return {one.name: {"class": one.path, "coefficient": one.coefficient, "facts": found[one.name]} for one in self}
 
     def restore(self, saved: Mapping[str, Saved]) -> None:
         """Goes on from a checkpoint, or raises UserError if that has other sources."""

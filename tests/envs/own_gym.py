@@ -1,6 +1,9 @@
 """Worlds made of an environment of gymnasium, which fail when they are under way."""
 
+import sys
+
 import gymnasium
+import numpy as np
 
 from motif_jax.envs.gym_world import GymWorld
 
@@ -16,7 +19,7 @@ class Cart(GymWorld):
 
 
 class Late(gymnasium.Wrapper):
-    """Fails in the 20th step of an episode."""
+    """Ends the program in the 20th step of an episode, as some games do when a window is closed."""
 
     def reset(self, **options):
         self.left = 20
@@ -25,7 +28,7 @@ class Late(gymnasium.Wrapper):
     def step(self, action):
         self.left -= 1
         if not self.left:
-            raise ZeroDivisionError("the pole breaks")
+            sys.exit(0)
         return super().step(action)
 
 
@@ -41,3 +44,45 @@ class Silent(Cart):
 
     def caption(self, observation, env):
         return None if abs(observation[2]) > 0.1 else super().caption(observation, env)
+
+
+class Dice(gymnasium.Env):
+    """Throws dice until a six comes, from randomness that is shared by all games and has no seed."""
+
+    observation_space = gymnasium.spaces.Discrete(7)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.thrown = 0
+        return 0, {}
+
+    def step(self, action):
+        self.thrown = np.random.randint(1, 7)
+        return self.thrown, float(self.thrown), self.thrown == 6, False, {}
+
+
+class SharedDice(Dice):
+    """The same, but an episode begins with the seed, so that only other games change it."""
+
+    def reset(self, *, seed=None, options=None):
+        np.random.seed(seed % 2**32)
+        return super().reset()
+
+
+def world_of(game):
+    class Thrown(GymWorld):
+        about = "a game of dice"
+
+        def make(self):
+            return game()
+
+        def caption(self, observation, env):
+            return f"You throw a {env.thrown}"
+
+        def succeeded(self, reward, env):
+            return False
+
+    return Thrown
+
+
+Dice, SharedDice = world_of(Dice), world_of(SharedDice)

@@ -7,17 +7,18 @@ import numpy as np
 import pytest
 from emulator import Emulator
 from PIL import Image
-from real_replay import made, play
+from real_replay import NEEDED, made, play
 
+from motif_jax.envs.gym_pictures import encode_picture
 from motif_jax.replays.canvas import Canvas
 from motif_jax.replays.cast import write_cast
-from motif_jax.replays.film import count_sheets, film
+from motif_jax.replays.film import PICTURE_ROWS, count_sheets, film
 from motif_jax.replays.movie import find_ffmpeg, write_mp4
 from motif_jax.replays.painter import SHADES, Painter
 from motif_jax.replays.pictures import write_gif
-from motif_jax.replays.replay import COLUMNS, ROWS
-from motif_jax.replays.scene import NEEDED
-from motif_jax.replays.story import describe
+from motif_jax.replays.replay import COLUMNS, ROWS, load_replay, save_replay
+from motif_jax.replays.scene import FACTS
+from motif_jax.replays.story import LEAST_ROWS, describe
 from motif_jax.replays.strokes import HEIGHT, WIDTH
 from motif_jax.screens import BACKGROUND, PALETTE, SHOWN
 from motif_jax.structs import UserError
@@ -157,3 +158,31 @@ def test_characters_are_drawn_in_their_colours():
     assert (pixels[:, 2 * width : 3 * width] == PALETTE[15]).all(-1).any()
     assert (pixels[:, 3 * width :] == BACKGROUND).all()
     assert len(painter.colours) == 1 + len(PALETTE) * (SHADES - 1) < 128
+
+
+def test_films_show_the_games_pictures_and_are_as_small_as_the_game(tmp_path):
+    replay = made([str(number) for number in range(4)], reward=[0] * 3)
+    replay.chars[...] = ord(" ")
+    small = describe(replay)
+    write_gif(tmp_path / "small.gif", small, 10.0, ignore)
+    with Image.open(tmp_path / "small.gif") as gif:
+        assert gif.size == (NEEDED[0] * WIDTH, (LEAST_ROWS + len(FACTS)) * HEIGHT)
+    red, blue = (encode_picture(np.full((30, 40, 3), color, np.uint8)) for color in ((200, 40, 40), (40, 40, 200)))
+    ends = np.cumsum([len(red), 0, len(blue), 0])
+    pictures = np.frombuffer(red + blue, np.uint8)
+    pictured = replay._replace(pictures=pictures, picture_ends=ends)
+    write_gif(tmp_path / "pictured.gif", describe(pictured), 10.0, ignore)
+    with Image.open(tmp_path / "pictured.gif") as gif:
+        assert gif.size == (NEEDED[0] * WIDTH, (PICTURE_ROWS + len(FACTS)) * HEIGHT)
+        middle = []
+        for frame in range(gif.n_frames):
+            gif.seek(frame)
+            middle.append(gif.convert("RGB").getpixel((gif.width // 2, PICTURE_ROWS * HEIGHT // 2)))
+    wanted = [(200, 40, 40)] * 2 + [(40, 40, 200)] * 2 + [BACKGROUND]  # and the list of messages
+    assert np.abs(np.array(middle) - np.array(wanted)).max() < 16
+    save_replay(tmp_path / "whole.npz", pictured)
+    assert load_replay(tmp_path / "whole.npz", "--flag").picture(1) == red
+    for wrong in (ends + 1, -ends, ends[::-1], None):
+        save_replay(tmp_path / "wrong.npz", pictured._replace(picture_ends=wrong))
+        with pytest.raises(UserError, match="its pictures are damaged"):
+            load_replay(tmp_path / "wrong.npz", "--flag")

@@ -13,7 +13,9 @@ from motif_jax.envs.nethack.observations import FRAME, Frames, frame_keys
 from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.replays.replay import COLUMNS, DTYPES, ROWS, Replay
+from motif_jax.replays.scene import FACTS
 
+NEEDED = COLUMNS, ROWS + len(FACTS)  # columns and rows that show everything of a game that uses the whole screen
 SCREEN = ("tty_chars", "tty_colors", "tty_cursor")
 ABOUT: dict[str, Any] = {
     "player": "policy-7680", "task": "score", "episode": 17, "chosen": ["best"], "end": "death",
@@ -54,7 +56,7 @@ def play(steps: int = 60) -> Replay:
 
 
 def made(messages: list[str], reward: list[float], intrinsic: list[float] | None = None, **about: Any) -> Replay:
-    """A replay of an empty screen on which these messages appear, one more than there are rewards."""
+    """A replay of a screen with a dot in its last line on which these messages appear, one more than rewards."""
     steps = len(reward)
     paid = np.full(steps, np.nan) if intrinsic is None else np.array(intrinsic)
     arrays = {
@@ -64,4 +66,5 @@ def made(messages: list[str], reward: list[float], intrinsic: list[float] | None
         "action": np.arange(steps), "reward": np.array(reward), "z": 2 * paid, "intrinsic": paid,
         "value": np.full(steps, np.nan), "probability": np.full(steps, np.nan),
     }  # fmt: skip
+    arrays["chars"][:, -1, 0] = ord(".")
     return Replay(ABOUT | about, **{name: array.astype(DTYPES[name]) for name, array in arrays.items()})

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from real_replay import made, play
+from real_replay import NEEDED, made, play
 
 from motif_jax.replays.canvas import Canvas
 from motif_jax.replays.replay import COLUMNS, ROWS
-from motif_jax.replays.scene import BESIDE, HELP, MESSAGES, NEEDED, View, compose, list_rows
+from motif_jax.replays.scene import BESIDE, HELP, MESSAGES, View, compose, list_rows
 from motif_jax.replays.story import Story, describe
 from motif_jax.screens import SHOWN
 

@@ -183,7 +183,7 @@ def test_an_interval_holds_the_mean_and_narrows():
 def test_medians_stand_beside_means_with_intervals_of_their_own():
     """Of few rich episodes and many poor ones the median says what is usual. Beside a slow twin."""
     scores = [*range(90), *[10_000.0] * 11]
-    found = evaluate_summary.intervals({"score": scores, "gold": [7.0] * 101}, 5)
+    found = evaluate_summary.intervals({"score": scores, "gold": [7.0] * 101}, 5, 101)
     assert found["gold"] == dict.fromkeys(("mean", "median", "low", "high", "median_low", "median_high"), 7.0)
     score, rng = found["score"], np.random.default_rng(5)
     drawn = [sorted(scores[at] for at in rng.integers(101, size=101)) for _ in range(evaluate_summary.RESAMPLES)]

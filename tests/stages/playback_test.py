@@ -10,12 +10,15 @@ from motif_jax.captions import decode
 from motif_jax.envs.nethack.observations import Frames, frame_keys
 from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.settings import make_world
 from motif_jax.episodes import playback
+from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.files import read_json
 from motif_jax.replays.replay import load_replay, top_messages
 from motif_jax.stages import evaluate
 from motif_jax.stages.evaluate import replays as evaluate_replays
 from motif_jax.stages.evaluate import summary as evaluate_summary
+from motif_jax.stages.report.found import interval_of
 from motif_jax.structs import UserError
 
 FLAG = "--config.visualize"
@@ -173,15 +176,65 @@ def test_others_play_the_same_games_beside(tmp_path, capsys):
     assert [file.name for file in (tmp_path / "evaluate/random/replays").iterdir()] == ["episode-00001.npz"]
 
 
-def test_a_game_that_is_never_the_same_is_evaluated_without_replays(tmp_path, capsys):
-    config = settings("restless_game:Restless", replays=",".join(map(str, range(12))))  # one may be the same by chance
-    evaluate.run(config, tmp_path)
-    rows = evaluate_summary.read_rows(tmp_path / "evaluate/random/episodes.jsonl")
-    summary = read_json(tmp_path / "evaluate/random/summary.json")
+@pytest.mark.parametrize("game", ["restless_game:Restless", "own_gym:Dice"])
+def test_a_game_that_is_never_the_same_is_recorded_while_it_is_played(tmp_path, capsys, game):
+    """Every figure is of all episodes, every end has one name, and the replays show what was played."""
+    words = "best,worst,longest,3"
+    config = settings("toy" if "Dice" in game else game, replays=words)
+    config.env.world = game if "Dice" in game else "nethack"
+    config.evaluate.num_workers = int("Dice" in game)
+    evaluate.run(config, tmp_path / "run")
+    folder = tmp_path / "run/evaluate/random"
+    rows, summary = evaluate_summary.read_rows(folder / "episodes.jsonl"), read_json(folder / "summary.json")
+    assert "does not play the same twice" in capsys.readouterr().out
+    assert summary["repeatable"] is False
     assert len(rows) == 12
-    assert {row["did"] is None for row in rows} >= {True}
-    assert "played again, it is not the same" in capsys.readouterr().out
+    assert all(row["did"] is not None for row in rows)
     assert summary["figures"]["return"]["mean"] == pytest.approx(np.mean([row["episode_return"] for row in rows]))
+    assert "n" not in summary["figures"]["return"]  # it is of all episodes
+    assert not {"death"} & summary["ends"].keys()  # each has its cause
+    assert sorted(summary["replays"]) == sorted(words.split(","))
+    kept = {file.name for file in (folder / "replays").iterdir()}
+    assert kept == {f"episode-{number:05}.npz" for number in summary["replays"].values()}
+    for word, number in summary["replays"].items():
+        replay = load_replay(evaluate_replays.file_of(folder, number), "flag")
+        assert word in replay.about["chosen"]
+        assert replay.reward.sum(dtype=np.float64) == pytest.approx(rows[number]["episode_return"], abs=1e-4)
+        if "Dice" in game:
+            rolled = [int(decode(message)[-1]) for message in replay.message[1:]]
+            assert rolled == pytest.approx(replay.reward)
+    # Episodes that were played before are kept with their replays.
+    config.evaluate.episodes = 13
+    evaluate.run(config, tmp_path / "run")
+    assert evaluate_summary.read_rows(folder / "episodes.jsonl")[:12] == rows
+    assert sorted(read_json(folder / "summary.json")["replays"]) == sorted(words.split(","))
+    assert load_replay(evaluate_replays.obtain(config, tmp_path / "run", "random", "40", FLAG), "flag").steps
+
+
+@pytest.mark.quick
+def test_games_of_which_some_were_not_the_same_again_have_one_name_for_each_end_and_say_n():
+    row = {"episode": 0, "episode_return": 1.0, "steps": 3, "success": False, "intrinsic_return": None}
+    row |= {"end_status": "death", "cause": "killed by a jackal", "did": {"beats a monster": 1}}
+    rows = [row, row, row | {"cause": "", "did": None}]
+    config = settings("score")
+    rules = evaluate_summary.rules_of(make_world(config.env))
+    summary = evaluate_summary.summarise_episodes(rows, 0, (), rules, episodes=4)
+    assert summary["ends"] == {"death": 3}
+    assert summary["did"]["beats a monster"]["n"] == 2
+    assert summary["figures"]["return"]["n"] == 3
+    assert "n 2" in evaluate_summary.show(summary["did"]["beats a monster"])
+    assert interval_of(summary["figures"]["return"]).words == "[1.00, 1.00] n = 3"
+    whole = evaluate_summary.summarise_episodes(rows[:2], 0, (), rules)
+    assert whole["ends"] == {"killed by a jackal": 2}
+    assert "n" not in whole["did"]["beats a monster"]
+
+
+@pytest.mark.quick
+def test_whether_a_game_plays_the_same_twice_is_tried_with_another_beside_it():
+    for world, same in (("Cart", True), ("Dice", False), ("SharedDice", False)):
+        assert plays_the_same_twice({"world": f"own_gym:{world}", "max_episode_steps": 20}, 0) == same, world
+    assert plays_the_same_twice({"world": "own_texts:EchoWorld", "max_episode_steps": 20}, 0)
+    assert plays_the_same_twice({"task": "score"}, 0)  # the program's own are not tried
 
 
 @pytest.mark.quick

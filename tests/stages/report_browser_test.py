@@ -10,6 +10,7 @@ from report_test import HOSTILE
 from report_workdir import MARK, PAID, STEPS, write_workdir
 from seeds_test import write_run
 
+from motif_jax.envs.gym_pictures import encode_picture
 from motif_jax.many_runs import plan
 from motif_jax.replays.replay import load_replay, save_replay
 from motif_jax.screens import PALETTE
@@ -145,7 +146,9 @@ def test_frames_are_drawn_in_the_games_colours(page):
     row, column = MARK
     pixel = page.run(
         "(() => { const screen = document.querySelector('.player .screen');"
-        f"const x = Math.round(({column} + .5) / 80 * screen.width), y = Math.round(({row} + .5) / 24 * screen.height);"
+        "const [top, , rows] = JSON.parse(document.getElementById('replay-0').textContent).box;"
+        f"const x = Math.round(({column} + .5) / 80 * screen.width);"
+        f"const y = Math.round(({row} - top + .5) / rows * screen.height);"
         "return [...screen.getContext('2d').getImageData(x, y, 1, 1).data]; })()"
     )
     assert tuple(pixel) == (*PALETTE[11], 255)
@@ -228,6 +231,46 @@ def test_without_a_learnt_reward_the_paid_moments_are_the_games(tab, tmp_path):
     )
     titles = [text.split("\n")[0] for text in tab.run(told)]
     assert titles == ["the action that led here", "what the policy expects", "the game's reward", "the game's, so far"]
+
+
+def test_pictures_of_the_game_are_shown_and_small_screens_take_little_room(tab, tmp_path):
+    write_workdir(tmp_path / "gold")
+    colours = {0: (200, 40, 40), STEPS // 2: (40, 40, 200)}  # from this step on
+    packed = [encode_picture(np.full((60, 90, 3), color, np.uint8)) for color in colours.values()]
+    ends = np.where(np.arange(STEPS + 1) < STEPS // 2, len(packed[0]), len(b"".join(packed)))
+    pictured, small = sorted(tmp_path.glob("gold/evaluate/*/replays/*.npz"))
+    pictures = {"pictures": np.frombuffer(b"".join(packed), np.uint8), "picture_ends": ends}
+    save_replay(pictured, load_replay(pictured, "")._replace(**pictures))
+    replay = load_replay(small, "")
+    replay.chars[...], replay.colors[...], replay.chars[:, 5, 30] = ord(" "), 0, ord("@")
+    save_replay(small, replay)
+    report.run(get_config("quickstart.py"), tmp_path / "gold")
+    tab.errors.clear(), tab.requests.clear()
+    tab.open(tmp_path / "gold/report/index.html")
+    tab.wait(READY)
+    options = tab.run("[...document.querySelectorAll('.player .choice option')].map(option => option.value)")
+    pixel = (
+        "(() => { const screen = document.querySelector('.player .screen');"
+        "return [...screen.getContext('2d').getImageData(screen.width / 2, screen.height / 2, 1, 1).data]; })()"
+    )
+    tall = {}
+    for option in options:
+        tab.run(f"(() => {{ const choice = document.querySelector('.player .choice'); choice.value = '{option}';"
+                "choice.dispatchEvent(new Event('change')); })()")  # fmt: skip
+        tab.wait(f"{READY} === '{option}'")
+        box = tab.run(f"JSON.parse(document.getElementById('{option}').textContent).box")
+        if box == [5, 30, 1, 1]:
+            tall["small"] = tab.run("document.querySelector('.player .screen').getBoundingClientRect().height")
+            continue
+        tab.run(FOCUS)
+        for key, color in (("Home", colours[0]), ("End", colours[STEPS // 2]), ("Home", colours[0])):
+            tab.press(key)
+            near = " && ".join(f"Math.abs({pixel}[{at}] - {value}) < 12" for at, value in enumerate(color))
+            tab.wait(near)
+        tall["picture"] = tab.run("document.querySelector('.player .screen').getBoundingClientRect().height")
+    assert tall["small"] < 60 < tall["picture"] <= 480
+    assert tab.errors == []
+    assert len(tab.requests) == 1
 
 
 def test_dark_and_light_are_both_legible(page):

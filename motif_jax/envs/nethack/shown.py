@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from motif_jax.envs.nethack.observations import Frames, frame_keys
@@ -55,9 +57,14 @@ class ShownGame:
 
     def screen(self) -> Screen:
         """The terminal."""
-        frame = self._game.last_frame if self._game.end else self._game.buffers
-        return Screen(frame["tty_chars"], frame["tty_colors"].view(np.uint8), frame["tty_cursor"])
+        return screen_of(self._game)
 
     def close(self) -> None:
         """Frees what the game holds."""
         self._game.close()
+
+
+def screen_of(game: Any) -> Screen:
+    """The terminal of a game whose frames have SCREEN_KEYS."""
+    frame = game.last_frame if game.end else game.buffers
+    return Screen(frame["tty_chars"], frame["tty_colors"].view(np.uint8), frame["tty_cursor"])

@@ -122,7 +122,7 @@ class GameVector:
     def close(self) -> None:
         """Closes the games."""
         for game in self.games:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, SystemExit):
                 game.close()
 
 

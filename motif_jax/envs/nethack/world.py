@@ -8,7 +8,7 @@ from typing import Any
 
 from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS
 from motif_jax.envs.nethack.settings import FrameSettings, GameSettings
-from motif_jax.envs.nethack.shown import ShownGame
+from motif_jax.envs.nethack.shown import SCREEN_KEYS, ShownGame, screen_of
 from motif_jax.envs.nethack.vector import GameVector
 from motif_jax.envs.world import CHOICE, World, trained_world
 
@@ -23,6 +23,8 @@ class FrameWorld(World):
     reads = ("crop", "blstats", "message")
     pairs = ("message", "blstats")
     texts = Path(__file__).parent / "texts"
+    screen_frames = SCREEN_KEYS  # among `extra_frames`, let the games of a group be shown by `screen_of`
+    screen_of = staticmethod(screen_of)
 
     def __init__(self, settings: FrameSettings):
         self.settings = settings

@@ -2,6 +2,7 @@
 // Its data stand in the page as JSON; the frames are packed as `pack` in stages/report/replays.py describes.
 for (const player of document.querySelectorAll(".player")) {
   const ROWS = 24, COLUMNS = 80, CELLS = ROWS * COLUMNS, ZOOMED = 40, SHOWN = 12;
+  const WIDEST = 18, TALLEST = 480, DECODED = 60; // pixels of a character, and of a picture; pictures that are kept
   const COLORS = JSON.parse(document.getElementById("colours").textContent);
   const part = (name) => player.querySelector(`.${name}`);
   const [screen, line, choice, play, speed, zoom] = ["screen", "line", "choice", "play", "speed", "zoom"].map(part);
@@ -30,6 +31,8 @@ for (const player of document.querySelectorAll(".player")) {
     found.odds = take(Float32Array, about.steps * about.known); // of all actions, step by step
     for (const name of ["count", "message"]) found[name] = take(Int32Array, frames);
     found.action = take(Int32Array, about.steps);
+    found.picture = take(Int32Array, frames);
+    found.drawn = new Map(); // pictures by number, those that were shown last
     found.cursor = take(Uint8Array, 2 * frames);
     found.shownRewards = found.intrinsic.some((value) => value > 0) ? found.intrinsic : found.reward;
     found.gameSums = sums(Array.from(found.reward));
@@ -52,18 +55,42 @@ for (const player of document.querySelectorAll(".player")) {
     return [Math.min(Math.max(middle - ZOOMED / 2, 0), COLUMNS - ZOOMED), ZOOMED];
   }
 
-  function drawScreen() {
-    const [hero, shown] = leftmost(), width = screen.clientWidth, height = (width / shown) * 2 * ROWS;
+  async function drawPicture(wanted) { // decoded when it is first shown
+    const number = wanted.picture[at], drawn = wanted.drawn;
+    if (!drawn.has(number)) {
+      const bytes = Uint8Array.from(atob(wanted.pictures[number]), (letter) => letter.charCodeAt(0));
+      drawn.set(number, await createImageBitmap(new Blob([bytes], { type: "image/webp" })));
+      if (drawn.size > DECODED) drawn.delete(drawn.keys().next().value);
+      if (replay !== wanted || replay.picture[at] !== number) return; // another frame is shown by now
+    }
+    const bitmap = drawn.get(number), width = screen.clientWidth;
+    const scale = Math.min(width / bitmap.width, TALLEST / bitmap.height), height = bitmap.height * scale;
     screen.style.height = `${height}px`;
-    const ratio = fit(screen, width, height), wide = (width * ratio) / shown, high = (height * ratio) / ROWS;
+    const ratio = fit(screen, width, height);
+    pen.fillStyle = "#05070a";
+    pen.setTransform(1, 0, 0, 1, 0, 0);
+    pen.fillRect(0, 0, screen.width, screen.height);
+    pen.imageSmoothingEnabled = scale < 3; // large pixels stay sharp
+    pen.drawImage(bitmap, ((width - bitmap.width * scale) / 2) * ratio, 0, bitmap.width * scale * ratio, height * ratio);
+  }
+
+  function drawScreen() {
+    if (replay.picture[at] >= 0) return void drawPicture(replay);
+    const whole = replay.box[3] > ZOOMED, [top, rows] = [replay.box[0], replay.box[2]];
+    const [hero, shown] = whole ? leftmost() : [replay.box[1], replay.box[3]], width = screen.clientWidth;
+    const cell = Math.min(width / Math.max(shown, 1), whole ? width : WIDEST), height = cell * 2 * rows;
+    screen.style.height = `${height}px`;
+    const ratio = fit(screen, width, height), wide = cell * ratio, high = 2 * wide;
+    pen.setTransform(1, 0, 0, 1, 0, 0);
     pen.fillStyle = "#05070a";
     pen.fillRect(0, 0, screen.width, screen.height);
+    pen.setTransform(1, 0, 0, 1, ((width - cell * shown) / 2) * ratio, -top * high);
     pen.font = `${wide / 0.602}px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace`;
     pen.textAlign = "center";
     pen.textBaseline = "middle";
     const start = at * CELLS, [row, column] = [replay.cursor[2 * at], replay.cursor[2 * at + 1]];
-    for (let y = 0; y < ROWS; y++) {
-      const left = y === 0 || y >= ROWS - 2 ? 0 : hero; // the message and the status begin at the left
+    for (let y = top; y < top + rows; y++) {
+      const left = whole && (y === 0 || y >= ROWS - 2) ? 0 : hero; // the message and the status begin at the left
       for (let x = left; x < left + shown; x++) {
         const cell = start + y * COLUMNS + x, code = replay.chars[cell], kind = replay.colors[cell];
         const color = COLORS[kind & 15], turned = kind >= 16;
@@ -218,6 +245,7 @@ for (const player of document.querySelectorAll(".player")) {
     const found = await unpack(JSON.parse(document.getElementById(wanted).textContent));
     if (choice.value !== wanted) return; // another one was chosen meanwhile
     replay = found;
+    zoom.hidden = replay.picture[0] >= 0 || replay.box[3] <= ZOOMED; // all of it is seen
     listMoments(); listActions(); listFacts();
     show(0);
     player.dataset.ready = wanted;

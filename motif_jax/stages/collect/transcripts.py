@@ -21,6 +21,7 @@ from motif_jax.actors.players import parse_scripted
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.recorded import play_branches, play_episodes
 from motif_jax.console import clean, print_line
+from motif_jax.envs.own_code import reported
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import essential, make_world
 from motif_jax.envs.text_world import TextWorld
@@ -102,15 +103,16 @@ def collect(config: ConfigDict, workdir: Path) -> None:
         played = play_moments(config, world, mixture)
     progress = Progress("collect", section.transcripts, "games", 0)
     games = 0
-    for episode in played:
-        try:
-            writer.add(episode)
-        except ValueError as error:
-            number = int(episode.info["episode"])
-            raise UserError(f"game {number:,} cannot be recorded: {error} ({WORLD_FLAG})") from error
-        games += not episode.info.get("branch", 0) and not episode.info.get("step", 0)
-        if games % SHOW_EVERY == 0:
-            progress.update(games)
+    with reported(config.env):
+        for episode in played:
+            try:
+                writer.add(episode)
+            except ValueError as error:
+                number = int(episode.info["episode"])
+                raise UserError(f"game {number:,} cannot be recorded: {error} ({WORLD_FLAG})") from error
+            games += not episode.info.get("branch", 0) and not episode.info.get("step", 0)
+            if games % SHOW_EVERY == 0:
+                progress.update(games)
     progress.close()
     found = writer.write(path, provenance, FLAG)
     write_config(path, config)

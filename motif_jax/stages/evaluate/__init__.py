@@ -16,9 +16,11 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.actors.capacity import check_capacity
@@ -41,6 +43,7 @@ from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.envs.settings import check_world, make_world, title
 from motif_jax.envs.world import World, is_text
 from motif_jax.episodes.playback import Track, read_tracks, write_tracks
+from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.files import checkpoint_steps, write_config, write_json, write_lines
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.policies.decoding import TABLE as DECODING
@@ -50,7 +53,7 @@ from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.stages import EXPERIMENT, with_result
 from motif_jax.stages.evaluate.contenders import BESIDE_FLAG, FLAG, Contender, check_policy, find_contenders
-from motif_jax.stages.evaluate.replays import check_choice, keep_replays
+from motif_jax.stages.evaluate.replays import check_choice, keep_recorded, keep_replays, recorded_replays
 from motif_jax.stages.evaluate.several import check_variations, with_variations
 from motif_jax.stages.evaluate.summary import (
     print_sweep,
@@ -244,17 +247,27 @@ def evaluate(
         write_tracks(folder / "tracks.npz", tracks)  # first: a line without its steps would be played again
         write_lines(folder / EPISODES, [row for _, row in sorted((rows | beyond).items())])
 
+    def keep_frames(number: int, frames: Mapping[str, np.ndarray]) -> None:
+        keep_recorded(config, folder, rows, tracks[number], about, number, frames)
+
+    missing = set(range(wanted)) - set(rows)
+    repeatable = plays_the_same_twice(config.env.to_dict(), config.seed)
+    if not repeatable:
+        print_line("evaluate: this game does not play the same twice: its episodes are recorded while they are played")
     start, steps_before = time.monotonic(), sum(row["steps"] for row in rows.values())
     try:
-        given_up = play(config, playing, set(range(wanted)) - set(rows), rows, tracks, keep)
+        given_up = play(config, playing, missing, rows, tracks, keep, None if repeatable else keep_frames)
     finally:
         keep()  # also if a signal ends the program
     seconds = time.monotonic() - start
     steps = sum(row["steps"] for row in rows.values()) - steps_before
 
     # ---- results
-    replays = keep_replays(config, folder, rows, tracks, about)
-    if playing.writer:
+    if repeatable:
+        replays = keep_replays(config, folder, rows, tracks, about)
+    else:
+        replays = recorded_replays(config, folder, rows)
+    if playing.writer and repeatable:
         from motif_jax.stages.evaluate.letters import write_letters
 
         write_letters(config, folder / "letters.json", playing, {number: tracks[number] for number in replays.values()})
@@ -262,6 +275,7 @@ def evaluate(
         "stamp": stamp(config, workdir, contender),
         "episodes": wanted,
         "episodes_given_up": given_up,
+        "repeatable": repeatable,
         "task": title(config.env) if section.protocol == TASK else section.protocol,
         "seconds": round(seconds, 1),
         "steps_per_s": round(steps / seconds),
@@ -269,7 +283,7 @@ def evaluate(
         "replays": replays,
         **summarise_episodes(
             [rows[number] for number in sorted(rows)], config.seed, world.figures, rules_of(world),
-            getattr(world, "families", ()),
+            getattr(world, "families", ()), wanted,
         ),
     })  # fmt: skip
     print_line(f"evaluate: {wanted:,} episodes, {steps:,} steps of them now, in {seconds:,.0f} s; {folder}")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
+from motif_jax.envs.own_code import reported
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import to_text
@@ -35,12 +36,14 @@ def write_letters(config: ConfigDict, file: Path, playing: Playing, tracks: Mapp
     assert isinstance(world, TextWorld)
     found = {}
     for number, track in sorted(tracks.items()):
-        game = world.game(shown=False)
-        begin(game, config.seed, number)
-        for action in track.action.tolist():
-            game.say(to_text(action))
-        found[str(number)] = turns_of(playing.writer, playing.decoding, game.turns)
-        game.close()
+        with reported(config.env):
+            game = world.game(shown=False)
+            begin(game, config.seed, number)
+            for action in track.action.tolist():
+                game.say(to_text(action))
+            turns = game.turns
+            game.close()
+        found[str(number)] = turns_of(playing.writer, playing.decoding, turns)
     write_json(file, {"episodes": found})
 
 

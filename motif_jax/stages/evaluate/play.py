@@ -24,6 +24,7 @@ from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import make_world
 from motif_jax.episodes.pieces import Pieces, Steps
 from motif_jax.episodes.playback import COLUMNS, ODDS, EpisodeEvents, EventCounter, Track, figures_of
+from motif_jax.episodes.recordings import Recordings
 from motif_jax.metrics import Progress, Timers
 from motif_jax.policies.choice import list_steps, load
 from motif_jax.policies.conversations import WritingPlayer
@@ -142,6 +143,7 @@ def play(
     rows: dict[int, Row],
     tracks: dict[int, Track],
     keep: Callable[[], None],
+    keep_frames: Callable[[int, dict[str, np.ndarray]], None] | None = None,
 ) -> list[int]:
     """Plays the wanted episodes and adds their results to `rows` and `tracks`.
 
@@ -151,6 +153,8 @@ def play(
       wanted: numbers of episodes.
       rows, tracks: get the figures and the steps of each episode, by its number.
       keep: is called about every KEEP_EVERY_S seconds, to write both to disk.
+      keep_frames: is called with the number and the frames of each episode that was recorded; for games that do not
+        play the same twice. None: what happened in episodes is found out by playing them again.
 
     Returns:
       Numbers of the episodes that no worker survived; they have no row.
@@ -172,9 +176,10 @@ def play(
         policy = WritingPlayer(playing.writer, playing.decoding, width, workers * games, seed)
     observations = {*(policy.reads if policy else ()), *playing.sources.observations}
     env, pieces, timers = config.env.to_dict(), Pieces(), Timers()
+    happenings = rules_of(make_world(env)).happenings()
     with (
         contextlib.closing(playing.sources),
-        EventCounter(env, config.seed, rules_of(make_world(env)).happenings()) as counter,
+        Recordings(happenings) if keep_frames else EventCounter(env, config.seed, happenings) as counter,
         ActorPool(
             env,
             tuple(sorted(observations)),
@@ -189,6 +194,7 @@ def play(
             stream=SeedStream.EVALUATE,
             first_episode=min(missing),
             hang_timeout_s=section.hang_timeout_s,
+            record=counter.folder if isinstance(counter, Recordings) else "",
             flag="--config.evaluate",
         ) as pool,
     ):
@@ -211,6 +217,9 @@ def play(
                             track = Track(*[steps[name] for name in COLUMNS])
                             tracks[info.episode] = track._replace(odds=steps.get(ODDS))
                             rows[info.episode] = as_row(info, figures, steps, counter, playing.sources)
+                        recorded = counter.take(info.episode) if isinstance(counter, Recordings) else None
+                        if recorded and keep_frames and info.episode in wanted:
+                            keep_frames(info.episode, recorded)
             progress.update(len(rows))
             if time.monotonic() - kept > KEEP_EVERY_S + KEEP_PER_S * keeping:
                 began = time.monotonic()
@@ -248,7 +257,7 @@ def as_steps(arrays: Arrays, sources: RewardSources) -> Steps:
 
 
 def as_row(
-    info: EpisodeInfo, figures: Iterable[str], steps: Steps, counter: EventCounter, sources: RewardSources
+    info: EpisodeInfo, figures: Iterable[str], steps: Steps, counter: EventCounter | Recordings, sources: RewardSources
 ) -> Row:
     """The values of one finished episode, also of the world's `figures`: its line of `episodes.jsonl`."""
     events = counter.describe(info, steps["action"])

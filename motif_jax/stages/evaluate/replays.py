@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.console import print_line
 from motif_jax.envs.protocols import by_protocol, env_by_protocol
 from motif_jax.envs.settings import essential, make_world
-from motif_jax.episodes.playback import Track, make_replay, read_tracks
+from motif_jax.episodes.playback import Track, make_replay, read_tracks, replay_of
+from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.releases import released_replay
 from motif_jax.replays.replay import load_replay, save_replay
 from motif_jax.rewards.choice import ONLINE
@@ -23,6 +25,7 @@ from motif_jax.structs import UserError
 FLAG = "--config.evaluate.replays"
 LONGEST = 200_000  # steps of a replay, which takes 4 kB of memory for each
 Row = Mapping[str, Any]
+Frames = Mapping[str, np.ndarray]  # of an episode that was recorded: `actors.recorder.Frames.arrays`
 
 
 def learnt_return(row: Row) -> float:
@@ -55,16 +58,51 @@ def mean_return(workdir: Path, name: str) -> float:
     return (summary["figures"].get("return") or {"mean": -math.inf})["mean"]
 
 
-def keep_replays(
-    config: ConfigDict, folder: Path, rows: Mapping[int, Row], tracks: Mapping[int, Track], about: Row
-) -> dict[str, int]:
-    """Writes the chosen episodes to `folder/replays`, removes all others, and returns the episode of each word."""
+def choose(config: ConfigDict, rows: Mapping[int, Row]) -> dict[str, int]:
+    """The episodes of which replays are kept, by word or number."""
     chosen: dict[str, int] = {}
     for word in filter(None, config.evaluate.replays.split(",")):
         if word in WORDS and rows:
             chosen[word] = max(sorted(rows), key=lambda number: WORDS[word](rows[number]))
         elif word.isdecimal() and int(word) in rows:  # it may have been given up
             chosen[word] = int(word)
+    return chosen
+
+
+def keep_recorded(
+    config: ConfigDict, folder: Path, rows: Mapping[int, Row], track: Track, about: Row, number: int, frames: Frames
+) -> None:
+    """Writes the replay of an episode that was recorded, if it is chosen so far; removes those that no longer are."""
+    chosen = choose(config, rows)
+    if number in chosen.values():
+        facts = facts_of(config, about, [])
+        save_replay(file_of(folder, number), replay_of(config.env.to_dict(), rows[number], track, facts, frames))
+    keep = {file_of(folder, episode) for episode in chosen.values()}
+    for file in (folder / "replays").glob("episode-*.npz"):
+        if file not in keep:
+            file.unlink()
+
+
+def recorded_replays(config: ConfigDict, folder: Path, rows: Mapping[int, Row]) -> dict[str, int]:
+    """The episode of each word whose replay `keep_recorded` has written; the replays then name their words."""
+    found: dict[str, int] = {}
+    for word, number in choose(config, rows).items():
+        file = file_of(folder, number)
+        replay = load_replay(file, FLAG) if file.is_file() else None
+        if replay is None or replay.about["figures"] != rows[number]:  # of an earlier evaluation
+            print_line(f"evaluate: no replay of episode {number}: it was not recorded, or has too many frames")
+            continue
+        found[word] = number
+        words = [*(word for word, episode in found.items() if episode == number)]
+        save_replay(file, replay._replace(about=replay.about | {"chosen": words}))
+    return found
+
+
+def keep_replays(
+    config: ConfigDict, folder: Path, rows: Mapping[int, Row], tracks: Mapping[int, Track], about: Row
+) -> dict[str, int]:
+    """Writes the chosen episodes to `folder/replays`, removes all others, and returns the episode of each word."""
+    chosen = choose(config, rows)
     shutil.rmtree(folder / "replays", ignore_errors=True)
     for number in sorted(set(chosen.values())):
         words = [word for word, episode in chosen.items() if episode == number]
@@ -84,13 +122,17 @@ def file_of(folder: Path, episode: int) -> Path:
 
 def record(config: ConfigDict, file: Path, row: Row, track: Track, about: Row, words: list[str]) -> bool:
     """Plays an episode again and writes its replay; False, and no file, if it was not the same again."""
-    facts = {"player": about["name"], "chosen": words}
-    facts |= {name: about[name] for name in ("parameters", "reward", "goal", "threshold", "count_exponent")}
-    facts |= {"games": games_of(config)}
-    replay = make_replay(config.env.to_dict(), config.seed, row, track, facts)
+    replay = make_replay(config.env.to_dict(), config.seed, row, track, facts_of(config, about, words))
     if replay is not None:
         save_replay(file, replay)
     return replay is not None
+
+
+def facts_of(config: ConfigDict, about: Row, words: list[str]) -> dict[str, Any]:
+    """What a replay says of its player, and why it was chosen."""
+    facts = {"player": about["name"], "chosen": words}
+    facts |= {name: about[name] for name in ("parameters", "reward", "goal", "threshold", "count_exponent")}
+    return facts | {"games": games_of(config)}
 
 
 def games_of(config: ConfigDict) -> dict[str, Any]:
@@ -149,9 +191,15 @@ def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: s
                 return file_of(own, number)
         rows: dict[int, dict[str, Any]] = {}
         found: dict[int, Track] = {}
-        if play(config, playing, {number}, rows, found, lambda: None):
+        frames: dict[int, Frames] = {}
+        same = plays_the_same_twice(config.env.to_dict(), config.seed)
+        if play(config, playing, {number}, rows, found, lambda: None, None if same else frames.__setitem__):
             raise UserError(f"episode {number} cannot be played: its game ends its worker ({flag}.episode)")
         row, track = rows[number], found[number]
+        if number in frames:
+            facts = facts_of(config, about, [])
+            save_replay(file_of(own, number), replay_of(config.env.to_dict(), row, track, facts, frames[number]))
+            return file_of(own, number)
     if row["steps"] > LONGEST:
         raise UserError(f"episode {number} has {row['steps']:,} steps, more than can be shown ({flag}.episode)")
     if not record(config, file_of(own, number), row, track, about, []):

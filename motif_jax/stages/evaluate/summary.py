@@ -36,7 +36,12 @@ def rules_of(world: World) -> Rules:
 
 
 def summarise_episodes(
-    rows: Sequence[Mapping[str, Any]], seed: int, figures: Iterable[str], rules: Rules, families: Sequence[str] = ()
+    rows: Sequence[Mapping[str, Any]],
+    seed: int,
+    figures: Iterable[str],
+    rules: Rules,
+    families: Sequence[str] = (),
+    episodes: int | None = None,
 ) -> dict[str, Any]:
     """Figures (null where the episodes do not have one), returns of the reward sources beside the learnt one, what
     happened per episode, and how many ended how.
@@ -47,19 +52,27 @@ def summarise_episodes(
       figures: of the world, beside COMMON.
       rules: of the world, by which its events were counted.
       families: of its missions, which the figure FAMILY numbers; if there are several, success in each is a figure.
+      episodes: how many were wanted; an interval over fewer has their number as its `n`. None: as many as rows.
     """
+    wanted = len(rows) if episodes is None else episodes
     keys = {name: key for name, key in keys_of(figures).items() if not (families and name == FAMILY)}
     columns: dict[str, list[Any]] = {name: [row.get(key) for row in rows] for name, key in keys.items()}
     known = {name: column for name, column in columns.items() if rows and None not in column}
     counted = [row["did"] for row in rows if row["did"] is not None]
     did = {name: [happened.get(name, 0) for happened in counted] for name in rules.names}
     return {
-        "figures": dict.fromkeys(columns) | intervals(known, seed) | _by_family(rows, seed, families),
+        "figures": dict.fromkeys(columns) | intervals(known, seed, wanted) | _by_family(rows, seed, families),
         "aims": sorted(rules.aims),
-        "did": intervals({name: column for name, column in did.items() if any(column)}, seed),
-        "returns": intervals(_returns(rows), seed),
-        "ends": dict(collections.Counter(row["cause"] or END_NAMES[row["end_status"]] for row in rows).most_common()),
+        "did": intervals({name: column for name, column in did.items() if any(column)}, seed, wanted),
+        "returns": intervals(_returns(rows), seed, wanted),
+        "ends": dict(collections.Counter(_ends(rows)).most_common()),
     }
+
+
+def _ends(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How each episode ended: by its cause, if that is known of all, so that no end is counted under two names."""
+    known = all(row["did"] is not None for row in rows)
+    return [(row["cause"] if known else "") or END_NAMES[row["end_status"]] for row in rows]
 
 
 def _by_family(rows: Sequence[Mapping[str, Any]], seed: int, families: Sequence[str]) -> dict[str, Interval]:
@@ -68,7 +81,7 @@ def _by_family(rows: Sequence[Mapping[str, Any]], seed: int, families: Sequence[
         found.setdefault(families[row[FAMILY]], []).append(float(row["success"]))
     if len(found) < 2:
         return {}
-    return {f"success_{name}": intervals({"": found[name]}, seed)[""] for name in families if name in found}
+    return {f"success_{name}": intervals({"": found[name]}, seed, len(rows))[""] for name in families if name in found}
 
 
 def _returns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
@@ -83,10 +96,10 @@ def keys_of(figures: Iterable[str]) -> dict[str, str]:
     return {"return": COMMON["return"]} | {name: name for name in figures} | COMMON
 
 
-def intervals(columns: Mapping[str, Sequence[float]], seed: int) -> dict[str, Interval]:
+def intervals(columns: Mapping[str, Sequence[float]], seed: int, wanted: int) -> dict[str, Interval]:
     """Mean and median of each column, and 95 % bootstrap intervals of both, if there are two episodes at least.
 
-    The same episodes are drawn for all columns.
+    The same episodes are drawn for all columns. Their number is given as `n` where it is not the `wanted` one.
     """
     if not columns:
         return {}
@@ -105,7 +118,8 @@ def intervals(columns: Mapping[str, Sequence[float]], seed: int) -> dict[str, In
             means[number], medians[number] = drawn.mean(0), np.median(drawn, 0)
         quantiles = [end for each in (means, medians) for end in np.quantile(each, (0.025, 0.975), axis=0).tolist()]
         found |= dict(zip(ends, quantiles, strict=True))
-    return {name: {key: numbers[at] for key, numbers in found.items()} for at, name in enumerate(columns)}
+    n: Interval = {} if count == wanted else {"n": count}
+    return {name: {key: numbers[at] for key, numbers in found.items()} | n for at, name in enumerate(columns)}
 
 
 def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
@@ -182,7 +196,7 @@ def show(figure: Mapping[str, float | None] | None, median: bool = False) -> str
     numbers = [number for name in ("mean", "low", "high") if (number := figure[name]) is not None]
     mean, *ends = map(_spell, numbers)
     middle = figure.get("median") if median else None
-    interval = f" [{', '.join(ends)}]" if ends else ""
+    interval = (f" [{', '.join(ends)}]" if ends else "") + (f" n {n:,.0f}" if (n := figure.get("n")) else "")
     return f"{mean}{interval}" + ("" if middle is None else f" median {_spell(middle)}")
 
 

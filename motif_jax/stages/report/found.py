@@ -204,6 +204,7 @@ def find_players(path: Path) -> list[EvaluatedPlayer]:
                 {name: value for name, value in returns.items() if value}, dict(facts.get("sources") or {}),
                 frozenset(map(str, facts.get("aims") or ())), str(facts.get("protocol") or ""),
                 parts.HowDecoded.of(facts.get("decoding")), str(facts.get("recipe") or ""),
+                bool(facts.get("repeatable", True)),
             ))  # fmt: skip
     return sorted(found, key=_place)
 
@@ -215,12 +216,12 @@ def _place(one: EvaluatedPlayer) -> tuple[Any, ...]:
 
 
 def interval_of(value: Facts | None) -> Interval | None:
-    """A mean with its interval, whose ends are None if they are not known; None for None."""
+    """A mean with its interval, whose ends, and n, are None if they are not known; None for None."""
     if value is None:
         return None
     low, high = (None if value.get(end) is None else number(value[end]) for end in ("low", "high"))
     median = None if value.get("median") is None else number(value["median"])
-    return Interval(number(value["mean"]), low, high, median)
+    return Interval(number(value["mean"]), low, high, median, None if value.get("n") is None else int(value["n"]))
 
 
 def machine_of(facts: Facts) -> Facts:

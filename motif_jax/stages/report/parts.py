@@ -120,6 +120,7 @@ class EvaluatedPlayer(NamedTuple):
     protocol: str = ""  # whose rules the games had; "": those of the workdir
     decoding: HowDecoded | None = None  # of a policy that writes
     recipe: str = ""  # what its values were learnt by
+    repeatable: bool = True  # whether its games play the same twice
 
     @property
     def kind(self) -> str:

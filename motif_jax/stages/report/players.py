@@ -64,6 +64,11 @@ def of_players(players: Sequence[EvaluatedPlayer]) -> list[str]:
         "intervals.</p>",
         figures_table([(label(player), player) for player in players]),
     ]
+    if not all(player.repeatable for player in players):
+        body.append(
+            '<p class="soft">This game does not play the same twice, so its episodes were recorded while they were '
+            "played, and players did not meet the same games.</p>"
+        )
     ended = [player for player in players if player.ends]
     if ended:
         body += ["<h3>How the episodes ended</h3>", *(_ends(player, ended) for player in ended)]

@@ -7,6 +7,7 @@ A packed replay is zlib's deflate, in base64, of
     odds             [T, A] float32: probabilities of all actions; A = 0 where they are not known
     count, message   [T + 1] int32: times that the message was seen, and its number among `messages`
     action           [T] int32
+    picture          [T + 1] int32: the number of the frame's picture among `pictures`, -1 without
     cursor           [T + 1, 2] uint8
 
 one after another, little-endian. assets/player.js unpacks it in the browser.
@@ -15,6 +16,7 @@ one after another, little-endian. assets/player.js unpacks it in the browser.
 from __future__ import annotations
 
 import base64
+import io
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +27,8 @@ import numpy as np
 from motif_jax.captions import decode
 from motif_jax.pages.blocks import data_script
 from motif_jax.pages.formats import esc, exact
-from motif_jax.replays.replay import Replay, load_replay
+from motif_jax.replays.bitmaps import open_picture
+from motif_jax.replays.replay import COLUMNS, Replay, load_replay
 from motif_jax.screens import PALETTE, REVERSED, SHOWN
 from motif_jax.stages.evaluate.summary import END_NAMES
 from motif_jax.stages.report.found import checked
@@ -38,6 +41,8 @@ USUAL = 10
 GOAL = EndStatus.TASK_SUCCESSFUL.name.lower()
 FEW = 5  # steps: shorter episodes tell little
 REACHED = 3  # steps: neither do shorter ones that reached their goal
+PICTURES = 300  # of a replay in a page
+PICTURE_SIDE, PICTURE_QUALITY = 240, 70  # pixels, and of WebP's 100: about 5 kB for a picture
 FLOATS = ("reward", "z", "intrinsic", "value", "probability")
 
 
@@ -103,15 +108,57 @@ def pack(replay: Replay) -> dict[str, Any]:
     parts += [getattr(replay, name).astype("<f4") for name in FLOATS]
     odds = np.zeros((replay.steps, 0)) if replay.odds is None else replay.odds
     parts += [odds.astype("<f4")]
-    parts += [replay.count.astype("<i4"), np.array(message, "<i4"), replay.action.astype("<i4"), replay.cursor]
+    pictures, picture = page_pictures(replay)
+    parts += [replay.count.astype("<i4"), np.array(message, "<i4"), replay.action.astype("<i4")]
+    parts += [picture.astype("<i4"), replay.cursor]
     packed = zlib.compress(b"".join(part.tobytes() for part in parts), 9)
     return {
         "steps": replay.steps,
         "known": odds.shape[1],
         "actions": [str(name) for name in replay.about["action_names"]],
         "messages": [decode(np.frombuffer(line, np.uint8)) for line in numbers],
+        "pictures": [base64.b64encode(one).decode() for one in pictures],
+        "box": used_box(replay),
         "packed": base64.b64encode(packed).decode(),
     }
+
+
+def page_pictures(replay: Replay) -> tuple[list[bytes], np.ndarray]:
+    """The different pictures of a replay for a page, and the number of each frame's. [T + 1] int32
+
+    They are made anew from their pixels, as a replay may come from anywhere. Where there are more than PICTURES, only
+    every second, third, ... frame has its own.
+    """
+    numbers, found = np.full(replay.steps + 1, -1, np.int32), []
+    own = np.flatnonzero(np.diff(replay.picture_ends, prepend=0)) if replay.picture_ends is not None else []
+    for at in own[:: -(-len(own) // PICTURES) or 1]:
+        numbers[at:] = len(found)
+        found.append(page_picture(replay.picture(int(at))))
+    return found, numbers
+
+
+def page_picture(packed: bytes) -> bytes:
+    """A picture of a replay as the page shows it; raises ValueError if it is damaged."""
+    picture = open_picture(packed)
+    picture.thumbnail((PICTURE_SIDE, PICTURE_SIDE))
+    out = io.BytesIO()
+    picture.save(out, "WEBP", quality=PICTURE_QUALITY, method=2)
+    return out.getvalue()
+
+
+def used_box(replay: Replay) -> list[int]:
+    """The rows and columns of the screen on which anything is ever seen: top, left, height, width; 0 for none.
+
+    The first two rows are left out where they say what stands below the screen anyway.
+    """
+    seen = ((SHOWN[replay.chars] != ord(" ")) | (replay.colors >= REVERSED)).any(0)
+    said = SHOWN[replay.message[:, : 2 * COLUMNS]].reshape(-1, 2, COLUMNS)
+    if np.array_equal(SHOWN[replay.chars[:, :2]], said):
+        seen[:2] = False
+    if not seen.any():
+        return [0, 0, 0, 0]
+    (top, bottom), (left, right) = (np.flatnonzero(seen.any(axis))[[0, -1]].tolist() for axis in (1, 0))
+    return [top, left, bottom + 1 - top, right + 1 - left]
 
 
 def delta(frames: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
+from motif_jax.envs.own_code import reported
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.text_world import TextWorld
@@ -44,7 +45,8 @@ def make_play(
         online = {name: found for name, found in state.learnt.items() if name not in ("policy", "q")}
         writer.swap(state.learnt.get("policy", parts.params), state.target, online)
         episodes = range(section.games)
-        games = play_games(world, writer, decoding, episodes, seed=config.seed, stream=SeedStream.TRAIN)
+        with reported(config.env):
+            games = play_games(world, writer, decoding, episodes, seed=config.seed, stream=SeedStream.TRAIN)
         return float(np.mean([game.episode_return for game in games]))
 
     return play

@@ -1,0 +1,144 @@
+"""Records the frames of an episode while it is played: of one that is played again, or of a game that cannot be.
+
+A game that does not play the same twice (`episodes/playback.py` tries it) is recorded in its worker: `RecordedGame`
+writes a file per episode, which the parent reads and removes when the episode's steps arrive.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from motif_jax.captions import WIDTH
+from motif_jax.envs.own_code import WORLD_FLAG
+from motif_jax.envs.seeding import GameSeed
+from motif_jax.envs.world import SCREEN_SHAPE, Screen
+from motif_jax.files import write_whole
+from motif_jax.structs import UserError
+
+MOST_BYTES = 8 * 2**20  # of an episode's packed frames; a longer episode has no replay, but its captions are counted
+ScreenOf = Callable[[Any], Screen] | None
+
+
+class Frames:
+    """The frames of one episode: screens, captions, and pictures where the game has them."""
+
+    def __init__(self, game: Any, screen_of: ScreenOf = None, most_bytes: float = float("inf")):
+        """Takes the moment at which the game is as the first frame; past `most_bytes` there are no frames at all.
+
+        `screen_of` gives the screen of a game that has no method for it.
+        """
+        self._game, self._left = game, most_bytes
+        self._screen: Callable[[], Screen] = functools.partial(screen_of, game) if screen_of else game.screen
+        self._picture: Callable[[], bytes] = getattr(game, "picture", bytes)
+        self._packed: list[bytes] = []
+        self._pictures: list[bytes] = []
+        self._cursor: list[Any] = []
+        self._message: list[bytes] = []
+        self._count: list[int] = []
+        self._reward: list[float] = []
+        self.captions: collections.Counter[bytes] = collections.Counter()  # what steps led to, and how often
+        self._show()
+
+    def step(self, action: Any) -> float:
+        """Plays one action and takes the frame that it led to; returns its reward."""
+        reward = self._game.step(action)
+        self._reward.append(reward)
+        self.captions[caption_of(self._game)] += 1
+        self._show()
+        return reward
+
+    def _show(self) -> None:
+        if self._left < 0:
+            return
+        screen = [np.asarray(part) for part in self._screen()]
+        if [part.shape for part in screen] != [SCREEN_SHAPE, SCREEN_SHAPE, (2,)]:
+            raise UserError(
+                f"the screen of a game must be characters and colours of shape {SCREEN_SHAPE}, and a cursor of shape "
+                f"(2,), not {', '.join(str(part.shape) for part in screen)} ({WORLD_FLAG})"
+            )
+        chars, colors, cursor = (part.astype(np.uint8) for part in screen)
+        packed, picture = zlib.compress(chars.tobytes() + colors.tobytes(), 1), self._picture()
+        self._left -= len(packed) + len(picture) + WIDTH
+        self._packed.append(packed)
+        self._pictures.append(picture)
+        self._cursor.append(cursor)
+        self._message.append(caption_of(self._game))
+        self._count.append(self._game.message_count)
+        if self._left < 0:
+            for frames in (self._packed, self._pictures, self._cursor, self._message, self._count, self._reward):
+                frames.clear()
+
+    def arrays(self) -> dict[str, np.ndarray] | None:
+        """What a replay has of the game (`replays/replay.py`); None if there were too many bytes."""
+        if self._left < 0:
+            return None
+        screens = np.frombuffer(b"".join(map(zlib.decompress, self._packed)), np.uint8)
+        screens = screens.reshape(-1, 2, *SCREEN_SHAPE)
+        messages = b"".join(message.ljust(WIDTH, b"\0") for message in self._message)
+        found: dict[str, np.ndarray] = {
+            "chars": screens[:, 0], "colors": screens[:, 1], "cursor": np.array(self._cursor, np.uint8),
+            "message": np.frombuffer(messages, np.uint8).reshape(-1, WIDTH), "count": np.array(self._count, np.int32),
+            "reward": np.array(self._reward, np.float32),
+        }  # fmt: skip
+        if any(self._pictures):
+            found["pictures"] = np.frombuffer(b"".join(self._pictures), np.uint8)
+            found["picture_ends"] = np.cumsum([len(picture) for picture in self._pictures], dtype=np.int64)
+        return found
+
+
+class RecordedGame:
+    """A game of a worker; everything but `reset` and `step` is the game's own.
+
+    The games of a `world.Vector` are its own business: nothing is recorded of those without captions and a screen.
+    """
+
+    def __init__(self, game: Any, folder: Path, screen_of: ScreenOf):
+        """Takes the game, the directory of the files, and `screen_of` of `Frames`."""
+        self._game, self._folder, self._screen_of = game, folder, screen_of
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._game, name)
+
+    def reset(self, seed: GameSeed, episode: int = 0) -> None:
+        """Begins an episode."""
+        self._game.reset(seed, episode)
+        self._file = file_of(self._folder, episode)
+        game = self._game
+        known = hasattr(game, "message_count") and (self._screen_of or hasattr(game, "screen"))
+        self._frames = Frames(game, self._screen_of, MOST_BYTES) if known else None
+
+    def step(self, action: Any) -> float:
+        """Plays one action, and writes the file if it ends the episode; returns its reward."""
+        if self._frames is None:
+            return self._game.step(action)
+        reward = self._frames.step(action)
+        if self._game.end:
+            captions = self._frames.captions
+            arrays: dict[str, Any] = {
+                "cause": np.frombuffer(str(getattr(self._game, "cause", "")).encode(), np.uint8),
+                "captions": np.frombuffer(b"".join(text.ljust(WIDTH, b"\0") for text in captions), np.uint8),
+                "times": np.array(list(captions.values()), np.int64),
+                **(self._frames.arrays() or {}),
+            }
+            write_whole(self._file, lambda file: np.savez_compressed(file, **arrays))
+        return reward
+
+
+def caption_of(game: Any) -> bytes:
+    """What the game says now; raises UserError if a world of the user's own gives something else than bytes."""
+    message = game.message
+    if not isinstance(message, bytes) or len(message) > WIDTH:
+        raise UserError(f"the message of a game must be at most {WIDTH} bytes, not {message!r:.80} ({WORLD_FLAG})")
+    return message
+
+
+def file_of(folder: Path, episode: int) -> Path:
+    """The file of an episode that was recorded."""
+    return folder / f"episode-{episode}.npz"

@@ -1,0 +1,145 @@
+"""What an environment of gymnasium and its world may return that is wrong: each is refused with one sentence."""
+
+import json
+
+import numpy as np
+import pytest
+from gym_world_test import EVERYTHING, Corridor, Walk
+from gymnasium import spaces
+
+from motif_jax.envs.settings import check_world
+from motif_jax.structs import UserError
+
+pytestmark = pytest.mark.quick
+NAN, HUGE = float("nan"), 10**400
+GIVEN = "the observation"
+
+
+class Wrong(Walk):
+    """One of its methods returns `value`."""
+
+    method, value = "", None
+
+    def answer(self, method, right):
+        return self.value if self.method == method else right
+
+    def caption(self, observation, env):
+        return self.answer("caption()", "")
+
+    def screen(self, env):
+        return self.answer("screen()", ["a", [("b", 3)]])
+
+    def measure(self, env):
+        return self.answer("measure()", (0,))
+
+    def succeeded(self, reward, env):
+        return self.answer("succeeded()", True)
+
+    def make(self):
+        env = Corridor()
+        look = env.look
+
+        def changed():
+            name, value = self.value if self.method == GIVEN else ("", None)
+            found = look() | ({name: value} if name else {})
+            return {key: kept for key, kept in found.items() if value is not KeyError or key != name}
+
+        env.look = changed
+        env.step = lambda action: self.answer("step()", (env.look(), *self.answer("parts", (0.0, True, False)), {}))
+        if self.method == "reset()":
+            env.reset = lambda **options: self.value
+        for name in ("observation_space", "action_space"):
+            if self.method == name:
+                setattr(env, name, self.value)
+        if self.method == "get_action_meanings()":
+            env.get_action_meanings = lambda: self.value
+        return self.answer("make()", env)
+
+
+def given(name, *values):
+    return [(name, value) for value in values]
+
+
+OBSERVATION = EVERYTHING.sample() | {"note": ""}
+WRONG = {  # by method: what it returns
+    "reset()": [None, 7, "ab", OBSERVATION, (OBSERVATION,), (OBSERVATION, {}, 0), [], (None, {}), (7, {}), ({}, {})],
+    "step()": [None, 0.0, {}, (), (OBSERVATION, 0.0, False, {}), (OBSERVATION, 0.0, False, False, {}, 1), "abcde"],
+    "parts": [
+        *((reward, False, False) for reward in (
+            None, "1", b"1", [1.0], [], {}, 1j, NAN, float("inf"), -float("inf"), 1e39, -4e38, HUGE, np.zeros(2),
+            object(),
+        )),
+        *((0.0, flag, False) for flag in (None, "no", [], [False], {}, np.zeros(2), object())),
+        *((0.0, False, flag) for flag in (None, "no", [], [False], {}, np.zeros(2), object())),
+    ],
+    GIVEN: [
+        *given("position", KeyError, None, "a", 7, [1], [[1, 2]], [1, [2]], [NAN, 0], [0, -float("inf")], [1e300, 0],
+               ["a", "b"], np.array([0, 1j]), [HUGE, 0], np.zeros(3)),
+        *given("board", None, np.full((8, 8), 13), np.full((8, 8), -1), np.full((8, 8), 0.5), np.full((8, 8), NAN),
+               np.full((8, 8), 2**40), np.zeros((8, 7))),
+        *given("facing", None, "a", 0, 5, 2.5, [1], HUGE),
+        *given("hands", [0, 5], [-1, 0], [0], "ab"),
+        *given("note", None, 7, b"at 0", ["a"]),
+        *given("inner", KeyError, None, 7, [], {}, {"speed": None}, {"speed": NAN}, {"speed": [0.5]}),
+        *given("camera", None, np.full((16, 16, 3), 256), np.full((16, 16, 3), 0.5), np.zeros((16, 16))),
+    ],
+    "caption()": [None, 7, b"a", ["a"], NAN],
+    "screen()": [None, 7, {}, [7], [None], [["ab", 3]], [[("a",)]], [[("a", 16)]], [[("a", -1)]], [[(7, 7)]],
+                 [[("a", "red")]], [b"a"]],
+    "measure()": [None, 7, (), (1, 2), ("1",), (NAN,), (float("inf"),), (None,), {"place": 1}, "7", (HUGE,), ([1, 2],)],
+    "succeeded()": [None, "yes", [], np.zeros(2)],
+    "make()": [None, 7, EVERYTHING],
+    "observation_space": [None, {}, spaces.Dict({"a": spaces.Sequence(spaces.Discrete(2))}),
+                          spaces.Dict({"message": spaces.Discrete(2)})],
+    "action_space": [None, 2, spaces.Box(0, 1, (2,)), spaces.Discrete(3, start=1)],
+    "get_action_meanings()": [None, 7, "ab", ("left",), (1, 2)],
+    "action_names": ["ab", 7, ("left",), (1, 2), {"left": 0, "right": 1}],
+    "kinds": [None, ["grid"], {"camra": "grid"}],
+    "name": [None, 7], "about": [7, b"a"], "players": ["random", None, (1,)], "reads": ["position", None, ("radar",)],
+    "pairs": ["message", 7], "texts": ["texts", 7], "figures": [None, {"steps": int}, {"place": str}, {7: int}],
+}  # fmt: skip
+OPTIONS = [{"max_episode_steps": value} for value in (-5, 0, 50, None, [], {}, "5", 0.5)]
+
+
+RIGHT = Wrong
+
+
+def refused(method="", value=None, **env) -> str:
+    """The sentence with which a world is refused whose method or attribute is wrong."""
+    global Wrong
+    Wrong = type(
+        "Wrong", (RIGHT,), {"method": method, "value": value} | {method: value for _ in [0] if method.isidentifier()}
+    )
+    try:
+        with pytest.raises(UserError) as caught:
+            check_world({"world": "gym_answers_test:Wrong", **env})
+    finally:
+        Wrong = RIGHT
+    assert caught.type is UserError, (method, value)  # and no traceback
+    return str(caught.value)
+
+
+def test_whatever_they_return_that_is_wrong_is_refused_with_one_sentence():
+    check_world({"world": "gym_answers_test:Wrong"})
+    for method, values in WRONG.items():
+        for value in values:
+            sentence = refused(method, value)
+            assert "\n" not in sentence
+            assert len(sentence) < 400
+            assert "(--config.env.world)" in sentence
+            if method in ("reset()", "step()", "caption()", "screen()", "measure()", "succeeded()", "make()"):
+                assert sentence.startswith(f"{method} of the world 'gym_answers_test:Wrong' must return "), sentence
+    assert sum(map(len, WRONG.values())) > 40
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_options_cannot_change_the_time_limit(options):
+    sentence = refused(options=json.dumps(options), max_episode_steps=50)
+    assert sentence.startswith("the time limit is --config.env.max_episode_steps")
+
+
+def test_numbers_that_are_not_finite_are_named_with_their_method_and_place():
+    assert refused(GIVEN, ("position", np.array([0, NAN]))) == (
+        "reset() of the world 'gym_answers_test:Wrong' must return finite numbers of float32 in the observation "
+        "'position', not nan at index 1 (--config.env.world)"
+    )

@@ -1,0 +1,109 @@
+"""Environments of gymnasium that draw themselves: their pictures and texts in replays, and what is refused."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gym_world_test import Corridor, Walk
+from PIL import Image
+
+from motif_jax.envs.gym_pictures import SIDE, encode_picture, pieces_of_ansi
+from motif_jax.envs.seeding import game_seed
+from motif_jax.replays.bitmaps import open_picture
+from motif_jax.structs import UserError
+
+pytestmark = pytest.mark.quick
+PIXELS = np.zeros((400, 800, 3), np.uint8)
+
+
+class Drawing(Corridor):
+    """Draws what `drawn` says."""
+
+    metadata = {"render_modes": ["human", "ansi", "rgb_array"]}
+    drawn = None
+
+    def __init__(self, render_mode=None, **options):
+        super().__init__(**options)
+        self.render_mode = render_mode
+
+    def render(self):
+        if isinstance(self.drawn, Exception):
+            raise self.drawn
+        return PIXELS + np.uint8(self.place) if self.drawn is None else self.drawn
+
+
+class Drawn(Walk):
+    drawn = None
+
+    def make(self):
+        env = Drawing(render_mode=self.render_mode, goal=9)
+        env.drawn = self.drawn
+        return env
+
+
+def game_of(shown=True, **attributes):
+    world = type("World", (Drawn,), attributes)()
+    game = world.game(shown=shown)
+    game.reset(game_seed(0, 0, 0), 0)
+    return game
+
+
+def test_a_picture_is_small_packed_and_empty_while_nothing_changes():
+    game = game_of()
+    first = game.picture()
+    assert open_picture(first).size == (SIDE, SIDE // 2)
+    assert game.picture() == b""
+    game.step(1)
+    assert len(game.picture()) > 0
+    assert game_of(shown=False).picture() == b""  # the games of workers draw nothing
+    game.reset(game_seed(0, 0, 0), 0)
+    assert game.picture() == first  # an episode begins with a whole picture
+
+
+def test_a_world_that_draws_its_own_screen_is_shown_by_that_unless_it_says_otherwise():
+    own = {"screen": lambda self, env: ["my own"]}
+    assert game_of(**own).picture() == b""
+    assert game_of(**own, picture="rgb_array").picture()
+    assert game_of(picture="").picture() == b""
+    game = game_of(picture="ansi", drawn="a\033[41mb\033[0m\n c")
+    assert game.picture() == b""
+    screen = game.screen()
+    assert screen.chars[3].tobytes().strip() == b"ab"
+    assert screen.colors[3, screen.chars[3].tobytes().index(b"b")] == 1 + 16
+    with pytest.raises(UserError, match="'picture' of the world .* must be one of 'rgb_array', 'ansi' and '', not 'x'"):
+        game_of(picture="x")
+
+
+def test_an_environment_that_cannot_draw_says_why_on_its_screen():
+    game = game_of(drawn=gymnasium.error.DependencyNotInstalled("pygame is not installed"))
+    assert game.picture() == b""
+    assert b"no picture: pygame is not installed" in game.screen().chars.tobytes()
+
+
+def test_wrong_pictures_and_texts_are_refused_in_one_sentence():
+    wrong = [7, "text", [], [[1]], PIXELS[0], PIXELS[..., :1], PIXELS[..., :0], PIXELS[:0], PIXELS.astype(float),
+             PIXELS > 0, np.zeros((4, 4, 4), np.uint8), np.zeros((9000, 1, 3), np.uint8)]  # fmt: skip
+    for drawn in wrong:
+        with pytest.raises(UserError, match=r"render\(\) of the world .* must return a picture of shape") as refused:
+            game_of(drawn=drawn).picture()
+        assert "\n" not in str(refused.value)
+    for drawn in (7, b"a", ["a"], PIXELS):
+        with pytest.raises(UserError, match=r"render\(\) of the world .* must return text, not"):
+            game_of(picture="ansi", drawn=drawn).screen()
+
+
+def test_colours_of_terminals_become_pieces():
+    assert pieces_of_ansi("\n+-\033[34;1mG\033[0m|\n\033[43m \033[0m\033[2J\a") == [
+        [("+-", 7), ("G", 4), ("|", 7)],
+        [(" ", 3 + 16)],
+    ]
+    assert pieces_of_ansi("\033[97;7mx\033[my\033[999;38m") == [[("x", 15 + 16), ("y", 7)]]
+
+
+def test_pictures_of_replays_are_opened_with_care(tmp_path):
+    whole = encode_picture(PIXELS)
+    png = tmp_path / "a.png"
+    Image.fromarray(PIXELS).save(png)
+    Image.new("RGB", (2000, 2)).save(tmp_path / "large.webp")
+    for packed in (b"", b"x", whole[:40], whole[:-50], png.read_bytes(), (tmp_path / "large.webp").read_bytes()):
+        with pytest.raises(ValueError, match="a picture of a replay"):
+            open_picture(packed)

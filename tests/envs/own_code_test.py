@@ -1,0 +1,155 @@
+"""Code of the user's that raises what is no `Exception`: the program names it, and a real Ctrl-C remains one."""
+
+import signal
+import sys
+
+import numpy as np
+import pytest
+from gym_world_test import Walk
+
+from motif_jax.actors.pool import ActorPool
+from motif_jax.envs.own_code import load_class, reported
+from motif_jax.envs.settings import check_world
+from motif_jax.episodes.playback import EventCounter, Track, make_replay
+from motif_jax.launch import stopped_by_signals
+from motif_jax.rewards.source import RewardSource
+from motif_jax.rewards.sources import RewardSources, Weighted
+from motif_jax.structs import EpisodeInfo, Interrupted, UserCodeError
+
+pytestmark = pytest.mark.quick
+
+
+class Odd(BaseException):
+    """An exception of the user's own."""
+
+
+RAISED = [SystemExit(0), SystemExit(), SystemExit("bye"), KeyboardInterrupt(), GeneratorExit(), Odd(), StopIteration()]
+ENV = {"world": "own_code_test:Leaving", "max_episode_steps": 20}
+PLACES = ("__init__", "make", "reset", "step", "caption", "measure", "succeeded", "screen", "check", "game")
+
+
+class Leaving(Walk):
+    """Raises `error` in the method `place`, from its second call on if `later`."""
+
+    place, error, later, calls = "", None, False, 0
+
+    def fail(self, place):
+        if place == type(self).place:
+            type(self).calls += 1
+            if not self.later or self.calls > 1:
+                raise self.error
+
+    def __init__(self, **options):
+        self.fail("__init__")
+        super().__init__(goal=1, **options)
+
+    def make(self):
+        self.fail("make")
+        env = super().make()
+        reset, step = env.reset, env.step
+        env.reset = lambda **options: [self.fail("reset"), reset(**options)][1]
+        env.step = lambda action: [self.fail("step"), step(1)][1]
+        return env
+
+
+for name in set(PLACES) - {"__init__", "make", "reset", "step"}:
+
+    def failing(self, *args, name=name, **options):
+        self.fail(name)
+        return getattr(Walk, name)(self, *args, **options)
+
+    setattr(Leaving, name, failing)
+
+
+@pytest.fixture(params=RAISED, ids=repr)
+def leaving(request, monkeypatch):
+    """Sets where and when the world raises the exception of this test; signals are handled as the program does."""
+
+    def leave(place, later=False):
+        for key, value in {"place": place, "error": request.param, "later": later, "calls": 0}.items():
+            monkeypatch.setattr(Leaving, key, value)
+
+    with stopped_by_signals():
+        yield leave
+
+
+def named(caught):
+    said = str(caught.value)
+    return said.startswith("the world 'own_code_test:Leaving' failed with ") and "(--config.env.world)" in said
+
+
+def test_wherever_a_game_raises_it_the_check_of_the_world_names_the_game(leaving):
+    for place in PLACES:
+        leaving(place)
+        with pytest.raises(UserCodeError) as caught:
+            check_world(ENV)
+        assert named(caught), place
+
+
+def play_in_this_process():
+    with ActorPool(ENV, (), num_workers=0, games_per_worker=1, rollout_length=8, player="random") as pool:
+        pool.poll(0)
+        pool.poll(0)
+
+
+def test_workers_that_play_in_this_process_name_it(leaving):
+    for place in ("make", "reset", "step", "caption", "measure"):
+        leaving(place, later=True)  # not while the world is checked
+        with pytest.raises(UserCodeError) as caught:
+            play_in_this_process()
+        assert named(caught), place
+
+
+def test_playing_episodes_again_names_it(leaving):
+    track = Track(np.zeros(1, np.int32), *np.zeros((4, 1), np.float32))
+    row = {"episode": 0, "end_status": "death", "cause": ""}
+    for place in ("reset", "step", "caption", "measure", "screen"):
+        leaving(place)
+        with pytest.raises(UserCodeError) as caught:
+            make_replay(ENV, 0, row, track, {})
+        assert named(caught), place
+        if place != "screen":
+            with EventCounter(ENV, 0, lambda text: ()) as counter, pytest.raises(UserCodeError) as caught:
+                counter.describe(EpisodeInfo(0, 1, 1.0, 2, True), track.action)
+            assert named(caught), place
+
+
+def test_modules_that_raise_it_are_named(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "leaves_at_once.py").write_text("import sys\nsys.exit(0)\n")
+    with pytest.raises(UserCodeError, match=r"the game 'leaves_at_once:Game' failed with SystemExit: 0 \(--flag\)"):
+        load_class("leaves_at_once:Game", "game", "--flag")
+
+
+def test_reward_sources_that_raise_it_are_named():
+    class Source(RewardSource):
+        pass
+
+    calls = {
+        "moments": ({},), "shape": ({"own": {}},), "advance": (None, None), "arrays": (), "facts": (), "figures": (),
+        "about": (), "close": (),
+    }  # fmt: skip
+    for method, arguments in calls.items():
+        source = Source()
+        setattr(source, method, lambda *args: sys.exit(0))
+        sources = RewardSources([Weighted("own", "mine:Source", 1.0, source)])
+        with pytest.raises(UserCodeError, match="the reward source 'mine:Source' failed with SystemExit: 0"):
+            getattr(sources, method)(*arguments)
+
+
+def interrupted_in_a_game(answer):
+    with reported(ENV):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            answer()
+            raise
+
+
+def test_a_real_interrupt_passes_through_the_users_code_as_it_is():
+    for answer in (lambda: None, lambda: sys.exit(0)):  # some games make another exception of it
+        with pytest.raises(Interrupted), stopped_by_signals():
+            interrupted_in_a_game(answer)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with pytest.raises(KeyboardInterrupt):  # outside the program
+        interrupted_in_a_game(lambda: None)
