@@ -39,6 +39,7 @@ from motif_jax.system_errors import is_about_the_file
 
 Found = TypeVar("Found")
 LOSS, MILESTONE = "loss", "milestone"  # keys of the facts: what ranks a checkpoint, and whether it is never deleted
+OWN = r"\d+(\.orbax-checkpoint-tmp[^/]*)?/.*"  # files of the checkpoints in a directory
 FACTS, SUMS = "facts", "sha256"  # on disk: the facts, and checksums of the arrays and of the facts
 
 
@@ -254,6 +255,6 @@ def sum_of_facts(facts: dict[str, Any]) -> str:
 def find_checkpoints(path: Path, kind: str = "reward") -> Path:
     """The directory with checkpoints of a "reward" or a "policy": `path`, or the usual place below it."""
     for directory in (path / kind / "checkpoints", path / "checkpoints", path):
-        if directory.is_dir() and any(name.name.isdecimal() for name in directory.iterdir()):
+        if os.path.isdir(directory) and any(name.name.isdecimal() for name in directory.iterdir()):
             return directory
     raise UserError(f"there is no {kind} in {str(path)!r}: no directory with checkpoints")

@@ -16,6 +16,8 @@ from motif_jax.files import read_arrays, write_whole
 from motif_jax.structs import UserError
 
 ROWS, COLUMNS = 24, 80
+LONGEST = 200_000  # steps; each takes 4 kB of memory
+LARGEST = 2**30  # bytes of the arrays of a replay; one of LONGEST steps has less
 
 
 class Replay(NamedTuple):
@@ -83,7 +85,7 @@ def load_replay(path: Path, flag: str) -> Replay:
     if not path.is_file():
         raise UserError(f"there is no replay {str(path)!r} ({flag})")
     try:
-        arrays = read_arrays(path, ("about", *DTYPES), optional=("odds",))
+        arrays = read_arrays(path, ("about", *DTYPES), optional=("odds",), limit=LARGEST)
         about = json.loads(arrays.pop("about").tobytes())
     except (OSError, ValueError) as error:
         raise UserError(f"{str(path)!r} is no replay, or is damaged ({error}): remove it, or see {flag}") from error

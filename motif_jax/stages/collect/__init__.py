@@ -64,6 +64,7 @@ TABLES: Tables = {
 }
 READS: Tables = EXPERIMENT | {"env": ENV} | TABLES
 IDENTITY = ("", "env", "collect")
+MAKES: tuple[str, ...] = ("dataset", "dataset.partial", "annotations", "transcripts", "transcripts.partial")
 WRITES = "--config.collect.num_pairs, .save_screen, .save_glyphs"
 MEMORY = "--config.collect.num_workers, .games_per_worker, .rollout_length"
 MAX_WAITING_BYTES = 512 * 2**20  # of finished episodes that wait for an earlier one

@@ -41,7 +41,8 @@ from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.envs.settings import check_world, make_world, title
 from motif_jax.envs.world import World, is_text
 from motif_jax.episodes.playback import Track, read_tracks, write_tracks
-from motif_jax.files import write_config, write_json, write_lines
+from motif_jax.files import LARGEST_JSON, write_config, write_json, write_lines
+from motif_jax.foreign import read_bytes
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.policies.decoding import check_decoding, decodings_of
@@ -83,6 +84,7 @@ TABLES: Tables = {
 }
 READS: Tables = EXPERIMENT | {"env": ENV} | TRAINING | VALUES | TABLES
 IDENTITY = ("", "env")  # so that results that are compared are of the same games
+MAKES: tuple[str, ...] = ("evaluate",)
 WRITES = "--config.evaluate.replays, .episodes"
 MEMORY = "--config.evaluate.num_workers, .games_per_worker"
 
@@ -169,7 +171,7 @@ def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
     reward = Path(section.reward_dir or workdir) / "reward" / "statistics.json"
     of_player = played.parent / FACTS if is_release(played.parent) else played / WRITTEN
     for file in (of_player, last / WRITTEN, reward):
-        found.update(file.read_bytes() if file.is_file() else b"-")
+        found.update(read_bytes(file, LARGEST_JSON) if file.is_file() else b"-")
     return found.hexdigest()
 
 

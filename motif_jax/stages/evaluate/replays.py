@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import shutil
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,13 @@ from motif_jax.envs.protocols import by_protocol, env_by_protocol
 from motif_jax.envs.settings import essential, make_world
 from motif_jax.episodes.playback import Track, make_replay, read_tracks
 from motif_jax.releases import released_replay
-from motif_jax.replays.replay import load_replay, save_replay
+from motif_jax.replays.replay import LONGEST, load_replay, save_replay
 from motif_jax.rewards.choice import ONLINE
 from motif_jax.stages.evaluate.summary import read_json, read_rows
 from motif_jax.structs import UserError
 
 FLAG = "--config.evaluate.replays"
-LONGEST = 200_000  # steps of a replay, which takes 4 kB of memory for each
+OWN = r"episode-\d{5,}\.npz"  # names of the files of replays
 Row = Mapping[str, Any]
 
 
@@ -65,7 +65,9 @@ def keep_replays(
             chosen[word] = max(sorted(rows), key=lambda number: WORDS[word](rows[number]))
         elif word.isdecimal() and int(word) in rows:  # it may have been given up
             chosen[word] = int(word)
-    shutil.rmtree(folder / "replays", ignore_errors=True)
+    for file in (folder / "replays").glob("*"):
+        if re.fullmatch(OWN, file.name):
+            file.unlink()
     for number in sorted(set(chosen.values())):
         words = [word for word, episode in chosen.items() if episode == number]
         if rows[number]["steps"] > LONGEST:

@@ -28,13 +28,17 @@ from motif_jax.stages.report import parts
 from motif_jax.stages.report.parts import SPREADS, Annotation, EvaluatedPlayer, Facts, Found, Learnt, Pairs, Training
 from motif_jax.structs import UserError
 
+LARGEST = 1e100  # of the numbers on a page; the return of a million steps with rewards in float32 has 1e45
+
 
 def number(value: Any) -> float:
-    """The value as a float; ValueError if it is not finite."""
+    """The value as a float; ValueError if it is not finite, or so large that sums and squares would not be."""
     found = float(value)
     if not math.isfinite(found):
         raise ValueError(f"{value!r} is not a number")
-    return found
+    if abs(found) > LARGEST:
+        raise ValueError(f"{found:g} is more than pages show, which is {LARGEST:g}")
+    return found if abs(found) >= 1 / LARGEST else 0.0
 
 
 Kinds = Mapping[str, Callable[[Any], Any]]
