@@ -53,11 +53,16 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def check_regular_tree(directory: Path) -> None:
-    """Calls `check_regular` for every file below a directory; links to directories are not followed."""
+    """Raises OSError, with one line, where a file below a directory is not regular, or was next to never written.
+
+    Links to directories are not followed.
+    """
     for folder, _, names in os.walk(directory):
         for name in names:
             with contextlib.suppress(FileNotFoundError):  # a dangling link, or a file that was just removed
                 check_regular(Path(folder, name))
+                if is_hollow(Path(folder, name)):
+                    raise OSError(errno.EINVAL, "next to nothing of it was ever written", str(Path(folder, name)))
 
 
 def read_text(path: Path) -> str:

@@ -1,9 +1,25 @@
 """Every file is opened by a reader that refuses pipes and devices, and that has a limit."""
 
 import ast
+import contextlib
+import os
+import resource
+import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+from attacks import ATTACKS, at_once
+
+from motif_jax import config_file, files, foreign, metrics
+from motif_jax.envs.canned import CannedWorld
+from motif_jax.envs.guessing.scenes import SceneFiles
+from motif_jax.episodes import playback
+from motif_jax.replays import replay
+from motif_jax.rewards.online import words
+from motif_jax.structs import UserError
+from motif_jax.tokens import read_tokeniser
+from motif_jax.transcripts import imports
 
 pytestmark = pytest.mark.quick
 PACKAGE = Path(__file__).parent.parent / "motif_jax"
@@ -76,3 +92,92 @@ def openers_in(file: Path) -> set[str]:
 def test_only_known_files_open_files_by_themselves():
     found = {str(file.relative_to(PACKAGE)): openers_in(file) for file in sorted(PACKAGE.rglob("*.py"))}
     assert {name: calls for name, calls in found.items() if calls} == KNOWN
+
+
+# ---- what the readers refuse
+
+
+def fill_line(file: Path) -> None:
+    """One line without an end, a million times as long as any that is written."""
+    file.write_text('{"a": "')
+    os.truncate(file, 2**33)
+
+
+def claim(file: Path) -> None:
+    """An array whose head claims four gigabytes, of which a few bytes are there."""
+    with open(file, "wb") as out:
+        np.lib.format.write_array_header_1_0(out, {"descr": "<f4", "fortran_order": False, "shape": (2**30,)})
+        out.write(bytes(64))
+
+
+def claim_inside(file: Path) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
+        claim(file.with_name("inner"))
+        for name in ("about", *replay.DTYPES, "episode", "steps", *playback.COLUMNS):
+            archive.write(file.with_name("inner"), f"{name}.npy")
+
+
+def bomb(file: Path) -> None:
+    """Some megabytes that unpack to more than sixteen gigabytes, most of them never made here."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("about", *replay.DTYPES, "episode", "steps", *playback.COLUMNS):
+            if name in archive.namelist():
+                continue
+            archive.writestr(f"{name}.npy", bytes(1000))
+        for member in archive.filelist:
+            member.file_size = 2**34  # what the directory at the end says
+
+
+READERS = {
+    "files.read_json": files.read_json,
+    "files.read_lines": lambda file: list(files.read_lines(file)),
+    "files.read_lines, appended": lambda file: list(files.read_lines(file, appended=True)),
+    "files.read_array": files.read_array,
+    "files.read_array, mapped": lambda file: files.read_array(file, "r"),
+    "files.read_array, to be changed": lambda file: files.read_array(file, "r+"),
+    "files.read_arrays": lambda file: files.read_arrays(file, ["action"]),
+    "files.names_in": files.names_in,
+    "foreign.read_text": foreign.read_text,
+    "foreign.sha256_of": foreign.sha256_of,
+    "replay": lambda file: replay.load_replay(file, "--x"),
+    "tracks": playback.read_tracks,
+    "metrics": lambda file: metrics.drop_rows_after(file, 1),
+    "transcripts of LMRL-Gym": lambda file: list(imports.read_lmrl(file)),
+    "CSV": lambda file: list(imports.csv_rows(file, "--x")),
+    "JSON list": lambda file: list(imports.read_visdial(file)),
+    "tokeniser": read_tokeniser,
+    "vectors of words": words.read_vectors,
+    "scenes": lambda file: SceneFiles(str(file), ""),
+    "config": lambda file: config_file.read(str(file)),
+    "recording": lambda file: CannedWorld(str(file), 10).vector(1, (), seed=0, stream=0),
+}
+ARRAYS = {"claim", "claim_inside", "bomb"}
+FINE = {  # attacks that are none for a reader
+    "files.names_in": {"claim_inside", "bomb"}, "foreign.sha256_of": ARRAYS, "config": ARRAYS, "metrics": ARRAYS,
+    "tracks": {"pipe"},
+}  # fmt: skip
+STRANGE = {"pipe": os.mkfifo, "line": fill_line, "claim": claim, "claim_inside": claim_inside, "bomb": bomb,
+           "terabyte": ATTACKS["a terabyte of nothing"]}  # fmt: skip
+
+
+@pytest.mark.parametrize("attack", STRANGE)
+@pytest.mark.parametrize("reader", READERS)
+def test_a_reader_refuses_what_never_ends_at_once(tmp_path, reader, attack):
+    file, make = tmp_path / "file.py", STRANGE[attack]
+    make(file, tmp_path) if attack == "terabyte" else make(file)
+    fine = attack in FINE.get(reader, ())
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**31, hard))
+    expected = contextlib.nullcontext() if fine else pytest.raises((ValueError, OSError, UserError))
+    try:
+        with at_once(250.0), expected as refused:
+            READERS[reader](file)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    assert fine or len(str(refused.value).splitlines()) == 1
+
+
+def test_a_real_replay_of_the_longest_length_fits():
+    step = sum(int(np.prod(shape)) * np.dtype(replay.DTYPES[name]).itemsize for name, shape in replay.SHAPES.items())
+    assert replay.LONGEST * (step + 4 * 121) < replay.LARGEST  # with the odds of all actions of NetHack

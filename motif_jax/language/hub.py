@@ -93,7 +93,7 @@ def _split_shapes(config: LanguageConfig, types: Types, remat: bool) -> tuple[An
 
 def read_config(directory: Path) -> LanguageConfig:
     """Reads the architecture alone."""
-    if not directory.is_dir():
+    if not os.path.isdir(directory):  # False for a name that is too long
         raise UserError(f"there is no directory {str(directory)!r}; language models are not downloaded")
     file = directory / CONFIG
     content = _read_json(directory, CONFIG)

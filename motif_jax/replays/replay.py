@@ -6,6 +6,7 @@ Frame 0 is the first screen of the episode; frame t + 1 is the screen after acti
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,7 +83,7 @@ def save_replay(path: Path, replay: Replay) -> None:
 
 def load_replay(path: Path, flag: str) -> Replay:
     """Reads and checks a replay; errors name `flag` as what to change."""
-    if not path.is_file():
+    if not os.path.isfile(path):  # False for a name that is too long
         raise UserError(f"there is no replay {str(path)!r} ({flag})")
     try:
         arrays = read_arrays(path, ("about", *DTYPES), optional=("odds",), limit=LARGEST)
