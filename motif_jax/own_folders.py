@@ -57,12 +57,12 @@ def check_made(folder: Path, names: str, record: str = "") -> None:
     if folder.is_symlink() or not folder.is_dir():
         raise UserError(f"{str(folder)!r} is not a directory that this program has made: move it away (--workdir)")
     found = [
-        str(Path(place, name).relative_to(folder))
+        TEMPORARY.sub(r"\1\2", str(Path(place, name).relative_to(folder)))
         for place, inner, files in os.walk(folder)
         for name in (*files, *(name for name in inner if os.path.islink(Path(place, name))))
     ]
-    strange = [name for name in found if name != MARKER and not re.fullmatch(names, TEMPORARY.sub(r"\1\2", name))]
-    if strange:
+    found = [name for name in found if name != MARKER]
+    if strange := [name for name in found if not re.fullmatch(names, name)]:
         raise UserError(
             f"{str(folder)!r} is to be replaced, but {clean(strange[0], 80)!r} in it was not made by this program: "
             "move it away (--workdir)"
@@ -74,11 +74,21 @@ def check_made(folder: Path, names: str, record: str = "") -> None:
 def remove_made(folder: Path, names: str, record: str = "") -> None:
     """Removes a folder, if it is there; raises UserError as `check_made` does."""
     check_made(folder, names, record)
-    if folder.exists():
-        shutil.rmtree(folder)
+    if not folder.exists():
+        return
+    _mark(folder)
+    for entry in folder.iterdir():
+        if entry.name != MARKER:
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    (folder / MARKER).unlink()  # last: what is left by a process that is killed meanwhile still has it
+    folder.rmdir()
 
 
 def make_anew(folder: Path, names: str, record: str = "") -> None:
     """Makes an empty folder with a marker, in place of one that this program has made; raises as `check_made` does."""
     remove_made(folder, names, record)
+    _mark(folder)
+
+
+def _mark(folder: Path) -> None:
     write_json(folder / MARKER, {"made_by": "motif_jax"})

@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
+from motif_jax.files import write_json
 from motif_jax.own_folders import MARKER, check_no_links, make_anew, remove_made
 from motif_jax.preferences.shards import Part, Shard
 from motif_jax.preferences.writer import PairWriter
@@ -38,6 +39,30 @@ def test_what_was_made_is_made_anew(tmp_path):
     remove_made(folder, NAMES)
     remove_made(folder, NAMES)
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_what_a_killed_process_left_while_it_removed_is_removed(tmp_path, monkeypatch, marked):
+    folder = tmp_path / "folder"
+    for last in range(100):
+        fill(folder)
+        write_json(folder / "all.json", {"a": 1})  # a record, as earlier versions wrote
+        if not marked:
+            (folder / MARKER).unlink()
+        calls = iter(range(last))
+        with monkeypatch.context() as patched:
+            for name in ("unlink", "rmdir", "replace"):
+                real = getattr(os, name)
+                patched.setattr(os, name, lambda *a, real=real, **b: (next(calls), real(*a, **b)))
+            try:
+                make_anew(folder, NAMES, "all.json")
+            except (StopIteration, RuntimeError):
+                pass
+            else:
+                break
+        make_anew(folder, NAMES, "all.json")
+        assert files_of(folder).keys() == {MARKER}
+    assert 3 < last < 99
 
 
 def link_to_it(folder):

@@ -4,7 +4,8 @@ A stage also has `TABLES`, the allowed values of its own sections, and `READS`, 
 `check(config)`, which refuses bad values before anything is started; `is_complete(config, workdir)`;
 `artefacts(workdir)`, the directories that belong to one config, each with the config that made it; `IDENTITY`, the
 sections whose decisive values may not change once it has begun; `shared(config)`, whether other jobs may work in the
-workdir meanwhile, or None where it needs no lock at all; and `loads_jax(config)`. `WRITES` and `MEMORY` are the flags
+workdir meanwhile, or None where it needs no lock at all; and `loads_jax(config)`. `MAKES` are the directories of the
+workdir in which it changes something, and in which no link may be then. `WRITES` and `MEMORY` are the flags
 that decide how much the stage writes, or where else than in the workdir, and how much memory, how many processes and
 files it takes: what to change when the system refuses (system_errors.py). A stage that fills the memory of a GPU names
 the flags that decide how much of it as `DEVICE_MEMORY`. A stage for which some values of other sections may not change

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,7 @@ from motif_jax.stages.train_values import TABLES as VALUES
 from motif_jax.stages.train_values import check_texts_fit
 from motif_jax.structs import UserError
 
+RESULTS = ("summary.json", "episodes.jsonl", "tracks.npz")  # of a player, beside `player.json`
 WRITTEN = "_CHECKPOINT_METADATA"  # of a checkpoint: orbax writes into it when it was written
 TABLES: Tables = {
     "evaluate": {
@@ -219,6 +221,8 @@ def evaluate(
             f"{str(folder)!r} is of another policy of this name, {before['path']!r}: move it away, or use another "
             f"--workdir ({flag})"
         )
+    if before is None and (there := [name for name in RESULTS if os.path.lexists(folder / name)]):
+        raise UserError(f"{str(folder / there[0])!r} was not made by this program: move it away (--workdir)")
     if before == about:
         tracks = read_tracks(folder / "tracks.npz")
         known = {row["episode"]: row for row in read_rows(folder / "episodes.jsonl", world.figures)}
@@ -232,10 +236,10 @@ def evaluate(
             print_line(
                 f"evaluate: {contender.name} is played anew, as its parameters or its learnt reward have changed"
             )
-        for file in ("episodes.jsonl", "tracks.npz"):
-            (folder / file).unlink(missing_ok=True)
+        for name in RESULTS:
+            (folder / name).unlink(missing_ok=True)
         write_json(folder / "player.json", about)
-    (folder / "summary.json").unlink(missing_ok=True)  # of another number of episodes, or of a changed player
+    (folder / RESULTS[0]).unlink(missing_ok=True)  # of another number of episodes, or of a changed player
     write_config(folder, asked)
 
     # ---- play
