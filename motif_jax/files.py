@@ -31,7 +31,7 @@ from motif_jax.locks import NoLocks, open_in_place, try_lock
 from motif_jax.structs import UserError
 
 CHECKSUM, KIND = "checksum", "sha256:"  # the last key of an object, and how its value begins
-LARGEST_JSON = 2**26  # bytes of a file with one object; the figures of a thousand runs have a few millions
+LARGEST_JSON = 2**28  # bytes of a file with one object; most have a few thousands
 LARGEST_ARRAY = 2**34  # bytes of an array that is read as a whole; larger ones are mapped
 # What NumPy raises for a damaged header.
 NO_ARRAY = (ValueError, TypeError, SyntaxError, EOFError, OverflowError, MemoryError, tokenize.TokenError)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import io
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 LIMIT = 16 * 2**20  # bytes of a text file, by far more than any that is read here
 LONGEST_LINE = 2**24  # bytes of a line of JSON; the rows of metrics have a few thousand
@@ -40,7 +40,7 @@ def _check_mode(path: Path, mode: int) -> None:
         raise OSError(errno.EINVAL, f"it is {KINDS.get(kind, 'something else')}, not a file", str(path))
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> io.BufferedReader:
     """Opens a regular file, or a link to one, for reading; raises OSError for anything else, and never waits."""
     check_regular(path)  # before it is opened: opening a device may change it
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY))  # noqa: SIM115

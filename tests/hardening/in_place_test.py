@@ -155,3 +155,18 @@ def test_what_is_complete_is_read_through_a_link(again, tmp_path, capsys):
     assert "train_reward: complete" in capsys.readouterr().out
     (tmp_path / "linked").symlink_to(workdir)
     run(tmp_path / "linked", "train_policy", policy__train_for_env_steps=320)
+
+
+def test_results_of_others_are_not_those_of_a_player(again, tmp_path):
+    made, _ = again
+    workdir = shutil.copytree(made, tmp_path / "run")
+    folder = workdir / "evaluate/random"
+    (folder / "replays/mine.npz").write_text("mine")
+    run(workdir, "evaluate", **AGAIN["evaluate"] | {"evaluate__replays": "worst"})
+    assert {file.name for file in (folder / "replays").iterdir()} >= {"mine.npz"}
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "summary.json").write_text("mine")
+    with pytest.raises(UserError, match=r"random/summary.json' was not made by this program: move it away"):
+        run(workdir, "evaluate", **AGAIN["evaluate"])
+    assert files_of(folder) == [folder / "summary.json"]
