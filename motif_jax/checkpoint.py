@@ -41,6 +41,7 @@ from motif_jax.system_errors import is_about_the_file
 Found = TypeVar("Found")
 LOSS, MILESTONE = "loss", "milestone"  # keys of the facts: what ranks a checkpoint, and whether it is never deleted
 EMPTY = "empty_arrays"  # key of the facts: path, shape and dtype of each array without elements, if there is one
+OWN = r"\d+(\.orbax-checkpoint-tmp[^/]*)?/.*"  # files of the checkpoints in a directory
 FACTS, SUMS = "facts", "sha256"  # on disk: the facts, and checksums of the arrays and of the facts
 
 

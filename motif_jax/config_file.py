@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.config_table import Tables, complete, shown
 from motif_jax.console import clean
+from motif_jax.foreign import LIMIT, read_bytes
 from motif_jax.structs import UserError
 
 SHIPPED = Path(__file__).parent / "configs"  # in a checkout, a link to the directory at its top
@@ -74,10 +75,10 @@ def read(file: str) -> bytes:
     if not os.path.isfile(file):
         raise UserError(f"the config {shown(file)} is not a file (--config)")
     try:
-        with open(file, "rb") as source:
-            return source.read()
-    except OSError as error:
-        raise UserError(f"cannot read the config file {shown(file)}: {error.strerror} (--config)") from error
+        return read_bytes(Path(file), LIMIT)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"cannot read the config file {shown(file)}: {reason} (--config)") from error
 
 
 def comments(file: str) -> dict[str, str]:

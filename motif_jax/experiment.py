@@ -17,6 +17,7 @@ from motif_jax.console import clean, print_line
 from motif_jax.files import read_json, write_config
 from motif_jax.jax_start import check_jax_starts, divide_cpu
 from motif_jax.locks import Held, take
+from motif_jax.own_folders import check_no_links
 from motif_jax.stages import EXPERIMENT, NAMES
 from motif_jax.structs import UserError
 from motif_jax.system_errors import explained
@@ -51,7 +52,8 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
     with lock:
         for stage in stages:  # conflicts are reported before the first stage has worked for hours
             check_artefacts(config, workdir, stage)
-            stage.is_complete(config, workdir)
+            if not stage.is_complete(config, workdir):
+                check_no_links(workdir, stage.MAKES)
         for name, stage in zip(names, stages, strict=True):
             with explained(workdir, name, stage.WRITES, stage.MEMORY, getattr(stage, "DEVICE_MEMORY", "")):
                 check_artefacts(config, workdir, stage)
@@ -60,6 +62,7 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
                 if stage.is_complete(config, workdir):
                     print_line(f"{name}: complete in {str(workdir)!r}, skipped")
                 else:
+                    check_no_links(workdir, stage.MAKES)  # again: an earlier stage may have made this one due
                     stage.run(config, workdir)
 
 

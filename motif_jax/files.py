@@ -23,13 +23,16 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
+from motif_jax.array_heads import check_head
 from motif_jax.config_table import record
-from motif_jax.foreign import check_regular
+from motif_jax.file_names import LONGEST, short_name
+from motif_jax.foreign import lines_of, open_regular, read_bytes
 from motif_jax.locks import NoLocks, open_in_place, try_lock
 from motif_jax.structs import UserError
 
 CHECKSUM, KIND = "checksum", "sha256:"  # the last key of an object, and how its value begins
-MAX_HEAD = 2**16  # bytes; the first version of the format has no more
+LARGEST_JSON = 2**28  # bytes of a file with one object; most have a few thousands
+LARGEST_ARRAY = 2**34  # bytes of an array that is read as a whole; larger ones are mapped
 # What NumPy raises for a damaged header.
 NO_ARRAY = (ValueError, TypeError, SyntaxError, EOFError, OverflowError, MemoryError, tokenize.TokenError)
 
@@ -57,7 +60,7 @@ def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
 def _open_beside(path: Path) -> tuple[Path, BinaryIO]:
     """A new temporary file beside `path`, with a lock that shows others that its writer is running."""
     while True:
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")  # also on a disk that machines share
+        temporary = path.with_name(f"{_start(path)}{secrets.token_hex(6)}.tmp")  # also on a disk that machines share
         file = open(temporary, "xb")  # noqa: SIM115  (the caller closes it)
         with contextlib.suppress(NoLocks):  # then nobody can tell that its writer has died, and nobody removes it
             try_lock(file, wait=True)
@@ -66,10 +69,15 @@ def _open_beside(path: Path) -> tuple[Path, BinaryIO]:
         file.close()  # another process removed it before it was locked
 
 
+def _start(path: Path) -> str:
+    """How the names of temporary files of `path` begin."""
+    return f".{short_name(path.name, LONGEST - 18)}."
+
+
 def torn(path: Path) -> Iterator[Path]:
     """Temporary files of `path`, whose writers are still writing or were killed before they could rename."""
     for other in path.parent.iterdir():
-        if other.name.startswith(f".{path.name}.") and other.name.endswith(".tmp"):
+        if other.name.startswith(_start(path)) and other.name.endswith(".tmp"):
             yield other
 
 
@@ -105,8 +113,17 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises ValueError, with one line, if the file is not a JSON object or its checksum differs, and OSError if the
     system cannot read it.
     """
-    check_regular(path)
-    return parse_json(path.read_bytes())
+    return parse_json(read_bytes(path, LARGEST_JSON))
+
+
+def is_sealed(path: Path) -> bool:
+    """Whether the file is a JSON object with its checksum, so that this program wrote it."""
+    try:
+        data = read_bytes(path, LARGEST_JSON)
+        parse_json(data)
+        return CHECKSUM in json.loads(data)
+    except (OSError, ValueError):
+        return False
 
 
 def parse_json(text: bytes) -> dict[str, Any]:
@@ -138,17 +155,16 @@ def read_lines(path: Path, appended: bool = False) -> Iterator[dict[str, Any]]:
     Returns:
       The rows. Raises what `read_json` raises; a ValueError has the number of the line.
     """
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            if appended and is_cut_off(line):
-                return
-            try:
-                if not line.endswith(b"\n"):
-                    raise ValueError("its end is missing")
-                row = parse_json(line)
-            except ValueError as error:
-                raise ValueError(f"line {number}: {error}") from error
-            yield row
+    for number, line in enumerate(lines_of(path), 1):
+        if appended and is_cut_off(line):
+            return
+        try:
+            if not line.endswith(b"\n"):
+                raise ValueError("its end is missing")
+            row = parse_json(line)
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from error
+        yield row
 
 
 def is_cut_off(line: bytes) -> bool:
@@ -177,7 +193,8 @@ def _checksum(content: dict[str, Any]) -> str:
 
 def checkpoint_steps(directory: Path) -> list[int]:
     """Steps of the checkpoints in a directory, ascending; those that are not complete have other names."""
-    return sorted(int(folder.name) for folder in directory.glob("*") if folder.name.isdecimal())
+    names = os.listdir(directory) if os.path.isdir(directory) else ()  # False for a name that is too long
+    return sorted(int(name) for name in names if name.isdecimal())
 
 
 def write_config(directory: Path, config: Any) -> None:
@@ -201,41 +218,63 @@ def read_array(path: Path, mapped: Literal["", "r", "r+"] = "") -> np.ndarray:
       The array. Raises ValueError, with one line, if the file is no array or was cut off, and OSError if the system
       cannot read it.
     """
-    check_regular(path)
     try:
-        _check_head(path)
-        if mapped:
-            array = np.lib.format.open_memmap(path, mode="r")  # "r+" would fill a file that was cut off with zeros
-            if mapped == "r":
-                return array
-            with open_in_place(path, "r+b"):  # refuses links: what is mapped is written to
-                return np.lib.format.open_memmap(path, mode=mapped)
-        with open(path, "rb") as file:
-            return np.lib.format.read_array(file, allow_pickle=False)
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            check_head(file, size)
+            if not mapped:
+                if size > LARGEST_ARRAY:
+                    raise ValueError(f"it has more than {LARGEST_ARRAY:,} bytes")
+                return np.lib.format.read_array(file, allow_pickle=False)
+        array = np.lib.format.open_memmap(path, mode="r")  # "r+" would fill a file that was cut off with zeros
+        if mapped == "r":
+            return array
+        with open_in_place(path, "r+b"):  # refuses links: what is mapped is written to
+            return np.lib.format.open_memmap(path, mode=mapped)
     except NO_ARRAY as error:
         raise ValueError((str(error).splitlines() or ["it is no array"])[0]) from error
 
 
-def read_arrays(path: Path, names: Iterable[str], optional: Iterable[str] = ()) -> dict[str, np.ndarray]:
-    """Reads the named arrays of an `.npz` file; raises ValueError if one is missing or its checksum differs."""
-    check_regular(path)
+def read_arrays(
+    path: Path, names: Iterable[str], optional: Iterable[str] = (), limit: int | None = None
+) -> dict[str, np.ndarray]:
+    """Reads the named arrays of an `.npz` file.
+
+    Args:
+      path: the file.
+      names: of the arrays that must be there.
+      optional: names of others that are read if they are there.
+      limit: bytes of all these arrays together; None: of the file, as of one that is not compressed.
+
+    Returns:
+      The arrays. Raises ValueError if one is missing, if its checksum differs, or if there are too many bytes.
+    """
     try:
-        with zipfile.ZipFile(path) as archive:
-            found, there = {}, set(archive.namelist())
-            for name in (*names, *(name for name in optional if f"{name}.npy" in there)):
-                with archive.open(f"{name}.npy") as file:
-                    found[name] = np.lib.format.read_array(io.BytesIO(file.read()), allow_pickle=False)
+        with open_regular(path) as opened, zipfile.ZipFile(opened) as archive:
+            limit = os.fstat(opened.fileno()).st_size if limit is None else limit
+            there = set(archive.namelist())
+            wanted = [archive.getinfo(f"{name}.npy") for name in names]
+            wanted += [archive.getinfo(f"{name}.npy") for name in optional if f"{name}.npy" in there]
+            if sum(member.file_size for member in wanted) > limit:
+                raise ValueError(f"it unpacks to more than {limit:,} bytes")
+            found = {}
+            for member in wanted:
+                data = archive.read(member)  # no more than its size says
+                file = io.BytesIO(data)
+                check_head(file, len(data))
+                found[member.filename.removesuffix(".npy")] = np.lib.format.read_array(file, allow_pickle=False)
             return found
     except (*NO_ARRAY, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, struct.error) as error:
         raise ValueError((str(error).splitlines() or ["it is no archive"])[0]) from error
 
 
-def _check_head(path: Path) -> None:
-    """Raises ValueError if the header claims to be huge, as NumPy would first read all of it into memory."""
-    with open(path, "rb") as file:
-        start = file.read(12)
-    if start[:6] == b"\x93NUMPY" and start[6:7] > b"\1" and int.from_bytes(start[8:12], "little") > MAX_HEAD:
-        raise ValueError("its head is too long")
+def names_in(path: Path) -> list[str]:
+    """The names of the arrays of an `.npz` file; raises ValueError as `read_arrays` does."""
+    try:
+        with open_regular(path) as opened, zipfile.ZipFile(opened) as archive:
+            return [name.removesuffix(".npy") for name in archive.namelist()]
+    except (ValueError, RuntimeError, zipfile.BadZipFile, struct.error) as error:
+        raise ValueError((str(error).splitlines() or ["it is no archive"])[0]) from error
 
 
 def _finite(value: Any) -> Any:

@@ -1,18 +1,25 @@
-"""Safe reading of files that others wrote: only regular files, and only up to a size limit.
+"""Safe reading of files: only regular files, and only up to a size limit.
 
-Opening a named pipe waits for a writer, reading a device may never end, and a link may lead anywhere. So a file that a
-user names, or that is in a directory of somebody else's, is checked before it is opened.
+Opening a named pipe waits for a writer, reading a device may never end, and a link may lead anywhere. A user may name
+such a thing, and it may be in a workdir that was unpacked from an archive. So every file is opened here
+(`open_regular`), and everything that is read from it has a limit: whole files, lines, and in files.py arrays.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
+import io
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 LIMIT = 16 * 2**20  # bytes of a text file, by far more than any that is read here
+LONGEST_LINE = 2**24  # bytes of a line of JSON; the rows of metrics have a few thousand
+MAX_HOLES = 1000  # size / bytes on disk, above which most of a file was never written: no disk compresses so well
+MAY_BE_HOLES = 2**30  # bytes; smaller files are not checked for holes, they are read in a second
 KINDS = {
     stat.S_IFDIR: "a directory",
     stat.S_IFIFO: "a named pipe",
@@ -24,17 +31,38 @@ KINDS = {
 
 def check_regular(path: Path) -> None:
     """Raises OSError, with one line, where `path` is neither a regular file nor a link to one."""
-    kind = stat.S_IFMT(os.stat(path).st_mode)
+    _check_mode(path, os.stat(path).st_mode)
+
+
+def _check_mode(path: Path, mode: int) -> None:
+    kind = stat.S_IFMT(mode)
     if kind != stat.S_IFREG:
         raise OSError(errno.EINVAL, f"it is {KINDS.get(kind, 'something else')}, not a file", str(path))
 
 
+def open_regular(path: Path) -> io.BufferedReader:
+    """Opens a regular file, or a link to one, for reading; raises OSError for anything else, and never waits."""
+    check_regular(path)  # before it is opened: opening a device may change it
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY))  # noqa: SIM115
+    try:
+        _check_mode(path, os.fstat(file.fileno()).st_mode)  # it may have been replaced since
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
 def check_regular_tree(directory: Path) -> None:
-    """Calls `check_regular` for every file below a directory; links to directories are not followed."""
+    """Raises OSError, with one line, where a file below a directory is not regular, or was next to never written.
+
+    Links to directories are not followed.
+    """
     for folder, _, names in os.walk(directory):
         for name in names:
             with contextlib.suppress(FileNotFoundError):  # a dangling link, or a file that was just removed
                 check_regular(Path(folder, name))
+                if is_hollow(Path(folder, name)):
+                    raise OSError(errno.EINVAL, "next to nothing of it was ever written", str(Path(folder, name)))
 
 
 def read_text(path: Path) -> str:
@@ -44,12 +72,28 @@ def read_text(path: Path) -> str:
 
 def read_bytes(path: Path, limit: int) -> bytes:
     """The bytes of a file; raises ValueError if there are more than `limit`."""
-    check_regular(path)
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         data = file.read(limit + 1)
     if len(data) > limit:
         raise ValueError(f"it has more than {limit:,} bytes")
     return data
+
+
+def lines_of(path: Path, longest: int = LONGEST_LINE) -> Iterator[bytes]:
+    """The lines of a file, with their ends; raises ValueError for one of more than `longest` bytes."""
+    with open_regular(path) as file:
+        for number, line in enumerate(iter(lambda: file.readline(longest + 1), b""), 1):
+            if len(line) > longest:
+                raise ValueError(f"line {number:,} has more than {longest:,} bytes")
+            yield line
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal; raises ValueError if next to nothing of a large file was ever written."""
+    with open_regular(path) as file:
+        if is_hollow(path):
+            raise ValueError("next to nothing of it was ever written")
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def leads_out(path: Path, directory: Path) -> bool:
@@ -57,10 +101,16 @@ def leads_out(path: Path, directory: Path) -> bool:
     return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(directory))
 
 
+def is_hollow(path: Path) -> bool:
+    """Whether next to nothing of a large file was ever written, as it takes forever to read what is not there."""
+    size = path.stat().st_size
+    return size > MAY_BE_HOLES and written_bytes(path) < size // MAX_HOLES
+
+
 def written_bytes(path: Path) -> int:
     """Bytes of a file that were ever written; the rest are holes, which read as zeros and take no room on the disk."""
     total = end = 0
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         while True:
             try:
                 start = os.lseek(file.fileno(), end, os.SEEK_DATA)

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from motif_jax.console import clean, print_line
+from motif_jax.file_names import LONGEST
 from motif_jax.locks import open_in_place
 from motif_jax.machine import usable_cores
 from motif_jax.meeting import whole_number
@@ -105,6 +106,8 @@ def plan(seeds: str, sweeps: Sequence[str], seed: int) -> list[Run]:
         pairs = [f"{name}={value}" for name, value in zip(names, values, strict=True)]
         flags = tuple(f"--config.{pair}" for pair in pairs)
         runs += [Run(",".join(pairs), number, flags) for number in numbers]
+    if too_long := [run for run in runs if len(run.variant.encode()) > LONGEST]:
+        raise UserError(f"no folder can be named {clean(too_long[0].variant, 80)!r}: it is too long ({SWEEP_FLAG})")
     if len(runs) > MOST_RUNS:
         raise UserError(f"{len(runs):,} runs are more than {MOST_RUNS:,} ({SEEDS_FLAG}, {SWEEP_FLAG})")
     return runs

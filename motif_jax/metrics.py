@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from motif_jax.console import clean, print_line
 from motif_jax.files import is_cut_off, json_line, parse_json, write_lines
+from motif_jax.foreign import lines_of
 from motif_jax.locks import open_in_place
 from motif_jax.structs import UserError
 
@@ -184,13 +185,16 @@ def drop_rows_after(file: Path, last: int, key: str = "env_steps", stage: str = 
       stage: whose rows they are, for the message.
     """
     rows, damaged = [], 0
-    for line in file.read_bytes().splitlines(keepends=True) if file.is_file() else ():
-        try:
-            row = parse_json(line)
-            if row[key] <= last:
-                rows.append(row)
-        except (ValueError, KeyError, TypeError):
-            damaged += not is_cut_off(line)
+    try:
+        for line in lines_of(file) if file.exists() else ():
+            try:
+                row = parse_json(line)
+                if row[key] <= last:
+                    rows.append(row)
+            except (ValueError, KeyError, TypeError):
+                damaged += not is_cut_off(line)
+    except ValueError as error:
+        raise UserError(f"{str(file)!r} is damaged: {error}; move it away (--workdir)") from error
     if damaged:
         aside = file.with_name(f"damaged-{file.name}")
         while aside.exists():

@@ -47,13 +47,21 @@ def mean(scores: np.ndarray) -> float:
 
 def estimate(scores: Scores, statistic: Callable[[np.ndarray], float] = mean, seed: int = 0) -> Estimate:
     """A statistic of the scores of all tasks and seeds, with its stratified bootstrap interval."""
-    tasks = [np.asarray(task, float) for task in scores]
-    value = statistic(np.concatenate(tasks))
+    whole = np.concatenate([np.asarray(task, float) for task in scores])
+    exponent = int(large_exponents(whole))
+    tasks = [np.ldexp(np.asarray(task, float), -exponent) for task in scores]
+    value = math.ldexp(statistic(np.concatenate(tasks)), exponent)
     if max(len(task) for task in tasks) < 2:
         return Estimate(value, None, None)
     rng = np.random.default_rng(seed)
     drawn = [statistic(np.concatenate([_again(task, rng) for task in tasks])) for _ in range(RESAMPLES)]
-    return Estimate(value, *_ends(drawn))
+    return Estimate(value, *(math.ldexp(end, exponent) for end in _ends(drawn)))
+
+
+def large_exponents(values: np.ndarray) -> np.ndarray:
+    """For each column, by which power of two its numbers are to be divided so that no sum is infinite. 0 for most."""
+    exponents = np.frexp(np.abs(values).max(0, initial=0.0))[1]
+    return np.where(exponents > 900, exponents, 0)
 
 
 def improvement(ours: np.ndarray, theirs: np.ndarray, seed: int = 0) -> Estimate:
@@ -76,7 +84,7 @@ def seeds_needed(ours: np.ndarray, theirs: np.ndarray) -> int | None:
     """
     ours, theirs = np.asarray(ours, float), np.asarray(theirs, float)
     difference = float(ours.mean() - theirs.mean())
-    if not difference or max(len(ours), len(theirs)) < 2:
+    if not (difference**2) or max(len(ours), len(theirs)) < 2:
         return None
     spread = sum(float(np.var(scores, ddof=1)) for scores in (ours, theirs) if len(scores) > 1)
     needed = (NORMAL_LEVEL + NORMAL_POWER) ** 2 * spread / difference**2

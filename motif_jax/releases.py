@@ -17,15 +17,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from motif_jax.config_table import record
-from motif_jax.files import CHECKSUM, parse_json, write_json, write_whole
-from motif_jax.foreign import LIMIT, read_bytes
+from motif_jax.files import CHECKSUM, is_sealed, parse_json, read_json, write_json, write_whole
+from motif_jax.foreign import LIMIT, read_bytes, sha256_of
 from motif_jax.structs import UserError
 from motif_jax.tensor_file import tensors_from_bytes, tensors_to_bytes
 
@@ -54,7 +55,7 @@ def find_release(path: Path) -> Path | None:
     """The directory of a release that a path or the name `motif_jax/NAME` means; None if it means none."""
     if is_release(path):
         return path
-    if len(path.parts) != 2 or path.parts[0] != PREFIX or path.exists():
+    if len(path.parts) != 2 or path.parts[0] != PREFIX or os.path.exists(path):
         return None
     if is_release(ZOO / path.name):
         return ZOO / path.name
@@ -64,7 +65,7 @@ def find_release(path: Path) -> Path | None:
 
 def is_release(directory: Path) -> bool:
     """Whether it has a file of arrays that only releases have."""
-    return any(file_of(directory, kind).is_file() for kind in KINDS)
+    return any(os.path.isfile(file_of(directory, kind)) for kind in KINDS)  # False for a name that is too long
 
 
 def file_of(directory: Path, kind: str) -> Path:
@@ -174,7 +175,7 @@ def _read_tree(directory: Path, kind: str, facts: Facts) -> dict[str, Any]:
 def write_release(
     directory: Path, arrays: Mapping[str, Mapping[tuple[str, ...], Any]], facts: Facts, card: str, replay: bytes | None
 ) -> None:
-    """Writes a release, config.json last; an older one in the directory is replaced.
+    """Writes a release, config.json last; an older one in the directory is replaced, if its files are as written.
 
     Args:
       directory: is made if it does not exist.
@@ -192,12 +193,35 @@ def write_release(
     }
     if replay is not None:
         files[REPLAY] = replay
-    for old in {CARD, REPLAY, *(file_of(directory, kind).name for kind in KINDS)} - files.keys():
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())}
+    names = (CARD, REPLAY, *(file_of(directory, kind).name for kind in KINDS))
+    _check_own(directory, names, digests)
+    for old in set(names) - files.keys():
         (directory / old).unlink(missing_ok=True)
     for name, data in files.items():
         write_whole(directory / name, lambda file, data=data: file.write(data))  # type: ignore[misc]
-    digests = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())}
     write_json(directory / FACTS, record({**facts, "format": FORMAT, "files": digests}))
+
+
+def _check_own(directory: Path, names: Iterable[str], digests: Mapping[str, str]) -> None:
+    """Raises UserError if a file of the directory that is to be replaced is not as this program wrote it.
+
+    Its SHA-256 must be the one in the config.json there or, after an export that was killed, one of `digests`.
+    """
+    before: Facts = {}
+    if is_sealed(directory / FACTS):
+        before = read_json(directory / FACTS).get("files") or {}
+    strange = [FACTS] if os.path.lexists(directory / FACTS) and not before else []
+    for name in names:
+        if os.path.lexists(directory / name):
+            with _refusing(directory, name):
+                if sha256_of(directory / name) not in (before.get(name), digests.get(name)):
+                    strange.append(name)
+    if strange:
+        raise UserError(
+            f"{str(directory / strange[0])!r} would be replaced, and is not as this program wrote it: name another "
+            "directory (--config.export.to)"
+        )
 
 
 @contextlib.contextmanager

@@ -13,6 +13,10 @@ import numpy as np
 class UserError(Exception):
     """Something the user can correct: one sentence naming the value and the flag. Shown without a traceback."""
 
+    def __str__(self) -> str:
+        """One line, also where it quotes several of a library's."""
+        return " ".join(line.strip() for line in super().__str__().splitlines())
+
 
 class UserCodeError(UserError):
     """Code that the user has written raised an error: one sentence about it, and its traceback to be shown below."""

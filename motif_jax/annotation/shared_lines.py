@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from motif_jax.files import json_line, parse_json, write_json
+from motif_jax.foreign import open_regular
 from motif_jax.structs import UserError
 
 LONGEST_LINE = 2**22  # bytes; longer lines were not written by this program and are skipped, piece by piece
@@ -97,7 +98,7 @@ class SharedLines:
 def read_entries(folder: Path) -> Iterator[dict[str, Any]]:
     """The lines of all jobs that are JSON objects as they were written, in no particular order."""
     for file in sorted(path for path in folder.glob("*.jsonl") if path.is_file()):
-        with contextlib.suppress(FileNotFoundError), open(file, "rb") as lines:  # a job may delete its empty file
+        with contextlib.suppress(FileNotFoundError), open_regular(file) as lines:  # a job may delete its empty file
             for line in iter(functools.partial(lines.readline, LONGEST_LINE), b""):
                 try:
                     entry = parse_json(line) if line.endswith(b"\n") else None  # else a job was killed in the middle

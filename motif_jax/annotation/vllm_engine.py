@@ -19,6 +19,7 @@ from typing import Any
 from motif_jax.annotation.annotator import Answer, Question, Sampling, batches_between_pauses
 from motif_jax.annotation.prompts import Message, Prompt
 from motif_jax.annotation.verdict_tokens import OPENING, VERDICTS, to_answer
+from motif_jax.foreign import open_regular, read_text
 from motif_jax.structs import UserError
 
 FLAG = "--config.annotate.model"
@@ -178,7 +179,7 @@ def identity(model: str) -> str:
     for file in sorted([*beside, *weight_files(directory)]):
         size = file.stat().st_size
         digest.update(f"{file.name} {size}".encode())
-        with open(file, "rb") as data:
+        with open_regular(file) as data:
             for place in (0, size // 2, max(size - SAMPLED_BYTES, 0)):
                 data.seek(place)
                 digest.update(data.read(SAMPLED_BYTES))
@@ -223,7 +224,7 @@ def _has_chat_template(directory: Path) -> bool:
     if (directory / "chat_template.jinja").is_file() or (directory / "chat_template.json").is_file():
         return True
     try:
-        return bool(json.loads((directory / "tokenizer_config.json").read_text()).get("chat_template"))
+        return bool(json.loads(read_text(directory / "tokenizer_config.json")).get("chat_template"))
     except (OSError, ValueError, AttributeError):
         return False
 

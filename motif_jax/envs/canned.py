@@ -15,6 +15,7 @@ import numpy as np
 from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS, POLICY_OBSERVATIONS
 from motif_jax.envs.seeding import GameSeed, game_seed
 from motif_jax.envs.world import CHOICE, Game, Rows, World
+from motif_jax.files import LARGEST_ARRAY, read_arrays
 from motif_jax.structs import EndStatus, EpisodeInfo, UserError
 
 NUM_ACTIONS = 23  # as many as NetHack's
@@ -145,8 +146,10 @@ class CannedWorld(World):
         stepping: Any = None,
     ) -> CannedVector:
         """See `World.vector`."""
-        with np.load(self._file) as arrays:
-            recording = {key: arrays[key] for key in (*observations, "reward")}
+        try:
+            recording = read_arrays(self._file, (*observations, "reward"), limit=LARGEST_ARRAY)
+        except (OSError, ValueError) as error:
+            raise UserError(f"cannot read the recording {str(self._file)!r}: {error} (--config.env.options)") from error
         return CannedVector(
             num_games,
             recording,

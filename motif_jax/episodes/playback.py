@@ -18,7 +18,7 @@ from motif_jax.envs.own_code import reported
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.settings import make_world, title
 from motif_jax.envs.world import Game, is_text, to_text
-from motif_jax.files import read_arrays, write_whole
+from motif_jax.files import LARGEST_ARRAY, read_arrays, write_whole
 from motif_jax.replays.replay import Replay
 from motif_jax.screens import printable
 from motif_jax.structs import EndStatus, EpisodeInfo, UserError
@@ -200,7 +200,7 @@ def read_tracks(file: Path) -> dict[int, Track]:
     if not file.is_file():
         return {}
     try:
-        arrays = read_arrays(file, ("episode", "steps", *COLUMNS), optional=(ODDS,))
+        arrays = read_arrays(file, ("episode", "steps", *COLUMNS), optional=(ODDS,), limit=LARGEST_ARRAY)
         ends = np.cumsum(arrays["steps"])
         parts = {name: np.split(array, ends) for name, array in arrays.items() if name in Track._fields}
         # The last of each is empty.

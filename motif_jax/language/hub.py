@@ -24,7 +24,7 @@ import numpy as np
 from flax import nnx
 
 from motif_jax.files import parse_json, write_whole
-from motif_jax.foreign import LIMIT, check_regular, leads_out, read_bytes
+from motif_jax.foreign import LIMIT, leads_out, open_regular, read_bytes
 from motif_jax.language.config import LanguageConfig
 from motif_jax.language.hub_config import config_from_hub, config_to_hub
 from motif_jax.language.layers import FLOAT32, Types
@@ -93,7 +93,7 @@ def _split_shapes(config: LanguageConfig, types: Types, remat: bool) -> tuple[An
 
 def read_config(directory: Path) -> LanguageConfig:
     """Reads the architecture alone."""
-    if not directory.is_dir():
+    if not os.path.isdir(directory):  # False for a name that is too long
         raise UserError(f"there is no directory {str(directory)!r}; language models are not downloaded")
     file = directory / CONFIG
     content = _read_json(directory, CONFIG)
@@ -186,8 +186,7 @@ def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:
 
 def _map_tensors(file: Path) -> dict[str, np.ndarray]:
     try:
-        check_regular(file)
-        with open(file, "rb") as opened:
+        with open_regular(file) as opened:
             mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
         return tensors_from_bytes(mapped)[0]
     except OSError as error:

@@ -43,7 +43,7 @@ def amount(value: float) -> str:
     size = abs(short)
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if size >= max(unit, 1e4):
-            return f"{short / unit:,g}{name}"
+            return f"{short / unit:,g}{name}" if size < 1e15 else f"{short:g}"
     if size >= 1000:
         return f"{value:,.0f}"
     return "0" if not size else f"{short:g}"
@@ -51,6 +51,8 @@ def amount(value: float) -> str:
 
 def exact(value: float) -> str:
     """Formats a number for a table: more digits than `amount`."""
+    if abs(value) >= 1e15:
+        return f"{value:.3g}"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 100 else f"{value:.2f}"
 
 
@@ -66,10 +68,10 @@ def labels(marks: Sequence[float]) -> list[str]:
 
 def ticks(low: float, high: float, count: int = 4) -> list[float]:
     """Round numbers from at most `low` to at least `high`."""
-    if not high > low:
+    if high - low <= 1e-9 * max(abs(low), abs(high)):  # too close to be told apart by twelve digits
         high = low + (abs(low) or 1.0)
     rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * (1 - 1e-9))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [round(number * step, 12) for number in range(first, last + 1)]
+    return [float(f"{number * step:.12g}") for number in range(first, last + 1)]

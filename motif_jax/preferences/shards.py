@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -24,6 +25,7 @@ from motif_jax.preferences.store import Preference
 from motif_jax.structs import UserError
 
 FILES: dict[str, tuple[type, Any]] = {".npy": (np.int8, Preference.UNKNOWN), ".prob.npy": (np.float32, np.nan)}
+FILE = r"shard-\d+-of-\d+(\.npy|\.prob\.npy|\.json)"  # a name of one
 BLANK: dict[str, Any] = {"checksums": {}, "rows": 0, "counts": {}}
 ROUNDING = 1e-6  # of probabilities, so that a pair and the same pair turned fall on the same side of a margin
 TRY = "choose another --config.annotate.custom_name, or --config.annotate.ignore_existing=True to make it anew"
@@ -167,7 +169,8 @@ class Shard:
 
         Records are deleted last, because labels without a record are refused.
         """
-        others = [file for file in self.folder.glob("shard-*") if f"-of-{self.part.of:05d}." not in file.name]
+        files = [file for file in self.folder.glob("shard-*") if re.fullmatch(FILE, file.name)]
+        others = [file for file in files if f"-of-{self.part.of:05d}." not in file.name]
         for other in {part_of(file) for file in others}:
             take_lock(self.folder, other).close()  # raises if a job is writing it
         own = [self.folder / f"{self.part.stem}{suffix}" for suffix in (*FILES, ".json")]

@@ -23,7 +23,8 @@ import numpy as np
 
 from motif_jax.captions import WIDTH, CaptionTable
 from motif_jax.files import read_array, read_json, write_array, write_json
-from motif_jax.foreign import leads_out, written_bytes
+from motif_jax.foreign import is_hollow, leads_out, sha256_of
+from motif_jax.own_folders import check_no_links
 from motif_jax.structs import UserError
 
 FLAG = "--config.collect.dataset"
@@ -52,8 +53,6 @@ INFO = {
     "start": "iufb",
 }
 NAME = r"[A-Za-z0-9_-]+"  # of an annotation
-MAX_HOLES = 1000  # size of messages / bytes on disk, above which most was never written: no disk compresses so well
-MAY_BE_HOLES = 2**30  # bytes; smaller files are not checked for holes, they are read in a second
 
 
 class Preference(enum.IntEnum):
@@ -131,6 +130,7 @@ class PairDataset:
         except (OSError, ValueError):
             pass  # no index, or a torn one: it is made anew
         self.check_whole(["data/message"])
+        check_no_links(self.path.parent, [f"{self.path.name}/index"])
         self._check_room()
         table = CaptionTable()
         messages = self.data["message"]
@@ -157,10 +157,10 @@ class PairDataset:
         for name, wrote in wanted.items():
             file = self.path / f"{name}.npy"
             try:
-                with open(file, "rb") as handle:
-                    found = hashlib.file_digest(handle, SUM).hexdigest()
-            except OSError as error:
-                raise UserError(f"cannot read {str(file)!r} ({error.strerror}): {ANEW}") from error
+                found = sha256_of(file)
+            except (OSError, ValueError) as error:
+                reason = error.strerror if isinstance(error, OSError) else error
+                raise UserError(f"cannot read {str(file)!r} ({reason}): {ANEW}") from error
             if found != wrote:
                 raise UserError(f"{str(file)!r} is not what was written there, its checksum differs: {ANEW}")
 
@@ -186,11 +186,10 @@ class PairDataset:
     def _check_room(self) -> None:
         """Raises UserError if most messages were never written, or if the disk has no room for the index."""
         file = self.path / "data" / "message.npy"
-        size = file.stat().st_size
-        if size > MAY_BE_HOLES and written_bytes(file) < size // MAX_HOLES:
+        if is_hollow(file):
             raise UserError(
-                f"{str(file)!r} should have {size / 2**30:,.1f} GiB, but next to nothing of it was ever written: copy "
-                f"or unpack it again ({FLAG})"
+                f"{str(file)!r} should have {file.stat().st_size / 2**30:,.1f} GiB, but next to nothing of it was ever "
+                f"written: copy or unpack it again ({FLAG})"
             )
         needed, free = self.num_pairs * 2 * self.length * 4, shutil.disk_usage(self.path).free
         if needed > free:

@@ -18,13 +18,17 @@ from typing import Any
 import numpy as np
 
 from motif_jax.files import read_array, read_json, remove_torn, torn, write_json
+from motif_jax.foreign import sha256_of
 from motif_jax.locks import open_in_place
+from motif_jax.own_folders import make_anew, remove_made
 from motif_jax.preferences.pairs import Episode, cut, places, stretch_starts
 from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import ArraySpec, UserError
 
 FIGURES = ("score", "turns", "experience_level", "max_depth")  # of an episode that are kept, if the world has them
 SUM = "sha256"  # of the progress, in files of versions whose JSON files had no checksums of their own
+# Files of a dataset.
+OWN = r"(data|info|preference|index)/[\w-]+\.npy|(index/source|dataset|run|progress|config)\.json"
 SPARE_BYTES = 64 * 2**20  # to leave free on the disk
 
 
@@ -144,7 +148,7 @@ class PairWriter:
                 "episodes_given_up": self.progress["given_up"],
                 "distinct_captions": len(table),
                 "share_without_message": round(float(empty / ids.size), 6),
-                "sha256": {name: _sha256(self.partial / f"{name}.npy") for name in self._arrays},
+                "sha256": {name: sha256_of(self.partial / f"{name}.npy") for name in self._arrays},
             },
         )
         self._arrays = {}
@@ -166,14 +170,14 @@ class PairWriter:
             remedy = f"remove {str(self.partial)!r} to start over"
             raise UserError(f"{str(file)!r} is damaged ({error}); {remedy} (--workdir)") from error
         # Never started, or stopped before anything was final; what is there may even be of another config.
-        shutil.rmtree(self.partial, ignore_errors=True)
+        remove_made(self.partial, OWN, "config.json")
         return None
 
     def _make_room(self, needed: int) -> None:
-        self.partial.mkdir(parents=True)
+        make_anew(self.partial, OWN)
         free = shutil.disk_usage(self.partial).free
         if needed + SPARE_BYTES > free:
-            self.partial.rmdir()
+            remove_made(self.partial, OWN)
             raise UserError(
                 f"{self._num_pairs:,} pairs need {needed / 2**20:,.0f} MiB, but {str(self.path.parent)!r} has "
                 f"{free / 2**20:,.0f} MiB left (--config.collect.num_pairs, --workdir)"
@@ -211,8 +215,3 @@ def tidy(path: Path) -> None:
 
 def _sum(progress: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(progress, sort_keys=True).encode()).hexdigest()
-
-
-def _sha256(file: Path) -> str:
-    with open(file, "rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()

@@ -6,6 +6,7 @@ Frame 0 is the first screen of the episode; frame t + 1 is the screen after acti
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ from motif_jax.files import read_arrays, write_whole
 from motif_jax.structs import UserError
 
 ROWS, COLUMNS = 24, 80
+LONGEST = 200_000  # steps; each takes 4 kB of memory
+LARGEST = 2**30  # bytes of the arrays of a replay; one of LONGEST steps has less
 
 
 class Replay(NamedTuple):
@@ -90,10 +93,10 @@ def save_replay(path: Path, replay: Replay) -> None:
 
 def load_replay(path: Path, flag: str) -> Replay:
     """Reads and checks a replay; errors name `flag` as what to change."""
-    if not path.is_file():
+    if not os.path.isfile(path):  # False for a name that is too long
         raise UserError(f"there is no replay {str(path)!r} ({flag})")
     try:
-        arrays = read_arrays(path, ("about", *DTYPES), optional=OPTIONAL)
+        arrays = read_arrays(path, ("about", *DTYPES), optional=OPTIONAL, limit=LARGEST)
         about = json.loads(arrays.pop("about").tobytes())
     except (OSError, ValueError) as error:
         raise UserError(f"{str(path)!r} is no replay, or is damaged ({error}): remove it, or see {flag}") from error

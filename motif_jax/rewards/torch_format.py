@@ -30,6 +30,7 @@ LINEARS = {  # ours: theirs
     ("head",): "reward_fn.1",
 }
 ACTIONS = 23
+LARGEST = 2**32  # bytes of a checkpoint; published ones have some millions
 MOMENTS = {"reward_mean": "mean", "reward_var": "variance"}  # theirs: ours
 UNUSED = ("critic_linear.", "action_parameterization.")  # parts of their state dict that the reward does not use
 
@@ -75,8 +76,13 @@ def read_checkpoint(file: Path) -> tuple[Arrays, dict[str, float]]:
     if not file.is_file():
         raise UserError(f"there is no file {str(file)!r} ({FLAG})")
     try:
+        size = file.stat().st_size
+        if size > LARGEST:
+            raise ValueError(f"it has more than {LARGEST:,} bytes")
         if zipfile.is_zipfile(file):  # the format of current PyTorch, which does not verify the checksums itself
             with zipfile.ZipFile(file) as archive:
+                if sum(member.file_size for member in archive.infolist()) > size:
+                    raise ValueError("its parts are compressed, which PyTorch does not do")
                 if damaged := archive.testzip():
                     raise ValueError(f"the checksum of {damaged!r} differs")
         whole = torch.load(file, map_location="cpu", weights_only=True)

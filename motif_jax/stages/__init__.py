@@ -4,12 +4,13 @@ A stage also has `TABLES`, the allowed values of its own sections, and `READS`, 
 `check(config)`, which refuses bad values before anything is started; `is_complete(config, workdir)`;
 `artefacts(workdir)`, the directories with results of one config, each beside that config (`with_result`); `IDENTITY`,
 the sections whose decisive values may not change once there is a result; `shared(config)`, whether other jobs may work
-in the workdir meanwhile, or None where it needs no lock at all; and `loads_jax(config)`. `WRITES` and `MEMORY` are the
-flags that decide how much the stage writes, or where else than in the workdir, and how much memory, how many processes
-and files it takes: what to change when the system refuses (system_errors.py). A stage that fills the memory of a GPU
-names the flags that decide how much of it as `DEVICE_MEMORY`. A stage for which some values of other sections may not
-change either, depending on the config, names them by `more_identity(config)`, and by `unused(config)` those that do
-not. One whose artefacts do not show that it began names the directories that do by `begun(config, workdir)`.
+in the workdir meanwhile, or None where it needs no lock at all; and `loads_jax(config)`. `MAKES` are the directories
+of the workdir in which it changes something, and in which no link may be then. `WRITES` and `MEMORY` are the flags
+that decide how much the stage writes, or where else than in the workdir, and how much memory, how many processes and
+files it takes: what to change when the system refuses (system_errors.py). A stage that fills the memory of a GPU names
+the flags that decide how much of it as `DEVICE_MEMORY`. A stage for which some values of other sections may not change
+either, depending on the config, names them by `more_identity(config)`, and by `unused(config)` those that do not. One
+whose artefacts do not show that it began names the directories that do by `begun(config, workdir)`.
 """
 
 from pathlib import Path

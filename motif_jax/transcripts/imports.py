@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from motif_jax.config_table import shown
-from motif_jax.foreign import check_regular, read_bytes
+from motif_jax.foreign import LONGEST_LINE, open_regular, read_bytes
 from motif_jax.structs import Episode, Turn, UserError
 from motif_jax.transcripts.store import LARGEST, TranscriptWriter
 
 FLAG = "--config.transcripts.import_from"
-LONGEST_LINE = 2**24  # bytes
 LARGEST_JSON = 2**30  # bytes of a file that is one JSON value
 MOST_TURNS = 100_000
 REVEALED = 0.5  # share of what there is to find out with which a dialogue ends
@@ -204,8 +203,7 @@ def _in_batches(rows: Iterable[Any], size: int) -> Iterator[list[Any]]:
 def opened(file: Path, flag: str) -> BinaryIO:
     """An open file; raises UserError if it cannot be read."""
     try:
-        check_regular(file)
-        return open(file, "rb")
+        return open_regular(file)
     except OSError as error:
         raise UserError(f"cannot read {str(file)!r}: {error.strerror} ({flag})") from error
 
@@ -213,12 +211,19 @@ def opened(file: Path, flag: str) -> BinaryIO:
 def csv_rows(file: Path, flag: str) -> Iterator[tuple[str, list[str]]]:
     """The rows of a CSV file, each with words that say where it is; raises UserError where there is no CSV."""
     with opened(file, flag) as binary, io.TextIOWrapper(binary, "utf-8", newline="") as lines:
-        rows = csv.reader(lines)
+        rows = csv.reader(_bounded(lines))
         try:
             for row in rows:
                 yield f"line {rows.line_num:,} of {str(file)!r}", row
         except (csv.Error, UnicodeDecodeError) as error:
             raise UserError(f"line {rows.line_num + 1:,} of {str(file)!r} is no CSV: {error} ({flag})") from error
+
+
+def _bounded(lines: io.TextIOWrapper) -> Iterator[str]:
+    for line in iter(lambda: lines.readline(LONGEST_LINE), ""):
+        if len(line) >= LONGEST_LINE:
+            raise csv.Error(f"it has more than {LONGEST_LINE:,} characters")
+        yield line
 
 
 def _parsed(text: str | bytes) -> Any:

@@ -19,7 +19,6 @@ import functools
 import hashlib
 import os
 import re
-import shutil
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +27,8 @@ from typing import Any
 import numpy as np
 
 from motif_jax.files import read_array, read_json, write_array, write_json
-from motif_jax.foreign import leads_out, written_bytes
+from motif_jax.foreign import is_hollow, leads_out
+from motif_jax.own_folders import make_anew
 from motif_jax.structs import Episode, Turn, UserError
 
 FLAG = "--config.transcripts.path"
@@ -44,9 +44,8 @@ ARRAYS = {
 }
 INFO_NAME = r"[a-z][a-z0-9_]{0,59}"
 MAX_INFO = 100
+OWN = rf"(texts|turns|episodes|info)/[a-z0-9_]+\.npy|{RECORD}"  # files of a store
 LARGEST = 3e38  # what float32 holds
-MAX_HOLES = 1000  # size / bytes on disk, above which most of a file was never written: no disk compresses so well
-MAY_BE_HOLES = 2**30  # bytes; smaller files are read in a second
 
 
 class Transcripts:
@@ -126,8 +125,7 @@ class Transcripts:
         self._check_place(file)
         try:
             found = read_array(file, mapped="r") if file.stat().st_size else None
-            size = file.stat().st_size
-            if size > MAY_BE_HOLES and written_bytes(file) < size // MAX_HOLES:
+            if is_hollow(file):
                 raise ValueError("next to nothing of it was ever written")
         except (ValueError, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
@@ -237,7 +235,7 @@ class TranscriptWriter:
         }
         arrays |= {f"info/{name}": np.array(values, np.float64) for name, values in (self._info or {}).items()}
         partial = path.with_name(f"{path.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)  # of a run that was killed
+        make_anew(partial, OWN)
         for name, values in arrays.items():
             write_array(partial / f"{name}.npy", values)
         agent = arrays["turns/is_action"]

@@ -1,16 +1,21 @@
-"""Files that a run opens where they lie, each replaced by a link to a file outside: that one stays as it is.
+"""Nothing outside of a workdir is changed through a link in it.
 
-Which files these are is found by Python's audit events while a small workdir is made.
+Each file that a run opens where it lies, and each directory that a stage writes to, is replaced by a link to something
+outside. Which these are is found by Python's audit events while the stages run in a small workdir.
 """
 
+import importlib
 import os
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
-from damages import ORBAX, make_whole, run
+from conftest import get_config
+from damages import ORBAX, digest, files_of, make_whole, run
 
+from motif_jax import experiment
+from motif_jax.stages import NAMES
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.filterwarnings(ORBAX)
@@ -19,25 +24,58 @@ AGAIN = {  # what makes a stage that is complete open its files again
     "train_policy": {"policy__train_for_env_steps": 256, "policy__tensorboard": True},
     "evaluate": {"evaluate__policy": "random", "evaluate__beside": "", "evaluate__episodes": 4,
                  "evaluate__num_workers": 0}, "report": {},
+    "visualize": {"visualize__policy": "random", "visualize__episode": "5"}, "export": {},
 }  # fmt: skip
+ANEW = {"collect": {"collect__num_pairs": 20}, "annotate": {}}
+GAMES = {"env.world": "wordle", "collect.collector": "optimal", "collect.transcripts": 3}
+# Events of changes, with the places of paths among their arguments.
+CHANGES = {"os.mkdir": [0], "os.rmdir": [0], "os.remove": [0], "os.rename": [0, 1], "shutil.rmtree": [0]}
 WRITING = os.O_WRONLY | os.O_RDWR
 OPENED: list[str] = []
+CHANGED: list[Path] = []  # directories in which something was made, renamed or removed
 
 
 def note(event: str, arguments: tuple) -> None:
-    if event == "open" and arguments[2] & WRITING and not arguments[2] & os.O_EXCL:
-        OPENED.append(str(arguments[0]))
+    if event == "open" and arguments[2] & WRITING:
+        CHANGED.append(Path(os.path.abspath(str(arguments[0]))).parent)
+        if not arguments[2] & os.O_EXCL:
+            OPENED.append(str(arguments[0]))
+    for place in CHANGES.get(event, ()):
+        CHANGED.append(Path(os.path.abspath(str(arguments[place]))).parent)
 
 
 @pytest.fixture(scope="module")
-def again(tmp_path_factory) -> tuple[Path, dict[str, str]]:
-    """A workdir, and the files that are opened in place when its stages run again, each with the first such stage."""
+def anew(tmp_path_factory) -> dict[str, set[str]]:
+    """The directories that stages change, by the names of the stages: as they first run, and as they run again."""
     sys.addaudithook(note)
+    found: dict[str, set[str]] = {}
+    workdir = tmp_path_factory.mktemp("anew") / "run"
+    for stage, values in ANEW.items():
+        del CHANGED[:]
+        run(workdir, stage, **values)
+        found[stage] = changed_below(workdir)
+    config = get_config()
+    config.update_from_flattened_dict(GAMES)
+    del CHANGED[:]
+    experiment.run(config, workdir.with_name("games"), ["collect"])
+    found["collect"] |= changed_below(workdir.with_name("games"))
+    return found
+
+
+def changed_below(workdir: Path) -> set[str]:
+    return {str(path.relative_to(workdir)) for path in CHANGED if path.is_relative_to(workdir) and path != workdir}
+
+
+@pytest.fixture(scope="module")
+def again(tmp_path_factory, anew) -> tuple[Path, dict[str, str]]:
+    """A workdir, and the files that are opened in place when its stages run again, each with the first such stage."""
     workdir = shutil.copytree(make_whole(), tmp_path_factory.mktemp("again") / "run")
+    (workdir / "reward/statistics.json").unlink()  # so that the stage writes its results again
     found: dict[str, str] = {}
     for stage, values in AGAIN.items():
-        del OPENED[:]
+        del OPENED[:], CHANGED[:]
         run(workdir, stage, **values)
+        anew[stage] = anew.get(stage, set()) | changed_below(workdir)
         names = {str(Path(path).relative_to(workdir)) for path in OPENED if Path(path).is_relative_to(workdir)}
         found |= {name: stage for name in sorted(names) if name not in found and (workdir / name).is_file()}
     return workdir, found
@@ -62,3 +100,73 @@ def test_no_file_outside_is_changed_through_a_link(again, tmp_path):
         assert outside.read_bytes() == canary, f"{name} was written through a link"
         assert not refusal or f"{str(workdir / name)!r} is a symbolic link" in refusal
     print(f"opened in place, and replaced by links: {', '.join(found)}")
+
+
+def makes(stage: str) -> tuple[str, ...]:
+    """The directories that a stage says it writes to."""
+    return importlib.import_module(f"motif_jax.stages.{stage}").MAKES
+
+
+def test_a_stage_says_which_directories_it_changes(anew, again):
+    assert {"dataset.partial/data", "transcripts.partial/texts"} <= anew["collect"]
+    assert {"evaluate/random", "evaluate/random/replays"} <= anew["evaluate"]
+    assert {"report"} <= anew["report"]
+    for stage, folders in anew.items():
+        said = {path for path in folders if path.split("/")[0] in makes(stage)}
+        assert folders == said, f"{stage} changes {folders - said}, which its MAKES does not name"
+    print(f"directories that are changed, by stage: { {stage: len(folders) for stage, folders in anew.items()} }")
+
+
+@pytest.mark.parametrize("stage", NAMES)
+def test_no_directory_outside_is_changed_through_a_link(again, tmp_path, monkeypatch, stage):
+    made, _ = again
+    module = importlib.import_module(f"motif_jax.stages.{stage}")
+    monkeypatch.setattr(module, "is_complete", lambda config, workdir: False)
+    inside = {str(path.relative_to(made)) for path in made.rglob("*") if path.is_dir()}
+    inside = {path for path in inside if path.split("/")[0] in makes(stage)}
+    for number, name in enumerate(sorted({*makes(stage), *inside})):
+        workdir, outside = tmp_path / f"run{number}", tmp_path / f"outside{number}"
+        shutil.copytree(made, workdir)
+        place = workdir / name
+        if place.exists():  # all that it had is outside now, beside what is the user's
+            shutil.move(place, outside)
+        outside.mkdir(exist_ok=True)
+        (outside / "replays").mkdir(exist_ok=True)
+        (outside / "replays/mine.txt").write_text("mine")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(outside)
+        before = files_of(outside), digest(*files_of(outside))
+        with pytest.raises(UserError, match=rf"{name}' is a link to .*--workdir") as refused:
+            run(workdir, stage, **AGAIN.get(stage, {}))
+        assert "\n" not in str(refused.value)
+        assert (files_of(outside), digest(*files_of(outside))) == before
+        shutil.rmtree(workdir)
+
+
+def test_what_is_complete_is_read_through_a_link(again, tmp_path, capsys):
+    """A dataset that lies on another disk: whoever only reads it goes on."""
+    made, _ = again
+    workdir = shutil.copytree(made, tmp_path / "run")
+    shutil.move(workdir / "dataset", tmp_path / "elsewhere")
+    (workdir / "dataset").symlink_to(tmp_path / "elsewhere")
+    (workdir / "report/report.json").unlink()
+    run(workdir, "report")
+    run(workdir, "train_reward")
+    assert "train_reward: complete" in capsys.readouterr().out
+    (tmp_path / "linked").symlink_to(workdir)
+    run(tmp_path / "linked", "train_policy", policy__train_for_env_steps=320)
+
+
+def test_results_of_others_are_not_those_of_a_player(again, tmp_path):
+    made, _ = again
+    workdir = shutil.copytree(made, tmp_path / "run")
+    folder = workdir / "evaluate/random"
+    (folder / "replays/mine.npz").write_text("mine")
+    run(workdir, "evaluate", **AGAIN["evaluate"] | {"evaluate__replays": "worst"})
+    assert {file.name for file in (folder / "replays").iterdir()} >= {"mine.npz"}
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "summary.json").write_text("mine")
+    with pytest.raises(UserError, match=r"random/summary.json' was not made by this program: move it away"):
+        run(workdir, "evaluate", **AGAIN["evaluate"])
+    assert files_of(folder) == [folder / "summary.json"]

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from conftest import get_config
 
 from motif_jax.files import read_json
+from motif_jax.own_folders import MARKER
 from motif_jax.preferences.pairs import Episode, cut, places, stretch_starts
 from motif_jax.preferences.store import PairDataset
 from motif_jax.preferences.writer import PairWriter
@@ -149,10 +151,12 @@ def test_killed_in_the_last_act(tmp_path):
     assert len(PairWriter(tmp_path / "dataset", **SIZES).finish({}, {})) == 40
 
 
-def test_killed_before_the_first_progress(tmp_path):
-    partial = tmp_path / "dataset.partial/data"
-    partial.mkdir(parents=True)
-    (partial / "message.npy").write_bytes(b"half")
+@pytest.mark.parametrize("earlier", [False, True])
+def test_killed_before_the_first_progress(tmp_path, earlier):
+    PairWriter(tmp_path / "dataset", **SIZES)
+    if earlier:  # a version without markers
+        os.rename(tmp_path / "dataset.partial" / MARKER, tmp_path / "dataset.partial/config.json")
+    (tmp_path / "dataset.partial/data/message.npy").write_bytes(b"half")
     writer = PairWriter(tmp_path / "dataset", **SIZES)
     write(writer, EPISODES)
     assert len(writer.finish({}, {})) == 40

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ from conftest import get_config
 from motif_jax import experiment
 from motif_jax.envs.settings import make_world
 from motif_jax.files import read_json
+from motif_jax.own_folders import MARKER, check_made
 from motif_jax.stages import train_language
 from motif_jax.stages.train_language.data import open_transcripts
+from motif_jax.stages.train_language.model import FILES, RECORD
 from motif_jax.structs import UserError
 
 TINY = {
@@ -68,6 +71,28 @@ def test_a_finished_model_is_skipped(trained, capsys):
     experiment.run(config_for(trained), trained / "run", ["train_language"])
     assert "train_language: complete" in capsys.readouterr().out
     assert (trained / "run/language/metrics.jsonl").read_bytes() == before
+
+
+def test_it_changes_the_directories_that_it_names_alone(trained):
+    made = {path.name for path in (trained / "run").iterdir() if path.is_dir()}
+    assert made == {*train_language.MAKES, "transcripts"}  # the writer of transcripts checks its place
+
+
+def test_a_model_is_replaced_if_the_stage_has_made_all_of_it(trained, tmp_path):
+    run = shutil.copytree(trained / "run", tmp_path / "run")
+    model = run / "language/model"
+    check_made(model, FILES, RECORD)
+    (model / MARKER).unlink()  # as earlier versions left it
+    check_made(model, FILES, RECORD)
+    (model / "README.md").write_text("mine")
+    with pytest.raises(UserError, match=r"model' is to be replaced, but 'README.md' in it was not made by"):
+        experiment.run(config_for(trained, train_language__num_epochs=7), run, ["train_language"])
+    assert (model / "README.md").read_text() == "mine"
+    (model / "README.md").unlink()
+    (run / "language/summary.json").unlink()  # a model of the user's own
+    with pytest.raises(UserError, match=r"model' was not made by this program: move it away"):
+        experiment.run(config_for(trained, train_language__num_epochs=7), run, ["train_language"])
+    assert (model / "model.safetensors").exists()
 
 
 def test_the_model_is_read_by_load_language_and_says_what_it_was_told(trained):

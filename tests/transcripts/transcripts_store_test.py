@@ -9,8 +9,9 @@ import pytest
 from talks import random_episode, random_store, wordle_game, write
 
 from motif_jax.files import read_json, write_array, write_json
+from motif_jax.own_folders import make_anew
 from motif_jax.structs import Episode, Turn, UserError
-from motif_jax.transcripts.store import ARRAYS, RECORD, Transcripts, TranscriptWriter
+from motif_jax.transcripts.store import ARRAYS, OWN, RECORD, Transcripts, TranscriptWriter
 
 pytestmark = pytest.mark.quick
 
@@ -45,11 +46,12 @@ def test_equal_episodes_have_one_fingerprint_wherever_they_come_from(tmp_path):
 
 
 def test_a_writer_that_was_killed_leaves_nothing_in_the_way(tmp_path):
-    (tmp_path / "transcripts.partial").mkdir()
-    (tmp_path / "transcripts.partial" / "half").write_text("")
+    make_anew(tmp_path / "transcripts.partial", OWN)
+    (tmp_path / "transcripts.partial/info").mkdir()
+    (tmp_path / "transcripts.partial/info/half.npy").write_text("")
     store = write(tmp_path / "transcripts", [wordle_game()])
     assert not (tmp_path / "transcripts.partial").exists()
-    assert not (store.path / "half").exists()
+    assert not (store.path / "info/half.npy").exists()
 
 
 @pytest.mark.parametrize(("episode", "said"), [

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.foreign import check_regular, read_bytes
+from motif_jax.files import read_array
+from motif_jax.foreign import read_bytes
 from motif_jax.structs import UserError
 
 FLAG = "--config.env.options"
@@ -74,12 +75,11 @@ class SceneFiles:
         self._features: np.ndarray | None = None
         if features:
             try:
-                check_regular(Path(features))
-                self._features = np.load(features, mmap_mode="r", allow_pickle=False)
+                self._features = read_array(Path(features), mapped="r")
                 shape, kind = self._features.shape, self._features.dtype.kind
                 if len(shape) != 2 or shape[0] != len(self._captions) or kind != "f":
                     raise ValueError(f"{kind}{shape} are not {len(self._captions):,} rows of floating-point numbers")
-            except (OSError, ValueError, EOFError, AttributeError) as error:
+            except (OSError, ValueError) as error:
                 raise UserError(f"cannot read the features {features!r}: {error!s:.200} ({FLAG})") from error
 
     def __len__(self) -> int:

@@ -11,6 +11,7 @@ A checkpoint holds the vectors of those words that training has met, so it can b
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ from ml_collections import ConfigDict
 from motif_jax.annotation.prompts import goal_text
 from motif_jax.captions import decode
 from motif_jax.envs.texts import texts_of
+from motif_jax.foreign import open_regular
 from motif_jax.rewards.online.captioned import Captioned, captioned_facts
 from motif_jax.rewards.online.settings import SECTION, check_past, parse_goals, turn_at
 from motif_jax.rewards.source import Facts, Setting
@@ -149,7 +151,7 @@ def read_vectors(path: Path) -> dict[str, np.ndarray]:
     found: dict[str, np.ndarray] = {}
     size = 0
     try:
-        with open(path, encoding="utf-8", errors="replace") as lines:
+        with io.TextIOWrapper(open_regular(path), "utf-8", "replace") as lines:
             for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE), ""), 1):
                 word, *numbers = line.rstrip("\n").rstrip(" ").split(" ")
                 if number == 1 and len(numbers) == 1 and word.isdecimal():

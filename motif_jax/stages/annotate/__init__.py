@@ -39,6 +39,7 @@ from motif_jax.structs import UserError
 
 READS: Tables = EXPERIMENT | {"env": GAME} | TABLES
 IDENTITY = ()  # labels record what they were made from: preferences/shards.py
+MAKES: tuple[str, ...] = ("annotations", "dataset")
 WRITES = "--config.annotate.cache_dir"
 MEMORY = "--config.annotate.batch_size"
 

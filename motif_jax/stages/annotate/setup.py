@@ -14,11 +14,13 @@ from motif_jax.annotation.shared_lines import slug
 from motif_jax.annotation.texts import Texts
 from motif_jax.config_table import MANY_SECONDS, NAME, NAME_LIST, PATH, Flag, Number, Tables, Text, Value, Whole
 from motif_jax.envs.texts import texts_of
+from motif_jax.file_names import LONGEST, short_name
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.questions import BOTTOM_LINE, KINDS
 from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
 from motif_jax.structs import UserError
 
+LONGEST_NAME = LONGEST - len(".html")  # the longest ending of a file that is called like an annotation
 BACKENDS = (*MODELS, "lexicon", *ORACLES)
 BOTTOM_LINE_VERSION = "bottom_line_version"  # a fact of captions with the bottom line; older annotations lack it
 DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")  # that vLLM knows
@@ -88,6 +90,10 @@ def check_section(section: ConfigDict, texts: Texts) -> None:
 
 def label_name(section: ConfigDict) -> str:
     """The annotation's name: custom, or made from model, captions, goal and prompt as the published names are."""
+    return short_name(_label_name(section), LONGEST_NAME)
+
+
+def _label_name(section: ConfigDict) -> str:
     if section.custom_name:
         return section.custom_name
     if section.backend in ORACLES:

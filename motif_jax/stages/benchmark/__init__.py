@@ -30,6 +30,7 @@ from motif_jax.stages.benchmark.outlook import outlook
 from motif_jax.stages.benchmark.rows import Row
 from motif_jax.structs import Stopped, UserError
 
+MAKES: tuple[str, ...] = ()
 WRITES = "--config.benchmark.pairs"
 MEMORY = "--config.benchmark.pairs, .parts"
 DEVICE_MEMORY = train_policy.DEVICE_MEMORY

@@ -24,12 +24,14 @@ from motif_jax.annotation.annotator import Annotator, Answer, Question
 from motif_jax.annotation.backends import make_the_prompt
 from motif_jax.config_file import find_config
 from motif_jax.envs.texts import texts_of
+from motif_jax.own_folders import make_anew, remove_made
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import annotate, collect
 from motif_jax.stages.benchmark.rows import Row, say, take_turns
 
 ANALYSIS = "The first message says that a monster was beaten, which is progress; the second says nothing. " * 10
+SCRATCH = ".*"  # whatever the stages write there
 BACKENDS: dict[str, dict[str, Any]] = {  # runs of the stage: what replaces the model, and with which captions
     "lexicon": {"backend": "lexicon"},
     "reason": {"backend": "server", "mode": "reason"},
@@ -64,7 +66,7 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
         add(f"annotate.overhead.{name}", statistics.median(rates), "pairs/s", pairs=pairs, questions=asked, cores=1)
     for pairs, folder in folders.items():
         add("annotate.memory", peak_mib(folder), "MiB", pairs=pairs, backend="lexicon")
-        shutil.rmtree(folder)
+        remove_made(folder, SCRATCH)
     return rows
 
 
@@ -97,8 +99,7 @@ def collect_pairs(config: ConfigDict, folder: Path, pairs: int) -> None:
     config.collect.update(
         {"num_pairs": pairs, "dataset": "", "segment_length": 1, "save_screen": False, "save_glyphs": False}
     )
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    make_anew(folder, SCRATCH)
     with contextlib.redirect_stdout(io.StringIO()):
         collect.run(config, folder)
 

@@ -64,6 +64,7 @@ TABLES: Tables = {
 }
 READS: Tables = EXPERIMENT | {"env": ENV} | TABLES
 IDENTITY = ("", "env", "collect")
+MAKES: tuple[str, ...] = ("dataset", "dataset.partial", "annotations", "transcripts", "transcripts.partial")
 WRITES = "--config.collect.num_pairs, .save_screen, .save_glyphs"
 MEMORY = "--config.collect.num_workers, .games_per_worker, .rollout_length"
 STEPS_WITHOUT_A_MOMENT = 2_000_000  # after so many, the settings must be wrong

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,10 @@ from ml_collections import ConfigDict
 from motif_jax.console import clean, print_line
 from motif_jax.files import write_array, write_config, write_json, write_whole
 from motif_jax.foreign import LIMIT, leads_out, read_bytes
+from motif_jax.own_folders import make_anew
 from motif_jax.preferences.folders import annotation_folder, labels_file
 from motif_jax.preferences.store import DATA, FLAG, INFO, PairDataset
+from motif_jax.preferences.writer import OWN
 from motif_jax.structs import UserError
 
 NAMED = 5  # files in the line that says what was left out
@@ -46,7 +47,7 @@ def adopt(config: ConfigDict, target: Path) -> PairDataset:
         _check_free(annotation_folder(target, name), records.get(name))
 
     partial = target.with_name(target.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    make_anew(partial, OWN, "config.json")
     for kind, arrays in (("data", dataset.data), ("info", dataset.info)):
         (partial / kind).mkdir(parents=True)
         for key in arrays:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,7 +45,8 @@ from motif_jax.envs.settings import check_world, make_world, title
 from motif_jax.envs.world import World, is_text
 from motif_jax.episodes.playback import Track, read_tracks, write_tracks
 from motif_jax.episodes.recordings import plays_the_same_twice
-from motif_jax.files import checkpoint_steps, write_config, write_json, write_lines
+from motif_jax.files import LARGEST_JSON, checkpoint_steps, write_config, write_json, write_lines
+from motif_jax.foreign import read_bytes
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.policies.decoding import check_decoding, decodings_of
@@ -68,7 +70,8 @@ from motif_jax.stages.train_values import TABLES as VALUES
 from motif_jax.stages.train_values import check_texts_fit
 from motif_jax.structs import UserError
 
-EPISODES = "episodes.jsonl"  # of a player: a line per episode
+EPISODES, SUMMARY = "episodes.jsonl", "summary.json"  # of a player: a line per episode; figures of all
+RESULTS = (SUMMARY, EPISODES, "tracks.npz")  # of a player, beside `player.json`
 WRITTEN = "_CHECKPOINT_METADATA"  # of a checkpoint: orbax writes into it when it was written
 TABLES: Tables = {
     "evaluate": {
@@ -87,6 +90,7 @@ TABLES: Tables = {
 }
 READS: Tables = EXPERIMENT | {"env": ENV} | TRAINING | VALUES | TABLES
 IDENTITY = ("", "env")  # so that results that are compared are of the same games
+MAKES: tuple[str, ...] = ("evaluate",)
 WRITES = "--config.evaluate.replays, .episodes"
 MEMORY = "--config.evaluate.num_workers, .games_per_worker"
 
@@ -94,7 +98,7 @@ MEMORY = "--config.evaluate.num_workers, .games_per_worker"
 def artefacts(workdir: Path) -> list[Path]:
     """Returns the directories of the players that have played."""
     folders = sorted((workdir / "evaluate").glob("*"))
-    return [made for folder in folders for made in with_result(folder, EPISODES, "summary.json")]
+    return [made for folder in folders for made in with_result(folder, EPISODES, SUMMARY)]
 
 
 def shared(config: ConfigDict) -> bool:
@@ -173,7 +177,7 @@ def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
     reward = Path(section.reward_dir or workdir) / "reward" / "statistics.json"
     of_player = played.parent / FACTS if is_release(played.parent) else played / WRITTEN
     for file in (of_player, last / WRITTEN, reward):
-        found.update(file.read_bytes() if file.is_file() else b"-")
+        found.update(read_bytes(file, LARGEST_JSON) if file.is_file() else b"-")
     return found.hexdigest()
 
 
@@ -215,12 +219,15 @@ def evaluate(
     rows: dict[int, dict[str, Any]] = {}
     tracks: dict[int, Track] = {}
     beyond: dict[int, dict[str, Any]] = {}  # played when more episodes were wanted; kept, and not counted
-    before = read_json(folder / "player.json") if with_result(folder, EPISODES, "summary.json") else None
+    player = read_json(folder / "player.json")
+    before = player if with_result(folder, EPISODES, SUMMARY) else None
     if before and before["path"] != contender.path:
         raise UserError(
             f"{str(folder)!r} is of another policy of this name, {before['path']!r}: move it away, or use another "
             f"--workdir ({flag})"
         )
+    if player is None and (there := [name for name in RESULTS if os.path.lexists(folder / name)]):
+        raise UserError(f"{str(folder / there[0])!r} was not made by this program: move it away (--workdir)")
     if before == about:
         tracks = read_tracks(folder / "tracks.npz")
         known = {row["episode"]: row for row in read_rows(folder / EPISODES, world.figures)}
@@ -234,10 +241,10 @@ def evaluate(
             print_line(
                 f"evaluate: {contender.name} is played anew, as its parameters or its learnt reward have changed"
             )
-        for file in (EPISODES, "tracks.npz"):
-            (folder / file).unlink(missing_ok=True)
+        for name in RESULTS:
+            (folder / name).unlink(missing_ok=True)
         write_json(folder / "player.json", about)
-    (folder / "summary.json").unlink(missing_ok=True)  # of another number of episodes, or of a changed player
+    (folder / SUMMARY).unlink(missing_ok=True)  # of another number of episodes, or of a changed player
     write_config(folder, asked)
 
     # ---- play
@@ -271,7 +278,7 @@ def evaluate(
         from motif_jax.stages.evaluate.letters import write_letters
 
         write_letters(config, folder / "letters.json", playing, {number: tracks[number] for number in replays.values()})
-    write_json(folder / "summary.json", about | {
+    write_json(folder / SUMMARY, about | {
         "stamp": stamp(config, workdir, contender),
         "episodes": wanted,
         "episodes_given_up": given_up,

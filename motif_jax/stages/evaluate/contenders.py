@@ -11,6 +11,7 @@ from motif_jax.config_table import record
 from motif_jax.envs.protocols import TASK, suffix
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import World, is_text
+from motif_jax.file_names import short_name
 from motif_jax.policies.choice import LAST, Choice, list_steps, parse_one
 from motif_jax.policies.decoding import Decoding, decodings_of
 from motif_jax.stages.evaluate.summary import read_json
@@ -80,7 +81,8 @@ def find_contender(
     directory, steps = list_steps(choice.path, flag)
     step = _step_of(choice, steps, steps[-1], flag)
     name, path = _place(workdir, directory, "policy")
-    return Contender(f"{name}-{step}{'-greedy' if greedy else ''}{suffix(protocol)}", path, step, greedy)
+    name = short_name(f"{name}-{step}{'-greedy' if greedy else ''}{suffix(protocol)}")
+    return Contender(name, path, step, greedy)
 
 
 def find_writers(workdir: Path, policy: str, decodings: list[Decoding], flag: str) -> list[Contender]:
@@ -99,7 +101,7 @@ def find_writers(workdir: Path, policy: str, decodings: list[Decoding], flag: st
         raise UserError(f"there is no whole checkpoint in {str(directory)!r} ({flag})")
     step = _step_of(choice, steps, _chosen(directory, steps), flag)
     name, path = _place(workdir, directory, "values")
-    return [Contender(f"{name}-{step}-{one.name}", path, step, False, one) for one in decodings]
+    return [Contender(short_name(f"{name}-{step}-{one.name}"), path, step, False, one) for one in decodings]
 
 
 def _parse(workdir: Path, policy: str, flag: str) -> Choice:

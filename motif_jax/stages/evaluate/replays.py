@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import shutil
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,13 @@ from motif_jax.envs.settings import essential, make_world
 from motif_jax.episodes.playback import Track, make_replay, read_tracks, replay_of
 from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.releases import released_replay
-from motif_jax.replays.replay import load_replay, save_replay
+from motif_jax.replays.replay import LONGEST, load_replay, save_replay
 from motif_jax.rewards.choice import ONLINE
 from motif_jax.stages.evaluate.summary import read_json, read_rows
 from motif_jax.structs import UserError
 
 FLAG = "--config.evaluate.replays"
-LONGEST = 200_000  # steps of a replay, which takes 4 kB of memory for each
+OWN = r"episode-\d{5,}\.npz"  # names of the files of replays
 Row = Mapping[str, Any]
 Frames = Mapping[str, np.ndarray]  # of an episode that was recorded: `actors.recorder.Frames.arrays`
 
@@ -69,6 +69,11 @@ def choose(config: ConfigDict, rows: Mapping[int, Row]) -> dict[str, int]:
     return chosen
 
 
+def own_files(folder: Path) -> list[Path]:
+    """The replays of a player that were written here."""
+    return [file for file in (folder / "replays").glob("*") if re.fullmatch(OWN, file.name)]
+
+
 def keep_recorded(
     config: ConfigDict, folder: Path, rows: Mapping[int, Row], track: Track, about: Row, number: int, frames: Frames
 ) -> None:
@@ -78,7 +83,7 @@ def keep_recorded(
         facts = facts_of(config, about, [])
         save_replay(file_of(folder, number), replay_of(config.env.to_dict(), rows[number], track, facts, frames))
     keep = {file_of(folder, episode) for episode in chosen.values()}
-    for file in (folder / "replays").glob("episode-*.npz"):
+    for file in own_files(folder):
         if file not in keep:
             file.unlink()
 
@@ -103,7 +108,8 @@ def keep_replays(
 ) -> dict[str, int]:
     """Writes the chosen episodes to `folder/replays`, removes all others, and returns the episode of each word."""
     chosen = choose(config, rows)
-    shutil.rmtree(folder / "replays", ignore_errors=True)
+    for file in own_files(folder):
+        file.unlink()
     for number in sorted(set(chosen.values())):
         words = [word for word, episode in chosen.items() if episode == number]
         if rows[number]["steps"] > LONGEST:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from motif_jax.annotation.rules import Rules
 from motif_jax.annotation.texts import read_texts
 from motif_jax.console import print_line
 from motif_jax.envs.world import World
+from motif_jax.over_seeds import large_exponents
 from motif_jax.structs import UserError
 
 COMMON = {  # figures of every world's episodes: what they are called in a line of episodes.jsonl
@@ -104,6 +106,8 @@ def intervals(columns: Mapping[str, Sequence[float]], seed: int, wanted: int) ->
     if not columns:
         return {}
     values = np.array(list(columns.values()), float).T  # [N, columns]
+    exponents = large_exponents(values)
+    values = np.ldexp(values, -exponents)
     rng, count = np.random.default_rng(seed), len(values)
     found: dict[str, Sequence[float | None]] = {
         "mean": [float(column.mean()) for column in values.T],
@@ -119,7 +123,14 @@ def intervals(columns: Mapping[str, Sequence[float]], seed: int, wanted: int) ->
         quantiles = [end for each in (means, medians) for end in np.quantile(each, (0.025, 0.975), axis=0).tolist()]
         found |= dict(zip(ends, quantiles, strict=True))
     n: Interval = {} if count == wanted else {"n": count}
-    return {name: {key: numbers[at] for key, numbers in found.items()} | n for at, name in enumerate(columns)}
+    return {
+        name: n
+        | {
+            key: None if numbers[at] is None else math.ldexp(numbers[at], int(exponents[at]))
+            for key, numbers in found.items()
+        }
+        for at, name in enumerate(columns)
+    }
 
 
 def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
@@ -201,6 +212,8 @@ def show(figure: Mapping[str, float | None] | None, median: bool = False) -> str
 
 
 def _spell(number: float) -> str:
+    if abs(number) >= 1e15:
+        return f"{number:.3g}"
     return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.2f}"
 
 

@@ -32,6 +32,7 @@ TABLES: Tables = {
 }
 READS: Tables = EVALUATION | TABLES
 IDENTITY: tuple[str, ...] = ()
+MAKES: tuple[str, ...] = ("export",)
 WRITES = "--config.export.to"
 MEMORY = "--config.export.to"
 

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from motif_jax.envs.protocols import TASK, suffix
+from motif_jax.foreign import read_bytes
 from motif_jax.over_seeds import estimate
+from motif_jax.replays.replay import LARGEST, load_replay
 from motif_jax.stages.evaluate.replays import file_of
 from motif_jax.stages.evaluate.summary import read_json
 from motif_jax.stages.export.contents import Part
@@ -79,7 +81,9 @@ def find_replay(workdir: Path, contents: Mapping[str, Part]) -> bytes | None:
     for file, summary in _own_summaries(workdir, contents["policy"].step):
         best = (summary.get("replays") or {}).get("best")
         if best is not None and file_of(file.parent, best).is_file():
-            return file_of(file.parent, best).read_bytes()
+            kept = file_of(file.parent, best)
+            load_replay(kept, "--workdir")  # nothing is released that is no replay
+            return read_bytes(kept, LARGEST)
     return None
 
 

@@ -55,6 +55,7 @@ TABLES: Tables = {
 }
 READS: Tables = EXPERIMENT | TABLES
 IDENTITY = ()  # whatever is found is shown
+MAKES: tuple[str, ...] = ("report",)
 WRITES = "--config.report.replays"
 MEMORY = "--config.report.replays"
 MADE_OF = (

@@ -25,43 +25,35 @@ from motif_jax.preferences.merging import NOT_ASKED, check_merged, count_asked
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.stages.evaluate.replays import file_of
 from motif_jax.stages.report import parts
+from motif_jax.stages.report.numbers import count, number
 from motif_jax.stages.report.parts import SPREADS, Annotation, EvaluatedPlayer, Facts, Found, Learnt, Pairs, Training
 from motif_jax.structs import UserError
 
-
-def number(value: Any) -> float:
-    """The value as a float; ValueError if it is not finite."""
-    found = float(value)
-    if not math.isfinite(found):
-        raise ValueError(f"{value!r} is not a number")
-    return found
-
-
 Kinds = Mapping[str, Callable[[Any], Any]]
 DATASET: Kinds = {
-    "collector": str, "task": str, "episodes": int, "steps": int, "distinct_captions": int,
+    "collector": str, "task": str, "episodes": count, "steps": count, "distinct_captions": count,
     "share_without_message": number,
 }  # fmt: skip
 COLLECTING: Kinds = {"machine": str, "steps_per_s": number}
 MACHINE: Kinds = {
-    "processor": str, "cores": int, "memory_gib": int, "system": str, "python": str, "device": str, "devices": int,
-    "commit": str,
+    "processor": str, "cores": count, "memory_gib": count, "system": str, "python": str, "device": str,
+    "devices": count, "commit": str,
 }  # fmt: skip
 LABELS: Kinds = {"backend": str, "goal": str}
 JOB: Kinds = {"model": str, "seconds": number}
-ASKED: Kinds = {"pairs": int, "first": str, "second": str, "better": str}
-BIAS: Kinds = {"questions": int, "turned": number, "changed": number, "shown_first": number}
+ASKED: Kinds = {"pairs": count, "first": str, "second": str, "better": str}
+BIAS: Kinds = {"questions": count, "turned": number, "changed": number, "shown_first": number}
 EPOCH: Kinds = {
-    "epoch": int, "loss": number, "accuracy": number, "sided": int, "unseen_accuracy": number, "unseen_sided": int,
-    "score_accuracy": number, "train_loss": number, "train_accuracy": number, "questions": int,
+    "epoch": count, "loss": number, "accuracy": number, "sided": count, "unseen_accuracy": number,
+    "unseen_sided": count, "score_accuracy": number, "train_loss": number, "train_accuracy": number, "questions": count,
     "accuracy_low": number, "accuracy_high": number,
 }  # fmt: skip
-VALUED: Kinds = {"reward": number, "caption": str, "times": int}
+VALUED: Kinds = {"reward": number, "caption": str, "times": count}
 SETTINGS: Kinds = {
     "algorithm": str, "network": str, "extrinsic_coefficient": number, "intrinsic_coefficient": number,
     "threshold_quantile": number, "reward_dir": str, "sources": str, "online": dict,
 }  # fmt: skip
-DONE: Kinds = {"env_steps": int, "seconds": number, "episodes": int}
+DONE: Kinds = {"env_steps": count, "seconds": number, "episodes": count}
 
 
 KEPT = re.compile(  # of the rows of training, which may be very many
@@ -119,7 +111,7 @@ def find_annotations(path: Path, home: Path, dataset: PairDataset) -> list[Annot
         with checked(page.with_suffix(".json")):
             for key in ("most_asked", "most_asked_with_preference"):
                 told[key] = [whole(row, ASKED) for row in told.get(key, ())]
-            told["questions"] = int(told.get("questions", 0))
+            told["questions"] = count(told.get("questions", 0))
             told["bias"] = whole(told["bias"], BIAS) if told.get("bias") else None
         named = {kind.name.lower(): int(counts[kind]) for kind in Preference}
         found.append(Annotation(name, count_asked(named, not_asked), facts, logs, told, link(page, home)))
@@ -134,9 +126,9 @@ def find_learnt(path: Path, home: Path) -> Learnt | None:
     with checked(file):
         quantiles = (facts.get("statistics") or {}).get("quantiles") or {}
         learnt = Learnt(
-            {str(name): float(share) for name, share in facts["annotators"].items()},
-            int(facts["epoch"]),
-            int(facts.get("parameters") or 0),
+            {str(name): number(share) for name, share in facts["annotators"].items()},
+            count(facts["epoch"]),
+            count(facts.get("parameters") or 0),
             [{"loss": math.nan} | typed(row, EPOCH) for row in facts["history"]],
             {number(level): number(value) for level, value in sorted(quantiles.items())},
             find_captions(path / "reward" / "captions.json"),
@@ -155,8 +147,8 @@ def find_captions(file: Path) -> Facts | None:
         return None
     with checked(file):
         found: Facts = {key: [whole(row, VALUED) for row in told[key]] for key in ("most", "least", "common")}
-        found["captions"] = int(told["captions"])
-        found["heights"] = [int(height) for height in told["heights"]]
+        found["captions"] = count(told["captions"])
+        found["heights"] = [count(height) for height in told["heights"]]
         found["edges"] = [number(edge) for edge in told["edges"]]
         found["thresholds"] = {str(number(level)): number(value) for level, value in told["thresholds"].items()}
         if len(found["edges"]) != len(found["heights"]) + 1 or not found["edges"][0] < found["edges"][-1]:
@@ -196,10 +188,10 @@ def find_players(path: Path) -> list[EvaluatedPlayer]:
             did = {name: interval_of(value) for name, value in (facts.get("did") or {}).items()}
             returns = {str(name): interval_of(value) for name, value in (facts.get("returns") or {}).items()}
             found.append(EvaluatedPlayer(
-                file.parent.name, str(facts["path"]), int(facts["step"]), bool(facts["greedy"]), int(facts["episodes"]),
-                str(facts["task"]), facts.get("reward"), figures,
+                file.parent.name, str(facts["path"]), count(facts["step"]), bool(facts["greedy"]),
+                count(facts["episodes"]), str(facts["task"]), facts.get("reward"), figures,
                 {name: value for name, value in did.items() if value},
-                {str(end): int(times) for end, times in (facts.get("ends") or {}).items()},
+                {str(end): count(times) for end, times in (facts.get("ends") or {}).items()},
                 [kept for _, kept in sorted(files.items()) if kept.is_file()],
                 {name: value for name, value in returns.items() if value}, dict(facts.get("sources") or {}),
                 frozenset(map(str, facts.get("aims") or ())), str(facts.get("protocol") or ""),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from motif_jax.files import parse_json
+from motif_jax.foreign import open_regular
 from motif_jax.pages.blocks import quoted, table, tiles
 from motif_jax.pages.charts import curves
 from motif_jax.pages.formats import amount, esc
@@ -53,7 +54,7 @@ def find_judged(path: Path) -> Judged | None:
         section = config["policy"]["online"]
         kind, goals = str(section["kind"]), parse_goals(str(section["goals"]))
     last = []
-    with checked(file), open(file, "rb") as lines:
+    with checked(file), open_regular(file) as lines:
         lines.seek(max(os.fstat(lines.fileno()).st_size - READ_BYTES, 0))
         if lines.tell():
             lines.readline()  # the rest of a line

@@ -9,7 +9,8 @@ from typing import Any
 from motif_jax.files import read_json, read_lines
 from motif_jax.metrics import PROBES, PROMPTS
 from motif_jax.pages.charts import COLOURS, Point, curves
-from motif_jax.stages.report.found import checked, number
+from motif_jax.stages.report.found import checked
+from motif_jax.stages.report.numbers import number
 
 LEAST = 0.02  # actions whose probability is always lower have no line
 

@@ -18,6 +18,7 @@ from motif_jax.console import print_line
 from motif_jax.files import write_whole
 from motif_jax.many_runs import Run
 from motif_jax.over_seeds import Estimate, band, estimate, improvement, interquartile_mean, seeds_needed
+from motif_jax.own_folders import check_no_links
 from motif_jax.pages.blocks import page, quoted, table
 from motif_jax.pages.charts import COLOURS, Band, curves, dots, reach
 from motif_jax.pages.formats import Interval, amount, esc, exact
@@ -50,6 +51,7 @@ def write_page_over_seeds(runs: Sequence[Run], workdir: Path, arguments: Sequenc
       arguments: of the command that ran them.
     """
     home = workdir / "report"
+    check_no_links(workdir, ["report"])
     variants = gather(runs, workdir, home)
     if not any(variant.runs for variant in variants):
         raise UserError(f"none of the {len(runs)} runs in {str(workdir)!r} has anything to report yet (--workdir)")

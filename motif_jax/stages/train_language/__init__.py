@@ -60,6 +60,7 @@ TABLES: Tables = {
 }
 READS: Tables = EXPERIMENT | {"env": ENV} | TABLES
 IDENTITY = ("", "transcripts", "language", "train_language")
+MAKES: tuple[str, ...] = ("language",)
 WRITES = "--config.train_language.keep_checkpoints"
 MEMORY = "--config.train_language.batch_size, .max_length"
 DEVICE_MEMORY = "--config.train_language.num_parts, .chunk, .max_length, .batch_size"

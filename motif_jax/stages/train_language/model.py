@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,12 +18,15 @@ from motif_jax.language.hub_config import make_config
 from motif_jax.language.layers import Types
 from motif_jax.language.model import make_language_model
 from motif_jax.offline.values import Language
+from motif_jax.own_folders import make_anew, remove_made
 from motif_jax.stages.train_language.data import make_tokeniser
 from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser, write_tokeniser
 from motif_jax.transcripts.store import Transcripts
 
 FLAG = "--config.language.model"
+FILES = r"(generation_|tokenizer_)?config\.json|tokenizer\.json|model(-\d+-of-\d+)?\.safetensors(\.index\.json)?"
+RECORD = "../summary.json"  # beside a model of an earlier version
 
 
 class LanguageParts(NamedTuple):
@@ -100,9 +102,8 @@ def as_functions(graph: Any, config: LanguageConfig) -> Language:
 def write_model(directory: Path, parts: LanguageParts, params: Any) -> None:
     """Writes a directory that `load_language` and transformers read, in place of an older one."""
     partial = directory.with_name(f"{directory.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    make_anew(partial, FILES)
     write_tokeniser(partial, parts.tokeniser)
     write_language_model(partial, nnx.merge(parts.graph, jax.tree.map(np.asarray, params)))
-    shutil.rmtree(directory, ignore_errors=True)
+    remove_made(directory, FILES, RECORD)
     os.replace(partial, directory)

@@ -21,6 +21,7 @@ from motif_jax.machine import describe
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.settings import OPTIMIZER, Settings
 from motif_jax.offline.update import init_state, make_offline_update
+from motif_jax.own_folders import check_made
 from motif_jax.parallel import map_update, replicate
 from motif_jax.parameters import leaves_by_path, rebuild
 from motif_jax.saved import read_saved
@@ -34,7 +35,7 @@ from motif_jax.stages.train_language.data import (
     open_transcripts,
     split_episodes,
 )
-from motif_jax.stages.train_language.model import LanguageParts, make_parts, write_model
+from motif_jax.stages.train_language.model import FILES, RECORD, LanguageParts, make_parts, write_model
 from motif_jax.tokens import digest
 from motif_jax.transcripts.store import Transcripts
 
@@ -48,6 +49,8 @@ def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
         parts, job = make_job(config, folder, transcripts, mesh, hosts)
         return Work(job, lambda outcome: finish(folder, parts, job, outcome))
 
+    if not config.distributed.process_id:
+        check_made(folder / MODEL, FILES, RECORD)  # now, as it is replaced at the end
     # The first host may import the transcripts, the others read them then.
     run_offline(config, config.train_language, folder, lambda may: open_transcripts(config, workdir, may), prepare)
 

@@ -90,6 +90,7 @@ TABLES: Tables = {
 }
 READS: Tables = EXPERIMENT | {"env": ENV} | TABLES
 IDENTITY = ("", "env", "policy")
+MAKES: tuple[str, ...] = ("policy",)
 WRITES = "--config.policy.keep_checkpoints, .milestone_every_steps"
 MEMORY = "--config.policy.num_workers, .games_per_worker, .batch_size, .network"
 MOST_UPDATES = 2**31 - 1  # their count is an int32

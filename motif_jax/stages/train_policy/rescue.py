@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import collections
 import json
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from motif_jax.files import read_arrays, write_whole
+from motif_jax.files import names_in, read_arrays, write_whole
 from motif_jax.host_copies import spread_copy
 from motif_jax.learner.update import LearnerState
 from motif_jax.parameters import leaves_by_path
@@ -96,12 +95,10 @@ def read_rescued(
         return None
     try:
         names = {"/".join(path): path for path in leaves_by_path(like)}
-        with zipfile.ZipFile(file) as archive:
-            held = [name.removesuffix(".npy") for name in archive.namelist()]
-        names |= {name: tuple(name.split("/")) for name in held if name.startswith(f"{SOURCES}/")}
+        names |= {name: tuple(name.split("/")) for name in names_in(file) if name.startswith(f"{SOURCES}/")}
         arrays = read_arrays(file, [*names, FACTS])
         facts = json.loads(arrays[FACTS].tobytes())
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError) as error:
         raise UserError(
             f"{str(file)!r} is damaged ({error}): move it away to go on from the last checkpoint (--workdir)"
         ) from error

@@ -18,6 +18,7 @@ from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.train_reward.inputs import label_checksums, learnt_from
 from motif_jax.structs import UserError
 
+MAKES: tuple[str, ...] = ("reward",)
 WRITES = "--config.reward.message"
 MEMORY = "--config.reward.batch_size, .message"
 MESSAGE_ENCODERS = ("lt_cnn", "lt_cnn_small")

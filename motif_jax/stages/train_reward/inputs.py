@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from ml_collections import ConfigDict
 
+from motif_jax.foreign import sha256_of
 from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.shards import checksum
 from motif_jax.preferences.store import PairDataset, fingerprint
@@ -25,5 +24,5 @@ def label_checksums(dataset: PairDataset, config: ConfigDict) -> dict[str, str]:
         found[name] = checksum(dataset.preference(name))
         prob = annotation_folder(dataset.path, name) / "prob.npy"
         if config.reward.labels == "soft" and prob.is_file():
-            found[f"{name}.prob"] = hashlib.sha256(prob.read_bytes()).hexdigest()
+            found[f"{name}.prob"] = sha256_of(prob)
     return found

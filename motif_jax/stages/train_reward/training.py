@@ -8,7 +8,6 @@ optimiser and the captions, so that it can be used alone; training resumes from 
 from __future__ import annotations
 
 import contextlib
-import shutil
 import time
 from pathlib import Path
 
@@ -19,12 +18,13 @@ import optax
 from ml_collections import ConfigDict
 
 from motif_jax.captions import WIDTH
-from motif_jax.checkpoint import Checkpoints
+from motif_jax.checkpoint import OWN, Checkpoints
 from motif_jax.config_table import record
 from motif_jax.console import print_line
 from motif_jax.files import checkpoint_steps, write_config, write_json, write_lines
 from motif_jax.machine import describe
 from motif_jax.metrics import Progress
+from motif_jax.own_folders import make_anew
 from motif_jax.parallel import make_mesh, map_update, replicate, shard
 from motif_jax.parameters import check_parameters, rebuild
 from motif_jax.rewards import labels
@@ -180,8 +180,8 @@ def import_published(config: ConfigDict, folder: Path) -> None:
     statistics = RewardStatistics(known["reward_mean"], known["reward_var"], quantiles)
     facts = {"epoch": epoch, "model": options, "history": [], "statistics": statistics._asdict()}
     facts |= {"dataset": "", "target": "", "annotators": {}, "labels": {}, "imported_from": str(file.resolve())}
+    make_anew(folder / "checkpoints", OWN, "../config.json")  # in place of those of an import that was killed
     write_config(folder, config)
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # of an import that was killed
     checkpoints = Checkpoints(folder / "checkpoints")
     nothing = {"captions": np.zeros((1, WIDTH), np.uint8), "counts": np.zeros(1, np.int32)}
     checkpoints.save(epoch, {"train": state, **nothing}, facts, 0.0)

@@ -67,6 +67,7 @@ READS: Tables = (
     | TABLES
 )  # fmt: skip
 IDENTITY = ("", "transcripts", "language", "train_values")
+MAKES: tuple[str, ...] = ("values",)
 WRITES = "--config.train_values.keep_checkpoints"
 MEMORY = "--config.train_values.batch_size, .max_length"
 DEVICE_MEMORY = "--config.train_values.num_parts, .chunk, .max_length, .batch_size"

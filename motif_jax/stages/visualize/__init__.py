@@ -40,6 +40,7 @@ TABLES: Tables = {
 }
 READS: Tables = EVALUATION | TABLES
 IDENTITY: tuple[str, ...] = ()
+MAKES: tuple[str, ...] = ("visualize",)
 WRITES = "--config.visualize.export"
 MEMORY = "--config.visualize.episode"
 EXPORTS = (".cast", ".gif", ".mp4")
