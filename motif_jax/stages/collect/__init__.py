@@ -161,8 +161,8 @@ def run(config: ConfigDict, workdir: Path) -> None:
             hang_timeout_s=config.collect.hang_timeout_s,
         ) as pool:
             committed = time.monotonic()
-            names = {key: f"event_{key}" for key in keys} | {"rewards": "reward"}
-            for ready in play_in_order(pool, mixture, names, writer.progress["next_episode"]):
+            arrays = {key: f"event_{key}" for key in keys} | {"rewards": "reward"}
+            for ready in play_in_order(pool, mixture, arrays, writer.progress["next_episode"]):
                 for episode in ready:
                     if writer.full:
                         break
