@@ -168,8 +168,8 @@ def run(config: ConfigDict, workdir: Path) -> None:
             ) as pool,
         ):
             committed = time.monotonic()
-            columns = {key: f"event_{key}" for key in keys} | {"rewards": "reward"}
-            for ready in play_in_order(pool, mixture, columns, writer.progress["next_episode"]):
+            arrays = {key: f"event_{key}" for key in keys} | {"rewards": "reward"}
+            for ready in play_in_order(pool, mixture, arrays, writer.progress["next_episode"]):
                 for episode in ready:
                     if writer.full:
                         break

@@ -29,8 +29,8 @@ class EpisodeQueue:
           pool, full: the rollout.
           names: the arrays of a rollout, by the names that they get in an episode.
         """
-        steps = pool.layout.rollout_length  # arrays of what is seen before an action have one row more
-        rows = {name: pool.rollouts[key][full.slot][:steps] for name, key in names.items()}  # [T, E, ...]
+        length = pool.layout.rollout_length  # arrays of what is seen before an action have one row more
+        rows = {name: pool.rollouts[key][full.slot][:length] for name, key in names.items()}  # [T, E, ...]
         first = pool.rollouts["first"][full.slot][0]  # [E]
         for info, steps in self._pieces.take(full, rows, first, pool.ended(full)):
             if info.episode >= self.number and info.episode not in self._done:
