@@ -39,7 +39,7 @@ def test_batches_are_rollouts_side_by_side():
                 assert np.array_equal(batch.arrays[key], np.concatenate([part[key] for part in parts], 1)), key
         assert batches[0].arrays["crop"].shape == (6, 6, 2, 12, 12)  # T + 1, three rollouts of two games
         assert batches[0].arrays["reward"].shape == (5, 6)
-        assert handoff.timers.seconds.keys() == {"wait_for_rollouts", "stack", "place", "wait_for_learner"}
+        assert not {"wait_for_rollouts", "stack", "place", "wait_for_learner"} - handoff.timers.seconds.keys()
 
 
 @pytest.mark.parametrize(("hold", "beyond_slots"), [(False, 2), (True, 1)])

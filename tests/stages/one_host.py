@@ -109,7 +109,7 @@ def lose(address: str, me: str, victim: str, number: str) -> None:
 
 def wait_for_line() -> None:
     """Becomes impatient at a line on standard input."""
-    if sys.stdin.readline():
+    if os.read(0, 1):
         liveness.SILENT_BEATS = 20
 
 
