@@ -1,14 +1,22 @@
 """What people use in notebooks."""
 
+import json
+import os
+import re
+import subprocess
+import sys
+
 import gymnasium
 import numpy as np
 import pytest
+from conftest import ROOT
 from toy_policies import TASK, policies
 
 import motif_jax
 import motif_jax.envs
 from motif_jax.envs.nethack.gym_game import GymGame
 from motif_jax.envs.nethack.observations import observation_specs
+from motif_jax.parameters import leaves_by_path
 from motif_jax.policies.model import read_policy
 from motif_jax.policies.player import PolicyPlayer
 from motif_jax.structs import UserError
@@ -118,6 +126,42 @@ def test_a_policy_says_what_it_is():
 def test_a_checkpoint_that_is_not_there_is_not_said_to_be_unreadable():
     with pytest.raises(UserError, match="has no checkpoint 65; it has 64, 128"):
         motif_jax.load_policy(policies().weak, 65)
+
+
+@pytest.mark.parametrize("reader", ["orbax", "safetensors"])
+def test_the_files_are_read_as_the_documentation_does_it(tmp_path, reader):
+    """Without this package, in another process."""
+    text = (ROOT / "docs/python.md").read_text()
+    (code,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if f"{reader}." in block]
+    place = policies().good if reader == "orbax" else ROOT / "motif_jax/zoo/quickstart"
+    for example in ("runs/quickstart", "my-agent"):
+        code = code.replace(f'"{example}', f'"{place}')
+    code += f"""
+import sys, json, numpy as np
+assert not [name for name in sys.modules if name.startswith("motif_jax")]
+np.save({str(tmp_path / "kernel.npy")!r}, kernel)
+def flat(tree, path=()):
+    if not isinstance(tree, dict):
+        return [(path, tree)]
+    return [pair for name, inner in tree.items() for pair in flat(inner, (*path, name))]
+names = [".".join(path) for path, _ in flat(arrays)]
+print(json.dumps([sorted(names), facts]))
+"""
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=clean, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    names, facts = json.loads(done.stdout.splitlines()[-1])
+    model, known, _ = read_policy(place)
+    assert facts["model"] == known["model"]
+    params = leaves_by_path(model.params)
+    assert np.array_equal(np.load(tmp_path / "kernel.npy"), params["policy", "kernel"])
+    within = "learner.params." if reader == "orbax" else "params."
+    found = [name.removeprefix(within).split(".") for name in names if name.startswith(within)]
+    assert {tuple(part for part in path if part != "value") for path in found} == params.keys()
+    if reader == "orbax":
+        for start in ("learner.optimizer", "learner.version", "sources.learnt."):
+            assert any(name.startswith(start) for name in names)
+        assert facts.keys() >= {"model", "config", "sources", "progress"}
 
 
 def test_the_package_names_what_it_loads_when_asked():

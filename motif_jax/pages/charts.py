@@ -117,14 +117,12 @@ def curves(
         f'<span><svg viewBox="0 0 28 8" aria-hidden="true">{_stroke(level, 28, 4)}</svg>{esc(level.name)}</span>'
         for level in levels
     )
+    rounded = {name: [[round(x, 6), float(f"{y:.6g}")] for x, y in points] for name, points in drawn.items()}
     data = {"x": x_name, "from": left, "to": right, "lines": [
-        {"name": name, "colour": chosen[name], "points": [[round(x, 6), float(f"{y:.6g}")] for x, y in points]}
-        for name, points in drawn.items()
+        {"name": name, "colour": chosen[name], "points": points} for name, points in rounded.items()
     ]}  # fmt: skip
-    sheet = Sheet(
-        ("line", x_name, title or "value"),
-        [(line["name"], *point) for line in data["lines"] for point in line["points"]],
-    )
+    rows = [(name, *point) for name, points in rounded.items() for point in points]
+    sheet = Sheet(("line", x_name, title or "value"), rows)
     words = labels(marks)
     inside = [mark for mark in ticks(left, right, 3) if left <= mark <= right] if right > left else [left]
     return (

@@ -79,7 +79,9 @@ def of_players(players: Sequence[EvaluatedPlayer]) -> list[str]:
 def figures_table(named: Sequence[tuple[str, EvaluatedPlayer]]) -> str:
     """A row per figure, a column per player."""
     rows = [["episodes", *(f"{player.episodes:,}" for _, player in named)]]
-    sheet = [("episodes", [Interval(player.episodes) for _, player in named])]
+    sheet: list[tuple[str, Sequence[Interval | None]]] = [
+        ("episodes", [Interval(player.episodes) for _, player in named])
+    ]
     rewards = {player.reward for _, player in named}
     for figure in in_order(figure for _, player in named for figure in player.figures):
         name, note = words(figure)
