@@ -40,6 +40,8 @@ def note(event: str, arguments: tuple) -> None:
         CHANGED.append(Path(os.path.abspath(str(arguments[0]))).parent)
         if not arguments[2] & os.O_EXCL:
             OPENED.append(str(arguments[0]))
+    if event == "os.mkdir" and os.path.isdir(arguments[0]):
+        return  # it is there already
     for place in CHANGES.get(event, ()):
         CHANGED.append(Path(os.path.abspath(str(arguments[place]))).parent)
 
@@ -166,7 +168,7 @@ def test_results_of_others_are_not_those_of_a_player(again, tmp_path):
     assert {file.name for file in (folder / "replays").iterdir()} >= {"mine.npz"}
     shutil.rmtree(folder)
     folder.mkdir()
-    (folder / "summary.json").write_text("mine")
-    with pytest.raises(UserError, match=r"random/summary.json' was not made by this program: move it away"):
+    (folder / "tracks.npz").write_text("mine")
+    with pytest.raises(UserError, match=r"random/tracks.npz' was not made by this program: move it away"):
         run(workdir, "evaluate", **AGAIN["evaluate"])
-    assert files_of(folder) == [folder / "summary.json"]
+    assert files_of(folder) == [folder / "tracks.npz"]
