@@ -181,8 +181,9 @@ class Job:
                 store.add(pending)
         finally:  # where the cache cannot be written, the shard still can
             labelled = self._label()
-            if (self._shard.codes[self._asking] != Preference.UNKNOWN).any():  # or the annotation would belong to
-                self._commit(False, pending)  # settings with which nothing can be asked
+            # Without any answer nothing is written: that would bind the annotation to settings that may not work.
+            if (self._shard.codes[self._asking] != Preference.UNKNOWN).any():
+                self._commit(False, pending)
         del self._pending[: len(pending)]
         for question, answer in pending:
             self._flight.pop(question, None)
