@@ -126,7 +126,7 @@ def intervals(columns: Mapping[str, Sequence[float]], seed: int, wanted: int) ->
     return {
         name: n
         | {
-            key: None if numbers[at] is None else math.ldexp(numbers[at], int(exponents[at]))
+            key: None if (value := numbers[at]) is None else math.ldexp(value, int(exponents[at]))
             for key, numbers in found.items()
         }
         for at, name in enumerate(columns)
