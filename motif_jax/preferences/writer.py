@@ -174,14 +174,14 @@ class PairWriter:
         return None
 
     def _make_room(self, needed: int) -> None:
-        make_anew(self.partial, OWN)
-        free = shutil.disk_usage(self.partial).free
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(self.path.parent).free
         if needed + SPARE_BYTES > free:
-            remove_made(self.partial, OWN)
             raise UserError(
                 f"{self._num_pairs:,} pairs need {needed / 2**20:,.0f} MiB, but {str(self.path.parent)!r} has "
                 f"{free / 2**20:,.0f} MiB left (--config.collect.num_pairs, --workdir)"
             )
+        make_anew(self.partial, OWN)
 
     def _open(self, name: str, spec: ArraySpec, mode: str) -> np.ndarray:
         file = self.partial / f"{name}.npy"
