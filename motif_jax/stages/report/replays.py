@@ -129,8 +129,11 @@ def page_pictures(replay: Replay) -> tuple[list[bytes], np.ndarray]:
     They are made anew from their pixels, as a replay may come from anywhere. Where there are more than PICTURES, only
     every second, third, ... frame has its own.
     """
-    numbers, found = np.full(replay.steps + 1, -1, np.int32), []
-    own = np.flatnonzero(np.diff(replay.picture_ends, prepend=0)) if replay.picture_ends is not None else []
+    numbers = np.full(replay.steps + 1, -1, np.int32)
+    found: list[bytes] = []
+    if replay.picture_ends is None:
+        return found, numbers
+    own = np.flatnonzero(np.diff(replay.picture_ends, prepend=0))
     for at in own[:: -(-len(own) // PICTURES) or 1]:
         numbers[at:] = len(found)
         found.append(page_picture(replay.picture(int(at))))
