@@ -1,6 +1,6 @@
 """Records the frames of an episode while it is played: of one that is played again, or of a game that cannot be.
 
-A game that does not play the same twice (`episodes/playback.py` tries it) is recorded in its worker: `RecordedGame`
+A game that does not play the same twice (`episodes/recordings.py` tries it) is recorded in its worker: `RecordedGame`
 writes a file per episode, which the parent reads and removes when the episode's steps arrive.
 """
 
@@ -23,6 +23,7 @@ from motif_jax.files import write_whole
 from motif_jax.structs import UserError
 
 MOST_BYTES = 8 * 2**20  # of an episode's packed frames; a longer episode has no replay, but its captions are counted
+MOST_CAPTIONS = 2**16  # different ones that are counted of an episode; the events of one with more are not known
 ScreenOf = Callable[[Any], Screen] | None
 
 
@@ -49,14 +50,15 @@ class Frames:
     def step(self, action: Any) -> float:
         """Plays one action and takes the frame that it led to; returns its reward."""
         reward = self._game.step(action)
-        self._reward.append(reward)
-        self.captions[caption_of(self._game)] += 1
-        self._show()
+        caption = caption_of(self._game)
+        if caption in self.captions or len(self.captions) < MOST_CAPTIONS:
+            self.captions[caption] += 1
+        if self._left >= 0:
+            self._reward.append(reward)
+            self._show()
         return reward
 
     def _show(self) -> None:
-        if self._left < 0:
-            return
         screen = [np.asarray(part) for part in self._screen()]
         if [part.shape for part in screen] != [SCREEN_SHAPE, SCREEN_SHAPE, (2,)]:
             raise UserError(
@@ -94,10 +96,7 @@ class Frames:
 
 
 class RecordedGame:
-    """A game of a worker; everything but `reset` and `step` is the game's own.
-
-    The games of a `world.Vector` are its own business: nothing is recorded of those without captions and a screen.
-    """
+    """A game of a worker; everything but `reset` and `step` is the game's own."""
 
     def __init__(self, game: Any, folder: Path, screen_of: ScreenOf):
         """Takes the game, the directory of the files, and `screen_of` of `Frames`."""
@@ -110,14 +109,10 @@ class RecordedGame:
         """Begins an episode."""
         self._game.reset(seed, episode)
         self._file = file_of(self._folder, episode)
-        game = self._game
-        known = hasattr(game, "message_count") and (self._screen_of or hasattr(game, "screen"))
-        self._frames = Frames(game, self._screen_of, MOST_BYTES) if known else None
+        self._frames = Frames(self._game, self._screen_of, MOST_BYTES)
 
     def step(self, action: Any) -> float:
         """Plays one action, and writes the file if it ends the episode; returns its reward."""
-        if self._frames is None:
-            return self._game.step(action)
         reward = self._frames.step(action)
         if self._game.end:
             captions = self._frames.captions

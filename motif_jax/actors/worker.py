@@ -68,10 +68,9 @@ class Group:
             extra_frames=self._extra_frames(world),
             stepping=self._stepping,
         )
-        games = self.vector.games
-        if layout.record and isinstance(games, list):
+        if layout.record and hasattr(self.vector, "replace_games"):
             screen_of = getattr(world, "screen_of", None)
-            games[:] = [RecordedGame(game, Path(layout.record), screen_of) for game in games]
+            self.vector.replace_games(lambda game: RecordedGame(game, Path(layout.record), screen_of))
         # Looking a row up costs more than writing to it, so every row is looked up once and kept.
         self._rows_of = functools.cache(lambda slot: [self.vector.open_rows(row) for row in rows_of(slot)])
         self.granted: collections.deque[int] = collections.deque()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -59,7 +60,7 @@ class Answers:
             raise self.refusal(method, wanted, value)
         return value
 
-    def number(self, method: str, wanted: str, value: Any, largest: float = np.finfo(np.float64).max) -> float:
+    def number(self, method: str, wanted: str, value: Any, largest: float = sys.float_info.max) -> float:
         """A finite number."""
         if not isinstance(value, str | bytes):
             try:

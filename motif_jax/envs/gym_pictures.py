@@ -12,7 +12,7 @@ from motif_jax.envs.drawing import GREY, Pieces
 SIDE = 320  # pixels that the longer side of a picture has at most
 QUALITY = 80  # of WebP, out of 100
 REVERSED = 16  # added to a colour that stands behind the character
-STYLE = re.compile(r"\033\[([\d;]*)m")
+STYLE = re.compile(r"\033\[([\d;]{0,40})m")
 OTHER = re.compile(r"\033\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")  # what a terminal takes for other commands
 
 

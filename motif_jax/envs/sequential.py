@@ -53,6 +53,10 @@ class SequentialVector:
         """The rows as they are."""
         return rows
 
+    def replace_games(self, by: Callable[[Any], Any]) -> None:
+        """Puts something else in the place of each game, which passes on what it is asked: a vector may offer this."""
+        self.games[:] = map(by, self.games)
+
     def reset(self) -> None:
         """Begins an episode in every game."""
         for index in range(len(self.games)):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.actors.recorder import Frames, file_of
+from motif_jax.actors.recorder import caption_of, file_of
 from motif_jax.captions import WIDTH
 from motif_jax.envs.own_code import owner, reported
 from motif_jax.envs.settings import make_world
@@ -34,40 +34,45 @@ def plays_the_same_twice(env: Mapping[str, Any], seed: int) -> bool:
     with reported(env):
         world = make_world(env)
         return all(
-            _alike(_play(world, seed, episode, beside=False), _play(world, seed, episode, beside=True))
+            _play(world, seed, episode, beside=False) == _play(world, seed, episode, beside=True)
             for episode in range(EPISODES)
         )
 
 
-def _play(world: World, seed: int, episode: int, beside: bool) -> tuple[dict[str, np.ndarray] | None, list[Any]]:
-    """The frames of a short piece of an episode, and how it then stands."""
-    games, rng = [world.game() for _ in range(1 + beside)], random.Random(episode)
+def _play(world: World, seed: int, episode: int, beside: bool) -> list[Any]:
+    """The moments of a short piece of an episode, and how it then stands."""
+    games, rng, moments = [_make(world) for _ in range(1 + beside)], random.Random(episode), []
+    game, reward = games[0], 0.0
     try:
-        for number, game in enumerate(games):
-            begin(game, seed, episode + EPISODES * number)
-        frames = Frames(games[0])
+        for number, one in enumerate(games):
+            begin(one, seed, episode + EPISODES * number)
         for step in range(STEPS):
-            if games[0].end:
+            seen = game.seen.values() if hasattr(game, "seen") else game.screen()
+            moments.append([caption_of(game), game.message_count, reward, *(np.asarray(one).tobytes() for one in seen)])
+            if game.end:
                 break
-            frames.step(_draw(world, games[0], rng))
+            reward = game.step(_draw(world, game, rng))
             for other in games[1:]:
                 if other.end:
                     begin(other, seed, EPISODES + episode)
                 other.step(_draw(world, other, random.Random(step)))
-        return frames.arrays(), [games[0].info(), games[0].end, games[0].cause]
+        return [*moments, game.info(), game.end, game.cause]
     finally:
-        for game in games:
-            game.close()
+        for one in games:
+            one.close()
+
+
+def _make(world: World) -> Any:
+    """A game whose moments can be compared: by its observations, which tell more than a screen, if it has them."""
+    game = world.game(shown=False)
+    if hasattr(game, "seen"):
+        return game
+    game.close()
+    return world.game()
 
 
 def _draw(world: World, game: Any, rng: random.Random) -> Any:
     return game.draw(rng.random()) if is_text(world.action) else rng.randrange(len(world.action_names))
-
-
-def _alike(one: tuple[Any, list[Any]], other: tuple[Any, list[Any]]) -> bool:
-    frames, others = one[0], other[0]
-    same = frames.keys() == others.keys() and all(np.array_equal(frames[name], others[name]) for name in frames)
-    return same and one[1] == other[1]
 
 
 class Recordings:

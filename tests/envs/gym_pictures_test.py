@@ -96,6 +96,7 @@ def test_colours_of_terminals_become_pieces():
         [("+-", 7), ("G", 4), ("|", 7)],
         [(" ", 3 + 16)],
     ]
+    assert pieces_of_ansi(f"\033[{'1' * 9999}mx") == [[("x", 7)]]
     assert pieces_of_ansi("\033[97;7mx\033[my\033[999;38m") == [[("x", 15 + 16), ("y", 7)]]
 
 

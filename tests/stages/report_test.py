@@ -195,6 +195,7 @@ def test_a_packed_replay_holds_every_frame():
     texts = [packed["messages"][number] for number in take("<i4", frames)]
     assert texts == [bytes(line).rstrip(b"\0").decode() for line in replay.message]
     np.testing.assert_array_equal(take("<i4", steps), replay.action)
+    assert (take("<i4", frames) == -1).all()  # it has no pictures
     np.testing.assert_array_equal(take("u1", 2 * frames).reshape(-1, 2), replay.cursor)
     assert not data
 

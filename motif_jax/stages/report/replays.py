@@ -131,8 +131,9 @@ def page_pictures(replay: Replay) -> tuple[list[bytes], np.ndarray]:
     """
     numbers = np.full(replay.steps + 1, -1, np.int32)
     found: list[bytes] = []
-    ends = np.zeros(0, np.int64) if replay.picture_ends is None else replay.picture_ends
-    own = np.flatnonzero(np.diff(ends, prepend=0))
+    if replay.picture_ends is None:
+        return found, numbers
+    own = np.flatnonzero(np.diff(replay.picture_ends, prepend=0))
     for at in own[:: -(-len(own) // PICTURES) or 1]:
         numbers[at:] = len(found)
         found.append(page_picture(replay.picture(int(at))))
