@@ -102,7 +102,7 @@ def as_functions(graph: Any, config: LanguageConfig) -> Language:
 def write_model(directory: Path, parts: LanguageParts, params: Any) -> None:
     """Writes a directory that `load_language` and transformers read, in place of an older one."""
     partial = directory.with_name(f"{directory.name}.partial")
-    make_anew(partial, FILES)
+    make_anew(partial, FILES, "../config.json")
     write_tokeniser(partial, parts.tokeniser)
     write_language_model(partial, nnx.merge(parts.graph, jax.tree.map(np.asarray, params)))
     remove_made(directory, FILES, RECORD)
