@@ -94,7 +94,7 @@ def test_candidates_ranked_by_values_are_not_called_decoded_without_them(tmp_pat
     assert "logits + beta" not in page
     assert "beta 0, rerank: game 3" in page  # letters of the best with values, then of the best without
     assert "beta 0, sampled: game 3" in page
-    assert page.count("the policy, beta 0") == 4  # both are compared: a column and an end of episodes each
+    assert page.count(">the policy, beta 0") == 4  # both are compared: a column and an end of episodes each
 
 
 def test_decodings_without_logits_are_not_called_logits_and_values(tmp_path):
