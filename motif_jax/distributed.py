@@ -6,6 +6,7 @@ through JAX's collective operations, which all hosts must call in the same order
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -124,10 +125,20 @@ def host() -> tuple[int, int]:
     return distributed.global_state.process_id, distributed.global_state.num_processes
 
 
+@functools.cache
+def wait_for_every_host() -> None:
+    """Waits, the first time, until all hosts call this: before their first collective operation.
+
+    In that operation they connect, and on CPUs JAX gives up if another host comes half a minute later.
+    """
+    distributed.global_state.client.wait_at_barrier("motif_jax/first", NEVER_S * 100)  # milliseconds, in 31 bits
+
+
 def from_first_host(tree: Tree) -> Tree:
     """Returns the first host's `tree` on every host."""
     if jax.process_count() == 1:
         return tree
+    wait_for_every_host()
     arrays = jax.tree.map(np.asarray, tree)
     # As bytes, because JAX would make 32-bit numbers of 64-bit ones, and counts of steps outgrow those.
     flat = jax.tree.map(lambda array: np.frombuffer(array.tobytes(), np.uint8), arrays)
@@ -171,6 +182,7 @@ def from_every_host(numbers: np.ndarray) -> np.ndarray:
     """
     if jax.process_count() == 1:
         return numbers[None]
+    wait_for_every_host()
     return np.asarray(multihost_utils.process_allgather(numbers))
 
 

@@ -1,7 +1,11 @@
 """When a host counts as lost: by looks that have shown no heartbeat. No time passes in these tests."""
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
+from motif_jax import distributed
 from motif_jax.liveness import SILENT_BEATS, Silence
 
 pytestmark = pytest.mark.quick
@@ -68,3 +72,19 @@ def test_where_the_connection_to_host_0_is_closed_only_host_0_is_lost():
     for _ in range(SILENT_BEATS):
         silence.look({})
     assert silence.lost() == [0]
+
+
+def test_hosts_wait_for_each_other_before_their_first_collective_operation_and_only_then(monkeypatch):
+    """On CPUs JAX gives up in it if another host comes half a minute later."""
+    calls = []
+    client = SimpleNamespace(wait_at_barrier=lambda name, timeout_ms: calls.append("barrier"))
+    monkeypatch.setattr(distributed.distributed, "global_state", SimpleNamespace(client=client))
+    monkeypatch.setattr(distributed.jax, "process_count", lambda: 2)
+    monkeypatch.setattr(
+        distributed.multihost_utils, "process_allgather", lambda numbers: calls.append("gather") or numbers
+    )
+    distributed.wait_for_every_host.cache_clear()
+    for _ in range(2):
+        distributed.from_every_host(np.zeros(1, np.int32))
+    distributed.wait_for_every_host.cache_clear()
+    assert calls == ["barrier", "gather", "gather"]
