@@ -2,10 +2,9 @@
 
 import os
 import subprocess
-import time
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, wait_for
 from fake_slurm import FakeSlurm
 from host_processes import ended
 
@@ -68,11 +67,7 @@ def test_no_job_trains_on_the_cpu_beside_a_gpu(tmp_path, job):
 def test_stages_that_are_told_to_stop_go_on_later(tmp_path, told):
     folder = tmp_path / "fakes"
     job = start(folder, ROOT / "launch/slurm/stages.sbatch", told=told)
-    deadline = time.monotonic() + 120
-    while not (folder / "runs").exists():
-        assert job.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for(lambda: (folder / "runs").exists() or job.poll() is not None)
     job.terminate()
     ((status, output, errors),) = ended([job])
     assert status == 0, errors
