@@ -131,7 +131,9 @@ def wait_for_every_host() -> None:
 
     In that operation they connect, and on CPUs JAX gives up if another host comes half a minute later.
     """
-    distributed.global_state.client.wait_at_barrier("motif_jax/first", NEVER_S * 100)  # milliseconds, in 31 bits
+    client = distributed.global_state.client
+    assert client is not None
+    client.wait_at_barrier("motif_jax/first", NEVER_S * 100)  # milliseconds, in 31 bits
 
 
 def from_first_host(tree: Tree) -> Tree:
