@@ -16,7 +16,7 @@ from motif_jax.envs.own_code import owner, reported
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import World, is_text
 from motif_jax.episodes.playback import EpisodeEvents, Happenings, begin
-from motif_jax.files import read_arrays
+from motif_jax.files import LARGEST_ARRAY, read_arrays
 from motif_jax.structs import EpisodeInfo
 
 EPISODES, STEPS = 3, 70  # that are tried, and the most steps of each
@@ -102,7 +102,7 @@ class Recordings:
         file = file_of(Path(self.folder), info.episode)
         if not file.is_file():
             return None
-        arrays = read_arrays(file, ("cause", "captions", "times"))
+        arrays = read_arrays(file, ("cause", "captions", "times"), limit=LARGEST_ARRAY)
         captions = [row.tobytes().rstrip(b"\0") for row in arrays["captions"].reshape(-1, WIDTH)]
         cause = arrays["cause"].tobytes().decode()
         if arrays["times"].sum() != len(actions):  # of another attempt at this episode, whose worker died
@@ -115,7 +115,7 @@ class Recordings:
         if not file.is_file():
             return None
         try:
-            return read_arrays(file, FRAMES, optional=("pictures", "picture_ends"))
+            return read_arrays(file, FRAMES, optional=("pictures", "picture_ends"), limit=LARGEST_ARRAY)
         except ValueError:  # too long to be kept
             return None
         finally:
