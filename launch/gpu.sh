@@ -9,8 +9,8 @@
 #
 # An environment that has JAX is used as it is: an active one, or that of `python3` or of .venv; PYTHON=/path/to/python
 # names one. JAX is never installed there; other libraries that are missing are, which is all that needs a network.
-# Only where no Python has JAX, or where .venv alone has it and lacks its libraries for CUDA, .venv is installed as the
-# other scripts do.
+# Where no such Python has JAX with its libraries for CUDA and a .venv of this project can have them, .venv is installed
+# as the other scripts do.
 set -euo pipefail
 case ${WORKDIR:-} in
   "" | /*) ;;

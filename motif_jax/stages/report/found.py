@@ -208,7 +208,7 @@ def _place(one: EvaluatedPlayer) -> tuple[Any, ...]:
 
 
 def interval_of(value: Facts | None) -> Interval | None:
-    """A mean with its interval, whose ends, and n, are None if they are not known; None for None."""
+    """A mean with its interval; its ends and n may be None. None for None."""
     if value is None:
         return None
     low, high = (None if value.get(end) is None else number(value[end]) for end in ("low", "high"))
