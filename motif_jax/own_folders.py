@@ -64,11 +64,14 @@ def check_made(folder: Path, names: str, record: str = "") -> None:
     found = [name for name in found if name != MARKER]
     if strange := [name for name in found if not re.fullmatch(names, name)]:
         raise UserError(
-            f"{str(folder)!r} is to be replaced, but {clean(strange[0], 80)!r} in it was not made by this program: "
-            "move it away (--workdir)"
+            f"{str(folder)!r} is to be replaced, but {clean(strange[0], 80)!r} in it has a name that this program "
+            "does not give: move it away (--workdir)"
         )
     if found and not any(is_sealed(folder / name) for name in (MARKER, record) if name):
-        raise UserError(f"{str(folder)!r} was not made by this program: move it away (--workdir)")
+        raise UserError(
+            f"{str(folder)!r} has no marker of this program: if an earlier version made it, remove it; otherwise move "
+            "it away (--workdir)"
+        )
 
 
 def remove_made(folder: Path, names: str, record: str = "") -> None:

@@ -13,12 +13,20 @@ from motif_jax.config_file import find_config, load, shipped_names
 from motif_jax.config_table import record
 from motif_jax.experiment import dry_run, tables
 from motif_jax.files import write_config, write_json
-from motif_jax.preferences.folders import annotation_folder
 from motif_jax.stages import NAMES
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
 STAGES = {name: importlib.import_module(f"motif_jax.stages.{name}") for name in NAMES}
+BEGUN = {  # the directory of a stage that has begun, and what is in it then
+    "collect": ("dataset.partial", "progress.json"),
+    "annotate": ("annotations/lexicon_msg_defaultgoal", ""),
+    "train_reward": ("reward", "checkpoints/1"),
+    "train_policy": ("policy", "checkpoints/1"),
+    "train_language": ("language", "checkpoints/1"),
+    "train_values": ("values", "checkpoints/1"),
+    "evaluate": ("evaluate/random", "episodes.jsonl"),
+}
 QUICKSTART = "--config=configs/quickstart.py:toy"
 
 
@@ -40,18 +48,16 @@ def test_a_dry_run_names_every_stage_and_writes_nothing(name, tmp_path, monkeypa
 @pytest.mark.parametrize("name", NAMES)
 def test_a_dry_run_tells_what_has_begun_and_refuses_what_belongs_to_others(name, tmp_path):
     config, stage = get_config("quickstart.py", "toy"), STAGES[name]
-    begun = stage.artefacts(tmp_path)[:1]
-    if name == "annotate":
-        begun = [annotation_folder(tmp_path / "dataset", "lexicon_msg_defaultgoal")]
-    if name == "evaluate":
-        begun = [tmp_path / "evaluate/random"]
-    for folder in begun:
-        folder.mkdir(parents=True)
-        write_config(folder, config)
+    begun = name in BEGUN
+    assert begun or not stage.IDENTITY
+    if begun:
+        folder, result = BEGUN[name]
+        (tmp_path / folder / result).mkdir(parents=True)
+        write_config(tmp_path / folder, config)
     before = sorted(tmp_path.rglob("*"))
     words = f"begun in {str(tmp_path)!r}, would go on" if begun else "would run"
     assert said(config, tmp_path, [name]) == {name: words}
-    if stage.IDENTITY and begun:
+    if stage.IDENTITY:
         config.seed += 1
         with pytest.raises(UserError, match=f"belongs to an experiment with seed = {config.seed - 1}, not"):
             dry_run(config, tmp_path, [name])

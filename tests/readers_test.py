@@ -12,6 +12,7 @@ import pytest
 from attacks import ATTACKS, at_once
 
 from motif_jax import config_file, files, foreign, metrics
+from motif_jax.actors import recorder
 from motif_jax.envs.canned import CannedWorld
 from motif_jax.envs.guessing.scenes import SceneFiles
 from motif_jax.episodes import playback
@@ -180,4 +181,5 @@ def test_a_reader_refuses_what_never_ends_at_once(tmp_path, reader, attack):
 
 def test_a_real_replay_of_the_longest_length_fits():
     step = sum(int(np.prod(shape)) * np.dtype(replay.DTYPES[name]).itemsize for name, shape in replay.SHAPES.items())
-    assert replay.LONGEST * (step + 4 * 121) < replay.LARGEST  # with the odds of all actions of NetHack
+    step += 4 * 121 + np.dtype(replay.OPTIONAL["picture_ends"]).itemsize  # with the odds of all actions of NetHack
+    assert (replay.LONGEST + 1) * step + recorder.MOST_PICTURES + 2**20 < replay.LARGEST  # with texts and heads

@@ -23,6 +23,7 @@ from motif_jax.files import write_whole
 from motif_jax.structs import UserError
 
 MOST_BYTES = 8 * 2**20  # of an episode's packed frames; a longer episode has no replay, but its captions are counted
+MOST_PICTURES = 2**27  # bytes of an episode's pictures; one with more has none, so that its replay can be read
 MOST_CAPTIONS = 2**16  # different ones that are counted of an episode; the events of one with more are not known
 ScreenOf = Callable[[Any], Screen] | None
 
@@ -40,6 +41,7 @@ class Frames:
         self._picture: Callable[[], bytes] = getattr(game, "picture", bytes)
         self._packed: list[bytes] = []
         self._pictures: list[bytes] = []
+        self._left_of_pictures = MOST_PICTURES
         self._cursor: list[Any] = []
         self._message: list[bytes] = []
         self._count: list[int] = []
@@ -68,14 +70,23 @@ class Frames:
         chars, colors, cursor = (part.astype(np.uint8) for part in screen)
         packed, picture = zlib.compress(chars.tobytes() + colors.tobytes(), 1), self._picture()
         self._left -= len(packed) + len(picture) + WIDTH
+        self._left_of_pictures -= len(picture)
         self._packed.append(packed)
         self._pictures.append(picture)
+        if self.too_many_pictures:  # an empty one counts as that before, so part of them would be wrong
+            self._pictures = [b""] * len(self._pictures)
+            self._picture = bytes
         self._cursor.append(cursor)
         self._message.append(caption_of(self._game))
         self._count.append(self._game.message_count)
         if self._left < 0:
             for frames in (self._packed, self._pictures, self._cursor, self._message, self._count, self._reward):
                 frames.clear()
+
+    @property
+    def too_many_pictures(self) -> bool:
+        """Whether the episode had more than MOST_PICTURES bytes of pictures, and so has none."""
+        return self._left_of_pictures < 0
 
     def arrays(self) -> dict[str, np.ndarray] | None:
         """What a replay has of the game (`replays/replay.py`); None if there were too many bytes."""

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.actors.recorder import Frames, caption_of
+from motif_jax.actors.recorder import MOST_PICTURES, Frames, caption_of
 from motif_jax.captions import decode
+from motif_jax.console import print_line
 from motif_jax.envs.own_code import reported
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.settings import make_world, title
@@ -153,6 +154,10 @@ def _make_replay(
         return None
     arrays = frames.arrays()
     assert arrays is not None  # there is no limit
+    if frames.too_many_pictures:
+        print_line(
+            f"no pictures in the replay of episode {row['episode']}: they have more than {MOST_PICTURES:,} bytes"
+        )
     return replay_of(env, row, track, about, arrays)
 
 

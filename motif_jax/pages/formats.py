@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+LARGEST = 1e100  # that pages show; the return of a million steps with rewards in float32 has 1e45
 CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
 
 
@@ -39,6 +40,8 @@ def esc(text: Any) -> str:
 
 def amount(value: float) -> str:
     """Formats a number as short as a label needs it: 0.25, 1,200, 35k, 2.5M."""
+    if abs(value) >= LARGEST:
+        return exact(value)
     short = float(f"{value:.3g}")  # first, so that 999,999 is 1M
     size = abs(short)
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -51,6 +54,8 @@ def amount(value: float) -> str:
 
 def exact(value: float) -> str:
     """Formats a number for a table: more digits than `amount`."""
+    if abs(value) >= LARGEST:
+        return f"{'over ' if value > 0 else 'below -'}{LARGEST:g}"
     if abs(value) >= 1e15:
         return f"{value:.3g}"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 100 else f"{value:.2f}"

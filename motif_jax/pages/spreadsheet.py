@@ -35,9 +35,9 @@ def of_cells(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Sheet:
 
 
 def of_intervals(rows: Iterable[tuple[str, Sequence[Interval | None]]], names: Sequence[str]) -> Sheet:
-    """A row for each figure of each name: mean, ends of the interval, median; from rows of (figure, one per name)."""
+    """A row for each figure of each name: the fields of `Interval`; from rows of (figure, one per name)."""
     return Sheet(
-        ("figure", "of", "mean", "low", "high", "median"),
+        ("figure", "of", *Interval._fields),
         [
             (figure, name, *(interval or Interval(None)))  # type: ignore[arg-type]
             for figure, intervals in rows

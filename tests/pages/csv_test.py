@@ -65,8 +65,11 @@ def test_figures_are_numbers(made):
     (rows,) = [rows for rows in sheets((made / "seeds/report/index.html").read_text()) if rows[0][0] == "variant"]
     assert rows[0] == ["variant", "seed", "steps", "seconds", "episodes", "success"]
     assert rows[2] == ["policy.discount=0.9", "1", "2000", "1.0", "20", "0.6"]
-    (rows,) = sheets(csv_link(of_intervals([("score", [Interval(-1.5, -2, None), None])], ["a", "b"])))
-    assert rows[1:] == [["score", "a", "-1.5", "-2", "", ""], ["score", "b", "", "", "", ""]]
+    (rows,) = [rows for rows in sheets((made / "gold/report/index.html").read_text()) if rows[1][0] == "episodes"]
+    assert rows[0] == ["figure", "of", "mean", "low", "high", "median", "n"]
+    assert [row[-1] for row in rows[1:] if row[0] in ("episodes", "score")] == ["", "", "10", "10"]
+    (rows,) = sheets(csv_link(of_intervals([("score", [Interval(-1.5, -2, n=7), None])], ["a", "b"])))
+    assert rows[1:] == [["score", "a", "-1.5", "-2", "", "", "7"], ["score", "b", "", "", "", "", ""]]
     (rows,) = sheets(table(("what", "n"), [["<b>1,234,567</b>", "&minus; <i>x</i>"], ["-1,000.5", "1,23"]]))
     assert rows[1:] == [["1234567", "\N{MINUS SIGN}  x"], ["-1000.5", "1,23"]]
 

@@ -230,6 +230,17 @@ def test_labels_that_others_made_are_counted(tmp_path):
 
 
 @pytest.mark.quick
+@pytest.mark.parametrize(("learnt", "bad", "warned"), [
+    (True, "given_up", False), (True, "lexicon_msg_gold", True), (False, "given_up", True),
+])  # fmt: skip
+def test_answers_that_taught_the_reward_are_counted_and_others_only_before(copy, learnt, bad, warned):
+    log = {"model": "mumbler", "asked": 10_000, "no_verdict": 10_000}
+    write_json(copy / "annotations" / bad / "shard-9.json", {"log": log})
+    if not learnt:
+        shutil.rmtree(copy / "reward")
+    assert ("answers of mumbler could be read" in make(copy)) == warned
+
+
 def test_ticks_are_round_and_cover_the_values():
     assert formats.ticks(0, 1) == [0, 0.25, 0.5, 0.75, 1]
     assert formats.ticks(3, 97) == [0, 25, 50, 75, 100]

@@ -85,12 +85,12 @@ def test_a_model_is_replaced_if_the_stage_has_made_all_of_it(trained, tmp_path):
     (model / MARKER).unlink()  # as earlier versions left it
     check_made(model, FILES, RECORD)
     (model / "README.md").write_text("mine")
-    with pytest.raises(UserError, match=r"model' is to be replaced, but 'README.md' in it was not made by"):
+    with pytest.raises(UserError, match=r"model' is to be replaced, but 'README.md' in it has a name that"):
         experiment.run(config_for(trained, train_language__num_epochs=7), run, ["train_language"])
     assert (model / "README.md").read_text() == "mine"
     (model / "README.md").unlink()
     (run / "language/summary.json").unlink()  # a model of the user's own
-    with pytest.raises(UserError, match=r"model' was not made by this program: move it away"):
+    with pytest.raises(UserError, match=r"model' has no marker .*: if an earlier version made it, remove it"):
         experiment.run(config_for(trained, train_language__num_epochs=7), run, ["train_language"])
     assert (model / "model.safetensors").exists()
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 from typing import Any
 
-LARGEST = 1e100  # of the numbers on a page; the return of a million steps with rewards in float32 has 1e45
+from motif_jax.pages.formats import LARGEST
 
 
 def number(value: Any) -> float:
-    """The value as a float; ValueError if it is not finite, or so large that sums and squares would not be."""
-    found = float(value)
+    """The value as a float, at most LARGEST, so that sums and squares are finite; ValueError if it is not finite."""
+    try:
+        found = float(value)
+    except OverflowError:  # a whole number
+        found = LARGEST if value > 0 else -LARGEST
     if not math.isfinite(found):
         raise ValueError(f"{value!r} is not a number")
-    if abs(found) > LARGEST:
-        raise ValueError(f"{found:g} is more than pages show, which is {LARGEST:g}")
-    return found if abs(found) >= 1 / LARGEST else 0.0
+    return max(-LARGEST, min(found, LARGEST)) if abs(found) >= 1 / LARGEST else 0.0
 
 
 def count(value: Any) -> int:
     """The value as a whole number; raises what `number` does."""
-    number(value)
-    return int(value)
+    found = number(value)
+    return int(value if abs(found) < LARGEST else found)

@@ -82,6 +82,11 @@ def figures_table(named: Sequence[tuple[str, EvaluatedPlayer]]) -> str:
     sheet: list[tuple[str, Sequence[Interval | None]]] = [
         ("episodes", [Interval(player.episodes) for _, player in named])
     ]
+
+    def row(figure: str, intervals: Sequence[Interval | None]) -> tuple[str, Sequence[Interval | None]]:
+        counts = [player.episodes for _, player in named]
+        return figure, [one and one._replace(n=one.n or count) for one, count in zip(intervals, counts, strict=True)]
+
     rewards = {player.reward for _, player in named}
     for figure in in_order(figure for _, player in named for figure in player.figures):
         name, note = words(figure)
@@ -90,12 +95,12 @@ def figures_table(named: Sequence[tuple[str, EvaluatedPlayer]]) -> str:
             continue
         alike = figure != "intrinsic_return" or len(rewards) == 1
         rows.append(_figure_row(name, note, intervals, alike))
-        sheet.append((name, intervals))
+        sheet.append(row(name, intervals))
     for source in {source: None for _, player in named for source in player.returns}:
         intervals = [player.returns.get(source) for _, player in named]
         alike = all(player.sources.get(source) == named[0][1].sources.get(source) for _, player in named)
         rows.append(_figure_row(f"{source} return", "what this reward source gave", intervals, alike))
-        sheet.append((f"{source} return", intervals))
+        sheet.append(row(f"{source} return", intervals))
     names = [name for name, _ in named]
     return table(("", *names), rows, kind="figures", sheet=of_intervals(sheet, names))
 

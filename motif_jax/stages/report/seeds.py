@@ -6,6 +6,7 @@ evaluated episodes; intervals are over runs with different seeds (over_seeds.py)
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -135,7 +136,12 @@ def body(variants: Sequence[Variant], workdir: Path, home: Path, arguments: Sequ
     if seeds < FEW:
         lines.append(f'<p class="absent">A claim about learning needs at least {FEW} seeds; these are {seeds}.</p>')
     if found or constant:
-        lines += ["<section><h2>Figures over seeds</h2>", figures_table(found), alike(constant), "</section>"]
+        lines += [
+            "<section><h2>Figures over seeds</h2>",
+            figures_table(found) if found else "",
+            alike(constant),
+            "</section>",
+        ]
     if len(found) > 1:
         lines += ["<section><h2>Is it better?</h2>", comparison(found), "</section>"]
     if charts := training(variants):
@@ -147,12 +153,15 @@ def body(variants: Sequence[Variant], workdir: Path, home: Path, arguments: Sequ
 def without_constant(
     found: Mapping[str, Mapping[str, np.ndarray]],
 ) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, float]]:
-    """The figures in which two runs differ, by name; and the value of the others, which all runs share."""
-    values: dict[str, set[float]] = {}
+    """The figures in which two runs differ, by name; and the value of the others, which all runs share.
+
+    A figure of a single run is among the first.
+    """
+    values: dict[str, list[float]] = {}
     for scores in found.values():
         for figure, array in scores.items():
-            values.setdefault(figure, set()).update(array.tolist())
-    constant = {figure: one.pop() for figure, one in values.items() if len(one) == 1}
+            values.setdefault(figure, []).extend(array.tolist())
+    constant = {figure: one[0] for figure, one in values.items() if len(set(one)) == 1 < len(one)}
     kept = {
         name: {figure: array for figure, array in scores.items() if figure not in constant}
         for name, scores in found.items()
@@ -171,10 +180,11 @@ def made_by(variants: Sequence[Variant], arguments: Sequence[str]) -> str:
     runs = [one for variant in variants for one in variant.runs.values()]
     tasks = [(one.own.task if one.own else "") or (one.training.task if one.training else "") for one in runs]
     command = shlex.join(["python", "-m", "motif_jax.launch", *arguments]) if arguments else ""
-    config = re.search(r" --?config[= ](\S+)", command)
+    configs = [text for before, text in itertools.pairwise(arguments) if before in ("--config", "-config")]
+    configs += [text.partition("=")[2] for text in arguments if re.match("--?config=", text)]
     rows = [
         ("task", [esc(task) for task in tasks]),
-        ("config", [esc(config[1])] if config else []),
+        ("config", [esc(text) for text in configs]),
         ("commit", [esc(one.machine.get("commit", "")) for one in runs]),
         ("versions", [versions_line(one) for one in runs]),
         ("machine", [machine_line(one) for one in runs]),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from motif_jax.annotation.readable import too_few
 from motif_jax.pages.formats import esc
 from motif_jax.rewards.choice import ONLINE
@@ -18,15 +16,20 @@ def warnings(found: Found) -> list[str]:
     return [
         f"<b>{f'Only {read:,}' if read else 'None'} of the {answers:,} answers of {esc(name)} could be read</b>, so "
         "they taught next to nothing."
-        for name, answers, read in [*_of_annotations(found.path), *_of_training(found.training)]
+        for name, answers, read in [*_of_annotations(found), *_of_training(found.training)]
         if too_few(read, answers, "")
     ]
 
 
-def _of_annotations(path: Path) -> list[tuple[str, int, int]]:
-    """The annotator of each annotation, its answers, and how many could be read; also of those that were given up."""
+def _of_annotations(workdir: Found) -> list[tuple[str, int, int]]:
+    """The annotator of each annotation, its answers, and how many could be read; also of those that were given up.
+
+    Once a reward is learnt, only of those that it was learnt from.
+    """
     found: dict[str, tuple[str, int, int]] = {}
-    for file in sorted((path / "annotations").glob("*/shard-*.json")):
+    for file in sorted((workdir.path / "annotations").glob("*/shard-*.json")):
+        if workdir.learnt and file.parent.name not in workdir.learnt.annotators:
+            continue
         record = read_object(file) or {"log": {}}
         with checked(file):
             log = typed(record["log"], LOG)
