@@ -80,16 +80,20 @@ def make_outside(directory: Path, shape: tuple[int, ...]) -> Path:
 
 
 @contextlib.contextmanager
-def at_once(seconds: float = 600.0) -> Iterator[None]:
-    """Ends what hangs; nothing here takes a second on a quiet machine."""
+def at_once() -> Iterator[None]:
+    """Ends what hangs, when half of the time is over that pytest has left for the test.
+
+    Nothing here takes a second on a quiet machine.
+    """
 
     def give_up(*_: object) -> None:
         raise Hangs
 
     before = signal.signal(signal.SIGALRM, give_up)
-    left, _ = signal.setitimer(signal.ITIMER_REAL, seconds)  # of pytest's own deadline
+    half = signal.getitimer(signal.ITIMER_REAL)[0] / 2  # of pytest's own deadline
+    signal.setitimer(signal.ITIMER_REAL, half)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, left)
+        signal.setitimer(signal.ITIMER_REAL, half + signal.getitimer(signal.ITIMER_REAL)[0])
         signal.signal(signal.SIGALRM, before)

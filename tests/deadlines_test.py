@@ -9,9 +9,10 @@ import pytest
 pytestmark = pytest.mark.quick
 TESTS = Path(__file__).parent
 CLOCKS = {"monotonic", "perf_counter", "process_time", "thread_time", "time"}
-WAITS = {"communicate", "join", "result", "wait"}
+WAITS = {"alarm", "at_once", "communicate", "join", "result", "setitimer", "wait"}
 ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 MEASURED = re.compile(r"(.*[/_.])?(seconds|elapsed|\w+_per_s)")
+DEADLINE = re.compile(r"^\w*(DEADLINE|PATIENCE|TIMEOUT)\w*(: \w+)? = [0-9.]+$")
 BY_THE_CLOCK = {"victims.py"}  # kills processes at moments that are spread over a run
 
 
@@ -30,8 +31,11 @@ def problem(node: ast.AST) -> str:
             return "reads a clock: wait for an event or a condition (conftest.wait_for)"
         if (owner, node.attr) in (("pytest.mark", "timeout"), ("asyncio", "wait_for")):
             return "is a deadline of its own: pytest's is enough (pyproject.toml)"
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        number = node.func.attr in WAITS and any(
+    if isinstance(node, ast.Assign | ast.AnnAssign) and DEADLINE.search(ast.unparse(node)):
+        return "is a deadline of its own: pytest's is enough (pyproject.toml)"
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
+        number = name in WAITS and any(
             isinstance(value, ast.Constant) and isinstance(value.value, (int, float)) for value in node.args
         )
         if number or any(keyword.arg == "timeout" for keyword in node.keywords):
@@ -59,7 +63,8 @@ def test_nothing_depends_on_the_speed_of_the_machine(file):
     "process.communicate(timeout=60)", "subprocess.run(command, timeout=280)", "thread.join(5.0)", "future.result(1)",
     "pytestmark = [pytest.mark.timeout(20)]", "await asyncio.wait_for(reply, PATIENCE_S)",
     "assert summary['seconds'] > 0", "assert 0 < rows['train.steps_per_s']['value']", "assert usage.elapsed <= 1",
-    "assert (summary.pop('seconds'), 1) >= (0, 0)",
+    "assert (summary.pop('seconds'), 1) >= (0, 0)", "DEADLINE_S = 250.0", "with at_once(600.0): pass",
+    "signal.alarm(20)", "signal.setitimer(signal.ITIMER_REAL, 5.0)",
 ])  # fmt: skip
 def test_each_kind_is_found(line):
     assert len(problems(line)) == 1

@@ -34,12 +34,13 @@ class Crashing(ToyGame):
 
 
 class Hanging(ToyGame):
-    """Hangs in episode 3, the first time that it is played (a file in HANG_ONCE remembers)."""
+    """Hangs in episode 3, the first time that it is played (the file HANG_ONCE names its process)."""
 
     def step(self, action):
         if self.episode == 3 and self.steps == 4:
             marker = os.environ["HANG_ONCE"]
             if not os.path.exists(marker):
-                open(marker, "w").close()
-                time.sleep(1000)
+                with open(marker, "w") as file:
+                    file.write(str(os.getpid()))
+                time.sleep(10_000)
         return super().step(action)

@@ -1,7 +1,6 @@
 """A judge that is asked on the side: nothing waits for it, nothing is asked twice, and it may fail."""
 
 import threading
-import time
 
 import pytest
 from chat_server import ChatServer
@@ -32,14 +31,16 @@ def short_pauses(monkeypatch):
 
 
 class Gated:
-    """Answers one question each time that `gate` is released; `asked` has what it took."""
+    """Answers one question each time that `gate` is released; `asked` has what it took, `pauses` how often nothing."""
 
     def __init__(self, reply=LEXICON.answer, open_gate=False):
         self.asked, self.gate, self.reply, self.open_gate = [], threading.Semaphore(0), reply, open_gate
+        self.pauses = 0
 
     def answers(self, questions):
         for question in questions:
             if question is PAUSE:
+                self.pauses += 1
                 continue
             self.asked.append(question)
             wait_for(lambda: self.open_gate or self.gate.acquire(blocking=False))
@@ -62,6 +63,12 @@ def collect(judge, number):
     return found
 
 
+def all_is_asked(annotator):
+    """Waits until the thread finds nothing to ask in a plan that was made before: the first pause may be older."""
+    before = annotator.pauses
+    wait_for(lambda: annotator.pauses >= before + 2)
+
+
 def test_answers_come_back_and_nothing_is_asked_twice():
     annotator = Gated(open_gate=True)
     judge = Stream(opening(annotator))
@@ -70,7 +77,7 @@ def test_answers_come_back_and_nothing_is_asked_twice():
             judge.plan(ITEMS, NO_LIMIT)
         found = collect(judge, len(ITEMS))
         judge.plan(ITEMS[::-1], NO_LIMIT)  # they were answered, and the caller has not taken them from the plan yet
-        time.sleep(0.2)
+        all_is_asked(annotator)
         assert judge.answers() == []
     finally:
         judge.close()
@@ -90,7 +97,7 @@ def test_the_newest_plan_counts_and_what_is_under_way_stays():
         judge.plan([ITEMS[7], ITEMS[0], ITEMS[6]], NO_LIMIT)
         annotator.open_gate = True
         found = collect(judge, 3)
-        time.sleep(0.1)
+        all_is_asked(annotator)
         assert not judge.answers()
     finally:
         judge.close()
@@ -98,13 +105,14 @@ def test_the_newest_plan_counts_and_what_is_under_way_stays():
 
 
 def test_no_more_is_asked_than_the_limit_allows():
-    judge = Stream(opening(Gated(open_gate=True)), taken=10)
+    annotator = Gated(open_gate=True)
+    judge = Stream(opening(annotator), taken=10)
     try:
         judge.plan(ITEMS, 13)
         assert [one.item.number for one in collect(judge, 3)] == [0, 1, 2]
         judge.plan(ITEMS[3:], 14)
         assert [one.item.number for one in collect(judge, 1)] == [3]
-        time.sleep(0.1)
+        all_is_asked(annotator)
         assert not judge.answers()
         assert judge.taken == 14
     finally:
@@ -142,14 +150,13 @@ def test_what_was_ever_answered_is_not_asked_again(tmp_path):
 
 def test_an_answer_that_cannot_be_read_is_asked_again_as_another_attempt(tmp_path):
     replies = iter([Answer(None, "Hard to say."), Answer(1.0)])
-    judge = Stream(
-        opening(Gated(lambda question: next(replies), open_gate=True), tmp_path, {"model": "m", "mode": "x"})
-    )
+    annotator = Gated(lambda question: next(replies), open_gate=True)
+    judge = Stream(opening(annotator, tmp_path, {"model": "m", "mode": "x"}))
     try:
         judge.plan(ITEMS[:1], NO_LIMIT)
         (first,) = collect(judge, 1)
         judge.plan(ITEMS[:1], NO_LIMIT)
-        time.sleep(0.1)
+        all_is_asked(annotator)
         assert not judge.answers()
         judge.plan([ITEMS[0]._replace(attempt=1)], NO_LIMIT)
         (second,) = collect(judge, 1)

@@ -126,23 +126,23 @@ def test_no_directory_outside_is_changed_through_a_link(again, tmp_path, monkeyp
     monkeypatch.setattr(module, "is_complete", lambda config, workdir: False)
     inside = {str(path.relative_to(made)) for path in made.rglob("*") if path.is_dir()}
     inside = {path for path in inside if path.split("/")[0] in makes(stage)}
-    for number, name in enumerate(sorted({*makes(stage), *inside})):
-        workdir, outside = tmp_path / f"run{number}", tmp_path / f"outside{number}"
-        shutil.copytree(made, workdir)
+    workdir, outside = shutil.copytree(made, tmp_path / "run"), tmp_path / "outside"
+    for name in sorted({*makes(stage), *inside}):
         place = workdir / name
-        if place.exists():  # all that it had is outside now, beside what is the user's
-            shutil.move(place, outside)
-        outside.mkdir(exist_ok=True)
+        place.mkdir(parents=True, exist_ok=True)
+        place.rename(outside)  # with all that it had, beside what is the user's
         (outside / "replays").mkdir(exist_ok=True)
-        (outside / "replays/mine.txt").write_text("mine")
-        place.parent.mkdir(parents=True, exist_ok=True)
+        mine = outside / "replays/mine.txt"
+        mine.write_text("mine")
         place.symlink_to(outside)
         before = files_of(outside), digest(*files_of(outside))
         with pytest.raises(UserError, match=rf"{name}' is a link to .*--workdir") as refused:
             run(workdir, stage, **AGAIN.get(stage, {}))
         assert "\n" not in str(refused.value)
         assert (files_of(outside), digest(*files_of(outside))) == before
-        shutil.rmtree(workdir)
+        mine.unlink()
+        place.unlink()
+        outside.rename(place)
 
 
 def test_what_is_complete_is_read_through_a_link(again, tmp_path, capsys):

@@ -83,8 +83,7 @@ def test_killed_workers_change_nothing(undisturbed, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_cleanly(tmp_path, number):
     process = start(tmp_path, "--config.collect.num_pairs=200000")
-    wait_for(lambda: len(worker_processes(process.pid)) >= 1)
-    time.sleep(0.5)
+    wait_for(lambda: (tmp_path / "dataset.partial").exists() and worker_processes(process.pid))
     process.send_signal(number)
     assert process.wait() == 128 + number
     assert "give the same command again" in process.stderr.read()

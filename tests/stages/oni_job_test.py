@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,7 @@ SCANCEL = """
     kill -TERM $(cat {folder}/group1)
 """
 PYTHON = """
+    if [ "$1" = - ]; then echo "$*" >> {folder}/looked; fi
     if [ "$1 $2" = "-m motif_jax.launch" ]; then exec {python} {folder}/trainer.py "$@"; fi
     exec {python} "$@"
 """
@@ -164,7 +164,7 @@ def test_a_signal_while_the_model_is_loaded_requeues_at_once(tmp_path):
     slurm = Job(tmp_path / "fakes", loads_s=LONG_S)
     job = slurm.submit()
     slurm.process(0)
-    time.sleep(0.5)
+    slurm.wait_for("looked")
     os.kill(job.pid, signal.SIGUSR1)
     ((status, output, errors),) = ended([job])
     assert status == 0, errors

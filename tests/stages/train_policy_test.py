@@ -316,7 +316,7 @@ def test_every_group_gets_its_turn_in_synchronous_runs(tmp_path):
 @pytest.mark.parametrize(("waits", "rollouts"), [(False, 4 + 4 + 8), (True, 4 + 4)])
 def test_games_wait_for_a_learner_that_is_slow(monkeypatch, waits, rollouts):
     """Four groups, batches of four rollouts: one is in the queue, one is about to be, and all slots are full then."""
-    answered = []
+    answered, placed, polls = [], [], []
 
     def answer(pool, requests, policy, real=acting.answer):
         answered.extend(requests)
@@ -327,10 +327,12 @@ def test_games_wait_for_a_learner_that_is_slow(monkeypatch, waits, rollouts):
     parts = assemble(config, Path(), lambda setting: RewardSources(), hosts=1)
     player = make_player(config, parts.model, seed=0)
     with open_pool(config, parts, player, first_episode=0) as pool:
-        source = acting.FreeRunning(pool, player, parts.rollouts, place=lambda arrays: arrays)
+        monkeypatch.setattr(pool, "poll", lambda wait_s, real=pool.poll: polls.append(1) or real(wait_s))
+        source = acting.FreeRunning(pool, player, parts.rollouts, place=lambda arrays: placed.append(1) or arrays)
         try:
-            wait_for(lambda: len(answered) >= rollouts * config.policy.rollout_length)
-            time.sleep(1)  # in which more would come
+            wait_for(lambda: len(placed) >= 2 and len(answered) >= rollouts * config.policy.rollout_length)
+            before = len(polls)
+            wait_for(lambda: len(polls) >= before + 200)  # in which more would come
         finally:
             source.close()
     assert len(answered) == rollouts * config.policy.rollout_length
