@@ -1,4 +1,4 @@
-"""Records the frames of an episode while it is played: of one that is played again, or of a game that cannot be.
+"""Records the frames of an episode: during playback, or in the worker if the game cannot be played back.
 
 A game that does not play the same twice (`episodes/recordings.py` tries it) is recorded in its worker: `RecordedGame`
 writes a file per episode, which the parent reads and removes when the episode's steps arrive.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from motif_jax.captions import WIDTH
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.world import SCREEN_SHAPE, Screen
-from motif_jax.files import write_whole
 from motif_jax.structs import UserError
 
 MOST_BYTES = 8 * 2**20  # of an episode's packed frames; a longer episode has no replay, but its captions are counted
@@ -88,22 +88,34 @@ class Frames:
         """Whether the episode had more than MOST_PICTURES bytes of pictures, and so has none."""
         return self._left_of_pictures < 0
 
-    def arrays(self) -> dict[str, np.ndarray] | None:
-        """What a replay has of the game (`replays/replay.py`); None if there were too many bytes."""
+    def packed(self) -> dict[str, np.ndarray] | None:
+        """All frames, as `unpacked` takes them; None if there were too many bytes."""
         if self._left < 0:
             return None
-        screens = np.frombuffer(b"".join(map(zlib.decompress, self._packed)), np.uint8)
-        screens = screens.reshape(-1, 2, *SCREEN_SHAPE)
         messages = b"".join(message.ljust(WIDTH, b"\0") for message in self._message)
         found: dict[str, np.ndarray] = {
-            "chars": screens[:, 0], "colors": screens[:, 1], "cursor": np.array(self._cursor, np.uint8),
+            **_joined("screen", self._packed), "cursor": np.array(self._cursor, np.uint8),
             "message": np.frombuffer(messages, np.uint8).reshape(-1, WIDTH), "count": np.array(self._count, np.int32),
             "reward": np.array(self._reward, np.float32),
         }  # fmt: skip
         if any(self._pictures):
-            found["pictures"] = np.frombuffer(b"".join(self._pictures), np.uint8)
-            found["picture_ends"] = np.cumsum([len(picture) for picture in self._pictures], dtype=np.int64)
+            found |= _joined("picture", self._pictures)
         return found
+
+
+def _joined(name: str, parts: Sequence[bytes]) -> dict[str, np.ndarray]:
+    """The parts as one array, and where each ends."""
+    ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
+    return {f"{name}s": np.frombuffer(b"".join(parts), np.uint8), f"{name}_ends": ends}
+
+
+def unpacked(packed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What a replay has of the game (`replays/replay.py`)."""
+    found = dict(packed)
+    data, ends = found.pop("screens").tobytes(), found.pop("screen_ends").tolist()
+    frames = b"".join(zlib.decompress(data[start:end]) for start, end in itertools.pairwise([0, *ends]))
+    screens = np.frombuffer(frames, np.uint8).reshape(-1, 2, *SCREEN_SHAPE)
+    return found | {"chars": screens[:, 0], "colors": screens[:, 1]}
 
 
 class RecordedGame:
@@ -131,9 +143,11 @@ class RecordedGame:
                 "cause": np.frombuffer(str(getattr(self._game, "cause", "")).encode(), np.uint8),
                 "captions": np.frombuffer(b"".join(text.ljust(WIDTH, b"\0") for text in captions), np.uint8),
                 "times": np.array(list(captions.values()), np.int64),
-                **(self._frames.arrays() or {}),
+                **(self._frames.packed() or {}),
             }
-            write_whole(self._file, lambda file: np.savez_compressed(file, **arrays))
+            partial = self._file.with_name(f"partial-{self._file.name}")
+            np.savez(partial, **arrays)  # neither compressed nor synced: the worker gives no sign of life meanwhile
+            partial.replace(self._file)
         return reward
 
 

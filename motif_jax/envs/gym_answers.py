@@ -155,7 +155,8 @@ class Answers:
     def figures(self, figures: Mapping[str, type], value: Any) -> tuple[float, ...]:
         """The figures of an episode."""
         wanted = f"a finite number for each of {', '.join(figures)}"
-        if not isinstance(value, tuple | list | np.ndarray) or np.shape(value)[:1] != (len(figures),):
+        several = isinstance(value, tuple | list) or (isinstance(value, np.ndarray) and value.ndim > 0)
+        if not several or len(value) != len(figures):
             raise self.refusal("measure()", wanted, value)
         found = [self.number("measure()", wanted, number) for number in value]
         return tuple(kind(number) for kind, number in zip(figures.values(), found, strict=True))

@@ -55,14 +55,23 @@ class GymGame:
     def __init__(self, world: Playable, shown: bool = False):
         """Makes the environment, so that it can draw itself if it is `shown`."""
         self._world, self._fields, self._answers = world, world.fields, Answers(world.name)
-        with quiet():
-            self._env = self._answers.environment(world.make_shown() if shown else world.make())
-        self._draws = getattr(self._env, "render_mode", None) if shown else None
         self._drawn = b""  # the last picture, as the environment gave it
         self._trouble: list[Pieces] = []  # why there is no picture, where there should be one
+        with quiet():
+            env = self._make_shown() if shown else None
+            self._env = self._answers.environment(world.make() if env is None else env)
+        self._draws = None if env is None else getattr(env, "render_mode", None)
         self._state = self._env.unwrapped
         self.num_actions = len(world.action_names)  # for scripted players
         self.seen: dict[str, np.ndarray] = {}  # the observations of the moment, by name
+
+    def _make_shown(self) -> Any:
+        """An environment that can draw itself; None if none can be made, as without a display: the screen says why."""
+        try:
+            return self._world.make_shown()
+        except Exception as error:
+            self._trouble = _no_picture(error)
+            return None
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
         """Begins an episode."""
@@ -127,7 +136,7 @@ class GymGame:
             with quiet():
                 return self._env.render()
         except Exception as error:
-            self._draws, self._trouble = None, [[(f"no picture: {error}".splitlines()[0], GREY)]]
+            self._draws, self._trouble = None, _no_picture(error)
             return None
 
     def close(self) -> None:
@@ -143,3 +152,7 @@ class GymGame:
         self.message_count = self._counts[self.message] = self._counts.get(self.message, 0) + 1
         padded = np.frombuffer(self.message.ljust(WIDTH, b"\0"), np.uint8)
         self.seen |= {"message": padded, "message_count": np.array(self.message_count, np.int32)}
+
+
+def _no_picture(error: Exception) -> list[Pieces]:
+    return [[(f"no picture: {error}".splitlines()[0], GREY)]]

@@ -168,7 +168,7 @@ class GymWorld:
 
     def check(self) -> None:
         """Makes an environment, and plays a step in it."""
-        game = self.game()
+        game = self.game(shown=False)  # what cannot be drawn is played all the same
         try:
             game.reset(game_seed(0, SeedStream.TRAIN, 0), 0)
             game.step(0)

@@ -21,6 +21,7 @@ from motif_jax.system_errors import find_refusal
 PACKAGE = str(Path(__file__).parent.parent)
 CALLERS = tuple(str(Path(__file__).with_name(name)) for name in ("gym_games.py", "gym_world.py"))  # of the user's code
 WORLD_FLAG, TASK_FLAG = "--config.env.world", "--config.env.task"
+LIBRARIES = {"importlib", "numpy", "jax", "jaxlib", "flax", "optax"}  # which the package calls itself
 LONGEST = 10_000  # characters of a traceback; its end says most
 
 
@@ -63,15 +64,17 @@ def load_class(text: str, what: str, flag: str) -> Any:
 def failure(who: str, flag: str, error: BaseException, more: str = "") -> UserCodeError:
     """The error of the user's code as UserCodeError; `more` is added to the sentence."""
     lines = traceback.format_exception(type(error), error, _own_frames(error) or error.__traceback__)
-    what = traceback.format_exception_only(error)[-1].strip()
+    said = traceback.format_exception_only(error)  # with notes, as JAX adds them, after what it says
+    what = said[-1 if isinstance(error, SyntaxError) else 0].strip()
     return UserCodeError(f"{who} failed with {what} ({flag}){more}", "".join(lines)[-LONGEST:])
 
 
 @contextlib.contextmanager
 def guarded(explain: Callable[[BaseException], UserError | None]) -> Iterator[None]:
-    """The context in which the user's code runs: raises what `explain` makes of any exception that comes out of it.
+    """Around calls of the user's code: an exception becomes the error that `explain(exception)` returns.
 
     The program's own errors and a real Ctrl-C pass as they are, and so does an exception that is explained by None.
+    Never around a `yield`, as GeneratorExit would be explained too.
     """
     try:
         yield
@@ -117,8 +120,8 @@ def _own_frames(error: BaseException) -> Any:
     """
     frame, last = error.__traceback__, None
     while frame is not None:
-        file = frame.tb_frame.f_code.co_filename
-        if not file.startswith((PACKAGE, "<frozen")) and not {"importlib", "numpy"} & {*Path(file).parts}:
+        file, module = frame.tb_frame.f_code.co_filename, str(frame.tb_frame.f_globals.get("__name__"))
+        if not file.startswith((PACKAGE, "<frozen")) and module.partition(".")[0] not in LIBRARIES:
             return frame
         frame, last = frame.tb_next, frame
     return last if last is not None and last.tb_frame.f_code.co_filename in CALLERS else None

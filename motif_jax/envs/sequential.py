@@ -54,7 +54,7 @@ class SequentialVector:
         return rows
 
     def replace_games(self, by: Callable[[Any], Any]) -> None:
-        """Puts something else in the place of each game, which passes on what it is asked: a vector may offer this."""
+        """Replaces each game by `by(game)`, a wrapper with the same interface. Optional for a vector."""
         self.games[:] = map(by, self.games)
 
     def reset(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.actors.recorder import MOST_PICTURES, Frames, caption_of
+from motif_jax.actors.recorder import MOST_PICTURES, Frames, caption_of, unpacked
 from motif_jax.captions import decode
 from motif_jax.console import print_line
 from motif_jax.envs.own_code import reported
@@ -152,19 +152,19 @@ def _make_replay(
         row = {**row, "end_status": "ended"}
     if any(row[name] not in (value, None) for name, value in found.items()):  # None: older than this figure
         return None
-    arrays = frames.arrays()
-    assert arrays is not None  # there is no limit
+    packed = frames.packed()
+    assert packed is not None  # there is no limit
     if frames.too_many_pictures:
         print_line(
             f"no pictures in the replay of episode {row['episode']}: they have more than {MOST_PICTURES:,} bytes"
         )
-    return replay_of(env, row, track, about, arrays)
+    return replay_of(env, row, track, about, packed)
 
 
 def replay_of(
-    env: Mapping[str, Any], row: Mapping[str, Any], track: Track, about: Mapping[str, Any], frames: Mapping[str, Any]
+    env: Mapping[str, Any], row: Mapping[str, Any], track: Track, about: Mapping[str, Any], packed: Mapping[str, Any]
 ) -> Replay:
-    """A replay of an episode from its frames, as `recorder.Frames.arrays` gives them; see `make_replay`."""
+    """A replay of an episode from its frames, as `recorder.Frames.packed` gives them; see `make_replay`."""
     world = make_world(env)
     facts = {"episode": row["episode"], "end": row["end_status"], "cause": row["cause"], "task": title(env)}
     action, names = track.action, list(world.action_names)
@@ -173,7 +173,7 @@ def replay_of(
     facts |= {"action_names": names, "figures": dict(row)}
     return Replay(
         {**about, **facts}, action=action, z=track.z, intrinsic=track.intrinsic, value=track.value,
-        probability=track.probability, odds=track.odds, **frames,
+        probability=track.probability, odds=track.odds, **unpacked(packed),
     )  # fmt: skip
 
 

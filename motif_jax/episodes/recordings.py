@@ -1,4 +1,4 @@
-"""Games that do not play the same twice: finding them out, and what was recorded of their episodes instead."""
+"""Tells whether a game is reproducible; reads recordings of games that are not."""
 
 from __future__ import annotations
 
@@ -16,25 +16,29 @@ from motif_jax.envs.own_code import owner, reported
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import World, is_text
 from motif_jax.episodes.playback import EpisodeEvents, Happenings, begin
-from motif_jax.files import LARGEST_ARRAY, read_arrays
+from motif_jax.files import read_arrays
 from motif_jax.structs import EpisodeInfo
 
 EPISODES, STEPS = 3, 70  # that are tried, and the most steps of each
-FRAMES = ("chars", "colors", "cursor", "message", "count", "reward")
+FRAMES = ("screens", "screen_ends", "cursor", "message", "count", "reward")
 
 
-def plays_the_same_twice(env: Mapping[str, Any], seed: int) -> bool:
+def plays_the_same_twice(env: Mapping[str, Any], seed: int, beside: bool) -> bool:
     """Whether a short piece of the game, played twice from the same seed with the same actions, is the same.
 
-    The second time another game is played beside it, as workers do: games that share what is random differ then. Only
-    games of the user's own are tried; those of the program are tested.
+    Only games of the user's own are tried; those of the program are tested.
+
+    Args:
+      env, seed: the config's section and the seed.
+      beside: whether workers play several games. The second time, another game is then played beside it: games that
+        share what is random differ.
     """
     if owner(env) is None:
         return True
     with reported(env):
         world = make_world(env)
         return all(
-            _play(world, seed, episode, beside=False) == _play(world, seed, episode, beside=True)
+            _play(world, seed, episode, beside=False) == _play(world, seed, episode, beside)
             for episode in range(EPISODES)
         )
 
@@ -102,7 +106,10 @@ class Recordings:
         file = file_of(Path(self.folder), info.episode)
         if not file.is_file():
             return None
-        arrays = read_arrays(file, ("cause", "captions", "times"), limit=LARGEST_ARRAY)
+        try:
+            arrays = read_arrays(file, ("cause", "captions", "times"))
+        except ValueError:  # damaged
+            return None
         captions = [row.tobytes().rstrip(b"\0") for row in arrays["captions"].reshape(-1, WIDTH)]
         cause = arrays["cause"].tobytes().decode()
         if arrays["times"].sum() != len(actions):  # of another attempt at this episode, whose worker died
@@ -110,13 +117,13 @@ class Recordings:
         return EpisodeEvents(cause, self._happenings.count(dict(zip(captions, arrays["times"].tolist(), strict=True))))
 
     def take(self, episode: int) -> dict[str, np.ndarray] | None:
-        """The frames of an episode (`recorder.Frames.arrays`), whose file is removed; None if there are none."""
+        """The frames of an episode (`recorder.Frames.packed`), whose file is removed; None if there are none."""
         file = file_of(Path(self.folder), episode)
         if not file.is_file():
             return None
         try:
-            return read_arrays(file, FRAMES, optional=("pictures", "picture_ends"), limit=LARGEST_ARRAY)
-        except ValueError:  # too long to be kept
+            return read_arrays(file, FRAMES, optional=("pictures", "picture_ends"))
+        except ValueError:  # too long to be kept, or damaged
             return None
         finally:
             file.unlink()

@@ -19,6 +19,7 @@ BARS = "▁▂▃▄▅▆▇█"
 LEAST = 0.01  # share of the episode's largest reward of a step; smaller rewards are not highlighted
 PENALTY = 0.1  # nor are the game's penalties for steps without game time, which are smaller than this
 TOP = 100  # messages in the list
+BLOCK = 1000  # frames that are looked at together: all of them would take much memory
 LEAST_ROWS = 8  # for a game that shows less, so that a few messages can be listed
 COMMON = ("episode", "steps", "episode_return", "end_status", "success", "intrinsic_return")  # every world's figures
 
@@ -50,8 +51,12 @@ def describe(replay: Replay) -> Story:
 
 
 def _used_rows(replay: Replay) -> int:
-    seen = (SHOWN[replay.chars] != ord(" ")) | (replay.colors >= REVERSED)
-    return max(int(np.flatnonzero(seen.any((0, 2))).max(initial=0)) + 1, LEAST_ROWS)
+    used = LEAST_ROWS
+    for start in range(0, len(replay.chars), BLOCK):
+        chars, colors = replay.chars[start : start + BLOCK], replay.colors[start : start + BLOCK]
+        seen = (SHOWN[chars] != ord(" ")) | (colors >= REVERSED)
+        used = max(int(np.flatnonzero(seen.any((0, 2))).max(initial=0)) + 1, used)
+    return used
 
 
 def ending(about: Mapping[str, Any]) -> str:

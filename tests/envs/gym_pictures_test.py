@@ -4,9 +4,11 @@ import gymnasium
 import numpy as np
 import pytest
 from gym_world_test import Corridor, Walk
+from gymnasium.envs.registration import EnvSpec
 from PIL import Image
 
 from motif_jax.envs.gym_pictures import SIDE, encode_picture, pieces_of_ansi
+from motif_jax.envs.gym_world import GymWorld
 from motif_jax.envs.seeding import game_seed
 from motif_jax.replays.bitmaps import open_picture
 from motif_jax.structs import UserError
@@ -77,6 +79,25 @@ def test_an_environment_that_cannot_draw_says_why_on_its_screen():
     game = game_of(drawn=gymnasium.error.DependencyNotInstalled("pygame is not installed"))
     assert game.picture() == b""
     assert b"no picture: pygame is not installed" in game.screen().chars.tobytes()
+
+
+class Plain(Corridor):
+    """Takes no `render_mode`, though it names some."""
+
+    metadata = {"render_modes": ["rgb_array"]}
+
+    def __init__(self):
+        super().__init__(goal=9)
+
+
+def test_an_environment_that_cannot_be_made_to_draw_is_played_and_says_why_on_its_screen(monkeypatch):
+    monkeypatch.setitem(gymnasium.registry, "Plain-v0", EnvSpec("Plain-v0", entry_point=Plain))
+    world = type("World", (Walk,), {"id": "Plain-v0", "make": GymWorld.make})()
+    world.check()
+    game = world.game()
+    game.reset(game_seed(0, 0, 0), 0)
+    assert game.picture() == b""
+    assert b"no picture: " in game.screen().chars.tobytes()
 
 
 def test_wrong_pictures_and_texts_are_refused_in_one_sentence():

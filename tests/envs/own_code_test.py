@@ -3,12 +3,13 @@
 import signal
 import sys
 
+import jax
 import numpy as np
 import pytest
 from gym_world_test import Walk
 
 from motif_jax.actors.pool import ActorPool
-from motif_jax.envs.own_code import load_class, reported
+from motif_jax.envs.own_code import PACKAGE, as_failure, load_class, reported
 from motif_jax.envs.settings import check_world
 from motif_jax.episodes.playback import EventCounter, Track, make_replay
 from motif_jax.launch import stopped_by_signals
@@ -119,6 +120,18 @@ def test_modules_that_raise_it_are_named(tmp_path, monkeypatch):
     (tmp_path / "leaves_at_once.py").write_text("import sys\nsys.exit(0)\n")
     with pytest.raises(UserCodeError, match=r"the game 'leaves_at_once:Game' failed with SystemExit: 0 \(--flag\)"):
         load_class("leaves_at_once:Game", "game", "--flag")
+
+
+def test_errors_of_libraries_that_the_program_calls_are_not_the_games():
+    def called_by(file):
+        code = compile("jax.numpy.zeros(2) + jax.numpy.zeros(3)", file, "exec")
+        with pytest.raises(TypeError) as caught:
+            exec(code, {"jax": jax})
+        error = caught.value
+        return as_failure(ENV, error.with_traceback(error.__traceback__.tb_next))  # without the frame of this test
+
+    assert called_by(f"{PACKAGE}/policies/some.py") is None
+    assert "failed with TypeError" in str(called_by("/home/jax/numpy/my_game.py"))
 
 
 def test_reward_sources_that_raise_it_are_named():

@@ -39,6 +39,28 @@ class Breaking(Cart):
         return Late(super().make())
 
 
+class Alone(gymnasium.Wrapper):
+    """Can exist once in a process."""
+
+    there = False
+
+    def __init__(self, env):
+        assert not Alone.there, "there is another"
+        super().__init__(env)
+        Alone.there = True
+
+    def close(self):
+        Alone.there = False
+        super().close()
+
+
+class Only(Cart):
+    """Its environment can exist once in a process."""
+
+    def make(self):
+        return Alone(super().make())
+
+
 class Silent(Cart):
     """Its captions are no text, once the pole leans far."""
 

@@ -1,25 +1,28 @@
 """Episodes that are played again: what they tell, and the replays that are made of them."""
 
+import random
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import get_config
 
+from motif_jax.actors.recorder import file_of
 from motif_jax.captions import decode
 from motif_jax.envs.nethack.observations import Frames, frame_keys
 from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.settings import make_world
 from motif_jax.episodes import playback
-from motif_jax.episodes.recordings import plays_the_same_twice
+from motif_jax.episodes.recordings import Recordings, plays_the_same_twice
 from motif_jax.files import read_json
 from motif_jax.replays.replay import load_replay, top_messages
 from motif_jax.stages import evaluate
 from motif_jax.stages.evaluate import replays as evaluate_replays
 from motif_jax.stages.evaluate import summary as evaluate_summary
 from motif_jax.stages.report.found import interval_of
-from motif_jax.structs import UserError
+from motif_jax.structs import EpisodeInfo, UserError
 
 FLAG = "--config.visualize"
 
@@ -230,11 +233,48 @@ def test_games_of_which_some_were_not_the_same_again_have_one_name_for_each_end_
 
 
 @pytest.mark.quick
-def test_whether_a_game_plays_the_same_twice_is_tried_with_another_beside_it():
-    for world, same in (("Cart", True), ("Dice", False), ("SharedDice", False)):
-        assert plays_the_same_twice({"world": f"own_gym:{world}", "max_episode_steps": 20}, 0) == same, world
-    assert plays_the_same_twice({"world": "own_texts:EchoWorld", "max_episode_steps": 20}, 0)
-    assert plays_the_same_twice({"task": "score"}, 0)  # the program's own are not tried
+def test_replays_are_kept_until_the_rows_of_better_episodes_are_written(tmp_path, monkeypatch):
+    def touch(file, replay):
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+
+    monkeypatch.setattr(evaluate_replays, "save_replay", touch)
+    monkeypatch.setattr(evaluate_replays, "replay_of", lambda *args: None)
+    config, rng, rows, chosen = settings("toy", replays="best,worst,longest,toughest,5"), random.Random(0), {}, {}
+    about = dict.fromkeys(("name", "parameters", "reward", "goal", "threshold", "count_exponent"))
+    ever = set()
+    for number in rng.sample(range(50), 50):
+        row = {"episode_return": rng.randrange(9), "steps": rng.randrange(9), "success": rng.randrange(2)}
+        rows[number] = row | {"intrinsic_return": None}
+        evaluate_replays.keep_recorded(config, tmp_path, chosen, rows, None, about, number, {})
+        assert chosen == evaluate_replays.choose(config, rows)  # as if all were looked at
+        ever |= {evaluate_replays.file_of(tmp_path, number) for number in chosen.values()}
+        assert set(evaluate_replays.own_files(tmp_path)) == ever
+    evaluate_replays.remove_others(config, tmp_path, rows)
+    kept = {evaluate_replays.file_of(tmp_path, number) for number in chosen.values()}
+    assert set(evaluate_replays.own_files(tmp_path)) == kept < ever
+
+
+@pytest.mark.quick
+def test_a_torn_recording_is_none():
+    with Recordings(lambda text: ()) as recordings:
+        file = file_of(Path(recordings.folder), 7)
+        for torn in (b"", b"PK\3\4 torn"):
+            file.write_bytes(torn)
+            assert recordings.describe(EpisodeInfo(7, 1, 1.0, 2, True), np.zeros(1, np.int32)) is None
+            assert recordings.take(7) is None
+            assert not file.exists()
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("beside", [True, False])
+def test_whether_a_game_plays_the_same_twice_is_tried_as_workers_play_it(beside):
+    for world, same in (("Cart", True), ("Dice", False), ("SharedDice", not beside), ("Only", True)):
+        if world != "Only" or not beside:  # it can exist once in a process
+            env = {"world": f"own_gym:{world}", "max_episode_steps": 20}
+            assert plays_the_same_twice(env, 0, beside) == same, world
+    assert plays_the_same_twice({"world": "own_texts:EchoWorld", "max_episode_steps": 20}, 0, beside)
+    assert plays_the_same_twice({"task": "score"}, 0, beside)  # the program's own are not tried
 
 
 @pytest.mark.quick

@@ -110,8 +110,9 @@ def collect(config: ConfigDict, workdir: Path) -> None:
             except ValueError as error:
                 number = int(episode.info["episode"])
                 raise UserError(f"game {number:,} cannot be recorded: {error} ({WORLD_FLAG})") from error
-            games += not episode.info.get("branch", 0) and not episode.info.get("step", 0)
-            if games % SHOW_EVERY == 0:
+            counted = not episode.info.get("branch", 0) and not episode.info.get("step", 0)
+            games += counted
+            if counted and games % SHOW_EVERY == 0:
                 progress.update(games)
     progress.close()
     found = writer.write(path, provenance, FLAG)

@@ -55,7 +55,14 @@ from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.stages import EXPERIMENT, with_result
 from motif_jax.stages.evaluate.contenders import BESIDE_FLAG, FLAG, Contender, check_policy, find_contenders
-from motif_jax.stages.evaluate.replays import check_choice, keep_recorded, keep_replays, recorded_replays
+from motif_jax.stages.evaluate.replays import (
+    check_choice,
+    choose,
+    keep_recorded,
+    keep_replays,
+    recorded_replays,
+    remove_others,
+)
 from motif_jax.stages.evaluate.several import check_variations, with_variations
 from motif_jax.stages.evaluate.summary import (
     print_sweep,
@@ -253,14 +260,18 @@ def evaluate(
             return
         write_tracks(folder / "tracks.npz", tracks)  # first: a line without its steps would be played again
         write_lines(folder / EPISODES, [row for _, row in sorted((rows | beyond).items())])
+        if not repeatable:
+            remove_others(config, folder, rows)
+
+    recorded = choose(config, rows)
 
     def keep_frames(number: int, frames: Mapping[str, np.ndarray]) -> None:
-        keep_recorded(config, folder, rows, tracks[number], about, number, frames)
+        keep_recorded(config, folder, recorded, rows, tracks[number], about, number, frames)
 
     missing = set(range(wanted)) - set(rows)
-    repeatable = plays_the_same_twice(config.env.to_dict(), config.seed)
+    repeatable = plays_the_same_twice(config.env.to_dict(), config.seed, section.games_per_worker > 1)
     if not repeatable:
-        print_line("evaluate: this game does not play the same twice: its episodes are recorded while they are played")
+        print_line("evaluate: this game does not play the same twice: it can only be recorded while it is played")
     start, steps_before = time.monotonic(), sum(row["steps"] for row in rows.values())
     try:
         given_up = play(config, playing, missing, rows, tracks, keep, None if repeatable else keep_frames)

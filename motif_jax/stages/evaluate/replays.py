@@ -25,7 +25,7 @@ from motif_jax.structs import UserError
 FLAG = "--config.evaluate.replays"
 OWN = r"episode-\d{5,}\.npz"  # names of the files of replays
 Row = Mapping[str, Any]
-Frames = Mapping[str, np.ndarray]  # of an episode that was recorded: `actors.recorder.Frames.arrays`
+Frames = Mapping[str, np.ndarray]  # of an episode that was recorded: `actors.recorder.Frames.packed`
 
 
 def learnt_return(row: Row) -> float:
@@ -75,14 +75,25 @@ def own_files(folder: Path) -> list[Path]:
 
 
 def keep_recorded(
-    config: ConfigDict, folder: Path, rows: Mapping[int, Row], track: Track, about: Row, number: int, frames: Frames
+    config: ConfigDict,
+    folder: Path,
+    chosen: dict[str, int],
+    rows: Mapping[int, Row],
+    track: Track,
+    about: Row,
+    number: int,
+    frames: Frames,
 ) -> None:
-    """Writes the replay of an episode that was recorded, if it is chosen so far; removes those that no longer are."""
-    chosen = choose(config, rows)
+    """Writes the replay of an episode that was recorded, if it is better than those `chosen` so far; updates these."""
+    chosen |= choose(config, {episode: rows[episode] for episode in (*chosen.values(), number)})
     if number in chosen.values():
         facts = facts_of(config, about, [])
         save_replay(file_of(folder, number), replay_of(config.env.to_dict(), rows[number], track, facts, frames))
-    keep = {file_of(folder, episode) for episode in chosen.values()}
+
+
+def remove_others(config: ConfigDict, folder: Path, rows: Mapping[int, Row]) -> None:
+    """Removes the replays that are not chosen among these rows, which must be on disk: a killed run begins there."""
+    keep = {file_of(folder, episode) for episode in choose(config, rows).values()}
     for file in own_files(folder):
         if file not in keep:
             file.unlink()
@@ -198,7 +209,7 @@ def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: s
         rows: dict[int, dict[str, Any]] = {}
         found: dict[int, Track] = {}
         frames: dict[int, Frames] = {}
-        same = plays_the_same_twice(config.env.to_dict(), config.seed)
+        same = plays_the_same_twice(config.env.to_dict(), config.seed, config.evaluate.games_per_worker > 1)
         if play(config, playing, {number}, rows, found, lambda: None, None if same else frames.__setitem__):
             raise UserError(f"episode {number} cannot be played: its game ends its worker ({flag}.episode)")
         row, track = rows[number], found[number]

@@ -66,8 +66,8 @@ def of_players(players: Sequence[EvaluatedPlayer]) -> list[str]:
     ]
     if not all(player.repeatable for player in players):
         body.append(
-            '<p class="soft">This game does not play the same twice, so its episodes were recorded while they were '
-            "played, and players did not meet the same games.</p>"
+            '<p class="soft">This game does not play the same twice: it can only be recorded while it is played, and '
+            "players did not meet the same games.</p>"
         )
     ended = [player for player in players if player.ends]
     if ended:
