@@ -99,9 +99,7 @@ def test_what_was_not_made_is_neither_removed_nor_changed(tmp_path, change):
     change(folder)
     before = files_of(tmp_path)
     for act in (make_anew, remove_made):
-        with pytest.raises(
-            UserError, match=r"^'.*/folder' .* this program|^'.*/folder' is not a directory"
-        ) as refused:
+        with pytest.raises(UserError, match=r"^'.*/folder' .* this program|^'.*/folder' is not a directory") as refused:
             act(folder, NAMES)
         assert "move it away (--workdir)" in str(refused.value)
         assert files_of(tmp_path) == before
