@@ -73,7 +73,7 @@ class Frames:
         self._left_of_pictures -= len(picture)
         self._packed.append(packed)
         self._pictures.append(picture)
-        if self.too_many_pictures:  # an empty one counts as that before, so part of them would be wrong
+        if picture and self.too_many_pictures:  # an empty one counts as that before, so part of them would be wrong
             self._pictures = [b""] * len(self._pictures)
             self._picture = bytes
         self._cursor.append(cursor)
