@@ -16,7 +16,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -243,10 +243,14 @@ def complete(config: ConfigDict, tables: Tables) -> None:
                 inner[name] = float(flat[key])  # so that the command line may give it a fraction
 
 
-def describe_values(section: str, values: Mapping[str, Any]) -> str:
-    """Values of a section and their flags: `temperature = 0.5, top_k = 3 (--config.decoding.temperature, .top_k)`."""
-    listed = ", ".join(f"{name} = {shown(value)}" for name, value in values.items())
-    return f"{listed} (--config.{section}.{', .'.join(values)})"
+def describe_changed(section: str, table: Table, values: Mapping[str, Any], names: Iterable[str]) -> str:
+    """Those of some values of a section that are not the defaults, and their flags; "" if there is none.
+
+    Such as `temperature = 0.5, top_k = 3 (--config.decoding.temperature, .top_k)`.
+    """
+    changed = [name for name in names if values[name] != table[name].older]
+    listed = ", ".join(f"{name} = {shown(values[name])}" for name in changed)
+    return f"{listed} (--config.{section}.{', .'.join(changed)})" if changed else ""
 
 
 def record(tree: Any) -> Any:

@@ -174,7 +174,7 @@ class HubTokeniser:
 
     @functools.cached_property
     def _without_marks(self) -> Any:
-        """The same, but that marks have names which no text has: then what looks like one is cut as any other text.
+        """Each mark is renamed to a random string, so a text that spells the old name is cut as ordinary text.
 
         The names stand in the vocabulary as well, where some models would find them even if they were not marks.
         """

@@ -56,6 +56,9 @@ def test_a_policy_plays_a_game_step_by_step():
     assert np.array_equal(inner.probabilities, outer.probabilities)
     with pytest.raises(TypeError, match="this policy reads"):
         policy({"message": observation["message"]})
+    for games in (0, -1):
+        with pytest.raises(TypeError, match=f"at least one game is played, not {games}"):
+            policy.begin(games)
     name = policy.reads[0]
     with pytest.raises(TypeError, match=f"{name!r} of one game is of shape"):
         policy({**observation, name: observation[name][None]})

@@ -15,8 +15,8 @@ from motif_jax.structs import UserError
 DECODERS = ("gpt2", "llama", "mistral", "qwen2", "qwen3")
 ENCODER_DECODERS = ("t5",)
 FAMILIES = (*DECODERS, *ENCODER_DECODERS)
-SMALLEST, LARGEST = 1e-12, 1e12  # of a number in the config of a model
-USABLE = f"{SMALLEST:g} to {LARGEST:g}"
+SMALLEST_NUMBER, LARGEST_NUMBER = 1e-12, 1e12  # of a number in the config of a model
+USABLE = f"{SMALLEST_NUMBER:g} to {LARGEST_NUMBER:g}"
 ACTIVATIONS = ("relu", "gelu", "gelu_new", "gelu_pytorch_tanh", "silu")
 
 
@@ -85,4 +85,4 @@ def from_record(record: Mapping[str, Any]) -> LanguageConfig:
 
 def is_usable(value: float) -> bool:
     """Whether float32 computes with a number of a config, multiplied and divided by others, without an overflow."""
-    return SMALLEST <= value <= LARGEST
+    return SMALLEST_NUMBER <= value <= LARGEST_NUMBER

@@ -118,7 +118,7 @@ class Language:
         special = self.config.is_encoder_decoder if special_tokens is None else special_tokens
         rows = self._texts.encode(contexts, special, marks)
         starts = [self.tokeniser.encode(text) for text in begin] if begin is not None else [[] for _ in rows]
-        self._check_drawing(rows, starts, max_tokens, temperature, top_k, top_p, beams)
+        self._check_drawing(rows, starts, max_tokens, temperature, top_k, top_p, beams, length_penalty)
         may = self._may_generate(allowed)
         stops = no_limits(self.config.vocabulary, 0, self.config.ends).stops
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(len(rows)))
@@ -151,7 +151,7 @@ class Language:
 
     def _check_drawing(
         self, rows: Sequence, starts: Sequence[Sequence[int]], max_tokens: int, temperature: float, top_k: int,
-        top_p: float, beams: int,
+        top_p: float, beams: int, length_penalty: float,
     ) -> None:  # fmt: skip
         values = {
             "max_tokens": (max_tokens, 1),
@@ -164,6 +164,8 @@ class Language:
                 raise UserError(f"{name} is {value}, where {least} is the least")
         if beams > 1 and (temperature not in (0, 1) or top_k or top_p < 1):
             raise UserError("a beam search draws nothing: leave temperature, top_k and top_p, or give one beam")
+        if beams == 1 and length_penalty:
+            raise UserError("length_penalty is of a beam search: leave it, or give more beams")
         if not 0 <= top_p <= 1:
             raise UserError(f"top_p is {top_p}, and not a probability")
         if len(starts) != len(rows):

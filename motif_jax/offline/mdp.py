@@ -120,7 +120,10 @@ def utterance_starts(rows: Rows) -> jax.Array:
 
 
 def utterance_ends(rows: Rows) -> jax.Array:
-    """Last token of the utterance that each position's next token is of; elsewhere, of no meaning. [B, T] int32"""
+    """Last token of the utterance that each position's next token is of. [B, T] int32
+
+    Undefined where the next token is not the agent's.
+    """
     said = _shifted(jnp.asarray(rows.closes))
     return jnp.minimum(_after(said), last_of_segment(rows.segments))
 

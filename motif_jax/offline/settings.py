@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -47,7 +48,7 @@ _trunk: Used = lambda recipe, _: recipe.values in ("token", "utterance")  # noqa
 _token: Used = lambda recipe, _: recipe.values == "token"  # noqa: E731
 _policy: Used = lambda recipe, _: bool(recipe.policy)  # noqa: E731
 _weighted: Used = lambda recipe, _: recipe.policy == "advantage"  # noqa: E731
-USED_BY: dict[str, Used] = {  # values of train_values that not every recipe uses
+USED_BY: dict[str, Used] = {  # when each value has an effect; others always have one
     "discount": _values,
     "expectile": lambda recipe, section: _trunk(recipe, section) and not recipe.expectile,
     "double_q": _values,
@@ -76,6 +77,12 @@ USED_BY: dict[str, Used] = {  # values of train_values that not every recipe use
 def unused_values(recipe: Recipe, section: Mapping[str, Any]) -> list[str]:
     """The values of the section `train_values` that make no difference to what a recipe learns."""
     return [name for name, used in USED_BY.items() if not used(recipe, section)]
+
+
+def recorded_bounds(section: Mapping[str, Any]) -> tuple[float, float]:
+    """`value_min` and `value_max` of a record of the section `train_values`; older ones have null for infinity."""
+    low, high = section.get("value_min"), section.get("value_max")
+    return -math.inf if low is None else float(low), math.inf if high is None else float(high)
 
 
 class Settings(NamedTuple):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from motif_jax.config_table import LARGEST, Flag, Number, Table, Text, Value, Whole, describe_values, shown
+from motif_jax.config_table import LARGEST, Flag, Number, Table, Text, Value, Whole, describe_changed, shown
 from motif_jax.offline.recipes import Recipe
 from motif_jax.structs import UserError
 
@@ -68,7 +68,7 @@ _drawn: Used = lambda one, _: one.kind in ("sample", "rerank")  # noqa: E731
 _beams: Used = lambda one, _: one.kind == "beam"  # noqa: E731
 _reranked: Used = lambda one, _: one.kind == "rerank"  # noqa: E731
 OF_ONE_KIND = (_beams, _reranked)
-USED_BY: dict[str, Used] = {  # values that not every decoding uses
+USED_BY: dict[str, Used] = {  # when each value has an effect
     "clip": lambda one, recipe: recipe.values == "token" and one.beta > 0,
     "temperature": _drawn,
     "top_k": lambda one, recipe: _drawn(one, recipe) and one.temperature > 0,
@@ -84,19 +84,16 @@ USED_BY: dict[str, Used] = {  # values that not every decoding uses
 def describe_unused(recipe: Recipe, name: str, decodings: Sequence[Decoding]) -> list[str]:
     """Lines about values of the config that no decoding of a kind uses, with a recipe of this name.
 
-    What only one kind has is not missed by others beside it.
+    A value that belongs to one kind (such as `beams`) is reported only if no decoding is of that kind.
     """
-    values, defaults = decodings[0]._asdict(), Decoding()._asdict()
-    changed = {key: values[key] for key in USED_BY if values[key] != defaults[key]}
-    lines = []
+    values, lines = decodings[0]._asdict(), []
     for kind in dict.fromkeys(one.kind for one in decodings):
-        unused = {}
-        for key, value in changed.items():
-            others = decodings if USED_BY[key] in OF_ONE_KIND else [one for one in decodings if one.kind == kind]
-            if not any(USED_BY[key](one, recipe) for one in others):
-                unused[key] = value
-        if unused:
-            said = describe_values("decoding", unused)
+        unused = []
+        for key, used in USED_BY.items():
+            others = decodings if used in OF_ONE_KIND else [one for one in decodings if one.kind == kind]
+            if not any(used(one, recipe) for one in others):
+                unused.append(key)
+        if said := describe_changed("decoding", TABLE, values, unused):
             lines.append(f"decoding of the kind {kind!r} with the recipe {name!r} makes no use of {said}")
     return lines
 

@@ -73,6 +73,8 @@ class Policy:
           games: how many are played at once; observations and answers are arrays of that length then. None: one game,
             whose observations and answers are single.
         """
+        if games is not None and games < 1:
+            raise TypeError(f"at least one game is played, not {games}; None is for one whose answers are single")
         self._games, count = games, 1 if games is None else games
         self._core, self._first = np.zeros((count, self._core_size), np.float32), np.ones(count, bool)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ from motif_jax.language.config import LanguageConfig
 from motif_jax.language.hub import read_language_model, read_model_tokeniser
 from motif_jax.language.layers import Types
 from motif_jax.offline.recipes import Recipe, recipe_of
+from motif_jax.offline.settings import recorded_bounds
 from motif_jax.parameters import check_parameters, leaves_by_path, rebuild, sum_of_arrays
 from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser, digest
@@ -38,10 +38,8 @@ class ValueModel(NamedTuple):
     facts: dict[str, Any]
 
     def bounds(self) -> tuple[float, float]:
-        """Of the targets' Q: `value_min` and `value_max` of training; older records have null for infinity."""
-        section = self.facts["config"]["train_values"]
-        low, high = section.get("value_min"), section.get("value_max")
-        return -math.inf if low is None else float(low), math.inf if high is None else float(high)
+        """Of the targets' Q: `value_min` and `value_max` of training."""
+        return recorded_bounds(self.facts["config"]["train_values"])
 
     def checksum(self) -> str:
         """Changes when a parameter does."""

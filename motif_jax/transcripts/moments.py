@@ -12,6 +12,7 @@ import numpy as np
 from motif_jax.structs import Episode, Turn
 from motif_jax.transcripts.store import Transcripts
 
+MOMENTS = "moments"  # key of the provenance of recorded moments
 WORDS_PER_TEXT = 50
 
 
@@ -28,8 +29,8 @@ def vocabulary(texts: Iterable[str], **info: float) -> Iterator[Episode]:
 
 
 def are_moments(transcripts: Transcripts) -> bool:
-    """Whether the episodes are the moments of recorded games, whose `info` has their `step`."""
-    return "step" in transcripts.info
+    """Whether the episodes are the moments of games that `collect` has recorded; `info` has the `step` of each."""
+    return transcripts.record["provenance"].get(MOMENTS) is True
 
 
 def game_returns(transcripts: Transcripts) -> np.ndarray:

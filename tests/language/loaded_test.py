@@ -124,6 +124,7 @@ def test_what_cannot_be_scored_is_refused(arguments, sentence, models):
     ({"beams": 2, "temperature": 0.5}, "a beam search draws nothing"),
     ({"beams": 2, "top_k": 3}, "a beam search draws nothing"),
     ({"beams": 2, "top_p": 0.5}, "a beam search draws nothing"),
+    ({"length_penalty": 1.0}, "length_penalty is of a beam search"),
     ({"allowed": [40]}, "the allowed token 40"),
     ({"allowed": []}, "no token is allowed"),
     ({"begin": ["a"]}, "there are 1 texts to begin with, and 4 contexts"),

@@ -10,6 +10,7 @@ from flax import nnx
 from tiny_writer import TOKENISER, make_value_model
 
 from motif_jax.checkpoint import Checkpoints
+from motif_jax.files import read_json, write_json
 from motif_jax.language.config import to_record
 from motif_jax.language.hub import write_language_model
 from motif_jax.policies.decoding import Decoding
@@ -26,7 +27,7 @@ from motif_jax.tokens import digest, write_tokeniser
 WORDLE = {"world": "wordle", "options": json.dumps({"words": "small"})}
 
 
-def write_values(home, recipe="ilql", env=WORDLE):
+def write_values(home, recipe="ilql", env=WORDLE, **bounds):
     """What `--stage=train_values` leaves behind, of a small model with random values."""
     model, folder = make_value_model(recipe), home / "values"
     (folder / "policy").mkdir(parents=True)
@@ -35,7 +36,7 @@ def write_values(home, recipe="ilql", env=WORDLE):
     sections = {"language": {"dtype": "float32"}, "transcripts": {"template": "marks"}, "env": env}
     facts = {
         "recipe": recipe, "tokeniser": digest(TOKENISER), "emitted": TOKENISER.encode("abcde"),
-        "model": to_record(model.config), "config": sections | {"train_values": {"reward_scale": 1.0}},
+        "model": to_record(model.config), "config": sections | {"train_values": {"reward_scale": 1.0} | bounds},
     }  # fmt: skip
     learnt = model.online | {"q": model.target["q"]} if model.target else {"policy": model.policy}
     state = {"learnt": learnt, "target": model.target}
@@ -98,6 +99,24 @@ def test_nothing_is_played_before_every_decoding_of_another_run_is_known_to_work
     said = refusal(settings(homes["bc"], betas="0,4"), tmp_path)
     assert "the recipe 'bc' has no values, so that only beta 0 can be decoded, not 4" in said
     assert not (tmp_path / "evaluate").exists()
+
+
+def test_an_evaluation_of_an_earlier_version_is_played_anew_if_values_have_bounds(tmp_path, capsys):
+    """Decoding did not know them."""
+    home, config = write_values(tmp_path, value_min=-1.0, value_max="inf"), settings(betas="4")
+    config.evaluate.beside = ""
+    evaluate.run(config, home)
+    player = home / "evaluate/values-7-beta4/player.json"
+    facts = read_json(player)
+    assert facts.pop("bounds") == [-1.0, "inf"]
+    write_json(player, facts)
+    for low, complete in ((None, True), ("-inf", True), (-1.0, False)):
+        write_json(home / "values/config.json", {"train_values": {"value_min": low, "value_max": "inf"}})
+        assert evaluate.is_complete(config, home) == complete
+    capsys.readouterr()
+    evaluate.run(config, home)
+    assert "is played anew" in capsys.readouterr().out
+    assert evaluate.is_complete(config, home)
 
 
 def test_decodings_without_logits_stand_beside_those_with_them(homes, tmp_path):

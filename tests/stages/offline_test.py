@@ -80,14 +80,24 @@ def test_rows_say_how_training_and_validation_go(whole):
         assert set(checkpoints.steps()) == {outcome.best["steps"], 11, 12}
 
 
-def test_it_says_that_it_compiles_before_anything_is_measured(tmp_path, capsys):
-    said = []
-    job = make_job(tmp_path, Stop())
-    job = job._replace(evaluate=lambda state: said.append(capsys.readouterr().out) or {"loss": 1.0})
-    with Hosts() as hosts:
-        train(job, PACE, hosts, Stop())
-    assert said[0] == "train_language: compiling the first update\n"
-    assert not any(said[1:])
+def test_it_says_that_it_compiles_right_before_the_first_update_of_a_process(tmp_path, capsys):
+    compiling, made = "train_language: compiling the first update\n", make_job(tmp_path, Stop())
+
+    def told(num_epochs):
+        """What is printed before each evaluation, before each update, and at the end."""
+        said = []
+        job = made._replace(
+            evaluate=lambda state: said.append(capsys.readouterr().out) or {"loss": 1.0},
+            batch=lambda epoch, step: said.append(capsys.readouterr().out) or made.batch(epoch, step),
+        )
+        with Hosts() as hosts:
+            train(job, PACE._replace(num_epochs=num_epochs), hosts, Stop())
+        return [*said, capsys.readouterr().out]
+
+    first = told(num_epochs=1)
+    assert [compiling in text for text in first] == [False, True] + [False] * (len(first) - 2)
+    assert compiling not in "".join(told(num_epochs=1))  # it goes on, and has nothing left to do
+    assert "".join(told(num_epochs=2)).count(compiling) == 1
 
 
 @pytest.mark.parametrize(("how", "at"), [

@@ -10,6 +10,7 @@ from conftest import get_config
 
 from motif_jax import experiment
 from motif_jax.files import read_json, write_config
+from motif_jax.own_folders import MARKER
 from motif_jax.stages import evaluate, train_values
 from motif_jax.structs import UserError
 
@@ -123,6 +124,7 @@ def test_a_run_that_is_killed_at_its_very_end_still_says_what_values_have_found(
     wanted = {name: read_json(folder / name) for name in ("summary.json", "found.json")}
     for name in wanted:
         (folder / name).unlink()
+    (folder / "policy" / MARKER).unlink()  # as an earlier version left it
 
     def killed(*_):
         raise KeyboardInterrupt
@@ -232,6 +234,20 @@ def refusal(check, *arguments):
 ])  # fmt: skip
 def test_values_that_cannot_work_are_refused(tmp_path, changes, said):
     assert said in refusal(train_values.check, config_for(tmp_path, **changes))
+
+
+@pytest.mark.quick
+def test_a_policy_that_would_be_replaced_is_looked_at_before_training(tmp_path):
+    from motif_jax.stages.train_values.training import train
+
+    folder = tmp_path / "values"
+    (folder / "policy").mkdir(parents=True)
+    (folder / "policy/config.json").write_text("{}")
+    with pytest.raises(UserError, match=r"policy' was not made by this program: move it away \(--workdir\)"):
+        train(config_for(tmp_path), tmp_path, folder)
+    write_config(folder, config_for(tmp_path))  # an earlier version began here
+    with pytest.raises(UserError, match="transcripts"):
+        train(config_for(tmp_path), tmp_path, folder)
 
 
 @pytest.mark.quick

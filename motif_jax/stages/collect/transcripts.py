@@ -33,7 +33,7 @@ from motif_jax.policies.choice import parse_mixture
 from motif_jax.preferences import pairs
 from motif_jax.stages.collect.episodes import play_in_order
 from motif_jax.structs import Episode, UserError
-from motif_jax.transcripts.moments import are_moments, game_returns, moment, vocabulary
+from motif_jax.transcripts.moments import MOMENTS, are_moments, game_returns, moment, vocabulary
 from motif_jax.transcripts.store import RECORD, Transcripts, TranscriptWriter
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ def check(config: ConfigDict, world: World) -> None:
 def collect(config: ConfigDict, workdir: Path) -> None:
     """Plays the games and writes `workdir/transcripts`."""
     section, path = config.collect, workdir / FOLDER
-    world, provenance = make_world(config.env), provenance_of(config)
+    world = make_world(config.env)
+    provenance = provenance_of(config, world)
     if path.exists():
         found = Transcripts(path, "--workdir")
         if {**found.record["provenance"], CHECKPOINTS: []} != provenance | {CHECKPOINTS: []}:
@@ -170,13 +171,15 @@ def play_moments(config: ConfigDict, world: World, mixture: Mixture | None) -> I
                     return
 
 
-def provenance_of(config: ConfigDict) -> dict[str, Any]:
+def provenance_of(config: ConfigDict, world: World) -> dict[str, Any]:
     """What decides the transcripts."""
     section = config.collect
     player = {"policies": section.policies} if section.policies else {"collector": section.collector}
     found = player | {"games": section.transcripts, "seed": config.seed}
     if section.branch_player:
         found |= {"branch_player": section.branch_player, "branches": section.branches}
+    if not isinstance(world, TextWorld):
+        found[MOMENTS] = True
     return found | {"env": essential(config.env.to_dict())}
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -48,6 +49,7 @@ from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.files import LARGEST_JSON, checkpoint_steps, write_config, write_json, write_lines
 from motif_jax.foreign import read_bytes
 from motif_jax.offline.recipes import recipe_of
+from motif_jax.offline.settings import recorded_bounds
 from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.policies.decoding import check_decoding, decodings_of
 from motif_jax.releases import FACTS, is_release
@@ -178,6 +180,10 @@ def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
         values += [section.sources, *(given[name] for name in SOURCE_VALUES)]
     if contender.decoding:
         values += contender.decoding.facts().values()
+        trained = read_json(contender.folder(workdir).parent / "config.json") or {}
+        bounds = recorded_bounds(trained.get("train_values", {}))
+        if any(map(math.isfinite, bounds)):  # earlier versions decoded without them
+            values += bounds
     found = hashlib.sha256(json.dumps(values).encode())
     last = own / str(max(checkpoint_steps(own), default=0))
     played = contender.folder(workdir) / str(contender.step)

@@ -18,6 +18,7 @@ from motif_jax.actors.handoff import Arrays, make_batch
 from motif_jax.actors.inference import answer
 from motif_jax.actors.pool import ActorPool
 from motif_jax.checkpoint import find_checkpoints
+from motif_jax.config_table import record
 from motif_jax.console import print_line
 from motif_jax.envs.protocols import suffix
 from motif_jax.envs.seeding import SeedStream
@@ -104,6 +105,8 @@ def make_writing(config: ConfigDict, workdir: Path, contender: Contender, flag: 
     writer, checksum = load_writer(config, workdir, contender, flag, loaded)
     sources = sources_of_workdir(config, workdir)
     facts = {"parameters": checksum, "recipe": writer.model.facts["recipe"]} | about(sources)
+    if any(map(math.isfinite, bounds := writer.model.bounds())):
+        facts["bounds"] = record(bounds)
     return Playing(contender.name, "", None, False, sources, facts, writer=writer, decoding=contender.decoding)
 
 

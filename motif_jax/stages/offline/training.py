@@ -78,10 +78,8 @@ def _train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked, keeper: Checkpoi
     state, done = _begin(job, keeper, hosts)
     log = _Log(job, done) if keeper else None
     expected = pace.num_epochs * job.num_steps(0)
-    if log:
-        print_line(f"{job.stage}: compiling the first update")
     progress = Progress(job.stage, expected, "updates", done["steps"]) if keeper else None
-    saved = time.monotonic()
+    first, saved = done["steps"], time.monotonic()
     if keeper:
         stop.watch(keeper.directory, lambda: done["steps"], "updates")
 
@@ -118,6 +116,8 @@ def _train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked, keeper: Checkpoi
                     f"stopped by {stop.asked or 'a signal to another host'} after {done['steps']:,} updates, which are "
                     "saved; give the same command again to go on"
                 )
+            if log and done["steps"] == first:
+                print_line(f"{job.stage}: compiling the first update")
             state, metrics = job.update(state, job.batch(done["epoch"], done["step"]))
             done["step"] += 1
             done["steps"] += 1

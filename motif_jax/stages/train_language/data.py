@@ -98,7 +98,8 @@ def make_renderer(transcripts: Transcripts, tokeniser: Any, template: str) -> Re
     if template != "none" and (are_moments(transcripts) or made.get("format") == MANUAL):
         raise UserError(
             f"a policy that plays reads the name of an action right behind the prompt, and the template {template!r} "
-            f"sets a mark between them: choose none ({TEMPLATE_FLAG})"
+            f"sets a mark between them: choose none ({TEMPLATE_FLAG}), in another --workdir if training has begun in "
+            "this one"
         )
     check_words(tokeniser, template)
     return Renderer(transcripts, tokeniser, TEMPLATES[template])

@@ -99,11 +99,11 @@ def as_functions(graph: Any, config: LanguageConfig) -> Language:
     return Language(hidden, logits, config.width, config.vocabulary)
 
 
-def write_model(directory: Path, parts: LanguageParts, params: Any) -> None:
-    """Writes a directory that `load_language` and transformers read, in place of an older one."""
+def write_model(directory: Path, parts: LanguageParts, params: Any, record: str = RECORD) -> None:
+    """Writes a directory that `load_language` and transformers read, in place of an older one; see `remove_made`."""
     partial = directory.with_name(f"{directory.name}.partial")
     make_anew(partial, FILES, "../config.json")
     write_tokeniser(partial, parts.tokeniser)
     write_language_model(partial, nnx.merge(parts.graph, jax.tree.map(np.asarray, params)))
-    remove_made(directory, FILES, RECORD)
+    remove_made(directory, FILES, record)
     os.replace(partial, directory)

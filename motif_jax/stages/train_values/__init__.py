@@ -21,7 +21,7 @@ from motif_jax.config_table import (
     Value,
     Whole,
     check_values,
-    describe_values,
+    describe_changed,
 )
 from motif_jax.console import print_line
 from motif_jax.envs.settings import TABLE as ENV
@@ -172,8 +172,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
 
     section = config.train_values
     names = unused_values(recipe_of(section.recipe), section)
-    changed = {name: section[name] for name in names if section[name] != TABLES["train_values"][name].older}
-    if changed and not config.distributed.process_id:
-        said = describe_values("train_values", changed)
+    said = describe_changed("train_values", TABLES["train_values"], section, names)
+    if said and not config.distributed.process_id:
         print_line(f"train_values: the recipe {section.recipe!r} makes no use of {said}")
     train(config, workdir, workdir / FOLDER)

@@ -23,6 +23,7 @@ from motif_jax.offline.batch import Replies
 from motif_jax.offline.recipes import Recipe, recipe_of
 from motif_jax.offline.settings import OPTIMIZER, VALUES, Settings
 from motif_jax.offline.update import init_state, make_offline_update
+from motif_jax.own_folders import check_made
 from motif_jax.parallel import map_update, replicate
 from motif_jax.parameters import sum_of_arrays
 from motif_jax.policies.replies import make_replies
@@ -39,7 +40,7 @@ from motif_jax.stages.train_language.data import (
     open_transcripts,
     split_episodes,
 )
-from motif_jax.stages.train_language.model import LanguageParts, make_parts, new_params, write_model
+from motif_jax.stages.train_language.model import FILES, LanguageParts, make_parts, new_params, write_model
 from motif_jax.stages.train_values.found import best_texts, make_readers, ranks
 from motif_jax.stages.train_values.games import make_play
 from motif_jax.tokens import digest
@@ -50,6 +51,7 @@ from motif_jax.transcripts.store import Transcripts
 STAGE = "train_values"
 REPLIED = 4  # the texts of a row for which replies are sampled are a multiple of it
 FLAG = "--config.train_values.policy"
+RECORD = "../config.json"  # beside a policy of an earlier version, which wrote it before the first update
 
 
 def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
@@ -62,7 +64,7 @@ def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
         learns_policy = bool(recipe_of(config.train_values.recipe).policy)
         goes_on = checkpoint_steps(folder / "checkpoints") and (folder / POLICY).is_dir()
         if hosts.me == 0 and not (learns_policy and goes_on):
-            write_model(folder / POLICY, parts, parts.params)  # so that the folder is of use by itself
+            write_model(folder / POLICY, parts, parts.params, RECORD)  # so that the folder is of use by itself
 
         def conclude(outcome: Outcome) -> None:
             write_found(config, folder / "found.json", parts, renderer, transcripts, outcome)
@@ -70,6 +72,8 @@ def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
 
         return Work(job, conclude)
 
+    if not config.distributed.process_id:
+        check_made(folder / POLICY, FILES, RECORD)  # now, as it may be replaced at the end
     run_offline(config, config.train_values, folder, lambda may: open_transcripts(config, workdir, may), prepare)
 
 
@@ -203,7 +207,7 @@ def write_found(
 def finish(folder: Path, parts: LanguageParts, job: Job, outcome: Outcome) -> None:
     """Writes the policy, if it was learnt, and the summary; says what came out."""
     if "policy" in outcome.state.learnt:
-        write_model(folder / POLICY, parts, outcome.state.learnt["policy"])
+        write_model(folder / POLICY, parts, outcome.state.learnt["policy"], RECORD)
     size = sum(array.size for array in jax.tree.leaves(outcome.state.learnt))
     chosen = outcome.best["steps"] if "valid_return" in outcome.best else outcome.steps  # what decoding begins with
     write_json(folder / "summary.json", {
