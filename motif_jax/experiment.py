@@ -76,7 +76,9 @@ def dry_run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
         begun = stage.artefacts(workdir) or (stage.begun(config, workdir) if hasattr(stage, "begun") else [])
         if stage.is_complete(config, workdir):
             print_line(f"{name}: complete in {str(workdir)!r}, would be skipped")
-        elif any(folder.exists() for folder in begun):
+            continue
+        check_no_links(workdir, stage.MAKES)
+        if any(folder.exists() for folder in begun):
             print_line(f"{name}: begun in {str(workdir)!r}, would go on")
         else:
             print_line(f"{name}: would run")

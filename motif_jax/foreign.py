@@ -20,6 +20,7 @@ LIMIT = 16 * 2**20  # bytes of a text file, by far more than any that is read he
 LONGEST_LINE = 2**24  # bytes of a line of JSON; the rows of metrics have a few thousand
 MAX_HOLES = 1000  # size / bytes on disk, above which most of a file was never written: no disk compresses so well
 MAY_BE_HOLES = 2**30  # bytes; smaller files are not checked for holes, they are read in a second
+HOLLOW = "almost all of it is a hole (a sparse file): it was not copied completely"
 KINDS = {
     stat.S_IFDIR: "a directory",
     stat.S_IFIFO: "a named pipe",
@@ -53,7 +54,7 @@ def open_regular(path: Path) -> io.BufferedReader:
 
 
 def check_regular_tree(directory: Path) -> None:
-    """Raises OSError, with one line, where a file below a directory is not regular, or was next to never written.
+    """Raises OSError, with one line, where a file below a directory is not regular, or is almost all a hole.
 
     Links to directories are not followed.
     """
@@ -62,7 +63,7 @@ def check_regular_tree(directory: Path) -> None:
             with contextlib.suppress(FileNotFoundError):  # a dangling link, or a file that was just removed
                 check_regular(Path(folder, name))
                 if is_hollow(Path(folder, name)):
-                    raise OSError(errno.EINVAL, "next to nothing of it was ever written", str(Path(folder, name)))
+                    raise OSError(errno.EINVAL, HOLLOW, str(Path(folder, name)))
 
 
 def read_text(path: Path) -> str:
@@ -89,10 +90,10 @@ def lines_of(path: Path, longest: int = LONGEST_LINE) -> Iterator[bytes]:
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal; raises ValueError if next to nothing of a large file was ever written."""
+    """The SHA-256 of a file, in hexadecimal; raises ValueError if almost all of a large file is a hole."""
     with open_regular(path) as file:
         if is_hollow(path):
-            raise ValueError("next to nothing of it was ever written")
+            raise ValueError(HOLLOW)
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -102,7 +103,7 @@ def leads_out(path: Path, directory: Path) -> bool:
 
 
 def is_hollow(path: Path) -> bool:
-    """Whether next to nothing of a large file was ever written, as it takes forever to read what is not there."""
+    """Whether almost all of a large file is a hole, which takes forever to read."""
     size = path.stat().st_size
     return size > MAY_BE_HOLES and written_bytes(path) < size // MAX_HOLES
 

@@ -218,7 +218,7 @@ def stopped_by_signals() -> Iterator[None]:
         if is_importing(frame):
             return ask_again(number)
         for other in numbers:
-            signal.signal(other, signal.SIG_IGN)  # once is enough: cleaning up takes two seconds at most
+            signal.signal(other, signal.SIG_IGN)  # once is enough: stages save what they have, which may take a while
         raise Interrupted(number)
 
     def ask_again(number: int) -> None:

@@ -220,7 +220,7 @@ def _check_own(directory: Path, names: Iterable[str], digests: Mapping[str, str]
     if strange:
         raise UserError(
             f"{str(directory / strange[0])!r} would be replaced, and is not as this program wrote it: name another "
-            "directory (--config.export.to)"
+            "directory (--config.export.to), or move this one away if it is the rest of an export that was killed"
         )
 
 

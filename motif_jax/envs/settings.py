@@ -119,10 +119,8 @@ def _make_own(name: str, options: dict[str, Any], env: Mapping[str, Any]) -> Wor
 
 def _bind(made: Any, options: dict[str, Any], env: Mapping[str, Any], name: str) -> Any:
     """The call that makes a world with its options; raises UserError if it does not take them."""
-    if "max_episode_steps" in options:
-        raise UserError(
-            f"the time limit is --config.env.max_episode_steps, and cannot be among the options ({OPTIONS_FLAG})"
-        )
+    if "max_episode_steps" in options:  # it overrides the config's: there are workdirs with such options
+        TABLE["max_episode_steps"].kind.check("max_episode_steps", OPTIONS_FLAG, options["max_episode_steps"])
     if "max_episode_steps" in env:
         options = {"max_episode_steps": env["max_episode_steps"], **options}
     try:

@@ -30,7 +30,7 @@ from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.structs import UserError
 
 AGAIN = "--stage=annotate merges its shards anew"
-NOT_ASKED = "not_asked"  # in the log of a shard, and in the record of a merge: pairs whose label is unknown for that
+NOT_ASKED = "not_asked"  # in the log of a shard and in a merge's record: pairs that have no label because nobody asked
 
 
 def check_free(dataset: PairDataset, name: str) -> None:

@@ -73,14 +73,14 @@ class Shard:
         """
         self.folder, self.part, self._labels = folder, part, labels
         folder.mkdir(parents=True, exist_ok=True)
-        self._lock = take_lock(folder, part)
         self._blank = False
-        try:
-            with folder_lock(folder):
+        with folder_lock(folder):  # first, because jobs that hold it take the locks of other shards for a moment
+            self._lock = take_lock(folder, part)
+            try:
                 self._open(num_rows, facts, ignore_existing)
-        except BaseException:
-            self._lock.close()
-            raise
+            except BaseException:
+                self._lock.close()
+                raise
 
     def _open(self, num_rows: int, facts: Mapping[str, Any], ignore_existing: bool) -> None:
         folder, part = self.folder, self.part
@@ -154,9 +154,10 @@ class Shard:
 
     def close(self) -> None:
         """Releases the lock. Removes the record if nothing was labelled, so that later jobs are free to differ."""
-        if self._blank:
-            (self.folder / f"{self.part.stem}.json").unlink(missing_ok=True)
-        self._lock.close()
+        with self._lock:
+            if self._blank:
+                with folder_lock(self.folder):  # no other job is reading it
+                    (self.folder / f"{self.part.stem}.json").unlink(missing_ok=True)
 
     def __enter__(self) -> Shard:
         return self

@@ -23,7 +23,7 @@ import numpy as np
 
 from motif_jax.captions import WIDTH, CaptionTable
 from motif_jax.files import read_array, read_json, write_array, write_json
-from motif_jax.foreign import is_hollow, leads_out, sha256_of
+from motif_jax.foreign import HOLLOW, is_hollow, leads_out, sha256_of
 from motif_jax.own_folders import check_no_links
 from motif_jax.structs import UserError
 
@@ -188,8 +188,8 @@ class PairDataset:
         file = self.path / "data" / "message.npy"
         if is_hollow(file):
             raise UserError(
-                f"{str(file)!r} should have {file.stat().st_size / 2**30:,.1f} GiB, but next to nothing of it was ever "
-                f"written: copy or unpack it again ({FLAG})"
+                f"{str(file)!r} should have {file.stat().st_size / 2**30:,.1f} GiB, but {HOLLOW}; copy or unpack it "
+                f"again ({FLAG})"
             )
         needed, free = self.num_pairs * 2 * self.length * 4, shutil.disk_usage(self.path).free
         if needed > free:

@@ -105,7 +105,7 @@ class RewardSource:
         return {}
 
     def failure(self) -> str:
-        """At the end of training: why its rewards were worth nothing, as a sentence; "" if nothing speaks for that."""
+        """At the end of training: why its rewards were worth nothing, as a sentence; "" if its rewards can be used."""
         return ""
 
     def about(self) -> Facts:

@@ -162,7 +162,8 @@ class RewardSources:
         """Goes on from what `learning` returned on another host, as nested dictionaries."""
         for one in self:
             if one.name in learning:
-                one.source.restore(learning[one.name], one.source.facts())
+                with user_code(one.path):
+                    one.source.restore(learning[one.name], one.source.facts())
 
 
 OTHER_REWARD = (

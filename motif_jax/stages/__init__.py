@@ -4,13 +4,13 @@ A stage also has `TABLES`, the allowed values of its own sections, and `READS`, 
 `check(config)`, which refuses bad values before anything is started; `is_complete(config, workdir)`;
 `artefacts(workdir)`, the directories with results of one config, each beside that config (`with_result`); `IDENTITY`,
 the sections whose decisive values may not change once there is a result; `shared(config)`, whether other jobs may work
-in the workdir meanwhile, or None where it needs no lock at all; and `loads_jax(config)`. `MAKES` are the directories
-of the workdir in which it changes something, and in which no link may be then. `WRITES` and `MEMORY` are the flags
-that decide how much the stage writes, or where else than in the workdir, and how much memory, how many processes and
-files it takes: what to change when the system refuses (system_errors.py). A stage that fills the memory of a GPU names
-the flags that decide how much of it as `DEVICE_MEMORY`. A stage for which some values of other sections may not change
-either, depending on the config, names them by `more_identity(config)`, and by `unused(config)` those that do not. One
-whose artefacts do not show that it began names the directories that do by `begun(config, workdir)`.
+in the workdir meanwhile, or None where it needs no lock at all; and `loads_jax(config)`. `MAKES`: directories of the
+workdir that the stage writes to. While it is due, none of them, and no directory below, may be a link. `WRITES` and
+`MEMORY` are the flags that decide how much the stage writes, or where else than in the workdir, and how much memory,
+how many processes and files it takes: what to change when the system refuses (system_errors.py). A stage that fills the
+memory of a GPU names the flags that decide how much of it as `DEVICE_MEMORY`. `more_identity(config)` adds values that
+may not change; `unused(config)` names values that do not count. A stage whose artefacts do not show that it began names
+the directories that do by `begun(config, workdir)`.
 """
 
 from pathlib import Path
@@ -49,6 +49,6 @@ EXPERIMENT: Tables = {  # what every stage reads
 
 
 def with_result(folder: Path, *names: str) -> list[Path]:
-    """The directory, if it has a checkpoint or one of the named files: a start that has failed belongs to no config."""
+    """The directory, if it has a checkpoint or a named file: a folder without a result is bound to no config."""
     found = checkpoint_steps(folder / "checkpoints") or any((folder / name).exists() for name in names)
     return [folder] if found else []

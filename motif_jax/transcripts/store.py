@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from motif_jax.files import read_array, read_json, write_array, write_json
-from motif_jax.foreign import is_hollow, leads_out
+from motif_jax.foreign import HOLLOW, is_hollow, leads_out
 from motif_jax.own_folders import make_anew
 from motif_jax.structs import Episode, Turn, UserError
 
@@ -126,7 +126,7 @@ class Transcripts:
         try:
             found = read_array(file, mapped="r") if file.stat().st_size else None
             if is_hollow(file):
-                raise ValueError("next to nothing of it was ever written")
+                raise ValueError(HOLLOW)
         except (ValueError, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise UserError(f"cannot read {str(file)!r}: {reason} ({self._flag})") from error

@@ -99,7 +99,7 @@ WRONG = {  # by method: what it returns
     "name": [None, 7], "about": [7, b"a"], "players": ["random", None, (1,)], "reads": ["position", None, ("radar",)],
     "pairs": ["message", 7], "texts": ["texts", 7], "figures": [None, {"steps": int}, {"place": str}, {7: int}],
 }  # fmt: skip
-OPTIONS = [{"max_episode_steps": value} for value in (-5, 0, 50, None, [], {}, "5", 0.5)]
+OPTIONS = [{"max_episode_steps": value} for value in (-5, 0, None, [], {}, "5", 0.5)]
 
 
 RIGHT = Wrong
@@ -134,9 +134,15 @@ def test_whatever_they_return_that_is_wrong_is_refused_with_one_sentence():
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_options_cannot_change_the_time_limit(options):
+def test_a_time_limit_among_the_options_is_a_whole_number(options):
     sentence = refused(options=json.dumps(options), max_episode_steps=50)
-    assert sentence.startswith("the time limit is --config.env.max_episode_steps")
+    assert sentence.startswith("max_episode_steps must be"), sentence
+    assert sentence.endswith("(--config.env.options)")
+
+
+def test_a_time_limit_among_the_options_overrides_that_of_the_config():  # workdirs were begun with it
+    env = {"world": "gym_world_test:Walk", "options": '{"max_episode_steps": 7}', "max_episode_steps": 50}
+    assert check_world(env).time_limit == 7
 
 
 def test_numbers_that_are_not_finite_are_named_with_their_method_and_place():

@@ -3,10 +3,13 @@
 import contextlib
 import json
 import multiprocessing
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import LONG_S
 from hypothesis import given
 from hypothesis import strategies as st
 from small_dataset import random_pairs, write_dataset
@@ -195,6 +198,43 @@ def test_a_second_job_on_the_same_shard_is_refused(tmp_path):
         done.set()
         process.join()
     Shard(tmp_path, ONLY, 4, FACTS).close()
+
+
+@pytest.mark.parametrize("moment", ["read_record", "take_lock"])
+def test_jobs_that_start_or_end_while_another_starts_wait_for_it(tmp_path, monkeypatch, moment):
+    """A job that starts has read the blank record of another, which ends; or it tries the lock of one that starts."""
+    part = Part(1, 2)
+    other = Shard(tmp_path, part, 4, FACTS)
+    if moment == "take_lock":
+        other._lock.close()  # as if it had been killed
+
+    def act():
+        (other if moment == "read_record" else Shard(tmp_path, part, 4, FACTS)).close()
+
+    waits, found, executor = threading.Event(), [], ThreadPoolExecutor(1)
+    lock, real = shards_module.folder_lock, getattr(shards_module, moment)
+
+    def folder_lock(folder):
+        if threading.current_thread() is not threading.main_thread():
+            waits.set()
+        return lock(folder)
+
+    def meanwhile(*arguments):
+        result = real(*arguments)
+        of_other = part in arguments or part.stem in str(arguments[0])
+        if of_other and threading.current_thread() is threading.main_thread():
+            found.append(
+                executor.submit(lambda: (other if moment == "read_record" else Shard(tmp_path, part, 4, FACTS)).close())
+            )
+            found[0].add_done_callback(lambda _: waits.set())
+            assert waits.wait(LONG_S)
+        return result
+
+    monkeypatch.setattr(shards_module, "folder_lock", folder_lock)
+    monkeypatch.setattr(shards_module, moment, meanwhile)
+    with Shard(tmp_path, Part(0, 2), 4, FACTS):
+        found[0].result(LONG_S)
+    assert not list(tmp_path.glob("*.json"))
 
 
 # ---- merging

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import numpy as np
 import pytest
@@ -438,6 +439,23 @@ def test_slow_answers_are_kept_before_the_batch_is_full(workdir, monkeypatch):
         chat.delay_s = 0.01
         run(workdir, backend="server", server__url=chat.url)
     assert len(commits) > 3
+
+
+def test_without_any_label_there_are_no_more_saves_than_with_labels(tmp_path, monkeypatch):
+    write_dataset(tmp_path / "dataset", [(f"You kill the newt! #{number}", "") for number in range(200)])
+    seconds, saves = [0.0], []
+    monkeypatch.setattr(annotate_job, "time", types.SimpleNamespace(monotonic=lambda: seconds[0]))
+    monkeypatch.setattr(annotate_job, "COMMIT_EVERY_S", 30.0)
+    real = annotate_job.Job._save
+    monkeypatch.setattr(annotate_job.Job, "_save", lambda *arguments: saves.append(1) or real(*arguments))
+
+    def fault(number, body):
+        seconds[0] += 0.5  # each question is asked twice
+        return "mumble"
+
+    with ChatServer(fault) as chat, pytest.raises(UserError, match="have no verdict"):
+        run(tmp_path, backend="server", both_orders=0.0, server__url=chat.url, server__in_flight=1)
+    assert 5 <= len(saves) <= 10
 
 
 def test_older_captions_with_the_bottom_line_do_not_mix_with_those_of_today(workdir):

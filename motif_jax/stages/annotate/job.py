@@ -25,7 +25,7 @@ from motif_jax.metrics import Progress
 from motif_jax.preferences.asked import Asked, to_numbers
 from motif_jax.preferences.merging import NOT_ASKED
 from motif_jax.preferences.questions import Questions
-from motif_jax.preferences.shards import TRY, Shard, count, question_range, read_record
+from motif_jax.preferences.shards import TRY, Shard, count, folder_lock, question_range, read_record
 from motif_jax.preferences.store import Preference
 from motif_jax.structs import UserError
 
@@ -115,8 +115,10 @@ class Job:
 
     def _check_model(self) -> None:
         """Refuses to mix the labels of two models; the config alone does not distinguish them."""
-        for file in sorted(self._shard.folder.glob("shard-*.json")):
-            other = read_record(file)["log"].get("model", self._model)
+        with folder_lock(self._shard.folder):
+            records = [read_record(file) for file in sorted(self._shard.folder.glob("shard-*.json"))]
+        for record in records:
+            other = record["log"].get("model", self._model)
             if other and other != self._model:  # "": that job had nothing to ask
                 raise UserError(
                     f"annotation {self._shard.folder.name!r} was begun with the model {other!r}, and this is "
@@ -184,6 +186,7 @@ class Job:
             # Without any answer nothing is written: that would bind the annotation to settings that may not work.
             if (self._shard.codes[self._asking] != Preference.UNKNOWN).any():
                 self._commit(False, pending)
+        self._committed = time.monotonic()  # also if there is nothing to write, as looking for it takes time
         del self._pending[: len(pending)]
         for question, answer in pending:
             self._flight.pop(question, None)
@@ -202,7 +205,6 @@ class Job:
         unknown = self._shard.codes[self._asking] == Preference.UNKNOWN
         log |= {NOT_ASKED: int((unknown & ~self._put[self._place]).sum()), "motif_jax": motif_jax.__version__}
         self._shard.commit(finished, log)
-        self._committed = time.monotonic()
         return labelled
 
     @staticmethod

@@ -39,6 +39,7 @@ from motif_jax.stages import EXPERIMENT, with_result
 from motif_jax.stages.collect import transcripts
 from motif_jax.stages.collect.episodes import play_in_order
 from motif_jax.stages.collect.published import adopt
+from motif_jax.startup import say
 from motif_jax.structs import ArraySpec, Interrupted, UserError
 
 TABLES: Tables = {
@@ -228,6 +229,8 @@ def saved_if_stopped(writer: PairWriter) -> Iterator[None]:
     try:
         yield
     except Interrupted:
+        if writer.moments:
+            say("saving the pairs that were collected")
         writer.commit()
         raise
 

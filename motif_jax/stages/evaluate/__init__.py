@@ -67,6 +67,8 @@ from motif_jax.stages.evaluate.replays import (
 )
 from motif_jax.stages.evaluate.several import check_variations, with_variations
 from motif_jax.stages.evaluate.summary import (
+    EPISODES,
+    SUMMARY,
     print_sweep,
     print_table,
     read_json,
@@ -79,7 +81,6 @@ from motif_jax.stages.train_values import TABLES as VALUES
 from motif_jax.stages.train_values import check_texts_fit
 from motif_jax.structs import UserError
 
-EPISODES, SUMMARY = "episodes.jsonl", "summary.json"  # of a player: a line per episode; figures of all
 RESULTS = (SUMMARY, EPISODES, "tracks.npz")  # of a player, beside `player.json`
 WRITTEN = "_CHECKPOINT_METADATA"  # of a checkpoint: orbax writes into it when it was written
 TABLES: Tables = {
@@ -164,7 +165,7 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
 
 def is_evaluated(config: ConfigDict, workdir: Path, contender: Contender) -> bool:
     """Whether this player, as it is now, has a summary over the number of episodes that the config asks for."""
-    summary = read_json(workdir / "evaluate" / contender.name / "summary.json")
+    summary = read_json(workdir / "evaluate" / contender.name / SUMMARY)
     wanted = {"path": contender.path, "episodes": config.evaluate.episodes, "chosen": config.evaluate.replays}
     wanted |= {"stamp": stamp(config, workdir, contender)}
     return summary is not None and {name: summary.get(name) for name in wanted} == wanted

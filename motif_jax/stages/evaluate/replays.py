@@ -19,7 +19,7 @@ from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.releases import released_replay
 from motif_jax.replays.replay import LONGEST, load_replay, save_replay
 from motif_jax.rewards.choice import ONLINE
-from motif_jax.stages.evaluate.summary import read_json, read_rows
+from motif_jax.stages.evaluate.summary import EPISODES, SUMMARY, read_json, read_rows
 from motif_jax.structs import UserError
 
 FLAG = "--config.evaluate.replays"
@@ -54,7 +54,7 @@ def check_choice(text: str, episodes: int) -> None:
 
 def mean_return(workdir: Path, name: str) -> float:
     """The mean return of an evaluated player; minus infinity if it was not evaluated."""
-    summary = read_json(workdir / "evaluate" / name / "summary.json") or {"figures": {}}
+    summary = read_json(workdir / "evaluate" / name / SUMMARY) or {"figures": {}}
     return (summary["figures"].get("return") or {"mean": -math.inf})["mean"]
 
 
@@ -176,7 +176,7 @@ def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: s
     folder = workdir / "evaluate" / contender.name
     recorded = read_json(folder / "config.json") or {}
     alike = {**essential(env_by_protocol(recorded)), "seed": recorded.get("seed")} == games_of(config)
-    summary = read_json(folder / "summary.json") if alike else None  # those of other games do not count
+    summary = read_json(folder / SUMMARY) if alike else None  # those of other games do not count
     if not episode.isdecimal():
         kept = (summary or {}).get("replays", {})
         if episode in kept:
@@ -194,7 +194,7 @@ def obtain(config: ConfigDict, workdir: Path, policy: str, episode: str, flag: s
     tracks = read_tracks(folder / "tracks.npz") if summary else {}
     own = workdir / "visualize" / contender.name
     if number in tracks:
-        row = next(row for row in read_rows(folder / "episodes.jsonl", world.figures) if row["episode"] == number)
+        row = next(row for row in read_rows(folder / EPISODES, world.figures) if row["episode"] == number)
         about, track = read_json(folder / "player.json") or {}, tracks[number]
     else:
         from motif_jax.stages.evaluate.play import make_playing, play

@@ -18,6 +18,7 @@ from motif_jax.envs.world import World
 from motif_jax.over_seeds import large_exponents
 from motif_jax.structs import UserError
 
+EPISODES, SUMMARY = "episodes.jsonl", "summary.json"  # of a player: a line per episode; figures of all
 COMMON = {  # figures of every world's episodes: what they are called in a line of episodes.jsonl
     "return": "episode_return", "steps": "steps", "success": "success", "intrinsic_return": "intrinsic_return",
 }  # fmt: skip
@@ -141,8 +142,8 @@ def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
       name: of the player.
       own: figures of the world, beside COMMON; they stand after the return.
     """
-    mine = read_json(directory / name / "summary.json") or {}
-    others = {path.parent.name: read_json(path) or {} for path in sorted(directory.glob("*/summary.json"))}
+    mine = read_json(directory / name / SUMMARY) or {}
+    others = {path.parent.name: read_json(path) or {} for path in sorted(directory.glob(f"*/{SUMMARY}"))}
     alike = [other for other, summary in others.items() if summary.get("protocol") == mine.get("protocol")]
     others = {other: others[other] for other in alike if other != name}
     summaries = {name: mine, **dict(list(others.items())[:BESIDE])}
@@ -181,7 +182,7 @@ def print_sweep(directory: Path, names: Sequence[str]) -> None:
       directory: with a directory per player.
       names: of the players; those of one policy that is decoded in several ways, and others.
     """
-    summaries = {name: read_json(directory / name / "summary.json") or {} for name in names}
+    summaries = {name: read_json(directory / name / SUMMARY) or {} for name in names}
     means = {name: (summary["figures"].get("return") or {}).get("mean") for name, summary in summaries.items()}
     swept = {name: mean for name, mean in means.items() if mean is not None and "decoding" in summaries[name]}
     best = max(swept, key=lambda name: swept[name], default="")

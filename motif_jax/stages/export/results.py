@@ -14,7 +14,7 @@ from motif_jax.foreign import read_bytes
 from motif_jax.over_seeds import estimate
 from motif_jax.replays.replay import LARGEST, load_replay
 from motif_jax.stages.evaluate.replays import file_of
-from motif_jax.stages.evaluate.summary import read_json
+from motif_jax.stages.evaluate.summary import SUMMARY, read_json
 from motif_jax.stages.export.contents import Part
 
 CHANCE = "random"
@@ -65,7 +65,7 @@ def find_over_seeds(workdir: Path) -> dict[str, Any] | None:
 
 def _latest_means(workdir: Path) -> dict[str, float]:
     """The mean of each figure in the latest evaluation of a workdir's own policy by the task's rules."""
-    files = (workdir / "evaluate").glob("*/summary.json")
+    files = (workdir / "evaluate").glob(f"*/{SUMMARY}")
     own = [one for file in files if (one := read_json(file)) and one.get("path") == "." and not one.get("greedy")]
     own = [one for one in own if one.get("protocol", TASK) == TASK]
     if not own:
@@ -89,7 +89,7 @@ def find_replay(workdir: Path, contents: Mapping[str, Part]) -> bytes | None:
 
 def _own_summaries(workdir: Path, step: int) -> list[tuple[Path, dict[str, Any]]]:
     """The evaluations of the workdir's own policy at this step, by the task's rules first, without `greedy` first."""
-    files = sorted((workdir / "evaluate").glob("*/summary.json"))
+    files = sorted((workdir / "evaluate").glob(f"*/{SUMMARY}"))
     found = [(file, summary) for file in files if (summary := read_json(file))]
     own = [(file, one) for file, one in found if one.get("path") == "." and one.get("step") == step]
     return sorted(own, key=lambda pair: (pair[1].get("protocol", TASK) != TASK, bool(pair[1].get("greedy")), pair[0]))

@@ -22,6 +22,7 @@ from motif_jax.files import read_json, write_json, write_whole
 from motif_jax.pages.blocks import asset, page
 from motif_jax.pages.formats import esc
 from motif_jax.stages import EXPERIMENT
+from motif_jax.stages.evaluate.summary import SUMMARY
 from motif_jax.stages.report.data import of_annotations, of_pairs
 from motif_jax.stages.report.found import read_workdir
 from motif_jax.stages.report.head import first_screen, ran_on
@@ -61,7 +62,7 @@ MEMORY = "--config.report.replays"
 MADE_OF = (
     "dataset/*.json", "dataset/data/*.npy", "dataset/info/*.npy", "dataset/preference/*.npy",
     "dataset/preference/*/merged.json", "annotations/*/*.json", "annotations/*.html", "annotations/*.json",
-    "reward/*.json", "reward/*.html", "policy/*.json", "policy/*.jsonl", "evaluate/*/summary.json",
+    "reward/*.json", "reward/*.html", "policy/*.json", "policy/*.jsonl", f"evaluate/*/{SUMMARY}",
     "evaluate/*/replays/*.npz", "evaluate/*/letters.json", "transcripts/transcripts.json", "language/*.json*",
     "values/*.json*",
 )  # fmt: skip

@@ -24,6 +24,7 @@ from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.merging import NOT_ASKED, check_merged, count_asked
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.stages.evaluate.replays import file_of
+from motif_jax.stages.evaluate.summary import SUMMARY
 from motif_jax.stages.report import parts
 from motif_jax.stages.report.numbers import count, number
 from motif_jax.stages.report.parts import SPREADS, Annotation, EvaluatedPlayer, Facts, Found, Learnt, Pairs, Training
@@ -178,7 +179,7 @@ def find_training(path: Path) -> Training | None:
 def find_players(path: Path) -> list[EvaluatedPlayer]:
     """All players that were evaluated: the own policy's first, random play last."""
     found = []
-    for file in sorted((path / "evaluate").glob("*/summary.json")):
+    for file in sorted((path / "evaluate").glob(f"*/{SUMMARY}")):
         if (facts := read_object(file)) is None:
             continue  # another job evaluates it again at this moment
         with checked(file):

@@ -181,17 +181,19 @@ def learn(
         raise UserError(broken)
     if keeper:
         seconds, steps = done["seconds"] - before["seconds"], done["env_steps"] - timed_from
+        rate = round(steps / max(seconds, 1e-9), 1) if steps else None  # a run of one update has timed nothing
         recent = summarise_recent(list(record.recent), record.figures)
         write_json(folder / "summary.json", done | {
             "checkpoint": done["env_steps"],
-            "steps_per_s": round(steps / max(seconds, 1e-9), 1),
+            "steps_per_s": rate,
             "recent_episodes": recent,
             "worker_restarts": restarts,
             "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
         })  # fmt: skip
         print_line(
             f"train_policy: {done['env_steps']:,} steps, {done['updates']:,} updates, {done['episodes']:,} episodes; "
-            f"{steps / max(seconds, 1e-9):,.0f} steps/s; checkpoints in {folder / 'checkpoints'}"
+            + (f"{rate:,.0f} steps/s; " if rate else "")
+            + f"checkpoints in {folder / 'checkpoints'}"
         )
     failures = parts.sources.failures()
     if keeper:
