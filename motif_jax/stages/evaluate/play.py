@@ -215,13 +215,13 @@ def play(
                     columns = slice(number * size, (number + 1) * size)
                     part = {key: array[:, columns] for key, array in batch.arrays.items()}
                     for info, steps in pieces.take(full, part, part.pop("first")[0], ended):
-                        if info.episode in missing:
+                        if due := info.episode in missing:
                             missing.remove(info.episode)
                             track = Track(*[steps[name] for name in COLUMNS])
                             tracks[info.episode] = track._replace(odds=steps.get(ODDS))
                             rows[info.episode] = as_row(info, figures, steps, counter, playing.sources)
                         recorded = counter.take(info.episode) if isinstance(counter, Recordings) else None
-                        if recorded and keep_frames and info.episode in wanted:
+                        if due and recorded and keep_frames:  # not of a second attempt, which has no row
                             keep_frames(info.episode, recorded)
             progress.update(len(rows))
             if time.monotonic() - kept > KEEP_EVERY_S + KEEP_PER_S * keeping:
