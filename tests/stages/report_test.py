@@ -339,6 +339,12 @@ def test_training_that_goes_on_after_a_stop_is_told_by_its_last_row(copy):
     assert "was trained for 30,000 steps in 60 seconds so far: 500 steps/s" in text.replace(" so far :", " so far:")
     write_json(copy / "policy/summary.json", done | {"env_steps": 40000, "seconds": 80.0})
     assert "was trained for 40,000 steps in 80 seconds : 500 steps/s" in Seen(make(copy)).text
+    write_json(
+        copy / "policy/summary.json", done | {"env_steps": 40000, "seconds": 1e-5}
+    )  # the first update is not timed
+    text = Seen(make(copy)).text
+    assert "was trained for 40,000 steps in 0 seconds on A fine" in text
+    assert "steps/s, all in all" not in text
 
 
 @pytest.mark.quick

@@ -143,14 +143,14 @@ def _trained(found: Found) -> list[str]:
     training = found.training
     if not training:
         return []
-    seconds = max(training.seconds, 1e-9)
     rewards = rewards_of(training.settings)
     by = f", rewarded {'only ' if len(rewards) == 1 else ''}by {listed(list(rewards))}," if rewards else ""
     where = machine_line(found)
     still = "" if training.is_over else " so far"
+    speed = f": {training.speed:,.0f} steps/s" if training.speed else ""
     return [
-        f"The agent{by} was trained for <b>{steps(training.steps)}</b> steps in <b>{duration(seconds)}</b>{still}: "
-        f"{training.steps / seconds:,.0f} steps/s{f' on {where}' if where else ''}."
+        f"The agent{by} was trained for <b>{steps(training.steps)}</b> steps in <b>{duration(training.seconds)}</b>"
+        f"{still}{speed}{f' on {where}' if where else ''}."
     ]
 
 

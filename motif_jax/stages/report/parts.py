@@ -76,6 +76,11 @@ class Training(NamedTuple):
         return float(self.summary["seconds"] if self.is_over else self.rows[-1]["seconds"])
 
     @property
+    def speed(self) -> float | None:
+        """Steps per second; None for less than half a second, as the first update is not timed."""
+        return self.steps / self.seconds if self.seconds >= 0.5 else None
+
+    @property
     def episodes(self) -> int:
         """Finished episodes so far."""
         return int(self.summary["episodes"] if self.is_over else self.rows[-1].get("episode/all", 0))

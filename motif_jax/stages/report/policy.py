@@ -28,13 +28,14 @@ PALETTE = ("first", "second", "good", "plum")
 
 def of_policy(found: Found, training: Training) -> list[str]:
     """The part on training, as HTML: figures, curves, shares of time."""
-    rows, steps, seconds = training.rows, training.steps, training.seconds
+    rows = training.rows
     figures = [
-        (amount(steps), "steps"),
-        (duration(seconds), "of training"),
-        (f"{steps / max(seconds, 1e-9):,.0f}", "steps/s, all in all"),
+        (amount(training.steps), "steps"),
+        (duration(training.seconds), "of training"),
         (f"{training.episodes:,}", "episodes"),
     ]
+    if training.speed:
+        figures.insert(2, (f"{training.speed:,.0f}", "steps/s, all in all"))
     share = mean_of(rows, "reward/learnt_share") or mean_of(rows, "reward/paid_share")  # its older name
     if share:
         figures.append((f"{share:.1%}", "of the steps were rewarded by the learnt reward"))
