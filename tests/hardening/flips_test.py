@@ -55,6 +55,7 @@ NOT_READ = {  # patterns of names, and why no reader needs to notice a change
     "answers/*/about.json": "for people; the name of its folder is what tells models apart",
     "reward/metrics.jsonl": "for people and their plots; the report reads the history in statistics.json",
     "*.html": "pages for people",
+    "*/.motif_jax.json": "the marker of a directory; a damaged one is no marker, so nothing is removed",
     "*.lock": "locks: what is in them is only shown",
 }
 CHECKPOINTS = "*/checkpoints/*"  # read by orbax, which no audit event tells of
