@@ -73,7 +73,7 @@ EXPERIMENTS = {  # --config below configs/: what else is set, and the stages
 }  # fmt: skip
 # Figures that are not the same twice: time, place, memory, and checksums of files that hold such figures.
 VOLATILE = re.compile(
-    r"seconds|_s$|per_s|^time/|wait|machine|memory|mib|sha256|checksum|stamp|version|process|host|date|modified"
+    r"seconds|_s$|_s_p\d+$|per_s|^time/|wait|machine|memory|mib|sha256|checksum|stamp|version|process|host|date|modified"
 )
 
 
