@@ -22,7 +22,7 @@ def test_an_episode_with_more_bytes_of_pictures_than_a_replay_can_have_has_none(
     frames = recorder.Frames(game)
     for _ in range(steps):
         frames.step(0)
-    arrays = frames.arrays()
+    arrays = recorder.unpacked(frames.packed())
     assert frames.too_many_pictures == (not kept)
     assert len(arrays["chars"]) == len(arrays["message"]) == steps + 1
     assert ("pictures" in arrays) == ("picture_ends" in arrays) == kept
