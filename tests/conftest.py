@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 import runpy
 import subprocess
@@ -13,14 +14,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-import hypothesis
 import pytest
 
-# How long an example takes depends on the machine.
-hypothesis.settings.register_profile(
-    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
-hypothesis.settings.load_profile("any machine")
+with contextlib.suppress(ImportError):  # it is missing where only vLLM is tested
+    import hypothesis
+
+    # How long an example takes depends on the machine.
+    hypothesis.settings.register_profile(
+        "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    )
+    hypothesis.settings.load_profile("any machine")
 
 ROOT = Path(__file__).parent.parent
 LONG_S = 10_000.0  # for a deadline of the program that a test must not reach; pytest's own comes long before
