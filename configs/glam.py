@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from motif_jax.config_table import Text
+from motif_jax.config.table import Text
 from motif_jax.structs import UserError
 
 LEVELS = {

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from motif_jax.machine import usable_cores
+from motif_jax.system.machine import usable_cores
 
 
 def get_config(argument: str = "score") -> ConfigDict:

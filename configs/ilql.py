@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from motif_jax.config_table import Text
+from motif_jax.config.table import Text
 from motif_jax.offline.recipes import names, recipe_of
 from motif_jax.offline.settings import unused_values
 from motif_jax.stages.train_values import TABLES

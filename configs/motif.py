@@ -16,8 +16,8 @@ preference. Training the policy takes two billion steps, as published: a GPU and
 from ml_collections import ConfigDict
 
 from motif_jax.envs.nethack.tasks import get_task
-from motif_jax.machine import usable_cores
 from motif_jax.structs import UserError
+from motif_jax.system.machine import usable_cores
 
 SWITCHES = ("reference",)  # one of them may stand after the task; tests try all
 

@@ -12,15 +12,15 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from motif_jax.config_table import NEEDED, Tables, check_values, flatten, keys, record, same, shown
+from motif_jax.config.table import NEEDED, Tables, check_values, flatten, keys, same, shown
 from motif_jax.console import clean, print_line
-from motif_jax.files import read_json, write_config
-from motif_jax.jax_start import check_jax_starts, divide_cpu
-from motif_jax.locks import Held, take
-from motif_jax.own_folders import check_no_links
 from motif_jax.stages import EXPERIMENT, NAMES
 from motif_jax.structs import UserError
-from motif_jax.system_errors import explained
+from motif_jax.system.errors import explained
+from motif_jax.system.files import read_json, record, write_config
+from motif_jax.system.jax_start import check_jax_starts, divide_cpu
+from motif_jax.system.locks import Held, take
+from motif_jax.system.own_folders import check_no_links
 
 
 def check(config: ConfigDict, names: list[str]) -> list[Any]:

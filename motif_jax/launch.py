@@ -17,7 +17,7 @@ where they were stopped: to resume, give the same command again.
 
 from __future__ import annotations
 
-from motif_jax import startup
+from motif_jax.system import startup
 
 if __name__ == "__main__":
     startup.begin()  # before the imports that take long
@@ -40,18 +40,19 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from motif_jax import __version__
-from motif_jax.compiled import keep_compiled_programs
-from motif_jax.config_file import comments, find_config, load
-from motif_jax.config_help import describe
-from motif_jax.config_table import flatten, record, shown
+from motif_jax.config.file import comments, find_config, load
+from motif_jax.config.help import describe
+from motif_jax.config.table import flatten, shown
 from motif_jax.console import clean, print_line, print_lines
+from motif_jax.devices.compiled import keep_compiled_programs
 from motif_jax.experiment import check, dry_run, run, tables
-from motif_jax.locks import going_without
-from motif_jax.many_runs import Run, arguments_of, check_at_once, plan, run_all, share_of_job
 from motif_jax.stages import NAMES
-from motif_jax.startup import STOPPED, say
 from motif_jax.structs import Interrupted, Stopped, UserCodeError, UserError
-from motif_jax.system_errors import explained
+from motif_jax.system.errors import explained
+from motif_jax.system.files import record
+from motif_jax.system.locks import going_without
+from motif_jax.system.runs import Run, arguments_of, check_at_once, plan, run_all, share_of_job
+from motif_jax.system.startup import STOPPED, say
 
 FLAGS = flags.FLAGS
 PRINT_CONFIG = "only print all values of the config, in the form of the workdir's config.json"

@@ -30,9 +30,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from motif_jax.files import write_whole
-from motif_jax.foreign import read_bytes
 from motif_jax.structs import UserError
+from motif_jax.system.files import write_whole
+from motif_jax.system.foreign import read_bytes
 
 FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 LARGEST = 2**27  # bytes of a tokenizer.json

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from conftest import get_config
 from ml_collections import ConfigDict
 
-from motif_jax.config_table import Kind, List, Number, Text, Whole
+from motif_jax.config.table import Kind, List, Number, Text, Whole
 from motif_jax.structs import UserError
 
 WHOLE = get_config().to_dict()

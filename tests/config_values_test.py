@@ -12,8 +12,8 @@ import pytest
 from config_attacks import attacks, config_with, refusal
 from conftest import ROOT, get_config
 
-from motif_jax.config_file import comments, shipped_names
-from motif_jax.config_table import Flag, List, Number, Text, Whole, check_values, flatten, keys
+from motif_jax.config.file import comments, shipped_names
+from motif_jax.config.table import Flag, List, Number, Text, Whole, check_values, flatten, keys
 from motif_jax.envs.babyai.settings import BabyAISettings
 from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.nethack.tasks import TASKS

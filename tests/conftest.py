@@ -30,17 +30,20 @@ LONG_S = 10_000.0  # for a deadline of the program that a test must not reach; p
 Found = TypeVar("Found")
 
 # Workers import games by name ("faulty_games:Raising"); they inherit the path from here.
-sys.path.insert(0, str(Path(__file__).parent / "actors"))
-sys.path.insert(0, str(Path(__file__).parent / "annotation"))
-sys.path.insert(0, str(Path(__file__).parent / "envs"))
-sys.path.insert(0, str(Path(__file__).parent / "language"))
-sys.path.insert(0, str(Path(__file__).parent / "learner"))
-sys.path.insert(0, str(Path(__file__).parent / "networks"))
-sys.path.insert(0, str(Path(__file__).parent / "stages"))
-sys.path.insert(0, str(Path(__file__).parent / "replays"))
-sys.path.insert(0, str(Path(__file__).parent / "transcripts"))
-sys.path.insert(0, str(Path(__file__).parent / "offline"))
-sys.path.insert(0, str(Path(__file__).parent / "policies"))
+for helpers in (
+    "actors",
+    "annotation",
+    "envs",
+    "language",
+    "learner",
+    "networks",
+    "stages",
+    "replays",
+    "transcripts",
+    "offline",
+    "policies",
+):
+    sys.path.insert(0, str(Path(__file__).parent / helpers))
 
 
 # What XLA compiles for one test serves the others, those in processes of their own included. What takes no time is kept

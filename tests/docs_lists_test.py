@@ -8,7 +8,7 @@ from conftest import ROOT, get_config
 from import_order_test import ARROWS
 from nethack_texts import GOALS
 
-from motif_jax.config_file import comments
+from motif_jax.config.file import comments
 from motif_jax.envs.babyai.settings import FRENCH_LEVELS
 from motif_jax.envs.babyai.settings import TABLE as BABYAI
 from motif_jax.envs.babyai.words import ACTION_SETS, LANGUAGES, REWORDINGS

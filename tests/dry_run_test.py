@@ -9,12 +9,11 @@ import pytest
 from conftest import get_config
 
 from motif_jax import __version__
-from motif_jax.config_file import find_config, load, shipped_names
-from motif_jax.config_table import record
+from motif_jax.config.file import find_config, load, shipped_names
 from motif_jax.experiment import dry_run, run, tables
-from motif_jax.files import write_config, write_json
 from motif_jax.stages import NAMES
 from motif_jax.structs import UserError
+from motif_jax.system.files import record, write_config, write_json
 
 pytestmark = pytest.mark.quick
 STAGES = {name: importlib.import_module(f"motif_jax.stages.{name}") for name in NAMES}

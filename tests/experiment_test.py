@@ -11,11 +11,11 @@ from conftest import ROOT, get_config
 from ml_collections import ConfigDict
 
 from motif_jax import experiment
-from motif_jax.config_table import Number, Value, Whole, complete, keys
+from motif_jax.config.table import Number, Value, Whole, complete, keys
 from motif_jax.experiment import check_same_experiment, tables
-from motif_jax.files import read_json, write_config, write_json
 from motif_jax.stages import NAMES
 from motif_jax.structs import UserError
+from motif_jax.system.files import read_json, write_config, write_json
 
 STAGES = {name: importlib.import_module(f"motif_jax.stages.{name}") for name in NAMES}
 RECORDS = sorted((ROOT / "tests/records").glob("config-*.json"))  # that released versions have written

@@ -10,12 +10,9 @@ from conftest import get_config
 from report_workdir import write_workdir
 
 import motif_jax
-from motif_jax.config_table import PATH, PATHS
+from motif_jax.config.table import PATH, PATHS
+from motif_jax.episodes.over_seeds import estimate, improvement, seeds_needed
 from motif_jax.experiment import tables
-from motif_jax.file_names import LONGEST, short_name
-from motif_jax.files import read_json, read_lines, write_json, write_lines, write_whole
-from motif_jax.many_runs import plan
-from motif_jax.over_seeds import estimate, improvement, seeds_needed
 from motif_jax.pages import charts, formats
 from motif_jax.pages.formats import LARGEST, Interval
 from motif_jax.stages import report
@@ -24,6 +21,9 @@ from motif_jax.stages.evaluate.contenders import find_contender
 from motif_jax.stages.evaluate.summary import intervals, show
 from motif_jax.stages.report.numbers import number
 from motif_jax.structs import UserError
+from motif_jax.system.file_names import LONGEST, short_name
+from motif_jax.system.files import read_json, read_lines, write_json, write_lines, write_whole
+from motif_jax.system.runs import plan
 
 pytestmark = pytest.mark.quick
 HUGE = 1.7e308

@@ -13,21 +13,21 @@ from own_models import write_own
 
 import motif_jax
 from motif_jax.captions import encode
-from motif_jax.checkpoint import Checkpoints, reading
+from motif_jax.devices.checkpoints import Checkpoints, reading
+from motif_jax.devices.parameters import leaves_by_path, rebuild
+from motif_jax.devices.releases import write_release
+from motif_jax.devices.tensor_file import tensors_from_bytes, tensors_to_bytes
 from motif_jax.language.config import from_record, to_record
 from motif_jax.language.hub import TENSORS, read_language_model
 from motif_jax.language.hub_config import make_config
-from motif_jax.parameters import leaves_by_path, rebuild
 from motif_jax.policies.model import make_policy_model, read_policy
 from motif_jax.policies.values import list_values, read_values
-from motif_jax.releases import write_release
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.online.words import read_vectors
 from motif_jax.rewards.sources import SOURCES
 from motif_jax.rewards.statistics import read_statistics
 from motif_jax.rewards.torch_format import EMBEDDING, read_checkpoint
 from motif_jax.structs import UserError
-from motif_jax.tensor_file import tensors_from_bytes, tensors_to_bytes
 
 OPTIONS = {"network": "small", "num_actions": 23, "dtype": "float32"}
 OF_REWARD = {"message": "lt_cnn_small", "blstats": False, "crop": False, "glyphs": False}

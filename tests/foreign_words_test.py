@@ -20,9 +20,9 @@ from toy_policies import TASK
 
 from motif_jax import experiment
 from motif_jax.console import LONGEST_LINE
-from motif_jax.metrics import Progress
 from motif_jax.replays.replay import save_replay
 from motif_jax.structs import UserError
+from motif_jax.system.metrics import Progress
 
 PACKAGE = Path(__file__).parent.parent / "motif_jax"
 OWN_SCREENS = {"console.py", "startup.py", "launch.py", "envs/nethack/gym_game.py", "replays/terminal.py"}

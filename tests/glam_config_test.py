@@ -3,7 +3,7 @@
 import pytest
 from conftest import get_config
 
-from motif_jax.config_table import flatten
+from motif_jax.config.table import flatten
 
 pytestmark = pytest.mark.quick
 PUBLISHED = {

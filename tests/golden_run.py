@@ -122,8 +122,8 @@ def run(source: Path, name: str, values: dict[str, Any], stages: str, workdir: P
 
 def read_workdir(workdir: Path) -> dict[str, str]:
     """Every array by a digest, every figure as text; by file and name."""
-    from motif_jax.checkpoint import reading
-    from motif_jax.parameters import leaves_by_path, sum_of_arrays
+    from motif_jax.devices.checkpoints import reading
+    from motif_jax.devices.parameters import leaves_by_path, sum_of_arrays
 
     found: dict[str, str] = {}
     for file in sorted(workdir.rglob("*")):

@@ -3,7 +3,7 @@
 import pytest
 from conftest import get_config
 
-from motif_jax.config_table import flatten
+from motif_jax.config.table import flatten
 from motif_jax.offline.recipes import names, recipe_of
 from motif_jax.offline.settings import unused_values
 from motif_jax.policies.decoding import decodings_of, describe_unused

@@ -7,7 +7,7 @@ import sys
 import pytest
 from host_processes import QUICKLY
 
-from motif_jax.config_file import SHIPPED
+from motif_jax.config.file import SHIPPED
 from motif_jax.launch import split_config
 from motif_jax.stages import NAMES
 

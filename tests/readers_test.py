@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 from attacks import ATTACKS, at_once
 
-from motif_jax import config_file, files, foreign, metrics
 from motif_jax.actors import recorder
+from motif_jax.config import file as config_file
 from motif_jax.envs.canned import CannedWorld
 from motif_jax.envs.guessing.scenes import SceneFiles
 from motif_jax.episodes import playback
 from motif_jax.replays import replay
 from motif_jax.rewards.online import words
 from motif_jax.structs import UserError
+from motif_jax.system import files, foreign, metrics
 from motif_jax.tokens import read_tokeniser
 from motif_jax.transcripts import imports
 

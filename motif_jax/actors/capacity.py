@@ -5,8 +5,8 @@ from __future__ import annotations
 import resource
 from pathlib import Path
 
-from motif_jax.machine import usable_cores
 from motif_jax.structs import UserError
+from motif_jax.system.machine import usable_cores
 
 WORKER_MIB = 60  # Python, NumPy and NLE in a process
 GAME_MIB = 4  # one copy of the engine, where its code is not shared (see envs/nethack/engine.py)

@@ -15,8 +15,8 @@ import stat
 import tempfile
 from pathlib import Path
 
-from motif_jax.locks import NoLocks, open_in_place, try_lock
 from motif_jax.structs import UserError
+from motif_jax.system.locks import NoLocks, open_in_place, try_lock
 
 NAME = re.compile(r"motif_jax-\d+-worker-[a-z0-9_]{8}")  # the parent's process, then the random part that mkdtemp adds
 MARKER = ".motif_jax-worker-folder"

@@ -15,8 +15,8 @@ import numpy as np
 
 from motif_jax.actors.layout import Ended, Full
 from motif_jax.actors.pool import ActorPool
-from motif_jax.metrics import Timers
 from motif_jax.structs import UserError
+from motif_jax.system.metrics import Timers
 
 Arrays = dict[str, np.ndarray]
 TICK_S = 0.2  # how often a blocked thread checks whether it must stop

@@ -30,8 +30,8 @@ from motif_jax.actors.worker_handle import WorkerHandle
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import check_world
 from motif_jax.envs.world import select_specs
-from motif_jax.metrics import Timers
 from motif_jax.structs import ArraySpec, EpisodeInfo
+from motif_jax.system.metrics import Timers
 
 INLINE_TICK_S = 0.0005
 SLOTS_PER_GROUP = 2  # one being written, one waiting, so that no group ever waits for the parent's bookkeeping

@@ -31,7 +31,7 @@ from motif_jax.envs.settings import make_world
 from motif_jax.envs.strict import check_observations, check_rewards
 from motif_jax.envs.world import World
 from motif_jax.structs import ArraySpec, UserError
-from motif_jax.system_errors import find_refusal
+from motif_jax.system.errors import find_refusal
 
 PR_SET_PDEATHSIG = 1
 

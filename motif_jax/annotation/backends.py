@@ -15,7 +15,7 @@ from motif_jax.annotation.parsing import OWN_WORDS
 from motif_jax.annotation.prompts import Prompt, make_prompt
 from motif_jax.annotation.texts import Texts
 from motif_jax.annotation.vllm_engine import check_vllm, identity
-from motif_jax.config_table import shown
+from motif_jax.config.table import shown
 from motif_jax.structs import UserError
 
 MODELS = ("vllm", "server", "judge")  # backends that ask a language model, or what answers like one

@@ -25,8 +25,8 @@ import aiohttp
 
 from motif_jax.annotation.annotator import Incomplete
 from motif_jax.console import LIMIT, clean
-from motif_jax.http_replies import read_at_most, retry_after_s, split_address
 from motif_jax.structs import UserError
+from motif_jax.system.http_replies import read_at_most, retry_after_s, split_address
 
 URL, MODEL, KEY = "--config.annotate.server.url", "--config.annotate.model", "--config.annotate.server.key_variable"
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 30.0

@@ -26,9 +26,9 @@ from typing import Any
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.parsing import HELPFUL, OWN_WORDS, is_plain, pattern_problem, read_own, read_verdict
 from motif_jax.annotation.texts import Texts
-from motif_jax.config_table import shown
-from motif_jax.foreign import read_text
+from motif_jax.config.table import shown
 from motif_jax.structs import UserError
+from motif_jax.system.foreign import read_text
 
 VERSIONS = ("default", "reworded")
 CLASSIFY = "classify"  # the version that asks about one caption

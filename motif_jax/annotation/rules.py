@@ -20,9 +20,9 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from motif_jax.config_table import shown
-from motif_jax.foreign import read_text
+from motif_jax.config.table import shown
 from motif_jax.structs import UserError
+from motif_jax.system.foreign import read_text
 
 PROGRESS = "progress"
 GENERAL = ("defaultgoal", "zeroknowledge")  # goals that ask for progress of any kind

@@ -22,9 +22,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from motif_jax.files import json_line, parse_json, write_json
-from motif_jax.foreign import open_regular
 from motif_jax.structs import UserError
+from motif_jax.system.files import json_line, parse_json, write_json
+from motif_jax.system.foreign import open_regular
 
 LONGEST_LINE = 2**22  # bytes; longer lines were not written by this program and are skipped, piece by piece
 WRITE_EVERY_S = 1.0  # each time, the file is forced to disk

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from motif_jax.annotation.rules import NO_RULES, PROGRESS, Rules, read_rules
-from motif_jax.config_table import shown
-from motif_jax.foreign import read_text
+from motif_jax.config.table import shown
 from motif_jax.structs import UserError
+from motif_jax.system.foreign import read_text
 
 HERE = Path(__file__).parent
 FLAG = "--config.env.world"  # of the game, whose files these are

@@ -19,8 +19,8 @@ from typing import Any
 from motif_jax.annotation.annotator import Answer, Question, Sampling, batches_between_pauses
 from motif_jax.annotation.prompts import Message, Prompt
 from motif_jax.annotation.verdict_tokens import OPENING, VERDICTS, to_answer
-from motif_jax.foreign import open_regular, read_text
 from motif_jax.structs import UserError
+from motif_jax.system.foreign import open_regular, read_text
 
 FLAG = "--config.annotate.model"
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")

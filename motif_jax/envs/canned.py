@@ -15,8 +15,8 @@ import numpy as np
 from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS, POLICY_OBSERVATIONS
 from motif_jax.envs.seeding import GameSeed, game_seed
 from motif_jax.envs.world import CHOICE, Game, Rows, World
-from motif_jax.files import LARGEST_ARRAY, read_arrays
 from motif_jax.structs import EndStatus, EpisodeInfo, UserError
+from motif_jax.system.files import LARGEST_ARRAY, read_arrays
 
 NUM_ACTIONS = 23  # as many as NetHack's
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from motif_jax.config_table import shown
+from motif_jax.config.table import shown
 from motif_jax.envs.drawing import GREY, Pieces
 from motif_jax.envs.gym_spaces import Field
 from motif_jax.envs.own_code import WORLD_FLAG

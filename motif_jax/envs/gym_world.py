@@ -24,7 +24,7 @@ from typing import Any
 import gymnasium
 from gymnasium import spaces
 
-from motif_jax.config_table import Whole, shown
+from motif_jax.config.table import Whole, shown
 from motif_jax.envs.drawing import Row
 from motif_jax.envs.gym_answers import Answers
 from motif_jax.envs.gym_games import GymGame, quiet

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from motif_jax.console import LIMIT, clean
-from motif_jax.http_replies import read_at_most, retry_after_s, split_address
 from motif_jax.structs import UserError
+from motif_jax.system.http_replies import read_at_most, retry_after_s, split_address
 
 FLAG = "--config.env.options"
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.25, 10.0

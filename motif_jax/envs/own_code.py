@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from motif_jax.structs import Interrupted, Stopped, UserCodeError, UserError
-from motif_jax.system_errors import find_refusal
+from motif_jax.system.errors import find_refusal
 
 PACKAGE = str(Path(__file__).parent.parent)
 CALLERS = tuple(str(Path(__file__).with_name(name)) for name in ("gym_games.py", "gym_world.py"))  # of the user's code

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from motif_jax.config_table import Table, Text, Value, flatten, shown
+from motif_jax.config.table import Table, Text, Value, flatten, shown
 from motif_jax.envs.babyai.settings import TABLE as BABYAI
 from motif_jax.envs.babyai.settings import BabyAISettings
 from motif_jax.envs.babyai.world import BabyAIWorld

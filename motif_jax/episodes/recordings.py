@@ -16,8 +16,8 @@ from motif_jax.envs.own_code import owner, reported
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import World, is_text
 from motif_jax.episodes.playback import EpisodeEvents, Happenings, begin
-from motif_jax.files import read_arrays
 from motif_jax.structs import EpisodeInfo
+from motif_jax.system.files import read_arrays
 
 EPISODES, STEPS = 3, 70  # that are tried, and the most steps of each
 FRAMES = ("screens", "screen_ends", "cursor", "message", "count", "reward")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from motif_jax.config_table import shown
+from motif_jax.config.table import shown
 from motif_jax.structs import UserError
 
 DECODERS = ("gpt2", "llama", "mistral", "qwen2", "qwen3")

@@ -23,16 +23,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from flax import nnx
 
-from motif_jax.files import parse_json, write_whole
-from motif_jax.foreign import LIMIT, leads_out, open_regular, read_bytes
+from motif_jax.devices.parameters import leaves_by_path, rebuild
+from motif_jax.devices.tensor_file import tensors_from_bytes, tensors_to_bytes
 from motif_jax.language.config import LanguageConfig
 from motif_jax.language.hub_config import config_from_hub, config_to_hub
 from motif_jax.language.layers import FLOAT32, Types
 from motif_jax.language.model import Decoder, EncoderDecoder, make_language_model
 from motif_jax.language.names import blocks_of, canonical, places
-from motif_jax.parameters import leaves_by_path, rebuild
 from motif_jax.structs import UserError
-from motif_jax.tensor_file import tensors_from_bytes, tensors_to_bytes
+from motif_jax.system.files import parse_json, write_whole
+from motif_jax.system.foreign import LIMIT, leads_out, open_regular, read_bytes
 from motif_jax.tokens import FILE, Tokeniser, read_tokeniser
 
 CONFIG, GENERATION = "config.json", "generation_config.json"

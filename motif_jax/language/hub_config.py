@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from motif_jax.config_table import shown
+from motif_jax.config.table import shown
 from motif_jax.language.config import ACTIVATIONS, FAMILIES, USABLE, LanguageConfig, Rotary, is_usable
 
 LARGEST = {"layers": 1024, "vocabulary": 2**22, "positions": 2**24}  # of any model that is read

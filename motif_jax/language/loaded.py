@@ -17,6 +17,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
+from motif_jax.devices.mesh import make_mesh, place, replicate, shard
 from motif_jax.language.adapt import merge_low_rank
 from motif_jax.language.beam import search
 from motif_jax.language.config import LanguageConfig
@@ -27,7 +28,6 @@ from motif_jax.language.sampling import Sampling
 from motif_jax.language.scoring import ChoiceTree, make_tree, score
 from motif_jax.language.shards import sharding_rules
 from motif_jax.language.texts import TextBatches
-from motif_jax.parallel import make_mesh, place, replicate, shard
 from motif_jax.structs import UserError
 from motif_jax.tokens import FILE, Tokeniser, write_tokeniser
 
@@ -225,7 +225,7 @@ def load_language(
       params_dtype: of the parameters; by default the same.
       batch_size: contexts that are computed together, at most.
       num_devices: how many devices are used; 0 for all.
-      fsdp, tensor: among how many devices parameters, or the work of each layer, are divided; see `parallel.py`.
+      fsdp, tensor: among how many devices parameters, or the work of each layer, are divided; see `devices/mesh.py`.
 
     Returns:
       A `Language`, with `score(contexts, choices)`, `generate(contexts)` and `save(directory)`.

@@ -1,4 +1,4 @@
-"""How the parameters of a language model are cut among devices, in the terms of `parallel.py`.
+"""How the parameters of a language model are cut among devices, in the terms of `devices/mesh.py`.
 
 Along `tensor`, a device computes some of the heads and a part of the MLP: matrices that lead there are cut by their
 outputs, those that lead back by their inputs. Along `fsdp` the other side is cut. Norms and biases of few numbers are
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from jax.sharding import PartitionSpec as P
 
+from motif_jax.devices.mesh import FSDP, TENSOR, Rules
 from motif_jax.language.config import LanguageConfig
-from motif_jax.parallel import FSDP, TENSOR, Rules
 from motif_jax.structs import UserError
 
 

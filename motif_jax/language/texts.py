@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.sharding import Mesh
 
+from motif_jax.devices.mesh import batch_parts, shard
 from motif_jax.language.config import LanguageConfig
-from motif_jax.parallel import batch_parts, shard
 from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser
 

@@ -20,8 +20,8 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from motif_jax.devices.mesh import greatest, least, total
 from motif_jax.learner.settings import Settings
-from motif_jax.parallel import greatest, least, total
 
 RATIO_RANGE = (0.05, 20.0)  # beyond it a sample says nothing about the policy (sample-factory)
 FINITE_RANGE = (1e-9, 1e9)  # of PPO, which has no such limit: only so that no number overflows

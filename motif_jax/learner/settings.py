@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from motif_jax.config_table import Flag, Number, Table, Text, Value, Whole
+from motif_jax.config.table import Flag, Number, Table, Text, Value, Whole
 
 
 class Settings(NamedTuple):

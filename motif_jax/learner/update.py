@@ -17,11 +17,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from motif_jax.devices.mesh import total
 from motif_jax.learner import losses
 from motif_jax.learner.samples import Rollouts, Samples, Unroll, cuts_steps, minibatch, normalised, with_targets
 from motif_jax.learner.settings import CHOICES, Settings
 from motif_jax.learner.vtrace import next_values, vtrace
-from motif_jax.parallel import total
 
 Metrics = dict[str, jax.Array]
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from motif_jax.config_table import Flag, Number, Table, Value, Whole
+from motif_jax.config.table import Flag, Number, Table, Value, Whole
 from motif_jax.offline.recipes import Recipe
 from motif_jax.structs import UserError
 

@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from motif_jax.devices.mesh import total
 from motif_jax.offline.batch import Batch, Sums, Weights
 from motif_jax.offline.recipes import Recipe
 from motif_jax.offline.settings import Settings
 from motif_jax.offline.terms import LEARNT, STEPS, TOKENS, count, divisor_of, sum_terms, weights_of
 from motif_jax.offline.values import Language, Params, new_condition, new_values
-from motif_jax.parallel import total
 
 
 class OfflineState(NamedTuple):

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from motif_jax.devices.releases import find_release, released_step
 from motif_jax.envs.world import World
-from motif_jax.releases import find_release, released_step
 from motif_jax.structs import UserError
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def list_steps(path: str, flag: str) -> tuple[Path, list[int]]:
     try:
         if release := find_release(Path(path)):
             return release.resolve(), [released_step(release)]
-        from motif_jax.checkpoint import find_checkpoints, reading
+        from motif_jax.devices.checkpoints import find_checkpoints, reading
 
         directory = find_checkpoints(Path(path), "policy").resolve()
         with reading(directory) as checkpoints:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from motif_jax.config_table import LARGEST, Flag, Number, Table, Text, Value, Whole, describe_changed, shown
+from motif_jax.config.table import LARGEST, Flag, Number, Table, Text, Value, Whole, describe_changed, shown
 from motif_jax.offline.recipes import Recipe
 from motif_jax.structs import UserError
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from motif_jax.config_table import Table, Value, Whole
+from motif_jax.config.table import Table, Value, Whole
 
 SECTION = "drrn"
 FLAG = f"--config.policy.{SECTION}"

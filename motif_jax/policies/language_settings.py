@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from motif_jax.config_table import PATH, Flag, Number, Table, Text, Value, Whole
+from motif_jax.config.table import PATH, Flag, Number, Table, Text, Value, Whole
 from motif_jax.language.settings import check_model
 from motif_jax.structs import UserError
 

@@ -11,16 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from motif_jax.devices.mesh import Rules
+from motif_jax.devices.parameters import check_parameters, leaves_by_path, rebuild
+from motif_jax.devices.releases import usable
+from motif_jax.devices.saved import find_saved, read_saved
 from motif_jax.networks.kinds import DRRN, LANGUAGE, from_record
 from motif_jax.networks.policy import PolicyNetwork
-from motif_jax.parallel import Rules
-from motif_jax.parameters import check_parameters, leaves_by_path, rebuild
 from motif_jax.policies.drrn import drrn_policy_fields
 from motif_jax.policies.language import language_policy_fields
 from motif_jax.policies.language_settings import SCORE
-from motif_jax.releases import usable
 from motif_jax.rewards.sources import PATHS, RewardSources, saved_sources, sources_from
-from motif_jax.saved import find_saved, read_saved
 from motif_jax.structs import UserError
 
 Observations = Mapping[str, Any]

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from motif_jax.metrics import Timers
 from motif_jax.policies.model import Model
 from motif_jax.structs import ArraySpec
+from motif_jax.system.metrics import Timers
 
 EXACT = 8  # calls for up to so many groups are not padded; larger ones are padded to a power of two
 

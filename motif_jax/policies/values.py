@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from motif_jax.checkpoint import find_checkpoints, reading
+from motif_jax.devices.checkpoints import find_checkpoints, reading
+from motif_jax.devices.parameters import check_parameters, leaves_by_path, rebuild, sum_of_arrays
 from motif_jax.language.config import LanguageConfig
 from motif_jax.language.hub import read_language_model, read_model_tokeniser
 from motif_jax.language.layers import Types
 from motif_jax.offline.recipes import Recipe, recipe_of
 from motif_jax.offline.settings import recorded_bounds
-from motif_jax.parameters import check_parameters, leaves_by_path, rebuild, sum_of_arrays
 from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser, digest
 from motif_jax.transcripts.live import LiveRenderer

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.files import read_array, read_json, write_array, write_json
 from motif_jax.preferences.folders import annotation_folder, labels_file
 from motif_jax.preferences.shards import (
     Part,
@@ -28,6 +27,7 @@ from motif_jax.preferences.shards import (
 )
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.structs import UserError
+from motif_jax.system.files import read_array, read_json, write_array, write_json
 
 AGAIN = "--stage=annotate merges its shards anew"
 NOT_ASKED = "not_asked"  # in the log of a shard and in a merge's record: pairs that have no label because nobody asked

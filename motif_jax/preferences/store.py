@@ -22,10 +22,10 @@ from pathlib import Path
 import numpy as np
 
 from motif_jax.captions import WIDTH, CaptionTable
-from motif_jax.files import read_array, read_json, write_array, write_json
-from motif_jax.foreign import HOLLOW, is_hollow, leads_out, sha256_of
-from motif_jax.own_folders import check_no_links
 from motif_jax.structs import UserError
+from motif_jax.system.files import read_array, read_json, write_array, write_json
+from motif_jax.system.foreign import HOLLOW, is_hollow, leads_out, sha256_of
+from motif_jax.system.own_folders import check_no_links
 
 FLAG = "--config.collect.dataset"
 ANEW = f"remove the dataset and collect it anew, or use another ({FLAG})"

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.files import read_array, read_json, remove_torn, torn, write_json
-from motif_jax.foreign import sha256_of
-from motif_jax.locks import open_in_place
-from motif_jax.own_folders import make_anew, remove_made
 from motif_jax.preferences.pairs import Episode, cut, places, stretch_starts
 from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import ArraySpec, UserError
+from motif_jax.system.files import read_array, read_json, remove_torn, torn, write_json
+from motif_jax.system.foreign import sha256_of
+from motif_jax.system.locks import open_in_place
+from motif_jax.system.own_folders import make_anew, remove_made
 
 FIGURES = ("score", "turns", "experience_level", "max_depth")  # of an episode that are kept, if the world has them
 SUM = "sha256"  # of the progress, in files of versions whose JSON files had no checksums of their own

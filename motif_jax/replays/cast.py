@@ -9,12 +9,12 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from motif_jax.files import write_whole
 from motif_jax.replays.canvas import Canvas, changes
 from motif_jax.replays.film import film
 from motif_jax.replays.scene import needed
 from motif_jax.replays.story import Story
 from motif_jax.screens import BACKGROUND, PALETTE, printable
+from motif_jax.system.files import write_whole
 
 
 def write_cast(path: Path, story: Story, speed: float, progress: Callable[[int], None]) -> None:

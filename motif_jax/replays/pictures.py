@@ -10,7 +10,6 @@ from typing import Any, BinaryIO
 import numpy as np
 from PIL import GifImagePlugin, Image
 
-from motif_jax.files import write_whole
 from motif_jax.replays.bitmaps import paste
 from motif_jax.replays.canvas import Canvas
 from motif_jax.replays.film import film, with_room_for_pictures
@@ -18,6 +17,7 @@ from motif_jax.replays.painter import Painter
 from motif_jax.replays.scene import needed
 from motif_jax.replays.story import Story
 from motif_jax.replays.strokes import HEIGHT, WIDTH
+from motif_jax.system.files import write_whole
 
 TABLE_BITS = 7  # size of the table of colours
 OWN_COLOURS = 128  # of a sheet with a picture of the game, which has a table of its own

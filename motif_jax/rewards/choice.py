@@ -14,12 +14,12 @@ import difflib
 import math
 from typing import NamedTuple
 
-from motif_jax.config_table import Number, Table, Text, Value, Whole, shown
+from motif_jax.config.table import Number, Table, Text, Value, Whole, shown
 from motif_jax.envs.own_code import failure, guarded, load_class
 from motif_jax.rewards.online.settings import TABLE as ONLINE_TABLE
 from motif_jax.rewards.source import RewardSource
 from motif_jax.structs import UserError
-from motif_jax.system_errors import find_refusal
+from motif_jax.system.errors import find_refusal
 
 FLAG = "--config.policy.sources"
 LEARNT, ONLINE = "learnt", "online"

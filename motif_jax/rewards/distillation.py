@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
+from motif_jax.devices.mesh import total
 from motif_jax.networks.novelty import NoveltyNetwork, features, random_cells, size_of
-from motif_jax.parallel import total
 from motif_jax.rewards.moments import Moments, add_values, no_moments
 from motif_jax.structs import ArraySpec
 

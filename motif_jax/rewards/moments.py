@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from motif_jax.parallel import total
+from motif_jax.devices.mesh import total
 
 
 class Moments(NamedTuple):

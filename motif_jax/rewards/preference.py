@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from motif_jax.parallel import total
+from motif_jax.devices.mesh import total
 from motif_jax.rewards.batches import Batches
 
 Apply = Callable[[Any, Mapping[str, jax.Array]], jax.Array]  # parameters, moments -> [K]

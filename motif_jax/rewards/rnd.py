@@ -14,11 +14,11 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from motif_jax.devices.host_copies import local_copy
+from motif_jax.devices.mesh import map_update, replicate
+from motif_jax.devices.parameters import leaves_by_path, rebuild, sum_of_arrays
 from motif_jax.envs.world import select_specs
-from motif_jax.host_copies import local_copy
 from motif_jax.networks.kinds import from_record, to_record
-from motif_jax.parallel import map_update, replicate
-from motif_jax.parameters import leaves_by_path, rebuild, sum_of_arrays
 from motif_jax.rewards.distillation import NoveltyState, make_novelty
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.structs import UserError

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
-from motif_jax.parameters import leaves_by_path
+from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.rewards.choice import FLAG, LEARNT, PATHS, SOURCES, Choice, find_class, parse_sources, user_code
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.structs import UserError

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.config_table import LARGEST, shown
+from motif_jax.config.table import LARGEST, shown
 from motif_jax.structs import UserError
 
 Z95 = 1.96  # deviations of a normal distribution that hold 95 % of it, to either side

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.files import write_whole
-from motif_jax.foreign import read_text
-from motif_jax.parameters import check_parameters
+from motif_jax.devices.parameters import check_parameters
 from motif_jax.structs import UserError
+from motif_jax.system.files import write_whole
+from motif_jax.system.foreign import read_text
 
 FLAG = "--config.reward.import_from"
 EMBEDDING = "encoder.char_lt.weight"

@@ -7,7 +7,7 @@ the sections whose decisive values may not change once there is a result; `share
 in the workdir meanwhile, or None where it needs no lock at all; and `loads_jax(config)`. `MAKES`: directories of the
 workdir that the stage writes to. While it is due, none of them, and no directory below, may be a link. `WRITES` and
 `MEMORY` are the flags that decide how much the stage writes, or where else than in the workdir, and how much memory,
-how many processes and files it takes: what to change when the system refuses (system_errors.py). A stage that fills the
+how many processes and files it takes: what to change when the system refuses (system/errors.py). A stage that fills the
 memory of a GPU names the flags that decide how much of it as `DEVICE_MEMORY`. `more_identity(config)` adds values that
 may not change; `unused(config)` names values that do not count. A stage whose artefacts do not show that it began names
 the directories that do by `begun(config, workdir)`.
@@ -15,8 +15,8 @@ the directories that do by `begun(config, workdir)`.
 
 from pathlib import Path
 
-from motif_jax.config_table import List, Tables, Text, Value, Whole
-from motif_jax.files import checkpoint_steps
+from motif_jax.config.table import List, Tables, Text, Value, Whole
+from motif_jax.system.files import checkpoint_steps
 
 NAMES = (
     "collect",

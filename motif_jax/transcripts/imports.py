@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from motif_jax.config_table import shown
-from motif_jax.foreign import LONGEST_LINE, open_regular, read_bytes
+from motif_jax.config.table import shown
 from motif_jax.structs import Episode, Turn, UserError
+from motif_jax.system.foreign import LONGEST_LINE, open_regular, read_bytes
 from motif_jax.transcripts.store import LARGEST, TranscriptWriter
 
 FLAG = "--config.transcripts.import_from"

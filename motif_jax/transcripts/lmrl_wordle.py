@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from motif_jax.config_table import shown
+from motif_jax.config.table import shown
 from motif_jax.structs import Episode, Turn, UserError
 from motif_jax.transcripts.imports import FLAG, read_lmrl
 

@@ -26,10 +26,10 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.files import read_array, read_json, write_array, write_json
-from motif_jax.foreign import HOLLOW, is_hollow, leads_out
-from motif_jax.own_folders import make_anew
 from motif_jax.structs import Episode, Turn, UserError
+from motif_jax.system.files import read_array, read_json, write_array, write_json
+from motif_jax.system.foreign import HOLLOW, is_hollow, leads_out
+from motif_jax.system.own_folders import make_anew
 
 FLAG = "--config.transcripts.path"
 RECORD, VERSION = "transcripts.json", 1

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.config_table import shown
+from motif_jax.config.table import shown
 from motif_jax.structs import UserError
 from motif_jax.transcripts.imports import FLAG, csv_rows
 

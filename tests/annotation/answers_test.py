@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from motif_jax.annotation.annotator import Answer, Question
 from motif_jax.annotation.answers import AnswerStore, read_answers
 from motif_jax.annotation.shared_lines import slug
-from motif_jax.files import read_json
 from motif_jax.structs import UserError
+from motif_jax.system.files import read_json
 
 pytestmark = pytest.mark.quick
 ABOUT = {"model": "org/Some-Model.v1", "mode": "score", "prompt": "abc"}

@@ -21,8 +21,8 @@ from motif_jax.annotation.endpoint import check_url
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.server import MAX_SAID, Server
-from motif_jax.http_replies import MAX_RETRY_AFTER_S, retry_after_s
 from motif_jax.structs import UserError
+from motif_jax.system.http_replies import MAX_RETRY_AFTER_S, retry_after_s
 
 SAMPLING = Sampling(0.1, 0.95, 50, 200)
 LEXICON = Lexicon(NETHACK, "defaultgoal")

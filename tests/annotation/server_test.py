@@ -18,8 +18,8 @@ from motif_jax.annotation.endpoint import check_url
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.server import Server
-from motif_jax.http_replies import MAX_RETRY_AFTER_S, retry_after_s
 from motif_jax.structs import UserError
+from motif_jax.system.http_replies import MAX_RETRY_AFTER_S, retry_after_s
 
 QUESTIONS = [Question(f"{first} #{number}", second) for number in range(3) for first in EVENTS for second in EVENTS]
 SAMPLING = Sampling(0.1, 0.95, 50, 200)
@@ -108,7 +108,7 @@ def test_retry_after_is_honoured(monkeypatch):
         assert_right(ask(connect(chat, in_flight=1), QUESTIONS[:1]))
     assert 100 <= max(pauses) <= 150
     assert retry_after_s("3") == 3
-    monkeypatch.setattr("motif_jax.http_replies.time.time", lambda: 1e9)
+    monkeypatch.setattr("motif_jax.system.http_replies.time.time", lambda: 1e9)
     assert retry_after_s(time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(1e9 + 60))) == 60
     assert retry_after_s("tomorrow") == retry_after_s("") == retry_after_s("-5") == retry_after_s("nan") == 0
     assert retry_after_s("1e9") == MAX_RETRY_AFTER_S

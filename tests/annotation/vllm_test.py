@@ -22,12 +22,12 @@ from small_dataset import random_pairs, write_dataset
 
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.prompts import make_prompt
-from motif_jax.files import read_lines
 from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.stages import annotate
 from motif_jax.structs import UserError
+from motif_jax.system.files import read_lines
 
 pytest.importorskip("vllm", reason="needs vLLM: bash launch/test.sh --with-vllm")
 pytestmark = pytest.mark.vllm

@@ -21,8 +21,8 @@ from motif_jax.envs.nethack.observations import FRAME, Frames
 from motif_jax.envs.nethack.tasks import TASKS, step_penalty
 from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
 from motif_jax.envs.settings import make_world
-from motif_jax.metrics import resident_mib
 from motif_jax.structs import EndStatus
+from motif_jax.system.metrics import resident_mib
 
 ALL_FRAMES = ("tty_chars", "tty_colors", "tty_cursor", "glyphs", "blstats", "message")
 SEED = GameSeed(core=12, disp=34, player=0)

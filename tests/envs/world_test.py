@@ -21,7 +21,6 @@ from motif_jax.envs.settings import TABLE, TAKEN, WORLDS, check_world, essential
 from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, World, is_text, to_row
 from motif_jax.episodes.playback import EpisodeEvents, EventCounter, Track, figures_of, make_replay
 from motif_jax.experiment import check_same_experiment
-from motif_jax.files import read_json, write_config, write_json
 from motif_jax.preferences.store import DATA
 from motif_jax.replays.story import END_WORDS
 from motif_jax.rewards.sources import RewardSources
@@ -30,6 +29,7 @@ from motif_jax.stages.evaluate.play import REWARD, returns_of
 from motif_jax.stages.evaluate.summary import COMMON, END_NAMES, keys_of, summarise_episodes
 from motif_jax.stages.train_policy.record import summarise_recent
 from motif_jax.structs import EndStatus, EpisodeInfo, UserCodeError, UserError
+from motif_jax.system.files import read_json, write_config, write_json
 
 pytestmark = pytest.mark.quick
 OWN = "own_worlds:Corridor"

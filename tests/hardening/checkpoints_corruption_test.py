@@ -28,14 +28,14 @@ from damages import (
 )
 
 from motif_jax import load_reward
-from motif_jax.checkpoint import reading
-from motif_jax.files import read_lines
-from motif_jax.parameters import leaves_by_path
+from motif_jax.devices.checkpoints import reading
+from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.torch_format import read_checkpoint, write_experiment
 from motif_jax.structs import UserError
+from motif_jax.system.files import read_lines
 
 pytestmark = pytest.mark.filterwarnings(ORBAX)
 

@@ -15,11 +15,11 @@ from small_dataset import EVENTS, random_pairs, write_dataset
 from trials import KILLS, LANES, Same, Trial
 from victims import Victims
 
-from motif_jax.checkpoint import reading
-from motif_jax.files import read_json, read_lines
+from motif_jax.devices.checkpoints import reading
 from motif_jax.preferences.store import PairDataset
 from motif_jax.replays.replay import load_replay
 from motif_jax.stages import annotate, train_policy
+from motif_jax.system.files import read_json, read_lines
 
 MANY = tuple(f"{event} #{number}" for number in range(4) for event in EVENTS)
 

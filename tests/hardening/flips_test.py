@@ -30,9 +30,8 @@ from damages import ANNOTATION, ORBAX, SMALL, make_whole, run
 from motif_jax import experiment
 from motif_jax.annotation.annotator import Answer, Question
 from motif_jax.annotation.answers import AnswerStore, read_answers
-from motif_jax.checkpoint import reading
+from motif_jax.devices.checkpoints import reading
 from motif_jax.episodes.playback import read_tracks
-from motif_jax.metrics import drop_rows_after
 from motif_jax.preferences.shards import Part, read_labels, read_record
 from motif_jax.preferences.store import PairDataset
 from motif_jax.replays.replay import load_replay
@@ -42,6 +41,7 @@ from motif_jax.stages.report.data import of_pairs
 from motif_jax.stages.report.found import read_workdir
 from motif_jax.stages.train_reward.setup import load_data
 from motif_jax.structs import UserError
+from motif_jax.system.metrics import drop_rows_after
 
 pytestmark = pytest.mark.filterwarnings(ORBAX)
 FLIPS = 30  # of each file

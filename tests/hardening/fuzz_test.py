@@ -17,10 +17,10 @@ from motif_jax.annotation.answers import read_answers
 from motif_jax.annotation.parsing import KEYS, read_verdict
 from motif_jax.annotation.verdict_tokens import shares, to_answer
 from motif_jax.captions import CaptionTable, decode, encode
-from motif_jax.files import read_array
 from motif_jax.preferences.merging import is_merged, merge
 from motif_jax.preferences.shards import Part, Shard, read_record
 from motif_jax.preferences.store import PairDataset
+from motif_jax.system.files import read_array
 
 pytestmark = pytest.mark.quick
 

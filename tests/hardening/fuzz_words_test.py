@@ -23,9 +23,9 @@ from motif_jax.annotation.endpoint import check_url
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.server import Server
 from motif_jax.envs.settings import make_world
-from motif_jax.http_replies import retry_after_s
 from motif_jax.policies.choice import parse_mixture, parse_one
 from motif_jax.rewards.labels import parse_annotators
+from motif_jax.system.http_replies import retry_after_s
 
 pytestmark = pytest.mark.quick
 

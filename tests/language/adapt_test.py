@@ -7,9 +7,9 @@ import pytest
 from flax import nnx
 from own_models import make_own, quick_jit
 
+from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.language.adapt import accumulate, add_low_rank, merge_low_rank, split_trained
 from motif_jax.language.hub import read_language_model, write_language_model
-from motif_jax.parameters import leaves_by_path
 from motif_jax.structs import UserError
 
 TOKENS = np.random.default_rng(0).integers(3, 40, (4, 9))

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from own_models import SMALL, make_own, write_own
 
+from motif_jax.devices.tensor_file import tensors_from_bytes, tensors_to_bytes
 from motif_jax.language.config import FAMILIES
 from motif_jax.language.hub import CONFIG, INDEX, TENSORS, read_config, read_language_model, write_language_model
 from motif_jax.language.hub_config import config_from_hub, config_to_hub, make_config
 from motif_jax.language.layers import Types
 from motif_jax.structs import UserError
-from motif_jax.tensor_file import tensors_from_bytes, tensors_to_bytes
 
 pytestmark = pytest.mark.quick
 NORM = "transformer.h.1.ln_1.weight"

@@ -162,8 +162,8 @@ def compare_devices(folder: str) -> None:
     from jax.sharding import NamedSharding
     from jax.sharding import PartitionSpec as P
 
+    from motif_jax.devices.mesh import make_mesh, map_update, place, shard, shardings, total
     from motif_jax.language.shards import sharding_rules
-    from motif_jax.parallel import make_mesh, map_update, place, shard, shardings, total
 
     assert jax.device_count() == 8
     for name in ("qwen3", "t5"):

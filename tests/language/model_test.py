@@ -11,9 +11,9 @@ import pytest
 from flax import nnx
 from own_models import make_own, quick_jit, write_own
 
+from motif_jax.devices.tensor_file import tensors_from_bytes
 from motif_jax.language.layers import Types, relative_buckets
 from motif_jax.language.model import make_language_model
-from motif_jax.tensor_file import tensors_from_bytes
 
 TOKENS = np.random.default_rng(0).integers(3, 40, 9)
 ANSWER = np.array([0, 5, 6, 7])

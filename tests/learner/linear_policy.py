@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Constants, LearnerState, Rewards, Rollouts, init_state, make_policy_update
-from motif_jax.parallel import make_mesh, map_update, replicate, shard
 
 T, B, A, D, H = 5, 16, 3, 4, 2
 VERSION = 7

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from motif_jax.devices.mesh import DATA, total
 from motif_jax.learner import losses
 from motif_jax.learner.settings import Settings
-from motif_jax.parallel import DATA, total
 
 RNG = np.random.default_rng(0)
 VALID = RNG.random((9, 8)) < 0.8

@@ -10,11 +10,11 @@ import pytest
 from jax import export
 from linear_policy import make_rollouts
 
+from motif_jax.devices.mesh import make_mesh, map_update, replicate
 from motif_jax.learner.q_learning import init_q_state, make_q_update, td_loss, td_targets
 from motif_jax.learner.replay import Steps, Transitions, add, count_steps, draw, make_replay
 from motif_jax.learner.settings import ReplaySettings, Settings
 from motif_jax.learner.update import Constants, Rewards, Rollouts
-from motif_jax.parallel import make_mesh, map_update, replicate
 from motif_jax.policies.model import make_policy_model
 from motif_jax.tokens import WordTokeniser
 

@@ -4,9 +4,9 @@ import jax
 import pytest
 from linear_policy import CONSTANTS, initial, make_rollouts, shape_rewards, unroll
 
+from motif_jax.devices.mesh import make_mesh, map_update
 from motif_jax.learner.settings import CHOICES, Settings
 from motif_jax.learner.update import make_policy_update
-from motif_jax.parallel import make_mesh, map_update
 
 pytestmark = pytest.mark.quick
 ANNEALED = Settings(learning_rate_end=1e-5, exploration_end=1e-3, total_updates=10)

@@ -16,6 +16,7 @@ from host_processes import QUICKLY
 from quick_programs import QuickProgram
 from tiny_decoder import LANGUAGE, VOCABULARY, WIDTH, new_params, random_rows
 
+from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.offline.batch import Batch, Replies, Weights
 from motif_jax.offline.recipes import RECIPES, names, recipe_of
 from motif_jax.offline.settings import OPTIMIZER, VALUES, Settings, unused_values
@@ -30,7 +31,6 @@ from motif_jax.offline.update import (
     zero_sums,
 )
 from motif_jax.offline.values import Language
-from motif_jax.parallel import make_mesh, map_update, replicate, shard
 
 SETTINGS = Settings(
     learning_rate=1e-2, warmup_steps=0, conservative_weight=0.3, reward_scale=2.0, margin_weight=0.2, margin=0.1,

@@ -6,13 +6,13 @@ import pytest
 from talks import Letters, write
 from tiny_decoder import hidden_states, logits, new_params
 
+from motif_jax.devices.mesh import make_mesh, map_update, replicate
 from motif_jax.offline.batch import Batch
 from motif_jax.offline.rank import Chosen, chosen_values, last_values, rank_shares, top_advantages
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.settings import Settings
 from motif_jax.offline.update import init_state, make_offline_update
 from motif_jax.offline.values import Language
-from motif_jax.parallel import make_mesh, map_update, replicate
 from motif_jax.structs import Episode, Turn
 from motif_jax.transcripts.render import TEMPLATES, Renderer
 

@@ -11,12 +11,12 @@ from conftest import get_config
 from report_workdir import write_workdir
 from seeds_test import write_run
 
-from motif_jax.many_runs import plan
 from motif_jax.pages.blocks import table
 from motif_jax.pages.formats import Interval
 from motif_jax.pages.spreadsheet import Sheet, csv_link, of_intervals
 from motif_jax.stages import report
 from motif_jax.stages.report.seeds import write_page_over_seeds
+from motif_jax.system.runs import plan
 
 LINK = re.compile(r'href="data:text/csv;charset=utf-8,([^"]*)" download')
 FORMULAS = ("=1+1", "+1+1", "-2+3", "@SUM(A1:A9)", "\t=1", " =1", "\N{FULLWIDTH EQUALS SIGN}1", '=HYPERLINK("x","y")',

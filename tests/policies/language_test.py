@@ -10,13 +10,13 @@ from flax import nnx
 from jax import export
 from small_language import ACTIONS, PROMPTS, WORDS, as_prompts, options
 
+from motif_jax.devices.mesh import make_mesh, map_update
 from motif_jax.language.config import from_record, to_record
 from motif_jax.language.model import make_language_model
 from motif_jax.language.scoring import Scores, make_tree, score
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Constants, Rewards, Rollouts, init_state, make_policy_update
 from motif_jax.networks.kinds import check_reads
-from motif_jax.parallel import make_mesh, map_update
 from motif_jax.policies.language_network import PADDING, Head, action_logits
 from motif_jax.policies.model import make_policy_model, with_actions
 from motif_jax.policies.player import PolicyPlayer

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from conftest import get_config
 
-from motif_jax.files import read_json
-from motif_jax.own_folders import MARKER
 from motif_jax.preferences.pairs import Episode, cut, places, stretch_starts
 from motif_jax.preferences.store import PairDataset
 from motif_jax.preferences.writer import PairWriter
 from motif_jax.stages import collect
 from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
+from motif_jax.system.files import read_json
+from motif_jax.system.own_folders import MARKER
 
 pytestmark = pytest.mark.quick
 SPECS = {

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from conftest import get_config
 
-from motif_jax.config_table import complete
+from motif_jax.config.table import complete
 from motif_jax.experiment import tables
 from motif_jax.rewards.choice import SOURCES, Choice, find_class, parse_sources
 from motif_jax.rewards.source import RewardSource, Setting

@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT
 from reward_test import messages
 
-from motif_jax.parallel import make_mesh, map_update, replicate, shard
+from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.rewards.batches import Batches, epoch_order, make_batches
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.preference import TrainState, make_reward_update, pair_loss, zero_sums
@@ -105,7 +105,7 @@ def test_training_is_that_of_plain_pytorch():
     import torch
     import torch_reward
 
-    from motif_jax.parameters import leaves_by_path
+    from motif_jax.devices.parameters import leaves_by_path
     from motif_jax.rewards.torch_format import to_torch
 
     table, ids, target = data()

@@ -8,11 +8,11 @@ from conftest import get_config
 from policy_rewards_test import make_reward
 from rnd_test import B, T, observations
 
-from motif_jax import checkpoint
-from motif_jax.checkpoint import Checkpoints, reading
+from motif_jax.devices import checkpoints as checkpoint_files
+from motif_jax.devices.checkpoints import Checkpoints, reading
+from motif_jax.devices.mesh import make_mesh, shard
+from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.nethack.observations import observation_specs
-from motif_jax.parallel import make_mesh, shard
-from motif_jax.parameters import sum_of_arrays
 from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES, find_class
 from motif_jax.rewards.learnt_source import LearntSource, Mix
 from motif_jax.rewards.online.settings import KINDS
@@ -83,7 +83,7 @@ def test_every_source_goes_on_from_any_moment(case, tmp_path, monkeypatch):
         for older in (False, True):
             with monkeypatch.context() as patch, reading(tmp_path / str(number)) as found:
                 if older:  # versions that did not say which arrays have no elements
-                    patch.setattr(checkpoint, "EMPTY", "what they did not write")
+                    patch.setattr(checkpoint_files, "EMPTY", "what they did not write")
                 _, whole, facts = found.readable("last")
             again.restore(saved_sources(facts, whole))
             assert sum_of_arrays(again.arrays()) == before

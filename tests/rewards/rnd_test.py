@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from conftest import ROOT, get_config
 
+from motif_jax.devices.host_copies import local_copy
+from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.nethack.observations import BLSTATS_SCALE, observation_specs
-from motif_jax.host_copies import local_copy
 from motif_jax.networks.novelty import CELL_SIZE, PLACES, size_of
-from motif_jax.parallel import make_mesh, map_update, replicate, shard
 from motif_jax.rewards.distillation import make_novelty
 from motif_jax.rewards.moments import add_values, no_moments
 from motif_jax.rewards.rnd import RandomDistillation

@@ -21,7 +21,6 @@ from small_dataset import EVENTS, random_pairs, write_dataset
 from motif_jax.annotation import endpoint, judge
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.files import read_json, write_json
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset
@@ -31,6 +30,7 @@ from motif_jax.stages.report.data import of_annotations
 from motif_jax.stages.report.found import find_annotations, read_workdir
 from motif_jax.stages.report.head import first_screen
 from motif_jax.structs import UserError
+from motif_jax.system.files import read_json, write_json
 
 MANY = tuple(f"{event} #{number}" for number in range(4) for event in EVENTS)
 STAGE = ("--config=configs/motif.py", "--stage=annotate")

@@ -347,8 +347,8 @@ def test_the_script_rehearses_a_trace_and_a_training(tmp_path):
 
 @pytest.mark.slow
 def test_a_batch_that_the_gpu_has_no_memory_for_is_refused_before_it_is_learnt_from(tmp_path, monkeypatch):
-    from motif_jax import device_memory
-    from motif_jax.device_memory import DeviceMemory
+    from motif_jax.devices import memory as device_memory
+    from motif_jax.devices.memory import DeviceMemory
 
     config = get_config("motif.py", "toy")
     config.policy.update(

@@ -17,7 +17,7 @@ from fake_slurm import FakeSlurm
 from host_processes import ONE_HOST, QUICKLY, TINY, address, ended, flags, rows_of, start, wait_for_rows
 from one_host import LARGE
 
-from motif_jax.checkpoint import reading
+from motif_jax.devices.checkpoints import reading
 from motif_jax.stages import train_policy
 from motif_jax.stages.train_policy.setup import check_batch
 from motif_jax.structs import UserError

@@ -9,8 +9,7 @@ from conftest import get_config
 from flax import nnx
 from tiny_writer import TOKENISER, make_value_model
 
-from motif_jax.checkpoint import Checkpoints
-from motif_jax.files import read_json, write_json
+from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.language.config import to_record
 from motif_jax.language.hub import write_language_model
 from motif_jax.policies.decoding import Decoding
@@ -22,6 +21,7 @@ from motif_jax.stages.evaluate.loading import check_writers
 from motif_jax.stages.report.found import find_players
 from motif_jax.stages.report.values import how
 from motif_jax.structs import Turn, UserError
+from motif_jax.system.files import read_json, write_json
 from motif_jax.tokens import digest, write_tokeniser
 
 WORDLE = {"world": "wordle", "options": json.dumps({"words": "small"})}

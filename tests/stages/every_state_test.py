@@ -10,12 +10,12 @@ from tiny_decoder import LANGUAGE as DECODER
 from tiny_decoder import new_params
 from train_policy_test import settings
 
-from motif_jax.checkpoint import Checkpoints, reading
+from motif_jax.devices.checkpoints import Checkpoints, reading
+from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.networks.kinds import BY_PROMPT, BY_SPECS, DRRN, FIXED
 from motif_jax.offline.recipes import names, recipe_of
 from motif_jax.offline.settings import Settings
 from motif_jax.offline.update import init_state
-from motif_jax.parameters import leaves_by_path, rebuild
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages.train_policy.setup import assemble
 from motif_jax.stages.train_policy.start import START, Keeper, arrays_of, whole_state

@@ -12,12 +12,12 @@ from train_language_test import talks
 from train_policy_test import TINY as POLICY
 
 from motif_jax import experiment
-from motif_jax.checkpoint import Checkpoints
+from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.experiment import check_same_experiment
-from motif_jax.files import read_json, write_json
 from motif_jax.preferences import writer
 from motif_jax.stages import NAMES, annotate, evaluate
 from motif_jax.structs import Interrupted, UserError
+from motif_jax.system.files import read_json, write_json
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
 BINDING = [name for name in NAMES if STAGES[name].IDENTITY]

@@ -7,12 +7,11 @@ import pytest
 from frozen_policy import HIDDEN, FrozenPolicy
 from train_policy_test import arrays, settings
 
+from motif_jax.devices.mesh import make_mesh, map_update
+from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.nethack.observations import OBSERVATIONS
-from motif_jax.files import read_json
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Constants, Rollouts, init_state, make_policy_update
-from motif_jax.parallel import make_mesh, map_update
-from motif_jax.parameters import sum_of_arrays
 from motif_jax.policies import model as policy_model
 from motif_jax.policies.model import make_policy_model, read_policy
 from motif_jax.policies.player import PolicyPlayer
@@ -21,6 +20,7 @@ from motif_jax.rewards.intrinsic import Mix
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages import train_policy
 from motif_jax.stages.train_policy.placing import make_shape_rewards
+from motif_jax.system.files import read_json
 
 A, T, B = 23, 3, 4
 OPTIONS = {"network": "small", "num_actions": A, "dtype": "float32"}

@@ -10,15 +10,14 @@ pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/te
 
 from motif_jax import load_policy
 from motif_jax.annotation.rules import NO_RULES
-from motif_jax.checkpoint import find_checkpoints, reading
+from motif_jax.devices.checkpoints import find_checkpoints, reading
+from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.babyai.vocabulary import all_words
 from motif_jax.envs.babyai.words import CANONICAL
 from motif_jax.envs.protocols import by_protocol, env_by_protocol
-from motif_jax.files import read_json, read_lines, write_json
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
-from motif_jax.parameters import sum_of_arrays
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.stages import collect, evaluate, report, train_language, train_policy
@@ -29,6 +28,7 @@ from motif_jax.stages.evaluate.summary import print_table, summarise_episodes
 from motif_jax.stages.train_language.data import open_transcripts
 from motif_jax.stages.train_policy.language import make_language_policy
 from motif_jax.structs import UserError
+from motif_jax.system.files import read_json, read_lines, write_json
 from motif_jax.tokens import WordTokeniser, write_tokeniser
 from motif_jax.transcripts.store import Transcripts
 

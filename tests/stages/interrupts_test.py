@@ -10,22 +10,23 @@ from train_language_test import TINY as LANGUAGE
 from train_language_test import talks
 from train_policy_test import TINY as POLICY
 
-from motif_jax.files import checkpoint_steps
+from motif_jax.system.files import checkpoint_steps
 
 # The program, but its checkpoints after the first wait for a line of input.
 PROGRAM = """
 import sys
-from motif_jax import checkpoint, startup
+from motif_jax.devices import checkpoints
+from motif_jax.system import startup
 startup.begin()
 from motif_jax import launch
 
-def save(self, step, *rest, real=checkpoint.Checkpoints.save, **more):
+def save(self, step, *rest, real=checkpoints.Checkpoints.save, **more):
     if step:
         print("saving", step, flush=True)
         sys.stdin.readline()
     real(self, step, *rest, **more)
 
-checkpoint.Checkpoints.save = save
+checkpoints.Checkpoints.save = save
 sys.exit(launch.command())
 """
 STAGES = {

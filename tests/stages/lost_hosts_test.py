@@ -8,10 +8,10 @@ import signal
 import pytest
 from host_processes import address, ended, flags, make_impatient, rows_of, start, wait_for_rows
 
-from motif_jax.checkpoint import reading
-from motif_jax.files import read_arrays
-from motif_jax.hosts import LOST
+from motif_jax.devices.checkpoints import reading
+from motif_jax.devices.hosts import LOST
 from motif_jax.stages.train_policy.rescue import FACTS, RESCUED
+from motif_jax.system.files import read_arrays
 
 SENTENCE = re.compile(
     r"motif_jax: host (\d) of 2 was lost, without a sign of life for 4 seconds; (.+); end what is left of the run, and "

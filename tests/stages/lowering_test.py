@@ -15,11 +15,11 @@ from jax import export
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from motif_jax.devices.mesh import make_mesh, map_update, place, replicate, shard, shardings
 from motif_jax.envs.nethack.observations import OBSERVATIONS
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Constants, Rollouts, init_state, make_policy_update
 from motif_jax.networks.kinds import to_record
-from motif_jax.parallel import make_mesh, map_update, place, replicate, shard, shardings
 from motif_jax.policies.model import make_policy_model
 from motif_jax.policies.player import play_step
 from motif_jax.rewards import model as reward_model

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from motif_jax.checkpoint import reading
-from motif_jax.hosts import Hosts, StopAsked
+from motif_jax.devices.checkpoints import reading
+from motif_jax.devices.hosts import Hosts, StopAsked
 from motif_jax.stages.offline.training import Job, Pace, train
 from motif_jax.structs import Stopped, UserError
 

@@ -22,10 +22,12 @@ import numpy as np
 from jax._src import compilation_cache, compiler
 from jax._src.lib import _jax
 
-from motif_jax import distributed, host_copies, launch, liveness, parallel
-from motif_jax.hosts import Hosts, Vote
-from motif_jax.meeting import Meeting, split_address
+from motif_jax import launch
+from motif_jax.devices import distributed, host_copies, liveness
+from motif_jax.devices import mesh as parallel
+from motif_jax.devices.hosts import Hosts, Vote
 from motif_jax.structs import UserError
+from motif_jax.system.meeting import Meeting, split_address
 
 LARGE = np.array([2_000_000_001.25, 2.0**40 + 1])  # 32 bits are too few for either
 

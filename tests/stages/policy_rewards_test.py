@@ -12,8 +12,8 @@ from motif_jax.actors.inference import RandomPolicy, answer
 from motif_jax.actors.layout import Ended, Full
 from motif_jax.actors.pool import ActorPool
 from motif_jax.captions import encode
+from motif_jax.devices.mesh import shard
 from motif_jax.envs.nethack.observations import scale_blstats
-from motif_jax.parallel import shard
 from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.intrinsic import Mix
 from motif_jax.rewards.learnt import Reward

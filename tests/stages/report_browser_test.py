@@ -11,11 +11,11 @@ from report_workdir import MARK, PAID, STEPS, write_workdir
 from seeds_test import write_run
 
 from motif_jax.envs.gym_pictures import encode_picture
-from motif_jax.many_runs import plan
 from motif_jax.replays.replay import load_replay, save_replay
 from motif_jax.screens import PALETTE
 from motif_jax.stages import report
 from motif_jax.stages.report.seeds import write_page_over_seeds
+from motif_jax.system.runs import plan
 
 pytestmark = pytest.mark.skipif(find_chromium() is None, reason="no Chromium; launch/test.sh installs one as root")
 

@@ -7,10 +7,10 @@ import pytest
 from conftest import get_config
 
 from motif_jax import experiment
-from motif_jax.files import write_json
-from motif_jax.many_runs import Run
 from motif_jax.stages import report
 from motif_jax.structs import UserError
+from motif_jax.system.files import write_json
+from motif_jax.system.runs import Run
 
 pytestmark = pytest.mark.quick
 HOSTILE = "<script>alert(1)</script>"
@@ -148,7 +148,7 @@ def test_damaged_files_end_it_with_one_sentence(tmp_path):
 
 
 def test_a_page_over_seeds_compares_the_decodings(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("motif_jax.over_seeds.RESAMPLES", 50)
+    monkeypatch.setattr("motif_jax.episodes.over_seeds.RESAMPLES", 50)
     for seed, by in ((0, 0.0), (1, 0.2)):
         make_workdir(tmp_path / f"seed-{seed}", by)
     runs = [Run("", seed, ()) for seed in (0, 1)]

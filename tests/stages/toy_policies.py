@@ -12,7 +12,7 @@ import numpy as np
 from conftest import get_config
 
 from motif_jax.captions import encode
-from motif_jax.checkpoint import Checkpoints
+from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.envs.toy import STAIRS, WALL
 from motif_jax.policies import model as policy_setup
 from motif_jax.rewards.model import make_reward_model, make_value

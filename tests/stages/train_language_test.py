@@ -11,12 +11,12 @@ from conftest import get_config
 
 from motif_jax import experiment
 from motif_jax.envs.settings import make_world
-from motif_jax.files import read_json
-from motif_jax.own_folders import MARKER, check_made
 from motif_jax.stages import train_language
 from motif_jax.stages.train_language.data import open_transcripts
 from motif_jax.stages.train_language.model import FILES, RECORD
 from motif_jax.structs import UserError
+from motif_jax.system.files import read_json
+from motif_jax.system.own_folders import MARKER, check_made
 
 TINY = {
     "language.width": 16, "language.layers": 1, "language.heads": 2, "train_language.batch_size": 8,

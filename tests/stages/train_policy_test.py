@@ -16,14 +16,14 @@ from conftest import ROOT, children, get_config, wait_for, worker_processes
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax import load_reward
-from motif_jax.checkpoint import reading
-from motif_jax.files import read_json, read_lines
+from motif_jax.devices.checkpoints import reading
 from motif_jax.policies.model import read_policy
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages import annotate, train_policy, train_reward
 from motif_jax.stages.train_policy import acting, training
 from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
 from motif_jax.structs import Stopped, UserError
+from motif_jax.system.files import read_json, read_lines
 
 TINY = {
     "network": "small", "intrinsic_coefficient": 0.0, "num_workers": 0, "games_per_worker": 8, "rollout_length": 8,

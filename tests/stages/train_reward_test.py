@@ -14,10 +14,9 @@ from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax import load_reward
 from motif_jax.captions import encode
-from motif_jax.checkpoint import Checkpoints
+from motif_jax.devices.checkpoints import Checkpoints
+from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.envs.nethack.observations import scale_blstats
-from motif_jax.files import read_json, write_json
-from motif_jax.parameters import leaves_by_path
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.stages import annotate, train_reward
@@ -27,6 +26,7 @@ from motif_jax.stages.train_reward import training
 from motif_jax.stages.train_reward.page import preferences, verdict
 from motif_jax.stages.train_reward.setup import advice, load_data
 from motif_jax.structs import Interrupted, UserError
+from motif_jax.system.files import read_json, write_json
 
 ORBAX = "ignore::pytest.PytestUnraisableExceptionWarning"  # of its own event loop, when it cannot read an array
 MANY = tuple(f"{event} #{number}" for number in range(6) for event in EVENTS)
@@ -418,7 +418,7 @@ def test_ties_are_no_preferences_whatever_their_probability(tmp_path):
 
 
 def test_a_checkpoint_of_another_architecture_is_refused(trained, tmp_path):
-    from motif_jax.parameters import rebuild
+    from motif_jax.devices.parameters import rebuild
     from motif_jax.rewards.model import make_reward_model
 
     small = leaves_by_path(load_reward(trained).params)

@@ -9,10 +9,10 @@ from byte_tokeniser import write_byte_tokeniser
 from conftest import get_config
 
 from motif_jax import experiment
-from motif_jax.files import read_json, write_config
-from motif_jax.own_folders import MARKER
 from motif_jax.stages import evaluate, train_values
 from motif_jax.structs import UserError
+from motif_jax.system.files import read_json, write_config
+from motif_jax.system.own_folders import MARKER
 
 WORDS = ("crane", "slate", "abide", "abode", "blaze", "grape", "grade", "trace")
 TINY = {

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from motif_jax.envs.babyai.prompt import Prompt
 from motif_jax.envs.babyai.words import BALL, BOX, CANONICAL, COLOURS, ENGLISH, KEY
-from motif_jax.foreign import LIMIT, read_bytes
 from motif_jax.structs import UserError
+from motif_jax.system.foreign import LIMIT, read_bytes
 
 SHIPPED = Path(__file__).parent / "manuals"
 FLAG = "--config.transcripts.import_from"

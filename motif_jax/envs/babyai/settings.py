@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from motif_jax.config_table import Flag, Table, Text, Value, Whole
+from motif_jax.config.table import Flag, Table, Text, Value, Whole
 from motif_jax.envs.babyai.words import (
     FRENCH,
     LANGUAGES,

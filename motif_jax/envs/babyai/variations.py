@@ -11,7 +11,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from motif_jax.config_table import Whole
+from motif_jax.config.table import Whole
 from motif_jax.envs.babyai.settings import SECTION, TABLE
 from motif_jax.structs import UserError
 

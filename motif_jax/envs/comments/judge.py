@@ -20,7 +20,7 @@ from motif_jax.annotation.backends import check_backend, open_annotator
 from motif_jax.annotation.memory import AnswerMemory
 from motif_jax.annotation.prompts import MODES, is_sentence
 from motif_jax.annotation.texts import Texts
-from motif_jax.config_table import Text
+from motif_jax.config.table import Text
 from motif_jax.envs.http_client import FLAG
 from motif_jax.structs import UserError
 

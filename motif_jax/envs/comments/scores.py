@@ -23,8 +23,8 @@ from motif_jax.annotation.annotator import batched
 from motif_jax.annotation.shared_lines import SharedLines, read_entries, slug
 from motif_jax.envs.comments.judge import USUAL, Judge, Judging
 from motif_jax.envs.http_client import FLAG, HttpClient, check_address
-from motif_jax.foreign import read_bytes, read_text
 from motif_jax.structs import UserError
+from motif_jax.system.foreign import read_bytes, read_text
 
 FOLDER = Path(__file__).parent / "words"
 MOST_BYTES = 2**28  # of a table

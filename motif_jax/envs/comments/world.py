@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from motif_jax.config_table import Flag, Number, Text
+from motif_jax.config.table import Flag, Number, Text
 from motif_jax.envs.comments.game import CommentGame
 from motif_jax.envs.comments.judge import USUAL, Judging
 from motif_jax.envs.comments.players import MAKERS, comments

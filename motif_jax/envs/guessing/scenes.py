@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.files import read_array
-from motif_jax.foreign import read_bytes
 from motif_jax.structs import UserError
+from motif_jax.system.files import read_array
+from motif_jax.system.foreign import read_bytes
 
 FLAG = "--config.env.options"
 MOST_BYTES = 2**28  # of a file of dialogues

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import random
 
-from motif_jax.config_table import Number, Text
+from motif_jax.config.table import Number, Text
 from motif_jax.envs.guessing.answerers import Answerer, LocalAnswerer, RemoteAnswerer
 from motif_jax.envs.guessing.game import RULES, GuessingGame, Rewards
 from motif_jax.envs.guessing.players import MAKERS

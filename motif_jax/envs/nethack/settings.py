@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from motif_jax.config_table import Flag, Number, Table, Text, Value, Whole
+from motif_jax.config.table import Flag, Number, Table, Text, Value, Whole
 from motif_jax.envs.nethack.figures import EXTENDED_FIGURES, FIGURES
 from motif_jax.envs.nethack.observations import SCREENS
 from motif_jax.envs.nethack.tasks import PENALTY_MODES, check_character, get_task

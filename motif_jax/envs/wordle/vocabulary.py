@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from motif_jax.foreign import read_text
 from motif_jax.structs import UserError
+from motif_jax.system.foreign import read_text
 
 LENGTH = 5  # letters of a word
 COLOURS = ("<b>", "<y>", "<g>")  # by digit

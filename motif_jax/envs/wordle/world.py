@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 
-from motif_jax.config_table import Text
+from motif_jax.config.table import Text
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.wordle.game import WordleGame
 from motif_jax.envs.wordle.players import MAKERS

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from motif_jax.annotation.stream import Answered
-from motif_jax.files import json_line
-from motif_jax.locks import open_in_place
-from motif_jax.metrics import drop_rows_after
+from motif_jax.system.files import json_line
+from motif_jax.system.locks import open_in_place
+from motif_jax.system.metrics import drop_rows_after
 
 LONGEST = 300  # characters of what was said
 

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 import optax
 
-from motif_jax.parameters import leaves_by_path, rebuild
+from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.structs import UserError
 
 LEAST, CHUNK = 64, 1024  # captions that are computed at once, at least and at most, so that few shapes are compiled

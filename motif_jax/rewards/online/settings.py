@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from motif_jax.annotation.backends import MODELS, check_backend
 from motif_jax.annotation.prompts import goal_text
 from motif_jax.annotation.texts import Texts
-from motif_jax.config_table import MANY_SECONDS, PATH, Flag, Number, Table, Text, Value, Whole, shown
+from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Table, Text, Value, Whole, shown
 from motif_jax.structs import UserError
 
 NETWORKS = ("classification", "ranking")  # kinds that teach one

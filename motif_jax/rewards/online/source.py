@@ -17,8 +17,8 @@ from ml_collections import ConfigDict
 
 from motif_jax.annotation.readable import too_few
 from motif_jax.captions import Lookup, distinct_messages
-from motif_jax.distributed import host
-from motif_jax.parameters import sum_of_arrays
+from motif_jax.devices.distributed import host
+from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.rewards.online.asking import Asking
 from motif_jax.rewards.online.captioned import Captioned
 from motif_jax.rewards.online.exchange import NOTHING, Exchange, Findings, check_same, join

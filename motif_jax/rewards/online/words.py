@@ -23,12 +23,12 @@ from ml_collections import ConfigDict
 from motif_jax.annotation.prompts import goal_text
 from motif_jax.captions import decode
 from motif_jax.envs.texts import texts_of
-from motif_jax.foreign import open_regular
 from motif_jax.rewards.online.captioned import Captioned, captioned_facts
 from motif_jax.rewards.online.settings import SECTION, check_past, parse_goals, turn_at
 from motif_jax.rewards.source import Facts, Setting
 from motif_jax.rewards.table import RewardTable
 from motif_jax.structs import UserError
+from motif_jax.system.foreign import open_regular
 
 FLAG = f"{SECTION}.vectors"
 MOST_WORDS = 1_000_000  # of a file, its first ones: files begin with the most frequent

@@ -12,11 +12,10 @@ from pathlib import Path
 import numpy as np
 from ml_collections import ConfigDict
 
-from motif_jax.config_table import Tables, check_values
+from motif_jax.config.table import Tables, check_values
 from motif_jax.console import print_line
 from motif_jax.envs.settings import TABLE as GAME
 from motif_jax.envs.texts import texts_of
-from motif_jax.files import write_config
 from motif_jax.preferences.folders import annotation_folder, labels_file, moving_hint
 from motif_jax.preferences.merging import NOT_ASKED, check_free, check_merged, is_merged, merge
 from motif_jax.preferences.oracles import NEEDS as ORACLES
@@ -36,6 +35,7 @@ from motif_jax.stages.annotate.setup import (
     make_facts,
 )
 from motif_jax.structs import UserError
+from motif_jax.system.files import write_config
 
 READS: Tables = EXPERIMENT | {"env": GAME} | TABLES
 IDENTITY = ()  # labels record what they were made from: preferences/shards.py

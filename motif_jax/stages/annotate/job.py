@@ -21,13 +21,13 @@ from motif_jax.annotation.answers import AnswerStore, read_answers
 from motif_jax.annotation.backends import MODELS
 from motif_jax.annotation.readable import LEAST_SHARE, Readable
 from motif_jax.console import clean, print_line
-from motif_jax.metrics import Progress
 from motif_jax.preferences.asked import Asked, to_numbers
 from motif_jax.preferences.merging import NOT_ASKED
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.shards import TRY, Shard, count, folder_lock, question_range, read_record
 from motif_jax.preferences.store import Preference
 from motif_jax.structs import UserError
+from motif_jax.system.metrics import Progress
 
 COMMIT_EVERY_S = 30.0  # also when the batch is not full, as answers of a slow model are expensive
 CACHE_LINES = 4096  # looked up at a time

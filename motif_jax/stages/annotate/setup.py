@@ -12,13 +12,13 @@ from motif_jax.annotation.backends import ENGINE, MODELS, check_backend, make_th
 from motif_jax.annotation.prompts import MODES, VERSIONS, is_sentence
 from motif_jax.annotation.shared_lines import slug
 from motif_jax.annotation.texts import Texts
-from motif_jax.config_table import MANY_SECONDS, NAME, NAME_LIST, PATH, Flag, Number, Tables, Text, Value, Whole
+from motif_jax.config.table import MANY_SECONDS, NAME, NAME_LIST, PATH, Flag, Number, Tables, Text, Value, Whole
 from motif_jax.envs.texts import texts_of
-from motif_jax.file_names import LONGEST, short_name
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.questions import BOTTOM_LINE, KINDS
 from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
 from motif_jax.structs import UserError
+from motif_jax.system.file_names import LONGEST, short_name
 
 LONGEST_NAME = LONGEST - len(".html")  # the longest ending of a file that is called like an annotation
 BACKENDS = (*MODELS, "lexicon", *ORACLES)

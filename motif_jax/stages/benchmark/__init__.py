@@ -21,14 +21,14 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from motif_jax.config_table import List, Number, Tables, Text, Value, Whole, check_values
+from motif_jax.config.table import List, Number, Tables, Text, Value, Whole, check_values
 from motif_jax.console import clean, print_line, print_lines
-from motif_jax.files import write_json, write_whole
 from motif_jax.learner.settings import Q_LEARNING
 from motif_jax.stages import collect, train_policy, train_reward
 from motif_jax.stages.benchmark.outlook import outlook
 from motif_jax.stages.benchmark.rows import Row
 from motif_jax.structs import Stopped, UserError
+from motif_jax.system.files import write_json, write_whole
 
 MAKES: tuple[str, ...] = ()
 WRITES = "--config.benchmark.pairs"

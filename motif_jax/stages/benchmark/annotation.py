@@ -22,13 +22,13 @@ from ml_collections import ConfigDict
 
 from motif_jax.annotation.annotator import Annotator, Answer, Question
 from motif_jax.annotation.backends import make_the_prompt
-from motif_jax.config_file import find_config
+from motif_jax.config.file import find_config
 from motif_jax.envs.texts import texts_of
-from motif_jax.own_folders import make_anew, remove_made
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import annotate, collect
 from motif_jax.stages.benchmark.rows import Row, say, take_turns
+from motif_jax.system.own_folders import make_anew, remove_made
 
 ANALYSIS = "The first message says that a monster was beaten, which is progress; the second says nothing. " * 10
 SCRATCH = ".*"  # whatever the stages write there

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import jax
 
-from motif_jax.device_memory import describe_memory
+from motif_jax.devices.memory import describe_memory
 from motif_jax.stages.benchmark.peaks import vendor_peak
 from motif_jax.stages.benchmark.rows import Row, say
 from motif_jax.stages.benchmark.watch import Usage, Watch, describe_gpus

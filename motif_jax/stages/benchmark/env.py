@@ -22,12 +22,12 @@ from motif_jax.envs.nethack.keys import KEYS
 from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, Frames, frame_keys
 from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.seeding import game_seed
-from motif_jax.machine import usable_cores
-from motif_jax.metrics import resident_mib
 from motif_jax.stages import collect
 from motif_jax.stages.benchmark.env_lockstep import Lockstep
 from motif_jax.stages.benchmark.env_runs import RAW_KEYS, engine_limit, gymnasium_async, gymnasium_single, pool, stepper
 from motif_jax.stages.benchmark.rows import Row, say, take_turns
+from motif_jax.system.machine import usable_cores
+from motif_jax.system.metrics import resident_mib
 
 GAMES = (16, 64)
 WORKERS = 2

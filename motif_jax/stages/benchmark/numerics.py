@@ -25,11 +25,10 @@ from jax.sharding import AxisType, Mesh
 from ml_collections import ConfigDict
 
 from motif_jax.console import print_line
-from motif_jax.host_copies import host_copy
+from motif_jax.devices.host_copies import host_copy
+from motif_jax.devices.mesh import AXES, map_update
+from motif_jax.devices.parameters import name_of
 from motif_jax.learner.update import Constants, Rollouts, init_state, make_policy_update
-from motif_jax.machine import usable_cores
-from motif_jax.parallel import AXES, map_update
-from motif_jax.parameters import name_of
 from motif_jax.rewards.batches import make_batches
 from motif_jax.rewards.learnt_source import make_mix
 from motif_jax.rewards.model import make_reward_model
@@ -41,6 +40,7 @@ from motif_jax.stages.train_policy.acting import Rounds
 from motif_jax.stages.train_policy.placing import make_place, make_shape_rewards
 from motif_jax.stages.train_policy.setup import Parts, assemble, make_player, open_pool
 from motif_jax.structs import UserError
+from motif_jax.system.machine import usable_cores
 
 MOST_GAMES = 64
 PAIRS = 256  # of which the reward's training step is made

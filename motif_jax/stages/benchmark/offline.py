@@ -22,6 +22,7 @@ from flax import nnx
 from ml_collections import ConfigDict
 
 from motif_jax.actors.recorded import play_episodes
+from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.language.hub_config import make_config
@@ -31,7 +32,6 @@ from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.settings import Settings
 from motif_jax.offline.update import init_state, make_offline_update
 from motif_jax.offline.values import apply_head, least
-from motif_jax.parallel import make_mesh, map_update, replicate, shard
 from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.programs import language_of
 from motif_jax.policies.values import ValueModel, allowed_tokens

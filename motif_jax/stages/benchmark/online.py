@@ -23,14 +23,14 @@ from ml_collections import ConfigDict
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.stream import Item, Stream
 from motif_jax.captions import WIDTH, hash_words
-from motif_jax.files import read_json, read_lines
-from motif_jax.metrics import resident_mib
 from motif_jax.rewards.online.judge import Judges
 from motif_jax.rewards.online.making import make_facts
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.online.store import Seen, Store
 from motif_jax.stages import train_policy
 from motif_jax.stages.benchmark.rows import Row, say, take_turns
+from motif_jax.system.files import read_json, read_lines
+from motif_jax.system.metrics import resident_mib
 
 KNOWN = 1000  # distinct captions of a batch's source; random play shows some 600
 STEPS = 4096  # of a batch

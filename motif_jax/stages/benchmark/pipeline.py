@@ -19,11 +19,10 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
+from motif_jax.devices.host_copies import local_copy
+from motif_jax.devices.mesh import make_mesh, place
 from motif_jax.envs.settings import make_world
-from motif_jax.host_copies import local_copy
 from motif_jax.learner.update import Constants, init_state
-from motif_jax.machine import usable_cores
-from motif_jax.parallel import make_mesh, place
 from motif_jax.policies.player import PolicyPlayer
 from motif_jax.rewards.choice import LEARNT, SOURCES
 from motif_jax.rewards.learnt_source import LearntSource, make_mix
@@ -36,6 +35,7 @@ from motif_jax.stages.train_policy.acting import FreeRunning
 from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.record import Record
 from motif_jax.stages.train_policy.setup import Parts, learner_settings, open_pool
+from motif_jax.system.machine import usable_cores
 
 GAMES = (64, 256, 1024, 4096)
 WARMUP_BATCHES = 3

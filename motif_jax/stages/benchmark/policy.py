@@ -22,10 +22,10 @@ from ml_collections import ConfigDict
 
 from motif_jax.actors.pool import ActorPool
 from motif_jax.captions import WIDTH
-from motif_jax.device_memory import needed_bytes
-from motif_jax.host_copies import local_copy
+from motif_jax.devices.host_copies import local_copy
+from motif_jax.devices.memory import needed_bytes
+from motif_jax.devices.mesh import place
 from motif_jax.learner.update import Constants
-from motif_jax.parallel import place
 from motif_jax.policies.player import padded_size
 from motif_jax.rewards.choice import LEARNT, SOURCES
 from motif_jax.rewards.learnt import Reward

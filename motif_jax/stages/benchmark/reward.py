@@ -22,7 +22,7 @@ import numpy as np
 import optax
 from ml_collections import ConfigDict
 
-from motif_jax.parallel import make_mesh, map_update, replicate, shard
+from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.rewards import labels
 from motif_jax.rewards.batches import Batches, epoch_order, make_batches
 from motif_jax.rewards.model import make_reward_model, make_value, value_captions

@@ -12,11 +12,11 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from motif_jax.files import read_json, read_lines, write_config
 from motif_jax.stages import annotate, collect, train_policy, train_reward
 from motif_jax.stages.benchmark.device import usage_rows
 from motif_jax.stages.benchmark.rows import Row, say
 from motif_jax.stages.benchmark.watch import Watch
+from motif_jax.system.files import read_json, read_lines, write_config
 
 STARTING = 0.2  # share of the training that does not count: programs are compiled, the first episodes begin
 WAITS = "time/"  # the start of their names in metrics.jsonl

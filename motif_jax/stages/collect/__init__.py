@@ -23,14 +23,12 @@ import motif_jax
 from motif_jax.actors.capacity import check_capacity
 from motif_jax.actors.players import parse_scripted
 from motif_jax.actors.pool import ActorPool
-from motif_jax.config_table import MANY_SECONDS, PATH, PATHS, Flag, Number, Tables, Text, Value, Whole, check_values
+from motif_jax.config.table import MANY_SECONDS, PATH, PATHS, Flag, Number, Tables, Text, Value, Whole, check_values
 from motif_jax.console import clean, print_line
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.envs.settings import check_world, make_world, title
 from motif_jax.envs.world import World
-from motif_jax.files import write_config
-from motif_jax.metrics import Progress
 from motif_jax.policies.choice import parse_mixture
 from motif_jax.preferences.pairs import Episode
 from motif_jax.preferences.store import DATA, PairDataset
@@ -39,8 +37,10 @@ from motif_jax.stages import EXPERIMENT, with_result
 from motif_jax.stages.collect import transcripts
 from motif_jax.stages.collect.episodes import play_in_order
 from motif_jax.stages.collect.published import adopt
-from motif_jax.startup import say
 from motif_jax.structs import ArraySpec, Interrupted, UserError
+from motif_jax.system.files import write_config
+from motif_jax.system.metrics import Progress
+from motif_jax.system.startup import say
 
 TABLES: Tables = {
     "collect": {

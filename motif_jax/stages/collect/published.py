@@ -15,13 +15,13 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from motif_jax.console import clean, print_line
-from motif_jax.files import write_array, write_config, write_json, write_whole
-from motif_jax.foreign import LIMIT, leads_out, read_bytes
-from motif_jax.own_folders import make_anew
 from motif_jax.preferences.folders import annotation_folder, labels_file
 from motif_jax.preferences.store import DATA, FLAG, INFO, PairDataset
 from motif_jax.preferences.writer import OWN
 from motif_jax.structs import UserError
+from motif_jax.system.files import write_array, write_config, write_json, write_whole
+from motif_jax.system.foreign import LIMIT, leads_out, read_bytes
+from motif_jax.system.own_folders import make_anew
 
 NAMED = 5  # files in the line that says what was left out
 RECORDS = re.compile(r"merged\.json|prob\.npy|config\.json|shard-\d+-of-\d+(\.npy|\.prob\.npy|\.json)")

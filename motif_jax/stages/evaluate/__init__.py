@@ -26,7 +26,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.actors.capacity import check_capacity
-from motif_jax.config_table import (
+from motif_jax.config.table import (
     MANY_SECONDS,
     PATH,
     PATHS,
@@ -40,19 +40,17 @@ from motif_jax.config_table import (
     flatten,
 )
 from motif_jax.console import print_line
+from motif_jax.devices.releases import FACTS, is_release
 from motif_jax.envs.protocols import CHANGED, TASK, by_protocol, check_protocol
 from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.envs.settings import check_world, make_world, title
 from motif_jax.envs.world import World, is_text
 from motif_jax.episodes.playback import Track, read_tracks, write_tracks
 from motif_jax.episodes.recordings import plays_the_same_twice
-from motif_jax.files import LARGEST_JSON, checkpoint_steps, write_config, write_json, write_lines
-from motif_jax.foreign import read_bytes
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.settings import recorded_bounds
 from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.policies.decoding import check_decoding, decodings_of
-from motif_jax.releases import FACTS, is_release
 from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.stages import EXPERIMENT, with_result
@@ -80,6 +78,8 @@ from motif_jax.stages.train_policy import TABLES as TRAINING
 from motif_jax.stages.train_values import TABLES as VALUES
 from motif_jax.stages.train_values import check_texts_fit
 from motif_jax.structs import UserError
+from motif_jax.system.files import LARGEST_JSON, checkpoint_steps, write_config, write_json, write_lines
+from motif_jax.system.foreign import read_bytes
 
 RESULTS = (SUMMARY, EPISODES, "tracks.npz")  # of a player, beside `player.json`
 WRITTEN = "_CHECKPOINT_METADATA"  # of a checkpoint: orbax writes into it when it was written

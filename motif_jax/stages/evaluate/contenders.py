@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from motif_jax.config_table import record
 from motif_jax.envs.protocols import TASK, suffix
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import World, is_text
-from motif_jax.file_names import short_name
 from motif_jax.policies.choice import LAST, Choice, list_steps, parse_one
 from motif_jax.policies.decoding import Decoding, decodings_of
 from motif_jax.stages.evaluate.summary import read_json
 from motif_jax.structs import UserError
+from motif_jax.system.file_names import short_name
+from motif_jax.system.files import record
 
 FLAG, BESIDE_FLAG = "--config.evaluate.policy", "--config.evaluate.beside"
 

@@ -14,11 +14,11 @@ from motif_jax.envs.settings import make_world
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import to_text
 from motif_jax.episodes.playback import Track, begin
-from motif_jax.files import write_json
 from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.writing import Probabilities, ValueWriter
 from motif_jax.stages.evaluate.play import Playing
 from motif_jax.structs import Turn
+from motif_jax.system.files import write_json
 
 MOST_LIKELY = 4  # tokens that are shown of each distribution
 LONGEST = 64  # tokens of a text of which this is kept

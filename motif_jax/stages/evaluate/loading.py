@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from motif_jax.console import print_line
+from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.envs.babyai.variations import is_variation
 from motif_jax.envs.settings import make_world
 from motif_jax.offline.recipes import recipe_of
-from motif_jax.parameters import leaves_by_path
 from motif_jax.policies.decoding import Decoding, describe_unused
 from motif_jax.policies.values import read_values
 from motif_jax.policies.writing import ValueWriter

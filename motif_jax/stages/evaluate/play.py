@@ -17,16 +17,14 @@ from ml_collections import ConfigDict
 from motif_jax.actors.handoff import Arrays, make_batch
 from motif_jax.actors.inference import answer
 from motif_jax.actors.pool import ActorPool
-from motif_jax.checkpoint import find_checkpoints
-from motif_jax.config_table import record
 from motif_jax.console import print_line
+from motif_jax.devices.checkpoints import find_checkpoints
 from motif_jax.envs.protocols import suffix
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import make_world
 from motif_jax.episodes.pieces import Pieces, Steps
 from motif_jax.episodes.playback import COLUMNS, ODDS, EpisodeEvents, EventCounter, Track, figures_of
 from motif_jax.episodes.recordings import Recordings
-from motif_jax.metrics import Progress, Timers
 from motif_jax.policies.choice import list_steps, load
 from motif_jax.policies.conversations import WritingPlayer
 from motif_jax.policies.decoding import Decoding
@@ -41,6 +39,8 @@ from motif_jax.stages.evaluate.contenders import FLAG, Contender
 from motif_jax.stages.evaluate.loading import Writers, load_writer, report_other_games
 from motif_jax.stages.evaluate.summary import rules_of
 from motif_jax.structs import EpisodeInfo, UserError
+from motif_jax.system.files import record
+from motif_jax.system.metrics import Progress, Timers
 
 GROUPS = 2  # per worker: one plays while the other waits for actions
 ROLLOUT = 64  # steps that are looked at together

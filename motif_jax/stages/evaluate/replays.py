@@ -12,11 +12,11 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.console import print_line
+from motif_jax.devices.releases import released_replay
 from motif_jax.envs.protocols import by_protocol, env_by_protocol
 from motif_jax.envs.settings import essential, make_world
 from motif_jax.episodes.playback import Track, make_replay, read_tracks, replay_of
 from motif_jax.episodes.recordings import plays_the_same_twice
-from motif_jax.releases import released_replay
 from motif_jax.replays.replay import LONGEST, load_replay, save_replay
 from motif_jax.rewards.choice import ONLINE
 from motif_jax.stages.evaluate.summary import EPISODES, SUMMARY, read_json, read_rows

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax import files
 from motif_jax.annotation.rules import Rules
 from motif_jax.annotation.texts import read_texts
 from motif_jax.console import print_line
 from motif_jax.envs.world import World
-from motif_jax.over_seeds import large_exponents
+from motif_jax.episodes.over_seeds import large_exponents
 from motif_jax.structs import UserError
+from motif_jax.system import files
 
 EPISODES, SUMMARY = "episodes.jsonl", "summary.json"  # of a player: a line per episode; figures of all
 COMMON = {  # figures of every world's episodes: what they are called in a line of episodes.jsonl

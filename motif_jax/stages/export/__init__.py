@@ -15,10 +15,10 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 import motif_jax
-from motif_jax.config_table import PATH, Tables, Text, Value, check_values
+from motif_jax.config.table import PATH, Tables, Text, Value, check_values
 from motif_jax.console import print_line
+from motif_jax.devices.releases import PREFIX, ZOO, is_release, write_release
 from motif_jax.envs.settings import check_world
-from motif_jax.releases import PREFIX, ZOO, is_release, write_release
 from motif_jax.stages.evaluate import READS as EVALUATION
 from motif_jax.structs import UserError
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from motif_jax.console import clean
+from motif_jax.devices.releases import PREFIX
 from motif_jax.envs.protocols import TASK, TITLES
 from motif_jax.envs.settings import title
 from motif_jax.pages.formats import exact
-from motif_jax.releases import PREFIX
 from motif_jax.rewards.choice import LEARNT
 from motif_jax.stages.report.figures import in_order
 

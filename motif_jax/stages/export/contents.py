@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
-from motif_jax.checkpoint import find_checkpoints
-from motif_jax.config_table import PATH, PATHS, Tables, flatten, keys
+from motif_jax.config.table import PATH, PATHS, Tables, flatten, keys
+from motif_jax.devices.checkpoints import find_checkpoints
+from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.envs.settings import TABLE as ENV
-from motif_jax.parameters import leaves_by_path
 from motif_jax.policies.choice import list_steps
 from motif_jax.policies.model import read_policy
 from motif_jax.rewards.choice import LEARNT

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from motif_jax.envs.protocols import TASK, suffix
-from motif_jax.foreign import read_bytes
-from motif_jax.over_seeds import estimate
+from motif_jax.episodes.over_seeds import estimate
 from motif_jax.replays.replay import LARGEST, load_replay
 from motif_jax.stages.evaluate.replays import file_of
 from motif_jax.stages.evaluate.summary import SUMMARY, read_json
 from motif_jax.stages.export.contents import Part
+from motif_jax.system.foreign import read_bytes
 
 CHANCE = "random"
 SEED = re.compile(r"seed-\d+")  # the folders of many runs

@@ -10,12 +10,12 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
+from motif_jax.devices.mesh import batch_parts, map_update, replicate, shard
 from motif_jax.offline.batch import Batch, Replies
 from motif_jax.offline.recipes import Recipe
 from motif_jax.offline.settings import Settings
 from motif_jax.offline.update import make_offline_measure, means_of, zero_sums
 from motif_jax.offline.values import Language
-from motif_jax.parallel import batch_parts, map_update, replicate, shard
 from motif_jax.structs import UserError
 from motif_jax.transcripts.batches import Plan, make_batch, planner
 from motif_jax.transcripts.render import Renderer, Rows

@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from motif_jax.checkpoint import Checkpoints, reading
 from motif_jax.console import print_line
-from motif_jax.distributed import from_first_host, same_on_every_host
-from motif_jax.files import json_line
-from motif_jax.hosts import Hosts, StopAsked, Vote
-from motif_jax.locks import open_in_place
-from motif_jax.metrics import Progress, drop_rows_after
-from motif_jax.parameters import leaves_by_path, rebuild
+from motif_jax.devices.checkpoints import Checkpoints, reading
+from motif_jax.devices.distributed import from_first_host, same_on_every_host
+from motif_jax.devices.hosts import Hosts, StopAsked, Vote
+from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.structs import Stopped, UserError
+from motif_jax.system.files import json_line
+from motif_jax.system.locks import open_in_place
+from motif_jax.system.metrics import Progress, drop_rows_after
 
 LOSS = "loss"  # of an evaluation
 RANK = "rank"  # of an evaluation, if there is one: what ranks checkpoints in place of the loss; lower is better

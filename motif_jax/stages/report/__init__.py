@@ -16,9 +16,8 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 import motif_jax
-from motif_jax.config_table import PATHS, Tables, Value, Whole, check_values
+from motif_jax.config.table import PATHS, Tables, Value, Whole, check_values
 from motif_jax.console import print_line
-from motif_jax.files import read_json, write_json, write_whole
 from motif_jax.pages.blocks import asset, page
 from motif_jax.pages.formats import esc
 from motif_jax.stages import EXPERIMENT
@@ -46,6 +45,7 @@ from motif_jax.stages.report.values import (
     sentence,
 )
 from motif_jax.structs import UserError
+from motif_jax.system.files import read_json, write_json, write_whole
 
 FLAG = "--config.report.runs"
 TABLES: Tables = {

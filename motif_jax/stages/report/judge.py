@@ -6,8 +6,6 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from motif_jax.files import parse_json
-from motif_jax.foreign import open_regular
 from motif_jax.pages.blocks import quoted, table, tiles
 from motif_jax.pages.charts import curves
 from motif_jax.pages.formats import amount, esc
@@ -16,6 +14,8 @@ from motif_jax.rewards.online.settings import GoalTurn, parse_goals
 from motif_jax.stages.report.found import Kinds, checked, read_object, typed
 from motif_jax.stages.report.parts import Facts, Found
 from motif_jax.stages.report.policy import curve, mean_of
+from motif_jax.system.files import parse_json
+from motif_jax.system.foreign import open_regular
 
 SHOWN = 20  # questions
 READ_BYTES = 2**18  # of the end of opinions.jsonl, which may be large

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from motif_jax.files import read_json, read_lines
-from motif_jax.metrics import PROBES, PROMPTS
 from motif_jax.pages.charts import COLOURS, Point, curves
 from motif_jax.stages.report.found import checked
 from motif_jax.stages.report.numbers import number
+from motif_jax.system.files import read_json, read_lines
+from motif_jax.system.metrics import PROBES, PROMPTS
 
 LEAST = 0.02  # actions whose probability is always lower have no line
 

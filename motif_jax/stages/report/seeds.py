@@ -16,10 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from motif_jax.console import print_line
-from motif_jax.files import write_whole
-from motif_jax.many_runs import Run
-from motif_jax.over_seeds import Estimate, band, estimate, improvement, interquartile_mean, seeds_needed
-from motif_jax.own_folders import check_no_links
+from motif_jax.episodes.over_seeds import Estimate, band, estimate, improvement, interquartile_mean, seeds_needed
 from motif_jax.pages.blocks import page, quoted, table
 from motif_jax.pages.charts import COLOURS, Band, curves, dots, reach
 from motif_jax.pages.formats import Interval, amount, esc, exact
@@ -30,6 +27,9 @@ from motif_jax.stages.report.head import duration, machine_line, versions_line
 from motif_jax.stages.report.parts import EvaluatedPlayer, Found
 from motif_jax.stages.report.policy import curve
 from motif_jax.structs import UserError
+from motif_jax.system.files import write_whole
+from motif_jax.system.own_folders import check_no_links
+from motif_jax.system.runs import Run
 
 FEW = 5  # seeds: a claim about learning needs at least so many
 CHANCE = "random play"

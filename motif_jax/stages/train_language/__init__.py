@@ -11,17 +11,17 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from motif_jax.config_table import MANY_SECONDS, PATH, PATHS, Flag, Number, Tables, Text, Value, Whole, check_values
+from motif_jax.config.table import MANY_SECONDS, PATH, PATHS, Flag, Number, Tables, Text, Value, Whole, check_values
 from motif_jax.envs.babyai.manual import find_manual, read_manual
 from motif_jax.envs.settings import TABLE as ENV
-from motif_jax.files import read_json
 from motif_jax.language.settings import FOLDER, check_model, model_folder
-from motif_jax.meeting import find_meeting
 from motif_jax.offline.settings import OPTIMIZER, check_num_parts
 from motif_jax.stages import EXPERIMENT, with_result
 from motif_jax.stages.train_language.tokenisers import check_template
 from motif_jax.stages.train_language.tweets import TWEETS, wordle_of
 from motif_jax.structs import UserError
+from motif_jax.system.files import read_json
+from motif_jax.system.meeting import find_meeting
 
 IMPORTS = ("lmrl", "lmrl_wordle", "tweets", "visdial", "reddit", "manual")
 TABLES: Tables = {

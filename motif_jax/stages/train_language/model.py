@@ -18,9 +18,9 @@ from motif_jax.language.hub_config import make_config
 from motif_jax.language.layers import Types
 from motif_jax.language.model import make_language_model
 from motif_jax.offline.values import Language
-from motif_jax.own_folders import make_anew, remove_made
 from motif_jax.stages.train_language.data import make_tokeniser
 from motif_jax.structs import UserError
+from motif_jax.system.own_folders import make_anew, remove_made
 from motif_jax.tokens import Tokeniser, write_tokeniser
 from motif_jax.transcripts.store import Transcripts
 

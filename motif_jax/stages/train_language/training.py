@@ -11,20 +11,16 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 import motif_jax
-from motif_jax.config_table import record
 from motif_jax.console import print_line
-from motif_jax.files import write_json
-from motif_jax.hosts import Hosts
+from motif_jax.devices.hosts import Hosts
+from motif_jax.devices.mesh import map_update, replicate
+from motif_jax.devices.parameters import leaves_by_path, rebuild
+from motif_jax.devices.saved import read_saved
 from motif_jax.language.config import to_record
 from motif_jax.language.settings import MODEL
-from motif_jax.machine import describe
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.settings import OPTIMIZER, Settings
 from motif_jax.offline.update import init_state, make_offline_update
-from motif_jax.own_folders import check_made
-from motif_jax.parallel import map_update, replicate
-from motif_jax.parameters import leaves_by_path, rebuild
-from motif_jax.saved import read_saved
 from motif_jax.stages.offline.batches import check_sizes, make_batches, make_validation
 from motif_jax.stages.offline.running import Work, run_offline
 from motif_jax.stages.offline.training import Job, Outcome
@@ -36,6 +32,9 @@ from motif_jax.stages.train_language.data import (
     split_episodes,
 )
 from motif_jax.stages.train_language.model import FILES, RECORD, LanguageParts, make_parts, write_model
+from motif_jax.system.files import record, write_json
+from motif_jax.system.machine import describe
+from motif_jax.system.own_folders import check_made
 from motif_jax.tokens import digest
 from motif_jax.transcripts.store import Transcripts
 

@@ -10,15 +10,13 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from motif_jax.actors.capacity import available_mib, check_capacity
-from motif_jax.config_table import MANY_SECONDS, PATH, Flag, Number, Tables, Text, Value, Whole, check_values
+from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Tables, Text, Value, Whole, check_values
 from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.envs.settings import check_world
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import is_text
-from motif_jax.files import read_json
 from motif_jax.learner.settings import Q_LEARNING, REPLAY_TABLE
 from motif_jax.learner.settings import TABLE as LEARNER
-from motif_jax.meeting import find_meeting
 from motif_jax.networks.kinds import BY_PROMPT, BY_SPECS, FIXED, LANGUAGE, check_reads
 from motif_jax.policies.drrn_settings import TABLE as DRRN_VALUES
 from motif_jax.policies.language_settings import TABLE as LANGUAGE_VALUES
@@ -31,6 +29,8 @@ from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.train_policy.conditions import DEVICE_MEMORY as DEVICE_MEMORY
 from motif_jax.stages.train_policy.conditions import RESCUED, check_q_learning, finished, minibatches_of_columns
 from motif_jax.structs import UserError
+from motif_jax.system.files import read_json
+from motif_jax.system.meeting import find_meeting
 
 TABLES: Tables = {
     "policy": {

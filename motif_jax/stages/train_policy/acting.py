@@ -16,8 +16,8 @@ from motif_jax.actors.handoff import Arrays, Batch, Handoff, make_batch
 from motif_jax.actors.inference import answer
 from motif_jax.actors.layout import Full, Request
 from motif_jax.actors.pool import ActorPool
-from motif_jax.metrics import Timers
 from motif_jax.policies.player import PolicyPlayer
+from motif_jax.system.metrics import Timers
 
 
 class Source(Protocol):

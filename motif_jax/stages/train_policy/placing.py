@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from motif_jax.devices.mesh import shard
 from motif_jax.learner.update import Rewards, Rollouts
-from motif_jax.parallel import shard
 from motif_jax.policies.model import Model
 from motif_jax.rewards.intrinsic import Mix, extrinsic_reward
 from motif_jax.rewards.source import Arrays

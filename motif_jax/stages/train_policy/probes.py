@@ -14,11 +14,11 @@ import jax
 import numpy as np
 
 from motif_jax.envs.world import World, to_row
-from motif_jax.files import json_line, write_json
-from motif_jax.locks import open_in_place
-from motif_jax.metrics import PROBES, PROMPTS, drop_rows_after
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.policies.model import Model, probabilities
+from motif_jax.system.files import json_line, write_json
+from motif_jax.system.locks import open_in_place
+from motif_jax.system.metrics import PROBES, PROMPTS, drop_rows_after
 
 
 class Probes:

@@ -13,12 +13,12 @@ from ml_collections import ConfigDict
 
 from motif_jax.actors.handoff import Batch
 from motif_jax.actors.pool import ActorPool
-from motif_jax.metrics import Progress, Writers, resident_mib
 from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages.train_policy.acting import Source
 from motif_jax.stages.train_policy.placing import Placed
 from motif_jax.structs import EndStatus, EpisodeInfo
+from motif_jax.system.metrics import Progress, Writers, resident_mib
 
 RECENT = 100  # episodes that the progress line is about
 EXTREMES = {"min": min, "max": max}

@@ -19,12 +19,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from motif_jax.files import names_in, read_arrays, write_whole
-from motif_jax.host_copies import spread_copy
+from motif_jax.devices.host_copies import spread_copy
+from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.learner.update import LearnerState
-from motif_jax.parameters import leaves_by_path
 from motif_jax.stages.train_policy.conditions import RESCUED
 from motif_jax.structs import UserError
+from motif_jax.system.files import names_in, read_arrays, write_whole
 
 FACTS, SOURCES = "facts", "sources"
 

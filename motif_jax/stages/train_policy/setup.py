@@ -13,13 +13,13 @@ from ml_collections import ConfigDict
 
 from motif_jax.actors.pool import ActorPool
 from motif_jax.console import print_line
+from motif_jax.devices.mesh import batch_parts, make_mesh, map_update, shardings
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import World
 from motif_jax.learner.settings import Q_LEARNING, Settings
 from motif_jax.learner.update import ShapeRewards, init_state, make_policy_update
 from motif_jax.networks.kinds import BY_SPECS, DRRN, LANGUAGE, to_record
-from motif_jax.parallel import batch_parts, make_mesh, map_update, shardings
 from motif_jax.policies.model import Model, make_policy_model
 from motif_jax.policies.player import PolicyPlayer
 from motif_jax.rewards.learnt_source import make_mix

@@ -12,22 +12,22 @@ import numpy as np
 from ml_collections import ConfigDict
 
 import motif_jax
-from motif_jax.checkpoint import Checkpoints, reading
-from motif_jax.config_table import record
 from motif_jax.console import print_line
-from motif_jax.distributed import dict_from_first_host, from_first_host, same_on_every_host
-from motif_jax.host_copies import host_copy
-from motif_jax.hosts import Hosts, Vote
+from motif_jax.devices.checkpoints import Checkpoints, reading
+from motif_jax.devices.distributed import dict_from_first_host, from_first_host, same_on_every_host
+from motif_jax.devices.host_copies import host_copy
+from motif_jax.devices.hosts import Hosts, Vote
+from motif_jax.devices.mesh import place
+from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.learner.update import LearnerState
-from motif_jax.locks import Held, take
-from motif_jax.parallel import place
-from motif_jax.parameters import leaves_by_path, rebuild
 from motif_jax.policies.model import read_policy
 from motif_jax.rewards.sources import RewardSources, saved_sources
 from motif_jax.stages.train_policy.conditions import RESCUED
 from motif_jax.stages.train_policy.rescue import read_rescued
 from motif_jax.stages.train_policy.setup import Parts
 from motif_jax.structs import UserError
+from motif_jax.system.files import record
+from motif_jax.system.locks import Held, take
 
 START = {"env_steps": 0, "updates": 0, "seconds": 0.0, "next_episode": 0, "episodes": 0}
 

@@ -19,18 +19,14 @@ from ml_collections import ConfigDict
 
 from motif_jax.actors.handoff import Batch
 from motif_jax.console import print_line
-from motif_jax.device_memory import check_fits
-from motif_jax.distributed import host, start_hosts
-from motif_jax.files import write_config, write_json, write_whole
-from motif_jax.host_copies import host_copy, host_part, local_copy
-from motif_jax.hosts import Hosts, StopAsked, Vote
+from motif_jax.devices.distributed import host, start_hosts
+from motif_jax.devices.host_copies import host_copy, host_part, local_copy
+from motif_jax.devices.hosts import Hosts, StopAsked, Vote
+from motif_jax.devices.memory import check_fits
+from motif_jax.devices.mesh import place
+from motif_jax.devices.parameters import name_of
 from motif_jax.learner.update import Constants, LearnerState
-from motif_jax.machine import describe
-from motif_jax.meeting import find_meeting
-from motif_jax.metrics import drop_rows_after
 from motif_jax.networks.kinds import LANGUAGE
-from motif_jax.parallel import place
-from motif_jax.parameters import name_of
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages.train_policy.acting import FreeRunning, Rounds, Source
 from motif_jax.stages.train_policy.conditions import DEVICE_MEMORY, finished, takes_turns
@@ -42,6 +38,10 @@ from motif_jax.stages.train_policy.setup import Parts, assemble, make_player, op
 from motif_jax.stages.train_policy.start import Keeper, begin, whole_state
 from motif_jax.stages.train_policy.trace import Trace
 from motif_jax.structs import Stopped, UserError
+from motif_jax.system.files import write_config, write_json, write_whole
+from motif_jax.system.machine import describe
+from motif_jax.system.meeting import find_meeting
+from motif_jax.system.metrics import drop_rows_after
 
 EPISODES_PER_HOST = 2**40  # so that no two hosts play the same games
 PATIENCE_S = 0.5  # how often a learner without batches checks for signals

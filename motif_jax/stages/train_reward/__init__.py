@@ -9,14 +9,14 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from motif_jax.config_table import PATH, Flag, Number, Tables, Text, Value, Whole, check_values
-from motif_jax.files import read_json
+from motif_jax.config.table import PATH, Flag, Number, Tables, Text, Value, Whole, check_values
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.stages import EXPERIMENT, with_result
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.train_reward.inputs import label_checksums, learnt_from
 from motif_jax.structs import UserError
+from motif_jax.system.files import read_json
 
 MAKES: tuple[str, ...] = ("reward",)
 WRITES = "--config.reward.message"

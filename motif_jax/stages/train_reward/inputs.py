@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ml_collections import ConfigDict
 
-from motif_jax.foreign import sha256_of
 from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.shards import checksum
 from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards import labels
 from motif_jax.stages.annotate.setup import label_name
+from motif_jax.system.foreign import sha256_of
 
 
 def learnt_from(config: ConfigDict) -> dict[str, float]:

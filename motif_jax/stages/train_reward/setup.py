@@ -12,7 +12,6 @@ from ml_collections import ConfigDict
 
 from motif_jax.captions import CaptionTable, decode
 from motif_jax.envs.nethack.observations import scale_blstats
-from motif_jax.files import read_array, read_json
 from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.shards import checksum
 from motif_jax.preferences.store import PairDataset, fingerprint
@@ -29,6 +28,7 @@ from motif_jax.rewards.statistics import (
 )
 from motif_jax.stages.train_reward.inputs import learnt_from
 from motif_jax.structs import UserError
+from motif_jax.system.files import read_array, read_json
 
 PAIRS = 1024  # pairs valued at a time, by models that read more than the message
 Extra = dict[str, Callable[[np.ndarray], np.ndarray]]  # functions from row numbers to arrays: [m] -> [m, 2, L, ...]

@@ -18,15 +18,10 @@ import optax
 from ml_collections import ConfigDict
 
 from motif_jax.captions import WIDTH
-from motif_jax.checkpoint import OWN, Checkpoints
-from motif_jax.config_table import record
 from motif_jax.console import print_line
-from motif_jax.files import checkpoint_steps, write_config, write_json, write_lines
-from motif_jax.machine import describe
-from motif_jax.metrics import Progress
-from motif_jax.own_folders import make_anew
-from motif_jax.parallel import make_mesh, map_update, replicate, shard
-from motif_jax.parameters import check_parameters, rebuild
+from motif_jax.devices.checkpoints import OWN, Checkpoints
+from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
+from motif_jax.devices.parameters import check_parameters, rebuild
 from motif_jax.rewards import labels
 from motif_jax.rewards.batches import epoch_order, make_batches
 from motif_jax.rewards.model import make_reward_model, make_value, value_captions
@@ -46,8 +41,12 @@ from motif_jax.stages.train_reward.setup import (
     train_figures,
     value_pairs,
 )
-from motif_jax.startup import say
 from motif_jax.structs import Interrupted, UserError
+from motif_jax.system.files import checkpoint_steps, record, write_config, write_json, write_lines
+from motif_jax.system.machine import describe
+from motif_jax.system.metrics import Progress
+from motif_jax.system.own_folders import make_anew
+from motif_jax.system.startup import say
 
 STEPS = 32  # of the optimiser whose batches are on the device at a time, for models that read more than the message
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from motif_jax.config_table import (
+from motif_jax.config.table import (
     MANY_SECONDS,
     PATH,
     Flag,
@@ -27,8 +27,6 @@ from motif_jax.console import print_line
 from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.envs.settings import check_world
 from motif_jax.envs.text_world import TextWorld
-from motif_jax.files import read_json
-from motif_jax.meeting import find_meeting
 from motif_jax.offline.recipes import names, recipe_of
 from motif_jax.offline.settings import OPTIMIZER, VALUES, check_num_parts, unused_values
 from motif_jax.policies.decoding import TABLE as DECODING
@@ -37,6 +35,8 @@ from motif_jax.stages import EXPERIMENT, with_result
 from motif_jax.stages.train_language import TABLES as LANGUAGE
 from motif_jax.stages.train_language.tokenisers import check_template
 from motif_jax.structs import UserError
+from motif_jax.system.files import read_json
+from motif_jax.system.meeting import find_meeting
 
 TABLES: Tables = {
     "train_values": {

@@ -12,20 +12,16 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 import motif_jax
-from motif_jax.config_table import record
 from motif_jax.console import print_line
-from motif_jax.files import checkpoint_steps, write_json
-from motif_jax.hosts import Hosts
+from motif_jax.devices.hosts import Hosts
+from motif_jax.devices.mesh import map_update, replicate
+from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.language.config import to_record
 from motif_jax.language.settings import find_trained
-from motif_jax.machine import describe
 from motif_jax.offline.batch import Replies
 from motif_jax.offline.recipes import Recipe, recipe_of
 from motif_jax.offline.settings import OPTIMIZER, VALUES, Settings
 from motif_jax.offline.update import init_state, make_offline_update
-from motif_jax.own_folders import check_made
-from motif_jax.parallel import map_update, replicate
-from motif_jax.parameters import sum_of_arrays
 from motif_jax.policies.replies import make_replies
 from motif_jax.policies.values import POLICY, allowed_tokens
 from motif_jax.stages.offline.batches import Batches, ReplySource, check_sizes, make_batches, make_validation
@@ -43,6 +39,9 @@ from motif_jax.stages.train_language.data import (
 from motif_jax.stages.train_language.model import FILES, LanguageParts, make_parts, new_params, write_model
 from motif_jax.stages.train_values.found import best_texts, make_readers, ranks
 from motif_jax.stages.train_values.games import make_play
+from motif_jax.system.files import checkpoint_steps, record, write_json
+from motif_jax.system.machine import describe
+from motif_jax.system.own_folders import check_made
 from motif_jax.tokens import digest
 from motif_jax.transcripts.live import LiveRenderer
 from motif_jax.transcripts.render import TEMPLATES, Renderer, Rows

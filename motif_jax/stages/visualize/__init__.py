@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 
 from ml_collections import ConfigDict
 
-from motif_jax.config_table import PATH, Number, Tables, Text, Value, check_values
+from motif_jax.config.table import PATH, Number, Tables, Text, Value, check_values
 from motif_jax.console import clean, print_line, print_lines
 from motif_jax.envs.protocols import by_protocol, check_protocol
 from motif_jax.envs.settings import check_world, make_world
-from motif_jax.metrics import Progress
 from motif_jax.policies.choice import parse_one
 from motif_jax.stages.evaluate import READS as EVALUATION
 from motif_jax.stages.evaluate.replays import WORDS, obtain
 from motif_jax.structs import UserError
+from motif_jax.system.metrics import Progress
 
 if TYPE_CHECKING:
     from motif_jax.replays.story import Story

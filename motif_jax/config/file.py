@@ -1,0 +1,100 @@
+"""Finds and runs a config file, and adds values that it lacks; errors in it become one sentence with file and line."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from ml_collections import ConfigDict
+
+from motif_jax.config.table import Tables, complete, shown
+from motif_jax.console import clean
+from motif_jax.structs import UserError
+from motif_jax.system.foreign import LIMIT, read_bytes
+
+SHIPPED = Path(__file__).parent / "configs"  # in a checkout, a link to the directory at its top
+MODULE = "motif_jax_config"  # the name of the file as a module
+COMMENT = re.compile(r"^ *config\.([\w.]+) = .*?  # (.*)$", re.MULTILINE)
+
+
+def shipped_names() -> list[str]:
+    """Names of the configs that come with the program, which `--config` takes without a path."""
+    return sorted(file.stem for file in SHIPPED.glob("*.py"))
+
+
+def find_config(name: str) -> str:
+    """The path that a name stands for: "motif" -> ".../configs/motif.py". An existing file is preferred."""
+    if name in shipped_names() and not os.path.isfile(name):
+        return str(SHIPPED / f"{name}.py")
+    return name
+
+
+def load(file: str, argument: str | None, tables: Tables) -> ConfigDict:
+    """The config that `get_config(argument)` of a file returns, with added values where the file is older.
+
+    Args:
+      file: a Python file.
+      argument: the text after the colon of --config; None calls `get_config()` without one.
+      tables: every value that a config has.
+    """
+    text = read(file)
+    module = ModuleType(MODULE)
+    module.__file__ = file
+    sys.modules[MODULE] = module  # where dataclasses look for the module that they are defined in
+    try:
+        exec(compile(text, file, "exec"), module.__dict__)
+        get_config = getattr(module, "get_config", None)
+        if not callable(get_config):
+            raise UserError(f"the config file {shown(file)} has no function get_config (--config)")
+        config = get_config() if argument is None else get_config(argument)
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:  # code of the user: whatever it raises is an error in the file
+        raise UserError(
+            f"the config file {shown(file)} does not work{_line(error, file)}: {_reason(error)} (--config)"
+        ) from error
+    if not isinstance(config, ConfigDict):
+        raise UserError(
+            f"get_config() of the config file {shown(file)} returns {shown(config)}, not a ConfigDict (--config)"
+        )
+    complete(config, tables)
+    return config
+
+
+def read(file: str) -> bytes:
+    """The bytes of a config file; Python's compiler finds out their encoding."""
+    if "\0" in file or not os.path.exists(file):  # also a name that is too long
+        *names, last = shipped_names()
+        raise UserError(
+            f"there is no config file {shown(file)} (--config); {', '.join(names)} and {last} come with the program"
+        )
+    if not os.path.isfile(file):
+        raise UserError(f"the config {shown(file)} is not a file (--config)")
+    try:
+        return read_bytes(Path(file), LIMIT)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"cannot read the config file {shown(file)}: {reason} (--config)") from error
+
+
+def comments(file: str) -> dict[str, str]:
+    """The comments at the ends of the lines that set values, by the names of the values."""
+    return dict(COMMENT.findall(read(file).decode("utf-8", "replace")))
+
+
+def _line(error: BaseException, file: str) -> str:
+    """Words such as `at line N`, for the last line of the file in the traceback; empty if it has none."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    if isinstance(error, SyntaxError) and error.filename == file:
+        lines.append(error.lineno)
+    return f" at line {lines[-1]}" if lines and lines[-1] else ""
+
+
+def _reason(error: BaseException) -> str:
+    """Type and message of an exception; the text of a SyntaxError would repeat the file and the line."""
+    words = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}{f': {clean(words)}' if words else ''}"

@@ -1,0 +1,288 @@
+"""Checkpoints by orbax: a tree of arrays with facts in JSON; each checkpoint is complete or does not exist.
+
+    <directory>/<step>/state/    arrays
+    <directory>/<step>/facts/    JSON: whatever is needed to use the arrays alone
+
+Orbax writes a checkpoint under a temporary name and renames it, so a killed run still has the previous one. If one
+cannot be read all the same (the disk lost something), or differs from what was written (orbax itself does not notice),
+it is renamed, with a warning, and the previous one is used. Of several hosts, only one opens the checkpoints.
+
+What is kept is decided here and not by orbax's own policies: those rank by metrics in a file of their own, which the
+checkpoints of earlier versions lack and no checksum covers; their milestones are multiples of a period, where ours are
+the first step after one; and they delete only while saving, so surplus ones of a killed run would stay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from motif_jax.console import clean
+from motif_jax.devices.host_copies import host_copy
+from motif_jax.devices.parameters import keys_of, sum_of_arrays
+from motif_jax.structs import UserError
+from motif_jax.system.errors import is_about_the_file
+from motif_jax.system.files import checkpoint_steps
+from motif_jax.system.foreign import check_regular_tree
+
+Found = TypeVar("Found")
+LOSS, MILESTONE = "loss", "milestone"  # keys of the facts: what ranks a checkpoint, and whether it is never deleted
+EMPTY = "empty_arrays"  # key of the facts: path, shape and dtype of each array without elements, if there is one
+OWN = r"\d+(\.orbax-checkpoint-tmp[^/]*)?/.*"  # files of the checkpoints in a directory
+FACTS, SUMS = "facts", "sha256"  # on disk: the facts, and checksums of the arrays and of the facts
+
+
+class Checkpoints:
+    """The checkpoints of one training run: the last `keep`, the one with the lowest loss, and milestones."""
+
+    def __init__(self, directory: Path, keep: int = 2, milestone_every: int = 0):
+        """Opens or creates the directory; the first checkpoint after every `milestone_every` steps is never deleted."""
+        self.directory, self._keep, self._milestone_every = directory.absolute(), keep, milestone_every
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise UserError(f"{str(self.directory)!r} is a file, where checkpoints are due: move it away") from error
+        try:
+            check_regular_tree(self.directory)
+        except OSError as error:
+            raise UserError(f"cannot read {str(error.filename)!r} among checkpoints: {error.strerror}") from error
+        for logger in ("absl", "asyncio"):  # asyncio tells of tasks of orbax whose error nobody awaited
+            logging.getLogger(logger).addFilter(_is_not_from_orbax)
+        options = ocp.CheckpointManagerOptions(create=False)
+        if jax.process_count() > 1:
+            me = jax.process_index()
+            options.multiprocessing_options = ocp.options.MultiprocessingOptions(me, {me}, f"host{me}")
+        try:
+            self._manager = ocp.CheckpointManager(self.directory, options=options)
+        except Exception as error:  # orbax reads the metadata of all of them, and may raise anything
+            raise UserError(
+                f"the checkpoints in {str(self.directory)!r} cannot be opened ({_reason(error)}): move it away"
+            ) from error
+        self._known: dict[int, dict[str, Any]] = {}  # loss and milestone, by step
+        self._sums: dict[int, str | None] = {}  # checksums of the arrays, by step
+        self._mine = False  # whether this process may delete what is not kept
+
+    def save(
+        self, step: int, state: Any, facts: dict[str, Any], loss: float | None = None, milestone: bool = False
+    ) -> None:
+        """Starts to write a checkpoint; the next save, or `close`, waits for it and deletes those that are not kept."""
+        # Copies on the host, because the next step may be given the memory of `state`, and because a checkpoint of four
+        # devices must be readable on one. Orbax refuses empty arrays: the facts say where `_whole` puts them back.
+        whole = host_copy(state)
+        copy = jax.tree.map(lambda array: array if array.size else None, whole)
+        every, before = self._milestone_every, max(self.steps(), default=0)
+        known: dict[str, Any] = {MILESTONE: milestone or (bool(every) and step // every > before // every)}
+        if loss is not None:
+            known[LOSS] = float(loss)
+        leaves = jax.tree_util.tree_flatten_with_path(whole)[0]
+        if empty := [[keys_of(path), leaf.shape, leaf.dtype.name] for path, leaf in leaves if not leaf.size]:
+            known[EMPTY] = empty
+        facts = json.loads(json.dumps(facts | known))  # a copy, too: it is written while the caller goes on
+        said = {FACTS: facts, SUMS: {"state": sum_of_arrays(copy), "facts": sum_of_facts(facts)}}
+        items = ocp.args.Composite(state=ocp.args.StandardSave(copy), facts=ocp.args.JsonSave(said))
+        if not self.directory.is_dir():  # orbax would create it again, and training would go on without the lost ones
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.directory))
+        self._prune()
+        self._mine = True
+        if not self._manager.save(step, args=items):
+            raise RuntimeError(f"checkpoint {step} was not written to {str(self.directory)!r}")
+        self._known[step] = known
+        self._sums.pop(step, None)
+
+    def wait(self) -> None:
+        """Waits until the checkpoint that is being written is complete."""
+        self._manager.wait_until_finished()
+
+    def steps(self) -> list[int]:
+        """Steps of the existing checkpoints, ascending."""
+        return sorted(self._manager.all_steps())
+
+    def best(self) -> int | None:
+        """The step with the lowest loss, the first of equal ones; None if no checkpoint has a loss."""
+        ranked = [step for step in self.steps() if LOSS in self._ranks(step)]
+        return min(ranked, key=lambda step: (self._ranks(step)[LOSS], step), default=None)
+
+    def facts(self, step: int) -> dict[str, Any]:
+        """The facts that were saved with the arrays; raises ValueError if they are not what was written."""
+        items = ocp.args.Composite(facts=ocp.args.JsonRestore())
+        said = dict(self._manager.restore(step, args=items)["facts"])
+        if said and not said.keys() & {FACTS, SUMS}:  # of a version that wrote no checksums
+            self._sums[step] = None
+            return said
+        if said.keys() != {FACTS, SUMS} or said[SUMS]["facts"] != sum_of_facts(said[FACTS]):
+            raise ValueError("its facts are not what was written")
+        self._sums[step] = said[SUMS]["state"]
+        return said[FACTS]
+
+    def state(self, step: int, like: Any) -> Any:
+        """The arrays of a checkpoint, with the shapes, types and devices of `like`."""
+        abstract = jax.tree.map(lambda array: ocp.utils.to_shape_dtype_struct(array) if array.size else None, like)
+        items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
+        found = self._checked(step, self._manager.restore(step, args=items)["state"])
+        return jax.tree.map(lambda wanted, array: array if wanted.size else wanted, like, found)
+
+    def raw(self, step: int) -> Any:
+        """The arrays as they were saved, on the host, in dictionaries."""
+        items = ocp.args.Composite(state=ocp.args.StandardRestore())
+        found = self._checked(step, self._manager.restore(step, args=items)["state"])
+        return _whole(found, {tuple(path): (shape, dtype) for path, shape, dtype in self.facts(step).get(EMPTY, [])})
+
+    def _checked(self, step: int, state: Any) -> Any:
+        if step not in self._sums:
+            self.facts(step)
+        wanted = self._sums[step]
+        if wanted is not None and sum_of_arrays(state) != wanted:
+            raise ValueError("its arrays are not what was written")
+        return state
+
+    def latest(self, like: Any = None) -> tuple[int, Any, dict[str, Any]] | None:
+        """Step, state and facts of the last checkpoint that can be read; None if no checkpoint exists.
+
+        The state has the form of `like`, or that of `raw` without it. Later checkpoints, which cannot be read, are
+        renamed: they would be in the way when those steps are taken again. If none can be read, none is renamed, and
+        UserError is raised: the user decides whether to start again.
+        """
+        unreadable: list[int] = []
+        for step in reversed(self.steps()):
+            read = self.raw if like is None else partial(self.state, like=like)
+            found = self._try(step, lambda step, read=read: (step, read(step), self.facts(step)))  # type: ignore[misc]
+            if found is not None:
+                for damaged in unreadable:
+                    self._set_aside(damaged)
+                self._mine = True  # a run that was killed may have left more than is kept
+                return found
+            unreadable.append(step)
+        if unreadable:
+            raise UserError(
+                f"no checkpoint in {str(self.directory)!r} can be read, see the warnings; to begin anew, move the "
+                "directory away (--workdir)"
+            )
+        return None
+
+    def _set_aside(self, step: int) -> None:
+        aside = self.directory / f"unreadable-{step}"
+        while aside.exists():
+            aside = aside.with_name(f"{aside.name}+")
+        (self.directory / str(step)).rename(aside)
+        self._manager.reload()
+
+    def readable(self, which: str) -> tuple[int, Any, dict[str, Any]]:
+        """Step, arrays and facts of the "last" or "best" checkpoint that can be read, or of the named step."""
+        steps = self.steps()
+        if which == "best":
+            order = sorted(steps, key=lambda step: (self._ranks(step).get(LOSS, float("inf")), step))
+        elif which == "last":
+            order = steps[::-1]
+        else:
+            order = [step for step in steps if str(step) == which]
+        for step in order:
+            found = self._try(step, lambda step: (step, self.raw(step), self.facts(step)))
+            if found is not None:
+                return found
+        has = ", ".join(map(str, steps)) or "none"
+        where = str(self.directory)
+        if not order:
+            raise UserError(f"{where!r} has no checkpoint {which}; it has {has}")
+        if which in ("last", "best"):
+            raise UserError(f"no checkpoint in {where!r} can be read, see the warnings; it has {has}")
+        raise UserError(f"checkpoint {which} in {where!r} cannot be read, see the warnings; it has {has}")
+
+    def close(self) -> None:
+        """Waits for the checkpoint that is being written, and deletes those that are not kept."""
+        self._prune()
+        self._manager.close()
+
+    def _prune(self) -> None:
+        if not self._mine:
+            return  # a process that only reads deletes nothing
+        self._manager.wait_until_finished()
+        steps = self.steps()
+        kept = {*steps[-self._keep :], self.best()} | {step for step in steps if self._ranks(step).get(MILESTONE)}
+        for step in steps:
+            if step not in kept:
+                self._manager.delete(step)
+
+    def _ranks(self, step: int) -> dict[str, Any]:
+        if step not in self._known:
+            facts = self._try(step, self.facts) or {LOSS: float("inf")}
+            self._known[step] = {key: facts[key] for key in (LOSS, MILESTONE) if key in facts}
+        return self._known[step]
+
+    def _try(self, step: int, read: Callable[[int], Found]) -> Found | None:
+        try:
+            return read(step)
+        except Exception as error:  # orbax and tensorstore may raise anything, even `Exception` itself
+            if not is_about_the_file(error):
+                raise
+            warnings.warn(
+                f"checkpoint {step} in {str(self.directory)!r} cannot be read: {_reason(error)}", stacklevel=3
+            )
+            return None
+
+
+@contextlib.contextmanager
+def reading(directory: Path) -> Iterator[Checkpoints]:
+    """Opens checkpoints for reading, and closes them at the end."""
+    checkpoints = Checkpoints(directory)
+    try:
+        yield checkpoints
+    finally:
+        checkpoints.close()
+
+
+def _is_not_from_orbax(record: logging.LogRecord) -> bool:
+    """A logging filter that drops orbax's tracebacks from threads and tasks: the next save or `close` raises them."""
+    if record.name == "asyncio":
+        message = record.getMessage()
+        return not ("was never retrieved" in message and "orbax" in message)  # its files have such names
+    return not (record.exc_info and "/orbax/" in record.pathname)
+
+
+def _whole(tree: Any, empty: dict[tuple[str, ...], tuple[list[int], str]], path: tuple[str, ...] = ()) -> Any:
+    """The arrays that orbax has read, with those that have no elements: orbax has None in their place.
+
+    Checkpoints of older versions do not say what these were. There, a dictionary is without them.
+    """
+    if isinstance(tree, dict):
+        found = {key: _whole(inner, empty, (*path, str(key))) for key, inner in tree.items()}
+        return {key: inner for key, inner in found.items() if inner is not None}
+    if isinstance(tree, list | tuple):
+        return [_whole(inner, empty, (*path, str(number))) for number, inner in enumerate(tree)]
+    if tree is not None:
+        return np.asarray(tree)
+    if path not in empty:
+        return None
+    shape, dtype = empty[path]
+    if 0 not in shape:
+        raise ValueError("its facts are not what was written")
+    return np.zeros(shape, dtype)
+
+
+def _reason(error: Exception) -> str:
+    return clean((str(error).splitlines() or [""])[0], 200)
+
+
+def sum_of_facts(facts: dict[str, Any]) -> str:
+    """SHA-256 checksum of facts, which must be as JSON returns them."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def find_checkpoints(path: Path, kind: str = "reward") -> Path:
+    """The directory with checkpoints of a "reward" or a "policy": `path`, or the usual place below it."""
+    for directory in (path / kind / "checkpoints", path / "checkpoints", path):
+        if checkpoint_steps(directory):
+            return directory
+    raise UserError(f"there is no {kind} in {str(path)!r}: no directory with checkpoints")

@@ -1,0 +1,212 @@
+"""The devices that a program runs on, where its arrays lie on them, and programs that run on all of them.
+
+The devices form a mesh with three axes:
+
+- `data`: the devices have a part of the batch each, and the same parameters.
+- `fsdp`: the devices have a part of the batch each, and a part of the parameters each ("fully sharded data parallel");
+  a layer's parameters are collected when it is computed.
+- `tensor`: the devices have the same part of the batch, and compute a part of each layer.
+
+A function that `map_update` compiles runs once per place of the `data` axis: it is given that place's part of the
+batch, and adds up over all places with `total`. It need not know of the other two axes, along which the compiler (XLA)
+divides its arrays and its work. The devices of one place belong to one host, so every host has a whole copy of the
+parameters among its devices. With fsdp = tensor = 1 each place is one device.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from motif_jax.devices.parameters import name_of
+from motif_jax.structs import UserError
+
+DATA, FSDP, TENSOR = AXES = ("data", "fsdp", "tensor")
+Tree = TypeVar("Tree")
+# How arrays of parameters are cut: the first pattern that is found in an array's name ("encoder.kernel") decides.
+Rules = Sequence[tuple[str, P]]
+
+
+# ---- the mesh
+
+
+def make_mesh(num_devices: int = 0, fsdp: int = 1, tensor: int = 1, section: str = "") -> Mesh:
+    """Arranges all devices of all hosts, or the first so many, as a mesh; refuses sizes that do not fit.
+
+    Args:
+      num_devices: 0 for all.
+      fsdp, tensor: sizes of these axes; `data` has the rest.
+      section: of the config, for errors: "--config.policy".
+    """
+    devices = jax.devices()
+    flag = f"{section}.num_devices"
+    if not 0 <= num_devices <= len(devices):
+        kind = devices[0].platform
+        raise UserError(f"{num_devices} devices were asked for, but there are {len(devices)} of kind {kind} ({flag})")
+    if num_devices and num_devices < len(devices) and jax.process_count() > 1:
+        raise UserError(f"with several hosts all of their {len(devices)} devices are used, not {num_devices} ({flag})")
+    devices = devices[: num_devices or None]
+    if fsdp * tensor == 1:
+        return jax.make_mesh((len(devices), 1, 1), AXES, (AxisType.Auto,) * 3, devices=devices)
+    here = sum(device.process_index == jax.process_index() for device in devices)
+    if here % (fsdp * tensor):
+        raise UserError(
+            f"fsdp {fsdp} times tensor {tensor} must divide the number of devices of this host, {here} "
+            f"({section}.fsdp, .tensor, .num_devices)"
+        )
+    in_order = sorted(devices, key=lambda device: (device.process_index, device.id))  # so that no place has two hosts
+    return Mesh(np.array(in_order).reshape(-1, fsdp, tensor), AXES, axis_types=(AxisType.Auto,) * 3)
+
+
+def local_mesh(num_rows: int) -> Mesh:
+    """All devices of this host, if so many rows can be cut among them, and otherwise its first one."""
+    devices = jax.local_devices()
+    count = len(devices) if num_rows % len(devices) == 0 else 1
+    return Mesh(np.array(devices[:count]).reshape(-1, 1, 1), AXES, axis_types=(AxisType.Auto,) * 3)
+
+
+def batch_parts(mesh: Mesh) -> int:
+    """How many parts `shard` cuts a batch into."""
+    return mesh.shape[DATA] * mesh.shape[FSDP]
+
+
+# ---- where arrays lie
+
+
+def replicate(tree: Tree, mesh: Mesh) -> Tree:
+    """Puts a copy on every device; every host must give the same."""
+    return _put(tree, jax.tree.map(lambda _: NamedSharding(mesh, P()), tree))
+
+
+def shard(tree: Tree, mesh: Mesh, axis: int = 0) -> Tree:
+    """Cuts a batch into parts along one axis of each array; with several hosts, each gives its own share of it."""
+    sharding = NamedSharding(mesh, P(*[None] * axis, (DATA, FSDP)))
+    if jax.process_count() == 1:
+        return jax.device_put(tree, sharding)
+    return jax.tree.map(lambda leaf: jax.make_array_from_process_local_data(sharding, np.asarray(leaf)), tree)
+
+
+def place(tree: Tree, mesh: Mesh, rules: Rules = ()) -> Tree:
+    """Puts parameters, or a state with arrays of the same names, where `shardings` says; all hosts give the same."""
+    return _put(tree, shardings(tree, mesh, rules))
+
+
+def shardings(tree: Any, mesh: Mesh, rules: Rules = ()) -> Any:
+    """How each array of a tree of parameters is cut. An optimizer's moments are cut as the parameters are.
+
+    Where no rule says otherwise, the longest side that `fsdp` divides is cut along it, and the longest other side that
+    `tensor` divides along that axis. Arrays with fewer than two sides (biases, scales) are copied to all devices.
+
+    Args:
+      tree: arrays, or their shapes.
+      mesh: the devices.
+      rules: see `Rules`.
+
+    Returns:
+      A tree of `NamedSharding`.
+    """
+
+    def cut(path: Sequence[Any], leaf: Any) -> NamedSharding:
+        name = ".".join(name_of(path))
+        spec = next((spec for pattern, spec in rules if re.search(pattern, name)), None)
+        if spec is None:
+            return NamedSharding(mesh, _default_spec(leaf.shape, mesh))
+        sharding = NamedSharding(mesh, spec)
+        try:
+            sharding.shard_shape(leaf.shape)
+        except ValueError:
+            sizes = ", ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
+            raise UserError(
+                f"the parameter {name}, of shape {leaf.shape}, cannot be cut as {spec} on a mesh of {sizes} "
+                "(--config.policy.fsdp, .tensor)"
+            ) from None
+        return sharding
+
+    return jax.tree_util.tree_map_with_path(cut, tree)
+
+
+def _default_spec(shape: tuple[int, ...], mesh: Mesh) -> P:
+    cut: dict[int, str] = {}
+    for axis in (FSDP, TENSOR):
+        sides = [side for side in range(len(shape)) if side not in cut and shape[side] % mesh.shape[axis] == 0]
+        if len(shape) > 1 and mesh.shape[axis] > 1 and sides:
+            cut[max(sides, key=lambda side: shape[side])] = axis
+    return P(*[cut.get(side) for side in range(max(cut, default=-1) + 1)])
+
+
+def _put(tree: Tree, where: Any) -> Tree:
+    if jax.process_count() == 1:
+        return jax.device_put(tree, where)
+
+    def put(leaf: Any, sharding: NamedSharding) -> jax.Array:
+        array = np.asarray(leaf)
+        return jax.make_array_from_process_local_data(sharding, array, array.shape)
+
+    return jax.tree.map(put, tree, where)
+
+
+# ---- programs on all devices
+
+
+def map_update(
+    update: Callable[..., Any], mesh: Mesh, batch_axis: int, num_constants: int = 0, results: Any = None
+) -> Any:
+    """Compiles `update(state, *constants, batch)` for all devices; the state's memory is given away.
+
+    Args:
+      update: is given the state and the constants as they are, and its place's part of the batch. What it returns must
+        be the same at every place of the `data` axis, by way of `total`.
+      mesh: the devices.
+      batch_axis: axis of the batch's arrays that is cut.
+      num_constants: number of arguments between state and batch.
+      results: where the results lie: a tree of `shardings`, in which one may stand for many. None: on every device.
+    """
+    if mesh.size == mesh.shape[DATA]:
+        specs = (P(), *[P()] * num_constants, P(*[None] * batch_axis, DATA))
+        mapped = jax.shard_map(update, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)
+        return jax.jit(mapped, donate_argnums=0, out_shardings=results)
+
+    # The compiler divides the arrays of all three axes here, and `data` is an axis of the arrays. `jax.shard_map` with
+    # axis_names={"data"} would say the same, but XLA aborts the process when such a program indexes an array that is
+    # cut along another axis, and refuses it where `data` has one place (jaxlib 0.10.2).
+    places = mesh.shape[DATA]
+    together = jax.vmap(
+        update,
+        in_axes=(None, *[None] * num_constants, batch_axis),
+        out_axes=None,
+        axis_name=DATA,
+        axis_size=places,
+        spmd_axis_name=DATA,
+    )
+    where = NamedSharding(mesh, P(*[None] * batch_axis, DATA, FSDP))
+
+    def cut(array: jax.Array) -> jax.Array:
+        before, after = array.shape[:batch_axis], array.shape[batch_axis + 1 :]
+        return jax.lax.with_sharding_constraint(array.reshape(*before, places, -1, *after), where)
+
+    def program(state: Any, *others: Any) -> Any:
+        *constants, batch = others
+        return together(state, *constants, jax.tree.map(cut, batch))
+
+    return jax.jit(program, donate_argnums=0, out_shardings=results)
+
+
+def total(tree: Tree) -> Tree:
+    """The sum over all parts of the batch, inside a mapped function."""
+    return jax.lax.psum(tree, DATA)
+
+
+def least(tree: Tree) -> Tree:
+    """The minimum over all parts of the batch, inside a mapped function."""
+    return jax.lax.pmin(tree, DATA)
+
+
+def greatest(tree: Tree) -> Tree:
+    """The maximum over all parts of the batch, inside a mapped function."""
+    return jax.lax.pmax(tree, DATA)

@@ -1,0 +1,255 @@
+"""Releases: directories with a trained policy, its reward, and a card, for others to load.
+
+    README.md             the card: what it is, how it was made, how good it is, its licence
+    config.json           the facts that the arrays need, the figures of the card, and the SHA-256 of every other file
+    policy.safetensors    params.*, frozen.*, and sources.NAME.* for reward sources beside the learnt reward
+    reward.safetensors    params.*, captions, counts
+    best.npz              a replay of the best episode that was evaluated
+
+This is also the layout of a model on the Hugging Face Hub. The releases that come with the program are in motif_jax/zoo
+and go by the names `motif_jax/NAME`. Reading a release executes nothing: arrays, JSON and text are all that is read,
+each file must have its SHA-256, and classes that the facts name are used only if the program has them
+(rewards/sources.py). Nothing here loads JAX.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from motif_jax.devices.tensor_file import tensors_from_bytes, tensors_to_bytes
+from motif_jax.structs import UserError
+from motif_jax.system.files import CHECKSUM, is_sealed, parse_json, read_json, record, write_json, write_whole
+from motif_jax.system.foreign import LIMIT, read_bytes, sha256_of
+
+ZOO = Path(__file__).parent / "zoo"
+PREFIX = "motif_jax"  # of the names of the program's own releases
+CARD, FACTS, REPLAY = "README.md", "config.json", "best.npz"
+KINDS = ("policy", "reward")
+FORMAT = 1  # version of this layout
+LARGEST = 2**34  # bytes of one file
+Facts = dict[str, Any]
+NUMBER = (int, float)
+# What the facts must have, at least: types, and dictionaries of the same. {None: form}: every value has this form.
+LEARNT = {
+    "model": {"message": str, "blstats": bool, "crop": bool, "glyphs": bool},
+    "statistics": {"mean": NUMBER, "variance": NUMBER, "quantiles": {None: NUMBER}},
+}
+MODEL = {"network": str, "num_actions": int, "dtype": str}
+SOURCE = {"class": str, "coefficient": NUMBER, "facts": {}}
+FORMS: dict[str, Any] = {
+    "policy": {"step": int, "facts": {"model": MODEL, "config": {"env": {}}, "sources": {None: SOURCE}}},
+    "reward": {"step": int, "facts": LEARNT},
+}
+
+
+def find_release(path: Path) -> Path | None:
+    """The directory of a release that a path or the name `motif_jax/NAME` means; None if it means none."""
+    if is_release(path):
+        return path
+    if len(path.parts) != 2 or path.parts[0] != PREFIX or os.path.exists(path):
+        return None
+    if is_release(ZOO / path.name):
+        return ZOO / path.name
+    names = ", ".join(f"{PREFIX}/{one.name}" for one in sorted(ZOO.glob("*")) if is_release(one)) or "none"
+    raise UserError(f"there is no release {str(path)!r}; this version has {names}")
+
+
+def is_release(directory: Path) -> bool:
+    """Whether it has a file of arrays that only releases have."""
+    return any(os.path.isfile(file_of(directory, kind)) for kind in KINDS)  # False for a name that is too long
+
+
+def file_of(directory: Path, kind: str) -> Path:
+    """The arrays of a "policy" or a "reward"."""
+    return directory / f"{kind}.safetensors"
+
+
+def read_facts(directory: Path) -> Facts:
+    """The content of config.json; raises UserError if it or the card is not what was written."""
+    with _refusing(directory, FACTS):
+        data = read_bytes(directory / FACTS, LIMIT)
+        facts = parse_json(data)
+        if CHECKSUM not in json.loads(data) or not isinstance(facts.get("files"), dict):
+            raise ValueError("it has no checksums")
+        if facts.get("format") != FORMAT:
+            raise ValueError(f"its format is {facts.get('format')!r}, where this version reads {FORMAT}")
+    read_checked(directory, CARD, facts, LIMIT)
+    return facts
+
+
+def read_checked(directory: Path, name: str, facts: Facts, limit: int = LARGEST) -> bytes:
+    """The bytes of one file of a release; raises UserError if their SHA-256 is not the one in `facts`."""
+    with _refusing(directory, name):
+        data = read_bytes(directory / name, limit)
+        if hashlib.sha256(data).hexdigest() != facts["files"].get(name):
+            raise ValueError(f"its digest is not the one in {FACTS}")
+        return data
+
+
+def released_step(directory: Path) -> int:
+    """The number of training steps of its policy."""
+    return _of_kind(directory, read_facts(directory), "policy")["step"]
+
+
+def released_replay(directory: Path) -> Path | None:
+    """The replay of its best episode; None if the directory is no release, or has none."""
+    if not is_release(directory) or not (directory / REPLAY).is_file():
+        return None
+    read_checked(directory, REPLAY, read_facts(directory))
+    return directory / REPLAY
+
+
+def read_release(directory: Path, kind: str, which: str) -> tuple[int, Any, Facts]:
+    """Reads a "policy" or a "reward" as `Checkpoints.readable` does: step, arrays in dictionaries, and facts."""
+    facts = read_facts(directory)
+    own = _of_kind(directory, facts, kind)
+    step = own["step"]
+    if which not in ("last", "best", str(step)):
+        raise UserError(f"{str(directory)!r} has no checkpoint {which}; it has {step}")
+    tree = _read_tree(directory, kind, facts)
+    if kind == "reward":
+        arrays = {name: tree.get(name, np.zeros(0)) for name in ("captions", "counts")}
+        return step, {"train": {"params": tree.get("params", {})}, **arrays}, own["facts"]
+    sources = dict(tree.get("sources", {}))
+    if "learnt" in own["facts"]["sources"]:
+        sources["learnt"] = _read_tree(directory, "reward", facts)
+    whole = {"learner": {"params": tree.get("params", {})}, "frozen": tree.get("frozen", {}), "sources": sources}
+    return step, whole, own["facts"]
+
+
+def _of_kind(directory: Path, facts: Facts, kind: str) -> Facts:
+    """Step and facts of a policy or a reward, of which at least the form is right."""
+    own = facts.get(kind)
+    if own is None:
+        raise UserError(f"the release in {str(directory)!r} has no {kind}")
+    own = _numbers(own)
+    with _refusing(directory, FACTS):
+        _check_form(own, FORMS[kind], kind)
+        if "learnt" in own["facts"].get("sources", {}):
+            form = LEARNT | {"mix": {None: NUMBER}}
+            _check_form(own["facts"]["sources"]["learnt"]["facts"], form, f"{kind}.facts.sources.learnt.facts")
+    return own
+
+
+def _check_form(value: Any, form: Any, name: str) -> None:
+    """Raises ValueError if a fact is not of the types that its form names."""
+    if not isinstance(form, dict):
+        kinds = form if isinstance(form, tuple) else (form,)
+        if type(value) not in kinds:
+            raise ValueError(f"its fact {name!r:.80} must be of type {kinds[-1].__name__}, not {value!r:.80}")
+        return
+    if not isinstance(value, dict):
+        raise ValueError(f"its fact {name!r:.80} must be an object, not {value!r:.80}")
+    for key in value if None in form else form:
+        _check_form(value.get(key), form[None] if None in form else form[key], f"{name}.{key}")
+
+
+def _read_tree(directory: Path, kind: str, facts: Facts) -> dict[str, Any]:
+    """The arrays of a file, in dictionaries: "params.core.kernel" is tree["params"]["core"]["kernel"]."""
+    name = file_of(directory, kind).name
+    data = read_checked(directory, name, facts)
+    tree: dict[str, Any] = {}
+    with _refusing(directory, name):
+        for path, array in tensors_from_bytes(data)[0].items():
+            *folders, last = path.split(".")
+            inner = tree
+            for folder in folders:
+                inner = inner.setdefault(folder, {})
+                if not isinstance(inner, dict):
+                    raise ValueError(f"{path!r:.80} lies within a tensor")
+            if last in inner:
+                raise ValueError(f"{path!r:.80} holds other tensors")
+            inner[last] = array
+    return tree
+
+
+def write_release(
+    directory: Path, arrays: Mapping[str, Mapping[tuple[str, ...], Any]], facts: Facts, card: str, replay: bytes | None
+) -> None:
+    """Writes a release, config.json last; an older one in the directory is replaced, if its files are as written.
+
+    Args:
+      directory: is made if it does not exist.
+      arrays: of a "policy", a "reward" or both, by their paths (`parameters.leaves_by_path`).
+      facts: for config.json, as JSON holds them; `files` and `format` are added.
+      card: text of the card.
+      replay: the bytes of a replay, if there is one.
+    """
+    files = {CARD: card.encode()}
+    files |= {
+        file_of(directory, kind).name: tensors_to_bytes(
+            {".".join(path): np.asarray(array) for path, array in tree.items()}, {"format": f"{PREFIX} {FORMAT}"}
+        )
+        for kind, tree in arrays.items()
+    }
+    if replay is not None:
+        files[REPLAY] = replay
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())}
+    names = (CARD, REPLAY, *(file_of(directory, kind).name for kind in KINDS))
+    _check_own(directory, names, digests)
+    for old in set(names) - files.keys():
+        (directory / old).unlink(missing_ok=True)
+    for name, data in files.items():
+        write_whole(directory / name, lambda file, data=data: file.write(data))  # type: ignore[misc]
+    write_json(directory / FACTS, record({**facts, "format": FORMAT, "files": digests}))
+
+
+def _check_own(directory: Path, names: Iterable[str], digests: Mapping[str, str]) -> None:
+    """Raises UserError if a file of the directory that is to be replaced is not as this program wrote it.
+
+    Its SHA-256 must be the one in the config.json there or, after an export that was killed, one of `digests`.
+    """
+    before: Facts = {}
+    if is_sealed(directory / FACTS):
+        before = read_json(directory / FACTS).get("files") or {}
+    strange = [FACTS] if os.path.lexists(directory / FACTS) and not before else []
+    for name in names:
+        if os.path.lexists(directory / name):
+            with _refusing(directory, name):
+                if sha256_of(directory / name) not in (before.get(name), digests.get(name)):
+                    strange.append(name)
+    if strange:
+        raise UserError(
+            f"{str(directory / strange[0])!r} would be replaced, and is not as this program wrote it: name another "
+            "directory (--config.export.to), or move this one away if it is the rest of an export that was killed"
+        )
+
+
+@contextlib.contextmanager
+def usable(directory: Path) -> Iterator[None]:
+    """Around code that uses the facts of a release: an error in what they say becomes one sentence."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        if not is_release(directory):
+            raise
+        said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise UserError(f"the release in {str(directory)!r} says what this version cannot use ({said})") from error
+
+
+@contextlib.contextmanager
+def _refusing(directory: Path, name: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise UserError(f"the release in {str(directory)!r} has no file {name!r}") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        said = " ".join(str(error).split())[:200]
+        raise UserError(f"the release in {str(directory)!r} cannot be used: of {name!r}, {said}") from error
+
+
+def _numbers(tree: Any) -> Any:
+    """Facts with the infinite numbers that `record` wrote as texts."""
+    if isinstance(tree, dict):
+        return {name: _numbers(item) for name, item in tree.items()}
+    if isinstance(tree, list):
+        return [_numbers(item) for item in tree]
+    return float(tree) if tree in ("inf", "-inf") else tree

@@ -1,0 +1,226 @@
+"""Turns errors of the operating system (a full disk, a missing permission, too little memory) into one clear sentence.
+
+The context manager `explained` surrounds each stage. It catches such an error, whichever library, thread or process it
+comes from, and raises a UserError that names what to change: the flags that decide where and how much the stage writes,
+and how much memory it takes. Every other error is an error in the program, and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import resource
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from motif_jax.console import clean
+from motif_jax.structs import Stopped, UserError
+from motif_jax.system.startup import OUTPUTS
+
+PLACE, WRITES, MEMORY, DEVICE = range(4)  # kinds of things to change; `_remedy` gives their names
+NO_DEVICE_MEMORY = -1  # beside the numbers of `errno`
+REMEDIES = {  # by error number: what to change
+    errno.ENOSPC: (PLACE, WRITES),
+    errno.EDQUOT: (PLACE, WRITES),
+    errno.EFBIG: (WRITES,),
+    errno.EACCES: (PLACE,),
+    errno.EPERM: (PLACE,),
+    errno.EROFS: (PLACE,),
+    errno.EIO: (PLACE,),
+    errno.ESTALE: (PLACE,),
+    errno.ENAMETOOLONG: (PLACE,),
+    errno.ELOOP: (PLACE,),
+    errno.ENOMEM: (MEMORY,),
+    errno.EAGAIN: (MEMORY,),  # no more processes or threads
+    errno.EMFILE: (MEMORY,),
+    errno.ENFILE: (MEMORY,),
+    NO_DEVICE_MEMORY: (DEVICE,),
+}
+LIMITS = {  # limits of this process by error number, and the command that shows each; mentioned if there is one
+    errno.EFBIG: (resource.RLIMIT_FSIZE, "`ulimit -f`"),
+    errno.ENOMEM: (resource.RLIMIT_AS, "`ulimit -v`"),
+    errno.EAGAIN: (resource.RLIMIT_NPROC, "`ulimit -u`"),
+    errno.EMFILE: (resource.RLIMIT_NOFILE, "`ulimit -n`"),
+}
+FULL = {errno.ENOSPC, errno.EDQUOT}
+LACKING = {
+    errno.ENOMEM,
+    errno.EAGAIN,
+    errno.EMFILE,
+    errno.ENFILE,
+    NO_DEVICE_MEMORY,
+}  # not caused by the file that was opened
+FORBIDDEN = {errno.EACCES, errno.EPERM, errno.ESTALE}
+UNEXPECTED = {errno.EFBIG, errno.EIO, errno.ESTALE, errno.EROFS} | FULL | LACKING  # never handled as a usual case
+OF_LIBRARY = re.compile(r"os_error_code='(\d+)'")  # in the messages of tensorstore, with which orbax writes
+FILE_OF_LIBRARY = re.compile(r"local file \"([^\"]+)\"")
+NO_TEMPORARY = "No usable temporary directory"  # the start of Python's message about that
+OF_TEMPFILE = re.compile(r"/(tmp|motif_jax-)\w+")  # generated names of temporary files
+OF_DEVICE = re.compile(
+    r"RESOURCE_EXHAUSTED.*?memory.*?allocat\w* (\d[\d.]*) ?(bytes|B|KiB|MiB|GiB|TiB)\b", re.IGNORECASE
+)
+OF_MEMORY = re.compile(r"cannot allocate memory|failed to map segment|out of memory", re.IGNORECASE)
+
+
+class Refusal(NamedTuple):
+    """An error that the operating system reported."""
+
+    number: int  # as in `errno`, or NO_DEVICE_MEMORY
+    words: str  # the message
+    file: str  # "" if the error names none
+
+
+def find_refusal(error: BaseException) -> Refusal | None:
+    """Finds the error of the operating system that led to an exception; None if it is an error in the program."""
+    for link, is_cause in _chain(error):
+        found = _read(link)
+        # An exception that was raised while another one was handled is not caused by it, if that one is a usual case.
+        if found and (is_cause or found.number in UNEXPECTED):
+            return found
+    return None
+
+
+def is_about_the_file(error: BaseException) -> bool:
+    """Whether a file could not be read because of its contents, and not for lack of memory or permissions."""
+    found = find_refusal(error)
+    return found is None or found.number not in LACKING | FORBIDDEN
+
+
+def _chain(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
+    """Yields an exception and all that led to it, each with whether it is a cause and not only the context."""
+    seen: set[int] = set()
+    links = [(error, True)]
+    while links:
+        link, is_cause = links.pop(0)
+        if id(link) in seen:
+            continue
+        seen.add(id(link))
+        yield link, is_cause
+        if isinstance(link, BaseExceptionGroup):
+            links += [(inner, is_cause) for inner in link.exceptions]
+        if link.__cause__ is not None:
+            links.append((link.__cause__, is_cause))
+        elif link.__context__ is not None and not link.__suppress_context__:
+            links.append((link.__context__, False))
+
+
+def _read(error: BaseException) -> Refusal | None:
+    """The error of the operating system that this exception itself stands for; None if it stands for none."""
+    if isinstance(error, OSError) and error.errno is not None and type(error).__module__ == "builtins":
+        file = error.filename if error.filename is not None else error.filename2
+        return Refusal(error.errno, error.strerror or os.strerror(error.errno), "" if file is None else _name(file))
+    text = str(error)
+    first = text.partition("\n")[0]
+    if isinstance(error, MemoryError):
+        return Refusal(errno.ENOMEM, f"not enough memory{': ' * bool(first)}{first}", "")
+    if isinstance(error, RuntimeError) and text.startswith("can't start new thread"):
+        return Refusal(errno.EAGAIN, text, "")
+    if isinstance(error, ValueError | RuntimeError) and (code := OF_LIBRARY.search(text)):
+        file = FILE_OF_LIBRARY.search(text)
+        return Refusal(int(code[1]), os.strerror(int(code[1])), file[1].rstrip("/") if file else "")
+    if isinstance(error, RuntimeError) and (lacking := OF_DEVICE.search(first)):
+        return Refusal(NO_DEVICE_MEMORY, f"the device has no memory left for another {in_words(*lacking.groups())}", "")
+    if isinstance(error, ImportError | RuntimeError) and OF_MEMORY.search(first):  # of a device, too
+        return Refusal(errno.ENOMEM, clean(first), "")
+    return None
+
+
+def in_words(amount: str, unit: str) -> str:
+    """Memory as XLA names it, for people: ("1610612736", "bytes") -> "1.5 GiB"."""
+    if unit != "bytes":
+        return f"{amount} {unit}"
+    size, units = float(amount), ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1024 and len(units) > 1:
+        size, units = size / 1024, units[1:]
+    return f"{size:.3g} {units[0]}"
+
+
+def _name(file: object) -> str:
+    return os.fsdecode(file) if isinstance(file, str | bytes | os.PathLike) else str(file)
+
+
+@contextlib.contextmanager
+def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = "", device: str = "") -> Iterator[None]:
+    """Turns errors of the operating system inside the context into a UserError that says what to change.
+
+    Args:
+      workdir: where the stage works.
+      stage: its name.
+      writes: flags that decide how much it writes, or where outside of the workdir.
+      memory: flags that decide how much memory, and how many processes and open files, it takes.
+      device: flags that decide how much memory of the device it takes; "": the same.
+    """
+    before = _identity(workdir)
+    try:
+        yield
+        if before is not None and _identity(workdir) != before:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(workdir))
+    except Exception as error:
+        if isinstance(error, Stopped) or getattr(error, "filename", None) in OUTPUTS:  # startup.py explains those
+            raise
+        who = f"{stage} cannot go on: " if stage else ""
+        if before is not None and _identity(workdir) != before:  # then this is the cause of whatever error
+            message = f"{who}the directory {str(workdir)!r} was removed or replaced meanwhile (--workdir)"
+            raise UserError(message) from error
+        if isinstance(error, UserError):
+            raise
+        refusal = find_refusal(error)
+        if refusal and refusal.number in FULL and not refusal.file:  # errors about open files do not name them
+            refusal = refusal._replace(file=str(_fuller(workdir)))
+        hint = refusal and _remedy(refusal, workdir, writes, memory, device or memory)
+        if refusal is None or hint is None:
+            raise
+        words = f"{refusal.words} for {refusal.file!r}" if refusal.file else refusal.words
+        raise UserError(who + words + (f" ({hint})" if hint else "")) from error
+
+
+def _identity(workdir: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(workdir)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _remedy(refusal: Refusal, workdir: Path, writes: str, memory: str, device: str) -> str | None:
+    """What the user can change, as text; None if nothing that the user can change would help."""
+    number, file = refusal.number, refusal.file
+    if refusal.words.startswith(NO_TEMPORARY):
+        return "the variable TMPDIR"
+    if not file or _is_below(file, workdir):
+        place = "--workdir"
+    elif (temporary := _temporary()) and _is_below(file, temporary) and OF_TEMPFILE.search(file):
+        place = "the variable TMPDIR"
+    else:
+        place = ""
+    if number not in REMEDIES and not (file and place):
+        return None
+    names = {PLACE: place or writes, WRITES: writes, MEMORY: memory, DEVICE: device}
+    words = [names[kind] for kind in REMEDIES.get(number, (PLACE,)) if names[kind]]
+    limit = LIMITS.get(number)
+    if limit and resource.getrlimit(limit[0])[0] != resource.RLIM_INFINITY:
+        words.append(limit[1])
+    return ", ".join(dict.fromkeys(words))
+
+
+def _fuller(workdir: Path) -> Path:
+    """The directory with the least free space, of those that stages write to."""
+    places = [place for place in (workdir, _temporary()) if place and place.exists()]
+    return min(places, key=lambda place: shutil.disk_usage(place).free, default=workdir)
+
+
+def _temporary() -> Path | None:
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError:
+        return None
+
+
+def _is_below(file: str, folder: Path) -> bool:
+    roots = {os.path.abspath(folder), os.path.realpath(folder)}
+    return any(os.path.commonpath([os.path.abspath(file), root]) == root for root in roots)

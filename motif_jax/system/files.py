@@ -1,0 +1,302 @@
+"""Reads and writes files that are either complete or absent, and JSON with checksums, which reveal later changes.
+
+Every JSON object that is written here, a file or a line of one, ends with a checksum of all that precedes it. Reading
+raises ValueError when a disk, a copy or an editor has changed it. Older versions wrote no checksums; their files are
+read without this check.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import math
+import os
+import secrets
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+
+from motif_jax.structs import UserError
+from motif_jax.system.array_heads import check_head
+from motif_jax.system.file_names import LONGEST, short_name
+from motif_jax.system.foreign import lines_of, open_regular, read_bytes
+from motif_jax.system.locks import NoLocks, open_in_place, try_lock
+
+CHECKSUM, KIND = "checksum", "sha256:"  # the last key of an object, and how its value begins
+LARGEST_JSON = 2**28  # bytes of a file with one object; most have a few thousands
+LARGEST_ARRAY = 2**34  # bytes of an array that is read as a whole; larger ones are mapped
+# What NumPy raises for a damaged header.
+NO_ARRAY = (ValueError, TypeError, SyntaxError, EOFError, OverflowError, MemoryError, tokenize.TokenError)
+
+
+def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
+    """Calls `write` with a temporary file beside `path` and renames it, so that nobody ever reads half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_torn(path)
+    temporary, file = _open_beside(path)
+    try:
+        with file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(temporary, path)
+    except IsADirectoryError as error:
+        raise UserError(f"{str(path)!r} is a directory, where a file is due: move it away (--workdir)") from error
+    except OSError as error:
+        error.filename = error.filename or str(path)  # the system does not name a file that is open
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _open_beside(path: Path) -> tuple[Path, BinaryIO]:
+    """A new temporary file beside `path`, with a lock that shows others that its writer is running."""
+    while True:
+        temporary = path.with_name(f"{_start(path)}{secrets.token_hex(6)}.tmp")  # also on a disk that machines share
+        file = open(temporary, "xb")  # noqa: SIM115  (the caller closes it)
+        with contextlib.suppress(NoLocks):  # then nobody can tell that its writer has died, and nobody removes it
+            try_lock(file, wait=True)
+        if os.fstat(file.fileno()).st_nlink:
+            return temporary, file
+        file.close()  # another process removed it before it was locked
+
+
+def _start(path: Path) -> str:
+    """How the names of temporary files of `path` begin."""
+    return f".{short_name(path.name, LONGEST - 18)}."
+
+
+def torn(path: Path) -> Iterator[Path]:
+    """Temporary files of `path`, whose writers are still writing or were killed before they could rename."""
+    for other in path.parent.iterdir():
+        if other.name.startswith(_start(path)) and other.name.endswith(".tmp"):
+            yield other
+
+
+def remove_torn(path: Path) -> None:
+    """Deletes the temporary files of `path` whose writers were killed before they could rename."""
+    for other in torn(path):
+        # OSError: its writer has just renamed it. UserError: it is no file, and so none that was written here.
+        with contextlib.suppress(OSError, UserError, NoLocks), open_in_place(other, "r+b") as file:
+            if try_lock(file):
+                other.unlink()
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Writes `value` as indented JSON with a checksum. A number that is not finite becomes null: JSON knows no NaN."""
+    text = json.dumps(_sealed(value, sort_keys=True), indent=2) + "\n"
+    write_whole(path, lambda file: file.write(text.encode()))
+
+
+def json_line(row: Mapping[str, Any]) -> str:
+    """One line of JSON with a checksum, newline included."""
+    return json.dumps(_sealed(row)) + "\n"
+
+
+def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Writes a file with one line of JSON per row."""
+    text = "".join(map(json_line, rows))
+    write_whole(path, lambda file: file.write(text.encode()))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object that `write_json` wrote, without its checksum.
+
+    Raises ValueError, with one line, if the file is not a JSON object or its checksum differs, and OSError if the
+    system cannot read it.
+    """
+    return parse_json(read_bytes(path, LARGEST_JSON))
+
+
+def is_sealed(path: Path) -> bool:
+    """Whether the file is a JSON object with its checksum, so that this program wrote it."""
+    try:
+        data = read_bytes(path, LARGEST_JSON)
+        parse_json(data)
+        return CHECKSUM in json.loads(data)
+    except (OSError, ValueError):
+        return False
+
+
+def parse_json(text: bytes) -> dict[str, Any]:
+    """The object in the bytes of a JSON file or of one line; raises ValueError as `read_json` does."""
+    try:
+        found = json.loads(text.decode())
+        if not isinstance(found, dict):
+            raise ValueError("it is no JSON object")
+        last = found[next(reversed(found))] if found else None
+        if CHECKSUM not in found and not (isinstance(last, str) and last.startswith(KIND)):
+            return found  # from a version that wrote no checksums: none of its values looks like one
+        content = {key: value for key, value in found.items() if key != CHECKSUM}
+        if found.get(CHECKSUM) != _checksum(content):
+            raise ValueError("its checksum differs: it is not what was written there")
+        return content
+    except UnicodeDecodeError as error:
+        raise ValueError("it is no text") from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def read_lines(path: Path, appended: bool = False) -> Iterator[dict[str, Any]]:
+    """The rows of a file with one JSON object per line, one after another.
+
+    Args:
+      path: the file.
+      appended: its writer appends, and may be running or was killed: a last line that was cut off is left out.
+
+    Returns:
+      The rows. Raises what `read_json` raises; a ValueError has the number of the line.
+    """
+    for number, line in enumerate(lines_of(path), 1):
+        if appended and is_cut_off(line):
+            return
+        try:
+            if not line.endswith(b"\n"):
+                raise ValueError("its end is missing")
+            row = parse_json(line)
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from error
+        yield row
+
+
+def is_cut_off(line: bytes) -> bool:
+    """Whether the end of a line is missing. A whole object with something other than a newline after it is damaged."""
+    if line.endswith(b"\n"):
+        return False
+    text = line.decode(errors="replace")
+    try:
+        return json.JSONDecoder().raw_decode(text)[1] == len(text)
+    except (ValueError, RecursionError):
+        return True
+
+
+def _sealed(value: Mapping[str, Any], sort_keys: bool = False) -> dict[str, Any]:
+    """`value` as JSON gives it back, with its checksum as the last key."""
+    assert CHECKSUM not in value, f"{CHECKSUM!r} is the key of the checksum"
+    text = json.dumps(_finite(value), sort_keys=sort_keys, default=_plain, allow_nan=False)
+    content = json.loads(text)
+    return content | {CHECKSUM: _checksum(content)}
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    """Checksum of an object as JSON returns it; spaces and the order of keys make no difference."""
+    return KIND + hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def checkpoint_steps(directory: Path) -> list[int]:
+    """Steps of the checkpoints in a directory, ascending; those that are not complete have other names."""
+    names = os.listdir(directory) if os.path.isdir(directory) else ()  # False for a name that is too long
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def write_config(directory: Path, config: Any) -> None:
+    """Writes the resolved config (a `ConfigDict`) to `config.json` in the directory."""
+    write_json(directory / "config.json", record(config.to_dict()))
+
+
+def write_array(path: Path, array: np.ndarray) -> None:
+    """Writes a `.npy` file."""
+    write_whole(path, lambda file: np.save(file, array, allow_pickle=False))
+
+
+def read_array(path: Path, mapped: Literal["", "r", "r+"] = "") -> np.ndarray:
+    """Reads a `.npy` file and nothing else: no archive, no pickle.
+
+    Args:
+      path: the file.
+      mapped: "r" maps the file into memory for reading, "r+" also for writing; "" reads all of it.
+
+    Returns:
+      The array. Raises ValueError, with one line, if the file is no array or was cut off, and OSError if the system
+      cannot read it.
+    """
+    try:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            check_head(file, size)
+            if not mapped:
+                if size > LARGEST_ARRAY:
+                    raise ValueError(f"it has more than {LARGEST_ARRAY:,} bytes")
+                return np.lib.format.read_array(file, allow_pickle=False)
+        array = np.lib.format.open_memmap(path, mode="r")  # "r+" would fill a file that was cut off with zeros
+        if mapped == "r":
+            return array
+        with open_in_place(path, "r+b"):  # refuses links: what is mapped is written to
+            return np.lib.format.open_memmap(path, mode=mapped)
+    except NO_ARRAY as error:
+        raise ValueError((str(error).splitlines() or ["it is no array"])[0]) from error
+
+
+def read_arrays(
+    path: Path, names: Iterable[str], optional: Iterable[str] = (), limit: int | None = None
+) -> dict[str, np.ndarray]:
+    """Reads the named arrays of an `.npz` file.
+
+    Args:
+      path: the file.
+      names: of the arrays that must be there.
+      optional: names of others that are read if they are there.
+      limit: bytes of all these arrays together; None: of the file, as of one that is not compressed.
+
+    Returns:
+      The arrays. Raises ValueError if one is missing, if its checksum differs, or if there are too many bytes.
+    """
+    try:
+        with open_regular(path) as opened, zipfile.ZipFile(opened) as archive:
+            limit = os.fstat(opened.fileno()).st_size if limit is None else limit
+            there = set(archive.namelist())
+            wanted = [archive.getinfo(f"{name}.npy") for name in names]
+            wanted += [archive.getinfo(f"{name}.npy") for name in optional if f"{name}.npy" in there]
+            if sum(member.file_size for member in wanted) > limit:
+                raise ValueError(f"it unpacks to more than {limit:,} bytes")
+            found = {}
+            for member in wanted:
+                data = archive.read(member)  # no more than its size says
+                file = io.BytesIO(data)
+                check_head(file, len(data))
+                found[member.filename.removesuffix(".npy")] = np.lib.format.read_array(file, allow_pickle=False)
+            return found
+    except (*NO_ARRAY, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, struct.error) as error:
+        raise ValueError((str(error).splitlines() or ["it is no archive"])[0]) from error
+
+
+def names_in(path: Path) -> list[str]:
+    """The names of the arrays of an `.npz` file; raises ValueError as `read_arrays` does."""
+    try:
+        with open_regular(path) as opened, zipfile.ZipFile(opened) as archive:
+            return [name.removesuffix(".npy") for name in archive.namelist()]
+    except (ValueError, RuntimeError, zipfile.BadZipFile, struct.error) as error:
+        raise ValueError((str(error).splitlines() or ["it is no archive"])[0]) from error
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float | np.floating) and not np.isfinite(value):
+        return None
+    return value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    return str(value)
+
+
+def record(tree: Any) -> Any:
+    """Values as JSON holds them exactly: infinite ones as "inf" and "-inf"."""
+    if isinstance(tree, Mapping):
+        return {str(name): record(item) for name, item in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [record(item) for item in tree]
+    return str(float(tree)) if isinstance(tree, float) and math.isinf(tree) else tree

@@ -1,0 +1,147 @@
+"""Lock files, and files that are changed in place rather than replaced.
+
+In a workdir that was unpacked from an archive, or that others can write to, such a file may be a symbolic link, a pipe
+or a device. These are refused: no file outside of the workdir is written to, and no call waits for a pipe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from motif_jax.console import clean
+from motif_jax.structs import UserError
+from motif_jax.system.foreign import KINDS
+
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # errors of file systems that do not support locks
+HOLDER = re.compile(rb"process \d+ on |\d*\0*\Z")  # the start of a lock file; older versions wrote a number alone
+HOLDER_BYTES = 300  # more than any host's name needs
+_required = True  # False with --nolocks; for the whole process, as all of its threads and stages lock
+
+
+class Held(Exception):
+    """Another process holds a lock; the message says which."""
+
+
+class NoLocks(Exception):
+    """The file system does not support locks; the message is the operating system's."""
+
+
+def open_in_place(path: Path, mode: Literal["r+b", "a"], create: bool = False) -> IO[Any]:
+    """Opens a file of this program's own to change it, or to append to it.
+
+    Args:
+      path: the file. A symbolic link in its place, or anything else that is no regular file, raises UserError.
+      mode: as for `open`; no mode that truncates is allowed, because it would do so before the file is checked.
+      create: create the file if it does not exist; "a" always does.
+    """
+    more = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+
+    def open_checked(name: str, flags: int) -> int:
+        try:
+            file = os.open(name, flags | more, 0o666)
+        except OSError as error:
+            with contextlib.suppress(FileNotFoundError):
+                _check_regular(path, os.lstat(name).st_mode, error)
+            raise
+        try:
+            _check_regular(path, os.fstat(file).st_mode)
+        except UserError:
+            os.close(file)
+            raise
+        return file
+
+    return open(path, mode, opener=open_checked)
+
+
+def _check_regular(path: Path, mode: int, error: OSError | None = None) -> None:
+    if not stat.S_ISREG(mode):
+        kind = "a symbolic link" if stat.S_ISLNK(mode) else KINDS.get(stat.S_IFMT(mode), "something else")
+        raise UserError(
+            f"{str(path)!r} is {kind}, where this program keeps a file of its own: move it away (--workdir)"
+        ) from error
+
+
+def try_lock(file: IO[Any], shared: bool = False, wait: bool = False) -> bool:
+    """Locks an open file until it is closed; the system also releases the lock when the process ends.
+
+    Args:
+      file: the open lock file.
+      shared: take a shared lock, which several processes can hold at the same time.
+      wait: wait until the lock is free.
+
+    Returns:
+      True if the lock was taken, False if another process holds it. Raises NoLocks if the file system has no locks.
+    """
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno in NO_LOCKS:
+            raise NoLocks(error.strerror) from error
+        raise
+    return True
+
+
+def take(path: Path, shared: bool = False, wait: bool = False) -> IO[bytes]:
+    """Opens and locks a lock file, and writes process and host into it; closing the file releases the lock.
+
+    Args:
+      path: the lock file, created if it does not exist.
+      shared, wait: see `try_lock`.
+
+    Returns:
+      The open file. Raises Held if another process holds the lock.
+    """
+    lock = open_in_place(path, "r+b", create=True)
+    try:
+        file = lock.fileno()
+        try:
+            taken = try_lock(lock, shared, wait)
+        except NoLocks as error:
+            if _required:
+                raise UserError(
+                    f"the file system of {str(path.parent)!r} has no locks ({error}), so that two runs cannot be kept "
+                    "apart: choose another --workdir, or give --nolocks and see to it yourself that no second run "
+                    "works there"
+                ) from error
+            taken = True
+        before = os.pread(file, HOLDER_BYTES, 0)
+        if not HOLDER.match(before):  # another program's file, or a hard link to one
+            raise UserError(f"{str(path)!r} is no lock file of this program: move it away (--workdir)")
+        if not taken:
+            raise Held(_describe(before))
+        if os.fstat(file).st_nlink == 1:  # a file with a second name (a hard link, in a backup say) is not changed
+            # Those who share a lock write at the same time: the file is overwritten, and never empty in between.
+            os.ftruncate(file, os.pwrite(file, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0))
+    except BaseException:
+        lock.close()
+        raise
+    return lock
+
+
+def _describe(holder: bytes) -> str:
+    words = clean(holder.rstrip(b"\0").decode(errors="replace"), 80)
+    if words.isdigit():
+        return f"process {words}"
+    return words or "another process"
+
+
+@contextlib.contextmanager
+def going_without(allowed: bool) -> Iterator[None]:
+    """Inside this context, if `allowed`, work goes on without locks where the file system has none."""
+    global _required
+    before, _required = _required, not allowed
+    try:
+        yield
+    finally:
+        _required = before

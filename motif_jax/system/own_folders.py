@@ -1,0 +1,97 @@
+"""Directories that this program makes below a workdir: where it writes, and what it may remove.
+
+A workdir may be a link, so an experiment can lie on any disk. Below a workdir, links to directories are read through,
+but nothing is written, replaced or removed behind them: they may lead to a directory of somebody else's.
+
+A directory that is replaced or removed as a whole has a marker from the start. It is removed only if the marker is
+there and all files in it have names that this program gives. Earlier versions wrote no markers; what they left is known
+by a record beside the files, which is JSON with a checksum.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from motif_jax.console import clean
+from motif_jax.structs import UserError
+from motif_jax.system.files import is_sealed, write_json
+
+MARKER = ".motif_jax.json"
+TEMPORARY = re.compile(r"(.*/|)\.([^/]+)\.[0-9a-f]{12}\.tmp")  # what a killed `write_whole` leaves: folder, name
+
+
+def check_no_links(workdir: Path, folders: Iterable[str]) -> None:
+    """Raises UserError if one of the folders of a workdir, which are to be written to, or one below them is a link."""
+    for folder in folders:
+        path = workdir
+        for part in Path(folder).parts:
+            path /= part
+            _check_no_link(path)
+        for place, inner, _ in os.walk(path):
+            for name in inner:
+                _check_no_link(Path(place, name))
+
+
+def _check_no_link(path: Path) -> None:
+    if path.is_symlink() and (path.is_dir() or not path.exists()):
+        raise UserError(
+            f"{str(path)!r} is a link to {os.path.realpath(path)!r}, and nothing is written through a link in a "
+            "workdir: put the directory itself there, or make the whole workdir a link (--workdir)"
+        )
+
+
+def check_made(folder: Path, names: str, record: str = "") -> None:
+    """Raises UserError if there is something in the place of a folder that this program may not remove.
+
+    Args:
+      folder: may be missing.
+      names: a regular expression of the paths of its files, from `folder` on.
+      record: a file that earlier versions wrote, relative to `folder`.
+    """
+    if not os.path.lexists(folder):
+        return
+    if folder.is_symlink() or not folder.is_dir():
+        raise UserError(f"{str(folder)!r} is not a directory that this program has made: move it away (--workdir)")
+    found = [
+        TEMPORARY.sub(r"\1\2", str(Path(place, name).relative_to(folder)))
+        for place, inner, files in os.walk(folder)
+        for name in (*files, *(name for name in inner if os.path.islink(Path(place, name))))
+    ]
+    found = [name for name in found if name != MARKER]
+    if strange := [name for name in found if not re.fullmatch(names, name)]:
+        raise UserError(
+            f"{str(folder)!r} is to be replaced, but {clean(strange[0], 80)!r} in it has a name that this program "
+            "does not give: move it away (--workdir)"
+        )
+    if found and not any(is_sealed(folder / name) for name in (MARKER, record) if name):
+        raise UserError(
+            f"{str(folder)!r} has no marker of this program: if an earlier version made it, remove it; otherwise move "
+            "it away (--workdir)"
+        )
+
+
+def remove_made(folder: Path, names: str, record: str = "") -> None:
+    """Removes a folder, if it is there; raises UserError as `check_made` does."""
+    check_made(folder, names, record)
+    if not folder.exists():
+        return
+    _mark(folder)
+    for entry in folder.iterdir():
+        if entry.name != MARKER:
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    (folder / MARKER).unlink()  # last: what is left by a process that is killed meanwhile still has it
+    folder.rmdir()
+
+
+def make_anew(folder: Path, names: str, record: str = "") -> None:
+    """Makes an empty folder with a marker, in place of one that this program has made; raises as `check_made` does."""
+    remove_made(folder, names, record)
+    _mark(folder)
+
+
+def _mark(folder: Path) -> None:
+    write_json(folder / MARKER, {"made_by": "motif_jax"})

@@ -1,0 +1,236 @@
+"""One experiment as many runs: with several seeds, and with several values of the config.
+
+    --config.seeds=5                                W/seed-0 ... W/seed-4
+    --config.seeds=3,7                              W/seed-3 and W/seed-7
+    --sweep=policy.learning_rate=1e-4,3e-4          W/policy.learning_rate=1e-4/seed-0 ...
+
+Each run is a process of its own with a workdir of its own, so it resumes, is skipped and is locked like any other. The
+tasks of a SLURM job array share the runs among themselves.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from motif_jax.console import clean, print_line
+from motif_jax.structs import UserError
+from motif_jax.system.file_names import LONGEST
+from motif_jax.system.locks import open_in_place
+from motif_jax.system.machine import usable_cores
+from motif_jax.system.meeting import whole_number
+
+MOST_RUNS = 1000
+SEEDS_FLAG, SWEEP_FLAG = "--config.seeds", "--sweep"
+LOG = "log.txt"  # what a run prints, if others run beside it
+PR_SET_PDEATHSIG = 1
+PATIENCE_S = 300.0  # for a run to save and end after a signal, on a busy machine; then it is killed
+
+
+class Run(NamedTuple):
+    """One run of the experiment."""
+
+    variant: str  # the values that differ, as a folder is named; "" without a sweep
+    seed: int
+    overrides: tuple[str, ...]  # flags of the values that differ
+
+    @property
+    def folder(self) -> str:
+        """Where it works, below the workdir of the experiment."""
+        return f"{self.variant}/seed-{self.seed}".lstrip("/")
+
+
+def parse_seeds(text: str) -> list[int]:
+    """`5` -> 0, 1, 2, 3, 4; `3,7` -> 3, 7; "" -> none."""
+    words = [word.strip() for word in text.split(",")] if text.strip() else []
+    for word in words:
+        if not re.fullmatch(r"\d{1,18}", word, re.ASCII):
+            raise UserError(f"seeds are whole numbers from 0, not {clean(word, 40)!r} ({SEEDS_FLAG})")
+    numbers = [int(word) for word in words]
+    if len(numbers) == 1:
+        if not 1 <= numbers[0] <= MOST_RUNS:
+            raise UserError(
+                f"give a number of seeds from 1 to {MOST_RUNS:,}, or the seeds themselves, as in 3,7; not "
+                f"{numbers[0]:,} ({SEEDS_FLAG})"
+            )
+        return list(range(numbers[0]))
+    twice = [number for number in numbers if numbers.count(number) > 1]
+    if twice:
+        raise UserError(f"the seed {twice[0]} is given twice ({SEEDS_FLAG})")
+    return numbers
+
+
+def parse_sweep(text: str) -> tuple[str, list[str]]:
+    """`policy.learning_rate=1e-4,3e-4` -> the name and its values; values with commas are separated by semicolons."""
+    name, equals, rest = text.partition("=")
+    values = [value.strip() for value in rest.split(";" if ";" in rest else ",")]
+    if not name or not equals or not all(values):
+        raise UserError(
+            f"write NAME=VALUE,VALUE, as in policy.learning_rate=1e-4,3e-4, not {clean(text, 80)!r} ({SWEEP_FLAG})"
+        )
+    if len(set(values)) < len(values):
+        raise UserError(f"{clean(name, 80)} has a value twice: {clean(rest, 80)} ({SWEEP_FLAG})")
+    for value in values:
+        if "/" in value or len(f"{name}={value}".encode()) > 200:
+            raise UserError(f"a folder cannot be named after {clean(value, 80)!r} ({SWEEP_FLAG}={clean(name, 80)})")
+    return name, values
+
+
+def plan(seeds: str, sweeps: Sequence[str], seed: int) -> list[Run]:
+    """All runs: each combination of the swept values, with each seed.
+
+    Args:
+      seeds: the config's value; "" for the config's own `seed` alone.
+      sweeps: one text per --sweep.
+      seed: the config's own.
+    """
+    axes = [parse_sweep(text) for text in sweeps]
+    names = [name for name, _ in axes]
+    if len(set(names)) < len(names):
+        raise UserError(f"{clean(max(names, key=names.count), 80)} is swept twice ({SWEEP_FLAG})")
+    if {"seed", "seeds"} & set(names):
+        raise UserError(f"several seeds are asked for by {SEEDS_FLAG}=5, not by {SWEEP_FLAG}")
+    numbers = parse_seeds(seeds) or [seed]
+    runs = []
+    for values in itertools.product(*(values for _, values in axes)):
+        pairs = [f"{name}={value}" for name, value in zip(names, values, strict=True)]
+        flags = tuple(f"--config.{pair}" for pair in pairs)
+        runs += [Run(",".join(pairs), number, flags) for number in numbers]
+    if too_long := [run for run in runs if len(run.variant.encode()) > LONGEST]:
+        raise UserError(f"no folder can be named {clean(too_long[0].variant, 80)!r}: it is too long ({SWEEP_FLAG})")
+    if len(runs) > MOST_RUNS:
+        raise UserError(f"{len(runs):,} runs are more than {MOST_RUNS:,} ({SEEDS_FLAG}, {SWEEP_FLAG})")
+    return runs
+
+
+def share_of_job(runs: Sequence[Run], environment: Mapping[str, str]) -> list[Run]:
+    """The runs of this task of a SLURM job array: every n-th; all of them elsewhere.
+
+    Raises UserError if the variables of the array are impossible, or its numbers are not equally far apart.
+    """
+    read = functools.partial(whole_number, environment, flag=f"{SEEDS_FLAG}, {SWEEP_FLAG}")
+    count = read("SLURM_ARRAY_TASK_COUNT", least=1, default=1)
+    if count == 1:
+        return list(runs)
+    first = read("SLURM_ARRAY_TASK_MIN", default=0)
+    step = read("SLURM_ARRAY_TASK_STEP", least=1, default=1)
+    number = read("SLURM_ARRAY_TASK_ID", least=first)
+    place, rest = divmod(number - first, step)
+    if rest or place >= count:
+        raise UserError(
+            f"SLURM_ARRAY_TASK_ID={number} is not one of {count} numbers from {first} in steps of {step}: give the job "
+            f"array numbers in a row, as in --array=0-{count - 1} ({SEEDS_FLAG}, {SWEEP_FLAG})"
+        )
+    return list(runs)[place::count]
+
+
+def arguments_of(run: Run, argv: Sequence[str], workdir: Path) -> list[str]:
+    """The command line of one run, made from that of the experiment."""
+    kept = [word for word in _joined(argv) if not re.match(r"--?(?:sweep|workdir|config\.seeds)(?:=|$)", word)]
+    own = [f"--workdir={workdir / run.folder}", f"--config.seed={run.seed}", f"{SEEDS_FLAG}="]
+    return [*kept, *run.overrides, *own]
+
+
+def _joined(argv: Sequence[str]) -> list[str]:
+    """The command line with `--sweep X` and the like written as `--sweep=X`."""
+    words, found = iter(argv), []
+    for word in words:
+        if re.fullmatch(r"--?(?:sweep|workdir|config\.seeds)", word):
+            word = f"{word}={next(words, '')}"
+        found.append(word)
+    return found
+
+
+def run_all(runs: Sequence[Run], argv: Sequence[str], workdir: Path, at_once: int) -> None:
+    """Runs them as processes, `at_once` side by side, each on its part of the cores.
+
+    Args:
+      runs: which.
+      argv: the command line of the experiment, without the program's name.
+      workdir: of the experiment.
+      at_once: how many run at the same time. More than one write what they print to LOG in their workdirs.
+
+    Raises:
+      UserError: some of them failed; the others ran to their end.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    at_once = min(at_once, len(runs))
+    parts = [cores[at * len(cores) // at_once : (at + 1) * len(cores) // at_once] for at in range(at_once)]
+    waiting, failed = list(enumerate(runs, 1)), []
+    playing: dict[int, tuple[Run, subprocess.Popen[bytes]]] = {}  # by the part of the cores
+    try:
+        while waiting or playing:
+            for place in range(at_once):
+                if place not in playing and waiting:
+                    number, run = waiting.pop(0)
+                    print_line(f"run {number} of {len(runs)}: {run.folder}")
+                    playing[place] = run, _start(run, argv, workdir, parts[place], quiet=at_once > 1)
+            for place, (run, process) in list(playing.items()):
+                status = process.poll()
+                if status is not None:
+                    del playing[place]
+                    if status:
+                        log = f", see {str(workdir / run.folder / LOG)!r}" if at_once > 1 else ""
+                        failed.append(f"{run.folder} (status {status}{log})")
+            time.sleep(0.1)
+    finally:
+        _end([process for _, process in playing.values()])
+    if failed:
+        raise UserError(
+            f"{len(failed)} of {len(runs)} runs failed: {', '.join(failed)}; give the same command again to go on"
+        )
+
+
+def _start(run: Run, argv: Sequence[str], workdir: Path, cores: Sequence[int], quiet: bool) -> subprocess.Popen[bytes]:
+    folder = workdir / run.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "motif_jax.launch", *arguments_of(run, argv, workdir)]
+
+    def prepare() -> None:
+        os.sched_setaffinity(0, cores)
+        end_with_parent(signal.SIGTERM)
+
+    # In a session of its own, so that a signal from the terminal comes once, by way of this process.
+    if not quiet:
+        return subprocess.Popen(command, start_new_session=True, preexec_fn=prepare)
+    with open_in_place(folder / LOG, "a") as log:
+        return subprocess.Popen(
+            command, start_new_session=True, preexec_fn=prepare, stdout=log, stderr=subprocess.STDOUT
+        )
+
+
+def end_with_parent(number: int) -> None:
+    """This process gets a signal when its parent ends, however that comes about (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
+
+
+def _end(processes: Iterable[subprocess.Popen[bytes]]) -> None:
+    """Asks processes to save and end; kills those that do not."""
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+    deadline = time.monotonic() + PATIENCE_S
+    for process in processes:
+        try:
+            process.wait(max(deadline - time.monotonic(), 0.1))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def check_at_once(at_once: int) -> None:
+    """Refuses more runs side by side than there are cores."""
+    if at_once > usable_cores():
+        raise UserError(
+            f"{at_once} runs side by side need as many cores; there are {usable_cores()} (--config.seeds_at_once)"
+        )

@@ -1,0 +1,123 @@
+"""Config files, as users write them: what is wrong with one is told in one sentence, with the line."""
+
+import os
+
+import pytest
+from conftest import ROOT
+
+from motif_jax.config.file import comments, load, shipped_names
+from motif_jax.experiment import tables
+from motif_jax.structs import UserError
+
+HEAD = f"""
+import runpy
+def get_config(argument="score"):
+    config = runpy.run_path({str(ROOT / "configs/motif.py")!r})["get_config"](argument)
+"""  # four lines
+FAULTS = {
+    "": "has no function get_config",
+    "get_config = 3": "has no function get_config",
+    "def get_config(:": "at line 1: SyntaxError: invalid syntax",
+    "\n\n  x = 3\n": "at line 3: IndentationError: unexpected indent",
+    "\nimport nothing_of_this_name": "at line 2: ModuleNotFoundError: No module named 'nothing_of_this_name'",
+    "def get_config():\n    raise KeyError": "at line 2: KeyError",
+    "def get_config():\n    raise RuntimeError('a\\nb\\x1b[31m' * 5000)": r"at line 2: RuntimeError: a\nb\x1b[31m",
+    "def get_config():\n    return get_config()": "at line 2: RecursionError",
+    "def get_config():\n    return {}": "returns {}, not a ConfigDict",
+    "def get_config():\n    pass": "returns None, not a ConfigDict",
+    "def get_config(one, two):\n    pass": "TypeError: get_config() missing",
+    "raise SystemExit('enough')": "at line 1: SystemExit: enough",
+    "\nimport sys\ndef get_config():\n    sys.exit()": "at line 4: SystemExit",
+    "x = '\xe4'".encode("latin-1"): "SyntaxError: (unicode error) 'utf-8' codec can't decode",
+    b"x = 3\0": "SyntaxError: source code",
+    HEAD + "    config.collect.num_pair = 3\n    return config": "sets 'collect.num_pair', which is no value of a "
+    "config (--config): did you mean 'collect.num_pairs'?",
+    HEAD + "    config.colect = 3\n    return config": "sets 'colect', which is no value",
+    HEAD + "    config.policy.clip_c = None\n    config.policy.x = [10**5000]\n    return config": "sets 'policy.x'",
+    HEAD + "    config.policy.clip_c = 'much'\n    return config": "at line 5: TypeError",
+}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("text", "said"), FAULTS.items(), ids=range(len(FAULTS)))
+def test_a_faulty_file_is_one_sentence_with_the_line(tmp_path, text, said):
+    file = tmp_path / "mine.py"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(UserError) as caught:
+        load(str(file), None, tables())
+    assert said in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(caught.value)) < 600
+    assert str(caught.value).isprintable()
+    assert "--config" in str(caught.value)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", ["nowhere.py", "", "a\0b.py", "x" * 300, "."])
+def test_what_is_no_file_is_refused(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo(tmp_path / "fifo.py")
+    for file in (name, "fifo.py"):
+        with pytest.raises(UserError, match=r"there is no config file|is not a file \(--config\)"):
+            load(file, None, tables())
+
+
+@pytest.mark.quick
+def test_a_file_may_lack_whole_sections_that_nobody_reads(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        HEAD + "    del config.policy, config.benchmark\n    config.collect.keep_empty = 1\n    return config"
+    )
+    config = load(str(file), "toy", tables())
+    assert config.env.task == "toy"
+    assert "policy" not in config
+    assert type(config.collect.keep_empty) is float  # so that the command line may say 0.5
+
+
+@pytest.mark.quick
+def test_comments_of_values_are_found():
+    found = comments(str(ROOT / "configs/motif.py"))
+    assert found["env.character"].startswith("neutral human male monk")
+    assert found["policy.clip_value"] == "0: none; goals give 50, far from any value"
+
+
+def test_command_lines(launch, tmp_path):
+    """The same, and what absl and ml_collections make of overrides, by real command lines."""
+    broken = tmp_path / "broken.py"
+    broken.write_text("def get_config():\n    raise SystemExit\n")
+    motif = "--config=configs/motif.py"
+    for arguments, said in {
+        (f"--config={broken}",): "broken.py' does not work at line 2: SystemExit (--config)",
+        (motif, f"--config.seed={'9' * 5000}"): "--config.seed=999",
+        (
+            motif,
+            "--config.policy.reward_clip=nan",
+            "--stage=train_policy",
+        ): "must be a number above 0 (or infinite), not nan",
+        (motif, "--config.benchmark.parts=3", "--stage=benchmark"): "unknown part 3 (--config.benchmark.parts)",
+        (motif, f"--config.stages={'[' * 500}"): "(--config.stages)",
+        (motif, f"--config.stages={'-' * 100_000}1"): "--config.stages=---",
+        (motif, "--config.collect={}"): "'collect' is a section of the config",
+        (motif, b"--config.collect.dataset=\xe9"): "has characters that UTF-8 cannot write",
+        (motif, "--config.policy.synchronous=maybe"): "--config.policy.synchronous=maybe",
+        (motif, "--help=polcy"): "did you mean 'policy'?",
+    }.items():
+        done = launch(f"--workdir={tmp_path / 'run'}", *map(os.fsdecode, arguments))
+        assert done.returncode == 2, done.stderr
+        assert said in done.stderr
+        assert done.stderr.count("\n") == 1
+        assert len(done.stderr) < 700
+    assert not (tmp_path / "run").exists()
+    done = launch("--help=policy", motif)
+    assert done.returncode == 0
+    assert "--config.policy.reward_clip=10.0\n    a number above 0 (or infinite); decides the result\n" in done.stdout
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("file", shipped_names())
+def test_every_value_of_our_configs_is_set_in_one_line(file):
+    """Otherwise `--help` does not find its comment."""
+    wrapped = [
+        line for line in (ROOT / f"configs/{file}.py").read_text().splitlines() if line.endswith((" = (", " = \\"))
+    ]
+    assert not wrapped, f"configs/{file}.py: shorten the comment, so that the value stands in one line: {wrapped}"

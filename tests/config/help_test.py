@@ -1,0 +1,46 @@
+"""What differs from the published system, told in docs/motif.md as the tables of the config tell it."""
+
+import pytest
+from conftest import ROOT, get_config
+
+from motif_jax.config.help import ALWAYS, describe, differences
+from motif_jax.config.table import flatten, keys
+from motif_jax.envs.nethack.tasks import TASKS
+from motif_jax.experiment import tables
+from motif_jax.structs import UserError
+
+pytestmark = pytest.mark.quick
+
+
+def test_every_value_that_reference_sets_says_what_differs():
+    changed = set()
+    for task in (*TASKS, "toy"):
+        plain, reference = (flatten(get_config(argument=f"{task}{more}").to_dict()) for more in ("", ",reference"))
+        changed |= {key for key in plain if plain[key] != reference[key]}
+    assert changed == {key for key, value in keys(tables()).items() if value.differs}
+
+
+def test_the_page_for_users_of_motif_has_the_whole_list():
+    page = " ".join((ROOT / "docs/motif.md").read_text().split())
+    listed = f"What is different unless `:score,reference` is given: {'; '.join(differences(tables()))}."
+    assert listed in page, f"write into docs/motif.md: {listed}"
+    always = f"Different in any case: {'; '.join(ALWAYS)}."
+    assert always in page, f"write into docs/motif.md: {always}"
+    for line in (*differences(tables()), *ALWAYS):
+        assert line in describe("reference", tables(), {}, {})
+
+
+@pytest.mark.parametrize("section", [name for name in tables() if name])
+def test_help_of_a_section_tells_each_of_its_values(section):
+    text = describe(section, tables(), flatten(get_config().to_dict()), {f"{section}.x": "a comment"})
+    for name, value in tables()[section].items():
+        assert f"--config.{section}.{name}=" in text
+        assert " ".join(str(value.kind).split()[:4]) in text
+
+
+@pytest.mark.parametrize("section", ["", "polcy", "x" * 5000])
+def test_an_unknown_section_is_refused(section):
+    with pytest.raises(
+        UserError, match="the config has no section .*--help.*(did you mean 'policy'|choose from .*, env, )"
+    ):
+        describe(section, tables(), {}, {})

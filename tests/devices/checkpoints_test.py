@@ -1,0 +1,121 @@
+"""Checkpoints: what is read is what was saved, by whomever and whenever."""
+
+import asyncio
+import gc
+import logging
+import warnings
+
+import jax
+import numpy as np
+import pytest
+
+from motif_jax.devices.checkpoints import Checkpoints, reading
+from motif_jax.devices.parameters import leaves_by_path, rebuild
+from motif_jax.structs import UserError
+
+STATE = {"kernel": np.arange(6, dtype=np.float32).reshape(2, 3), "more": [np.int32(3), np.zeros(2)]}
+
+
+def saved(directory, **facts):
+    checkpoints = Checkpoints(directory)
+    checkpoints.save(5, STATE, facts, 0.5)
+    return checkpoints
+
+
+def test_facts_are_those_of_the_moment_in_which_they_were_saved(tmp_path):
+    """They are written while training goes on, and it goes on with the same list."""
+    history = [{"epoch": 0, "loss": float("nan")}]
+    checkpoints = saved(tmp_path, history=history, pair=(1, 2))
+    history.append({"epoch": 1})
+    checkpoints.close()
+    with reading(tmp_path) as found:
+        step, state, facts = found.readable("last")
+    assert (step, [row["epoch"] for row in facts["history"]], facts["pair"]) == (5, [0], [1, 2])
+    assert all(map(np.array_equal, jax.tree.leaves(state), jax.tree.leaves(STATE)))
+
+
+def test_checkpoints_of_before_there_were_checksums_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "motif_jax.devices.checkpoints.ocp.args.JsonSave", lambda said, real=ocp_json(): real(said["facts"])
+    )
+    saved(tmp_path, answer=42).close()
+    with reading(tmp_path) as found, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert found.readable("last")[2]["answer"] == 42
+
+
+def ocp_json():
+    import orbax.checkpoint as ocp
+
+    return ocp.args.JsonSave
+
+
+def test_a_run_that_was_killed_while_it_cleared_up_is_cleared_up_by_the_next(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=10)
+    for step in range(4):
+        checkpoints.save(step, STATE, {}, 1.0 - step)
+    checkpoints.close()
+    with reading(tmp_path) as found:
+        found.readable("last")
+    assert len(list(tmp_path.iterdir())) == 4  # who only looks takes nothing away
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    assert checkpoints.latest()[0] == 3
+    checkpoints.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["2", "3"]
+
+
+def test_what_is_no_directory_of_checkpoints_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="is a file, where checkpoints are due"):
+        Checkpoints(tmp_path / "file")
+    saved(tmp_path / "good").close()
+    (tmp_path / "good/5/_CHECKPOINT_METADATA").write_text("[]")
+    with pytest.raises(UserError, match="cannot be opened"):
+        Checkpoints(tmp_path / "good")
+
+
+def test_errors_of_orbaxs_tasks_that_nobody_awaited_are_not_printed(tmp_path, caplog):
+    """`save` and `close` raise the first error of a full disk; those of the other arrays are the same."""
+
+    async def fail(text):
+        asyncio.get_running_loop().create_future().set_exception(ValueError(text))
+
+    def heard(text):
+        with caplog.at_level(logging.ERROR, "asyncio"):
+            asyncio.run(fail(text))
+            gc.collect()
+        return [record.name for record in caplog.records]
+
+    logger = logging.getLogger("asyncio")
+    before = logger.filters[:]
+    for one in before:
+        logger.removeFilter(one)
+    assert heard("3.orbax-checkpoint-tmp is full") == ["asyncio"]
+    caplog.clear()
+    with reading(tmp_path):
+        assert heard("3.orbax-checkpoint-tmp is full") == []
+        assert heard("an error of somebody else") == ["asyncio"]
+
+
+def test_arrays_without_elements_are_put_back(tmp_path, monkeypatch):
+    """Orbax refuses them: a network without recurrent state, or a table without rows, may have some."""
+    tree = {
+        "kernel": np.ones((2, 3)),
+        "core": {"kernel": np.zeros((3, 0), np.float32)},
+        "table": {"rows": np.zeros((0, 256), np.uint8)},
+        "more": [np.ones(1), np.zeros(0, np.int64), np.ones(2)],
+    }
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, tree, {})
+    for like in (None, tree):
+        _, found, _ = checkpoints.latest(like)
+        assert jax.tree.structure(found) == jax.tree.structure(tree)
+        for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(tree), strict=True):
+            assert (one.shape, one.dtype) == (other.shape, other.dtype)
+            np.testing.assert_array_equal(one, other)
+    monkeypatch.setattr("motif_jax.devices.checkpoints.EMPTY", "what older versions did not write")
+    _, found, _ = checkpoints.latest()
+    checkpoints.close()
+    assert found["core"] == {} == found["table"]
+    again = rebuild(tree, leaves_by_path(found), tmp_path)
+    assert jax.tree.map(np.shape, again) == jax.tree.map(np.shape, tree)

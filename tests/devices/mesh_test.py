@@ -1,0 +1,180 @@
+"""Meshes of several axes: parameters that are cut among devices are learnt as whole ones are, and can be copied whole.
+
+What needs eight devices runs in a process of its own, with eight that JAX makes of this machine's processor.
+"""
+
+import os
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from conftest import ROOT
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+from linear_policy import BASE, CONSTANTS, assert_same, initial, make_rollouts, shape_rewards, unroll
+
+from motif_jax.devices.checkpoints import Checkpoints
+from motif_jax.devices.host_copies import host_copy, host_part, local_copy, spread_copy
+from motif_jax.devices.mesh import AXES, batch_parts, make_mesh, map_update, place, replicate, shard, shardings
+from motif_jax.devices.parameters import leaves_by_path, rebuild
+from motif_jax.learner.update import LearnerState, make_policy_update
+from motif_jax.structs import UserError
+
+SETTINGS = BASE._replace(num_epochs=2, num_minibatches=2)
+RULES = ((r"\bcore$", P("tensor", "fsdp")), ("policy", P("fsdp")))
+MESHES = {  # sizes of data, fsdp and tensor, with rules: the parameters that are cut
+    ((8, 1, 1), ()): set(),
+    ((2, 2, 2), ()): {"core", "policy", ""},
+    ((2, 2, 2), RULES): {"core", "policy", ""},
+    ((1, 4, 2), ()): {"core", "policy", ""},
+    ((2, 1, 4), ()): {"core"},
+}
+FLAGS = "--xla_force_host_platform_device_count=8"
+FLAGS += " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"  # quick to compile
+
+
+def on_eight_devices(name: str, *arguments) -> None:
+    """Calls a function of this file in a process with eight devices."""
+    lines = "import sys; sys.path[:0] = ['tests', 'tests/learner']\nimport parallel_test\n"
+    environment = os.environ | {"XLA_FLAGS": FLAGS, "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", f"{lines}parallel_test.{name}(*{arguments!r})"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+def start(sizes, rules=(), state=None):
+    """Mesh, compiled update and placed state."""
+    data, fsdp, tensor = sizes
+    mesh = make_mesh(data * fsdp * tensor, fsdp, tensor)
+    state = jax.tree.map(np.array, initial(SETTINGS)) if state is None else state
+    results = shardings(state, mesh, rules), NamedSharding(mesh, P())
+    update = map_update(make_policy_update(unroll, shape_rewards, SETTINGS), mesh, 1, 1, results)
+    return mesh, update, place(state, mesh, rules)
+
+
+def learn(sizes, rules=(), state=None, updates=2):
+    """State and metrics after some updates."""
+    mesh, update, state = start(sizes, rules, state)
+    before = jax.tree.map(lambda leaf: leaf.sharding, state)
+    rollouts, constants = shard(make_rollouts(), mesh, axis=1), replicate(CONSTANTS, mesh)
+    for _ in range(updates):
+        state, metrics = update(state, constants, rollouts)
+    assert jax.tree.map(lambda leaf: leaf.sharding, state) == before  # so nothing is compiled or moved anew
+    return state, {name: float(value) for name, value in metrics.items()}
+
+
+def cut_leaves(state):
+    """The names of the arrays that are cut, in which `leaves_by_path` leaves out "value"."""
+    return {".".join(name) for name, leaf in leaves_by_path(state).items() if not leaf.is_fully_replicated}
+
+
+# ---- eight devices
+
+
+def compare_meshes() -> None:
+    assert jax.device_count() == 8
+    whole, wanted = learn((1, 1, 1))
+    for (sizes, rules), cut in MESHES.items():
+        state, metrics = learn(sizes, rules)
+        assert cut_leaves(state.params) == cut
+        moments = {"1.mu", "1.nu"}
+        assert cut_leaves(state.optimizer) == {f"{moment}.{name}".rstrip(".") for moment in moments for name in cut}
+        if sizes == (2, 2, 2):
+            assert state.params["core"].addressable_shards[0].data.size * 4 == state.params["core"].size
+        assert_same(jax.device_get(state), jax.device_get(whole), atol=2e-6)
+        for name, value in wanted.items():
+            np.testing.assert_allclose(metrics[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def copy_and_resume(folder: str) -> None:
+    from pathlib import Path
+
+    # copies are whole, and stay what they are when the update is given the state's memory
+    mesh, update, state = start((2, 2, 2))
+    wanted = jax.tree.map(np.array, initial(SETTINGS))
+    local, spread, host = local_copy(state), spread_copy(state), host_copy(state)
+    placed = shard(make_rollouts(), mesh, axis=1)
+    state, _ = update(state, replicate(CONSTANTS, mesh), placed)
+    for copy in (local, spread, host):
+        assert_same(copy, wanted, atol=0)
+    assert all(len(leaf.devices()) == 1 for leaf in jax.tree.leaves(local))
+    assert cut_leaves(spread) == cut_leaves(state) != set()
+    assert {len(leaf.devices()) for leaf in jax.tree.leaves(spread)} == {1, 4}
+    for array in (placed.action, placed.core, placed.observations["x"]):  # as an update that failed is written
+        np.testing.assert_array_equal(host_part(array), np.asarray(array))
+
+    # a checkpoint of one mesh goes on on any other
+    one, _ = learn((1, 1, 1), updates=2)
+    checkpoints = Checkpoints(Path(folder))
+    checkpoints.save(1, {"learner": state}, {})
+    _, found, _ = checkpoints.latest()
+    again = rebuild(initial(SETTINGS), leaves_by_path(found["learner"]), Path(folder))
+    checkpoints.close()
+    for sizes in ((4, 1, 2), (1, 1, 1)):
+        resumed, _ = learn(sizes, state=LearnerState(*jax.tree.map(np.array, again)), updates=1)
+        assert_same(jax.device_get(resumed), jax.device_get(one), atol=2e-6)
+
+
+def refuse_meshes() -> None:
+    for sizes, message in {
+        (0, 3, 1): "fsdp 3 times tensor 1 must divide the number of devices of this host, 8 (--config.policy.fsdp",
+        (6, 2, 2): "fsdp 2 times tensor 2 must divide the number of devices of this host, 6 (--config.policy.fsdp",
+        (9, 1, 1): "9 devices were asked for, but there are 8 of kind cpu (--config.policy.num_devices)",
+    }.items():
+        try:
+            make_mesh(*sizes, section="--config.policy")
+        except UserError as error:
+            assert str(error).startswith(message), error  # noqa: PT017
+        else:
+            raise AssertionError(sizes)
+    assert batch_parts(make_mesh(8, 2, 2)) == 4
+    assert batch_parts(make_mesh()) == 8
+
+
+def test_parameters_that_are_cut_are_learnt_as_whole_ones_are():
+    on_eight_devices("compare_meshes")
+
+
+def test_copies_are_whole_and_a_checkpoint_goes_on_on_another_mesh(tmp_path):
+    on_eight_devices("copy_and_resume", str(tmp_path))
+
+
+def test_sizes_that_do_not_divide_the_devices_are_refused():
+    on_eight_devices("refuse_meshes")
+    with pytest.raises(UserError, match="fsdp 2 times tensor 1 must divide the number of devices of this host, 1"):
+        make_mesh(1, fsdp=2)
+
+
+# ---- where arrays lie
+
+
+def specs(shapes, sizes, rules=()):
+    mesh = AbstractMesh(sizes, AXES, axis_types=(AxisType.Auto,) * 3)
+    arrays = {name: jax.ShapeDtypeStruct(shape, np.float32) for name, shape in shapes.items()}
+    return {name: sharding.spec for name, sharding in shardings(arrays, mesh, rules).items()}
+
+
+@pytest.mark.quick
+def test_the_longest_side_is_cut_and_small_arrays_are_copied():
+    shapes = {"kernel": (6, 12), "table": (100, 7), "odd": (5, 7), "bias": (12,), "version": (), "stack": (3, 8, 4)}
+    assert set(specs(shapes, (8, 1, 1)).values()) == {P()}
+    assert specs(shapes, (1, 4, 2)) == {
+        "kernel": P("tensor", "fsdp"),  # 12 sides by 4, then 6 by 2
+        "table": P("fsdp"),  # 7 is odd
+        "odd": P(),
+        "bias": P(),
+        "version": P(),
+        "stack": P(None, "fsdp", "tensor"),
+    }
+
+
+@pytest.mark.quick
+def test_the_first_rule_whose_pattern_is_found_decides():
+    rules = [(r"mu\.kernel$", P(None, "fsdp")), ("kernel", P()), ("bias", P("tensor"))]
+    shapes = {"mu.kernel": (4, 4), "nu.kernel": (4, 4), "bias": (2,), "other": (4, 4)}
+    found = specs(shapes, (1, 4, 2), rules)
+    assert found == {"mu.kernel": P(None, "fsdp"), "nu.kernel": P(), "bias": P("tensor"), "other": P("fsdp", "tensor")}
+    with pytest.raises(UserError, match=r"the parameter bias, of shape \(3,\), cannot be cut .* tensor 2 \(--config"):
+        specs({"bias": (3,)}, (1, 4, 2), rules)

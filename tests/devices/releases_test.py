@@ -1,0 +1,310 @@
+"""Releases: what is loaded is what was trained, nothing in them is executed, any change is refused in one sentence."""
+
+import hashlib
+import json
+import shutil
+import sys
+
+import jax
+import numpy as np
+import pytest
+import yaml
+from conftest import get_config
+from toy_policies import TASK, TRAINING, policies
+
+import motif_jax
+from motif_jax.devices import releases
+from motif_jax.devices.parameters import leaves_by_path
+from motif_jax.devices.tensor_file import tensors_from_bytes, tensors_to_bytes
+from motif_jax.policies.choice import list_steps, load
+from motif_jax.policies.model import read_policy
+from motif_jax.replays.replay import load_replay
+from motif_jax.stages import evaluate, export, train_policy, visualize
+from motif_jax.stages.evaluate.contenders import find_contender
+from motif_jax.stages.evaluate.summary import read_rows
+from motif_jax.structs import UserError
+from motif_jax.system.files import CHECKSUM, read_json, write_json
+
+
+def settings(**values):
+    config = get_config(argument=TASK)
+    config.policy.update(TRAINING)
+    config.export.update(values)
+    return config
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory):
+    """That of the good policy, evaluated."""
+    path = tmp_path_factory.mktemp("released") / "run"
+    shutil.copytree(policies().good, path)
+    config = settings()
+    config.evaluate.update({"episodes": 6, "num_workers": 0, "games_per_worker": 3, "greedy": True})
+    evaluate.run(config, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def original(workdir, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("release") / "toy"
+    config = settings(to=str(directory), licence="apache-2.0", about="A toy.")
+    export.check(config)
+    export.run(config, workdir)
+    return directory
+
+
+@pytest.fixture
+def release(original, tmp_path):
+    return shutil.copytree(original, tmp_path / "toy")
+
+
+def assert_same(one, other):
+    one, other = leaves_by_path(one), leaves_by_path(other)
+    assert one.keys() == other.keys()
+    for path, array in one.items():
+        assert np.asarray(array).dtype == np.asarray(other[path]).dtype
+        assert np.array_equal(array, other[path])
+
+
+def test_a_release_gives_what_the_workdir_gives(workdir, original):
+    (model, facts, sources), (theirs, their_facts, their_sources) = read_policy(workdir), read_policy(original)
+    assert_same((model.params, model.frozen), (theirs.params, theirs.frozen))
+    assert facts["model"] == their_facts["model"]
+    assert sources.facts() == their_facts["sources"] == their_sources.facts()
+    assert_same(sources.arrays(), their_sources.arrays())
+    reward, released = motif_jax.load_reward(workdir), motif_jax.load_reward(original)
+    captions = ["You descend the stairs.", "It's a wall.", "something else"]
+    assert np.array_equal(reward(captions).normalised, released(captions).normalised)
+    assert reward.top(2) == released.top(2)
+    assert motif_jax.load_policy(original, 7680).reward.statistics == reward.statistics
+    with pytest.raises(UserError, match="has no checkpoint 5; it has 7680"):
+        motif_jax.load_policy(original, 5)
+
+
+def test_flags_take_a_release(workdir, original, tmp_path):
+    """Evaluation plays the same greedy games; a policy can begin with it and be rewarded by it."""
+    config = settings()
+    values = {"policy": str(original), "beside": "", "episodes": 6, "num_workers": 0, "games_per_worker": 3}
+    config.evaluate.update(values | {"greedy": True})
+    evaluate.check(config)
+    evaluate.run(config, tmp_path)
+    assert evaluate.is_complete(config, tmp_path)
+    rows = [read_rows(path / "episodes.jsonl") for path in
+            (tmp_path / "evaluate/toy-7680-greedy", workdir / "evaluate/policy-7680-greedy")]  # fmt: skip
+    assert rows[0] == rows[1]
+    config.policy.update({"init_from": str(original), "reward_dir": str(original), "train_for_env_steps": 256})
+    train_policy.check(config)
+    train_policy.run(config, tmp_path)
+    assert read_policy(tmp_path)[2].learnt.reward.statistics == motif_jax.load_reward(original).statistics
+    (original / "note.txt").write_text("by its owner")  # a file that no fact speaks of does no harm
+    motif_jax.load_policy(original)
+    (original / "note.txt").unlink()
+
+
+def test_a_reward_can_be_released_alone(workdir, tmp_path, capsys):
+    shutil.copytree(workdir / "reward", tmp_path / "run/reward")
+    export.run(settings(), tmp_path / "run")
+    directory = tmp_path / "run/export"
+    assert {file.name for file in directory.iterdir()} == {"README.md", "config.json", "reward.safetensors"}
+    assert f"motif_jax.load_reward({str(directory)!r})" in capsys.readouterr().out
+    with pytest.raises(UserError, match="has no policy"):
+        motif_jax.load_policy(directory)
+    with pytest.raises(UserError, match=r"has no policy \(--flag\)"):
+        list_steps(str(directory), "--flag")
+
+
+def test_a_release_is_replaced_by_the_next(workdir, original, release):
+    shutil.copytree(policies().weak, release.parent / "weak")
+    stamp = [find_contender(workdir, str(release), evaluate.make_world({}), False, "--flag")]
+    before = evaluate.stamp(settings(), workdir, stamp[0])
+    export.run(settings(to=str(release)), release.parent / "weak")
+    assert {file.name for file in release.iterdir()} == {"README.md", "config.json", "policy.safetensors"}
+    assert motif_jax.load_policy(release).reward is None
+    assert evaluate.stamp(settings(), workdir, stamp[0]) != before
+
+
+def test_the_card_says_what_it_is(original):
+    text = (original / "README.md").read_text()
+    front = yaml.safe_load(text.split("---\n")[1])
+    assert front["license"] == "apache-2.0"
+    assert front["library_name"] == "motif_jax"
+    (result,) = front["model-index"][0]["results"]
+    assert {metric["name"] for metric in result["metrics"]} >= {"mean score", "mean progression", "mean success"}
+    for part in ("# toy", "A toy.", "network small", "7,680 steps", "6 games", "This is one run.", "median"):
+        assert part in text
+    params = read_policy(original)[0].params
+    assert f"{sum(array.size for array in jax.tree.leaves(params)):,} parameters" in text
+
+
+def test_every_changed_byte_is_refused_in_one_sentence(original, tmp_path):
+    rng = np.random.default_rng(0)
+    for file in sorted(original.iterdir()):
+        data = file.read_bytes()
+        kind = "reward" if file.name.startswith("reward") else "policy"
+        places = [0, 8, len(data) - 1, *rng.integers(len(data), size=20 if len(data) < 2**16 else 5).tolist()]
+        for number, at in enumerate(places):
+            changed = bytearray(data)
+            changed[at] ^= 1 << int(rng.integers(8))
+            directory = shutil.copytree(original, tmp_path / f"{file.name}-{number}")
+            (directory / file.name).write_bytes(changed)
+            if file.name == "best.npz":
+                with pytest.raises(UserError, match="cannot be used: of 'best.npz'"):
+                    releases.released_replay(directory)
+                continue
+            with pytest.raises(UserError, match="cannot be used: of") as error:
+                releases.read_release(directory, kind, "last")
+            assert len(str(error.value).splitlines()) == 1
+        for shorter in (b"", data[: len(data) // 2]):
+            (directory / file.name).write_bytes(shorter)
+            with pytest.raises(UserError, match="cannot be used: of"):
+                releases.released_replay(directory) if file.name == "best.npz" else releases.read_release(
+                    directory, kind, "last"
+                )
+
+
+def test_a_card_that_was_edited_or_is_gone_is_refused(release):
+    with open(release / "README.md", "a") as file:
+        file.write("\nScore: 1,000,000.\n")
+    with pytest.raises(UserError, match=r"of 'README.md', its digest is not the one in config.json"):
+        motif_jax.load_reward(release)
+    (release / "README.md").unlink()
+    with pytest.raises(UserError, match="has no file 'README.md'"):
+        motif_jax.load_policy(release)
+
+
+def rewritten(release, change):
+    """A release with other facts and right digests, as somebody may make it who means harm."""
+    facts = read_json(release / "config.json")
+    change(facts)
+    write_json(release / "config.json", facts)
+    return release
+
+
+def set_fact(*path, value):
+    def change(facts):
+        for name in path[:-1]:
+            facts = facts[name]
+        if value is None:
+            facts.pop(path[-1])
+        else:
+            facts[path[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize("path", [
+    ("format",), ("policy", "step"), ("policy", "facts"), ("policy", "facts", "model"),
+    ("policy", "facts", "model", "network"), ("policy", "facts", "model", "num_actions"),
+    ("policy", "facts", "model", "dtype"), ("policy", "facts", "config"), ("policy", "facts", "sources"),
+    ("policy", "facts", "sources", "learnt", "class"), ("policy", "facts", "sources", "learnt", "facts"),
+    ("policy", "facts", "sources", "learnt", "facts", "mix"), ("policy", "facts", "sources", "learnt", "coefficient"),
+    ("reward", "facts", "statistics"), ("reward", "facts", "model", "message"), ("files",), ("files", "README.md"),
+    ("reward", "facts", "statistics", "mean"),
+], ids=".".join)  # fmt: skip
+@pytest.mark.parametrize("value", [None, [1], "no such thing", {"a": {}}], ids=str)
+def test_facts_that_cannot_be_are_refused_in_one_sentence(release, path, value):
+    load_it = motif_jax.load_reward if path[0] == "reward" else motif_jax.load_policy
+    if path[-1] == "class" and value == "no such thing":
+        return  # a class of somebody's own: its source is left out
+    changed = rewritten(release, set_fact(*path, value=value))
+    with pytest.raises(UserError) as error:
+        load_it(changed)
+    assert len(str(error.value).splitlines()) == 1
+    assert str(release) in str(error.value) or {"sources", "network"} & set(path)
+
+
+def test_code_that_a_card_names_is_never_imported(release):
+    def change(facts):
+        facts["policy"]["facts"]["config"]["env"].update(world="raises_on_import:World", task="raises_on_import:Game")
+        facts["policy"]["facts"]["sources"]["Own"] = {"class": "raises_on_import:Own", "coefficient": 1.0, "facts": {}}
+
+    sys.modules.pop("raises_on_import", None)
+    policy = motif_jax.load_policy(rewritten(release, change))
+    assert policy.reward is not None
+    assert "raises_on_import" not in sys.modules
+    with pytest.raises(UserError, match="was trained in the world 'raises_on_import:World'"):
+        load(str(release), 7680, evaluate.make_world(settings().env), "--flag")
+    assert "raises_on_import" not in sys.modules
+
+
+def test_tensors_that_are_not_the_networks_are_refused(release):
+    tensors, texts = tensors_from_bytes((release / "policy.safetensors").read_bytes())
+    first = next(iter(tensors))
+
+    def with_tensors(changed):
+        data = tensors_to_bytes(changed, texts)
+        (release / "policy.safetensors").write_bytes(data)
+        rewritten(release, set_fact("files", "policy.safetensors", value=hashlib.sha256(data).hexdigest()))
+
+    for changed in (
+        {name: array for name, array in tensors.items() if name != first},
+        tensors | {first: tensors[first].astype(np.float64)},
+        tensors | {first: tensors[first][..., None]},
+        tensors | {"params.more": np.zeros(3)},
+        tensors | {f"{first}.more": np.zeros(3)},
+        {"params": np.zeros(3)},
+    ):
+        with_tensors(changed)
+        with pytest.raises(UserError) as error:
+            motif_jax.load_policy(release)
+        assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_config_without_its_checksum_is_refused(release):
+    facts = json.loads((release / "config.json").read_text())
+    facts.pop(CHECKSUM)
+    (release / "config.json").write_text(json.dumps(facts))
+    with pytest.raises(UserError, match="it has no checksums"):
+        motif_jax.load_policy(release)
+
+
+def test_where_nothing_can_be_exported_a_sentence_says_so(tmp_path, workdir):
+    with pytest.raises(UserError, match=r"neither a policy nor a reward in .* to export \(--workdir\)"):
+        export.run(settings(), tmp_path)
+    (tmp_path / "file").write_text("")
+    for place, words in ((tmp_path, "has other files: name a new directory"), (tmp_path / "file", "is a file")):
+        with pytest.raises(UserError, match=rf"{words}.*\(--config.export.to\)"):
+            export.check(settings(to=str(place)))
+    with pytest.raises(UserError, match=r"licence may only have the characters .* \(--config.export.licence\)"):
+        export.check(settings(licence="a\nb"))
+
+
+def test_no_path_of_this_machine_is_told(workdir, tmp_path):
+    config = settings(to=str(tmp_path / "release"))
+    export.run(config, workdir)
+    said = (tmp_path / "release/config.json").read_text() + (tmp_path / "release/README.md").read_text()
+    assert str(tmp_path) not in said
+    assert str(workdir.parent) not in said
+
+
+# ---- the release that comes with the program
+
+
+def test_the_programs_own_release_is_loaded_by_its_name(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    policy, reward = motif_jax.load_policy("motif_jax/quickstart"), motif_jax.load_reward("motif_jax/quickstart")
+    assert reward(["You kill the newt!"]).normalised[0] > reward(["It's a wall."]).normalised[0]
+    assert policy.reward.statistics == reward.statistics
+    config = get_config("quickstart.py")
+    config.visualize.policy = "motif_jax/quickstart"
+    visualize.check(config)
+    visualize.run(config, tmp_path)
+    assert "policy-" in capsys.readouterr().out
+    with pytest.raises(UserError, match="there is no release 'motif_jax/quickstar'; this version has motif_jax/quick"):
+        motif_jax.load_reward("motif_jax/quickstar")
+
+
+@pytest.mark.quick
+def test_the_programs_own_releases_are_small_and_whole():
+    for directory in releases.ZOO.iterdir():
+        facts = releases.read_facts(directory)
+        assert {file.name for file in directory.iterdir()} == {*facts["files"], "config.json"}
+        for name in facts["files"]:
+            releases.read_checked(directory, name, facts)
+        assert sum(file.stat().st_size for file in directory.iterdir()) < 5e6
+        assert facts["licence"] == "apache-2.0"
+        assert facts["results"]["evaluations"]
+        load_replay(releases.released_replay(directory), "--flag")
+        for file in ("config.json", "README.md"):
+            assert not {"/tmp", "/home", "/root"} & {word for word in ("/tmp", "/home", "/root")
+                                                     if word in (directory / file).read_text()}  # fmt: skip

@@ -1,0 +1,66 @@
+"""Statistics over seeds, against slow and obvious computations."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from motif_jax.episodes.over_seeds import band, estimate, improvement, interquartile_mean, seeds_needed
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 7, 8, 10])
+def test_the_interquartile_mean_is_that_of_the_middle_half_of_copies(count):
+    scores = np.random.default_rng(count).normal(size=count)
+    copies = np.sort(np.repeat(scores, 4))  # now a quarter of them is a whole number
+    assert interquartile_mean(scores) == pytest.approx(copies[count : 3 * count].mean())
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say():
+    rng = np.random.default_rng(1)
+    held = 0
+    for trial in range(100):
+        found = estimate([rng.normal(3, 1, 12)], seed=trial)
+        held += found.low < 3 < found.high
+    assert 84 <= held <= 99  # 95 on average, somewhat fewer with twelve seeds
+
+
+def test_seeds_are_drawn_within_their_task():
+    """Two tasks whose scores do not spread: however seeds are drawn, the mean stays, unless tasks are mixed up."""
+    found = estimate([np.full(5, 1.0), np.full(5, 9.0)])
+    assert found == (5.0, 5.0, 5.0)
+
+
+def test_a_single_seed_has_no_interval():
+    assert estimate([np.array([2.0])]) == (2.0, None, None)
+    assert improvement(np.array([2.0]), np.array([1.0])) == (1.0, None, None)
+
+
+def test_the_probability_of_improvement_counts_all_pairs():
+    ours, theirs = np.array([3.0, 1.0, 2.0]), np.array([2.0, 0.0])
+    pairs = [1.0 if a > b else 0.5 if a == b else 0.0 for a, b in itertools.product(ours, theirs)]
+    found = improvement(ours, theirs)
+    assert found.value == pytest.approx(np.mean(pairs))  # (1 + 1 + 0 + 1 + 0.5 + 1) / 6
+    assert found.low <= found.value <= found.high
+
+
+def test_the_number_of_seeds_that_a_claim_needs_is_that_of_the_two_sample_formula():
+    ours, theirs = np.array([4.0, 6.0]), np.array([1.0, 3.0])  # variances 2 and 2, difference 3
+    assert seeds_needed(ours, theirs) == 4  # (1.96 + 0.84)^2 * 4 / 9 = 3.49
+    assert seeds_needed(ours, ours) is None  # no difference
+    assert seeds_needed(np.array([1.0]), np.array([2.0])) is None  # nothing says how far they spread
+    assert seeds_needed(np.array([0.0, 100.0]), np.array([0.0, 100.1])) is None  # millions
+    assert seeds_needed(np.array([1.0, 1.0]), np.array([0.0, 0.0])) == 2
+
+
+def test_a_band_covers_the_steps_that_all_seeds_have():
+    curves = [(np.array([0, 10, 20]), np.array([0.0, 1.0, 2.0])), (np.array([5, 15]), np.array([1.5, 2.5]))]
+    found = band(curves, points=3)
+    assert found.steps.tolist() == [5, 10, 15]
+    assert found.mean.tolist() == [1.0, 1.5, 2.0]  # of 0.5, 1, 1.5 and 1.5, 2, 2.5
+    assert np.all((found.low <= found.mean) & (found.mean <= found.high))
+    assert band([(np.array([0, 1]), np.array([1.0, 1.0])), (np.array([2, 3]), np.array([1.0, 1.0]))]) is None
+    assert band([(np.array([0, 1]), np.array([np.nan, np.nan]))]) is None
+    one = band([(np.array([4]), np.array([7.0]))])
+    assert one.mean.tolist() == one.low.tolist() == [7.0]

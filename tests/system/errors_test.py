@@ -1,0 +1,299 @@
+"""What the system refuses: one sentence with what to change, whichever stage, process or thread it hits."""
+
+import errno
+import importlib
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from functools import partial
+
+import pytest
+from conftest import ROOT, get_config
+from small_dataset import random_pairs, write_dataset
+from talks import random_store
+from toy_policies import write_reward
+
+from motif_jax.actors.handoff import Handoff
+from motif_jax.actors.pool import ActorPool
+from motif_jax.experiment import flatten
+from motif_jax.stages import NAMES, annotate
+from motif_jax.structs import UserError
+from motif_jax.system.errors import LIMITS, REMEDIES, explained, is_about_the_file
+
+PROGRAM = (sys.executable, "-m", "motif_jax.launch")
+TOY = (
+    "--config=configs/quickstart.py:toy", "--config.collect.num_workers=0", "--config.collect.num_pairs=100",
+    "--config.evaluate.num_workers=0", "--config.evaluate.policy=random", "--config.evaluate.beside=",
+    "--config.reward.message=lt_cnn_small", "--config.reward.num_epochs=1", "--config.policy.num_workers=0",
+    "--config.policy.intrinsic_coefficient=0", "--config.policy.extrinsic_coefficient=1",
+    "--config.policy.games_per_worker=8", "--config.policy.rollout_length=8", "--config.policy.batch_size=64",
+    "--config.policy.train_for_env_steps=1000000000", "--config.policy.save_every_s=0.1",
+    "--config.policy.warmup_steps=0",
+    "--config.visualize.policy=random", "--config.visualize.episode=3", "--config.benchmark.parts=('env',)",
+)  # fmt: skip
+# What is left on the disk; 16 for others.
+ROOM_KIB = {"train_reward": 300, "train_policy": 200, "annotate": 24, "benchmark": 8}
+
+
+def stage_module(name):
+    return importlib.import_module(f"motif_jax.stages.{name}")
+
+
+def run(stage, workdir, *arguments, limit="", **variables):
+    """The stage in a process of its own, within a limit that a shell sets."""
+    command = [*PROGRAM, *TOY, f"--stage={stage}", f"--workdir={workdir}", *arguments]
+    command = ["bash", "-c", f'{limit or ":"}; exec "$@"', "bash", *command]
+    environment = os.environ | variables
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+def prepare(stage, workdir):
+    """What the stage reads."""
+    if stage in ("annotate", "train_reward"):
+        write_dataset(workdir / "dataset", random_pairs(40))
+    if stage == "train_reward":
+        annotate.run(get_config("quickstart.py"), workdir)
+    if stage == "train_language":
+        random_store(workdir / "transcripts")
+    if stage == "export":
+        write_reward(workdir / "reward/checkpoints")
+    if stage == "report":
+        assert run("evaluate", workdir).returncode == 0
+
+
+def said(done):
+    """The last sentence; nothing else is said but how far it got."""
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    *others, last = done.stderr.splitlines()
+    assert all(" left" in line or "starting" in line for line in others), done.stderr
+    assert last.startswith("motif_jax: ")
+    return last.removeprefix("motif_jax: ")
+
+
+# ---- the mechanism
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("stage", NAMES)
+def test_flags_to_change_are_flags_of_the_config(stage):
+    known = flatten(get_config().to_dict())
+    module = stage_module(stage)
+    for text in filter(None, (module.WRITES, module.MEMORY, getattr(module, "DEVICE_MEMORY", ""))):
+        first, *others = text.split(", ")
+        section, _, _ = first.removeprefix("--config.").partition(".")
+        for flag in (first.removeprefix("--config."), *(section + other for other in others)):
+            assert flag in known
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("stage", NAMES)
+def test_every_refusal_is_one_sentence_of_every_stage(tmp_path, stage):
+    module = stage_module(stage)
+    for number in {*REMEDIES, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EBUSY, errno.ENOTEMPTY}:
+        with pytest.raises(UserError) as caught, explained(tmp_path, stage, module.WRITES, module.MEMORY):
+            raise OSError(number, os.strerror(number), str(tmp_path / "some\nfile"))
+        text = str(caught.value)
+        assert text.startswith(f"{stage} cannot go on: {os.strerror(number)} for {str(tmp_path)!r}"[:-1])
+        assert "\n" not in text
+        kinds = REMEDIES.get(number, (0,))
+        for kind, flags in enumerate(("--workdir", module.WRITES, module.MEMORY)):
+            assert (kind not in kinds) or flags in text
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("error", "hint"), [
+    (OSError(errno.ENOSPC, "full"), "full for "),
+    (FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']"), "(the variable TMPDIR)"),
+    (PermissionError(errno.EACCES, "no", "/elsewhere/film.gif"), "no for '/elsewhere/film.gif' (--config.x.writes)"),
+    (MemoryError(), "not enough memory (--config.x.memory)"),
+    (MemoryError("Unable to allocate 8 GiB\nfor"), "not enough memory: Unable to allocate 8 GiB (--config.x.memory)"),
+    (RuntimeError("can't start new thread"), "can't start new thread (--config.x.memory"),
+    (RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes"), "9 bytes (--config.x.device)"),
+    (RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 137438953472 bytes.\n"), "r 128 GiB ("),
+    (RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1610612736 bytes."), "left for another 1.5 GiB ("),
+    (RuntimeError("INTERNAL: RESOURCE_EXHAUSTED: allocator (GPU_0_bfc) ran out of memory trying to allocate 8.00GiB"),
+     "the device has no memory left for another 8.00 GiB (--config.x.device)"),
+    (ImportError("lib.so: failed to map segment from shared object"), "(--config.x.memory)"),
+    (ValueError("RESOURCE_EXHAUSTED: Error writing ... [os_error_code='28']"), "No space left on device for"),
+    (ExceptionGroup("tasks", [KeyError("first"), OSError(errno.EMFILE, "too many")]), "too many (--config.x.memory"),
+])  # fmt: skip
+def test_refusals_in_other_words(tmp_path, error, hint):
+    flags = "--config.x.writes", "--config.x.memory", "--config.x.device"
+    with pytest.raises(UserError) as caught, explained(tmp_path, "x", *flags):
+        raise error
+    assert hint in str(caught.value)
+
+
+def while_handling(error, later):
+    try:
+        raise error
+    except type(error):
+        raise later
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("fail", [
+    partial(while_handling, FileNotFoundError(errno.ENOENT, "no", "WORKDIR/file"), KeyError("a bug")),
+    partial(while_handling, KeyError("a"), AssertionError("a bug")),
+    partial(while_handling, KeyError("a"), FileNotFoundError(errno.ENOENT, "no", "/usr/lib/python/library.py")),
+    partial(while_handling, KeyError("a"), OSError("libnethack.so is not where it was loaded")),
+    partial(while_handling, KeyError("a"), RuntimeError("a bug\nwith out of memory in its text")),
+    partial(while_handling, KeyError("a"), BrokenPipeError(errno.EPIPE, "Broken pipe")),
+    partial(while_handling, KeyError("a"), OSError(errno.EINVAL, "Invalid argument")),
+])  # fmt: skip
+def test_errors_in_the_program_keep_their_traceback(tmp_path, fail):
+    with pytest.raises(Exception) as caught, explained(tmp_path, "x", "--config.x.writes", "--config.x.memory"):
+        fail()
+    assert caught.value is fail.args[1]
+
+
+@pytest.mark.quick
+def test_cleaning_up_does_not_hide_what_went_wrong(tmp_path):
+    with pytest.raises(UserError, match="full for '/some/file'"), explained(tmp_path):
+        while_handling(OSError(errno.ENOSPC, "full", "/some/file"), ValueError("write to closed file"))
+
+
+@pytest.mark.quick
+def test_a_lack_of_memory_is_not_a_damaged_file():
+    assert not is_about_the_file(MemoryError())
+    assert not is_about_the_file(OSError(errno.EMFILE, "too many open files"))
+    assert is_about_the_file(OSError(errno.EIO, "Input/output error"))
+    assert is_about_the_file(ValueError("not an array"))
+
+
+@pytest.mark.quick
+def test_limits_are_named_where_there_are_any(tmp_path, monkeypatch):
+    for number, (_, name) in LIMITS.items():
+        for limit, shown in ((1000, True), (resource.RLIM_INFINITY, False)):
+            monkeypatch.setattr(resource, "getrlimit", lambda kind, limit=limit: (limit, limit))
+            with pytest.raises(UserError) as caught, explained(tmp_path, "x", "--config.x.writes", "--config.x.memory"):
+                raise OSError(number, "too much")
+            assert (name in str(caught.value)) == shown
+
+
+# ---- processes and threads
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_refusals_in_workers_are_told_alike(tmp_path, num_workers):
+    def play():
+        settings = {"task": "faulty_games:Refused"}
+        options = {"num_workers": num_workers, "games_per_worker": 1, "rollout_length": 4, "player": "random"}
+        with explained(tmp_path, "collect"), ActorPool(settings, ("message",), **options) as pool:
+            while True:
+                pool.poll(0.2)
+
+    with pytest.raises(UserError, match="^collect cannot go on: No space left on device for '/some/file'$"):
+        play()
+
+
+@pytest.mark.quick
+def test_refusals_in_the_hand_off_are_told_alike(tmp_path):
+    def place(arrays):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    def play():
+        options = {"num_workers": 0, "games_per_worker": 1, "rollout_length": 4, "player": "random"}
+        with explained(tmp_path, "x", "", "--config.x.memory"), \
+                ActorPool({"task": "toy"}, ("message",), **options) as pool, \
+                Handoff(pool, 1, place=place) as handoff:  # fmt: skip
+            while True:
+                for full in pool.poll()[1]:
+                    handoff.offer(full)
+                handoff.get(0.05)
+
+    with pytest.raises(UserError, match=r"^x cannot go on: Cannot allocate memory \(--config.x.memory\)$"):
+        play()
+
+
+# ---- the real thing
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A small one."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", path], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"only root can have a disk of its own here: {mounted.stderr.strip()}")
+    yield path
+    subprocess.run(["umount", "--lazy", path], check=True)
+
+
+@pytest.mark.parametrize("stage", NAMES)
+def test_a_full_disk(disk, stage):
+    workdir = disk / "run"
+    workdir.mkdir()
+    prepare(stage, workdir)
+    room = ROOM_KIB.get(stage, 16) * 1024
+    with open(disk / "filler", "wb") as filler:
+        filler.write(bytes(max(0, shutil.disk_usage(disk).free - room)))
+    done = run(stage, workdir, f"--config.visualize.export={disk / 'film.gif'}")
+    text = said(done)
+    if stage == "collect":  # which knows beforehand how much it needs
+        assert re.fullmatch(r"100 pairs need .* left \(--config.collect.num_pairs, --workdir\)", text)
+        return
+    assert text.startswith(f"{stage} cannot go on: No space left on device for {str(disk)!r}"[:-1])
+    assert text.endswith(f"{stage_module(stage).WRITES})")
+    assert ("(--workdir, " in text) == (stage != "visualize")  # whose film lies elsewhere
+    if stage in ("train_reward", "train_policy"):
+        assert "/checkpoints/" in text  # which orbax writes, in threads
+
+
+@pytest.mark.parametrize("stage", ["collect", "annotate", "evaluate", "report"])
+def test_files_that_may_not_be_so_large(tmp_path, stage):
+    prepare(stage, tmp_path)
+    text = said(run(stage, tmp_path, limit="ulimit -f 9"))  # KiB; config.json is smaller
+    assert text.startswith(f"{stage} cannot go on: File too large")
+    assert text.endswith(f"({stage_module(stage).WRITES}, `ulimit -f`)")
+
+
+@pytest.mark.parametrize(
+    ("stage", "begun"), [("collect", "dataset.partial/*"), ("train_policy", "policy/metrics.jsonl")]
+)
+def test_the_workdir_goes_while_a_stage_works(tmp_path, stage, begun):
+    workdir = tmp_path / "run"
+    command = [
+        *PROGRAM,
+        *TOY,
+        f"--stage={stage}",
+        f"--workdir={workdir}",
+        "--config.collect.num_pairs=1000000",
+        "--config.collect.commit_every_s=0.5",
+    ]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not list(workdir.glob(begun)):
+            time.sleep(0.01)
+        workdir.rename(tmp_path / "gone")
+        try:
+            output, errors = process.communicate()
+        finally:
+            process.kill()
+    text = said(subprocess.CompletedProcess(command, process.returncode, output, errors))
+    assert text == f"{stage} cannot go on: the directory {str(workdir)!r} was removed or replaced meanwhile (--workdir)"
+
+
+@pytest.mark.parametrize(("variables", "text"), [
+    ({"JAX_PLATFORMS": "cud"}, "JAX does not start with JAX_PLATFORMS=cud in the environment: Unable to initialize"),
+    ({"XLA_FLAGS": "--xla_nope=1"}, "XLA refuses the variable XLA_FLAGS='--xla_nope=1': Unknown flag"),
+    ({"XLA_FLAGS": "nope"}, "XLA refuses the variable XLA_FLAGS='nope': Could not open file"),
+    ({"XLA_FLAGS": "--xla_gpu_autotune_level=x"}, "Couldn't interpret value x for flag xla_gpu_autotune_level"),
+])  # fmt: skip
+def test_jax_does_not_start(tmp_path, variables, text):
+    """EpisodeEvents before the first stage, which needs no JAX and would take long."""
+    done = run("collect,train_reward", tmp_path, **variables)
+    assert text in said(done)
+    assert not (tmp_path / "dataset").exists()
+    if "JAX_PLATFORMS" in variables:
+        assert run("collect", tmp_path, **variables).returncode == 0
+
+
+def test_too_few_addresses(tmp_path):
+    text = said(run("train_reward", tmp_path, limit="ulimit -v 1048576"))
+    assert re.fullmatch(r"JAX takes about [\d,]+ MiB of addresses .* may have 1,024 \(`ulimit -v unlimited`\)", text)

@@ -1,0 +1,135 @@
+"""Where hosts meet: by hand and by SLURM's variables; what is impossible is refused in one sentence that names it."""
+
+from types import SimpleNamespace
+
+import pytest
+from conftest import get_config
+from jax._src.clusters.slurm_cluster import SlurmCluster
+
+from motif_jax.stages import train_language, train_policy, train_values
+from motif_jax.structs import UserError
+from motif_jax.system.meeting import FLAG, Meeting, find_meeting
+from motif_jax.system.runs import plan, share_of_job
+
+pytestmark = pytest.mark.quick
+TASK = {
+    "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NUM_NODES": "2", "SLURM_PROCID": "3", "SLURM_LOCALID": "1",
+    "SLURM_JOB_ID": "987654", "SLURM_STEP_NODELIST": "n[001-015],b2",
+}  # fmt: skip
+NUMBERS = [name for name in TASK if name != "SLURM_STEP_NODELIST"] + ["JAX_COORDINATOR_PORT"]
+NO_NUMBERS = ["-1", "x", "1.5", " 1", "1 2", "0x1", "²", "１", "1_0", "9" * 400, "1\n2"]
+ARRAY = {
+    "SLURM_ARRAY_TASK_COUNT": "3",
+    "SLURM_ARRAY_TASK_MIN": "1",
+    "SLURM_ARRAY_TASK_STEP": "2",
+    "SLURM_ARRAY_TASK_ID": "5",
+}
+ADDRESSES = [
+    "here", "here:", ":80", "here:0", "here:65536", "here:-1", "here:x", "here:080", "here:²", "::1:80", "[::1:80",
+    "::1]:80", "[here]:80", "[::g]:80", "a b:80", "-x:80", "x-:80", "a..b:80", f"{'x' * 64}:80", f"{'x.' * 130}x:80",
+    "1.2.3.4.5:80", "999.1.1.1:80", "http://here:80", "me@here:80", "hé:80", "he\0re:80", "he\nre:80",
+]  # fmt: skip
+NODES = ["[", "n[", "n[]", "[]", ",b2", "-n[1]", "a b", "a/b", "x" * 64, "999.1.1.1", "n\0", "n:1", "é[1-2]"]
+
+
+def section(**values):
+    return SimpleNamespace(**{"coordinator": "auto", "num_processes": 1, "process_id": 0} | values)
+
+
+@pytest.mark.parametrize("nodes", ["node001", "node001,b2", "n[001-015],b2", "gpu-[7,9-12]", "a-b[03]", "10.0.0.1"])
+def test_slurm_tasks_meet_where_jax_itself_would(nodes, monkeypatch):
+    monkeypatch.setenv("SLURM_STEP_NODELIST", nodes)
+    monkeypatch.setenv("SLURM_JOB_ID", "987654")
+    expected = SlurmCluster.get_coordinator_address(timeout_secs=1, override_coordinator_port=None)
+    if nodes == "a-b[03]":  # which JAX does not take apart
+        expected = expected.replace("03]", "03")
+    assert find_meeting(section(), TASK | {"SLURM_STEP_NODELIST": nodes}).address == expected
+
+
+def test_tasks_of_one_node_share_its_devices_and_a_single_task_has_all():
+    found = find_meeting(section(), TASK)
+    assert (found.num_processes, found.process_id, found.device) == (4, 3, 1)
+    assert find_meeting(section(), TASK | {"SLURM_STEP_NUM_NODES": "4"}).device is None
+    without = {name: value for name, value in TASK.items() if name != "SLURM_STEP_NUM_TASKS"}
+    assert find_meeting(section(coordinator="slurm"), without | {"SLURM_NTASKS": "8"}).num_processes == 8
+
+
+@pytest.mark.parametrize(("coordinator", "environment"), [
+    ("auto", {}), ("auto", {"SLURM_STEP_NUM_TASKS": ""}), ("auto", {"SLURM_STEP_NUM_TASKS": "1"}), ("", TASK),
+])  # fmt: skip
+def test_a_process_works_alone(coordinator, environment):
+    assert find_meeting(section(coordinator=coordinator), environment) is None
+
+
+@pytest.mark.parametrize(("address", "host", "local"), [
+    ("here:80", "here", False), ("a_b.c-d.:80", "a_b.c-d.", False), ("127.0.0.1:80", "127.0.0.1", True),
+    ("localhost:80", "localhost", True), ("[::1]:80", "::1", True), ("[fe80::2]:80", "fe80::2", False),
+])  # fmt: skip
+def test_an_address_by_hand(address, host, local):
+    for found in (
+        find_meeting(section(coordinator=address, num_processes=3, process_id=2), {}),
+        find_meeting(section(), TASK | {"JAX_COORDINATOR_ADDRESS": address})._replace(
+            num_processes=3, process_id=2, device=None, flag=FLAG
+        ),
+    ):
+        assert found == Meeting(host, 80, 3, 2)
+        assert (found.address, found.is_local) == (address, local)
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    *((name, value) for name in NUMBERS for value in NO_NUMBERS),
+    ("SLURM_STEP_NUM_TASKS", "0"), ("SLURM_PROCID", "4"), ("SLURM_LOCALID", "4"), ("SLURM_JOB_ID", "0"),
+    ("JAX_COORDINATOR_PORT", "0"), ("JAX_COORDINATOR_PORT", "65536"),
+    *(("SLURM_STEP_NODELIST", value) for value in NODES), *(("JAX_COORDINATOR_ADDRESS", value) for value in ADDRESSES),
+])  # fmt: skip
+def test_impossible_variables_are_refused_by_name_and_value(name, value):
+    check_refused({}, TASK | {name: value}, name, value)
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    *((name, value) for name in ARRAY for value in NO_NUMBERS),
+    ("SLURM_ARRAY_TASK_COUNT", "0"), ("SLURM_ARRAY_TASK_STEP", "0"), ("SLURM_ARRAY_TASK_ID", "0"),
+    ("SLURM_ARRAY_TASK_ID", "4"), ("SLURM_ARRAY_TASK_ID", "7"), ("SLURM_ARRAY_TASK_ID", ""),
+])  # fmt: skip
+def test_no_task_of_a_job_array_does_the_runs_of_another(name, value):
+    runs = plan("7", [], 0)
+    assert [run.seed for run in share_of_job(runs, ARRAY)] == [2, 5]
+    with pytest.raises(UserError, match=rf"^[^\n]*{name}[^\n]*\(--config.seeds, --sweep\)$"):
+        share_of_job(runs, ARRAY | {name: value})
+
+
+@pytest.mark.parametrize("value", ADDRESSES)
+def test_impossible_addresses_are_refused_by_value(value):
+    check_refused({"coordinator": value}, {}, FLAG, value)
+
+
+@pytest.mark.parametrize(
+    "name", ["SLURM_STEP_NODELIST", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_NTASKS"]
+)
+def test_variables_that_srun_has_not_set_are_named(name):
+    environment = {key: value for key, value in TASK.items() if name not in (key, key.replace("STEP_NUM_", "N"))}
+    with pytest.raises(UserError, match=f"SLURM did not start this process: {name} is not set"):
+        find_meeting(section(coordinator="slurm"), environment)
+
+
+def test_a_process_of_another_number_is_refused():
+    with pytest.raises(UserError, match="process_id 2 must be below num_processes 2 .*process_id"):
+        find_meeting(section(coordinator="here:80", num_processes=2, process_id=2), {})
+
+
+@pytest.mark.parametrize("stage", [train_policy, train_language, train_values])
+def test_every_stage_of_several_hosts_asks_where_they_meet(stage, monkeypatch):
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "two")
+    with pytest.raises(UserError, match="SLURM_STEP_NUM_TASKS='two' in the environment is not a whole number"):
+        stage.shared(get_config(argument="toy"))
+
+
+def check_refused(values, environment, name, value):
+    """In one line that can be printed, and that names what is wrong."""
+    with pytest.raises(UserError) as caught:
+        find_meeting(section(**values), environment)
+    sentence = str(caught.value)
+    assert name in sentence
+    assert repr(value)[:20] in sentence
+    assert sentence.isprintable()
+    assert len(sentence) < 300

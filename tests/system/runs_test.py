@@ -1,0 +1,134 @@
+"""Runs with several seeds and swept values: which there are, what each is started with, and what remains of them."""
+
+import itertools
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import ROOT
+
+from motif_jax.structs import UserError
+from motif_jax.system.runs import Run, arguments_of, parse_seeds, parse_sweep, plan, share_of_job
+
+
+@pytest.mark.quick
+def test_seeds_are_a_number_of_them_or_a_list():
+    assert parse_seeds("3") == [0, 1, 2]
+    assert parse_seeds("7, 3") == [7, 3]
+    assert parse_seeds("") == []
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("text", "message"), [
+    ("3,3", "the seed 3 is given twice"), ("0,0", "the seed 0 is given twice"), ("-1", "not '-1'"), ("0", "from 1 to"),
+    ("five", "not 'five'"), ("1,,2", "not ''"), ("2000", "from 1 to"), ("1.5", "not '1.5'"),
+])  # fmt: skip
+def test_other_seeds_are_refused(text, message):
+    with pytest.raises(UserError, match=message) as refused:
+        parse_seeds(text)
+    assert "--config.seeds" in str(refused.value)
+
+
+@pytest.mark.quick
+def test_a_sweep_has_a_run_for_each_combination_and_seed():
+    runs = plan("2", ["policy.learning_rate=1e-4,3e-4", "env.task=score;oracle"], 9)
+    assert [run.folder for run in runs] == [
+        f"policy.learning_rate={rate},env.task={task}/seed-{seed}"
+        for rate, task, seed in itertools.product(("1e-4", "3e-4"), ("score", "oracle"), (0, 1))
+    ]
+    assert runs[2].overrides == ("--config.policy.learning_rate=1e-4", "--config.env.task=oracle")
+    assert [run.folder for run in plan("", ["seed_name=1"], 9)] == ["seed_name=1/seed-9"]
+    assert parse_sweep("benchmark.parts=('env',);('policy',)") == ("benchmark.parts", ["('env',)", "('policy',)"])
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("sweeps", "message"), [
+    (["policy.discount"], "write NAME=VALUE"), (["a=1,1"], "a value twice"), (["a=1,,2"], "write NAME=VALUE"),
+    (["a=1", "a=2"], "a is swept twice"), (["seed=1,2"], "--config.seeds=5"), (["a=x/y"], "cannot be named"),
+    (["a=" + ",".join(map(str, range(600)))], "1,200 runs are more"),
+])  # fmt: skip
+def test_other_sweeps_are_refused(sweeps, message):
+    with pytest.raises(UserError, match=message):
+        plan("2", sweeps, 0)
+
+
+@pytest.mark.quick
+def test_the_tasks_of_a_job_array_share_the_runs():
+    runs = plan("7", [], 0)
+    array = {"SLURM_ARRAY_TASK_COUNT": "3", "SLURM_ARRAY_TASK_MIN": "1"}
+    shares = [share_of_job(runs, array | {"SLURM_ARRAY_TASK_ID": str(number)}) for number in (1, 2, 3)]
+    assert sorted(run.seed for share in shares for run in share) == list(range(7))
+    assert max(map(len, shares)) == 3
+    assert share_of_job(runs, {}) == runs
+
+
+@pytest.mark.quick
+def test_a_run_gets_the_command_line_with_its_own_workdir_and_seed(tmp_path):
+    run = Run("x=1", 4, ("--config.x=1",))
+    words = [
+        "--config=motif",
+        "--sweep",
+        "x=1,2",
+        "--workdir=W",
+        "--config.seeds=5",
+        "--stage=collect",
+        "--config.seeds_at_once=2",
+    ]
+    assert arguments_of(run, words, tmp_path) == [
+        "--config=motif", "--stage=collect", "--config.seeds_at_once=2", "--config.x=1",
+        f"--workdir={tmp_path}/x=1/seed-4", "--config.seed=4", "--config.seeds=",
+    ]  # fmt: skip
+
+
+TOY = ("--config=configs/quickstart.py:toy", "--config.collect.num_workers=0", "--config.collect.num_pairs=50",
+       "--stage=collect", "--config.seeds=2")  # fmt: skip
+
+
+def test_each_seed_has_a_workdir_and_the_same_command_skips_what_is_done(launch, tmp_path):
+    command = (*TOY, f"--workdir={tmp_path}", "--sweep=collect.segment_length=1,2")
+    done = launch(*command)
+    assert done.returncode == 0, done.stderr
+    folders = [tmp_path / f"collect.segment_length={length}" / f"seed-{seed}" for length in (1, 2) for seed in (0, 1)]
+    found = [json.loads((folder / "config.json").read_text()) for folder in folders]
+    assert [(one["seed"], one["collect"]["segment_length"]) for one in found] == [(0, 1), (1, 1), (0, 2), (1, 2)]
+    assert all((folder / "dataset" / "dataset.json").is_file() for folder in folders)
+    again = launch(*command, "--config.seeds_at_once=2")
+    assert again.returncode == 0
+    assert all("skipped" in (folder / "log.txt").read_text() for folder in folders)
+
+
+def test_a_sweep_of_what_does_not_exist_is_refused_before_anything_runs(launch, tmp_path):
+    for sweep, message in (
+        ("collect.num_pair=3,4", "did you mean --config.collect.num_pairs?"),
+        ("collect.num_pairs=3,0", "must be at least 1, not 0"),
+    ):
+        done = launch(*TOY, f"--workdir={tmp_path / 'W'}", f"--sweep={sweep}")
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert not (tmp_path / "W").exists()
+
+
+def test_a_failed_run_is_named_and_the_others_are_run(launch, tmp_path):
+    (tmp_path / "seed-0").mkdir()
+    (tmp_path / "seed-0" / "dataset").write_text("")
+    done = launch(*TOY, f"--workdir={tmp_path}")
+    assert done.returncode == 2
+    assert "1 of 2 runs failed: seed-0 (status 2)" in done.stderr
+    assert (tmp_path / "seed-1" / "dataset" / "dataset.json").is_file()
+
+
+def test_a_signal_ends_all_runs(tmp_path):
+    command = (*TOY[:-2], "--config.seeds=2", "--config.seeds_at_once=2", f"--workdir={tmp_path}")
+    command += ("--config.collect.num_pairs=3000000", "--stage=collect")
+    process = subprocess.Popen([sys.executable, "-m", "motif_jax.launch", *command], cwd=ROOT, stderr=subprocess.PIPE)
+    while not all((tmp_path / f"seed-{seed}" / "dataset.partial").is_dir() for seed in (0, 1)):
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 128 + signal.SIGTERM
+    assert process.stderr.read().decode().strip().endswith("give the same command again to go on")
+    running = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False).stdout
+    assert not running
