@@ -16,7 +16,7 @@ from motif_jax.console import clean
 from motif_jax.structs import UserError
 from motif_jax.system.foreign import LIMIT, read_bytes
 
-SHIPPED = Path(__file__).parent / "configs"  # in a checkout, a link to the directory at its top
+SHIPPED = Path(__file__).parents[1] / "configs"  # in a checkout, a link to the directory at its top
 MODULE = "motif_jax_config"  # the name of the file as a module
 COMMENT = re.compile(r"^ *config\.([\w.]+) = .*?  # (.*)$", re.MULTILINE)
 

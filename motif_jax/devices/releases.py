@@ -29,7 +29,7 @@ from motif_jax.structs import UserError
 from motif_jax.system.files import CHECKSUM, is_sealed, parse_json, read_json, record, write_json, write_whole
 from motif_jax.system.foreign import LIMIT, read_bytes, sha256_of
 
-ZOO = Path(__file__).parent / "zoo"
+ZOO = Path(__file__).parents[1] / "zoo"
 PREFIX = "motif_jax"  # of the names of the program's own releases
 CARD, FACTS, REPLAY = "README.md", "config.json", "best.npz"
 KINDS = ("policy", "reward")

@@ -27,7 +27,7 @@ def describe(device: str = "", devices: int = 0) -> dict[str, Any]:
     return found | ({"device": device, "devices": devices} if device else {})
 
 
-def commit(checkout: Path = Path(__file__).parents[1]) -> str:
+def commit(checkout: Path = Path(__file__).parents[2]) -> str:
     """The commit of the code, with "-dirty" where files were changed since; "" outside of a checkout."""
     if not (checkout / ".git").exists():  # the directory may lie within another project's checkout
         return ""
