@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Checks and tests: formatting, lint, types, then pytest.
+# Checks and tests: lint, types, then pytest.
 #
-#   bash launch/test.sh              everything but vLLM (some minutes)
+#   bash launch/test.sh              lint, types, the quick tests and the journeys: eight minutes on two cores
+#   bash launch/test.sh --all        every test but vLLM's: peers, hostile input, kills, lost hosts, every recipe
 #   bash launch/test.sh --quick      the quick tests alone, without the checks
 #   bash launch/test.sh --with-vllm  the tests of the real vLLM alone, on the CPU, in an environment of their own (.venv-vllm)
 #   bash launch/test.sh -k pool      other arguments go to pytest
@@ -9,19 +10,15 @@
 # PYTEST_TIMEOUT=7200 in the environment gives each test two hours instead of half an hour, on a machine that is very busy.
 # Environment variables PYTHON and VENV choose another Python, and UNPINNED=1 the newest libraries: see environment.sh.
 arguments=()
-with_vllm='' quick=''
+which=journeys
 for argument in "$@"; do
   case $argument in
-    --quick)
-      quick=1
-      arguments+=(-m quick)
-      ;;
-    --with-vllm) with_vllm=1 ;;
+    --all | --quick | --with-vllm) which=${argument#--} ;;
     *) arguments+=("$argument") ;;
   esac
 done
 
-if [ "$with_vllm" ]; then
+if [ "$which" = with-vllm ]; then
   unset VIRTUAL_ENV # never into somebody's own environment: the pins below would overrule theirs
   PYTHON=${PYTHON:-python3.11 python3.12 python3.13 python3}
   VENV=${VENV:-.venv-vllm}
@@ -33,13 +30,20 @@ fi
 
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 install dev
-if [ -z "$quick" ]; then
-  install_peer torch "torch==2.13.0+cpu" # PyTorch's build for CPUs
-  install_peer rlax "rlax==0.1.9"
-  if python -c 'import torch' 2>/dev/null; then # it would bring PyTorch's build for GPUs otherwise, which is very large
-    install_peer stable_baselines3 "stable-baselines3==2.9.2"
-  fi
-  install_chromium
+case $which in
+  quick) selected=(-m quick) ;;
+  journeys) selected=(-m "quick or journey") ;;
+  all)
+    selected=()
+    install_peer torch "torch==2.13.0+cpu" # PyTorch's build for CPUs
+    install_peer rlax "rlax==0.1.9"
+    if python -c 'import torch' 2>/dev/null; then # it would bring PyTorch's build for GPUs otherwise, which is very large
+      install_peer stable_baselines3 "stable-baselines3==2.9.2"
+    fi
+    install_chromium
+    ;;
+esac
+if [ "$which" != quick ]; then
   say "ruff"
   ruff check .
   ruff format --check .
@@ -50,4 +54,4 @@ say "pytest, with $(python --version) and JAX $(python -c 'import jax; print(jax
 # Half of a test's time is waiting for other processes, so two of them run at a time, and more on larger machines. A file's
 # tests stay together: they share what is slow to make. Slow files come first (see tests/conftest.py); pytest-xdist by
 # itself begins with the files that have the most tests.
-python -m pytest -n auto --maxprocesses=4 --dist loadfile --no-loadscope-reorder "${arguments[@]}"
+python -m pytest -n auto --maxprocesses=4 --dist loadfile --no-loadscope-reorder "${selected[@]}" "${arguments[@]}"

@@ -53,12 +53,21 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # the processes of pytest-xdi
     COMPILED = tempfile.TemporaryDirectory(prefix="motif_jax-compiled-")
     os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED.name
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+# Most programs of the tests run a few times on small arrays, so compiling takes longer than running: it is done without
+# optimisation, here and in the processes that tests start.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begins with the files that have the most slow tests, so that no process is left with one of them at the end."""
     slow = collections.Counter(item.path for item in items if item.get_closest_marker("slow"))
     items.sort(key=lambda item: -slow[item.path])
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Prints the name of a test that fails at once, not only at the end, which a run that is cut off never reaches."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\nFAILED {report.nodeid}", flush=True)
 
 
 @pytest.fixture

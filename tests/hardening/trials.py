@@ -15,7 +15,7 @@ from victims import Outcome, Victims
 
 from motif_jax.actors.folders import remove_stale_folders
 
-KILLS = 20
+KILLS = 8
 LANES = 2  # that kill at a time
 
 

@@ -26,8 +26,7 @@ def accelerator(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("family", ["gpt2", "qwen3", "t5"])
+@pytest.mark.parametrize(("family", "dtype"), [("gpt2", "float32"), ("qwen3", "bfloat16"), ("t5", "bfloat16")])
 def test_scoring_generation_and_training_lower(family, dtype):
     types = Types(jnp.dtype(dtype), jnp.dtype(dtype))
     model = make_language_model(make_config(family, V, 32, 2, 4), types, remat=True)

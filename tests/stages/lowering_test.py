@@ -73,8 +73,9 @@ def policy_model(network, dtype):
     return make_policy_model({"network": network, "num_actions": A, "dtype": dtype, "reads": to_record(OTHERS)}, 0)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("network", ["reference", "small", "general"])
+@pytest.mark.parametrize(
+    ("network", "dtype"), [("reference", "bfloat16"), ("small", "float32"), ("general", "bfloat16")]
+)
 def test_the_policy_step_lowers(network, dtype):
     model = policy_model(network, dtype)
     step = jax.jit(functools.partial(play_step, model.step, False), donate_argnums=1)
@@ -85,11 +86,10 @@ def test_the_policy_step_lowers(network, dtype):
     )
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize(
-    ("network", "algorithm"),
-    [("reference", "appo"), ("small", "appo"), ("small", "impala"), ("general", "appo"), ("film", "ppo")],
-)
+@pytest.mark.parametrize(("network", "algorithm", "dtype"), [
+    ("reference", "appo", "bfloat16"), ("small", "impala", "float32"), ("general", "appo", "bfloat16"),
+    ("film", "ppo", "float32"),
+])  # fmt: skip
 def test_the_update_of_the_policy_lowers(network, algorithm, dtype):
     lower_update(network, dtype, algorithm)
 

@@ -16,7 +16,7 @@ from train_policy_test import assert_equal_to_the_bit
 from motif_jax.stages import train_policy
 from motif_jax.system.files import read_lines
 
-KILLS = int(os.environ.get("KILLS", "3"))  # 20 take some minutes
+KILLS = int(os.environ.get("KILLS", "2"))  # 20 take some minutes
 STEPS = 320 * (3 * KILLS + 1)
 VALUES = {
     "env.max_episode_steps": 60, "annotate.judge.delay_s": 0.0, "policy.sources": "online:0.5",
