@@ -13,9 +13,6 @@ play.py.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
 import os
 import time
 from collections.abc import Mapping
@@ -37,10 +34,8 @@ from motif_jax.config.table import (
     Value,
     Whole,
     check_values,
-    flatten,
 )
 from motif_jax.console import print_line
-from motif_jax.devices.releases import FACTS, is_release
 from motif_jax.envs.protocols import CHANGED, TASK, by_protocol, check_protocol
 from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.envs.settings import check_world, make_world, title
@@ -48,11 +43,8 @@ from motif_jax.envs.world import World, is_text
 from motif_jax.episodes.playback import Track, read_tracks, write_tracks
 from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.offline.recipes import recipe_of
-from motif_jax.offline.settings import recorded_bounds
 from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.policies.decoding import check_decoding, decodings_of
-from motif_jax.rewards.choice import LEARNT
-from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.stages import EXPERIMENT, with_result
 from motif_jax.stages.evaluate.contenders import (
     BESIDE_FLAG,
@@ -87,8 +79,7 @@ from motif_jax.stages.train_policy import TABLES as TRAINING
 from motif_jax.stages.train_values import TABLES as VALUES
 from motif_jax.stages.train_values import check_texts_fit
 from motif_jax.structs import UserError
-from motif_jax.system.files import LARGEST_JSON, checkpoint_steps, write_config, write_json, write_lines
-from motif_jax.system.foreign import read_bytes
+from motif_jax.system.files import write_config, write_json, write_lines
 
 RESULTS = (SUMMARY, EPISODES, "tracks.npz")  # of a player, beside `player.json`
 TABLES: Tables = {
