@@ -163,16 +163,16 @@ READERS = {  # files that read such things, how often, and which of the doors ea
     "language/hub.py": 1,  # language_model
     "policies/model.py": 1,  # policy, source_of_a_policy, released_policy
     "policies/values.py": 1,  # values
-    "releases.py": 1,  # released_policy, released_reward
+    "devices/releases.py": 1,  # released_policy, released_reward
     "rewards/learnt.py": 1,  # reward, released_reward
     "rewards/learnt_source.py": 1,  # reads the number of a step alone
     "rewards/online/words.py": 1,  # word_vectors
     "rewards/torch_format.py": 1,  # torch_checkpoint
-    "saved.py": 1,  # behind policy and reward
-    "stages/offline/training.py": 2,  # own_checkpoint, as are the next four
-    "stages/train_language/training.py": 1,
+    "devices/saved.py": 1,  # behind policy and reward
+    "stages/offline/epochs.py": 2,  # own_checkpoint, as are the next four
+    "stages/train_language/cloning.py": 1,
     "stages/train_policy/start.py": 4,
-    "stages/train_reward/training.py": 1,
+    "stages/train_reward/fitting.py": 1,
 }
 
 

@@ -80,3 +80,20 @@ def ticks(low: float, high: float, count: int = 4) -> list[float]:
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * (1 - 1e-9))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
+
+
+def number(value: Any) -> float:
+    """The value as a float, at most LARGEST, so that sums and squares are finite; ValueError if it is not finite."""
+    try:
+        found = float(value)
+    except OverflowError:  # a whole number
+        found = LARGEST if value > 0 else -LARGEST
+    if not math.isfinite(found):
+        raise ValueError(f"{value!r} is not a number")
+    return max(-LARGEST, min(found, LARGEST)) if abs(found) >= 1 / LARGEST else 0.0
+
+
+def count(value: Any) -> int:
+    """The value as a whole number; raises what `number` does."""
+    found = number(value)
+    return int(value if abs(found) < LARGEST else found)

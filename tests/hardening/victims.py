@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 MODULES = (  # what a victim shall not have to load first
-    "stages.collect", "stages.annotate", "stages.train_reward", "stages.train_reward.training", "stages.train_policy",
-    "stages.train_policy.training", "stages.evaluate", "stages.evaluate.play", "stages.report", "policies.mixture",
+    "stages.collect", "stages.annotate", "stages.train_reward", "stages.train_reward.fitting", "stages.train_policy",
+    "stages.train_policy.loop", "stages.evaluate", "stages.evaluate.play", "stages.report", "policies.mixture",
 )  # fmt: skip
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink", "shutil.rmtree"}
 WRITING = os.O_WRONLY | os.O_RDWR

@@ -17,12 +17,11 @@ from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.captions import encode
 from motif_jax.rewards.learnt import Reward
 from motif_jax.rewards.model import make_reward_model
-from motif_jax.rewards.online import exchange, starting
+from motif_jax.rewards.online import exchange, making
 from motif_jax.rewards.online.exchange import NOTHING, cut, join, pack, unpack
-from motif_jax.rewards.online.running import Running
 from motif_jax.rewards.online.settings import KINDS
 from motif_jax.rewards.online.source import OnlineSource
-from motif_jax.rewards.online.store import ANSWERED, IDLE, REFUSED, WAITING, Seen, Store
+from motif_jax.rewards.online.store import ANSWERED, IDLE, REFUSED, WAITING, Running, Seen, Store
 from motif_jax.rewards.online.words import WordsSource, read_vectors
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.statistics import RewardStatistics, summarise_values
@@ -366,7 +365,7 @@ def earlier_reward():
 
 def start_from(tmp_path, monkeypatch, **values):
     reward = earlier_reward()
-    monkeypatch.setattr(starting, "load_reward", lambda path, which: reward)
+    monkeypatch.setattr(making, "load_reward", lambda path, which: reward)
     return reward, make(tmp_path, init_from=str(tmp_path), **values)
 
 

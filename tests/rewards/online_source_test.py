@@ -18,9 +18,9 @@ from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.captions import decode
 from motif_jax.networks.classifier import MessageClassifier
 from motif_jax.networks.reward import RewardModel
-from motif_jax.rewards.online.networks import SEED
-from motif_jax.rewards.online.running import Running, running
+from motif_jax.rewards.online.pupil import SEED
 from motif_jax.rewards.online.source import PAIRS, OnlineSource
+from motif_jax.rewards.online.store import Running, running
 from motif_jax.rewards.source import Setting
 
 BATCHES = 5

@@ -14,9 +14,9 @@ from motif_jax import experiment
 from motif_jax.devices.mesh import map_update
 from motif_jax.offline.recipes import RECIPES
 from motif_jax.policies.values import list_values, read_values
-from motif_jax.stages.offline import batches, running
+from motif_jax.stages.offline import batches, epochs
 from motif_jax.stages.train_language.model import make_parts, write_model
-from motif_jax.stages.train_values import training
+from motif_jax.stages.train_values import learning
 from motif_jax.structs import Stopped
 from motif_jax.system.files import read_json
 from motif_jax.transcripts.store import Transcripts
@@ -62,14 +62,14 @@ def programs(monkeypatch):
             made[function.__qualname__] = QuickProgram(map_update(function, *how, **more))
         return made[function.__qualname__]
 
-    for module in (training, batches):
+    for module in (learning, batches):
         monkeypatch.setattr(module, "map_update", mapped)
     return made
 
 
 def trained(config, workdir, monkeypatch, stopped=False):
     """Runs the stage; what it has come to. It is `stopped` by a signal during the first update of the second epoch."""
-    outcomes, train = [], running.train
+    outcomes, train = [], epochs.train
 
     def watched(job, *more):
         updates = []
@@ -84,7 +84,7 @@ def trained(config, workdir, monkeypatch, stopped=False):
         return outcomes[0]
 
     with monkeypatch.context() as patch:
-        patch.setattr(running, "train", watched)
+        patch.setattr(epochs, "train", watched)
         experiment.run(config, workdir, ["train_values"])
     return jax.device_get(outcomes[0].state)
 

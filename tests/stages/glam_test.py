@@ -21,9 +21,9 @@ from motif_jax.language.model import make_language_model
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.stages import collect, evaluate, report, train_language, train_policy
+from motif_jax.stages.evaluate.contenders import with_variations
 from motif_jax.stages.evaluate.replays import WORDS as CHOSEN
 from motif_jax.stages.evaluate.replays import file_of
-from motif_jax.stages.evaluate.several import with_variations
 from motif_jax.stages.evaluate.summary import print_table, summarise_episodes
 from motif_jax.stages.train_language.data import open_transcripts
 from motif_jax.stages.train_policy.language import make_language_policy

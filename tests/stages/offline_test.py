@@ -8,7 +8,7 @@ import pytest
 
 from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.hosts import Hosts, StopAsked
-from motif_jax.stages.offline.training import Job, Pace, train
+from motif_jax.stages.offline.epochs import Job, Pace, train
 from motif_jax.structs import Stopped, UserError
 
 SIZES = (5, 3, 4)  # batches of each epoch

@@ -20,7 +20,7 @@ from motif_jax.devices.checkpoints import reading
 from motif_jax.policies.model import read_policy
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages import annotate, train_policy, train_reward
-from motif_jax.stages.train_policy import acting, training
+from motif_jax.stages.train_policy import acting, loop
 from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.files import read_json, read_lines
@@ -131,8 +131,8 @@ def test_the_time_of_training_begins_after_the_first_update(tmp_path, monkeypatc
         clock.now += 3600.0
 
     clock = Clock()
-    monkeypatch.setattr(training, "time", clock)
-    monkeypatch.setattr(training, "fits", fits)
+    monkeypatch.setattr(loop, "time", clock)
+    monkeypatch.setattr(loop, "fits", fits)
     sums = []
     for limit in (6.0, 12.0):  # the second run goes on where the first was ended by its time
         run(tmp_path, train_for_seconds=limit)

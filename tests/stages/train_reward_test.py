@@ -22,7 +22,7 @@ from motif_jax.rewards import labels
 from motif_jax.stages import annotate, train_reward
 from motif_jax.stages.report.found import read_workdir
 from motif_jax.stages.report.head import first_screen
-from motif_jax.stages.train_reward import training
+from motif_jax.stages.train_reward import fitting
 from motif_jax.stages.train_reward.page import preferences, verdict
 from motif_jax.stages.train_reward.setup import advice, load_data
 from motif_jax.structs import Interrupted, UserError
@@ -186,12 +186,12 @@ def assert_equal_to_the_bit(one, other) -> None:
 def test_a_signal_says_which_epoch_is_lost_and_waits_for_the_one_before(tmp_path, monkeypatch, capsys):
     workdir = make_workdir(tmp_path, 300)
 
-    def interrupted(*given, real=training.check_finite):
+    def interrupted(*given, real=fitting.check_finite):
         if given[-1] == 1:  # the epoch
             raise Interrupted(signal.SIGINT)
         real(*given)
 
-    monkeypatch.setattr(training, "check_finite", interrupted)
+    monkeypatch.setattr(fitting, "check_finite", interrupted)
     with pytest.raises(Interrupted):
         run(workdir)
     assert "what was learnt after epoch 1 is lost" in capsys.readouterr().err
@@ -273,7 +273,7 @@ def test_segments_mixtures_soft_labels_and_early_stop(tmp_path):
 def test_the_bottom_line_can_be_read_too(tmp_path, monkeypatch):
     ends = []
     for steps in (1, 32):  # placed on the device in stretches of any length
-        monkeypatch.setattr("motif_jax.stages.train_reward.training.STEPS", steps)
+        monkeypatch.setattr("motif_jax.stages.train_reward.fitting.STEPS", steps)
         workdir = make_workdir(tmp_path / str(steps), 300)
         facts = run(workdir, blstats=True, num_epochs=1)
         ends.append(params_of(workdir))

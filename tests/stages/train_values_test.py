@@ -76,7 +76,7 @@ def test_the_checkpoint_is_chosen_by_return(trained):
 
 
 def test_values_begin_at_the_mean_of_what_was_still_to_come(trained):
-    from motif_jax.stages.train_values.training import mean_to_go
+    from motif_jax.stages.train_values.learning import mean_to_go
     from motif_jax.transcripts.store import Transcripts
 
     store = Transcripts(trained / "run/transcripts")
@@ -89,7 +89,7 @@ def test_values_begin_at_the_mean_of_what_was_still_to_come(trained):
 
 
 def test_a_killed_run_ends_with_the_same_bits(trained, tmp_path, monkeypatch):
-    from motif_jax.stages.offline import training
+    from motif_jax.stages.offline import epochs
 
     shutil.copytree(trained / "run", tmp_path / "run", ignore=shutil.ignore_patterns("values", "evaluate"))
 
@@ -107,8 +107,8 @@ def test_a_killed_run_ends_with_the_same_bits(trained, tmp_path, monkeypatch):
 
         return whole_train(job._replace(update=update), pace._replace(save_every_s=1e-9), *more)
 
-    whole_train = training.train
-    monkeypatch.setattr("motif_jax.stages.offline.running.train", train)
+    whole_train = epochs.train
+    monkeypatch.setattr("motif_jax.stages.offline.epochs.train", train)
     with pytest.raises(Killed):
         experiment.run(config_for(trained), tmp_path / "run", ["train_values"])
     monkeypatch.undo()
@@ -117,7 +117,7 @@ def test_a_killed_run_ends_with_the_same_bits(trained, tmp_path, monkeypatch):
 
 
 def test_a_run_that_is_killed_at_its_very_end_still_says_what_values_have_found(trained, tmp_path, monkeypatch):
-    from motif_jax.stages.train_values import training
+    from motif_jax.stages.train_values import learning
 
     shutil.copytree(trained / "run", tmp_path / "run", ignore=shutil.ignore_patterns("evaluate", "report"))
     folder, config = tmp_path / "run/values", config_for(trained)
@@ -129,9 +129,9 @@ def test_a_run_that_is_killed_at_its_very_end_still_says_what_values_have_found(
     def killed(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(training, "write_found", killed)
+    monkeypatch.setattr(learning, "write_found", killed)
     with pytest.raises(KeyboardInterrupt):
-        training.train(config, tmp_path / "run", folder)
+        learning.train(config, tmp_path / "run", folder)
     monkeypatch.undo()
     assert not train_values.is_complete(config, tmp_path / "run")
     experiment.run(config, tmp_path / "run", ["train_values"])
@@ -238,7 +238,7 @@ def test_values_that_cannot_work_are_refused(tmp_path, changes, said):
 
 @pytest.mark.quick
 def test_a_policy_that_would_be_replaced_is_looked_at_before_training(tmp_path):
-    from motif_jax.stages.train_values.training import train
+    from motif_jax.stages.train_values.learning import train
 
     folder = tmp_path / "values"
     (folder / "policy").mkdir(parents=True)
@@ -253,7 +253,7 @@ def test_a_policy_that_would_be_replaced_is_looked_at_before_training(tmp_path):
 @pytest.mark.quick
 def test_values_that_a_recipe_does_not_use_are_said_and_may_change(tmp_path, monkeypatch, capsys):
     """With reasons only: defaults are silent, and what is used decides whose workdir it is."""
-    monkeypatch.setattr("motif_jax.stages.train_values.training.train", lambda *_: None)
+    monkeypatch.setattr("motif_jax.stages.train_values.learning.train", lambda *_: None)
 
     def start(**changes):
         config = config_for(tmp_path, **changes)

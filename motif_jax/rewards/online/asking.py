@@ -1,28 +1,31 @@
 """The first host's part: plans questions for the judge, fetches answers, records them, and says when the judge is down.
 
 The judge never holds up training. While it is down, or next to none of its answers can be read, one line a minute says
-so.
+so. `policy/opinions.jsonl` records each answer: the captions, the judge, the step, and how long the answer took.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 from ml_collections import ConfigDict
 
-from motif_jax.annotation.annotator import Incomplete
+from motif_jax.annotation.annotator import Incomplete, Question
 from motif_jax.annotation.readable import Readable
-from motif_jax.annotation.stream import Answered, Direct, Stream
+from motif_jax.annotation.stream import Answered, Direct, Item, Stream
 from motif_jax.console import print_line
-from motif_jax.rewards.online.figures import Tally
-from motif_jax.rewards.online.judge import Judges
-from motif_jax.rewards.online.log import OpinionLog
-from motif_jax.rewards.online.plan import AHEAD, items, limit
+from motif_jax.rewards.online.kinds import Kind
+from motif_jax.rewards.online.making import Judges
 from motif_jax.rewards.online.settings import SECTION
 from motif_jax.rewards.online.store import Store
 from motif_jax.structs import UserError
+from motif_jax.system.files import json_line
+from motif_jax.system.locks import open_in_place
+from motif_jax.system.metrics import drop_rows_after
 
 SAY_EVERY_S = 60.0
 FILE = "opinions.jsonl"  # in the policy's directory
@@ -43,7 +46,7 @@ class Asking:
         self._down_s = self._said_s = 0.0
 
     def go_on(self, goal: str, asked: int, step: int) -> None:
-        """Continues from a checkpoint: about this goal, after so many questions and steps."""
+        """Continues from a checkpoint, about this goal; `asked`: questions until this step."""
         self._begin_log(step)
         self._judge.taken = asked
         self.turn(goal)
@@ -80,7 +83,7 @@ class Asking:
         return found
 
     def plan(self, store: Store, ordered: np.ndarray, steps: int) -> None:
-        """Plans what to ask next, after so many steps: questions of the store that wait, the most urgent first."""
+        """Plans what to ask next, at this step: questions of the store that wait, the most urgent first."""
         self.tally.wait(ordered)
         most = limit(self._section.labels_per_1000_steps, steps)
         if not self._judge.immediate:
@@ -124,3 +127,161 @@ class Asking:
         """Ends the judge."""
         self._judge.close()
         self._log.close()
+
+
+AHEAD = 256  # questions planned at least; more where the judge answers many between two plans
+NO_LIMIT = 2**62
+
+
+def in_order(store: Store, kind: Kind, order: str) -> np.ndarray:
+    """The questions that wait for an answer, the most urgent first.
+
+    Args:
+      store: questions and captions.
+      kind: knows how certain it is of an answer.
+      order: "recency": those last seen first, and of pairs the last made; "count": those seen most often, and of pairs
+        the rarer of both counts; "uncertain": those whose answer is the least certain.
+    """
+    waiting = store.waiting
+    first, second = store.questions["first"][waiting], store.questions["second"][waiting]
+    if order == "uncertain":
+        urgency = kind.doubt(store, waiting)
+    elif order == "count":
+        counts = store.of_captions["count"]
+        urgency = np.minimum(counts[first], counts[second]) if store.pairs else counts[first]
+    else:
+        urgency = store.questions["step"][waiting] if store.pairs else store.of_captions["last_step"][first]
+    return waiting[np.lexsort((waiting, urgency))[::-1]]
+
+
+def items(store: Store, ordered: np.ndarray) -> list[Item]:
+    """Questions in words."""
+    columns = (store.questions[name][ordered].tolist() for name in ("first", "second", "attempts"))
+    return [
+        Item(number, attempt, Question(store.text(first), store.text(second) if second >= 0 else None))
+        for number, first, second, attempt in zip(ordered.tolist(), *columns, strict=True)
+    ]
+
+
+def limit(labels_per_1000_steps: float, steps: int) -> int:
+    """How many questions the judge may have been asked by this step; without a limit if the budget is 0."""
+    return int(labels_per_1000_steps * steps / 1000) if labels_per_1000_steps else NO_LIMIT
+
+
+def sample_pairs(store: Store, number: int, sample: str, seed: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Captions to compare. [number] rows, twice
+
+    Args:
+      store: captions.
+      number: of pairs.
+      sample: "count": each caption as often as it was seen; "distinct": each as often as any other.
+      seed: what the choice depends on.
+    """
+    rng = np.random.default_rng(seed)
+    if not len(store.captions):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    if sample == "distinct":
+        found = rng.integers(len(store.captions), size=2 * number)
+    else:
+        sums = np.cumsum(store.of_captions["count"])
+        found = np.searchsorted(sums, rng.integers(sums[-1], size=2 * number), side="right")
+    return found[:number], found[number:]
+
+
+class Tally:
+    """Counts what happens; `figures` gives the counts since its last call."""
+
+    def __init__(self) -> None:
+        self._first_seen_s: dict[int, float] = {}  # when each question that has no answer began to wait
+        self._clear()
+
+    def _clear(self) -> None:
+        self._steps = self._labelled = 0
+        self._latencies: list[float] = []
+        self._ages: list[float] = []
+        self._asked = self._cached = self._unreadable = self._tokens = 0
+
+    def batch(self, steps: int, labelled: int) -> None:
+        """Steps of a batch, and how many of them show a caption with a label."""
+        self._steps += steps
+        self._labelled += labelled
+
+    def wait(self, questions: Iterable[int]) -> None:
+        """These questions were wanted for the first time, or again."""
+        now = time.monotonic()
+        for question in questions:
+            self._first_seen_s.setdefault(question, now)
+
+    def answers(self, answered: Iterable[Answered]) -> None:
+        """Counts answers."""
+        now = time.monotonic()
+        for one in answered:
+            self._cached += one.cached
+            self._asked += not one.cached
+            self._tokens += one.answer.prompt_tokens + one.answer.output_tokens
+            if not one.cached:
+                self._latencies.append(one.seconds)
+            if one.answer.yes is None:
+                self._unreadable += 1
+            elif one.item.number in self._first_seen_s:
+                self._ages.append(now - self._first_seen_s.pop(one.item.number))
+
+    def forget(self) -> None:
+        """Questions that wait are dropped."""
+        self._first_seen_s.clear()
+
+    def figures(self) -> dict[str, float]:
+        """Since the last call; ages are seconds from the first sight of a caption to a label that pays."""
+        found: dict[str, float] = {
+            "asked": self._asked,
+            "cached": self._cached,
+            "unreadable": self._unreadable,
+            "tokens": self._tokens,
+        }
+        if self._steps:
+            found["labelled_share"] = self._labelled / self._steps
+        for name, values in (("latency_s", self._latencies), ("age_s", self._ages)):
+            if values:
+                found[f"{name}_p50"], found[f"{name}_p95"] = np.quantile(values, (0.5, 0.95)).tolist()
+        self._clear()
+        return {name: float(value) for name, value in found.items()}
+
+
+LONGEST = 300  # characters of what was said
+
+
+class OpinionLog:
+    """Appends answers to a file, which is opened with the first of them; `cut_after` goes before that."""
+
+    def __init__(self, path: Path, judge: str):
+        """`judge`: who answers."""
+        self._path, self._judge = path, judge
+        self._file: IO[Any] | None = None
+
+    def write(self, answered: Iterable[Answered], goal: str, step: int) -> None:
+        """Appends answers about a goal that came in the update which ended at this step."""
+        lines = []
+        for one in answered:
+            question, said = one.item.question, one.answer.said
+            row = {"env_steps": step, "caption": question.first}
+            row |= {} if question.second is None else {"other": question.second}
+            row |= {"yes": one.answer.yes, "goal": goal, "by": self._judge, "attempt": one.item.attempt + 1}
+            row |= {"cached": True} if one.cached else {"seconds": round(one.seconds, 3)}
+            row |= {"said": said if len(said) <= LONGEST else f"{said[: LONGEST // 2]} ... {said[-LONGEST // 2 :]}"}
+            lines.append(json_line(row))
+        if lines:
+            if self._file is None:
+                self._file = open_in_place(self._path, "a")
+            self._file.write("".join(lines))
+            self._file.flush()
+
+    def cut_after(self, step: int) -> None:
+        """Removes what came later than the checkpoint from which training goes on."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        drop_rows_after(self._path, step)
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

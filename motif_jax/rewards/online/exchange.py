@@ -14,8 +14,7 @@ import numpy as np
 from motif_jax.captions import WIDTH, distinct_messages
 from motif_jax.devices.distributed import from_every_host
 from motif_jax.devices.parameters import sum_of_arrays
-from motif_jax.rewards.online.running import Running
-from motif_jax.rewards.online.store import Seen
+from motif_jax.rewards.online.store import Running, Seen
 from motif_jax.structs import UserError
 
 MOST = {"rows": 1024, "messages": 64, "answers": 256}  # per host and update, where there are several hosts

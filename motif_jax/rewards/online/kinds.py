@@ -1,17 +1,29 @@
-"""What a kind of online reward is, and the simplest: labels are looked up (ONI-Retrieval).
+"""The kinds of online rewards that ask a judge: ways to turn its labels into the worth of captions.
 
-A kind turns the store's labels into the worth of captions. The learner's thread calls `learn` and `view`; a view never
-changes, and the hand-off thread computes with it.
+    retrieval        worth = 1 where the judge called the caption helpful, else 0 (ONI-Retrieval)
+    classification   worth = 1 where P(helpful) > threshold, else 0       cross-entropy on the judge's labels
+    ranking          z = (score - mean) / sqrt(variance); worth = z where z > floor, else 0       Bradley-Terry on pairs
+
+Mean and variance are those of the scores of all steps so far (`normalise`; without it, worth = score, as released).
+Before the first lesson of classification and ranking, everything is worth 0.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
+from flax import nnx
 
-from motif_jax.rewards.online.running import Running
-from motif_jax.rewards.online.store import Store
+from motif_jax.networks.classifier import MessageClassifier
+from motif_jax.rewards.model import make_reward_model
+from motif_jax.rewards.online.pupil import SEED, Pupil, TaughtKind, Teaching, pad
+from motif_jax.rewards.online.store import Running, Store
+from motif_jax.rewards.preference import pair_loss
 from motif_jax.rewards.source import Arrays
 
 
@@ -98,3 +110,145 @@ class Retrieval:
     def figures(self) -> dict[str, float]:
         """See `Kind`."""
         return {}
+
+
+CLIP = 10.0  # of the norm of ranking's gradients
+
+
+class Classification(TaughtKind):
+    """A network says whether a caption is helpful, also of captions that the judge has not seen."""
+
+    def __init__(self, teaching: Teaching, threshold: float):
+        """`threshold`: probabilities above it are worth 1."""
+        graph, params = nnx.split(MessageClassifier(teaching.message, rngs=nnx.Rngs(teaching.seed + SEED)), nnx.Param)
+        self._threshold = threshold
+
+        def scores(params: Any, messages: jax.Array) -> jax.Array:
+            return jax.nn.softmax(nnx.merge(graph, params)(messages))[:, 1]
+
+        def loss(params: Any, batch: Mapping[str, Any], key: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
+            logits = nnx.merge(graph, params)(batch["messages"], key)
+            log_p, weight = jax.nn.log_softmax(logits), batch["weight"]
+            losses = -jnp.take_along_axis(log_p, batch["labels"][:, None], 1)[:, 0]
+            right = (logits.argmax(-1) == batch["labels"]) * weight
+            return (losses * weight).sum() / weight.sum(), {"sided": weight.sum(), "right": right.sum()}
+
+        super().__init__(teaching, Pupil(params, scores, loss, optax.adam(teaching.learning_rate), teaching.seed))
+
+    def known(self, store: Store) -> np.ndarray:
+        """See `TaughtKind`: those with a label, or with an earlier reward's opinion."""
+        return np.flatnonzero(store.labels >= 0)
+
+    def batch(self, store: Store, chosen: np.ndarray) -> dict[str, np.ndarray]:
+        """See `TaughtKind`."""
+        labels = (store.labels[chosen] > 0.5).astype(np.int32)
+        messages = store.captions.messages[store.questions["first"][chosen]]
+        weight = np.ones(len(chosen), np.float32)
+        shown = pad(messages, self._teaching.batch_size)
+        return {"messages": shown, "labels": self._fill(labels), "weight": self._fill(weight)}
+
+    def view(self, store: Store) -> Any:
+        """See `Kind`: the parameters; None before the first lesson."""
+        return self._pupil.params if self._pupil.lessons else None
+
+    def score(self, view: Any, messages: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """See `Kind`: the probability that a caption is helpful."""
+        return np.zeros(len(messages), np.float32) if view is None else self._pupil.scores(view, messages)
+
+    def worth(self, view: Any, scores: np.ndarray) -> np.ndarray:
+        """See `Kind`."""
+        return (scores > self._threshold).astype(np.float32)
+
+    def doubt(self, store: Store, questions: np.ndarray) -> np.ndarray:
+        """See `Kind`."""
+        rows = store.questions["first"][questions]
+        return 0.5 - np.abs(self.score(self.view(store), store.captions.messages[rows], rows) - 0.5)
+
+
+class Ranked(NamedTuple):
+    """What ranking's rewards are computed from."""
+
+    params: Any
+    seen: Running  # scores of all steps
+
+
+class Ranking(TaughtKind):
+    """A network gives each caption a score, so that the better of two has the higher one."""
+
+    def __init__(self, teaching: Teaching, floor: float, normalise: bool):
+        """`floor`: normalised scores up to it are worth 0; `normalise` False: the score itself is the worth."""
+        options = {"message": teaching.message, "blstats": False, "crop": False, "glyphs": False}
+        apply, params = make_reward_model(options, teaching.seed + SEED)
+        self._floor, self._normalise, self._seen = floor, normalise, Running()
+
+        def scores(params: Any, messages: jax.Array) -> jax.Array:
+            return apply(params, {"message": messages})
+
+        def loss(params: Any, batch: Mapping[str, Any], _: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
+            rewards = scores(params, batch["messages"])[batch["shows"]]  # [B, 2]
+            target, weight = batch["target"], batch["weight"]
+            losses = pair_loss(rewards[..., None], target)
+            sided = weight * (target != 0.5)
+            right = sided * ((rewards[:, 1] > rewards[:, 0]) == (target > 0.5))
+            return (losses * weight).sum() / weight.sum(), {"sided": sided.sum(), "right": right.sum()}
+
+        optimizer = optax.chain(optax.clip_by_global_norm(CLIP), optax.adam(teaching.learning_rate))
+        super().__init__(teaching, Pupil(params, scores, loss, optimizer, teaching.seed))
+
+    def batch(self, store: Store, chosen: np.ndarray) -> dict[str, np.ndarray]:
+        """See `TaughtKind`: each caption once, and which of them the pairs show."""
+        pairs = np.stack([store.questions["first"][chosen], store.questions["second"][chosen]], 1)
+        rows, shows = np.unique(pairs, return_inverse=True)
+        return {
+            "messages": pad(store.captions.messages[rows]),
+            "shows": self._fill(shows.reshape(pairs.shape).astype(np.int32)),
+            "target": self._fill(store.questions["label"][chosen]),
+            "weight": self._fill(np.ones(len(chosen), np.float32)),
+        }
+
+    def start_from(self, params: Any, seen: Running) -> None:
+        """Begins with the parameters of another network of this form, and the moments of its scores."""
+        self._pupil.start_from(params)
+        self._seen = seen
+
+    def learn(self, store: Store, news: int, scores: Running) -> None:
+        """See `Kind`."""
+        self._seen = self._seen.merge(scores)
+        super().learn(store, news, scores)
+
+    def view(self, store: Store) -> Ranked | None:
+        """See `Kind`; None before the first lesson."""
+        return Ranked(self._pupil.params, self._seen) if self._pupil.lessons else None
+
+    def score(self, view: Ranked | None, messages: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """See `Kind`."""
+        return np.zeros(len(messages), np.float32) if view is None else self._pupil.scores(view.params, messages)
+
+    def worth(self, view: Ranked | None, scores: np.ndarray) -> np.ndarray:
+        """See `Kind`."""
+        if view is None or not self._normalise:
+            return scores
+        z = view.seen.normalise(scores)
+        return np.where(z > self._floor, z, 0.0).astype(np.float32)
+
+    def doubt(self, store: Store, questions: np.ndarray) -> np.ndarray:
+        """See `Kind`."""
+        view = self.view(store)
+        first, second = (
+            self.score(view, store.captions.messages[rows], rows)
+            for rows in (store.questions["first"][questions], store.questions["second"][questions])
+        )
+        return 0.5 - np.abs(1 / (1 + np.exp(first - second)) - 0.5)
+
+    def arrays(self) -> dict[str, Any]:
+        """See `Kind`."""
+        return super().arrays() | {"seen": np.array(self._seen, np.float64)}
+
+    def restore(self, arrays: Any) -> None:
+        """See `Kind`."""
+        self._seen = Running(*np.asarray(arrays["seen"]).tolist())
+        super().restore({name: array for name, array in arrays.items() if name != "seen"})
+
+    def figures(self) -> dict[str, float]:
+        """See `Kind`."""
+        return super().figures() | {"score_mean": self._seen.mean, "score_std": self._seen.variance**0.5}

@@ -1,30 +1,35 @@
-"""The kind of an online reward, made from the facts that a checkpoint holds; and these facts, made from the config."""
+"""Makes the parts of an online reward from the config: judge, facts, kind, and the opinion before the first labels."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 from ml_collections import ConfigDict
 
+from motif_jax.annotation.annotator import Annotator
+from motif_jax.annotation.backends import MODELS, make_the_prompt, open_annotator
+from motif_jax.annotation.memory import AnswerMemory
+from motif_jax.annotation.stream import Direct, Stream
+from motif_jax.envs.texts import texts_of
+from motif_jax.rewards.learnt import Reward, load_reward
 from motif_jax.rewards.online.captioned import captioned_facts
-from motif_jax.rewards.online.kinds import Kind, Retrieval
-from motif_jax.rewards.online.networks import Classification, Ranking, Teaching
+from motif_jax.rewards.online.kinds import Classification, Kind, Ranking, Retrieval
+from motif_jax.rewards.online.pupil import Teaching
+from motif_jax.rewards.online.settings import SECTION, asks_pairs, judge_section
+from motif_jax.rewards.online.store import Opinion, Running
 from motif_jax.rewards.source import Facts
+from motif_jax.structs import UserError
 
 DECIDING = ("kind", "goals", "threshold", "floor", "normalise", "capacity")  # values that rewards depend on
 
 
 def make_facts(config: ConfigDict, judge: Facts) -> Facts:
-    """All that rewards depend on, beside what is learnt; `judge`: what its labels depend on."""
+    """What rewards depend on beside the arrays; `judge`: `Judges.facts`."""
     section = config.policy.online
-    teaching = Teaching(
-        message=section.message,
-        learning_rate=section.learning_rate,
-        batch_size=section.batch_size,
-        lessons_early=section.lessons_early,
-        lessons_late=section.lessons_late,
-        switch_at=section.switch_at,
-        seed=config.seed,
-    )
-    facts = {name: section[name] for name in DECIDING} | {"judge": judge, "teaching": teaching._asdict()}
+    teaching = {name: config.seed if name == "seed" else section[name] for name in Teaching._fields}
+    facts = {name: section[name] for name in DECIDING} | {"judge": judge, "teaching": teaching}
     return facts | captioned_facts(config)
 
 
@@ -35,3 +40,83 @@ def make_kind(facts: Facts) -> Kind:
     if facts["kind"] == "classification":
         return Classification(Teaching(**facts["teaching"]), facts["threshold"])
     return Ranking(Teaching(**facts["teaching"]), facts["floor"], facts["normalise"])
+
+
+class Judges:
+    """Opens a judge for each goal."""
+
+    def __init__(self, config: ConfigDict):
+        """Reads the config; `open` opens a judge."""
+        self._config, self._texts = config, texts_of(config)
+        self._one = not asks_pairs(config.policy.online.kind)
+
+    @property
+    def name(self) -> str:
+        """Who answers."""
+        section = self._config.annotate
+        return str(section.model or section.backend)
+
+    def facts(self) -> dict[str, Any]:
+        """What labels depend on, beside the goal."""
+        section = self._config.annotate
+        facts: dict[str, Any] = {"backend": section.backend}
+        if section.backend in ("lexicon", "judge"):
+            facts["rules"] = self._texts.rules().version
+        if section.backend in MODELS:
+            prompt = make_the_prompt(judge_section(self._config, "defaultgoal"), self._texts, self._one)
+            named = Path(section.model).name if section.model.startswith(("/", ".", "~")) else section.model
+            facts |= {"model": named, "mode": section.mode, "prompt": prompt.hash}
+        return facts
+
+    def open(self, goal: str, taken: int, at_once: bool) -> Stream | Direct:
+        """A judge about a goal.
+
+        Args:
+          goal: a name, or a sentence.
+          taken: questions of earlier judges, which count towards the budget.
+          at_once: raises UserError if it cannot be reached now; otherwise it is tried again and again.
+        """
+        section = judge_section(self._config, goal)
+
+        def opened() -> tuple[Annotator, AnswerMemory]:
+            annotator, about = open_annotator(section, self._texts, self._config.seed, self._one)
+            cache = Path(section.cache_dir).expanduser() if section.cache_dir else None
+            return annotator, AnswerMemory(cache, about, self._one)
+
+        if self._config.policy.synchronous:
+            return Direct(opened, taken)
+        return Stream(opened, opened() if at_once else None, taken)
+
+
+WEIGHT = 1000.0  # steps that the moments of the learnt reward count for
+
+
+def starting_opinion(config: ConfigDict, kind: Kind) -> Opinion | None:
+    """Gives ranking its parameters; for other kinds, returns a function from messages to 0 or 1."""
+    section = config.policy.online
+    if not section.init_from:
+        return None
+    try:
+        reward = load_reward(Path(section.init_from).expanduser(), "last")
+    except UserError as error:
+        raise UserError(f"{error} ({SECTION}.init_from)") from None
+    if not reward.reads_only_messages:
+        raise UserError(f"the reward in {section.init_from!r} reads more than messages ({SECTION}.init_from)")
+    if isinstance(kind, Ranking):
+        if reward.options["message"] != section.message:
+            raise UserError(
+                f"the reward in {section.init_from!r} has the encoder {reward.options['message']!r}, not "
+                f"{section.message!r} ({SECTION}.message, .init_from)"
+            )
+        kind.start_from(reward.params, Running(WEIGHT, reward.statistics.mean, reward.statistics.variance))
+        return None
+    return _labels(reward, config.policy.threshold_quantile)
+
+
+def _labels(reward: Reward, quantile: float) -> Opinion:
+    threshold = reward.statistics.quantile(quantile) if quantile >= 0 else 0.0
+
+    def opinion(messages: np.ndarray) -> np.ndarray:
+        return (reward(messages).normalised > threshold).astype(np.float32)
+
+    return opinion

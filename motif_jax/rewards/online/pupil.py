@@ -15,11 +15,13 @@ import numpy as np
 import optax
 
 from motif_jax.devices.parameters import leaves_by_path, rebuild
+from motif_jax.rewards.online.store import Running, Store
 from motif_jax.structs import UserError
 
 LEAST, CHUNK = 64, 1024  # captions that are computed at once, at least and at most, so that few shapes are compiled
 SUMS = ("lessons", "loss", "gradient_norm", "sided", "right")  # `sided`: labels with a side; `right`: of these, hits
 Sums = dict[str, Any]
+SEED = 83  # so that these networks are not those of the policy
 Lesson = Callable[[Any, Mapping[str, Any], jax.Array], tuple[jax.Array, Sums]]
 
 
@@ -122,3 +124,67 @@ def pad(messages: np.ndarray, rows: int = 0) -> np.ndarray:
 def power(number: int) -> int:
     """The next power of two, LEAST at least."""
     return max(LEAST, 1 << int(number - 1).bit_length())
+
+
+class Teaching(NamedTuple):
+    """How a network is taught."""
+
+    message: str  # encoder
+    learning_rate: float
+    batch_size: int
+    lessons_early: int
+    lessons_late: int
+    switch_at: int
+    seed: int
+
+
+class TaughtKind:
+    """What both kinds share: when lessons are given, and from which labels.
+
+    While there are few labels, some lessons follow whenever labels come; later, a lesson follows each policy update.
+    """
+
+    def __init__(self, teaching: Teaching, pupil: Pupil):
+        """`pupil`: the network."""
+        self._teaching, self._pupil = teaching, pupil
+
+    def learn(self, store: Store, news: int, scores: Running) -> None:
+        """See `Kind`."""
+        teaching, answered = self._teaching, self.known(store)
+        early = len(answered) < teaching.switch_at
+        lessons = (teaching.lessons_early if news else 0) if early else teaching.lessons_late
+        for _ in range(lessons if len(answered) else 0):
+            rng = np.random.default_rng((teaching.seed, SEED, self._pupil.lessons))
+            chosen = answered
+            if len(answered) > teaching.batch_size:
+                chosen = rng.choice(answered, teaching.batch_size, replace=False)
+            self._pupil.teach(self.batch(store, chosen))
+
+    def known(self, store: Store) -> np.ndarray:
+        """The questions that lessons may be about. [Q]"""
+        return store.answered
+
+    def batch(self, store: Store, chosen: np.ndarray) -> dict[str, np.ndarray]:
+        """The arrays of a lesson about these questions. [Q], Q at most the batch size"""
+        raise NotImplementedError
+
+    def _fill(self, values: np.ndarray) -> np.ndarray:
+        """Rows of zeros added up to the batch size."""
+        found = np.zeros((self._teaching.batch_size, *values.shape[1:]), values.dtype)
+        found[: len(values)] = values
+        return found
+
+    def forget(self) -> None:
+        """See `Kind`: it knows what it was taught until it is taught otherwise."""
+
+    def arrays(self) -> dict[str, Any]:
+        """See `Kind`."""
+        return self._pupil.arrays()
+
+    def restore(self, arrays: Any) -> None:
+        """See `Kind`."""
+        self._pupil.restore(arrays)
+
+    def figures(self) -> dict[str, float]:
+        """See `Kind`."""
+        return self._pupil.figures()

@@ -19,30 +19,26 @@ from motif_jax.annotation.readable import too_few
 from motif_jax.captions import Lookup, distinct_messages
 from motif_jax.devices.distributed import host
 from motif_jax.devices.parameters import sum_of_arrays
-from motif_jax.rewards.online.asking import Asking
+from motif_jax.rewards.online.asking import Asking, in_order, sample_pairs
 from motif_jax.rewards.online.captioned import Captioned
 from motif_jax.rewards.online.exchange import NOTHING, Exchange, Findings, check_same, join
-from motif_jax.rewards.online.judge import Judges
-from motif_jax.rewards.online.making import make_facts, make_kind
-from motif_jax.rewards.online.plan import bound_queue, in_order, sample_pairs
-from motif_jax.rewards.online.running import Running, running
+from motif_jax.rewards.online.making import Judges, make_facts, make_kind, starting_opinion
 from motif_jax.rewards.online.settings import WORDS, asks_pairs, check_past, parse_goals, turn_at
-from motif_jax.rewards.online.starting import starting_opinion
-from motif_jax.rewards.online.store import ANSWERED, REFUSED, Opinion, Seen, Store
+from motif_jax.rewards.online.store import ANSWERED, REFUSED, Opinion, Running, Seen, Store, running
 from motif_jax.rewards.online.words import WordsSource
 from motif_jax.rewards.source import Facts, RewardSource, Setting
 from motif_jax.structs import UserError
 
-COMPARE_EVERY = 100  # updates; hosts compare what they have learnt at the first, and then after so many
-PAIRS = 11  # among the seeds: of the pairs that are compared
+COMPARE_EVERY = 100  # updates between two comparisons of what the hosts have learnt; the first is at once
+PAIRS = 11  # the number of the pairs' seed
 
 
 class Snapshot(NamedTuple):
-    """All that rewards are computed from; it never changes."""
+    """What rewards are computed from; immutable."""
 
     lookup: Lookup
     view: Any  # of the kind
-    labelled: np.ndarray  # whether each caption has a label; the last, for row -1, has not. [U + 1]
+    labelled: np.ndarray  # whether each caption has a label; False at the end, for row -1. [U + 1]
 
 
 class OnlineSource(Captioned):
@@ -133,7 +129,9 @@ class OnlineSource(Captioned):
             scores = scores.merge(one.scores)
         assert self._config is not None
         section = self._config.policy.online
-        ordered = bound_queue(self.store, in_order(self.store, self.kind, section.order), section.queue)
+        ordered = in_order(self.store, self.kind, section.order)
+        self.store.drop(ordered[section.queue :])  # they wait again when their captions are next seen
+        ordered = ordered[: section.queue]
         if self._asking:
             self._asking.tally.batch(sum(one.steps for one in findings), sum(one.labelled for one in findings))
             self._asking.plan(self.store, ordered, self.steps)
@@ -161,7 +159,7 @@ class OnlineSource(Captioned):
             self._asking.turn(self._turns[turn].goal)
 
     def _see(self, seen: Seen) -> int:
-        """Counts captions, and wants to know of them; returns how many labels of pairs are known already."""
+        """Counts captions and plans questions about them; returns how many pairs had a label already."""
         rows = self.store.see(seen, self.steps, self._opinion if self._turn == 0 else None)
         if not self.store.pairs:
             self.store.want(rows, self.steps)
@@ -185,7 +183,7 @@ class OnlineSource(Captioned):
         return len(self.store.answered) - before
 
     def _swap(self, labels: int = 1) -> None:
-        """Makes a new snapshot, after so many new labels."""
+        """Makes a new snapshot; `labels`: how many are new."""
         if labels or len(self._labelled) != len(self.store.captions) + 1:
             self._labelled = self.store.labelled()
         self._snapshot = Snapshot(self.store.captions.lookup, self.kind.view(self.store), self._labelled)

@@ -36,8 +36,7 @@ from motif_jax.rewards.preference import TrainState, make_reward_update, zero_su
 from motif_jax.stages.benchmark.policy import untrained_sources
 from motif_jax.stages.benchmark.reward import OPTIONS
 from motif_jax.stages.benchmark.rows import Row, say
-from motif_jax.stages.train_policy.acting import Rounds
-from motif_jax.stages.train_policy.placing import make_place, make_shape_rewards
+from motif_jax.stages.train_policy.acting import Rounds, make_place, make_shape_rewards
 from motif_jax.stages.train_policy.setup import Parts, assemble, make_player, open_pool
 from motif_jax.structs import UserError
 from motif_jax.system.machine import usable_cores

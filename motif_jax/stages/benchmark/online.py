@@ -23,8 +23,7 @@ from ml_collections import ConfigDict
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.stream import Item, Stream
 from motif_jax.captions import WIDTH, hash_words
-from motif_jax.rewards.online.judge import Judges
-from motif_jax.rewards.online.making import make_facts
+from motif_jax.rewards.online.making import Judges, make_facts
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.online.store import Seen, Store
 from motif_jax.stages import train_policy

@@ -31,8 +31,7 @@ from motif_jax.stages.benchmark.free import free_model, free_update, record_game
 from motif_jax.stages.benchmark.policy import untrained_reward
 from motif_jax.stages.benchmark.rows import Row, say
 from motif_jax.stages.benchmark.threads import PROCESS, computed_by, look
-from motif_jax.stages.train_policy.acting import FreeRunning
-from motif_jax.stages.train_policy.placing import make_place
+from motif_jax.stages.train_policy.acting import FreeRunning, make_place
 from motif_jax.stages.train_policy.record import Record
 from motif_jax.stages.train_policy.setup import Parts, learner_settings, open_pool
 from motif_jax.system.machine import usable_cores
@@ -155,7 +154,7 @@ class Pipeline:
                     batch = source.get(1.0)
                     if batch is None:
                         continue
-                    # The same as in `training.learn`.
+                    # The same as in `loop.learn`.
                     self._state, metrics = parts.update(self._state, self._constants, batch.arrays.rollouts)
                     number += 1
                     player.swap(player.prepare(local_copy(self._state.params), number), wait=False)

@@ -38,11 +38,10 @@ from motif_jax.stages.benchmark.reward import OPTIONS, matrix_product
 from motif_jax.stages.benchmark.rows import Row, say, take_turns
 from motif_jax.stages.benchmark.torch_policy import torch_learner
 from motif_jax.stages.benchmark.watch import Watch
-from motif_jax.stages.train_policy.acting import FreeRunning, Rounds
+from motif_jax.stages.train_policy.acting import FreeRunning, Rounds, make_place
 from motif_jax.stages.train_policy.conditions import takes_turns
-from motif_jax.stages.train_policy.placing import make_place
+from motif_jax.stages.train_policy.record import Trace
 from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
-from motif_jax.stages.train_policy.trace import Trace
 
 STRETCH = 10  # times `benchmark.seconds` for a run from end to end
 WARMUP_BATCHES = 3

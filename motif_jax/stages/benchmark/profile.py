@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.stages.benchmark.policy import WARMUP_BATCHES, Training
 from motif_jax.stages.benchmark.rows import Row, say
-from motif_jax.stages.train_policy.trace import Trace
+from motif_jax.stages.train_policy.record import Trace
 from motif_jax.structs import UserError
 
 UPDATES = 5

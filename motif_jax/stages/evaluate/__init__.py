@@ -13,9 +13,6 @@ play.py.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
 import os
 import time
 from collections.abc import Mapping
@@ -37,10 +34,8 @@ from motif_jax.config.table import (
     Value,
     Whole,
     check_values,
-    flatten,
 )
 from motif_jax.console import print_line
-from motif_jax.devices.releases import FACTS, is_release
 from motif_jax.envs.protocols import CHANGED, TASK, by_protocol, check_protocol
 from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.envs.settings import check_world, make_world, title
@@ -48,13 +43,20 @@ from motif_jax.envs.world import World, is_text
 from motif_jax.episodes.playback import Track, read_tracks, write_tracks
 from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.offline.recipes import recipe_of
-from motif_jax.offline.settings import recorded_bounds
 from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.policies.decoding import check_decoding, decodings_of
-from motif_jax.rewards.choice import LEARNT
-from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.stages import EXPERIMENT, with_result
-from motif_jax.stages.evaluate.contenders import BESIDE_FLAG, FLAG, Contender, check_policy, find_contenders
+from motif_jax.stages.evaluate.contenders import (
+    BESIDE_FLAG,
+    FLAG,
+    Contender,
+    check_policy,
+    check_variations,
+    find_contenders,
+    is_evaluated,
+    stamp,
+    with_variations,
+)
 from motif_jax.stages.evaluate.replays import (
     check_choice,
     choose,
@@ -63,7 +65,6 @@ from motif_jax.stages.evaluate.replays import (
     recorded_replays,
     remove_others,
 )
-from motif_jax.stages.evaluate.several import check_variations, with_variations
 from motif_jax.stages.evaluate.summary import (
     EPISODES,
     SUMMARY,
@@ -78,11 +79,9 @@ from motif_jax.stages.train_policy import TABLES as TRAINING
 from motif_jax.stages.train_values import TABLES as VALUES
 from motif_jax.stages.train_values import check_texts_fit
 from motif_jax.structs import UserError
-from motif_jax.system.files import LARGEST_JSON, checkpoint_steps, write_config, write_json, write_lines
-from motif_jax.system.foreign import read_bytes
+from motif_jax.system.files import write_config, write_json, write_lines
 
 RESULTS = (SUMMARY, EPISODES, "tracks.npz")  # of a player, beside `player.json`
-WRITTEN = "_CHECKPOINT_METADATA"  # of a checkpoint: orbax writes into it when it was written
 TABLES: Tables = {
     "evaluate": {
         "policy": Value(PATH),
@@ -161,38 +160,6 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
         if not all(is_evaluated(asked, workdir, contender) for contender, _ in contenders):
             return False
     return True
-
-
-def is_evaluated(config: ConfigDict, workdir: Path, contender: Contender) -> bool:
-    """Whether this player, as it is now, has a summary over the number of episodes that the config asks for."""
-    summary = read_json(workdir / "evaluate" / contender.name / SUMMARY)
-    wanted = {"path": contender.path, "episodes": config.evaluate.episodes, "chosen": config.evaluate.replays}
-    wanted |= {"stamp": stamp(config, workdir, contender)}
-    return summary is not None and {name: summary.get(name) for name in wanted} == wanted
-
-
-def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
-    """A checksum that changes when the player or the learnt reward may have changed; `evaluate` then reads both."""
-    section, own = config.policy, workdir / "policy" / "checkpoints"
-    names = ("reward_dir", "reward_checkpoint", "threshold_quantile", "count_exponent", "reference_alignment")
-    values = [section[name] for name in names]
-    if section.sources != LEARNT:
-        given = flatten(section.to_dict())
-        values += [section.sources, *(given[name] for name in SOURCE_VALUES)]
-    if contender.decoding:
-        values += contender.decoding.facts().values()
-        trained = read_json(contender.folder(workdir).parent / "config.json") or {}
-        bounds = recorded_bounds(trained.get("train_values", {}))
-        if any(map(math.isfinite, bounds)):  # earlier versions decoded without them
-            values += bounds
-    found = hashlib.sha256(json.dumps(values).encode())
-    last = own / str(max(checkpoint_steps(own), default=0))
-    played = contender.folder(workdir) / str(contender.step)
-    reward = Path(section.reward_dir or workdir) / "reward" / "statistics.json"
-    of_player = played.parent / FACTS if is_release(played.parent) else played / WRITTEN
-    for file in (of_player, last / WRITTEN, reward):
-        found.update(read_bytes(file, LARGEST_JSON) if file.is_file() else b"-")
-    return found.hexdigest()
 
 
 def run(config: ConfigDict, workdir: Path) -> None:

@@ -1,22 +1,34 @@
-"""The players of an evaluation: scripted players and policies, as the config names them."""
+"""The players of an evaluation, as the config names them, and the variations of the games that they play."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from motif_jax.envs.protocols import TASK, suffix
-from motif_jax.envs.settings import make_world
+from motif_jax.config.table import flatten
+from motif_jax.devices.releases import FACTS, is_release
+from motif_jax.envs.babyai.variations import FLAG as VARIATIONS_FLAG
+from motif_jax.envs.babyai.variations import is_for_scripted, parse_variation, split_variations
+from motif_jax.envs.protocols import TASK, by_protocol, suffix
+from motif_jax.envs.settings import check_world, make_world
 from motif_jax.envs.world import World, is_text
+from motif_jax.offline.settings import recorded_bounds
 from motif_jax.policies.choice import LAST, Choice, list_steps, parse_one
 from motif_jax.policies.decoding import Decoding, decodings_of
-from motif_jax.stages.evaluate.summary import read_json
+from motif_jax.rewards.choice import LEARNT
+from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
+from motif_jax.stages.evaluate.summary import SUMMARY, read_json
 from motif_jax.structs import UserError
 from motif_jax.system.file_names import short_name
-from motif_jax.system.files import record
+from motif_jax.system.files import LARGEST_JSON, checkpoint_steps, record
+from motif_jax.system.foreign import read_bytes
 
+WRITTEN = "_CHECKPOINT_METADATA"  # of a checkpoint: orbax writes into it when it was written
 FLAG, BESIDE_FLAG = "--config.evaluate.policy", "--config.evaluate.beside"
 
 
@@ -132,3 +144,63 @@ def _chosen(directory: Path, steps: list[int]) -> int:
     """The checkpoint that training has chosen by its return; the last one if it has chosen none."""
     chosen = (read_json(directory.parent / "summary.json") or {}).get("checkpoint")
     return chosen if chosen in steps else steps[-1]
+
+
+def check_variations(config: ConfigDict, world: World) -> None:
+    """Raises UserError for variations that cannot be played."""
+    names = split_variations(config.evaluate.variations)
+    if names and (world.name != "babyai" or config.evaluate.protocol != TASK):
+        raise UserError(
+            f"variations are of the world 'babyai', and not of {world.name!r} by the rules of "
+            f"{config.evaluate.protocol!r} ({VARIATIONS_FLAG}, --config.env.world, --config.evaluate.protocol)"
+        )
+    for varied in with_variations(config)[1:]:
+        check_world(by_protocol(varied).env)
+
+
+def with_variations(config: ConfigDict) -> list[ConfigDict]:
+    """The config itself, and one for each variation: `protocol` is then its name.
+
+    Scripted players play along only where the level is another one.
+    """
+    found, scripted = [config], make_world(config.env).players
+    for name in split_variations(config.evaluate.variations):
+        varied = config.copy_and_resolve_references()
+        varied.evaluate.protocol = name
+        if not is_for_scripted(parse_variation(name)):
+            others = [other for other in config.evaluate.beside.split(",") if other not in scripted]
+            varied.evaluate.beside = ",".join(others)
+        found.append(varied)
+    return found
+
+
+def is_evaluated(config: ConfigDict, workdir: Path, contender: Contender) -> bool:
+    """Whether this player, as it is now, has a summary over the number of episodes that the config asks for."""
+    summary = read_json(workdir / "evaluate" / contender.name / SUMMARY)
+    wanted = {"path": contender.path, "episodes": config.evaluate.episodes, "chosen": config.evaluate.replays}
+    wanted |= {"stamp": stamp(config, workdir, contender)}
+    return summary is not None and {name: summary.get(name) for name in wanted} == wanted
+
+
+def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
+    """A checksum that changes when the player or the learnt reward may have changed; `evaluate` then reads both."""
+    section, own = config.policy, workdir / "policy" / "checkpoints"
+    names = ("reward_dir", "reward_checkpoint", "threshold_quantile", "count_exponent", "reference_alignment")
+    values = [section[name] for name in names]
+    if section.sources != LEARNT:
+        given = flatten(section.to_dict())
+        values += [section.sources, *(given[name] for name in SOURCE_VALUES)]
+    if contender.decoding:
+        values += contender.decoding.facts().values()
+        trained = read_json(contender.folder(workdir).parent / "config.json") or {}
+        bounds = recorded_bounds(trained.get("train_values", {}))
+        if any(map(math.isfinite, bounds)):  # earlier versions decoded without them
+            values += bounds
+    found = hashlib.sha256(json.dumps(values).encode())
+    last = own / str(max(checkpoint_steps(own), default=0))
+    played = contender.folder(workdir) / str(contender.step)
+    reward = Path(section.reward_dir or workdir) / "reward" / "statistics.json"
+    of_player = played.parent / FACTS if is_release(played.parent) else played / WRITTEN
+    for file in (of_player, last / WRITTEN, reward):
+        found.update(read_bytes(file, LARGEST_JSON) if file.is_file() else b"-")
+    return found.hexdigest()

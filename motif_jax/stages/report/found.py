@@ -18,14 +18,13 @@ from typing import Any
 import numpy as np
 
 from motif_jax.envs.settings import title
-from motif_jax.pages.formats import Interval
+from motif_jax.pages.formats import Interval, count, number
 from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.merging import NOT_ASKED, check_merged, count_asked
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.stages.evaluate.replays import file_of
 from motif_jax.stages.evaluate.summary import SUMMARY
 from motif_jax.stages.report import parts
-from motif_jax.stages.report.numbers import count, number
 from motif_jax.stages.report.parts import SPREADS, Annotation, EvaluatedPlayer, Facts, Found, Learnt, Pairs, Training
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json, read_lines

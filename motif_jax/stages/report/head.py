@@ -13,9 +13,9 @@ from motif_jax.pages.charts import bars
 from motif_jax.pages.formats import Interval, esc, exact
 from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES, parse_sources
 from motif_jax.rewards.online.settings import WORDS
+from motif_jax.stages.report.data import warnings
 from motif_jax.stages.report.figures import compared, words
 from motif_jax.stages.report.parts import EvaluatedPlayer, Facts, Found
-from motif_jax.stages.report.unread import warnings
 from motif_jax.stages.train_reward.page import percent, preferences, verdict
 
 SHOWN = 5

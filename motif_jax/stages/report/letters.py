@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from motif_jax.pages.formats import esc, exact
+from motif_jax.pages.formats import esc, exact, number
 from motif_jax.stages.report.found import checked, read_object
-from motif_jax.stages.report.numbers import number
 from motif_jax.stages.report.parts import EvaluatedPlayer, Facts
 from motif_jax.stages.report.values import how, mean_of
 

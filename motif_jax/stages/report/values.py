@@ -11,9 +11,8 @@ import numpy as np
 
 from motif_jax.pages.blocks import quoted, table, tiles
 from motif_jax.pages.charts import COLOURS, Band, Level, columns, curves
-from motif_jax.pages.formats import Interval, amount, esc, exact
+from motif_jax.pages.formats import Interval, amount, esc, exact, number
 from motif_jax.stages.report.found import checked, read_object, read_rows
-from motif_jax.stages.report.numbers import number
 from motif_jax.stages.report.parts import EvaluatedPlayer, Facts, Found
 from motif_jax.transcripts.moments import game_returns
 from motif_jax.transcripts.store import RECORD, Transcripts

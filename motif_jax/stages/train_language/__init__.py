@@ -2,7 +2,7 @@
 
 Next-token training on the agent's tokens: behavioural cloning of a scripted player, of a trained agent, or of people.
 The result lies in `language/model`, as the Hugging Face Hub has it: `motif_jax.load_language` and transformers read it.
-This module is quick to import; training.py trains.
+This module is quick to import; cloning.py trains.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.language.settings import FOLDER, check_model, model_folder
 from motif_jax.offline.settings import OPTIMIZER, check_num_parts
 from motif_jax.stages import EXPERIMENT, with_result
-from motif_jax.stages.train_language.tokenisers import check_template
-from motif_jax.stages.train_language.tweets import TWEETS, wordle_of
+from motif_jax.stages.train_language.data import TWEETS, check_template, wordle_of
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json
 from motif_jax.system.meeting import find_meeting
@@ -117,6 +116,6 @@ def check(config: ConfigDict) -> None:
 
 def run(config: ConfigDict, workdir: Path) -> None:
     """Trains the model and writes `workdir/language`."""
-    from motif_jax.stages.train_language.training import train
+    from motif_jax.stages.train_language.cloning import train
 
     train(config, workdir, workdir / FOLDER)

@@ -1,8 +1,13 @@
-"""The transcripts that a stage learns from: where they are, which episodes are used, and their tokens."""
+"""The transcripts that a language model learns from: which episodes, their tokens, and whether the template fits.
+
+Games that people have tweeted become episodes of the world Wordle: words are drawn that show the colours of the tweets.
+As in the code of ILQL, a tweet whose colours no words show is replaced by another, so that there are as many games as
+tweets. Each is played by the rules of the world, with one word that can be hidden.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +17,28 @@ from ml_collections import ConfigDict
 from motif_jax.console import print_line
 from motif_jax.envs.babyai.manual import find_manual, make_examples, read_manual
 from motif_jax.envs.babyai.vocabulary import all_words
-from motif_jax.envs.settings import essential
-from motif_jax.stages.train_language.tokenisers import BUILT_IN, check_words
-from motif_jax.stages.train_language.tweets import TWEETS, tweeted_games, wordle_of
-from motif_jax.structs import Episode, UserError
-from motif_jax.tokens import UNKNOWN_TOKEN, BuiltInTokeniser
+from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.settings import check_world, essential
+from motif_jax.envs.wordle.vocabulary import Vocabulary
+from motif_jax.envs.wordle.world import WordleWorld
+from motif_jax.structs import EndStatus, Episode, UserError
+from motif_jax.tokens import (
+    FILE,
+    UNKNOWN_TOKEN,
+    BuiltInTokeniser,
+    LetterTokeniser,
+    Tokeniser,
+    WordTokeniser,
+    read_tokeniser,
+)
 from motif_jax.transcripts.imports import FLAG, import_episodes, read_lmrl, read_reddit, read_visdial
+from motif_jax.transcripts.live import LiveRenderer
 from motif_jax.transcripts.lmrl_wordle import read_lmrl_wordle
 from motif_jax.transcripts.moments import are_moments, moment, vocabulary
 from motif_jax.transcripts.render import FLAG as TEMPLATE_FLAG
 from motif_jax.transcripts.render import TEMPLATES, Renderer
 from motif_jax.transcripts.store import Transcripts
+from motif_jax.transcripts.tweets import read_tweets, retrofit
 
 MANUAL = "manual"  # a format of what is imported
 
@@ -156,3 +172,75 @@ def best_episodes(episodes: np.ndarray, returns: np.ndarray, share: float) -> np
     count = max(1, round(len(episodes) * share))
     order = np.argsort(-returns[episodes], kind="stable")
     return np.sort(episodes[order[:count]])
+
+
+BUILT_IN: dict[str, type[BuiltInTokeniser]] = {"words": WordTokeniser, "letters": LetterTokeniser}
+
+
+def check_template(language: ConfigDict, template: str, flag: str, directory: str = "", writes: bool = False) -> None:
+    """Raises UserError if the model's tokeniser cannot have a template.
+
+    Args:
+      language: the config's section.
+      template: a name of `TEMPLATES`.
+      flag: the value of the config that names a model, for messages.
+      directory: of another model than that of the section.
+      writes: whether the model shall write: then its texts must end with one token.
+    """
+    model = directory or language.model
+    if not model:
+        tokeniser: Tokeniser = BUILT_IN[language.tokeniser].from_texts(())
+    elif (Path(model) / FILE).is_file():
+        try:
+            tokeniser = read_tokeniser(Path(model) / FILE)
+        except UserError as error:
+            raise UserError(f"{error} ({flag})") from error
+    else:
+        return  # whoever reads the model says what is missing
+    check_words(tokeniser, template)
+    if writes:
+        LiveRenderer(tokeniser, TEMPLATES[template])
+
+
+def check_words(tokeniser: Tokeniser, template: str) -> None:
+    """Raises UserError for the template of words, if tokens are something else."""
+    if template == "words" and not isinstance(tokeniser, WordTokeniser):
+        raise UserError(
+            "the template 'words' is for tokenisers whose tokens are words, and this model has another: choose marks, "
+            f"lines or none ({TEMPLATE_FLAG})"
+        )
+
+
+TWEETS = "tweets"  # a format of what is imported
+
+
+def wordle_of(env: Mapping[str, Any]) -> WordleWorld:
+    """The world of the config, whose words are drawn for tweets; raises UserError if it is not Wordle."""
+    world = check_world(env)
+    if not isinstance(world, WordleWorld):
+        raise UserError(
+            f"words are drawn for tweets from the list of the world Wordle, and the world is {world.name!r}: set "
+            "--config.env.world=wordle, and its list with --config.env.options (--config.transcripts.import_format)"
+        )
+    return world
+
+
+def tweeted_games(files: list[Path], world: WordleWorld, seed: int) -> Iterator[Episode]:
+    """As many games as the files have tweets that show one. Their `info` has the number of the puzzle.
+
+    Args:
+      files: CSV files, as `read_tweets` reads them.
+      world: has the words and the rules.
+      seed: of the words.
+    """
+    tweets = [tweet for file in files for tweet in read_tweets(file)]
+    if not tweets:
+        raise UserError(f"no tweet in {', '.join(repr(str(file)) for file in files)} shows a game ({FLAG})")
+    words, rng = world.vocabulary, np.random.default_rng((seed, 2))
+    for number, (tweet, drawn) in enumerate(retrofit(tweets, words.colours_if, len(words.words), rng, len(tweets))):
+        game = world.game_with(Vocabulary((words.words[drawn.hidden],)))
+        game.begin(game_seed(seed, SeedStream.COLLECT, number), number)
+        for guess in drawn.guesses:
+            if game.end == EndStatus.RUNNING:  # --config.env.max_episode_steps may end it
+                game.say(words.words[guess])
+        yield game.record(puzzle=tweet.puzzle)

@@ -1,6 +1,6 @@
 """Train the policy: actors play, a learner updates on all devices, with the game's and the learnt reward mixed.
 
-This module is quick to import; training.py trains.
+This module is quick to import; loop.py trains.
 """
 
 from __future__ import annotations
@@ -212,6 +212,6 @@ def check(config: ConfigDict) -> None:
 
 def run(config: ConfigDict, workdir: Path) -> None:
     """Trains the policy and writes `workdir/policy`."""
-    from motif_jax.stages.train_policy.training import train
+    from motif_jax.stages.train_policy.loop import train
 
     train(config, workdir)

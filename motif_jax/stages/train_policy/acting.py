@@ -1,4 +1,4 @@
-"""Two ways to get batches of rollouts from games and a policy.
+"""From games to batches on the devices: two ways to play, and the rewards that are added to rollouts.
 
 In `FreeRunning`, games, policy and learner work at the same time. In `Rounds` each waits for the others, so that a run
 can be repeated exactly.
@@ -10,13 +10,22 @@ import collections
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
 
 from motif_jax.actors.handoff import Arrays, Batch, Handoff, make_batch
 from motif_jax.actors.inference import answer
 from motif_jax.actors.layout import Full, Request
 from motif_jax.actors.pool import ActorPool
+from motif_jax.devices.mesh import shard
+from motif_jax.learner.update import Rewards, Rollouts
+from motif_jax.policies.model import Model
 from motif_jax.policies.player import PolicyPlayer
+from motif_jax.rewards.intrinsic import Mix, extrinsic_reward
+from motif_jax.rewards.sources import RewardSources
 from motif_jax.system.metrics import Timers
 
 
@@ -122,3 +131,48 @@ class Rounds:
 
     def close(self) -> None:
         """Does nothing, as no thread was started."""
+
+
+def make_shape_rewards(mix: Mix, sources: RewardSources) -> Callable[[Any, Rollouts], Rewards]:
+    """Makes the function that computes the learner's rewards from rollouts, with all coefficients applied.
+
+    Args:
+      mix: how the game's reward is scaled and weighted.
+      sources: what else rewards the agent.
+    """
+
+    def shape_rewards(_: Any, rollouts: Rollouts) -> Rewards:
+        extrinsic = mix.extrinsic * extrinsic_reward(rollouts.reward, mix)
+        intrinsic = sources.total(rollouts.moments)
+        intrinsic = jnp.zeros_like(extrinsic) if intrinsic is None else intrinsic
+        return Rewards(extrinsic + intrinsic, extrinsic, intrinsic)
+
+    return shape_rewards
+
+
+class Placed(NamedTuple):
+    """A batch on the device, and figures about it on the host."""
+
+    rollouts: Rollouts
+    rewards: dict[str, np.ndarray]  # of each source, by its name, without coefficient. [T, B] each
+    ended: np.ndarray  # [T, B] bool
+    first: np.ndarray  # whether each rollout begins with an episode. [B]
+
+
+def make_place(model: Model, sources: RewardSources, mesh: Mesh) -> Callable[[Arrays], Placed]:
+    """Makes the function that rewards the arrays of rollouts and places them on `mesh`."""
+
+    def place(arrays: Arrays) -> Placed:
+        moments = sources.moments(arrays)
+        rewards = sources.shape(moments)
+        sources.check(rewards, arrays["reward"].shape)
+        rows: dict[str, Any] = {key: arrays[key] for key in Rollouts._fields if key in arrays}
+        rows |= {"observations": model.encode({key: arrays[key] for key in model.reads}), "moments": moments}
+        return Placed(
+            rollouts=shard(Rollouts(**rows), mesh, axis=1),
+            rewards=rewards,
+            ended=arrays["terminated"] | arrays["truncated"],
+            first=arrays["first"][0],
+        )
+
+    return place

@@ -1,24 +1,36 @@
-"""Metrics of policy training: episodes with the returns of all sources, figures of the learner, where time goes."""
+"""What policy training records: metrics and the progress line, answers to fixed prompts, profiler traces.
+
+`policy/probes.jsonl` says what the policy thinks of the world's `probes`, with probabilities in the order of actions:
+
+{"env_steps": 1280, "updates": 1, "probabilities": {"it is ahead": [0.1, ...], ...}, "values": {...}}
+"""
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.actors.handoff import Batch
 from motif_jax.actors.pool import ActorPool
+from motif_jax.console import print_line
+from motif_jax.envs.world import World, to_row
+from motif_jax.networks.kinds import PROMPT
+from motif_jax.policies.model import Model, probabilities
 from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.sources import RewardSources
-from motif_jax.stages.train_policy.acting import Source
-from motif_jax.stages.train_policy.placing import Placed
+from motif_jax.stages.train_policy.acting import Placed, Source
 from motif_jax.structs import EndStatus, EpisodeInfo
-from motif_jax.system.metrics import Progress, Writers, resident_mib
+from motif_jax.system.files import json_line, write_json
+from motif_jax.system.locks import open_in_place
+from motif_jax.system.metrics import PROBES, PROMPTS, Progress, Writers, drop_rows_after, resident_mib
 
 RECENT = 100  # episodes that the progress line is about
 EXTREMES = {"min": min, "max": max}
@@ -190,3 +202,80 @@ def summarise_recent(ended: list[Ended], figures: Sequence[str]) -> dict[str, An
     for status in (EndStatus.DEATH, EndStatus.ENDED, EndStatus.ABORTED):
         found[f"share_{status.name.lower()}"] = mean([float(info.end_status == status) for info in infos])
     return found
+
+
+class Probes:
+    """Asks the policy about the prompts of a world, if it reads prompts and the world has some; a context manager."""
+
+    def __init__(self, model: Model, world: World, folder: Path, every: int, env_steps: int):
+        """Opens the file.
+
+        Args:
+          model: the network; of its parameters those that are not trained.
+          world: with `probes`, names of moments and their prompts; others are asked about nothing.
+          folder: of the policy.
+          every: updates from one row to the next; 0: no rows.
+          env_steps: from which training goes on; later rows are removed.
+        """
+        probes = dict(getattr(world, "probes", {})) if PROMPT in model.reads and every else {}
+        self._names, self._every, self._file = tuple(probes), every, None
+        if not probes:
+            return
+        width = max(len(prompt.encode()) for prompt in probes.values())
+        self._seen = model.encode({PROMPT: np.stack([to_row(prompt, width) for prompt in probes.values()])})
+        self._first, self._core = np.ones(len(probes), bool), np.zeros((len(probes), model.core_size), np.float32)
+        self._prepare, self._step, self._frozen = jax.jit(model.prepare), jax.jit(model.step), model.frozen
+        drop_rows_after(folder / PROBES, env_steps or -1)  # a run that begins writes the row of step 0 again
+        write_json(folder / PROMPTS, {"actions": list(world.action_names), "prompts": probes})
+        self._file = open_in_place(folder / PROBES, "a")
+
+    def __enter__(self) -> Probes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def ask(self, params: Any, done: dict[str, Any]) -> None:
+        """Writes a row, if one is due after this update."""
+        if self._file is None or done["updates"] % self._every:
+            return
+        weights = params, self._frozen
+        logits, values, _ = self._step(*weights, self._seen, self._first, self._core, self._prepare(*weights))
+        odds = probabilities(np.asarray(logits, np.float64))
+        row = {name: done[name] for name in ("env_steps", "updates")}
+        row |= {"probabilities": dict(zip(self._names, odds.round(5).tolist(), strict=True))}
+        row |= {"values": dict(zip(self._names, np.asarray(values, np.float64).round(4).tolist(), strict=True))}
+        self._file.write(json_line(row))
+        self._file.flush()
+
+
+class Trace:
+    """Traces some updates for XProf, TensorBoard or Perfetto."""
+
+    def __init__(self, section: ConfigDict, folder: Path):
+        """A `num_steps` of 0 traces nothing."""
+        self._left, self._start, self._folder = section.num_steps, section.start_step, folder
+        self._seen, self._open = 0, False
+
+    @contextlib.contextmanager
+    def step(self, number: int) -> Iterator[None]:
+        """Use around one update."""
+        if self._left and self._seen >= self._start and not self._open:
+            jax.profiler.start_trace(str(self._folder), create_perfetto_trace=True)
+            self._open = True
+        self._seen += 1
+        with jax.profiler.StepTraceAnnotation("update", step_num=number):
+            yield
+        if self._open:
+            self._left -= 1
+            if not self._left:
+                self.close()
+
+    def close(self) -> None:
+        """Writes what was traced."""
+        if self._open:
+            jax.effects_barrier()
+            jax.profiler.stop_trace()
+            self._open = False
+            print_line(f"train_policy: a trace of the device's work is in {self._folder}")

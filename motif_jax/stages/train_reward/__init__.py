@@ -1,6 +1,6 @@
 """The stage train_reward: fits a network to the preferences, so that preferred moments have higher rewards.
 
-This module is quick to import, so that a workdir with a finished reward is skipped at once. training.py trains.
+This module is quick to import, so that a workdir with a finished reward is skipped at once. fitting.py trains.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def check(config: ConfigDict) -> None:
 
 def run(config: ConfigDict, workdir: Path) -> None:
     """Trains the reward, or imports a published one, and writes `workdir/reward`."""
-    from motif_jax.stages.train_reward.training import import_published, train
+    from motif_jax.stages.train_reward.fitting import import_published, train
 
     if config.reward.import_from:
         import_published(config, workdir / "reward")

@@ -2,7 +2,7 @@
 
 ILQL and its relatives (`offline/recipes.py`): values per token or per utterance, which decoding then adds to the
 policy's logits. The result lies in `values`: the policy as the Hugging Face Hub has it, and checkpoints of the values.
-This module is quick to import; training.py trains.
+This module is quick to import; learning.py trains.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.policies.decoding import check_decoding, decoding_in_training
 from motif_jax.stages import EXPERIMENT, with_result
 from motif_jax.stages.train_language import TABLES as LANGUAGE
-from motif_jax.stages.train_language.tokenisers import check_template
+from motif_jax.stages.train_language.data import check_template
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json
 from motif_jax.system.meeting import find_meeting
@@ -168,7 +168,7 @@ def check_texts_fit(config: ConfigDict) -> None:
 
 def run(config: ConfigDict, workdir: Path) -> None:
     """Trains the values and writes `workdir/values`."""
-    from motif_jax.stages.train_values.training import train
+    from motif_jax.stages.train_values.learning import train
 
     section = config.train_values
     names = unused_values(recipe_of(section.recipe), section)

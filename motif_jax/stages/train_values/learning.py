@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,23 @@ from motif_jax.console import print_line
 from motif_jax.devices.hosts import Hosts
 from motif_jax.devices.mesh import map_update, replicate
 from motif_jax.devices.parameters import sum_of_arrays
+from motif_jax.envs.own_code import reported
+from motif_jax.envs.seeding import SeedStream
+from motif_jax.envs.settings import make_world
+from motif_jax.envs.text_world import TextWorld
 from motif_jax.language.config import to_record
 from motif_jax.language.settings import find_trained
 from motif_jax.offline.batch import Replies
 from motif_jax.offline.recipes import Recipe, recipe_of
 from motif_jax.offline.settings import OPTIMIZER, VALUES, Settings
-from motif_jax.offline.update import init_state, make_offline_update
+from motif_jax.offline.update import OfflineState, init_state, make_offline_update
+from motif_jax.policies.conversations import play_games
+from motif_jax.policies.decoding import decoding_in_training
 from motif_jax.policies.replies import make_replies
-from motif_jax.policies.values import POLICY, allowed_tokens
+from motif_jax.policies.values import POLICY, ValueModel, allowed_tokens
+from motif_jax.policies.writing import ValueWriter
 from motif_jax.stages.offline.batches import Batches, ReplySource, check_sizes, make_batches, make_validation
-from motif_jax.stages.offline.running import Work, run_offline
-from motif_jax.stages.offline.training import RANK, Job, Outcome
+from motif_jax.stages.offline.epochs import RANK, Job, Outcome, Work, run_offline
 from motif_jax.stages.train_language.data import (
     best_episodes,
     check_known,
@@ -38,7 +45,6 @@ from motif_jax.stages.train_language.data import (
 )
 from motif_jax.stages.train_language.model import FILES, LanguageParts, make_parts, new_params, write_model
 from motif_jax.stages.train_values.found import best_texts, make_readers, ranks
-from motif_jax.stages.train_values.games import make_play
 from motif_jax.system.files import checkpoint_steps, record, write_json
 from motif_jax.system.machine import describe
 from motif_jax.system.own_folders import check_made
@@ -219,3 +225,29 @@ def finish(folder: Path, parts: LanguageParts, job: Job, outcome: Outcome) -> No
     if "valid_return" in outcome.best:
         said = f"best return {outcome.best['valid_return']:.2f} in games beside, after {chosen:,} updates"
     print_line(f"{STAGE}: {job.facts['recipe']}, {outcome.steps:,} updates, {size:,} parameters learnt; {said}")
+
+
+def make_play(
+    config: ConfigDict, parts: LanguageParts, renderer: Renderer, facts: dict[str, Any]
+) -> Callable[[OfflineState], float]:
+    """The mean return of some games, decoded with what is learnt so far, as a function of the state."""
+    section, world = config.train_values, make_world(config.env)
+    assert isinstance(world, TextWorld)
+    live, recipe = LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template]), recipe_of(section.recipe)
+    allowed = allowed_tokens(parts.config.vocabulary, renderer.emitted(), live)
+    model = ValueModel(
+        parts.config, parts.graph, parts.params, {}, {}, recipe, parts.tokeniser, live, allowed, facts
+    )  # fmt: skip
+    writer = ValueWriter(model)
+    decoding = decoding_in_training(recipe, config.decoding, section.games_beta)
+    writer.check(decoding)
+
+    def play(state: OfflineState) -> float:
+        online = {name: found for name, found in state.learnt.items() if name not in ("policy", "q")}
+        writer.swap(state.learnt.get("policy", parts.params), state.target, online)
+        episodes = range(section.games)
+        with reported(config.env):
+            games = play_games(world, writer, decoding, episodes, seed=config.seed, stream=SeedStream.TRAIN)
+        return float(np.mean([game.episode_return for game in games]))
+
+    return play

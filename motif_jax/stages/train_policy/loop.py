@@ -28,15 +28,12 @@ from motif_jax.devices.parameters import name_of
 from motif_jax.learner.update import Constants, LearnerState
 from motif_jax.networks.kinds import LANGUAGE
 from motif_jax.rewards.sources import make_sources
-from motif_jax.stages.train_policy.acting import FreeRunning, Rounds, Source
+from motif_jax.stages.train_policy.acting import FreeRunning, Rounds, Source, make_place
 from motif_jax.stages.train_policy.conditions import DEVICE_MEMORY, finished, takes_turns
-from motif_jax.stages.train_policy.placing import make_place
-from motif_jax.stages.train_policy.probes import Probes
-from motif_jax.stages.train_policy.record import Log, Record, summarise_recent
+from motif_jax.stages.train_policy.record import Log, Probes, Record, Trace, summarise_recent
 from motif_jax.stages.train_policy.rescue import Rescue, write_rescued
 from motif_jax.stages.train_policy.setup import Parts, assemble, make_player, open_pool
 from motif_jax.stages.train_policy.start import Keeper, begin, whole_state
-from motif_jax.stages.train_policy.trace import Trace
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.files import write_config, write_json, write_whole
 from motif_jax.system.machine import describe
@@ -123,6 +120,7 @@ def learn(
         saved_steps = done["env_steps"]
         pending: Pending | None = None
         while not broken:
+            # wait for a batch; go on or end, as all hosts agree
             with saved_on_error(keeper, state, done):  # for example of a worker
                 batch = source.get(PATIENCE_S)
             if batch is None and not stop.asked:
@@ -132,6 +130,8 @@ def learn(
             vote, others = together.agree(Vote.STOP if stop.asked else vote, (own_games, record.episodes))
             if vote != Vote.GO_ON or batch is None:
                 break
+
+            # update
             first = done["updates"] == before["updates"]
             if first:
                 if me == 0:
@@ -142,9 +142,12 @@ def learn(
             with trace.step(done["updates"]):
                 state, metrics = parts.update(state, constants, batch.arrays.rollouts)
             done["updates"] += 1
+
+            # publish: the games go on with the new policy; without `wait`, they do not wait for the learner
             mine = local_copy(state.params)
-            # Without `wait`, the games do not wait for the learner.
             player.swap(player.prepare(mine, done["updates"]), wait=takes_turns(section))
+
+            # count
             done["env_steps"] += batch.steps * hosts
             if first:  # nothing is timed before: it is compilation, for the most part
                 start, timed_from = time.monotonic(), done["env_steps"]
@@ -153,8 +156,12 @@ def learn(
             done["next_episode"] = int(max([pool.next_episode - me * EPISODES_PER_HOST, *others[:, 0]]))
             record.batch(batch)
             done["episodes"] = before["episodes"] + record.episodes + int(others[:, 1].sum())
+
+            # the reward sources learn
             with saved_on_error(keeper, state, done):
                 parts.sources.advance(batch, together)
+
+            # log, one update late, so that the device is never waited for; and save
             if pending:
                 broken = check_metrics(pending, record, folder, source)
             if rescue:
@@ -171,7 +178,6 @@ def learn(
             broken = check_metrics(pending, record, folder, source)
         if log:
             log.last(done)
-        restarts = pool.restarts
 
     # ---- results
     if keeper:
@@ -182,19 +188,7 @@ def learn(
     if keeper:
         seconds, steps = done["seconds"] - before["seconds"], done["env_steps"] - timed_from
         rate = round(steps / max(seconds, 1e-9), 1) if steps else None  # a run of one update has timed nothing
-        recent = summarise_recent(list(record.recent), record.figures)
-        write_json(folder / "summary.json", done | {
-            "checkpoint": done["env_steps"],
-            "steps_per_s": rate,
-            "recent_episodes": recent,
-            "worker_restarts": restarts,
-            "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
-        })  # fmt: skip
-        print_line(
-            f"train_policy: {done['env_steps']:,} steps, {done['updates']:,} updates, {done['episodes']:,} episodes; "
-            + (f"{rate:,.0f} steps/s; " if rate else "")
-            + f"checkpoints in {folder / 'checkpoints'}"
-        )
+        write_summary(folder, done, rate, record, pool.restarts)
     failures = parts.sources.failures()
     if keeper:
         for failure in failures:
@@ -206,6 +200,22 @@ def learn(
         )
     if failures:
         raise UserError(f"{failures[0]}; the policy is saved, and the same command goes on with the stages after it")
+
+
+def write_summary(folder: Path, done: dict[str, Any], rate: float | None, record: Record, restarts: int) -> None:
+    """Writes and prints what the training came to; `rate`: steps per second."""
+    write_json(folder / "summary.json", done | {
+        "checkpoint": done["env_steps"],
+        "steps_per_s": rate,
+        "recent_episodes": summarise_recent(list(record.recent), record.figures),
+        "worker_restarts": restarts,
+        "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
+    })  # fmt: skip
+    print_line(
+        f"train_policy: {done['env_steps']:,} steps, {done['updates']:,} updates, {done['episodes']:,} episodes; "
+        + (f"{rate:,.0f} steps/s; " if rate else "")
+        + f"checkpoints in {folder / 'checkpoints'}"
+    )
 
 
 def fits(config: ConfigDict, parts: Parts, state: LearnerState, constants: Constants, batch: Batch) -> None:

@@ -22,8 +22,7 @@ from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.settings import OPTIMIZER, Settings
 from motif_jax.offline.update import init_state, make_offline_update
 from motif_jax.stages.offline.batches import check_sizes, make_batches, make_validation
-from motif_jax.stages.offline.running import Work, run_offline
-from motif_jax.stages.offline.training import Job, Outcome
+from motif_jax.stages.offline.epochs import Job, Outcome, Work, run_offline
 from motif_jax.stages.train_language.data import (
     best_episodes,
     describe_cut,
