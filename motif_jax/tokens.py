@@ -1,8 +1,9 @@
 r"""Tokenisers: texts to token ids and back. Nothing here loads JAX.
 
 A tokeniser is a file `tokenizer.json`, as on the Hugging Face Hub. Those whose tokens are words are read and written by
-this file alone; all others need the library `tokenizers`. The built-in one, for small models that learn from scratch,
-has the words and punctuation marks of given texts as its tokens:
+this file alone; all others need the library `tokenizers`. (It cuts some texts otherwise, as accents may be part of its
+words, and it is slower on short texts.) The built-in one, for small models that learn from scratch, has the
+words and punctuation marks of given texts as its tokens:
 
     tokeniser = WordTokeniser.from_texts(["You see a red ball.", "turn left"])
     tokeniser.encode("turn left, ball")     # [10, 7, 2, 6]: "," was in no text, and so is unknown

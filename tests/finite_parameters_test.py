@@ -10,13 +10,13 @@ import pytest
 from conftest import ROOT
 from evaluate_writers_test import write_values
 from own_models import write_own
+from safetensors.numpy import load_file, save_file
 
 import motif_jax
 from motif_jax.captions import encode
 from motif_jax.devices.checkpoints import Checkpoints, reading
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.devices.releases import write_release
-from motif_jax.devices.tensor_file import tensors_from_bytes, tensors_to_bytes
 from motif_jax.language.config import from_record, to_record
 from motif_jax.language.hub import TENSORS, read_language_model
 from motif_jax.language.hub_config import make_config
@@ -126,9 +126,9 @@ def released_reward(folder, bad):
 
 def language_model(folder, bad):
     file = write_own("gpt2", folder) / TENSORS
-    tensors = {name: np.array(array) for name, array in tensors_from_bytes(file.read_bytes())[0].items()}
+    tensors = load_file(file)
     tensors["transformer.h.1.ln_1.weight"][3] = bad
-    file.write_bytes(tensors_to_bytes(tensors))
+    save_file(tensors, file)
     return lambda: read_language_model(folder), file, "transformer.h.1.ln_1.weight"
 
 
@@ -193,7 +193,10 @@ def test_no_door_takes_parameters_that_are_not_finite(door, tmp_path):
 @pytest.mark.quick
 def test_there_is_no_other_door():
     """A file that begins to read tensors, checkpoints or vectors needs a check, and a line here."""
-    pattern = r"tensors_from_bytes\(|\.readable\(|\.latest\(|read_saved\(|torch\.load\(|read_vectors\(|read_rescued\("
+    pattern = (
+        r"safe_open\(|safetensors\.numpy\.load\(|\.readable\(|\.latest\(|read_saved\(|torch\.load\(|read_vectors\(|"
+        r"read_rescued\("
+    )
     found = {
         str(file.relative_to(ROOT / "motif_jax")): len(re.findall(pattern, re.sub(r"def \w+\(", "", file.read_text())))
         for file in (ROOT / "motif_jax").rglob("*.py")

@@ -44,9 +44,10 @@ def check_backend(section: ConfigDict, texts: Texts, one: bool = False) -> None:
         check_vllm(section.model)
         read_json(section.vllm.extra, "vllm.extra")
     if section.backend == "server":
-        from motif_jax.annotation.endpoint import check_url
+        from motif_jax.annotation.endpoint import KEY, URL
+        from motif_jax.system.http import check_address
 
-        check_url(section.server.url)
+        check_address(section.server.url, URL, KEY)
         server_key(section.server)
     if section.backend in ("server", "judge"):
         read_json(section.server.extra, "server.extra")

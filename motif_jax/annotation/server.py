@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from motif_jax.annotation.annotator import PAUSE, Answer, Incomplete, Question, Sampling
-from motif_jax.annotation.endpoint import MODEL, URL, Endpoint, Refused
+from motif_jax.annotation.endpoint import KEY, MODEL, URL, Endpoint, Refused
 from motif_jax.annotation.prompts import Message, Prompt
 from motif_jax.annotation.verdict_tokens import OPENING, shares, to_answer
 
@@ -65,7 +65,7 @@ class Server:
           prefill: mode score: begin the model's answer with "(", as vLLM's server allows.
           extra: more fields of the request; None removes one.
         """
-        self._endpoint = Endpoint(url, key, timeout_s, patience_s)
+        self._endpoint = Endpoint(url, URL, timeout_s, patience_s, key, KEY)
         self._prompt, self._sampling = prompt, sampling
         self._in_flight, self._prefill, self._extra = in_flight, prefill, extra or {}
         self._constrain = True  # structured outputs in the second try, until the server refuses them
@@ -74,7 +74,6 @@ class Server:
         self._thread = threading.Thread(target=self._loop.run_forever, name="requests", daemon=True)
         self._thread.start()
         try:
-            self._start(self._endpoint.open()).result()
             self.model = self._start(self._endpoint.find_model(model, start_s)).result()
         except BaseException:
             self.close()
@@ -127,7 +126,7 @@ class Server:
             return
         try:
             with contextlib.suppress(TimeoutError):  # on a busy machine; the connections end with the process
-                self._start(self._endpoint.close()).result(CLOSING_S)
+                self._start(self._endpoint.disconnect()).result(CLOSING_S)
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(CLOSING_S)
@@ -209,7 +208,12 @@ class Server:
     async def _complete(self, messages: list[Message], options: dict[str, Any]) -> dict[str, Any]:
         fields = {"model": self.model, "messages": messages} | options | self._extra
         body = {name: value for name, value in fields.items() if value is not None}
-        return await self._endpoint.post(PATH, body, self._content)
+        return await self._endpoint.until_good(PATH, self._with_content, json=body)
+
+    def _with_content(self, reply: dict[str, Any]) -> dict[str, Any]:
+        """The reply itself, if its content can be read."""
+        self._content(reply)
+        return reply
 
     def _content(self, reply: dict[str, Any]) -> str:
         content = reply["choices"][0]["message"]["content"]

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.numpy
 
-from motif_jax.devices.tensor_file import tensors_from_bytes, tensors_to_bytes
 from motif_jax.structs import UserError
 from motif_jax.system.files import CHECKSUM, is_sealed, parse_json, read_json, record, write_json, write_whole
 from motif_jax.system.foreign import LIMIT, read_bytes, sha256_of
@@ -158,7 +158,7 @@ def _read_tree(directory: Path, kind: str, facts: Facts) -> dict[str, Any]:
     data = read_checked(directory, name, facts)
     tree: dict[str, Any] = {}
     with _refusing(directory, name):
-        for path, array in tensors_from_bytes(data)[0].items():
+        for path, array in safetensors.numpy.load(data).items():
             *folders, last = path.split(".")
             inner = tree
             for folder in folders:
@@ -185,8 +185,9 @@ def write_release(
     """
     files = {CARD: card.encode()}
     files |= {
-        file_of(directory, kind).name: tensors_to_bytes(
-            {".".join(path): np.asarray(array) for path, array in tree.items()}, {"format": f"{PREFIX} {FORMAT}"}
+        file_of(directory, kind).name: safetensors.numpy.save(
+            {".".join(path): np.asarray(array, order="C") for path, array in tree.items()},
+            {"format": f"{PREFIX} {FORMAT}"},
         )
         for kind, tree in arrays.items()
     }
@@ -241,7 +242,7 @@ def _refusing(directory: Path, name: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise UserError(f"the release in {str(directory)!r} has no file {name!r}") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, safetensors.SafetensorError) as error:
         said = " ".join(str(error).split())[:200]
         raise UserError(f"the release in {str(directory)!r} cannot be used: of {name!r}, {said}") from error
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 import json
-import mmap
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,9 +21,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from flax import nnx
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
 from motif_jax.devices.parameters import leaves_by_path, rebuild
-from motif_jax.devices.tensor_file import tensors_from_bytes, tensors_to_bytes
 from motif_jax.language.config import LanguageConfig
 from motif_jax.language.hub_config import config_from_hub, config_to_hub
 from motif_jax.language.layers import FLOAT32, Types
@@ -32,21 +32,32 @@ from motif_jax.language.model import Decoder, EncoderDecoder, make_language_mode
 from motif_jax.language.names import blocks_of, canonical, places
 from motif_jax.structs import UserError
 from motif_jax.system.files import parse_json, write_whole
-from motif_jax.system.foreign import LIMIT, leads_out, open_regular, read_bytes
+from motif_jax.system.foreign import LIMIT, check_regular, leads_out, read_bytes
 from motif_jax.tokens import FILE, Tokeniser, read_tokeniser
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 TENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD = 5 * 10**9  # bytes of one file of tensors, at most, when writing
 HEAD = "lm_head.weight"
-FLOATS = ("float32", "bfloat16", "float16", "float64")
+FLOATS = ("F32", "BF16", "F16", "F64")  # types, as safetensors names them
 
 
 class Tensor(NamedTuple):
-    """A tensor and the file that it is in."""
+    """A tensor in an open file. It takes memory only while it is used."""
 
-    array: np.ndarray
+    opened: Any
+    name: str  # in its file
     file: str
+
+    @property
+    def array(self) -> np.ndarray:
+        """A copy."""
+        return self.opened.get_tensor(self.name)
+
+    @property
+    def shape(self) -> list[int]:
+        """Its size along each axis."""
+        return self.opened.get_slice(self.name).get_shape()
 
 
 def read_language_model(
@@ -67,7 +78,7 @@ def read_language_model(
     head = tensors.get(HEAD)
     embedding = places(config)["embedding"].name
     if head is not None and (config.tied or config.family == "t5"):  # then the tensors decide, as in transformers
-        config = config._replace(tied=embedding in tensors and _same(head.array, tensors[embedding].array))
+        config = config._replace(tied=embedding in tensors and _same(head, tensors[embedding]))
     graph, shapes = _split_shapes(config, types, remat)
     wanted = leaves_by_path(shapes)
     _check(directory, config, wanted, tensors)
@@ -166,37 +177,38 @@ def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for file_name in names:
         file = find_file(directory, file_name)
-        arrays = _map_tensors(file)
-        lost = [name for name, its in (index or {}).items() if its == file_name and name not in arrays]
+        opened, names_in_file = _open_tensors(file)
+        lost = [name for name, its in (index or {}).items() if its == file_name and name not in names_in_file]
         if lost:
             raise UserError(f"{str(file)!r} lacks {lost[0]!r:.200}, which {INDEX} says is in it")
-        for name, array in arrays.items():
+        for name in names_in_file:
             known = canonical(name, config)
             if known is None:
                 continue
-            if array.dtype.name not in FLOATS:
-                raise UserError(
-                    f"{name!r:.200} in {str(file)!r} is of type {array.dtype}, and not of {', '.join(FLOATS)}"
-                )
-            if known in found and not _same(found[known].array, array):
+            if (dtype := opened.get_slice(name).get_dtype()) not in FLOATS:
+                raise UserError(f"{name!r:.200} in {str(file)!r} is of type {dtype}, and not of {', '.join(FLOATS)}")
+            tensor = Tensor(opened, name, str(file))
+            if known in found and not _same(found[known], tensor):
                 raise UserError(f"{name!r:.200} in {str(file)!r} is not the same as {known}, which it should be")
-            found[known] = Tensor(array, str(file))
+            found[known] = tensor
     return found
 
 
-def _map_tensors(file: Path) -> dict[str, np.ndarray]:
+def _open_tensors(file: Path) -> tuple[Any, list[str]]:
+    """A file of tensors, whose claims the library checks, and the names in it."""
     try:
-        with open_regular(file) as opened:
-            mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
-        return tensors_from_bytes(mapped)[0]
+        check_regular(file)
+        opened = safe_open(file, "numpy")
+        return opened, opened.keys()
     except OSError as error:
-        raise UserError(f"cannot read {str(file)!r}: {error.strerror}") from error
-    except ValueError as error:
-        raise UserError(f"cannot read {str(file)!r}: {error}") from error
+        raise UserError(f"cannot read {str(file)!r}: {error.strerror or error}") from error
+    except SafetensorError as error:
+        raise UserError(f"cannot read {str(file)!r}: {' '.join(str(error).split())[:200]}") from error
 
 
-def _same(one: np.ndarray, other: np.ndarray) -> bool:
-    return one.shape == other.shape and one.dtype == other.dtype and bool((one == other).all())
+def _same(one: Tensor, other: Tensor) -> bool:
+    ours, theirs = one.array, other.array
+    return ours.dtype == theirs.dtype and np.array_equal(ours, theirs)
 
 
 def _check(directory: Path, config: LanguageConfig, wanted: Mapping, tensors: Mapping[str, Tensor]) -> None:
@@ -210,9 +222,9 @@ def _check(directory: Path, config: LanguageConfig, wanted: Mapping, tensors: Ma
     missing = [name for name in shapes if name not in tensors]
     unknown = [name for name in tensors if name not in shapes and not (name == HEAD and config.tied)]
     other = [
-        f"{name} is {list(tensors[name].array.shape)}, where {list(shape)} is due"
+        f"{name} is {tensors[name].shape}, where {list(shape)} is due"
         for name, shape in shapes.items()
-        if name in tensors and tensors[name].array.shape != shape
+        if name in tensors and tensors[name].shape != list(shape)
     ]
     parts = (("missing", missing), ("unknown", unknown), ("of another shape", other))
     if told := [f"{len(names)} {how} ({_some(names)})" for how, names in parts if names]:
@@ -254,7 +266,7 @@ def write_language_model(directory: Path, model: Decoder | EncoderDecoder, shard
     names = [f"model-{number + 1:05}-of-{len(shards):05}.safetensors" for number in range(len(shards))]
     names = names if len(shards) > 1 else [TENSORS]
     for name, shard in zip(names, shards, strict=True):
-        write_whole(directory / name, lambda file, shard=shard: file.write(tensors_to_bytes(shard, {"format": "pt"})))  # type: ignore[misc]
+        write_whole(directory / name, lambda file, shard=shard: file.write(save(shard, {"format": "pt"})))  # type: ignore[misc]
     if len(shards) > 1:
         where = {tensor: name for name, shard in zip(names, shards, strict=True) for tensor in shard}
         size = sum(array.nbytes for array in tensors.values())

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from lies import BUSY, ENDLESS, ESCAPE, FINITE, LIES, reply, say
 from nethack_texts import NETHACK
 
-from motif_jax.annotation import endpoint
 from motif_jax.annotation.annotator import Incomplete, Question, Sampling
-from motif_jax.annotation.endpoint import check_url
+from motif_jax.annotation.endpoint import URL
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.server import MAX_SAID, Server
 from motif_jax.structs import UserError
-from motif_jax.system.http_replies import MAX_RETRY_AFTER_S, retry_after_s
+from motif_jax.system import http
+from motif_jax.system.http import MAX_RETRY_AFTER_S, check_address, retry_after_s
 
 SAMPLING = Sampling(0.1, 0.95, 50, 200)
 LEXICON = Lexicon(NETHACK, "defaultgoal")
@@ -32,9 +32,9 @@ MEMORY_MIB = 80  # for 32 replies at a time; one endless body takes ten times as
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr(endpoint, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(endpoint, "MAX_PAUSE_S", 0.05)
-    monkeypatch.setattr(endpoint, "TRIES", 2)
+    monkeypatch.setattr(http, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(http, "MAX_PAUSE_S", 0.05)
+    monkeypatch.setattr(http, "TRIES", 2)
 
 
 @pytest.fixture(autouse=True)
@@ -218,6 +218,6 @@ def test_any_retry_after_may_be_sent(header):
      "http://" + "h" * 10_000 + ":x", "file:///etc/passwd", "http:///v1", "//h/v1"],
 )  # fmt: skip
 def test_addresses_that_cannot_be_are_refused(url):
-    with pytest.raises(UserError, match=r"is no address such as .*--config.annotate.server") as caught:
-        check_url(url)
+    with pytest.raises(UserError, match=r"is not an address such as .*--config.annotate.server") as caught:
+        check_address(url, URL)
     assert harmless(str(caught.value), 500)

@@ -14,12 +14,13 @@ from small_dataset import EVENTS
 
 from motif_jax.annotation import endpoint
 from motif_jax.annotation.annotator import Incomplete, Question, Sampling
-from motif_jax.annotation.endpoint import check_url
+from motif_jax.annotation.endpoint import KEY, URL
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.server import Server
 from motif_jax.structs import UserError
-from motif_jax.system.http_replies import MAX_RETRY_AFTER_S, retry_after_s
+from motif_jax.system import http
+from motif_jax.system.http import MAX_RETRY_AFTER_S, check_address, retry_after_s
 
 QUESTIONS = [Question(f"{first} #{number}", second) for number in range(3) for first in EVENTS for second in EVENTS]
 SAMPLING = Sampling(0.1, 0.95, 50, 200)
@@ -28,8 +29,8 @@ LEXICON = Lexicon(NETHACK, "defaultgoal")
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr(endpoint, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(endpoint, "MAX_PAUSE_S", 0.2)
+    monkeypatch.setattr(http, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(http, "MAX_PAUSE_S", 0.2)
     monkeypatch.setattr(endpoint, "RESTART_S", 0.5)
 
 
@@ -83,7 +84,7 @@ def test_many_questions_are_in_flight_and_never_more_than_allowed():
 
 
 def test_whatever_goes_wrong_on_the_way_every_question_is_answered(monkeypatch):
-    monkeypatch.setattr(endpoint, "TRIES", 1000)  # chance gives some question six failures in a row now and then
+    monkeypatch.setattr(http, "TRIES", 1000)  # chance gives some question six failures in a row now and then
     faults = ["500", "502", "503", "429", "429 Retry-After=0", "garbage", "nonsense", "drop", "slow 10000", "408"]
     rng, lock = random.Random(0), threading.Lock()
 
@@ -108,7 +109,7 @@ def test_retry_after_is_honoured(monkeypatch):
         assert_right(ask(connect(chat, in_flight=1), QUESTIONS[:1]))
     assert 100 <= max(pauses) <= 150
     assert retry_after_s("3") == 3
-    monkeypatch.setattr("motif_jax.system.http_replies.time.time", lambda: 1e9)
+    monkeypatch.setattr("motif_jax.system.http.time.time", lambda: 1e9)
     assert retry_after_s(time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(1e9 + 60))) == 60
     assert retry_after_s("tomorrow") == retry_after_s("") == retry_after_s("-5") == retry_after_s("nan") == 0
     assert retry_after_s("1e9") == MAX_RETRY_AFTER_S
@@ -280,5 +281,5 @@ def test_the_key_is_never_repeated():
 )
 def test_addresses_that_cannot_work_are_refused(url):
     with pytest.raises(UserError, match=r"--config.annotate.server") as caught:
-        check_url(url)
+        check_address(url, URL, KEY)
     assert "secret" not in str(caught.value)

@@ -8,7 +8,7 @@ from conftest import LONG_S, wait_for
 from nethack_texts import NETHACK
 from small_dataset import EVENTS
 
-from motif_jax.annotation import endpoint, stream
+from motif_jax.annotation import stream
 from motif_jax.annotation.annotator import PAUSE, Answer, Incomplete, Question, Sampling
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.memory import AnswerMemory
@@ -16,6 +16,7 @@ from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.server import Server
 from motif_jax.annotation.stream import Direct, Item, Stream
 from motif_jax.structs import UserError
+from motif_jax.system import http
 
 LEXICON = Lexicon(NETHACK, "defaultgoal")
 ITEMS = [Item(number, 0, Question(text)) for number, text in enumerate(EVENTS)]
@@ -26,8 +27,8 @@ NO_LIMIT = 2**62
 def short_pauses(monkeypatch):
     monkeypatch.setattr(stream, "FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr(stream, "MAX_PAUSE_S", 0.05)
-    monkeypatch.setattr(endpoint, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(endpoint, "MAX_PAUSE_S", 0.05)
+    monkeypatch.setattr(http, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(http, "MAX_PAUSE_S", 0.05)
 
 
 class Gated:

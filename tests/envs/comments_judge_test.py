@@ -8,7 +8,6 @@ from chat_server import ChatServer
 from comments_test import world, write
 from lies import LIES, reply, say
 
-from motif_jax.annotation import endpoint
 from motif_jax.annotation.chat import completion
 from motif_jax.envs.comments.judge import Judging
 from motif_jax.envs.comments.scores import make_scorer
@@ -16,6 +15,7 @@ from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import check_world
 from motif_jax.envs.world import step_specs, to_row
 from motif_jax.structs import UserError
+from motif_jax.system import http
 from motif_jax.transcripts.imports import read_reddit
 
 pytestmark = pytest.mark.quick
@@ -32,7 +32,7 @@ def thanks(number, body):
 
 @pytest.fixture
 def server(monkeypatch):
-    monkeypatch.setattr(endpoint, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(http, "FIRST_PAUSE_S", 0.01)
     with ChatServer(thanks) as chat:
         yield chat
 
@@ -132,8 +132,8 @@ def test_a_judge_that_is_not_there_is_named(server):
     ({"goal": "kind"}, "and 'kind' is none"),
     ({"goal": 5}, "goal must be text, not 5"),
     ({"mode": "guess"}, "unknown mode 'guess'"),
-    ({"scores": "judge:127.0.0.1:80"}, "'127.0.0.1:80' is no address such as"),
-    ({"scores": "judge:http://me:secret@127.0.0.1/v1"}, "must hold no user name, password or key"),
+    ({"scores": "judge:127.0.0.1:80"}, "'127.0.0.1:80' is not an address such as"),
+    ({"scores": "judge:http://me:secret@127.0.0.1/v1"}, "must hold no user name, password or query"),
     ({"scores": "judge:"}, "scores come from"),
     ({"key_variable": "sk-123"}, "not the key itself"),
     ({"cache_dir": 5}, "cache_dir must be text"),

@@ -8,12 +8,12 @@ from lies import LIES, reply
 from world_server import WorldServer
 
 from motif_jax.actors.recorded import play_episodes
-from motif_jax.envs import http_client
 from motif_jax.envs.comments.players import comments
 from motif_jax.envs.comments.scores import Lexicon, Table, make_scorer, words_of
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.settings import check_world, make_world
 from motif_jax.structs import EndStatus, UserError
+from motif_jax.system import http
 
 pytestmark = pytest.mark.quick
 FLAG = r"\(--config.env.options\)"
@@ -21,8 +21,8 @@ FLAG = r"\(--config.env.options\)"
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr(http_client, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(http_client, "TRIES", 2)
+    monkeypatch.setattr(http, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(http, "TRIES", 2)
 
 
 def world(**options):
@@ -180,7 +180,7 @@ def test_tables_that_cannot_be_read_are_refused(tmp_path, lines, said):
     ({"scores": "lexicon:"}, "scores come from"),
     ({"scores": "table:/nowhere"}, "cannot read line 0 of the table '/nowhere'"),
     ({"scores": "lexicon:/dev/zero"}, "cannot read '/dev/zero': .* it is a device, not a file"),
-    ({"scores": "server:127.0.0.1:80"}, "'127.0.0.1:80' is no address such as"),
+    ({"scores": "server:127.0.0.1:80"}, "'127.0.0.1:80' is not an address such as"),
     ({"scores": 5}, "scores must be text, not 5"),
     ({"scale": "much"}, "scale must be a number"),
     ({"noised": 1}, "noised must be True or False, not 1"),

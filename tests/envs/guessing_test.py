@@ -12,15 +12,15 @@ from lies import BUSY, ENDLESS, ESCAPE, FINITE, LIES, reply
 from world_server import WorldServer
 
 from motif_jax.actors.recorded import play_episodes
-from motif_jax.envs import http_client
 from motif_jax.envs.guessing.answerers import LocalAnswerer, Said
 from motif_jax.envs.guessing.game import RULES
 from motif_jax.envs.guessing.players import CLOSED, OPEN
 from motif_jax.envs.guessing.scenes import ATTRIBUTES, Scene, draw_scene, one_hot
-from motif_jax.envs.http_client import HttpClient
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.settings import check_world, make_world
 from motif_jax.structs import EndStatus, UserError
+from motif_jax.system import http
+from motif_jax.system.http import HttpClient
 
 pytestmark = pytest.mark.quick
 FLAG = r"\(--config.env.options\)"
@@ -33,9 +33,9 @@ SCENE = Scene("a dog in a park", None, {
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr(http_client, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(http_client, "MAX_PAUSE_S", 0.05)
-    monkeypatch.setattr(http_client, "TRIES", 2)
+    monkeypatch.setattr(http, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(http, "MAX_PAUSE_S", 0.05)
+    monkeypatch.setattr(http, "TRIES", 2)
 
 
 @pytest.fixture(autouse=True)
@@ -250,7 +250,7 @@ def test_whatever_a_server_sends_ends_in_one_harmless_sentence(name, files):
 def test_a_percentile_that_is_none_is_not_believed(value, files):
     with (
         WorldServer(lambda number, path: reply(value)) as server,
-        pytest.raises(UserError, match="its reply is not what was asked for|its reply is no JSON"),
+        pytest.raises(UserError, match="its reply is not what was asked for|its reply is not JSON"),
     ):
         play(remote(server.url, files))
 
@@ -342,7 +342,7 @@ def test_features_that_are_not_finite_are_refused(files):
 @pytest.mark.parametrize(("options", "said"), [
     ({"server": "http://127.0.0.1:9"}, "a server needs scenes"),
     ({"scenes": "a.json"}, "scenes and features are for a server, and none is named"),
-    ({"server": "ftp://x", "scenes": "a.json"}, "'ftp://x' is no address such as"),
+    ({"server": "ftp://x", "scenes": "a.json"}, "'ftp://x' is not an address such as"),
     ({"server": "http://me:secret@x", "scenes": "a.json"}, "must hold no user name, password or query"),
     ({"rule": "softly"}, "unknown rule 'softly'"),
     ({"enough": 2}, "enough must be between 0 and 1, not 2"),
@@ -358,8 +358,8 @@ def test_options_that_cannot_work_are_refused(options, said):
 
 def test_a_connection_is_opened_again_after_it_was_closed():
     with WorldServer() as server:
-        client = HttpClient(server.url, 20.0, 20.0)
+        client = HttpClient(server.url, "--flag", 20.0, 20.0)
         for _ in range(2):
-            assert client.post_json("/", {"texts": ["a!", "b"]}, lambda found: found["scores"]) == [1.0, 0.0]
+            assert client.post("/", lambda found: found["scores"], json={"texts": ["a!", "b"]}) == [1.0, 0.0]
             client.close()
             client.close()

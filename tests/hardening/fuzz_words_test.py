@@ -16,16 +16,15 @@ from nethack_texts import NETHACK
 from small_dataset import EVENTS
 
 from motif_jax.actors.players import parse_scripted
-from motif_jax.annotation import endpoint
 from motif_jax.annotation.annotator import Answer, Incomplete, Question, Sampling
 from motif_jax.annotation.backends import read_json
-from motif_jax.annotation.endpoint import check_url
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.server import Server
 from motif_jax.envs.settings import make_world
 from motif_jax.policies.choice import parse_mixture, parse_one
 from motif_jax.rewards.labels import parse_annotators
-from motif_jax.system.http_replies import retry_after_s
+from motif_jax.system import http
+from motif_jax.system.http import check_address, retry_after_s
 
 pytestmark = pytest.mark.quick
 
@@ -41,7 +40,7 @@ def scripted(text):
 @given(GRAMMAR)
 def test_who_plays_is_understood_or_refused(text):
     for parse in (scripted, lambda text: parse_mixture(text, "--flag"), lambda text: parse_one(text, "--flag"),
-                  parse_annotators, lambda text: read_json(text, "x"), check_url,
+                  parse_annotators, lambda text: read_json(text, "x"), lambda text: check_address(text, "x"),
                   lambda text: make_prompt(NETHACK, "reason", text or "gold", "default")):  # fmt: skip
         refused(lambda parse=parse: parse(text))
     assert 0 <= retry_after_s(text) <= 600
@@ -106,7 +105,7 @@ PLACES = [["choices"], ["choices", 0], ["choices", 0, "message"], ["choices", 0,
 @given(faults=st.lists(st.tuples(st.sampled_from(PLACES), JSON), min_size=20, max_size=20))
 def test_any_reply_of_a_server_is_an_answer_or_none(mode, faults, monkeypatch):
     for pause in ("FIRST_PAUSE_S", "MAX_PAUSE_S"):
-        monkeypatch.setattr(endpoint, pause, 0.001)
+        monkeypatch.setattr(http, pause, 0.001)
 
     def twisted(body: dict) -> dict:
         reply = honest(body)

@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 from own_models import SMALL, make_own, write_own
+from safetensors.numpy import load_file, save_file
 
-from motif_jax.devices.tensor_file import tensors_from_bytes, tensors_to_bytes
 from motif_jax.language.config import FAMILIES
 from motif_jax.language.hub import CONFIG, INDEX, TENSORS, read_config, read_language_model, write_language_model
 from motif_jax.language.hub_config import config_from_hub, config_to_hub, make_config
@@ -34,9 +34,9 @@ def same(one, other):
 def change(directory, edit):
     """Writes its tensors again, after `edit` has changed them."""
     file = directory / TENSORS
-    tensors = {name: array.copy() for name, array in tensors_from_bytes(file.read_bytes())[0].items()}
+    tensors = load_file(file)
     edit(tensors)
-    file.write_bytes(tensors_to_bytes(tensors))
+    save_file(tensors, file)
 
 
 def change_json(file, **values):
@@ -87,7 +87,8 @@ def test_tensors_of_other_types_and_names_are_taken(tmp_path):
     (lambda t: t.update({NORM: np.zeros(31, np.float32)}), rf"{NORM} is \[31\], where \[32\] is due"),
     (lambda t: (t.pop(NORM), t.update(extra=np.zeros(3, np.float32))), "1 missing .*; 1 unknown"),
     (lambda t: t.clear(), "28 missing"),
-    (lambda t: t.update({NORM: np.zeros(32, np.int32)}), "of type int32, and not of float32"),
+    (lambda t: t.update({NORM: np.zeros(32, np.int32)}), "of type I32, and not of F32"),
+    (lambda t: t.update({NORM: np.zeros(32, ml_dtypes.float8_e4m3fn)}), "of type F8_E4M3, and not of F32"),
     (lambda t: t[NORM].__setitem__(5, np.nan), f"{NORM} in '.*' holds a value that is not finite"),
     (lambda t: t.update({"h.1.ln_1.weight": np.zeros(32, np.float32)}), "is not the same as"),
 ])  # fmt: skip
@@ -95,6 +96,23 @@ def test_tensors_that_do_not_fit_are_told_in_one_sentence(edit, sentence, tmp_pa
     write_own("gpt2", tmp_path)
     change(tmp_path, edit)
     refuse(tmp_path, sentence)
+
+
+def claim(dtype="F32", shape=(2,), offsets=(0, 8)):
+    return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+
+
+@pytest.mark.parametrize(("header", "size"), [
+    ([], 0), ({"a": 1}, 0), ({"__metadata__": {"a": 1}}, 0), ({"a": claim("F3")}, 8), ({"a": claim(shape=(-2,))}, 8),
+    ({"a": claim(shape=(2.0,))}, 8), ({"a": claim(shape=(2**61, 2**61))}, 8), ({"a": claim(shape=(3,))}, 8),
+    ({"a": claim(offsets=(8, 0))}, 8), ({"a": claim()}, 0), ({"a": claim(offsets=(4, 12))}, 12),
+    ({"a": claim(), "b": claim()}, 8), ({"a": claim()}, 9),
+])  # fmt: skip
+def test_a_file_of_tensors_that_lies_is_refused(header, size, tmp_path):
+    write_own("gpt2", tmp_path)
+    text = json.dumps(header).encode()
+    (tmp_path / TENSORS).write_bytes(len(text).to_bytes(8, "little") + text + bytes(size))
+    refuse(tmp_path, "cannot read '.*model.safetensors': Error")
 
 
 def refuse(directory, sentence):
@@ -180,7 +198,7 @@ def test_what_is_missing_is_named(tmp_path):
     (tmp_path / "a" / TENSORS).touch()
     refuse(tmp_path / "a", "cannot read '.*model.safetensors'")
     (tmp_path / "a" / TENSORS).write_bytes((2**40).to_bytes(8, "little") + b"{}")
-    refuse(tmp_path / "a", "header is cut off or too long")
+    refuse(tmp_path / "a", "cannot read '.*header too large")
     (tmp_path / "a" / TENSORS).unlink()
     os.mkfifo(tmp_path / "a" / TENSORS)
     refuse(tmp_path / "a", "it is a named pipe")

@@ -10,8 +10,8 @@ import numpy_twin
 import pytest
 from flax import nnx
 from own_models import make_own, quick_jit, write_own
+from safetensors.numpy import load_file
 
-from motif_jax.devices.tensor_file import tensors_from_bytes
 from motif_jax.language.layers import Types, relative_buckets
 from motif_jax.language.model import make_language_model
 
@@ -40,7 +40,7 @@ def logits_program(graph):
 @pytest.mark.parametrize("name", TWINS)
 def test_logits_are_those_of_a_slow_twin(name, tmp_path):
     write_own(name, tmp_path)
-    tensors, _ = tensors_from_bytes((tmp_path / "model.safetensors").read_bytes())
+    tensors = load_file(tmp_path / "model.safetensors")
     config = json.loads((tmp_path / "config.json").read_text())
     more = (ANSWER,) if "t5" in name else ()
     wanted = getattr(numpy_twin, TWINS[name])(tensors, config, TOKENS, *more)

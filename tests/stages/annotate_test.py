@@ -18,7 +18,7 @@ from conftest import LONG_S, ROOT, get_config, wait_for
 from nethack_texts import NETHACK
 from small_dataset import EVENTS, random_pairs, write_dataset
 
-from motif_jax.annotation import endpoint, judge
+from motif_jax.annotation import judge
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.preferences.oracles import NEEDS as ORACLES
@@ -30,6 +30,7 @@ from motif_jax.stages.report.data import of_annotations
 from motif_jax.stages.report.found import find_annotations, read_workdir
 from motif_jax.stages.report.head import first_screen
 from motif_jax.structs import UserError
+from motif_jax.system import http
 from motif_jax.system.files import read_json, write_json
 
 MANY = tuple(f"{event} #{number}" for number in range(4) for event in EVENTS)
@@ -38,8 +39,8 @@ STAGE = ("--config=configs/motif.py", "--stage=annotate")
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr(endpoint, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(endpoint, "MAX_PAUSE_S", 0.2)
+    monkeypatch.setattr(http, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(http, "MAX_PAUSE_S", 0.2)
 
 
 @pytest.fixture
@@ -631,7 +632,7 @@ def test_the_key_is_nowhere(launch, workdir):
         ({"backend": "server", "goal": "gould"}, "unknown goal 'gould' .*did you mean 'gold'"),
         ({"backend": "server", "mode": "guess"}, "unknown mode 'guess'"),
         ({"backend": "server", "prompt_file": "/no"}, "there is no prompt file '/no'"),
-        ({"backend": "server", "server__url": "nowhere"}, "'nowhere' is no address"),
+        ({"backend": "server", "server__url": "nowhere"}, "'nowhere' is not an address"),
         ({"backend": "server", "server__extra": "{"}, "is not JSON"),
         ({"backend": "server", "server__extra": "[]"}, "is no JSON object"),
         ({"backend": "server", "server__key_variable": "sk-123"}, "it is not the key itself"),

@@ -15,7 +15,7 @@ from nethack_texts import NETHACK
 from train_policy_test import TINY, assert_equal_to_the_bit
 
 from motif_jax import experiment
-from motif_jax.annotation import endpoint, stream
+from motif_jax.annotation import stream
 from motif_jax.annotation.annotator import Answer, Question
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.captions import decode, encode
@@ -29,6 +29,7 @@ from motif_jax.stages.evaluate.replays import file_of
 from motif_jax.stages.train_policy.acting import Rounds
 from motif_jax.stages.train_policy.record import Record
 from motif_jax.structs import Stopped, UserError
+from motif_jax.system import http
 from motif_jax.system.files import read_json, read_lines
 
 LEXICON = Lexicon(NETHACK, "defaultgoal")
@@ -179,7 +180,7 @@ def test_a_run_on_several_threads_with_a_judge_behind_http(tmp_path, batches):
 
 def test_training_goes_on_while_the_judge_is_away(tmp_path, monkeypatch, capsys, batches):
     monkeypatch.setattr(stream, "MAX_PAUSE_S", 0.2)
-    monkeypatch.setattr(endpoint, "MAX_PAUSE_S", 0.1)
+    monkeypatch.setattr(http, "MAX_PAUSE_S", 0.1)
     with ChatServer() as chat:
         batches[3] = lambda judge: chat.stop()
         batches[20] = lambda judge: wait_for(lambda: judge.failures and judge.silent_s > 0.3)
@@ -254,7 +255,7 @@ def test_the_report_tells_what_the_judge_was_asked(trained, tmp_path):
     ({"online__order": "uncertain"}, "only a network can be uncertain, and 'retrieval' has none"),
     ({"online__init_from": "/none"}, r"there is no directory '/none' \(--config.policy.online.init_from\)"),
     ({"annotate__backend": "score"}, r"the backend 'score' labels the pairs of a dataset.*--config.annotate.backend"),
-    ({"annotate__backend": "server", "annotate__server__url": "nowhere"}, "'nowhere' is no address"),
+    ({"annotate__backend": "server", "annotate__server__url": "nowhere"}, "'nowhere' is not an address"),
 ])  # fmt: skip
 def test_values_that_cannot_work_are_refused_before_anything_starts(values, said):
     with pytest.raises(UserError, match=said) as refused:

@@ -21,9 +21,9 @@ from motif_jax.annotation.memory import AnswerMemory
 from motif_jax.annotation.prompts import MODES, is_sentence
 from motif_jax.annotation.texts import Texts
 from motif_jax.config.table import Text
-from motif_jax.envs.http_client import FLAG
 from motif_jax.structs import UserError
 
+FLAG = "--config.env.options"
 FORUM = Texts("an internet forum", {}, Path(__file__).parent / "texts", "")
 MAX_TOKENS = 512  # of an analysis
 IN_FLIGHT = 64  # comments at a time

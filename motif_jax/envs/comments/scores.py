@@ -21,10 +21,10 @@ from typing import Any, Protocol
 
 from motif_jax.annotation.annotator import batched
 from motif_jax.annotation.shared_lines import SharedLines, read_entries, slug
-from motif_jax.envs.comments.judge import USUAL, Judge, Judging
-from motif_jax.envs.http_client import FLAG, HttpClient, check_address
+from motif_jax.envs.comments.judge import FLAG, USUAL, Judge, Judging
 from motif_jax.structs import UserError
 from motif_jax.system.foreign import read_bytes, read_text
+from motif_jax.system.http import HttpClient
 
 FOLDER = Path(__file__).parent / "words"
 MOST_BYTES = 2**28  # of a table
@@ -94,7 +94,7 @@ class RemoteScorer:
             self._open()
             new = [text for text in dict.fromkeys(texts) if text not in self._known]
             for some in batched(new, AT_ONCE):
-                given = self._client.post_json("", {"texts": some}, functools.partial(_scores, count=len(some)))
+                given = self._client.post("", functools.partial(_scores, count=len(some)), json={"texts": some})
                 scored = dict(zip(some, given, strict=True))
                 self._known |= scored
                 if self._lines is not None:
@@ -156,8 +156,7 @@ def make_scorer(
     if kind == "table" and place:
         return Table(_read_table(place), unknown)
     if kind == "server" and place:
-        check_address(place)
-        return RemoteScorer(HttpClient(place, timeout_s, patience_s), _folder(cache_dir or ""))
+        return RemoteScorer(HttpClient(place, FLAG, timeout_s, patience_s), _folder(cache_dir or ""))
     if kind == "judge" and place:
         cache = _folder(JUDGED if cache_dir is None else cache_dir)
         return Judge(place, judging, unknown, timeout_s, patience_s, cache)

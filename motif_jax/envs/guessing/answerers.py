@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from motif_jax.envs.guessing.scenes import ATTRIBUTE_OF, ATTRIBUTES, SAID, Scene, words_of
-from motif_jax.envs.http_client import HttpClient
 from motif_jax.screens import printable
+from motif_jax.system.http import HttpClient
 
 LONGEST = 1000  # characters of an answer that are read
 ROUNDING = 0.01  # by which a server's changes may add up to more than a percentile can be, or less
@@ -81,12 +81,12 @@ class RemoteAnswerer:
 
     def begin(self, scene: Scene) -> float:
         """See `Answerer`."""
-        return self._client.post_form("/fetch_reward_rank", self._fields(scene, []), _percentile)
+        return self._client.post("/fetch_reward_rank", _percentile, data=self._fields(scene, []))
 
     def answer(self, scene: Scene, history: Sequence[Said], closeness: float) -> tuple[str, float]:
         """See `Answerer`."""
         read = functools.partial(_answer, closeness=closeness)
-        return self._client.post_form("/step_rank", self._fields(scene, history), read)
+        return self._client.post("/step_rank", read, data=self._fields(scene, history))
 
     def close(self) -> None:
         """Closes the connection."""

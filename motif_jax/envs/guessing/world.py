@@ -20,9 +20,9 @@ from motif_jax.envs.guessing.answerers import Answerer, LocalAnswerer, RemoteAns
 from motif_jax.envs.guessing.game import RULES, GuessingGame, Rewards
 from motif_jax.envs.guessing.players import MAKERS
 from motif_jax.envs.guessing.scenes import FLAG, Scene, SceneFiles, draw_scene
-from motif_jax.envs.http_client import HttpClient, check_address
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.structs import UserError
+from motif_jax.system.http import HttpClient, check_address
 
 FIGURES: dict[str, type] = {"closeness": float, "yes_or_no": int}  # percentile at the end; answers that the rule counts
 
@@ -75,12 +75,12 @@ class GuessingWorld(TextWorld):
         """Shared by all games of this process."""
         if not self._server:
             return LocalAnswerer()
-        return RemoteAnswerer(HttpClient(self._server, self._timeout_s, self._patience_s))
+        return RemoteAnswerer(HttpClient(self._server, FLAG, self._timeout_s, self._patience_s))
 
     def check(self) -> None:
         """See `World.check`: the files; the server is asked when the first game begins."""
         if self._server:
-            check_address(self._server)
+            check_address(self._server, FLAG)
             self._scenes.scene(0)
 
     def game(self, shown: bool = True) -> GuessingGame:

@@ -1,0 +1,235 @@
+"""A client of an HTTP server that is not trusted; worlds, and annotators (annotation/endpoint.py), ask servers by it.
+
+A failed request is repeated after a pause that doubles, with jitter. The pause is not shorter than the Retry-After of
+the reply, and never longer than what is left of `patience_s`. Three things end this: a status that will not change,
+TRIES failures that the request itself is to blame for, and `patience_s` in which no request has succeeded.
+
+A reply is read up to MAX_REPLY_BYTES and within `timeout_s`, headers included; it is not decompressed, its cookies are
+ignored, and its redirects are not followed. A key is cut out of all texts that come from the server, and quotes of
+them are one short line without control characters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import email.utils
+import json
+import random
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+import aiohttp
+
+from motif_jax.console import LIMIT, clean
+from motif_jax.structs import UserError
+
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.25, 30.0
+TRIES = 6
+MAX_REPLY_BYTES = 2**22  # some hundred times the size of an answer or of a list of models
+MAX_RETRY_AFTER_S = 600.0
+BUSY = (408, 409, 425, 429, 503)  # statuses of a server that has no time
+Result = TypeVar("Result")
+
+
+class Failed(Exception):
+    """One attempt failed."""
+
+    def __init__(self, status: int, problem: str, pause_s: float = 0.0):
+        """Takes the status (0: there was no reply; 200: a wrong reply), one line, and the pause that was asked for."""
+        super().__init__(problem)
+        self.status, self.pause_s = status, pause_s
+
+
+class HttpClient:
+    """Asks one server. A subclass may decide otherwise which failures end a request."""
+
+    def __init__(self, url: str, flag: str, timeout_s: float, patience_s: float, key: str = "", key_flag: str = ""):
+        """Checks the address; connects later.
+
+        Args:
+          url: with http or https.
+          flag: the value of the config that names the address, for messages.
+          timeout_s: of one attempt.
+          patience_s: how long to go on while nothing succeeds.
+          key: sent as bearer token; it is never shown.
+          key_flag: the value of the config that says where the key is.
+        """
+        check_address(url, flag, key_flag)
+        self.url, self.flag = url.rstrip("/"), flag
+        self._timeout_s, self._patience_s = timeout_s, patience_s
+        # Also as error messages write it: in JSON, in quotes, in an address.
+        written = {key, json.dumps(key)[1:-1], repr(key)[1:-1], repr(key.encode())[2:-1], quote(key), quote(key, "")}
+        self._secrets = sorted(written - {""}, key=len, reverse=True)
+        self._headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        self._random = random.Random()  # spreads the attempts of several workers
+        self._session: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # of `post`
+        self.successes = 0
+        self._last_success = 0.0
+        self._failing_since: float | None = None
+
+    def post(self, path: str, read: Callable[[Any], Result], **options: Any) -> Result:
+        """`until_good`, for those who have no event loop; connections stay open until `close`."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        try:
+            return self._loop.run_until_complete(self.until_good(path, read, **options))
+        except BaseException:  # the world is given up, and nobody may be left to close this
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Closes the connections of `post`."""
+        if self._loop is not None:
+            self._loop.run_until_complete(self.disconnect())
+            self._loop.close()
+            self._loop = self._failing_since = None
+
+    # ---- in an event loop
+
+    async def disconnect(self) -> None:
+        """Cancels all other tasks of the event loop and closes the connections."""
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def until_good(self, path: str, read: Callable[[Any], Result], **options: Any) -> Result:
+        """Posts until a reply is good.
+
+        Args:
+          path: below the address.
+          read: makes the result of a reply's JSON; raises ValueError, TypeError, KeyError or IndexError if it cannot.
+          options: what is posted, for aiohttp: `json`, or `data` for a form.
+        """
+        tries, failures, seen = 0, 0, self.successes
+        while True:
+            started = time.monotonic()
+            try:
+                result = read(await self.attempt("POST", path, **options))
+                self.successes += 1
+                self._last_success, self._failing_since = time.monotonic(), None
+                return result
+            except Failed as error:
+                failed = error
+            except (ValueError, TypeError, KeyError, IndexError):
+                failed = Failed(200, "its reply is not what was asked for")
+            if not self.may_change(failed.status):
+                raise self.refusal(failed, path) from None
+            if self._failing_since is None:
+                self._failing_since = max(started, self._last_success)
+            silent_s = time.monotonic() - self._failing_since
+            served, seen = self.successes > seen, self.successes
+            tries += self.counts(failed.status, served, silent_s)
+            if tries >= TRIES or silent_s > self._patience_s:
+                raise self.giving_up(failed, silent_s, tries) from None
+            pause_s = max(failed.pause_s, min(MAX_PAUSE_S, FIRST_PAUSE_S * 2 ** min(failures, 32)))
+            failures += 1
+            pause_s *= self._random.uniform(1.0, 1.5)
+            await asyncio.sleep(min(pause_s, self._patience_s - silent_s))  # then it is tried once more
+
+    async def attempt(self, method: str, path: str, limit_s: float = float("inf"), **options: Any) -> Any:
+        """The JSON of a reply; raises Failed."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                headers=self._headers,
+                connector=aiohttp.TCPConnector(limit=0),  # the caller bounds the requests in flight
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,  # a few bytes can be packed gigabytes
+                trust_env=urlsplit(self.url).hostname not in ("localhost", "127.0.0.1", "::1"),  # proxies
+            )
+        options["timeout"] = aiohttp.ClientTimeout(total=min(self._timeout_s, limit_s))
+        options["allow_redirects"] = False  # no other server gets the key
+        body = bytearray()
+        try:
+            async with self._session.request(method, self.url + path, **options) as response:
+                async for part in response.content.iter_any():
+                    body += part
+                    if len(body) > MAX_REPLY_BYTES:
+                        response.close()  # without waiting for the rest
+                        break
+        except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: impossible headers
+            what = "no reply in time" if isinstance(error, TimeoutError) else str(error)
+            raise Failed(0, self._line(what or type(error).__name__)) from None
+        packed = response.headers.get("Content-Encoding", "identity").lower() != "identity"
+        text = "(packed)" if packed else body.decode("utf-8", "replace")
+        if response.status != 200:
+            pause_s = retry_after_s(response.headers.get("Retry-After", ""))
+            problem = self._line(f"it answers {response.status} {response.reason}: {text}")
+            raise Failed(response.status, problem, pause_s)
+        if packed:
+            raise Failed(200, "its reply is compressed, which was not asked for")
+        if len(body) > MAX_REPLY_BYTES:
+            raise Failed(200, f"its reply is longer than {MAX_REPLY_BYTES:,} bytes")
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            raise Failed(200, "its reply is not JSON") from None
+
+    # ---- what ends a request
+
+    def may_change(self, status: int) -> bool:
+        """Whether another attempt may succeed after a failure with this status."""
+        return status in (0, 200, *BUSY) or status >= 500
+
+    def counts(self, status: int, served: bool, silent_s: float) -> bool:
+        """Whether a failure is one of the TRIES; `served`: others succeeded meanwhile."""
+        return status == 200
+
+    def refusal(self, failed: Failed, path: str) -> Exception:
+        """What is raised for a status that will not change."""
+        return UserError(f"the server at {self.url!r} refuses {path!r}: {failed} ({self.flag})")
+
+    def giving_up(self, failed: Failed, silent_s: float, tries: int) -> Exception:
+        """What is raised after so many tries, or so long a silence."""
+        return UserError(
+            f"the server at {self.url!r} gives no good answer in {silent_s:.0f} s, last: {failed} ({self.flag})"
+        )
+
+    # ---- texts of the server
+
+    def without_key(self, text: str) -> str:
+        """The text with the key replaced, so that it can be stored."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
+    def _line(self, text: str) -> str:
+        """The start of a text as one harmless line, without the key. Its end is not shown: half a key may be there."""
+        return clean(" ".join(self.without_key(text)[: 4 * LIMIT].split())[:LIMIT])
+
+
+def check_address(url: str, flag: str, key_flag: str = "") -> None:
+    """Raises UserError if `url` is not an http(s) address, or holds a password; flags as for `HttpClient`."""
+    try:
+        parts = urlsplit(url)
+        host, port = (parts.hostname or "").encode("idna"), parts.port
+    except ValueError:  # an impossible host name or port number
+        parts, host, port = urlsplit(""), b"", None
+    printed = url.isprintable() and " " not in url
+    if not host or b" " in host or port == 0 or parts.scheme not in ("http", "https") or not printed:
+        raise UserError(f"{clean(repr(url), 100)} is not an address such as http://127.0.0.1:8000/v1 ({flag})")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        where = f"; keys come from the environment ({key_flag})" if key_flag else f" ({flag})"
+        raise UserError(f"the address of a server must hold no user name, password or query{where}")
+
+
+def retry_after_s(header: str) -> float:
+    """Seconds that a Retry-After header asks for, a number of seconds or a date; 0 for what is neither."""
+    try:
+        seconds = float(header)
+    except ValueError:
+        try:
+            date = email.utils.parsedate_to_datetime(header)
+        except (ValueError, OverflowError):  # OverflowError: of a year, an hour or a zone with 20 digits
+            return 0.0
+        if date.tzinfo is None:
+            date = date.replace(tzinfo=datetime.UTC)
+        seconds = date.timestamp() - time.time()
+    return min(max(seconds, 0.0), MAX_RETRY_AFTER_S) if seconds == seconds else 0.0
