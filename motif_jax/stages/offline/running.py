@@ -10,14 +10,14 @@ from typing import NamedTuple
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from motif_jax.devices.distributed import start_hosts
-from motif_jax.devices.hosts import Hosts, StopAsked, Vote
+from motif_jax.devices.hosts import Hosts, Vote, start_hosts
 from motif_jax.devices.mesh import make_mesh
 from motif_jax.stages.offline.training import Job, Outcome, Pace, train
 from motif_jax.structs import UserError
 from motif_jax.system.files import write_config
 from motif_jax.system.locks import Held, take
 from motif_jax.system.meeting import find_meeting
+from motif_jax.system.signals import StopAsked
 from motif_jax.transcripts.store import Transcripts
 
 

@@ -17,13 +17,14 @@ import numpy as np
 
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import Checkpoints, reading
-from motif_jax.devices.distributed import from_first_host, same_on_every_host
-from motif_jax.devices.hosts import Hosts, StopAsked, Vote
+from motif_jax.devices.host_arrays import from_first_host, same_on_every_host
+from motif_jax.devices.hosts import Hosts, Vote
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.files import json_line
 from motif_jax.system.locks import open_in_place
 from motif_jax.system.metrics import Progress, drop_rows_after
+from motif_jax.system.signals import StopAsked
 
 LOSS = "loss"  # of an evaluation
 RANK = "rank"  # of an evaluation, if there is one: what ranks checkpoints in place of the loss; lower is better
