@@ -44,12 +44,12 @@ from motif_jax.config.file import comments, find_config, load
 from motif_jax.config.help import describe
 from motif_jax.config.table import flatten, shown
 from motif_jax.console import clean, print_line, print_lines
-from motif_jax.devices.compiled import keep_compiled_programs
 from motif_jax.experiment import check, dry_run, run, tables
 from motif_jax.stages import NAMES
 from motif_jax.structs import Interrupted, Stopped, UserCodeError, UserError
 from motif_jax.system.errors import explained
 from motif_jax.system.files import record
+from motif_jax.system.jax_start import keep_compiled_programs
 from motif_jax.system.locks import going_without
 from motif_jax.system.runs import Run, arguments_of, check_at_once, plan, run_all, share_of_job
 from motif_jax.system.startup import STOPPED, say

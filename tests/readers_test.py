@@ -46,7 +46,6 @@ KNOWN = {
     "actors/folders.py": {"open"},  # to write
     "actors/capacity.py": {"*.read_text"},  # /proc, /sys
     "annotation/shared_lines.py": {"open"},  # to write
-    "compiled.py": {"open"},  # /proc
     "envs/nethack/engine.py": {"os.open"},  # a library of NLE
     "machine.py": {"*.read_text"},  # /proc
     "metrics.py": {"*.read_text"},  # /proc
@@ -56,6 +55,7 @@ KNOWN = {
     "stages/benchmark/__init__.py": {"*.read_text"},  # /proc
     "stages/benchmark/profile.py": {"gzip.open"},  # what the profiler has just written
     "stages/benchmark/threads.py": {"*.read_text"},  # /proc
+    "system/jax_start.py": {"open"},  # /proc
 }
 
 

@@ -12,7 +12,7 @@ from motif_jax.actors.rows import find_places
 from motif_jax.structs import ArraySpec
 
 
-class Policy(Protocol):
+class BatchedPolicy(Protocol):
     """A function from observations to actions, for any number of games at a time."""
 
     reads: tuple[str, ...]  # names of the observations that it needs
@@ -43,15 +43,15 @@ class RandomPolicy:
         self._num_actions = num_actions
 
     def room(self, count: int) -> int:
-        """See `Policy`."""
+        """See `BatchedPolicy`."""
         return count
 
     def __call__(self, observations: dict, first: np.ndarray, games: np.ndarray) -> tuple[np.ndarray, dict]:
-        """See `Policy`."""
+        """See `BatchedPolicy`."""
         return self._rng.integers(self._num_actions, size=len(games)), {}
 
 
-def answer(pool: ActorPool, requests: list[Request], policy: Policy) -> None:
+def answer(pool: ActorPool, requests: list[Request], policy: BatchedPolicy) -> None:
     """Answers all requests with one call of the policy."""
     if not requests:
         return

@@ -23,7 +23,7 @@ from motif_jax.actors.capacity import check_capacity
 from motif_jax.actors.folders import remove_stale_folders
 from motif_jax.actors.layout import Ended, Full, Layout, Request
 from motif_jax.actors.players import parse_scripted
-from motif_jax.actors.rows import Rows, find_places
+from motif_jax.actors.rows import RolloutRows, find_places
 from motif_jax.actors.shared_arrays import SharedArrays
 from motif_jax.actors.transport import ProcessWorker
 from motif_jax.actors.worker_handle import WorkerHandle
@@ -113,7 +113,7 @@ class ActorPool:
         self._shared = SharedArrays(self.layout.specs())
         self._shared["next_episode"][0] = first_episode
         self.rollouts = {key: self._shared[key] for key in self.layout.row_specs()}  # [S, T or T + 1, E, ...]
-        self.rows, self._actions = Rows(self.rollouts), Rows({"actions": self._shared["actions"]})
+        self.rows, self._actions = RolloutRows(self.rollouts), RolloutRows({"actions": self._shared["actions"]})
         self._released: collections.deque[Full] = collections.deque()
         self._blame: collections.Counter[int] = collections.Counter()
         self._next_check = time.monotonic() + 0.5
@@ -248,7 +248,7 @@ class ActorPool:
             os.close(self._wake_read)
             os.close(self._wake_write)
             self._wake_write = -1
-            self.rollouts, self.rows, self._actions = {}, Rows({}), Rows({})
+            self.rollouts, self.rows, self._actions = {}, RolloutRows({}), RolloutRows({})
             self._shared.close()
 
     def _listen(self, index: int) -> None:

@@ -28,7 +28,7 @@ MOST_CAPTIONS = 2**16  # different ones that are counted of an episode; the even
 ScreenOf = Callable[[Any], Screen] | None
 
 
-class Frames:
+class RecordedFrames:
     """The frames of one episode: screens, captions, and pictures where the game has them."""
 
     def __init__(self, game: Any, screen_of: ScreenOf = None, most_bytes: float = float("inf")):
@@ -122,7 +122,7 @@ class RecordedGame:
     """A game of a worker; everything but `reset` and `step` is the game's own."""
 
     def __init__(self, game: Any, folder: Path, screen_of: ScreenOf):
-        """Takes the game, the directory of the files, and `screen_of` of `Frames`."""
+        """Takes the game, the directory of the files, and `screen_of` of `RecordedFrames`."""
         self._game, self._folder, self._screen_of = game, folder, screen_of
 
     def __getattr__(self, name: str) -> Any:
@@ -132,7 +132,7 @@ class RecordedGame:
         """Begins an episode."""
         self._game.reset(seed, episode)
         self._file = file_of(self._folder, episode)
-        self._frames = Frames(self._game, self._screen_of, MOST_BYTES)
+        self._frames = RecordedFrames(self._game, self._screen_of, MOST_BYTES)
 
     def step(self, action: Any) -> float:
         """Plays one action, and writes the file if it ends the episode; returns its reward."""

@@ -14,14 +14,14 @@ Places = list[tuple[int, int]] | tuple[np.ndarray, np.ndarray]  # slot and step 
 
 
 def find_places(pairs: Sequence[tuple[int, int]]) -> Places:
-    """The places of rows, (slot, step) each, in the form in which `Rows` is fastest."""
+    """The places of rows, (slot, step) each, in the form in which `RolloutRows` is fastest."""
     if len(pairs) < MANY:
         return list(pairs)
     slots, steps = np.array(pairs).T
     return slots, steps
 
 
-class Rows:
+class RolloutRows:
     """The rollouts of a pool, row by row; a row is what one group wrote in one step."""
 
     def __init__(self, rollouts: Mapping[str, np.ndarray]):

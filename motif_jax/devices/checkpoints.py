@@ -31,7 +31,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from motif_jax.console import clean
-from motif_jax.devices.host_copies import host_copy
+from motif_jax.devices.host_arrays import host_copy
 from motif_jax.devices.parameters import keys_of, sum_of_arrays
 from motif_jax.structs import UserError
 from motif_jax.system.errors import is_about_the_file

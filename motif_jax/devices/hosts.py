@@ -1,10 +1,11 @@
-"""Votes of the hosts of a training run before each update, so that all stop at the same one; signals that ask to stop.
+"""The hosts of one run: how they meet, how they vote before each update, and what happens when one is lost.
 
-Hosts must run collective operations in the same order, or all wait for ever. So a host that fails reports it in the
-next vote; an error inside of an update, which all hosts run together, need not be reported, as it occurs on all hosts.
+Several hosts run the same program at the same time, each with its own games and devices. They must run collective
+operations in the same order, or all wait forever. So a host that fails reports it in the next vote; an error inside an
+update, which all hosts run together, occurs on all of them and need not be reported.
 
-A host that dies reports nothing, and the main threads of the others may wait for it for ever, inside of XLA. A thread
-on each of them notices (see liveness.py), saves what was learnt, prints one sentence, and ends the process with status
+A host that dies reports nothing, and the main threads of the others may wait for it forever, inside XLA. A thread on
+each of them notices (see coordination.py), saves what was learnt, prints one sentence, and ends the process with status
 LOST.
 """
 
@@ -15,22 +16,105 @@ import contextlib
 import enum
 import os
 import signal
+import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 
+import jax
 import numpy as np
 
-from motif_jax.devices import liveness
-from motif_jax.devices.distributed import from_every_host, host, leave_hosts, watch_hosts
-from motif_jax.structs import Interrupted, UserError
-from motif_jax.system.files import checkpoint_steps
+from motif_jax.devices import coordination
+from motif_jax.devices.host_arrays import from_every_host
+from motif_jax.structs import Stopped, UserError
+from motif_jax.system.meeting import Meeting, split_address
 from motif_jax.system.startup import say
 
+START_TIMEOUT_S = 300.0  # for all hosts to meet
+LOOK_EVERY_S = 0.5  # whether a signal has asked to stop meanwhile
 LOST = os.EX_TEMPFAIL  # exit status when another host was lost, 75: the same command may well succeed
-SAVE_TIMEOUT_S = 120.0  # on a busy machine; what waits for the host that is lost never ends
+SAVE_TIMEOUT_S = 120.0  # enough on a busy machine; a save that waits for the lost host never ends
+
+
+def start_hosts(meeting: Meeting | None, stop_asked: Callable[[], str]) -> None:
+    """Joins the other hosts of this run; call it before JAX is used for anything else.
+
+    Args:
+      meeting: where they meet; None: this process works alone.
+      stop_asked: gives the name of the signal that has asked this process to stop, or "".
+    """
+    if meeting is None or jax.distributed.is_initialized():
+        return
+    check_known(meeting)
+    local = bind_address(meeting) if meeting.process_id == 0 else None
+    address = coordination.Relay(meeting.host, meeting.port).address if meeting.process_id else meeting.address
+    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM away from us
+    failed: list[Exception] = []
+
+    def join() -> None:
+        try:
+            jax.distributed.initialize(
+                address,
+                meeting.num_processes,
+                meeting.process_id,
+                None if meeting.device is None else [meeting.device],
+                cluster_detection_method="deactivate",  # JAX would read SLURM's variables again
+                initialization_timeout=int(START_TIMEOUT_S) + 60,
+                heartbeat_timeout_seconds=coordination.NEVER_S,
+                shutdown_timeout_seconds=coordination.NEVER_S,
+                coordinator_bind_address=local,
+            )
+        except Exception as error:  # raised below
+            failed.append(error)
+
+    # In a thread, because JAX does not react to signals while it waits, and aborts the process in the end.
+    joining = threading.Thread(target=join, name="joining", daemon=True)
+    joining.start()
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while joining.is_alive() and time.monotonic() < deadline and not stop_asked():
+        joining.join(LOOK_EVERY_S)
+    if joining.is_alive():
+        if name := stop_asked():
+            raise Stopped(f"stopped by {name} before all hosts had met; give the same command again to go on")
+        raise UserError(
+            f"the {meeting.num_processes} hosts have not all met at {meeting.address!r} in {START_TIMEOUT_S:.0f} "
+            "seconds: each must run the same command with a number of its own, and reach process 0 there "
+            "(--config.distributed.coordinator, .num_processes, .process_id)"
+        )
+    if failed:
+        reason = (str(failed[0]).splitlines() or [""])[0]
+        raise UserError(f"the hosts cannot meet at {meeting.address!r}: {reason} ({meeting.flag})")
+
+
+def check_known(meeting: Meeting) -> None:
+    """Refuses a host whose name this machine cannot resolve."""
+    try:
+        socket.getaddrinfo(meeting.host, meeting.port)
+    except socket.gaierror as error:
+        if error.errno != socket.EAI_AGAIN:  # the name server does not answer now
+            raise UserError(f"the host {meeting.host!r} is not known here: {error.strerror} ({meeting.flag})") from None
+
+
+def bind_address(meeting: Meeting) -> str | None:
+    """Returns the address at which process 0 listens; None: the port of the meeting on all addresses of this machine.
+
+    Raises UserError if it cannot listen there, because JAX would end the process with a segmentation fault.
+    """
+    name = "JAX_COORDINATOR_BIND_ADDRESS"
+    local = meeting.address if meeting.is_local else os.environ.get(name, "")
+    host, port = split_address(local, name) if local else ("", meeting.port)
+    both = not host and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both or ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family, dualstack_ipv6=both).close()
+    except OSError as error:
+        raise UserError(
+            f"the hosts cannot meet at {meeting.address!r}, as process 0 cannot listen on port {port}: "
+            f"{os.strerror(error.errno or 0)} ({meeting.flag})"
+        ) from None
+    return local or None
 
 
 class Vote(enum.IntEnum):
@@ -47,10 +131,10 @@ class Hosts:
 
     def __init__(self) -> None:
         """Starts to watch the other hosts, if there are any."""
-        self.me, self.count = host()
+        self.me, self.count = coordination.host()
         self.save: Callable[[], str] | None = None  # saves what this host has learnt, and returns a description
         self._over = False  # the last vote has taken place
-        self._watch = watch_hosts(self._end_without) if self.count > 1 else None
+        self._watch = coordination.Watch(self._end_without) if self.count > 1 else None
 
     def __enter__(self) -> Hosts:
         return self
@@ -69,7 +153,7 @@ class Hosts:
             except (RuntimeError, ValueError):  # of the collective: a host is gone, or the way to it
                 self._watch.wait_for_verdict()
                 self._end_without([])
-        leave_hosts()
+        jax.distributed.shutdown()  # waits until all hosts call it; afterwards no host needs the others
         self._watch.stop()
 
     def agree(self, vote: Vote, numbers: Iterable[int] = (0, 0)) -> tuple[Vote, np.ndarray]:
@@ -100,58 +184,13 @@ class Hosts:
             saved = in_time(self.save)
         else:
             saved = f"host {saver} saves what was learnt"
-        seconds = liveness.BEAT_S * liveness.SILENT_BEATS
+        seconds = coordination.BEAT_S * coordination.SILENT_BEATS
         names = ", ".join(map(str, lost))
         what = f"host {names} of {self.count} was lost, without a sign of life for {seconds:.0f} seconds"
         if not lost:
             what = "the connection to another host broke"
         say(f"{what}; {saved}; end what is left of the run, and give the same command again on all hosts to go on")
         leave_at_once(LOST)
-
-
-class StopAsked:
-    """Remembers that a signal asked to stop, so that there is time to save; each time, a sentence says what happens.
-
-    A second SIGINT waits if something is not saved yet; otherwise it stops at once, as the third one always does.
-    SIGTERM may come more than once: SLURM sends it before the time limit, at it, and if another job preempts this one.
-    """
-
-    def __init__(self) -> None:
-        self.asked = ""  # name of the signal
-        self._unsaved: Callable[[], str] = str  # says what would be lost now; "": nothing
-        self._warned = False
-
-    def watch(self, checkpoints: Path, done: Callable[[], int], unit: str) -> None:
-        """Tells what would be lost: what was `done` after the last checkpoint in a directory, counted in `unit`."""
-
-        def unsaved() -> str:
-            number = done() - max(checkpoint_steps(checkpoints), default=0)
-            return f"{number:,} {unit}" if number > 0 else ""
-
-        self._unsaved = unsaved
-
-    def __enter__(self) -> StopAsked:
-        self._before = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
-        return self
-
-    def __exit__(self, _: type | None, error: BaseException | None, __: TracebackType | None) -> None:
-        if self.asked and error is not None and (lost := self._unsaved()):
-            say(f"{lost} were not saved and are lost")
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _note(self, number: int, _: FrameType | None) -> None:
-        if not self.asked:
-            self.asked = signal.Signals(number).name
-            say(f"{self.asked}: stopping as soon as what was learnt is saved")
-        elif number == signal.SIGINT:
-            if not self._warned and (unsaved := self._unsaved()):
-                self._warned = True
-                say(f"waiting until {unsaved} are saved; one more Ctrl-C ends the program without them")
-                return
-            for other in self._before:  # a checkpoint that is being written must become complete
-                signal.signal(other, signal.SIG_IGN)
-            raise Interrupted(number)
 
 
 def in_time(save: Callable[[], str]) -> str:

@@ -6,6 +6,6 @@ user's (`own_code` loads it, `strict` checks what it writes). `seeding` says whi
 Importing this room makes the ids of NetHack's tasks known to gymnasium.
 """
 
-from motif_jax.envs.registration import register
+from motif_jax.envs.nethack.tasks import register
 
 register()

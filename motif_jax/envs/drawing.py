@@ -10,7 +10,7 @@ from motif_jax.envs.world import SCREEN_SHAPE, Screen
 
 WHITE, GREY = 15, 7
 Pieces = list[tuple[str, int]]  # of a row: texts with their colours, 0..15, and 16..31 the same reversed
-Row = str | Sequence[tuple[str, int]]  # of a screen: text, or pieces of text with their colours
+ScreenRow = str | Sequence[tuple[str, int]]  # of a screen: text, or pieces of text with their colours
 
 
 def draw_screen(said: str, drawn: Sequence[Pieces]) -> Screen:

@@ -25,9 +25,9 @@ import gymnasium
 from gymnasium import spaces
 
 from motif_jax.config.table import Whole, shown
-from motif_jax.envs.drawing import Row
+from motif_jax.envs.drawing import ScreenRow
 from motif_jax.envs.gym_answers import Answers
-from motif_jax.envs.gym_games import GymGame, quiet
+from motif_jax.envs.gym_games import GymWorldGame, quiet
 from motif_jax.envs.gym_spaces import Field, fields_of
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.seeding import SeedStream, game_seed
@@ -83,7 +83,7 @@ class GymWorld:
         """
         raise NotImplementedError(f"{type(self).__name__} must say what has just happened: def caption(...)")
 
-    def screen(self, env: Any) -> Sequence[Row]:
+    def screen(self, env: Any) -> Sequence[ScreenRow]:
         """A picture for people: up to 21 rows of 80 characters, each text or pieces of text with their colours."""
         return []
 
@@ -194,9 +194,9 @@ class GymWorld:
             make, num_games, observations, seed=seed, stream=stream, next_episode=next_episode, stepping=stepping
         )
 
-    def game(self, shown: bool = True) -> GymGame:
+    def game(self, shown: bool = True) -> GymWorldGame:
         """See `World.game`."""
-        return GymGame(self, shown)
+        return GymWorldGame(self, shown)
 
     def plays(self, facts: Mapping[str, Any]) -> str:
         """See `World.plays`: whether the policy was trained in this class, with these actions."""

@@ -9,7 +9,7 @@ import numpy as np
 from motif_jax.actors.layout import Ended, Full
 from motif_jax.structs import EpisodeInfo
 
-Steps = dict[str, np.ndarray]  # arrays with a row per step of an episode. [T, ...]
+StepArrays = dict[str, np.ndarray]  # arrays with a row per step of an episode. [T, ...]
 
 
 class Pieces:
@@ -20,7 +20,7 @@ class Pieces:
 
     def take(
         self, full: Full, rows: Mapping[str, np.ndarray], first: np.ndarray, ended: Iterable[Ended]
-    ) -> list[tuple[EpisodeInfo, Steps]]:
+    ) -> list[tuple[EpisodeInfo, StepArrays]]:
         """Appends a rollout's steps to their episodes, and returns the episodes that ended.
 
         Args:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.actors.recorder import MOST_PICTURES, Frames, caption_of, unpacked
+from motif_jax.actors.recorder import MOST_PICTURES, RecordedFrames, caption_of, unpacked
 from motif_jax.captions import decode
 from motif_jax.console import print_line
 from motif_jax.envs.own_code import reported
@@ -139,7 +139,7 @@ def _make_replay(
     game = world.game()
     try:
         begin(game, seed, row["episode"])
-        frames = Frames(game)
+        frames = RecordedFrames(game)
         for action in track.action.tolist():
             if game.end:
                 return None
@@ -164,7 +164,7 @@ def _make_replay(
 def replay_of(
     env: Mapping[str, Any], row: Mapping[str, Any], track: Track, about: Mapping[str, Any], packed: Mapping[str, Any]
 ) -> Replay:
-    """A replay of an episode from its frames, as `recorder.Frames.packed` gives them; see `make_replay`."""
+    """A replay of an episode from its frames, as `recorder.RecordedFrames.packed` gives them; see `make_replay`."""
     world = make_world(env)
     facts = {"episode": row["episode"], "end": row["end_status"], "cause": row["cause"], "task": title(env)}
     action, names = track.action, list(world.action_names)

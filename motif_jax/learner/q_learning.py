@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from motif_jax.learner.replay import Replay, Steps, Transitions, add, count_steps, draw
+from motif_jax.learner.replay import ReplayBuffer, StoredSteps, Transitions, add, count_steps, draw
 from motif_jax.learner.samples import Rollouts, Unroll
 from motif_jax.learner.settings import ReplaySettings, Settings
 from motif_jax.learner.update import Constants, Metrics, ShapeRewards, annealed, descend, make_optimizer, over_all
@@ -30,10 +30,10 @@ class QState(NamedTuple):
     params: Any
     optimizer: Any
     version: jax.Array  # updates done. int32
-    replay: Replay
+    replay: ReplayBuffer
 
 
-def init_q_state(params: Any, settings: Settings, replay: Replay) -> QState:
+def init_q_state(params: Any, settings: Settings, replay: ReplayBuffer) -> QState:
     """The state before the first update, with an empty buffer."""
     return QState(params, make_optimizer(settings).init(params), jnp.zeros((), jnp.int32), replay)
 
@@ -102,7 +102,9 @@ def make_q_update(
         with jax.named_scope("rewards"):
             rewards = shape_rewards(constants.rewards, rollouts)
             chex.assert_equal_shape([*rewards, rollouts.reward])
-        new = Steps(rollouts.observations, rollouts.action, rewards.total, rollouts.terminated, rollouts.truncated)
+        new = StoredSteps(
+            rollouts.observations, rollouts.action, rewards.total, rollouts.terminated, rollouts.truncated
+        )
         usable = jnp.isfinite(rewards.total).all()
         kept = add(state.replay, new, usable)
         rate = annealed(settings.learning_rate, settings.learning_rate_end, state.version, settings.total_updates)

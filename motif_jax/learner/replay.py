@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 
 
-class Steps(NamedTuple):
-    """What is kept of T steps of B games; with the number of batches N as another axis in front, in a `Replay`."""
+class StoredSteps(NamedTuple):
+    """T steps of B games; a `ReplayBuffer` has N of these batches, on another axis in front."""
 
     observations: Mapping[str, jax.Array]  # [T + 1, B, ...]
     action: jax.Array  # [T, B] int32
@@ -23,10 +23,10 @@ class Steps(NamedTuple):
     truncated: jax.Array  # [T, B] bool
 
 
-class Replay(NamedTuple):
+class ReplayBuffer(NamedTuple):
     """The buffer."""
 
-    steps: Steps  # [N, ...] each
+    steps: StoredSteps  # [N, ...] each
     added: jax.Array  # batches that were ever added. int32
 
 
@@ -41,7 +41,9 @@ class Transitions(NamedTuple):
     truncated: jax.Array  # [n] bool
 
 
-def make_replay(batches: int, length: int, games: int, observations: Mapping[str, jax.ShapeDtypeStruct]) -> Replay:
+def make_replay(
+    batches: int, length: int, games: int, observations: Mapping[str, jax.ShapeDtypeStruct]
+) -> ReplayBuffer:
     """An empty buffer.
 
     Args:
@@ -54,8 +56,8 @@ def make_replay(batches: int, length: int, games: int, observations: Mapping[str
     def zeros(moments: int, shape: tuple[int, ...], dtype: jax.typing.DTypeLike) -> jax.Array:
         return jnp.zeros((batches, moments, games, *shape), dtype)
 
-    return Replay(
-        Steps(
+    return ReplayBuffer(
+        StoredSteps(
             {name: zeros(length + 1, spec.shape, spec.dtype) for name, spec in observations.items()},
             zeros(length, (), jnp.int32),
             zeros(length, (), jnp.float32),
@@ -66,20 +68,20 @@ def make_replay(batches: int, length: int, games: int, observations: Mapping[str
     )
 
 
-def add(replay: Replay, steps: Steps, usable: jax.Array | bool = True) -> Replay:
+def add(replay: ReplayBuffer, steps: StoredSteps, usable: jax.Array | bool = True) -> ReplayBuffer:
     """Puts a batch in the place of the oldest one, or changes nothing if it is not usable. usable: [] bool"""
     place = replay.added % len(replay.steps.action)
     kept = jax.tree.map(lambda ring, new: ring.at[place].set(jnp.where(usable, new, ring[place])), replay.steps, steps)
-    return Replay(kept, replay.added + usable)
+    return ReplayBuffer(kept, replay.added + usable)
 
 
-def count_steps(replay: Replay) -> jax.Array:
+def count_steps(replay: ReplayBuffer) -> jax.Array:
     """How many steps it holds. int32"""
     batches, length, games = replay.steps.action.shape
     return jnp.minimum(replay.added, batches) * (length * games)
 
 
-def draw(replay: Replay, key: jax.Array, count: int, rewarded_share: float = 0.0) -> Transitions:
+def draw(replay: ReplayBuffer, key: jax.Array, count: int, rewarded_share: float = 0.0) -> Transitions:
     """Draws transitions with replacement; at least one batch must have been added.
 
     Args:

@@ -1,4 +1,4 @@
-"""The reward model: the value of a moment, from its message and, optionally, other observations."""
+"""Networks of learnt rewards: the reward model of Motif, and the classifier of messages of ONI-Classification."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from motif_jax.networks.layers import Linear
 
 MESSAGE_ENCODERS = {"lt_cnn": MessageEncoder, "lt_cnn_small": SmallMessageEncoder}
 COLUMN, ROW = 0, 1  # places in blstats
+DROPOUT = 0.1  # share of the last hidden units that an update of the classifier leaves out
 
 
 class RewardModel(nnx.Module):
-    """Encoders side by side, two layers, one number. With the message alone: 306,945 parameters."""
+    """The value of a moment: encoders side by side, two layers, one number.
+
+    With the message alone it has 306,945 parameters.
+    """
 
     def __init__(
         self,
@@ -64,3 +68,25 @@ class RewardModel(nnx.Module):
             features.append(self.message(moment["message"]))
         hidden = self.second(jax.nn.relu(self.first(jnp.concatenate(features, -1))))
         return self.head(jax.nn.relu(hidden))[:, 0]
+
+
+class MessageClassifier(nnx.Module):
+    """Is a message helpful? The encoder of the reward model, two layers of 512, two logits.
+
+    With `lt_cnn` it has 471,554 parameters.
+    """
+
+    def __init__(self, message: str = "lt_cnn", *, rngs: nnx.Rngs):
+        """`message`: one of MESSAGE_ENCODERS."""
+        self.message = MESSAGE_ENCODERS[message](rngs=rngs)
+        self.first, self.second = Linear(self.message.FEATURES, 512, rngs=rngs), Linear(512, 512, rngs=rngs)
+        self.head = Linear(512, 2, rngs=rngs)
+
+    def __call__(self, message: jax.Array, key: jax.Array | None = None) -> jax.Array:
+        """Logits of "not helpful" and "helpful"; with a key, as in training, with dropout. [B, W] -> [B, 2]"""
+        hidden = jax.nn.relu(self.first(self.message(message)))
+        hidden = jax.nn.relu(self.second(hidden))
+        if key is not None:
+            kept = jax.random.bernoulli(key, 1 - DROPOUT, hidden.shape)
+            hidden = jnp.where(kept, hidden / (1 - DROPOUT), 0.0)
+        return self.head(hidden)

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from motif_jax.transcripts.render import CUT, TERMINAL, Rows
 
 
-class Steps(NamedTuple):
+class Decisions(NamedTuple):
     """Decisions, each at one position of its row; elsewhere `mask` is false and the rest is of no meaning. [B, T]"""
 
     mask: jax.Array  # bool
@@ -35,7 +35,7 @@ class Steps(NamedTuple):
     terminal: jax.Array  # the episode ended with this decision. bool
 
 
-def token_steps(rows: Rows) -> Steps:
+def token_steps(rows: Rows) -> Decisions:
     """Decisions for tokens, at the positions before them."""
     places = jnp.arange(rows.tokens.shape[1])
     last = last_of_segment(rows.segments)
@@ -46,10 +46,10 @@ def token_steps(rows: Rows) -> Steps:
     end = jnp.take_along_axis(jnp.asarray(rows.end), last, 1)
     state = jnp.broadcast_to(places, mask.shape)
     known = mask & ~(is_last & (end == CUT))  # the successor of others was cut off
-    return Steps(known, state, next_state, next_state, jnp.asarray(rows.reward), is_last & (end == TERMINAL))
+    return Decisions(known, state, next_state, next_state, jnp.asarray(rows.reward), is_last & (end == TERMINAL))
 
 
-def utterance_steps(rows: Rows, followed: bool = False) -> Steps:
+def utterance_steps(rows: Rows, followed: bool = False) -> Decisions:
     """Decisions for utterances, at their last token: there it is known what was said, and its worth is read.
 
     Args:
@@ -71,10 +71,10 @@ def utterance_steps(rows: Rows, followed: bool = False) -> Steps:
     known = said & ~(is_last & (end == CUT))
     if followed:
         known &= terminal | (_after(said) <= last)
-    return Steps(known, state, next_state, next_step, reward, terminal)
+    return Decisions(known, state, next_state, next_step, reward, terminal)
 
 
-def returns_to_go(steps: Steps, segments: jax.Array, discount: float) -> jax.Array:
+def returns_to_go(steps: Decisions, segments: jax.Array, discount: float) -> jax.Array:
     """Discounted sum of the rewards from each decision on; elsewhere, that from the next decision on. [B, T]"""
     reward = jnp.where(steps.mask, steps.reward, 0.0)
     factor = jnp.where(steps.mask, discount, 1.0)

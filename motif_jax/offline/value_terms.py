@@ -22,7 +22,7 @@ class ValueTerms(NamedTuple):
     advantage: jax.Array  # target Q - V of what was chosen, at `steps_of`. [B, T]
 
 
-def steps_of(recipe: Recipe, rows: Rows) -> mdp.Steps:
+def steps_of(recipe: Recipe, rows: Rows) -> mdp.Decisions:
     """The decisions that a recipe learns values of."""
     if recipe.values == "token":
         return mdp.token_steps(rows)

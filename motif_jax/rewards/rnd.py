@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from motif_jax.devices.host_copies import local_copy
+from motif_jax.devices.host_arrays import local_copy
 from motif_jax.devices.mesh import map_update, replicate
 from motif_jax.devices.parameters import leaves_by_path, rebuild, sum_of_arrays
 from motif_jax.envs.world import select_specs

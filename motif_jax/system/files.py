@@ -25,9 +25,8 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 
 from motif_jax.structs import UserError
-from motif_jax.system.array_heads import check_head
 from motif_jax.system.file_names import LONGEST, short_name
-from motif_jax.system.foreign import lines_of, open_regular, read_bytes
+from motif_jax.system.foreign import check_head, lines_of, open_regular, read_bytes
 from motif_jax.system.locks import NoLocks, open_in_place, try_lock
 
 CHECKSUM, KIND = "checksum", "sha256:"  # the last key of an object, and how its value begins

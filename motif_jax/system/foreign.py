@@ -2,7 +2,7 @@
 
 Opening a named pipe waits for a writer, reading a device may never end, and a link may lead anywhere. A user may name
 such a thing, and it may be in a workdir that was unpacked from an archive. So every file is opened here
-(`open_regular`), and everything that is read from it has a limit: whole files, lines, and in files.py arrays.
+(`open_regular`), and everything that is read from it has a limit: whole files, lines, and arrays.
 """
 
 from __future__ import annotations
@@ -11,15 +11,21 @@ import contextlib
 import errno
 import hashlib
 import io
+import math
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
 
 LIMIT = 16 * 2**20  # bytes of a text file, by far more than any that is read here
 LONGEST_LINE = 2**24  # bytes of a line of JSON; the rows of metrics have a few thousand
 MAX_HOLES = 1000  # size / bytes on disk, above which most of a file was never written: no disk compresses so well
 MAY_BE_HOLES = 2**30  # bytes; smaller files are not checked for holes, they are read in a second
+MAX_HEAD = 2**16  # bytes of the header of an array in NumPy's format; the first version of the format has no more
+HEADS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 HOLLOW = "almost all of it is a hole (a sparse file): it was not copied completely"
 KINDS = {
     stat.S_IFDIR: "a directory",
@@ -121,3 +127,26 @@ def written_bytes(path: Path) -> int:
                 raise
             end = os.lseek(file.fileno(), start, os.SEEK_HOLE)
             total += end - start
+
+
+def check_head(file: BinaryIO, size: int) -> None:
+    """Checks the header of an array in NumPy's format, before NumPy allocates memory for the array.
+
+    Raises what NumPy raises for a damaged header, and ValueError if it is huge or claims more than the file has.
+
+    Args:
+      file: an array, at its start; it is left there.
+      size: of the file, in bytes.
+    """
+    start = file.read(12)
+    if start[:6] == b"\x93NUMPY" and start[6:7] > b"\1" and int.from_bytes(start[8:12], "little") > MAX_HEAD:
+        raise ValueError("its head is too long")
+    file.seek(0)
+    version = np.lib.format.read_magic(file)
+    if version not in HEADS:
+        raise ValueError(f"it is of version {version[0]}.{version[1]} of NumPy's format, which is not read here")
+    shape, _, dtype = HEADS[version](file)
+    claimed, there = math.prod(shape) * dtype.itemsize, size - file.tell()
+    if claimed > there and not dtype.hasobject:
+        raise ValueError(f"it should have {claimed:,} bytes, and has {there:,}")
+    file.seek(0)

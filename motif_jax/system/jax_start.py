@@ -1,16 +1,25 @@
-"""Checks that JAX can start on this machine, before a stage that needs it runs.
+"""What must be done before JAX is loaded: a trial whether it can start, its devices of the CPU, its compilation cache.
 
 XLA ends the whole process if it does not know a flag, and libraries do so if they cannot start their threads. JAX is
 therefore tried in another process, but only if the environment has a setting that could be wrong.
+
+Compiled programs are kept in `$XDG_CACHE_HOME/motif_jax/compiled-<kind of machine>` (by default below `~/.cache`), one
+gigabyte at most; those that were unused for longest are removed first. JAX's own environment variables overrule this:
+`JAX_COMPILATION_CACHE_DIR` sets another directory, `JAX_COMPILATION_CACHE_MAX_SIZE` the limit in bytes, and
+`JAX_ENABLE_COMPILATION_CACHE=false` turns the cache off.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
 import re
 import resource
 import subprocess
 import sys
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
 
 from motif_jax.console import clean
 from motif_jax.structs import UserError
@@ -26,6 +35,8 @@ HARMLESS = re.compile(
     r"JAX_(COMPILATION_CACHE|PERSISTENT_CACHE)_\w+=.*|JAX_PLATFORMS=(cpu)?|JAX_NUM_CPU_DEVICES=[1-9]\d{0,2}", re.DOTALL
 )
 FATAL = re.compile(r"^[EF]\d{4} .*?\] (.*)", re.MULTILINE)  # the start of the message with which XLA ends a process
+MAX_BYTES = 2**30
+LEAST_SECONDS = 0.5  # what is compiled in less time is not kept
 
 
 def check_jax_starts() -> None:
@@ -71,3 +82,36 @@ def _failed(code: str) -> str:
     except subprocess.TimeoutExpired:
         return ""
     return done.stderr.decode(errors="replace") or "it ended without a word" if done.returncode else ""
+
+
+def keep_compiled_programs(environment: MutableMapping[str, str]) -> None:
+    """Sets the variables of JAX's compilation cache, unless the user has; call it before JAX is imported.
+
+    Changes nothing if the default directory cannot be written to.
+    """
+    if "JAX_COMPILATION_CACHE_DIR" in environment or (directory := default_directory(environment)) is None:
+        return
+    environment["JAX_COMPILATION_CACHE_DIR"] = str(directory)
+    environment.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(MAX_BYTES))
+    environment.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", str(LEAST_SECONDS))
+
+
+def default_directory(environment: Mapping[str, str]) -> Path | None:
+    """The directory for machines of this kind, made if it is missing; None where that is not possible."""
+    home = environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    directory = Path(home, "motif_jax", f"compiled-{kind_of_machine()}")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return directory if directory.is_absolute() and os.access(directory, os.W_OK) else None
+
+
+def kind_of_machine() -> str:
+    """A digest of the processor's features: a home directory may be shared by machines that differ in them."""
+    try:
+        with open("/proc/cpuinfo", errors="replace") as lines:
+            features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    except OSError:
+        features = ""
+    return hashlib.sha256(f"{platform.machine()} {features}".encode()).hexdigest()[:12]

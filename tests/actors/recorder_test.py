@@ -19,7 +19,7 @@ def test_an_episode_with_more_bytes_of_pictures_than_a_replay_can_have_has_none(
         screen=lambda: Screen(blank, blank, np.zeros(2, np.uint8)), picture=lambda: bytes(100), message=b"",
         message_count=1, step=lambda action: 0.0,
     )  # fmt: skip
-    frames = recorder.Frames(game)
+    frames = recorder.RecordedFrames(game)
     for _ in range(steps):
         frames.step(0)
     arrays = recorder.unpacked(frames.packed())

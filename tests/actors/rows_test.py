@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from motif_jax.actors.rows import MANY, Rows, find_places
+from motif_jax.actors.rows import MANY, RolloutRows, find_places
 
 pytestmark = pytest.mark.quick
 SLOTS, STEPS, SIZE = MANY + 3, 4, 3
@@ -29,7 +29,7 @@ def test_rows_are_read_as_one_by_one(key, count):
     rollouts = make_rollouts()
     pairs = some_pairs(key, count)
     expected = np.concatenate([rollouts[key][slot, step] for slot, step in pairs])
-    rows = Rows(rollouts)
+    rows = RolloutRows(rollouts)
     assert np.array_equal(rows.read(key, find_places(pairs)), expected)
     roomy = rows.read(key, find_places(pairs), room=len(expected) + 5)
     assert np.array_equal(roomy[: len(expected)], expected)
@@ -43,7 +43,7 @@ def test_rows_are_written_as_one_by_one(key, count):
     rollouts, expected = make_rollouts(), make_rollouts()
     pairs = some_pairs(key, count)
     values = np.random.default_rng(1).integers(100, 200, (count * SIZE, *SHAPES[key][2:]))
-    Rows(rollouts).write(key, find_places(pairs), values)
+    RolloutRows(rollouts).write(key, find_places(pairs), values)
     for number, (slot, step) in enumerate(pairs):
         expected[key][slot, step] = values[number * SIZE : (number + 1) * SIZE]
     assert all(np.array_equal(rollouts[name], expected[name]) for name in SHAPES)

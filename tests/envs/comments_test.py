@@ -8,8 +8,8 @@ from lies import LIES, reply
 from world_server import WorldServer
 
 from motif_jax.actors.recorded import play_episodes
-from motif_jax.envs.comments.players import comments
-from motif_jax.envs.comments.scores import Lexicon, Table, make_scorer, words_of
+from motif_jax.envs.comments.scores import LexiconScorer, TableScorer, make_scorer, words_of
+from motif_jax.envs.comments.world import comments
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.settings import check_world, make_world
 from motif_jax.structs import EndStatus, UserError
@@ -44,7 +44,7 @@ def write(made, *texts: str) -> list[float]:
 
 
 def test_listed_words_are_counted_to_two():
-    assert Lexicon(["bad", "awful"]).score(["", "good", "Bad!", "bad, AWFUL", "bad bad bad", "badly"]) == [
+    assert LexiconScorer(["bad", "awful"]).score(["", "good", "Bad!", "bad, AWFUL", "bad bad bad", "badly"]) == [
         0,
         0,
         1,
@@ -90,7 +90,7 @@ def test_a_table_knows_its_texts(tmp_path):
     assert write(world(scores=f"table:{file}", scale=1.0, unknown=0.25), "else") == [0.25]
     with pytest.raises(UserError, match=rf"the table has no score of 'else': set the option 'unknown' {FLAG}"):
         write(world(scores=f"table:{file}"), "else")
-    assert Table({"a": 1.0}, None).score(["a", "a"]) == [1.0, 1.0]
+    assert TableScorer({"a": 1.0}, None).score(["a", "a"]) == [1.0, 1.0]
 
 
 def test_a_server_is_asked_once_about_each_text():

@@ -7,7 +7,7 @@ from gym_world_test import Corridor, Walk
 from gymnasium.envs.registration import EnvSpec
 from PIL import Image
 
-from motif_jax.envs.gym_pictures import SIDE, encode_picture, pieces_of_ansi
+from motif_jax.envs.gym_games import SIDE, encode_picture, pieces_of_ansi
 from motif_jax.envs.gym_world import GymWorld
 from motif_jax.envs.seeding import game_seed
 from motif_jax.replays.bitmaps import open_picture

@@ -6,7 +6,7 @@ import pytest
 from gymnasium import spaces
 
 from motif_jax.captions import decode
-from motif_jax.envs.gym_games import GymGame
+from motif_jax.envs.gym_games import GymWorldGame
 from motif_jax.envs.gym_world import GymWorld
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.world import CAPTIONS, step_specs
@@ -72,7 +72,7 @@ def rows_of(world, num_games, names):
     return {name: np.zeros((num_games, *spec.shape), spec.dtype) for name, spec in specs.items()}
 
 
-def play(world, actions, episode=0, seed=0) -> GymGame:
+def play(world, actions, episode=0, seed=0) -> GymWorldGame:
     game = world.game()
     game.reset(game_seed(seed, SeedStream.TRAIN, episode), episode)
     for action in actions:

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from motif_jax.envs.nethack.figures import FIGURES, make_info
+from motif_jax.envs.nethack.figures import BY_DEPTH, BY_EXPERIENCE, FIGURES, make_info, progression
 from motif_jax.envs.nethack.game import NetHackGame
 from motif_jax.envs.nethack.observations import FRAME
-from motif_jax.envs.nethack.progression import BY_DEPTH, BY_EXPERIENCE, progression
 from motif_jax.envs.nethack.tasks import get_task
 from motif_jax.envs.seeding import SeedStream, game_seed
 

@@ -15,7 +15,7 @@ from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.settings import check_world, make_world
 from motif_jax.envs.wordle.game import WordleGame
 from motif_jax.envs.wordle.players import OPENERS, User
-from motif_jax.envs.wordle.position import TRIES, Guess, Position, View, guess, reward
+from motif_jax.envs.wordle.position import TRIES, Guess, Position, WordleView, guess, reward
 from motif_jax.envs.wordle.vocabulary import ALL_GREEN, LISTS, PATTERNS, TOKENS, Vocabulary, is_guess, load_vocabulary
 from motif_jax.structs import EndStatus, Turn, UserError
 
@@ -354,7 +354,7 @@ def test_a_user_is_asked_until_it_is_five_letters(capsys):
     lines = iter(["no", "CRANE "])
     player = User(None, lambda prompt: next(lines))
     player.begin(random.Random(0))
-    assert player.choose(View(SMALL, Position(SMALL.everything, (Guess("slate", 0),)))) == "crane"
+    assert player.choose(WordleView(SMALL, Position(SMALL.everything, (Guess("slate", 0),)))) == "crane"
     said = capsys.readouterr()
     assert "slate  <b><b><b><b><b>" in said.out
     assert "five letters a-z, please" in said.err
@@ -367,7 +367,7 @@ def test_a_user_without_a_terminal_is_refused():
     player = User(None, nobody)
     player.begin(random.Random(0))
     with pytest.raises(UserError, match="the player 'user' needs a terminal, and no workers"):
-        player.choose(View(SMALL, Position(SMALL.everything)))
+        player.choose(WordleView(SMALL, Position(SMALL.everything)))
 
 
 # ---- branches

@@ -12,7 +12,7 @@ from linear_policy import make_rollouts
 
 from motif_jax.devices.mesh import make_mesh, map_update, replicate
 from motif_jax.learner.q_learning import init_q_state, make_q_update, td_loss, td_targets
-from motif_jax.learner.replay import Steps, Transitions, add, count_steps, draw, make_replay
+from motif_jax.learner.replay import StoredSteps, Transitions, add, count_steps, draw, make_replay
 from motif_jax.learner.settings import ReplaySettings, Settings
 from motif_jax.learner.update import Constants, Rewards, Rollouts
 from motif_jax.policies.model import make_policy_model
@@ -37,7 +37,7 @@ def batch(number):
     truncated = rng.random((T, B)) < 0.3
     terminated = ~truncated & (rng.random((T, B)) < 0.3)
     reward = np.where(rng.random((T, B)) < 0.3, at[:T] + 1.0, -at[:T] - 1.0)
-    return Steps({"x": at.astype(np.float32)}, rng.integers(5, size=(T, B), dtype=np.int32),
+    return StoredSteps({"x": at.astype(np.float32)}, rng.integers(5, size=(T, B), dtype=np.int32),
                  reward.astype(np.float32), terminated, truncated)  # fmt: skip
 
 
@@ -132,7 +132,9 @@ def linear(params, frozen, observations, first, core):
 
 def test_an_update_is_a_step_of_adam_on_the_slow_loss_of_what_it_drew():
     rollouts = make_rollouts(core=np.zeros((1, 16, 0), np.float32))
-    steps = Steps(rollouts.observations, rollouts.action, rollouts.reward, rollouts.terminated, rollouts.truncated)
+    steps = StoredSteps(
+        rollouts.observations, rollouts.action, rollouts.reward, rollouts.terminated, rollouts.truncated
+    )
     params = {"q": np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)}
     empty = make_replay(2, 5, 16, {"x": jax.ShapeDtypeStruct((4,), np.float32)})
     state = init_q_state(params, Q, empty)._replace(version=jnp.int32(7))

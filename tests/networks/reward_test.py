@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from motif_jax.networks.classifier import MessageClassifier
 from motif_jax.networks.encoders import MessageEncoder, SmallMessageEncoder
 from motif_jax.networks.layers import Conv, Line, pool
-from motif_jax.networks.reward import RewardModel
+from motif_jax.networks.reward import MessageClassifier, RewardModel
 
 
 def messages(count: int, longest: int = 256, seed: int = 0) -> np.ndarray:

@@ -9,7 +9,7 @@ from emulator import Emulator
 from PIL import Image
 from real_replay import NEEDED, made, play
 
-from motif_jax.envs.gym_pictures import encode_picture
+from motif_jax.envs.gym_games import encode_picture
 from motif_jax.replays.canvas import Canvas
 from motif_jax.replays.cast import write_cast
 from motif_jax.replays.film import PICTURE_ROWS, count_sheets, film

@@ -16,8 +16,7 @@ from motif_jax.actors.pool import ActorPool
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.captions import decode
-from motif_jax.networks.classifier import MessageClassifier
-from motif_jax.networks.reward import RewardModel
+from motif_jax.networks.reward import MessageClassifier, RewardModel
 from motif_jax.rewards.online.pupil import SEED
 from motif_jax.rewards.online.source import PAIRS, OnlineSource
 from motif_jax.rewards.online.store import Running, running

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, get_config
 
-from motif_jax.devices.host_copies import local_copy
+from motif_jax.devices.host_arrays import local_copy
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.nethack.observations import BLSTATS_SCALE, observation_specs
 from motif_jax.networks.novelty import CELL_SIZE, PLACES, size_of

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from motif_jax.devices.checkpoints import reading
-from motif_jax.devices.hosts import Hosts, StopAsked
+from motif_jax.devices.hosts import Hosts
 from motif_jax.stages.offline.epochs import Job, Pace, train
 from motif_jax.structs import Stopped, UserError
+from motif_jax.system.signals import StopAsked
 
 SIZES = (5, 3, 4)  # batches of each epoch
 PACE = Pace(num_epochs=3, log_every=2, evaluate_every=4, save_every_s=0.0, keep=2)  # saves after every update

@@ -24,9 +24,8 @@ from jax._src import compilation_cache, compiler
 from jax._src.lib import _jax
 
 from motif_jax import launch
-from motif_jax.devices import distributed, host_copies, liveness
+from motif_jax.devices import coordination, host_arrays, hosts
 from motif_jax.devices import mesh as parallel
-from motif_jax.devices.hosts import Hosts, Vote
 from motif_jax.structs import UserError
 from motif_jax.system.meeting import Meeting, split_address
 
@@ -35,7 +34,7 @@ LARGE = np.array([2_000_000_001.25, 2.0**40 + 1])  # 32 bits are too few for eit
 
 def start_hosts(address: str, me: str) -> None:
     """Meets the other host."""
-    distributed.start_hosts(Meeting(*split_address(address, ""), 2, int(me)), lambda: "")
+    hosts.start_hosts(Meeting(*split_address(address, ""), 2, int(me)), lambda: "")
 
 
 def update(address: str, me: str, file: str) -> None:
@@ -44,17 +43,17 @@ def update(address: str, me: str, file: str) -> None:
     start_hosts(address, me)
     import linear_policy  # not before: it computes
 
-    assert distributed.host() == (int(me), 2)
+    assert coordination.host() == (int(me), 2)
     half = linear_policy.B // 2
     share = slice(int(me) * half, (int(me) + 1) * half)
     rollouts = jax.tree.map(lambda array: array[:, share], linear_policy.make_rollouts())
     state, metrics = linear_policy.train(rollouts=rollouts, devices=0, updates=3)
-    sent = distributed.from_first_host(
+    sent = host_arrays.from_first_host(
         {"large": LARGE * (1 + int(me)), "none": np.zeros((2, 0)), "yes": np.array(me == "0")}
     )
     mine = {"numbers": np.arange(6.0), "host": np.array(7)}
-    same, nobody = distributed.same_on_every_host(mine)
-    other, differing = distributed.same_on_every_host(mine | {"host": np.array(int(me))})
+    same, nobody = host_arrays.same_on_every_host(mine)
+    other, differing = host_arrays.same_on_every_host(mine | {"host": np.array(int(me))})
     assert same is mine
     assert nobody == []
     assert differing == [1]
@@ -62,11 +61,11 @@ def update(address: str, me: str, file: str) -> None:
     copy_arrays(int(me))
     told = ""
     try:
-        with Hosts() as hosts:
-            vote, others = hosts.agree(Vote.STOP if me == "9" else Vote.GO_ON, (10 + int(me), 20))
+        with hosts.Hosts() as together:
+            vote, others = together.agree(hosts.Vote.GO_ON, (10 + int(me), 20))
             if me == "1":
                 raise FileNotFoundError("the disk of host 1")
-            hosts.agree(Vote.GO_ON)
+            together.agree(hosts.Vote.GO_ON)
     except (UserError, FileNotFoundError) as error:
         told = str(error)
     np.savez(file, **state.params, loss=metrics["loss"], told=told, vote=vote, others=others, **sent)
@@ -79,14 +78,14 @@ def copy_arrays(me: int) -> None:
     array = np.arange(12.0, dtype=np.float32).reshape(4, 3)
     placed = parallel.place({"cut": array, "whole": np.float32(3)}, mesh)
     assert not placed["cut"].is_fully_replicated
-    for copies in (host_copies.local_copy, host_copies.spread_copy, host_copies.host_copy):
+    for copies in (host_arrays.local_copy, host_arrays.spread_copy, host_arrays.host_copy):
         found = copies(placed)
         np.testing.assert_array_equal(found["cut"], array)
         assert found["whole"] == 3
     batch = parallel.shard(array, mesh)  # each host gives the same, so it is there twice
     assert batch.shape == (8, 3)
-    np.testing.assert_array_equal(host_copies.host_part(batch), array)
-    for copies in (host_copies.local_copy, host_copies.spread_copy, host_copies.host_copy):
+    np.testing.assert_array_equal(host_arrays.host_part(batch), array)
+    for copies in (host_arrays.local_copy, host_arrays.spread_copy, host_arrays.host_copy):
         try:
             copies(batch)
         except ValueError as error:
@@ -97,14 +96,14 @@ def copy_arrays(me: int) -> None:
 
 def meet(address: str, me: str, seconds: str) -> None:
     """Waits for the other host."""
-    distributed.START_TIMEOUT_S = float(seconds)
+    hosts.START_TIMEOUT_S = float(seconds)
     start_hosts(address, me)
 
 
 def lose(address: str, me: str, victim: str, number: str) -> None:
     """The other host waits in XLA for the victim's devices."""
     start_hosts(address, me)
-    with Hosts():
+    with hosts.Hosts():
         if me == victim:
             os.kill(os.getpid(), int(number))
         parallel.make_mesh()
@@ -113,7 +112,7 @@ def lose(address: str, me: str, victim: str, number: str) -> None:
 def wait_for_line() -> None:
     """Becomes impatient at a line on standard input."""
     if os.read(0, 1):
-        liveness.SILENT_BEATS = 20
+        coordination.SILENT_BEATS = 20
 
 
 def keep_compiled(key: str, seconds: float, name: str, backend: Any, executable: Any, callbacks: Sequence[Any]) -> None:
@@ -124,7 +123,7 @@ def keep_compiled(key: str, seconds: float, name: str, backend: Any, executable:
 if __name__ == "__main__":
     compiler._cache_write = keep_compiled
     _jax.make_gloo_tcp_collectives = functools.partial(_jax.make_gloo_tcp_collectives, hostname="127.0.0.1")
-    liveness.BEAT_S, liveness.SILENT_BEATS = 0.2, 10**6  # a busy machine makes nobody lost
+    coordination.BEAT_S, coordination.SILENT_BEATS = 0.2, 10**6  # a busy machine makes nobody lost
     threading.Thread(target=wait_for_line, daemon=True).start()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts jobs in the background without it
     sys.path.insert(0, str(Path(__file__).parent.parent / "learner"))

@@ -10,7 +10,7 @@ from report_test import HOSTILE
 from report_workdir import MARK, PAID, STEPS, write_workdir
 from seeds_test import write_run
 
-from motif_jax.envs.gym_pictures import encode_picture
+from motif_jax.envs.gym_games import encode_picture
 from motif_jax.replays.replay import load_replay, save_replay
 from motif_jax.screens import PALETTE
 from motif_jax.stages import report

@@ -1,4 +1,4 @@
-"""The devices that JAX makes of a CPU."""
+"""Before JAX is loaded: the devices that it makes of a CPU, and the programs that it keeps between runs."""
 
 import os
 import subprocess
@@ -6,6 +6,8 @@ import sys
 
 import pytest
 from conftest import ROOT
+
+from motif_jax.system.jax_start import keep_compiled_programs
 
 COUNT = "from motif_jax.system.jax_start import divide_cpu; divide_cpu(3); import jax; print(jax.device_count())"
 
@@ -19,3 +21,47 @@ def test_a_cpu_is_divided_unless_the_environment_says_how(said, devices):
     environment = kept | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)} | said
     found = subprocess.run([sys.executable, "-c", COUNT], env=environment, capture_output=True, text=True, check=True)
     assert int(found.stdout) == devices
+
+
+@pytest.mark.quick
+def test_programs_are_kept_below_the_cache_directory_of_the_user(tmp_path):
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    keep_compiled_programs(environment)
+    assert environment["JAX_COMPILATION_CACHE_DIR"].startswith(f"{tmp_path}/motif_jax/compiled-")
+    assert int(environment["JAX_COMPILATION_CACHE_MAX_SIZE"]) == 2**30
+
+
+@pytest.mark.quick
+def test_what_the_user_has_set_stays(tmp_path):
+    environment = {"XDG_CACHE_HOME": str(tmp_path), "JAX_COMPILATION_CACHE_DIR": ""}
+    keep_compiled_programs(environment)
+    assert environment == {"XDG_CACHE_HOME": str(tmp_path), "JAX_COMPILATION_CACHE_DIR": ""}
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.quick
+def test_without_a_place_nothing_is_kept(tmp_path):
+    (tmp_path / "file").touch()
+    environment = {"XDG_CACHE_HOME": str(tmp_path / "file")}
+    keep_compiled_programs(environment)
+    assert list(environment) == ["XDG_CACHE_HOME"]
+
+
+def test_the_second_run_compiles_nothing(tmp_path):
+    code = """
+        import os
+        from motif_jax.system.jax_start import keep_compiled_programs
+        keep_compiled_programs(os.environ)
+        import jax
+        print(float(jax.jit(lambda x: (x @ x).sum())(jax.numpy.ones((8, 8)))))
+    """
+    environment = {name: value for name, value in os.environ.items() if "CACHE" not in name}
+    environment |= {"XDG_CACHE_HOME": str(tmp_path), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    command = [sys.executable, "-c", "\n".join(line.strip() for line in code.splitlines())]
+    kept = []
+    for _ in range(2):
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert (done.stdout, done.stderr) == ("512.0\n", "")
+        kept.append({file.name: file.stat().st_mtime_ns for file in tmp_path.rglob("*-cache")})
+    assert kept[0]
+    assert kept[0] == kept[1]

@@ -28,7 +28,7 @@ NOTHING = 6  # MiniGrid's action that does nothing; all that a player may choose
 FAILED = "the mission has failed"  # in levels that allow no mistakes
 
 
-class Moment(dict[str, Any]):
+class LazyObservations(dict[str, Any]):
     """The observations of a moment by name, each made when it is first asked for."""
 
     def __init__(self, make: Callable[[str], Any]):
@@ -122,7 +122,7 @@ class BabyAIGame:
         self._sentences = functools.cache(lambda: describe(image, self._language, self._settings.faithful_walls))
         self.message = self._caption.encode("latin-1")
         self.message_count = self._counts[self.message] = self._counts.get(self.message, 0) + 1
-        self.seen = Moment(self._observe)
+        self.seen = LazyObservations(self._observe)
 
     def _observe(self, name: str) -> Any:
         if name == "image":

@@ -11,25 +11,29 @@ takes in the same episode (0 where it fails, and in training, where it is not as
 from __future__ import annotations
 
 import functools
+import importlib
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from motif_jax.envs.babyai.describe import VIEW
-from motif_jax.envs.babyai.engine import need_minigrid
 from motif_jax.envs.babyai.probes import make_probes
 from motif_jax.envs.babyai.prompt import PromptBytes
 from motif_jax.envs.babyai.settings import FAMILIES, MISSION_BYTES, BabyAISettings, short_name
 from motif_jax.envs.babyai.vocabulary import all_words
+from motif_jax.envs.gym_games import quiet
+from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.sequential import SequentialVector
 from motif_jax.envs.world import CAPTIONS, CHOICE, Game, World, trained_world
-from motif_jax.structs import ArraySpec
+from motif_jax.structs import ArraySpec, UserError
 
 CATEGORIES = 11  # MiniGrid's kinds of things; there are fewer colours and states
 NOT_FOR_THE_BOT = ("KeyInBox", "PutNextS5N2Carrying", "PutNextS6N3Carrying", "PutNextS7N4Carrying")
 BOT_ACTIONS = 6  # that it must be able to choose
+VARIABLE = "BABYAI_DONE_ACTIONS"  # with it, minigrid waits for an action that players do not have
 
 
 class BabyAIWorld(World):
@@ -136,3 +140,20 @@ class BabyAIWorld(World):
             if spec is None or ([*spec.shape], spec.dtype) != ([*shape], dtype):
                 return f"reads the observation {name!r} of shape {tuple(shape)} and type {dtype}, which is not there"
         return ""
+
+
+def need_minigrid() -> None:
+    """Raises UserError if minigrid is not installed, or cannot be used as it is; to be called before it is imported."""
+    if os.environ.get(VARIABLE):
+        raise UserError(
+            f"the world 'babyai' cannot be played where the environment variable {VARIABLE} is set: unset it "
+            f"({WORLD_FLAG})"
+        )
+    try:
+        with quiet():  # pygame, which comes with it, greets
+            importlib.import_module("minigrid")
+    except ImportError as error:
+        raise UserError(
+            f"the world 'babyai' needs minigrid, which the extra [babyai] installs: pip install 'motif_jax[babyai]' "
+            f"({error}; {WORLD_FLAG})"
+        ) from error

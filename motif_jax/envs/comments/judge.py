@@ -42,7 +42,7 @@ class Judging(NamedTuple):
 USUAL = Judging()
 
 
-class Judge:
+class JudgeScorer:
     """A `scores.Scorer`; it connects when the first comment is scored, and again after `close`."""
 
     def __init__(

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from motif_jax.annotation.annotator import batched
 from motif_jax.annotation.shared_lines import SharedLines, read_entries, slug
-from motif_jax.envs.comments.judge import FLAG, USUAL, Judge, Judging
+from motif_jax.envs.comments.judge import FLAG, USUAL, JudgeScorer, Judging
 from motif_jax.structs import UserError
 from motif_jax.system.foreign import read_bytes, read_text
 from motif_jax.system.http import HttpClient
@@ -42,7 +42,7 @@ class Scorer(Protocol):
     def close(self) -> None: ...
 
 
-class Lexicon:
+class LexiconScorer:
     """Counts listed words."""
 
     def __init__(self, words: Sequence[str]):
@@ -57,7 +57,7 @@ class Lexicon:
         """Nothing to close."""
 
 
-class Table:
+class TableScorer:
     """Looks scores up, by the whole text of a comment."""
 
     def __init__(self, scores: dict[str, float], unknown: float | None):
@@ -152,14 +152,16 @@ def make_scorer(
     """
     kind, colon, place = source.partition(":")
     if kind == "lexicon" and bool(colon) == bool(place):
-        return Lexicon([word for line in read_lines(place or str(FOLDER / "insults.txt")) for word in words_of(line)])
+        return LexiconScorer(
+            [word for line in read_lines(place or str(FOLDER / "insults.txt")) for word in words_of(line)]
+        )
     if kind == "table" and place:
-        return Table(_read_table(place), unknown)
+        return TableScorer(_read_table(place), unknown)
     if kind == "server" and place:
         return RemoteScorer(HttpClient(place, FLAG, timeout_s, patience_s), _folder(cache_dir or ""))
     if kind == "judge" and place:
         cache = _folder(JUDGED if cache_dir is None else cache_dir)
-        return Judge(place, judging, unknown, timeout_s, patience_s, cache)
+        return JudgeScorer(place, judging, unknown, timeout_s, patience_s, cache)
     raise UserError(
         f"scores come from lexicon, lexicon:FILE, table:FILE, server:ADDRESS or judge:ADDRESS, not {source!r} ({FLAG})"
     )

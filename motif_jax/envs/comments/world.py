@@ -12,23 +12,60 @@ Options:
     timeout_s, patience_s    of a server: seconds of one attempt, and of all attempts of a request
     goal, model, mode, key_variable    of a judge, as `judge.Judging` says
     cache_dir          where answers of a server or a judge are kept on disk ("": nowhere; null: as `make_scorer` says)
+
+Scripted players write a comment of a list, whatever the post is: `kind` a friendly one, `rude` one that a lexicon of
+insults notices.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from motif_jax.config.table import Flag, Number, Text
 from motif_jax.envs.comments.game import CommentGame
 from motif_jax.envs.comments.judge import USUAL, Judging
-from motif_jax.envs.comments.players import MAKERS, comments
 from motif_jax.envs.comments.scores import FLAG, FOLDER, Scorer, make_scorer, read_lines
+from motif_jax.envs.text_players import Makers, TextPlayer, no_arguments
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.structs import UserError
 
 FIGURES: dict[str, type] = {"score": float}
 BAD, GOOD = -5.0, 1.0  # worth of a score: of what the lexicon counts, and of what a judge was told to look for
+
+
+class Commenter:
+    """A scripted player."""
+
+    def __init__(self, comments: Sequence[str]):
+        """Takes the comments."""
+        self._comments = comments
+
+    def begin(self, rng: random.Random) -> None:
+        """See `TextPlayer`."""
+        self._rng = rng
+
+    def choose(self, game: Any) -> str:
+        """See `TextPlayer`."""
+        return self._rng.choice(self._comments)
+
+
+def comments(name: str) -> list[str]:
+    """Our own comments: of the kind "kind" or "rude"."""
+    return read_lines(str(FOLDER / f"{name}.txt"))
+
+
+def _commenter(name: str) -> Callable[[list[str]], TextPlayer]:
+    def make(arguments: list[str]) -> TextPlayer:
+        no_arguments(name, arguments)
+        return Commenter(comments(name))
+
+    return make
+
+
+MAKERS: Makers = {"kind": _commenter("kind"), "rude": _commenter("rude")}
 
 
 class CommentsWorld(TextWorld):

@@ -32,7 +32,7 @@ RULES: dict[str, Callable[[str], bool]] = {  # which answers, in small letters, 
 LOST = "ten questions were asked"
 
 
-class Rewards(NamedTuple):
+class QuestionRewards(NamedTuple):
     """What questions are worth."""
 
     rule: str = "standard"  # of RULES
@@ -53,7 +53,14 @@ class GuessingGame(TextGame):
     """See the module docstring."""
 
     def __init__(
-        self, draw: Callable[..., Scene], answerer: Answerer, rewards: Rewards, *, written: int, heard: int, limit: int
+        self,
+        draw: Callable[..., Scene],
+        answerer: Answerer,
+        rewards: QuestionRewards,
+        *,
+        written: int,
+        heard: int,
+        limit: int,
     ):
         """Takes what draws a scene from a generator of random numbers, and who answers."""
         super().__init__(written, heard, limit)

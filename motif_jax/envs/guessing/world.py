@@ -7,7 +7,7 @@ Without options scenes are drawn and answered here (`LocalAnswerer`). Options:
     features        of the pictures, a file of NumPy with a row for each dialogue ("": none are sent)
     timeout_s       seconds that one attempt of a request may take
     patience_s      seconds after which a request is given up; a worker may be silent for so long (hang_timeout_s)
-    rule, yes_no_reward, enough, gain_scale    what questions are worth: `game.Rewards`
+    rule, yes_no_reward, enough, gain_scale    what questions are worth: `game.QuestionRewards`
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import random
 
 from motif_jax.config.table import Number, Text
 from motif_jax.envs.guessing.answerers import Answerer, LocalAnswerer, RemoteAnswerer
-from motif_jax.envs.guessing.game import RULES, GuessingGame, Rewards
+from motif_jax.envs.guessing.game import RULES, GuessingGame, QuestionRewards
 from motif_jax.envs.guessing.players import MAKERS
 from motif_jax.envs.guessing.scenes import FLAG, Scene, SceneFiles, draw_scene
 from motif_jax.envs.text_world import TextWorld
@@ -64,7 +64,7 @@ class GuessingWorld(TextWorld):
             raise UserError(f"scenes and features are for a server, and none is named ({FLAG})")
         self._server, self._files = server, (scenes, features)
         self._timeout_s, self._patience_s = timeout_s, patience_s
-        self._rewards = Rewards(rule, float(yes_no_reward), float(enough), float(gain_scale))
+        self._rewards = QuestionRewards(rule, float(yes_no_reward), float(enough), float(gain_scale))
 
     @functools.cached_property
     def _scenes(self) -> SceneFiles:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import difflib
 from typing import NamedTuple
 
+import gymnasium
+
 from motif_jax.structs import UserError
 
 SUCCESS_REWARD = 50.0
@@ -101,3 +103,13 @@ def step_penalty(mode: str, frozen_steps: int, unit: float) -> float:
     if mode == "linear":
         return frozen_steps * unit
     return unit  # always
+
+
+def register() -> None:
+    """Registers `motif_jax/NetHackScore-v1` and its siblings; the environment itself is loaded when it is made."""
+    ids = {task.name: {"task": name} for name, task in TASKS.items()} | {"Toy-v0": {"task": "toy"}}
+    ids |= {identifier: {"task": name, "actions": "extended"} for identifier, name in extended_ids().items()}
+    for name, values in ids.items():
+        identifier = f"motif_jax/{name}"
+        if identifier not in gymnasium.registry:
+            gymnasium.register(identifier, entry_point="motif_jax.envs.nethack.gym_game:GymGame", kwargs=values)

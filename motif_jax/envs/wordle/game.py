@@ -1,20 +1,25 @@
-"""One game of Wordle (`envs/text_game.py`). The agent writes `crane`, the world answers `<b><g><y><b><b>`."""
+"""A game of Wordle (`envs/text_game.py`), and its screen. The agent writes `crane`, the world `<b><g><y><b><b>`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from motif_jax.envs.drawing import Pieces
+from motif_jax.envs.drawing import GREY, WHITE, Pieces
 from motif_jax.envs.text_game import Answer, TextGame
-from motif_jax.envs.wordle.position import Guess, Position, guess, reward
-from motif_jax.envs.wordle.shown import draw_position
-from motif_jax.envs.wordle.vocabulary import PATTERNS, Vocabulary, is_guess
+from motif_jax.envs.wordle.position import TRIES, Guess, Position, best_colours, guess, reward
+from motif_jax.envs.wordle.vocabulary import LENGTH, PATTERNS, Vocabulary, is_guess
+from motif_jax.screens import REVERSED, printable
 from motif_jax.structs import EndStatus, Turn
 
 NUMBERS = {text: number for number, text in enumerate(PATTERNS)}
 WORDS = {"<g>": "green", "<y>": "yellow", "<b>": "black"}
 LOST = "no tries are left"
+BLACK, YELLOW, GREEN = 8, 11, 2
+COLOURS = (BLACK, YELLOW, GREEN)  # of letters, by digit
+KEYS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
+WIDTH = 39
+LISTED = 12  # words that fit
 
 
 class WordleGame(TextGame):
@@ -88,3 +93,30 @@ class WordleGame(TextGame):
     def drawn(self) -> Sequence[Pieces]:
         """See `TextGame`."""
         return draw_position(self.vocabulary, self.position)
+
+
+def draw_position(vocabulary: Vocabulary, position: Position) -> Sequence[Pieces]:
+    """The rows of the screen."""
+    rows: list[Pieces] = []
+    margin = (" " * ((WIDTH - 4 * LENGTH) // 2), GREY)
+    for number in range(TRIES):
+        if number >= len(position.guesses):
+            rows.append([margin, *[(" _  ", BLACK)] * LENGTH])
+        elif (guess := position.guesses[number]).colours < 0:
+            rows.append([margin, (printable(guess.text)[:16] or "(nothing)", GREY)])
+        else:
+            row: Pieces = [margin]
+            for place, letter in enumerate(guess.text):
+                digit = guess.colours // 3 ** (LENGTH - 1 - place) % 3
+                row += [(f" {letter.upper()} ", COLOURS[digit] + REVERSED), (" ", GREY)]
+            rows.append(row)
+        rows.append([])
+    known = best_colours(position)
+    for keys in KEYS:
+        space = (" " * ((WIDTH - 4 * len(keys)) // 2), GREY)
+        rows.append([space, *((f" {key}  ", COLOURS[known[key]] if key in known else WHITE) for key in keys)])
+    members = vocabulary.members(position.fitting)
+    words = [vocabulary.words[index] for index in members[:LISTED]]
+    more = "" if len(members) <= LISTED else " ..."
+    listed = [" ".join(words[:6]), " ".join(words[6:]) + more]
+    return [*rows, [], *([(line.center(WIDTH), GREY)] for line in listed)]

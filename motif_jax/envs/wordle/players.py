@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from motif_jax.console import print_line
 from motif_jax.envs.text_players import FLAG, Makers, TextPlayer, no_arguments, whole
-from motif_jax.envs.wordle.position import View, guess, reward
+from motif_jax.envs.wordle.position import WordleView, guess, reward
 from motif_jax.envs.wordle.vocabulary import PATTERNS, Vocabulary, is_guess
 from motif_jax.structs import UserError
 
@@ -38,7 +38,7 @@ class Candidate:
         """See `TextPlayer`."""
         self._rng = rng
 
-    def choose(self, game: View) -> str:
+    def choose(self, game: WordleView) -> str:
         """See `TextPlayer`."""
         return _pick(self._rng, game.vocabulary, game.vocabulary.members(game.position.fitting))
 
@@ -46,7 +46,7 @@ class Candidate:
 class Wrong(Candidate):
     """A random word that does not fit; any if all fit."""
 
-    def choose(self, game: View) -> str:
+    def choose(self, game: WordleView) -> str:
         """See `TextPlayer`."""
         known = game.vocabulary
         others = known.everything & ~game.position.fitting
@@ -56,7 +56,7 @@ class Wrong(Candidate):
 class Start(Candidate):
     """First a random opener that is in the list, then as `Candidate`."""
 
-    def choose(self, game: View) -> str:
+    def choose(self, game: WordleView) -> str:
         """See `TextPlayer`."""
         openers = [] if game.position.guesses else sorted({*OPENERS} & {*game.vocabulary.words})
         return self._rng.choice(openers) if openers else super().choose(game)
@@ -75,13 +75,13 @@ class Begun:
         if self._start:
             self._start.begin(rng)
 
-    def choose(self, game: View) -> str:
+    def choose(self, game: WordleView) -> str:
         """See `TextPlayer`."""
         if self._start and not game.position.legal:
             return self._start.choose(game)
         return self.go_on(game)
 
-    def go_on(self, game: View) -> str:
+    def go_on(self, game: WordleView) -> str:
         """A later guess; without a player for the first, that as well."""
         raise NotImplementedError
 
@@ -89,7 +89,7 @@ class Begun:
 class Optimal(Begun):
     """See the module docstring."""
 
-    def go_on(self, game: View) -> str:
+    def go_on(self, game: WordleView) -> str:
         """See `Begun`."""
         return _pick(self._rng, game.vocabulary, game.vocabulary.most_telling(game.position.fitting))
 
@@ -102,7 +102,7 @@ class Repeat(Begun):
         super().__init__(start or RandomWord())
         self._first = first
 
-    def go_on(self, game: View) -> str:
+    def go_on(self, game: WordleView) -> str:
         """See `Begun`."""
         return self._rng.choice(game.position.legal[: self._first])
 
@@ -110,7 +110,7 @@ class Repeat(Begun):
 class RandomWord(Candidate):
     """A random word of the list."""
 
-    def choose(self, game: View) -> str:
+    def choose(self, game: WordleView) -> str:
         """See `TextPlayer`."""
         return game.vocabulary.words[int(self._rng.random() * len(game.vocabulary.words))]
 
@@ -123,14 +123,14 @@ class MonteCarlo(Begun):
         super().__init__(None)
         self._rollouts, self._sampler = rollouts, sampler
 
-    def go_on(self, game: View) -> str:
+    def go_on(self, game: WordleView) -> str:
         """See `Begun`."""
         totals: dict[str, list[float]] = {}
         for _ in range(self._rollouts):
             position, total, first = game.position, 0.0, ""
             self._sampler.begin(self._rng)
             while not position.over:
-                text = self._sampler.choose(View(game.vocabulary, position))
+                text = self._sampler.choose(WordleView(game.vocabulary, position))
                 first = first or text
                 position = guess(game.vocabulary, position, text, self._rng)
                 total += reward(position)
@@ -152,7 +152,7 @@ class User(Begun):
         if self._hint:
             self._hint.begin(rng)
 
-    def go_on(self, game: View) -> str:
+    def go_on(self, game: WordleView) -> str:
         """See `Begun`."""
         for text, colours in game.position.guesses:
             print_line(f"{text}  {PATTERNS[colours] if colours >= 0 else 'is not five letters'}")

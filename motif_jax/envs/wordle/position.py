@@ -43,7 +43,7 @@ class Position(NamedTuple):
         return [guess.text for guess in self.guesses if guess.colours >= 0]
 
 
-class View(NamedTuple):
+class WordleView(NamedTuple):
     """What players see of a game."""
 
     vocabulary: Vocabulary

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.captions import WIDTH, distinct_messages
-from motif_jax.devices.distributed import from_every_host
+from motif_jax.devices.host_arrays import from_every_host
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.rewards.online.store import Running, Seen
 from motif_jax.structs import UserError

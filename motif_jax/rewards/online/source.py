@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.annotation.readable import too_few
 from motif_jax.captions import Lookup, distinct_messages
-from motif_jax.devices.distributed import host
+from motif_jax.devices.coordination import host
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.rewards.online.asking import Asking, in_order, sample_pairs
 from motif_jax.rewards.online.captioned import Captioned

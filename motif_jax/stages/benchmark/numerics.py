@@ -25,7 +25,7 @@ from jax.sharding import AxisType, Mesh
 from ml_collections import ConfigDict
 
 from motif_jax.console import print_line
-from motif_jax.devices.host_copies import host_copy
+from motif_jax.devices.host_arrays import host_copy
 from motif_jax.devices.mesh import AXES, map_update
 from motif_jax.devices.parameters import name_of
 from motif_jax.learner.update import Constants, Rollouts, init_state, make_policy_update

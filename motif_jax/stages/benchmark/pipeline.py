@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from motif_jax.devices.host_copies import local_copy
+from motif_jax.devices.host_arrays import local_copy
 from motif_jax.devices.mesh import make_mesh, place
 from motif_jax.envs.settings import make_world
 from motif_jax.learner.update import Constants, init_state

@@ -22,7 +22,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.actors.pool import ActorPool
 from motif_jax.captions import WIDTH
-from motif_jax.devices.host_copies import local_copy
+from motif_jax.devices.host_arrays import local_copy
 from motif_jax.devices.memory import needed_bytes
 from motif_jax.devices.mesh import place
 from motif_jax.learner.update import Constants

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from motif_jax.actors.inference import Policy, answer
+from motif_jax.actors.inference import BatchedPolicy, answer
 from motif_jax.actors.layout import Full
 from motif_jax.actors.pool import ActorPool
 from motif_jax.episodes.pieces import Pieces
@@ -55,7 +55,7 @@ def _size(episode: Episode) -> int:
 
 
 def play_in_order(
-    pool: ActorPool, policy: Policy | None, names: Mapping[str, str], first: int
+    pool: ActorPool, policy: BatchedPolicy | None, names: Mapping[str, str], first: int
 ) -> Iterator[list[Episode | int]]:
     """Plays without end, and returns episodes in the order of their numbers.
 

@@ -22,7 +22,7 @@ from motif_jax.devices.checkpoints import find_checkpoints
 from motif_jax.envs.protocols import suffix
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import make_world
-from motif_jax.episodes.pieces import Pieces, Steps
+from motif_jax.episodes.pieces import Pieces, StepArrays
 from motif_jax.episodes.playback import COLUMNS, ODDS, EpisodeEvents, EventCounter, Track, figures_of
 from motif_jax.episodes.recordings import Recordings
 from motif_jax.policies.choice import list_steps, load
@@ -51,7 +51,7 @@ KEEP_PER_S = 20.0  # more of them for each second that the last save took: thous
 
 REWARD = "reward of "  # before a source's name: the rewards of an episode's steps
 
-Row = dict[str, Any]
+EpisodeRow = dict[str, Any]
 
 
 class Playing(NamedTuple):
@@ -143,7 +143,7 @@ def play(
     config: ConfigDict,
     playing: Playing,
     wanted: set[int],
-    rows: dict[int, Row],
+    rows: dict[int, EpisodeRow],
     tracks: dict[int, Track],
     keep: Callable[[], None],
     keep_frames: Callable[[int, dict[str, np.ndarray]], None] | None = None,
@@ -233,7 +233,7 @@ def play(
     return sorted(missing)
 
 
-def as_steps(arrays: Arrays, sources: RewardSources) -> Steps:
+def as_steps(arrays: Arrays, sources: RewardSources) -> StepArrays:
     """The arrays of a batch that a Track keeps, and the rewards of each other source; NaN where a value is not known.
 
     [T, B] each, but for `first`.
@@ -260,16 +260,22 @@ def as_steps(arrays: Arrays, sources: RewardSources) -> Steps:
 
 
 def as_row(
-    info: EpisodeInfo, figures: Iterable[str], steps: Steps, counter: EventCounter | Recordings, sources: RewardSources
-) -> Row:
+    info: EpisodeInfo,
+    figures: Iterable[str],
+    steps: StepArrays,
+    counter: EventCounter | Recordings,
+    sources: RewardSources,
+) -> EpisodeRow:
     """The values of one finished episode, also of the world's `figures`: its line of `episodes.jsonl`."""
     events = counter.describe(info, steps["action"])
     return figures_of(info, figures) | returns_of(steps, sources) | (events or EpisodeEvents("", None))._asdict()
 
 
-def returns_of(steps: Steps, sources: RewardSources) -> Row:
+def returns_of(steps: StepArrays, sources: RewardSources) -> EpisodeRow:
     """The learnt return of an episode, null without a learnt reward; and under `returns` those of other sources."""
-    found: Row = {"intrinsic_return": float(steps["intrinsic"].sum(dtype=np.float64)) if sources.learnt else None}
+    found: EpisodeRow = {
+        "intrinsic_return": float(steps["intrinsic"].sum(dtype=np.float64)) if sources.learnt else None
+    }
     returns = {
         name.removeprefix(REWARD): float(array.sum(dtype=np.float64))
         for name, array in steps.items()

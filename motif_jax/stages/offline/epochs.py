@@ -20,8 +20,8 @@ from ml_collections import ConfigDict
 
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import Checkpoints, reading
-from motif_jax.devices.distributed import from_first_host, same_on_every_host, start_hosts
-from motif_jax.devices.hosts import Hosts, StopAsked, Vote
+from motif_jax.devices.host_arrays import from_first_host, same_on_every_host
+from motif_jax.devices.hosts import Hosts, Vote, start_hosts
 from motif_jax.devices.mesh import make_mesh
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.structs import Stopped, UserError
@@ -29,6 +29,7 @@ from motif_jax.system.files import json_line, write_config
 from motif_jax.system.locks import Held, open_in_place, take
 from motif_jax.system.meeting import find_meeting
 from motif_jax.system.metrics import Progress, drop_rows_after
+from motif_jax.system.signals import StopAsked
 from motif_jax.transcripts.store import Transcripts
 
 LOSS = "loss"  # of an evaluation

@@ -19,9 +19,9 @@ from ml_collections import ConfigDict
 
 from motif_jax.actors.handoff import Batch
 from motif_jax.console import print_line
-from motif_jax.devices.distributed import host, start_hosts
-from motif_jax.devices.host_copies import host_copy, host_part, local_copy
-from motif_jax.devices.hosts import Hosts, StopAsked, Vote
+from motif_jax.devices.coordination import host
+from motif_jax.devices.host_arrays import host_copy, host_part, local_copy
+from motif_jax.devices.hosts import Hosts, Vote, start_hosts
 from motif_jax.devices.memory import check_fits
 from motif_jax.devices.mesh import place
 from motif_jax.devices.parameters import name_of
@@ -39,6 +39,7 @@ from motif_jax.system.files import write_config, write_json, write_whole
 from motif_jax.system.machine import describe
 from motif_jax.system.meeting import find_meeting
 from motif_jax.system.metrics import drop_rows_after
+from motif_jax.system.signals import StopAsked
 
 EPISODES_PER_HOST = 2**40  # so that no two hosts play the same games
 PATIENCE_S = 0.5  # how often a learner without batches checks for signals

@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from motif_jax.devices.host_copies import spread_copy
+from motif_jax.devices.host_arrays import spread_copy
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.learner.update import LearnerState
 from motif_jax.stages.train_policy.conditions import RESCUED

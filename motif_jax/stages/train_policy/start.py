@@ -14,8 +14,7 @@ from ml_collections import ConfigDict
 import motif_jax
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import Checkpoints, reading
-from motif_jax.devices.distributed import dict_from_first_host, from_first_host, same_on_every_host
-from motif_jax.devices.host_copies import host_copy
+from motif_jax.devices.host_arrays import dict_from_first_host, from_first_host, host_copy, same_on_every_host
 from motif_jax.devices.hosts import Hosts, Vote
 from motif_jax.devices.mesh import place
 from motif_jax.devices.parameters import leaves_by_path, rebuild

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from motif_jax.devices import distributed
-from motif_jax.devices.liveness import SILENT_BEATS, Silence
+from motif_jax.devices import coordination, host_arrays
+from motif_jax.devices.coordination import SILENT_BEATS, Silence
 
 pytestmark = pytest.mark.quick
 
@@ -78,13 +78,13 @@ def test_hosts_wait_for_each_other_before_their_first_collective_operation_and_o
     """On CPUs JAX gives up in it if another host comes half a minute later."""
     calls = []
     client = SimpleNamespace(wait_at_barrier=lambda name, timeout_ms: calls.append("barrier"))
-    monkeypatch.setattr(distributed.distributed, "global_state", SimpleNamespace(client=client))
-    monkeypatch.setattr(distributed.jax, "process_count", lambda: 2)
+    monkeypatch.setattr(coordination.distributed, "global_state", SimpleNamespace(client=client))
+    monkeypatch.setattr(host_arrays.jax, "process_count", lambda: 2)
     monkeypatch.setattr(
-        distributed.multihost_utils, "process_allgather", lambda numbers: calls.append("gather") or numbers
+        host_arrays.multihost_utils, "process_allgather", lambda numbers: calls.append("gather") or numbers
     )
-    distributed.wait_for_every_host.cache_clear()
+    coordination.wait_for_every_host.cache_clear()
     for _ in range(2):
-        distributed.from_every_host(np.zeros(1, np.int32))
-    distributed.wait_for_every_host.cache_clear()
+        host_arrays.from_every_host(np.zeros(1, np.int32))
+    coordination.wait_for_every_host.cache_clear()
     assert calls == ["barrier", "gather", "gather"]

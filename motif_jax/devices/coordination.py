@@ -1,28 +1,58 @@
-"""Detects that another host of a run has died or hangs, before JAX notices and ends this process.
+"""JAX's coordination service, through which the hosts of a run find each other, and the detection of lost hosts.
 
-JAX ends the process with a stack trace, which Python cannot prevent, in two cases. Each is avoided here:
+JAX ends a process with a stack trace, which Python cannot prevent, when another host is lost. Two things avoid that:
 
-- The connection to the coordination service, which runs on host 0, closes. So JAX's client connects to a `Relay` in its
-  own process, which keeps that connection open even if host 0 is gone.
-- JAX's own heartbeats fail. So their timeout is set longer than any run, and a `Watch` sends heartbeats instead.
+- JAX's own heartbeats have a timeout that is longer than any run, and a `Watch` sends heartbeats instead. A heartbeat
+  is a counter in the service's key-value store. A host is lost if its counter has not changed in `SILENT_BEATS` looks
+  in a row, one look per beat: its process was killed, is stopped, or cannot be reached. Looks are counted instead of
+  seconds, so a process that was stopped itself, or a machine on which everything is slow, does not report lost hosts.
+- The service runs on host 0. Other hosts connect to it through a `Relay` in their own process, which keeps the client's
+  connection open if host 0 is gone.
 
-A heartbeat is a counter in the key-value store of the coordination service. A host is lost if its counter has not
-changed in `SILENT_BEATS` looks in a row, one look per beat: its process was killed, is stopped, or cannot be reached.
-Looks are counted instead of seconds. A process that is stopped, or waits for a busy machine, does not look meanwhile,
-so it does not take the others for lost when it goes on, and on a machine on which all are slow all have more time.
+What JAX offers itself does not suffice. Tried with JAX 0.10.2 and two processes on CPUs, of which one got SIGKILL or
+SIGSTOP, while the other one waited idly or in an all-gather, with `heartbeat_timeout_seconds=10`:
+
+- `jax_enable_recoverability`: host 0 survived the loss of host 1 in all cases. Host 1 never survived the loss of host
+  0: it was aborted 0.2 seconds after SIGKILL ("Failed to send RPC to coordination service", from PollForError) and 8
+  seconds after SIGSTOP ("DEADLINE_EXCEEDED", from Heartbeat).
+- `missed_heartbeat_callback` of the client, which only `jax._src` can set: a callback in Python ends the process, too
+  (`std::bad_cast`).
+- `multihost_utils.live_devices` waits for all hosts, like a barrier, and knows what JAX's heartbeats know. With
+  heartbeats that detect anything, the loss of host 0 ends the process as above.
+
+So `jax._src` is imported here, and nowhere else, for the client of the key-value store.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+
+from jax._src import distributed
 
 BEAT_S = 1.0  # seconds between two heartbeats, and between two looks at those of the others
-SILENT_BEATS = 30  # a host is lost when so many looks in a row have shown no new heartbeat
+SILENT_BEATS = 30  # looks in a row without a new heartbeat, after which a host is lost
+NEVER_S = 10**7  # for JAX's own timeouts, at which it aborts the process
 _KEY = "motif_jax/beats/"
+
+
+def host() -> tuple[int, int]:
+    """The number of this host, and the number of hosts. Uses no device, as that would wait for the other hosts."""
+    return distributed.global_state.process_id, distributed.global_state.num_processes
+
+
+@functools.cache
+def wait_for_every_host() -> None:
+    """Waits, the first time, until all hosts call this: before their first collective operation.
+
+    In that operation they connect, and on CPUs JAX gives up if another host comes half a minute later.
+    """
+    client = distributed.global_state.client
+    assert client is not None
+    client.wait_at_barrier("motif_jax/first", NEVER_S * 100)  # milliseconds, in 31 bits
 
 
 class Silence:
@@ -56,19 +86,18 @@ class Silence:
 class Watch:
     """Sends heartbeats of this host, and calls `on_lost` once, in a separate thread, when other hosts send none."""
 
-    def __init__(self, client: Any, me: int, count: int, on_lost: Callable[[list[int]], None]):
+    def __init__(self, on_lost: Callable[[list[int]], None]):
         """Starts the two threads that send and check heartbeats.
 
         Args:
-          client: the client of JAX's key-value store.
-          me, count: the number of this host, and how many hosts there are.
           on_lost: is called with the numbers of the lost hosts; with [0] alone if host 0 is among them.
         """
-        self._client, self._me, self._on_lost = client, me, on_lost
-        self._silence = Silence([host for host in range(count) if host != me])
+        self._me, count = host()
+        self._on_lost = on_lost
+        self._silence = Silence({*range(count)} - {self._me})
         self._ended = threading.Event()
         for run in (self._beat, self._judge):
-            threading.Thread(target=run, name="liveness", daemon=True).start()
+            threading.Thread(target=run, name="heartbeats", daemon=True).start()
 
     def stop(self) -> None:
         """Ends both threads; call it before the other hosts end in the normal way."""
@@ -77,20 +106,21 @@ class Watch:
     def wait_for_verdict(self) -> None:
         """Waits, after a connection to another host broke, until it is known whether a host is lost.
 
-        Returns if none is. Does not return otherwise, because `on_lost` ends the process.
+        Returns if no host is lost. Otherwise it does not return, because `on_lost` ends the process.
         """
         if self._ended.wait(BEAT_S * (SILENT_BEATS + 5)):
             threading.Event().wait()  # until `on_lost` has ended the process
 
     def _beat(self) -> None:
         """Sends and reads heartbeats; a separate thread judges, because a call does not return if host 0 is stopped."""
-        number = 0
+        client, number = distributed.global_state.client, 0
+        assert client is not None
         while not self._ended.wait(BEAT_S):
             number += 1
             try:
-                self._client.key_value_set(f"{_KEY}{self._me}", str(number), allow_overwrite=True)
-                found = dict(self._client.key_value_dir_get(_KEY))
-            except (RuntimeError, ValueError):  # host 0 is gone: nothing is seen of anybody
+                client.key_value_set(f"{_KEY}{self._me}", str(number), allow_overwrite=True)
+                found = dict(client.key_value_dir_get(_KEY))
+            except (RuntimeError, ValueError):  # host 0 is gone, and with it the heartbeats of all hosts
                 found = {}
             self._silence.look({int(key.removeprefix(_KEY)): beat for key, beat in found.items()})
 
@@ -127,7 +157,7 @@ class Relay:
     def _serve(self, near: socket.socket) -> None:
         try:
             far = socket.create_connection(self._server)
-        except OSError:  # the server is not there yet, and the client will try again
+        except OSError:  # the server has not started yet; the client will try again
             near.close()
             return
         self._held.append(near)

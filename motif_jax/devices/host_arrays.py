@@ -1,19 +1,27 @@
-"""Copies, on one host, of arrays that lie on the devices of a mesh.
+"""Arrays on one host and on all hosts: copies of what lies on the devices of a mesh, and exchange between hosts.
 
 A program on all devices may be given the memory of its arguments, and other threads of a host must not run programs on
 several devices at the same time. So actors and checkpoints use copies. An array may be cut among the devices of a host
-(see mesh.py); these functions put its parts together, or raise ValueError if this host has not all of them.
+(see mesh.py); copies put its parts together, or raise ValueError if this host does not have all of them.
+
+The exchange uses JAX's collective operations, which all hosts must call in the same order.
 """
 
 from __future__ import annotations
 
+import json
+import math
 from functools import partial
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
+
+from motif_jax.devices.coordination import host, wait_for_every_host
+from motif_jax.devices.parameters import leaves_by_path, sum_of_arrays
 
 Tree = TypeVar("Tree")
 
@@ -103,3 +111,75 @@ def _spread(leaf: jax.Array) -> jax.Array:
     sharding = NamedSharding(Mesh(place[None], mesh.axis_names, axis_types=mesh.axis_types), spec)
     parts = [_copy(here[device]) for device in place.flat]
     return jax.make_array_from_single_device_arrays(leaf.shape, sharding, parts)
+
+
+def from_first_host(tree: Tree) -> Tree:
+    """Returns the first host's `tree` on every host."""
+    if jax.process_count() == 1:
+        return tree
+    wait_for_every_host()
+    arrays = jax.tree.map(np.asarray, tree)
+    # As bytes, because JAX would make 32-bit numbers of 64-bit ones, and counts of steps outgrow those.
+    flat = jax.tree.map(lambda array: np.frombuffer(array.tobytes(), np.uint8), arrays)
+    flat = multihost_utils.broadcast_one_to_all(flat)
+    return jax.tree.map(
+        lambda array, sent: np.frombuffer(np.asarray(sent).tobytes(), array.dtype).reshape(array.shape), arrays, flat
+    )
+
+
+def dict_from_first_host(tree: Any) -> dict[str, Any]:
+    """Returns the first host's arrays on every host, as nested dictionaries; other hosts may have other shapes."""
+    if jax.process_count() == 1:
+        return tree
+    arrays = {path: np.asarray(leaf) for path, leaf in leaves_by_path(tree).items()}
+    specs = [[path, array.dtype.name, array.shape] for path, array in arrays.items()]
+    head = json.dumps(specs).encode()
+    data = head + b"".join(array.tobytes() for array in arrays.values())
+    sizes = from_first_host(np.array([len(head), len(data)], np.int64))
+    mine = np.frombuffer(data, np.uint8) if host()[0] == 0 else np.zeros(sizes[1], np.uint8)
+    sent = from_first_host(mine).tobytes()
+    found: dict[str, Any] = {}
+    place = int(sizes[0])
+    for path, kind, shape in json.loads(sent[:place]):
+        array: np.ndarray = np.frombuffer(sent, np.dtype(kind), math.prod(shape), place).reshape(shape)
+        place += array.nbytes
+        inner = found
+        for name in path[:-1]:
+            inner = inner.setdefault(name, {})
+        inner[path[-1]] = array
+    return found
+
+
+def from_every_host(numbers: np.ndarray) -> np.ndarray:
+    """Gathers an array from every host; all must call this, in the same order as other collective operations.
+
+    Args:
+      numbers: [N] int32.
+
+    Returns:
+      [hosts, N]
+    """
+    if jax.process_count() == 1:
+        return numbers[None]
+    wait_for_every_host()
+    return np.asarray(multihost_utils.process_allgather(numbers))
+
+
+def same_on_every_host(tree: Tree) -> tuple[Tree, list[int]]:
+    """Returns the first host's `tree` on every host, and sends it only if some host does not have it already.
+
+    Each host gives the tree that it has read or computed itself; only checksums of 32 bytes are compared. If a host's
+    checksum is another one, the first host's tree is sent to all.
+
+    Args:
+      tree: arrays of the same names, shapes and types on every host.
+
+    Returns:
+      The tree, and the numbers of the hosts that had another one.
+    """
+    if jax.process_count() == 1:
+        return tree, []
+    mine = np.frombuffer(bytes.fromhex(sum_of_arrays(tree)), np.int32)  # [8]
+    sums = from_every_host(mine)
+    others = np.flatnonzero((sums != sums[0]).any(1)).tolist()
+    return (from_first_host(tree) if others else tree), others
