@@ -19,7 +19,7 @@ import numpy as np
 import optax
 from flax import nnx
 
-from motif_jax.networks.classifier import MessageClassifier
+from motif_jax.networks.reward import MessageClassifier
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.online.pupil import SEED, Pupil, TaughtKind, Teaching, pad
 from motif_jax.rewards.online.store import Running, Store
