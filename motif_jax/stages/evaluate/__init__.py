@@ -19,6 +19,7 @@ import math
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,11 @@ from motif_jax.config.table import (
     Number,
     Tables,
     Text,
-    Value,
     Whole,
     check_values,
     flatten,
+    table_of,
+    value,
 )
 from motif_jax.console import print_line
 from motif_jax.devices.releases import FACTS, is_release
@@ -80,24 +82,39 @@ from motif_jax.stages.train_values import check_texts_fit
 from motif_jax.structs import UserError
 from motif_jax.system.files import LARGEST_JSON, checkpoint_steps, write_config, write_json, write_lines
 from motif_jax.system.foreign import read_bytes
+from motif_jax.system.machine import usable_cores
 
 RESULTS = (SUMMARY, EPISODES, "tracks.npz")  # of a player, beside `player.json`
 WRITTEN = "_CHECKPOINT_METADATA"  # of a checkpoint: orbax writes into it when it was written
-TABLES: Tables = {
-    "evaluate": {
-        "policy": Value(PATH),
-        "beside": Value(PATHS),
-        "protocol": Value(Text(tuple(CHANGED)), older=TASK),
-        "variations": Value(Text(longest=4000), older=""),
-        "episodes": Value(Whole(1, 1_000_000)),
-        "replays": Value(Text(longest=1000)),
-        "greedy": Value(Flag()),
-        "num_workers": Value(Whole()),
-        "games_per_worker": Value(Whole(1)),
-        "hang_timeout_s": Value(Number(0.1, MANY_SECONDS)),
-    },
-    "decoding": DECODING,
-}
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """How well it plays."""
+
+    policy: str = value("", PATH, "WORKDIR[@STEP] of a policy, or random or explorer; empty: of this workdir")
+    beside: str = value("random", PATHS, "others in the same games, with commas: players, WORKDIR, @STEP")
+    protocol: str = value(
+        TASK,
+        Text(tuple(CHANGED)),
+        "task: the games of env; challenge: those of the NetHack Challenge, with all characters",
+    )
+    variations: str = value(
+        "", Text(longest=4000), "more games of babyai: rewording=synonyms;level=GoToFrench+actions=french"
+    )
+    episodes: int = value(100, Whole(1, 1_000_000), "games, which are never trained on and played to their end")
+    replays: str = value(
+        "best,worst,liked", Text(longest=1000), "episodes to keep: best, worst, liked, longest, toughest, or numbers"
+    )
+    greedy: bool = value(False, Flag(), "always the most probable action; often worse in games of chance")
+    num_workers: int = value(usable_cores, Whole(), "processes that play; 0: play in this process, for debugging")
+    games_per_worker: int = value(16, Whole(1), "games that a worker plays side by side")
+    hang_timeout_s: float = value(
+        30.0, Number(0.1, MANY_SECONDS), "seconds without a sign of life after which a worker is replaced"
+    )
+
+
+TABLES: Tables = {"evaluate": table_of(Evaluate), "decoding": DECODING}
 READS: Tables = EXPERIMENT | {"env": ENV} | TRAINING | VALUES | TABLES
 IDENTITY = ("", "env")  # so that results that are compared are of the same games
 MAKES: tuple[str, ...] = ("evaluate",)
