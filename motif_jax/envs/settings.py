@@ -29,7 +29,7 @@ class Game:
     world: str = value(
         "nethack",
         Text(),
-        "nethack, toy, babyai, wordle, guessing, comments, or module:Class for your own (docs/games.md)",
+        "nethack, toy, babyai, wordle, guessing, comments; module:Class (docs/games.md)",
         decides=True,
     )
     options: str = value(

@@ -18,7 +18,7 @@ class Settings:
     algorithm: str = value(
         "appo",
         Text((*POLICY_GRADIENTS, Q_LEARNING)),
-        "appo: V-trace with a clipped surrogate; impala: V-trace policy gradient",
+        "appo: V-trace, clipped surrogate; impala: V-trace policy gradient",
         decides=True,
     )
     num_epochs: int = value(1, Whole(1, 1_000_000), "passes over a batch", decides=True)
@@ -46,7 +46,7 @@ class Settings:
     exploration: str = value(
         "entropy",
         Text(("entropy", "symmetric_kl")),
-        "entropy, or the KL divergence to the uniform policy in both directions",
+        "entropy, or KL divergences from and to the uniform policy",
         decides=True,
     )
     exploration_coefficient: float = value(0.003, Number(0, 1e6), "weight of the exploration term", decides=True)
@@ -59,7 +59,7 @@ class Settings:
     bootstrap: str = value(
         "explicit",
         Text(("explicit", "inferred", "never")),
-        "value after a rollout's last step: explicit; inferred loses every 32nd reward; never is GLAM's",
+        "value after a rollout; inferred loses every 32nd reward, never is GLAM's",
         decides=True,
         differs="every 32nd reward, that of a rollout's last step, is not lost",
     )

@@ -64,11 +64,7 @@ class ValueTerms:
     )
     double_q: bool = value(True, Flag(), "two Q, the smaller of which counts", decides=True, only_for=VALUES)
     polyak: float = value(
-        0.005,
-        Number(0, 1, above=True),
-        "share of the new parameters in the target, per update",
-        decides=True,
-        only_for=SOFT,
+        0.005, Number(0, 1, above=True), "share of new parameters in the target", decides=True, only_for=SOFT
     )
     hard_update_every: int = value(
         0, Whole(0), "updates after which the target is replaced instead; 0: never", decides=True, only_for=VALUES
@@ -88,11 +84,7 @@ class ValueTerms:
         4.0, Number(0), "AWAC's factor of advantages in their exponential", decides=True, only_for=WEIGHTED
     )
     advantage_weight: float = value(
-        20.0,
-        Number(0, above=True, infinite=True),
-        "largest weight of a token by its advantage",
-        decides=True,
-        only_for=UNSIGNED,
+        20.0, Number(0, above=True, infinite=True), "largest weight of a token", decides=True, only_for=UNSIGNED
     )
     advantage_sign: bool = value(
         False, Flag(), "only the sign of the advantage counts", decides=True, only_for=WEIGHTED

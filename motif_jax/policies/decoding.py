@@ -53,10 +53,7 @@ class Decoding:
     kind: str = "sample"  # of KINDS
     beta: float = 0.0  # factor of Q - V; 0: the policy as it is
     clip: float = value(
-        math.inf,
-        Number(-LARGEST, infinite=True),
-        "upper bound of what is added; ILQL's code has 0 for Wordle",
-        only_for=SHIFTED,
+        math.inf, Number(-LARGEST, infinite=True), "largest addition; ILQL's code has 0 for Wordle", only_for=SHIFTED
     )
     include_logits: bool = value(True, Flag(), "False: beta (Q - V) alone decides, without the policy's logits")
     temperature: float = value(1.0, Number(0), "temperature", only_for=DRAWN)

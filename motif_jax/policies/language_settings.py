@@ -23,15 +23,12 @@ class LanguagePolicy:
     """The network language: a language model is the policy (docs/glam.md)."""
 
     model: str = value(
-        "",
-        PATH,
-        "directory as of the Hugging Face Hub; trained: that of train_language; empty: a new model",
-        decides=True,
+        "", PATH, "directory as of the Hugging Face Hub; trained: train_language's; empty: a new model", decides=True
     )
     weights: str = value(
         PRETRAINED,
         Text(WEIGHTS),
-        "weights to begin with: all of the model, its embeddings alone, or random ones",
+        "begin with the model's weights, its embeddings alone, or random weights",
         decides=True,
     )
     family: str = value("llama", Text(("gpt2", "llama", "t5")), "of a new model", decides=True)
@@ -39,10 +36,7 @@ class LanguagePolicy:
     layers: int = value(2, Whole(1, 200), "layers of a new model", decides=True)
     heads: int = value(4, Whole(1, 256), "attention heads of a new model", decides=True)
     head: str = value(
-        SCORE,
-        Text(HEADS),
-        "score: actions by their names' tokens after the prompt; action: a layer with an output per action",
-        decides=True,
+        SCORE, Text(HEADS), "score: log-probabilities of actions' names; action: an output per action", decides=True
     )
     formula: str = value(
         "sum", Text(FORMULAS), "how the log-probabilities of a name's tokens are combined", decides=True

@@ -39,10 +39,7 @@ class CountValues:
     """The source count: the n-th time in an episode is worth 1 / n^exponent."""
 
     of: str = value(
-        "event_message",
-        Text(longest=100),
-        "what is counted: an observation, such as event_message, position, event_blstats or crop",
-        decides=True,
+        "event_message", Text(longest=100), "observation to count: event_message, position, crop, ...", decides=True
     )
     exponent: float = value(0.5, Number(0, 100), "exponent", decides=True)
 

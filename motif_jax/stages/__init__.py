@@ -45,9 +45,7 @@ class Experiment:
         "stages to run, unless --stage names others",
     )
     seeds: str = value(
-        "",
-        Text(longest=4000),
-        "several runs, in folders of the workdir: 5 means the seeds 0 to 4, 3,7 these two; empty: one run with `seed`",
+        "", Text(longest=4000), "runs in folders of the workdir: 5: seeds 0 to 4; 3,7: these; empty: one, with `seed`"
     )
     seeds_at_once: int = value(1, Whole(1, 1000), "runs side by side, each on its part of the cores")
     cpu_devices: int = value(1, Whole(1, 256), "JAX devices that the CPU is divided into; batches are cut among them")

@@ -44,13 +44,13 @@ class BabyAISettings:
     actions: str = value(
         "canonical",
         Text(longest=1000),
-        "canonical, restricted, augmented, rotate, shift, french, or names such as turn left,...",
+        "names such as turn left,..., or canonical, restricted, augmented, rotate, shift, french",
         decides=True,
     )
     rewording: str = value(
         "none",
         Text(longest=1000),
-        "rewording of prompts: none, synonyms, invented_words, ..., or key=chair,ball=table",
+        "of prompts: none, synonyms, invented_words, ..., or key=chair,ball=table",
         decides=True,
     )
     window: int = value(3, Whole(1, 64), "observations in a prompt", decides=True)

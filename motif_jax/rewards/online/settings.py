@@ -30,17 +30,14 @@ class OnlineValues:
     kind: str = value(
         "retrieval",
         Text(KINDS),
-        "retrieval looks labels up; classification, ranking: networks; words: likeness to the goal, no judge",
+        "retrieval: labels are looked up; words: likeness to the goal; others: a network",
         decides=True,
     )
     goals: str = value(
         "defaultgoal@0", Text(longest=4000), "schedule of goals by steps, such as defaultgoal@0,gold@2000000"
     )
     threshold: float = value(
-        0.5,
-        Number(0, 1, above=True, below=True),
-        "probability of 'helpful' above which a message is worth 1",
-        decides=True,
+        0.5, Number(0, 1, above=True, below=True), "a message above this probability is worth 1", decides=True
     )
     floor: float = value(-0.5, Number(-1e6, 1e6), "ranking, words: scores up to this are worth 0", decides=True)
     normalise: bool = value(
@@ -54,11 +51,7 @@ class OnlineValues:
         "", PATH, "workdir of a learnt reward, which counts until the judge has answered", decides=True
     )
     vectors: str = value("", PATH, "words: file of word vectors in the text format (.vec)", decides=True)
-    order: str = value(
-        "recency",
-        Text(ORDERS),
-        "what is asked first: recency: last seen; count: most often seen; uncertain: least known",
-    )
+    order: str = value("recency", Text(ORDERS), "asked first: last seen (recency), most often seen, or least certain")
     labels_per_1000_steps: float = value(0.0, Number(0, 1e6), "budget of questions; 0: as fast as the judge answers")
     queue: int = value(
         2_000, Whole(1, 10_000_000), "most questions that wait; the least urgent are dropped until they are seen again"
@@ -82,10 +75,7 @@ class OnlineValues:
         10, Whole(1, 100_000), "ranking: pairs to ask about, per update of the policy", decides=True
     )
     sample: str = value(
-        "count",
-        Text(("count", "distinct")),
-        "ranking: count: captions as often as they were seen; distinct: each once",
-        decides=True,
+        "count", Text(("count", "distinct")), "ranking: captions as often as they were seen, or each once", decides=True
     )
 
 

@@ -46,7 +46,7 @@ class Annotate:
     backend: str = value(
         "lexicon",
         Text(BACKENDS),
-        "lexicon: rules; judge: rules over HTTP; vllm, server: a language model; score, return, random: no captions",
+        "lexicon, judge: rules, here or on a server; vllm, server: a model; score, return, random: no captions",
         decides=True,
     )
     model: str = value(
@@ -58,13 +58,13 @@ class Annotate:
     mode: str = value(
         "reason",
         Text(MODES),
-        "reason: an analysis, then a verdict, as published; score: the probability of each verdict",
+        "reason: an analysis, then a verdict, as published; score: probabilities of verdicts",
         decides=True,
     )
     goal: str = value(
         "defaultgoal",
         Text(longest=2000),
-        "defaultgoal, zeroknowledge, combat, gold, stairs, or a sentence of your own",
+        "defaultgoal, zeroknowledge, combat, gold, stairs, or your own sentence",
         decides=True,
     )
     prompt: str = value("default", Text(VERSIONS), "version of the prompt", decides=True)
@@ -76,10 +76,7 @@ class Annotate:
         True, Flag(), "False for models whose chat template does not have a system role", decides=True
     )
     captions: str = value(
-        "msg",
-        Text(KINDS),
-        "msg: messages; msg_minbl: also depth, gold, hit points, level and hunger",
-        decides=True,
+        "msg", Text(KINDS), "msg: messages; msg_minbl: also depth, gold, hit points, level and hunger", decides=True
     )
     both_orders: float = value(
         0.05,

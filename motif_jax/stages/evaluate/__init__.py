@@ -19,7 +19,6 @@ import math
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,23 +26,10 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.actors.capacity import check_capacity
-from motif_jax.config.table import (
-    MANY_SECONDS,
-    PATH,
-    PATHS,
-    Flag,
-    Number,
-    Tables,
-    Text,
-    Whole,
-    check_values,
-    flatten,
-    table_of,
-    value,
-)
+from motif_jax.config.table import Tables, check_values, flatten
 from motif_jax.console import print_line
 from motif_jax.devices.releases import FACTS, is_release
-from motif_jax.envs.protocols import CHANGED, TASK, by_protocol, check_protocol
+from motif_jax.envs.protocols import TASK, by_protocol, check_protocol
 from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.envs.settings import check_world, make_world, title
 from motif_jax.envs.world import World, is_text
@@ -51,7 +37,6 @@ from motif_jax.episodes.playback import Track, read_tracks, write_tracks
 from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.settings import recorded_bounds
-from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.policies.decoding import check_decoding, decodings_of
 from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
@@ -65,6 +50,7 @@ from motif_jax.stages.evaluate.replays import (
     recorded_replays,
     remove_others,
 )
+from motif_jax.stages.evaluate.section import TABLES
 from motif_jax.stages.evaluate.several import check_variations, with_variations
 from motif_jax.stages.evaluate.summary import (
     EPISODES,
@@ -82,39 +68,11 @@ from motif_jax.stages.train_values import check_texts_fit
 from motif_jax.structs import UserError
 from motif_jax.system.files import LARGEST_JSON, checkpoint_steps, write_config, write_json, write_lines
 from motif_jax.system.foreign import read_bytes
-from motif_jax.system.machine import usable_cores
 
 RESULTS = (SUMMARY, EPISODES, "tracks.npz")  # of a player, beside `player.json`
 WRITTEN = "_CHECKPOINT_METADATA"  # of a checkpoint: orbax writes into it when it was written
 
 
-@dataclass(frozen=True)
-class Evaluate:
-    """How well it plays."""
-
-    policy: str = value("", PATH, "WORKDIR[@STEP] of a policy, or random or explorer; empty: of this workdir")
-    beside: str = value("random", PATHS, "others in the same games, with commas: players, WORKDIR, @STEP")
-    protocol: str = value(
-        TASK,
-        Text(tuple(CHANGED)),
-        "task: the games of env; challenge: those of the NetHack Challenge, with all characters",
-    )
-    variations: str = value(
-        "", Text(longest=4000), "more games of babyai: rewording=synonyms;level=GoToFrench+actions=french"
-    )
-    episodes: int = value(100, Whole(1, 1_000_000), "games, which are never trained on and played to their end")
-    replays: str = value(
-        "best,worst,liked", Text(longest=1000), "episodes to keep: best, worst, liked, longest, toughest, or numbers"
-    )
-    greedy: bool = value(False, Flag(), "always the most probable action; often worse in games of chance")
-    num_workers: int = value(usable_cores, Whole(), "processes that play; 0: play in this process, for debugging")
-    games_per_worker: int = value(16, Whole(1), "games that a worker plays side by side")
-    hang_timeout_s: float = value(
-        30.0, Number(0.1, MANY_SECONDS), "seconds without a sign of life after which a worker is replaced"
-    )
-
-
-TABLES: Tables = {"evaluate": table_of(Evaluate), "decoding": DECODING}
 READS: Tables = EXPERIMENT | {"env": ENV} | TRAINING | VALUES | TABLES
 IDENTITY = ("", "env")  # so that results that are compared are of the same games
 MAKES: tuple[str, ...] = ("evaluate",)

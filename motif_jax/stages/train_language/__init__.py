@@ -41,7 +41,7 @@ class TranscriptsSection:
     template: str = value(
         "words",
         Text(("words", "marks", "lines", "none")),
-        "what surrounds texts: words, marks (<a> </a> <s> </s>, as in ILQL), ends of lines, or nothing",
+        "what surrounds texts; marks: <a> </a> <s> </s>, as in ILQL",
         decides=True,
     )
 
@@ -66,10 +66,7 @@ class TrainLanguage:
     """Training of the language model (--stage=train_language)."""
 
     recipe: str = value(
-        "bc",
-        Text(("bc", "filtered_bc")),
-        "bc: cloning of all episodes; filtered_bc: of those with the best returns",
-        decides=True,
+        "bc", Text(("bc", "filtered_bc")), "bc: clone all episodes; filtered_bc: the best", decides=True
     )
 
 

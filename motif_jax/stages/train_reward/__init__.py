@@ -32,7 +32,7 @@ class TrainReward:
     annotators: str = value(
         "",
         Text(longest=4000, piece=200, between=",:"),
-        "annotations to learn from: name, or name:0.7,other:0.3; empty: that of the section annotate",
+        "annotations to learn from: name, or name:0.7,other:0.3; empty: that of annotate",
         decides=True,
     )
     labels: str = value(

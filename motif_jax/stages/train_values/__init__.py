@@ -54,17 +54,14 @@ class TrainValues:
     start: str = value(
         "policy",
         Text(("policy", "new_trunk", "new")),
-        "the values begin as the policy, or (new_trunk) as a new network; new: the policy is new as well",
+        "values begin as the policy, or as a new network; new: so does the policy",
         decides=True,
     )
     replies: int = value(
         4, Whole(1, 1000), "replies sampled in place of each text of the agent", decides=True, only_for=REPLIES
     )
     games: int = value(
-        0,
-        Whole(0, 10**6),
-        "games at each evaluation, whose return then chooses the checkpoint; 0: the last checkpoint",
-        decides=True,
+        0, Whole(0, 10**6), "games per evaluation, whose return chooses the checkpoint; 0: the last one", decides=True
     )
     games_beta: float = value(4.0, Number(0), "factor of Q - V in these games", decides=True, only_for=GAMES)
 
