@@ -14,12 +14,10 @@ Without a model's directory, a new small network learns from nothing. configs/gl
 docs/glam.md explains the rest. The published runs take 1,500,000 steps with a model of 780 million parameters.
 """
 
-import runpy
-from pathlib import Path
-
 from ml_collections import ConfigDict
 
 from motif_jax.config.table import Text
+from motif_jax.experiment import defaults
 from motif_jax.structs import UserError
 
 LEVELS = {
@@ -51,7 +49,7 @@ def get_config(argument: str = "goto_local") -> ConfigDict:
         raise UserError("symbolic and drrn are two baselines: choose one (--config)")
     reference = "reference" in words
 
-    config = runpy.run_path(str(Path(__file__).with_name("motif.py")))["get_config"]("score")
+    config = defaults()
     config.stages = ("train_policy", "evaluate", "report")
     config.env.world = "babyai"
     config.env.babyai.level = LEVELS.get(level, level)

@@ -13,15 +13,12 @@ conversations of others are --config.transcripts.import_from=FILES, without the 
 the size of GPT-2 and wants a GPU; ilql_quickstart.py is for CPUs.
 """
 
-import runpy
-from pathlib import Path
-
 from ml_collections import ConfigDict
 
 from motif_jax.config.table import Text
+from motif_jax.experiment import defaults
 from motif_jax.offline.recipes import names, recipe_of
-from motif_jax.offline.settings import unused_values
-from motif_jax.stages.train_values import TABLES
+from motif_jax.stages.train_values import TABLES, unused_values
 from motif_jax.structs import UserError
 
 WORLDS = ("wordle", "dialogue", "comments")
@@ -49,7 +46,7 @@ BETAS = {"wordle": (16,), "dialogue": (8, 16), "comments": (8,)}
 
 
 def get_config(argument: str = "wordle,ilql") -> ConfigDict:
-    """`motif.py` with the stages of ILQL, for a world, a recipe, and optionally `reference`."""
+    """The stages of ILQL, for a world, a recipe, and optionally `reference`."""
     world, *words = argument.split(",")
     reference = "reference" in words
     recipes = [word for word in words if word != "reference"] or ["ilql"]
@@ -58,7 +55,7 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
         Text(names()).check("recipe", "--config", word)
     if len(recipes) > 1:
         raise UserError(f"{argument!r} names {len(recipes)} recipes, where one is learnt (--config)")
-    config = runpy.run_path(str(Path(__file__).with_name("motif.py")))["get_config"]("score")
+    config = defaults()
     recipe = recipe_of(recipes[0])
     config.stages = ("collect", "train_language", "train_values", "evaluate", "report")
     config.train_values.recipe = recipes[0]
@@ -84,7 +81,7 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
 def set_back_unused(config: ConfigDict) -> None:
     """Sets values that make no difference to the recipe to their defaults, so that a run does not list them."""
     for name in unused_values(recipe_of(config.train_values.recipe), config.train_values):
-        config.train_values[name] = TABLES["train_values"][name].older
+        config.train_values[name] = TABLES["train_values"][name].default
 
 
 def as_published(config: ConfigDict, world: str, name: str) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from motif_jax.config.table import NEEDED, Tables, check_values, flatten, keys, same, shown
+from motif_jax.config.file import default_config
+from motif_jax.config.table import Tables, check_values, flatten, keys, shown
 from motif_jax.console import clean, print_line
 from motif_jax.stages import EXPERIMENT, NAMES
 from motif_jax.structs import UserError
@@ -133,10 +134,15 @@ def tables() -> Tables:
     return found
 
 
+def defaults() -> ConfigDict:
+    """A config of all values with their defaults, with which config files begin."""
+    return default_config(tables())
+
+
 def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, stage: Any) -> None:
     """Raises UserError if a value that decides the result differs from the one in `recorded`, an earlier config.json.
 
-    If the record lacks a value because it is older, `Value.older` is assumed.
+    A value that the record lacks has its default.
     """
     try:
         before = flatten(read_json(recorded))
@@ -154,10 +160,8 @@ def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, sta
         unused = stage.unused(config)
         deciding = {key: value for key, value in deciding.items() if key not in unused}
     for key, value in sorted(deciding.items()):
-        if key not in before and value.older is NEEDED:
-            raise UserError(f"{str(recorded)!r} is damaged: it lacks {key} (--workdir)")
-        old = before.get(key, record(value.older))
-        if not same(old, now[key]):
+        old = before.get(key, record(value.default))
+        if old != now[key]:
             raise UserError(
                 f"workdir {str(workdir)!r} belongs to an experiment with {key} = {shown(old)}, not {shown(now[key])}: "
                 f"choose another --workdir, or --config.{key}={clean(old)}"

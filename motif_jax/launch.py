@@ -10,9 +10,9 @@
 `motif-jax` is the same program as `python -m motif_jax.launch`. A config is a file, or the name of one that comes with
 the program (motif, quickstart). The word after the colon goes to the config: a task (score, staircase, staircase_lvl3,
 oracle, ...), and `,reference` to reproduce the published system with its defects. Any value of the config can be set
-with --config.SECTION.NAME=VALUE; the config file says what each means, and --help=SECTION what it must be
-(--help=reference: what that switch changes). Stages that are complete in the workdir are skipped, unfinished ones go on
-where they were stopped: to resume, give the same command again.
+with --config.SECTION.NAME=VALUE; --help=SECTION says what each means, its default and what it must be. Stages that are
+complete in the workdir are skipped, unfinished ones go on where they were stopped: to resume, give the same command
+again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ if __name__ == "__main__":
     startup.begin()  # before the imports that take long
 
 import contextlib
-import difflib
 import importlib
 import json
 import os
@@ -40,7 +39,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from motif_jax import __version__
-from motif_jax.config.file import comments, find_config, load
+from motif_jax.config.file import find_config, load, nearest
 from motif_jax.config.help import describe
 from motif_jax.config.table import flatten, shown
 from motif_jax.console import clean, print_line, print_lines
@@ -120,6 +119,7 @@ def parse(argv: list[str]) -> None:
     if {"--help", "-h", "-help"} & set(argv[1:]):
         print(__doc__)
         print(f"stages: {', '.join(NAMES)}")
+        print_lines(describe("", tables(), {}))
         print("flags: --config=FILE[:ARGUMENT] --workdir=DIR --stage=NAME[,NAME] --sweep=NAME=VALUE,VALUE --version")
         for name, meaning in (("print_config", PRINT_CONFIG), ("dry_run", DRY_RUN), ("nolocks", NOLOCKS)):
             print(f"--{name}: {meaning}")
@@ -127,8 +127,8 @@ def parse(argv: list[str]) -> None:
     found, argv = split_config(argv)
     section = next((match[1] for text in argv[1:] if (match := re.fullmatch(r"--?help=(.*)", text, re.DOTALL))), None)
     if section is not None:
-        defaults = flatten(load(*found, tables()).to_dict()) if found else {}
-        print_lines(describe(section, tables(), defaults, comments(found[0]) if found else {}))
+        given = flatten(load(*found, tables()).to_dict()) if found else {}
+        print_lines(describe(section, tables(), given))
         sys.exit(0)
     if found is None:
         raise UserError("say which experiment: --config=motif:score (or --help)")
@@ -204,9 +204,8 @@ def check_overrides(argv: list[str], known: set[str]) -> None:
             key = clean(match[1], 80)
             if any(name.startswith(f"{match[1]}.") for name in known):
                 raise UserError(f"{key!r} is a section of the config: set one of its values (--config.{key})")
-            near = difflib.get_close_matches(match[1][:80], known, n=1, cutoff=0.3)
-            hint = f"; did you mean --config.{near[0]}?" if near else ""
-            raise UserError(f"the config has no {key!r} (--config.{key}){hint}")
+            near = nearest(match[1], known)
+            raise UserError(f"the config has no {key!r} (--config.{key}); did you mean --config.{near}?")
 
 
 @contextlib.contextmanager

@@ -4,15 +4,16 @@ import re
 import runpy
 
 import pytest
-from conftest import ROOT, get_config
+from conftest import ROOT
 from import_order_test import ARROWS
 from nethack_texts import GOALS
 
-from motif_jax.config.file import comments
-from motif_jax.envs.babyai.settings import FRENCH_LEVELS
-from motif_jax.envs.babyai.settings import TABLE as BABYAI
+from motif_jax.config.help import describe
+from motif_jax.config.table import keys, table_of
+from motif_jax.envs.babyai.settings import FRENCH_LEVELS, BabyAISettings
 from motif_jax.envs.babyai.words import ACTION_SETS, LANGUAGES, REWORDINGS
 from motif_jax.envs.nethack.tasks import TASKS
+from motif_jax.experiment import tables
 from motif_jax.networks.kinds import RANKS
 from motif_jax.offline.recipes import RECIPES
 from motif_jax.policies.decoding import KINDS
@@ -29,7 +30,7 @@ LISTS = [  # page: what its list must have, as it is written there
     ),
     ("docs/annotation.md", [f"`{goal}`" for goal in GOALS]),
     ("docs/babyai.md", [f"`{name}`" for name in (*ACTION_SETS, *REWORDINGS, *LANGUAGES, *FRENCH_LEVELS)]),
-    ("docs/babyai.md", [f"`{name.partition('.')[2]}`" for name in BABYAI]),
+    ("docs/babyai.md", [f"`{name}`" for name in table_of(BabyAISettings)]),
     ("docs/code.md", [f"`{room}/`" for room in ARROWS]),
     ("docs/ilql.md", [f"`{name}`" for name in RECIPES]),
     ("docs/ilql.md", [f"`{kind}`" for kind in KINDS]),
@@ -48,11 +49,15 @@ def test_lists_are_complete(page, words):
 
 @pytest.mark.quick
 @pytest.mark.parametrize(("key", "names"), [("annotate.goal", GOALS), ("policy.sources", SOURCES)])
-def test_comments_of_the_config_name_what_texts_may_name(key, names):
-    section, name = key.split(".")
-    told = f"{get_config()[section][name]}, {comments(str(ROOT / 'configs/motif.py'))[key]}"
-    missing = [name for name in names if name not in told]
-    assert not missing, f"configs/motif.py: the comment on {key} does not name {', '.join(missing)}"
+def test_meanings_name_what_texts_may_name(key, names):
+    missing = [name for name in names if name not in keys(tables())[key].about]
+    assert not missing, f"the meaning of {key} does not name {', '.join(missing)}"
+
+
+@pytest.mark.quick
+def test_the_page_of_all_values_is_as_the_declarations_say():
+    page = (ROOT / "docs/config.md").read_text()
+    assert page == describe("markdown", tables(), {}) + "\n", "motif-jax --help=markdown > docs/config.md"
 
 
 @pytest.mark.quick

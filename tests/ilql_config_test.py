@@ -5,9 +5,8 @@ from conftest import get_config
 
 from motif_jax.config.table import flatten
 from motif_jax.offline.recipes import names, recipe_of
-from motif_jax.offline.settings import unused_values
 from motif_jax.policies.decoding import decodings_of, describe_unused
-from motif_jax.stages.train_values import TABLES
+from motif_jax.stages.train_values import TABLES, unused_values
 
 pytestmark = pytest.mark.quick
 WORLDS = ("wordle", "dialogue", "comments")
@@ -87,5 +86,5 @@ def test_no_config_sets_a_value_that_its_recipe_does_not_use(file):
         config = get_config(file, f"wordle,{word}")
         recipe = recipe_of(config.train_values.recipe)
         for name in unused_values(recipe, config.train_values):
-            assert config.train_values[name] == TABLES["train_values"][name].older, (word, name)
+            assert config.train_values[name] == TABLES["train_values"][name].default, (word, name)
         assert describe_unused(recipe, word, decodings_of(config.decoding)) == []

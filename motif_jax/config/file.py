@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import difflib
 import os
-import re
 import sys
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
 from ml_collections import ConfigDict
 
-from motif_jax.config.table import Tables, complete, shown
+from motif_jax.config.table import LARGEST, Number, Tables, flatten, keys, shown
 from motif_jax.console import clean
 from motif_jax.structs import UserError
 from motif_jax.system.foreign import LIMIT, read_bytes
 
 SHIPPED = Path(__file__).parents[1] / "configs"  # in a checkout, a link to the directory at its top
 MODULE = "motif_jax_config"  # the name of the file as a module
-COMMENT = re.compile(r"^ *config\.([\w.]+) = .*?  # (.*)$", re.MULTILINE)
 
 
 def shipped_names() -> list[str]:
@@ -65,6 +65,54 @@ def load(file: str, argument: str | None, tables: Tables) -> ConfigDict:
     return config
 
 
+def default_config(tables: Tables) -> ConfigDict:
+    """A config of all values, as they are declared."""
+    config = ConfigDict()
+    complete(config, tables)
+    return config
+
+
+def complete(config: ConfigDict, tables: Tables) -> None:
+    """Adds the values that a config lacks, in place, with their defaults; raises UserError for unknown values."""
+    flat, known = flatten(config.to_dict()), keys(tables)
+    for key in flat:
+        if key not in known:
+            raise UserError(
+                f"the config file sets {clean(key, 80)!r}, which is not a value of the config (--config): did you mean "
+                f"{nearest(key, known)!r}?"
+            )
+    for key, value in known.items():
+        given = flat.get(key, value.default)
+        if isinstance(value.kind, Number) and type(given) is int and abs(given) < LARGEST:
+            given = float(given)  # so that the command line may give it a fraction
+        elif key in flat:
+            continue
+        inner, (*sections, name) = config, key.split(".")
+        for section in sections:
+            if section not in inner:
+                with inner.unlocked():
+                    inner[section] = ConfigDict()
+            inner = inner[section]
+        with inner.unlocked():
+            if name in inner:
+                del inner[name]  # a ConfigDict keeps the type of what it has
+            inner[name] = given
+
+
+def nearest(key: str, known: Iterable[str]) -> str:
+    """The known key that is most like another one by name and by section; `lr` is like `learning_rate`."""
+
+    def alike(one: str, other: str) -> float:
+        return difflib.SequenceMatcher(None, one, other).ratio()
+
+    def score(other: str) -> float:
+        (section, _, name), (its_section, _, its_name) = key[:80].rpartition("."), other.rpartition(".")
+        initials = "".join(word[0] for word in its_name.split("_"))
+        return alike(section, its_section) + 2 * (1.0 if name == initials else alike(name, its_name))
+
+    return max(known, key=score)
+
+
 def read(file: str) -> bytes:
     """The bytes of a config file; Python's compiler finds out their encoding."""
     if "\0" in file or not os.path.exists(file):  # also a name that is too long
@@ -79,11 +127,6 @@ def read(file: str) -> bytes:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"cannot read the config file {shown(file)}: {reason} (--config)") from error
-
-
-def comments(file: str) -> dict[str, str]:
-    """The comments at the ends of the lines that set values, by the names of the values."""
-    return dict(COMMENT.findall(read(file).decode("utf-8", "replace")))
 
 
 def _line(error: BaseException, file: str) -> str:

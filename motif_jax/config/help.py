@@ -1,16 +1,28 @@
-"""The texts of `--help=SECTION` and `--help=reference`, made from the tables of the config's values."""
+"""The texts of `--help=SECTION` and docs/config.md, made from the declarations of the config's values."""
 
 from __future__ import annotations
 
 import difflib
+import json
 import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from motif_jax.config.table import Tables, keys
+from motif_jax.config.table import Tables, Value, keys
 from motif_jax.structs import UserError
 
-REFERENCE = "reference"
+REFERENCE, ALL, MARKDOWN = "reference", "all", "markdown"
+EXPERIMENT = "experiment"  # the section of values outside of any section
+TOPICS = {
+    ALL: "all sections",
+    REFERENCE: "what the switch `reference` of a config changes",
+    MARKDOWN: "docs/config.md",
+}
+PAGE = """# All values of the config
+
+Made by `motif-jax --help=markdown > docs/config.md` from the declarations in the code. A value that decides the result
+cannot change within a workdir. `--help=SECTION` prints the same, with the values of a config file if `--config` names
+one."""
 ALWAYS = (  # differences from the published system that no value of the config removes
     "a success at the very last permitted step counts",
     "the state of an episode (visited levels, steps without game time) does not leak into the next",
@@ -31,29 +43,67 @@ def differences(tables: Tables) -> list[str]:
     return [value.differs for value in keys(tables).values() if value.differs]
 
 
-def describe(section: str, tables: Tables, defaults: Mapping[str, Any], comments: Mapping[str, str]) -> str:
-    """The help text of a section: its values, what they must be, their defaults and comments.
+def describe(topic: str, tables: Tables, given: Mapping[str, Any]) -> str:
+    """The help text of a section of the config, or of another topic.
 
     Args:
-      section: its name in the config, or "reference" for what that switch changes.
+      topic: the section, or a key of TOPICS; "" lists them.
       tables: the values of all sections.
-      defaults: the values that a config file gives, by name; may be empty.
-      comments: the comments of the config file, by name.
+      given: the values of a config file, by name; may be empty.
     """
-    if section == REFERENCE:
+    sections = {name or EXPERIMENT: {name: table} for name, table in tables.items()}
+    if topic == REFERENCE:
         parts = {"Different unless `reference` is given": differences(tables), "Different in any case": ALWAYS}
         return "\n\n".join(f"{title}:\n" + "\n".join(f"  {line}" for line in lines) for title, lines in parts.items())
-    if section not in tables or not section:
-        names = [name for name in tables if name] + [REFERENCE]
-        near = difflib.get_close_matches(section, names, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}"
-        raise UserError(f"the config has no section {section[:80]!r} (--help): {hint}")
-    lines = []
-    for key, value in keys({section: tables[section]}).items():
-        default = f"={defaults[key]}" if key in defaults else ""
-        lines += [f"--config.{key}{default}"]
-        about = f"{value.kind}; {'decides the result' if value.decides else 'only how the work is done'}"
-        lines += textwrap.wrap(about, 110, initial_indent="    ", subsequent_indent="    ")
-        if key in comments:
-            lines += textwrap.wrap(comments[key], 110, initial_indent="    # ", subsequent_indent="    # ")
-    return "\n".join(lines)
+    if topic == MARKDOWN:
+        return "\n\n".join([PAGE, *(_chapter(name, section) for name, section in sections.items())])
+    if topic == ALL:
+        return "\n\n".join(_describe_section(section, given) for section in sections.values())
+    if topic in sections:
+        return _describe_section(sections[topic], given)
+    if not topic:
+        listed = {name: next(iter(keys(section).values())).group for name, section in sections.items()} | TOPICS
+        return "\n".join(f"--help={name:15} {about}" for name, about in listed.items())
+    near = difflib.get_close_matches(topic, [*sections, *TOPICS], n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join([*sections, *TOPICS])}"
+    raise UserError(f"the config has no section {topic[:80]!r} (--help): {hint}")
+
+
+def _describe_section(section: Tables, given: Mapping[str, Any]) -> str:
+    lines: list[str] = []
+    group = ""
+    for key, value in keys(section).items():
+        if value.group != group:
+            lines += ["", f"# {value.group}"]
+            group = value.group
+        lines.append(f"--config.{key}={given.get(key, _default(value))}")
+        identity = "decides the result" if value.decides else "only how the work is done"
+        for text in (value.about, f"{value.kind}; {identity}{_use(value)}"):
+            lines += textwrap.wrap(text, 110, initial_indent="    ", subsequent_indent="    ")
+    return "\n".join(lines[1:])
+
+
+def _chapter(name: str, section: Tables) -> str:
+    """A section as Markdown, with a table for each of its dataclasses."""
+    values = keys(section)
+    parts = [f"## {name}"]
+    for group in dict.fromkeys(value.group for value in values.values()):
+        rows = ["| `--config.` | default | meaning | allowed | decides |", "| --- | --- | --- | --- | --- |"]
+        for key, value in values.items():
+            if value.group == group:
+                cells = f"`{key}`", f"`{_default(value)}`", value.about + _use(value), str(value.kind)
+                marked = (cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells)
+                rows.append(f"| {' | '.join(marked)} | {'yes' if value.decides else ''} |")
+        parts += [group, "\n".join(rows)]
+    return "\n\n".join(parts)
+
+
+def _default(value: Value) -> str:
+    """The default in words; one that depends on the machine by the name of its function."""
+    if callable(value.given):
+        return f"{value.given.__name__}()"
+    return json.dumps(value.given) if isinstance(value.given, str) else str(value.given)
+
+
+def _use(value: Value) -> str:
+    return f"; only with {value.only_for.words}" if value.only_for else ""

@@ -1,14 +1,10 @@
-"""The values of a config, each declared once: what it must be, and whether it decides the result.
+"""The values of a config, each declared once, as a field of a dataclass in the room that reads its section:
 
-A table has a line per value of one section of the config, and is defined where the section is read:
+    @dataclass(frozen=True)
+    class Collect:
+        num_pairs: int = value(100_000, Whole(1, 10**12), "pairs in the dataset", decides=True)
 
-    TABLE = {
-        "num_pairs": Value(Whole(1, 10**12), decides=True),
-        "commit_every_s": Value(Number(0.001, 1e8)),
-    }
-
-`Tables` is a dict of them by the name of the section; "" is for values outside of any section. The checks of values,
-the identity of an experiment in its workdir, and the text of `--help=SECTION` are all derived from it.
+Defaults, checks, the identity of an experiment in its workdir, `--help` and docs/config.md come from this line.
 """
 
 from __future__ import annotations
@@ -16,9 +12,9 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple, Protocol
 
 from ml_collections import ConfigDict
 
@@ -28,7 +24,6 @@ from motif_jax.structs import UserError
 LARGEST = 3e38  # what float32 holds
 MOST = 2**31 - 1  # what int32 holds
 MANY_SECONDS = 1e8  # three years; clocks, locks and sockets take no more than about 1e9
-NEEDED = object()  # an older record always has this value
 
 
 class Kind(Protocol):
@@ -185,18 +180,52 @@ class List:
         return f"a list, in brackets, of: {self.of}"
 
 
+class Use(NamedTuple):
+    """When a value has an effect: in words, after "only", and as a function of what reads it."""
+
+    words: str
+    when: Callable[..., bool]
+
+
 @dataclass(frozen=True)
 class Value:
     """One value of the config."""
 
     kind: Kind
+    about: str  # its meaning, in a few words
+    given: Any  # its default, or a function of the machine that returns it
     decides: bool = False  # it decides the result, so it cannot change within a workdir; False: only how work is done
-    older: Any = NEEDED  # what is assumed for a config or record that is older than this value
     differs: str = ""  # what is different because `reference` sets it otherwise; a part of a sentence
+    only_for: Use | None = None  # None: it always has an effect
+    group: str = ""  # the first line of its dataclass's docstring
+
+    @property
+    def default(self) -> Any:
+        """What it is if nothing else is given."""
+        return self.given() if callable(self.given) else self.given
 
 
 Table = dict[str, Value]  # by name, with dots where sections lie within the section
-Tables = dict[str, Table]  # by section
+Tables = dict[str, Table]  # by section; "" is for values outside of any section
+
+
+def value(
+    default: Any, kind: Kind, about: str, *, decides: bool = False, differs: str = "", only_for: Use | None = None
+) -> Any:
+    """Declares a value of the config: a field of a dataclass. The arguments are those of `Value`."""
+    metadata = {"value": Value(kind, about, default, decides, differs, only_for)}
+    return (
+        field(default_factory=default, metadata=metadata)
+        if callable(default)
+        else field(default=default, metadata=metadata)
+    )
+
+
+def table_of(section: type, inner: str = "") -> Table:
+    """The values that a dataclass declares; `inner` is the section within the section that they lie in."""
+    group = (section.__doc__ or "").partition("\n")[0]
+    declared = {one.name: one.metadata["value"] for one in fields(section) if "value" in one.metadata}
+    return {f"{inner}.{name}".lstrip("."): replace(one, group=group) for name, one in declared.items()}
 
 
 def keys(tables: Tables) -> dict[str, Value]:
@@ -211,36 +240,8 @@ def check_values(config: ConfigDict, tables: Tables) -> None:
     flat = flatten(config.to_dict())
     for key, value in keys(tables).items():
         if key not in flat:
-            raise UserError(f"the config has no value {key!r}, which configs/motif.py has (--config.{key})")
+            raise UserError(f"the config has no value {key!r} (--config.{key})")
         value.kind.check(key.rpartition(".")[2], f"--config.{key}", flat[key])
-
-
-def complete(config: ConfigDict, tables: Tables) -> None:
-    """Adds the values that an older config lacks, in place; raises UserError for unknown values."""
-    flat, known = flatten(config.to_dict()), keys(tables)
-    for key in flat:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0.3)
-            hint = f": did you mean {near[0]!r}?" if near else ""
-            raise UserError(f"the config file sets {clean(key, 80)!r}, which is no value of a config (--config){hint}")
-    newer = {name for name, table in tables.items() if all(value.older is not NEEDED for value in table.values())}
-    for key, value in known.items():
-        *sections, name = key.split(".")
-        inner: Any = config
-        for depth, section in enumerate(sections):
-            lacks = isinstance(inner, ConfigDict) and section not in inner
-            if lacks and (depth or section in newer) and value.older is not NEEDED:
-                with inner.unlocked():
-                    inner[section] = ConfigDict()  # a section that is newer than the config
-            inner = inner.get(section) if isinstance(inner, ConfigDict) else None
-        if not isinstance(inner, ConfigDict):
-            continue  # a whole section that the stages of this config may not need; if they do, they say so
-        with inner.unlocked():
-            if key not in flat and value.older is not NEEDED:
-                inner[name] = value.older
-            elif isinstance(value.kind, Number) and type(flat.get(key)) is int and abs(flat[key]) < LARGEST:
-                del inner[name]  # a ConfigDict keeps the type of what it has
-                inner[name] = float(flat[key])  # so that the command line may give it a fraction
 
 
 def describe_changed(section: str, table: Table, values: Mapping[str, Any], names: Iterable[str]) -> str:
@@ -248,17 +249,9 @@ def describe_changed(section: str, table: Table, values: Mapping[str, Any], name
 
     Such as `temperature = 0.5, top_k = 3 (--config.decoding.temperature, .top_k)`.
     """
-    changed = [name for name in names if values[name] != table[name].older]
+    changed = [name for name in names if values[name] != table[name].default]
     listed = ", ".join(f"{name} = {shown(values[name])}" for name in changed)
     return f"{listed} (--config.{section}.{', .'.join(changed)})" if changed else ""
-
-
-def same(before: Any, now: Any) -> bool:
-    """Whether a recorded value equals the config's value now, as `record` gives it.
-
-    Infinite values were once recorded as null.
-    """
-    return bool(before == now) or (before is None and now in ("inf", "-inf"))
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -7,14 +7,13 @@ import functools
 import inspect
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from motif_jax.config.table import Table, Text, Value, flatten, shown
-from motif_jax.envs.babyai.settings import TABLE as BABYAI
-from motif_jax.envs.babyai.settings import BabyAISettings
+from motif_jax.config.table import Table, Text, flatten, shown, table_of, value
+from motif_jax.envs.babyai.settings import SECTION, BabyAISettings
 from motif_jax.envs.babyai.world import BabyAIWorld
-from motif_jax.envs.nethack.settings import TABLE as NETHACK
 from motif_jax.envs.nethack.settings import GameSettings
 from motif_jax.envs.nethack.world import NetHackWorld
 from motif_jax.envs.own_code import WORLD_FLAG, load_class, reported
@@ -22,12 +21,23 @@ from motif_jax.envs.toy import ToyWorld
 from motif_jax.envs.world import CAPTIONS, World
 from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
 
-TABLE: Table = {
-    "world": Value(Text(), decides=True, older="nethack"),
-    "options": Value(Text(longest=4000), decides=True, older="{}"),
-    **NETHACK,
-    **BABYAI,
-}
+
+@dataclass(frozen=True)
+class Game:
+    """The game, in every stage."""
+
+    world: str = value(
+        "nethack",
+        Text(),
+        "nethack, toy, babyai, wordle, guessing, comments; module:Class (docs/games.md)",
+        decides=True,
+    )
+    options: str = value(
+        "{}", Text(longest=4000), "options of other worlds than nethack, toy and babyai, as JSON", decides=True
+    )
+
+
+TABLE: Table = table_of(Game) | table_of(GameSettings) | table_of(BabyAISettings, SECTION)
 WRITTEN = ("wordle", "guessing", "comments")  # worlds that are played by writing
 WORLDS = ("nethack", "toy", "babyai", *WRITTEN)
 OPTIONS_FLAG = "--config.env.options"
@@ -71,7 +81,7 @@ def make_world(env: Mapping[str, Any]) -> World:
         return BabyAIWorld(BabyAISettings.of(env))
     if name == "toy":
         return ToyWorld(env["max_episode_steps"]) if "max_episode_steps" in env else ToyWorld()
-    return NetHackWorld(GameSettings(**{key: value for key, value in env.items() if key in GameSettings._fields}))
+    return NetHackWorld(GameSettings(**{key: env[key] for key in table_of(GameSettings) if key in env}))
 
 
 def check_world(env: Mapping[str, Any]) -> World:
@@ -168,12 +178,12 @@ def _check_interface(world: World, name: str) -> None:
 
 
 def essential(env: Mapping[str, Any]) -> dict[str, Any]:
-    """The section without the values that older versions took for granted, whose records it can be compared with.
+    """The values of the section, or of a record of it, that are not the defaults: equal ones are of the same games.
 
     Values of sections within it stand under names such as `babyai.level`.
     """
     flat = flatten(dict(env))
-    return {name: value for name, value in flat.items() if name not in TABLE or TABLE[name].older != value}
+    return {name: value for name, value in flat.items() if name not in TABLE or TABLE[name].default != value}
 
 
 def title(env: Mapping[str, Any]) -> str:

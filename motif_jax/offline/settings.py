@@ -1,123 +1,140 @@
-"""The numbers that an algorithm leaves open: as a table of config values, and as an argument of the update."""
+"""Values of the config for offline learning: of the sections train_language and train_values, and of the update."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from motif_jax.config.table import Flag, Number, Table, Value, Whole
-from motif_jax.offline.recipes import Recipe
+from motif_jax.config.table import MANY_SECONDS, Flag, Number, Use, Whole, table_of, value
 from motif_jax.structs import UserError
 
-OPTIMIZER: Table = {
-    "learning_rate": Value(Number(0, above=True), decides=True, older=1e-3),
-    "learning_rate_end": Value(Number(0, 1), decides=True, older=0.1),  # share of it at the end (cosine)
-    "warmup_steps": Value(Whole(0), decides=True, older=50),
-    "weight_decay": Value(Number(0), decides=True, older=0.0),
-    "adam_b1": Value(Number(0, 1, below=True), decides=True, older=0.9),
-    "adam_b2": Value(Number(0, 1, below=True), decides=True, older=0.999),
-    "adam_eps": Value(Number(0, above=True), decides=True, older=1e-8),
-    "max_gradient_norm": Value(Number(0, infinite=True), decides=True, older=1.0),  # 0: gradients are not clipped
-}
-VALUES: Table = {
-    "discount": Value(Number(0, 1), decides=True, older=0.99),
-    "expectile": Value(Number(0, 1, above=True, below=True), decides=True, older=0.7),
-    "double_q": Value(Flag(), decides=True, older=True),
-    "polyak": Value(Number(0, 1, above=True), decides=True, older=0.005),
-    "hard_update_every": Value(Whole(0), decides=True, older=0),
-    "v_weight": Value(Number(0), decides=True, older=1.0),
-    "q_weight": Value(Number(0), decides=True, older=1.0),
-    "conservative_weight": Value(Number(0), decides=True, older=0.01),
-    "conservative_temperature": Value(Number(0, above=True), decides=True, older=1.0),
-    "margin_weight": Value(Number(0), decides=True, older=0.0),
-    "margin": Value(Number(0), decides=True, older=0.0),
-    "policy_weight": Value(Number(0), decides=True, older=1.0),
-    "advantage_beta": Value(Number(0), decides=True, older=4.0),
-    "advantage_weight": Value(Number(0, above=True, infinite=True), decides=True, older=20.0),  # at most
-    "advantage_sign": Value(Flag(), decides=True, older=False),
-    "value_min": Value(Number(infinite=True), decides=True, older=float("-inf")),
-    "value_max": Value(Number(infinite=True), decides=True, older=float("inf")),
-    "reward_scale": Value(Number(0, above=True), decides=True, older=1.0),
-    "mean_over_all_tokens": Value(Flag(), decides=True, older=False),
-}
-
-Used = Callable[[Recipe, Mapping[str, Any]], bool]  # (recipe, the section train_values) -> whether a value has a use
-_values: Used = lambda recipe, _: bool(recipe.values)  # noqa: E731
-_trunk: Used = lambda recipe, _: recipe.values in ("token", "utterance")  # noqa: E731
-_token: Used = lambda recipe, _: recipe.values == "token"  # noqa: E731
-_policy: Used = lambda recipe, _: bool(recipe.policy)  # noqa: E731
-_weighted: Used = lambda recipe, _: recipe.policy == "advantage"  # noqa: E731
-USED_BY: dict[str, Used] = {  # when each value has an effect; others always have one
-    "discount": _values,
-    "expectile": lambda recipe, section: _trunk(recipe, section) and not recipe.expectile,
-    "double_q": _values,
-    "polyak": lambda recipe, section: _values(recipe, section) and not section["hard_update_every"],
-    "hard_update_every": _values,
-    "v_weight": _trunk,
-    "q_weight": _values,
-    "conservative_weight": lambda recipe, _: recipe.conservative,
-    "conservative_temperature": lambda recipe, section: recipe.conservative and _token(recipe, section),
-    "margin_weight": _token,
-    "margin": lambda recipe, section: _token(recipe, section) and section["margin_weight"] > 0,
-    "policy_weight": _policy,
-    "advantage_beta": _weighted,
-    "advantage_weight": lambda recipe, section: _weighted(recipe, section) and not section["advantage_sign"],
-    "advantage_sign": _weighted,
-    "value_min": _trunk,
-    "value_max": _trunk,
-    "reward_scale": lambda recipe, _: bool(recipe.values) or recipe.conditioned,
-    "mean_over_all_tokens": _policy,
-    "best_share": lambda recipe, _: recipe.selective,
-    "replies": lambda recipe, _: recipe.values == "reply",
-    "games_beta": lambda recipe, section: section["games"] > 0 and recipe.decoding == "shift",
-}
+# `when` takes a recipe and the section train_values.
+VALUES = Use("recipes that learn values", lambda recipe, _: bool(recipe.values))
+HEADS = Use("values per token or text", lambda recipe, _: recipe.values in ("token", "utterance"))
+EXPECTILE = Use("V by expectiles", lambda recipe, section: HEADS.when(recipe, section) and not recipe.expectile)
+TOKEN = Use("values per token", lambda recipe, _: recipe.values == "token")
+MARGIN = Use(
+    "a positive margin_weight", lambda recipe, section: recipe.values == "token" and section["margin_weight"] > 0
+)
+SOFT = Use("hard_update_every 0", lambda recipe, section: bool(recipe.values) and not section["hard_update_every"])
+CONSERVATIVE = Use("recipes with CQL's term", lambda recipe, _: recipe.conservative)
+BY_TOKEN = Use("CQL's term per token", lambda recipe, _: recipe.conservative and recipe.values == "token")
+POLICY = Use("recipes that learn the policy", lambda recipe, _: bool(recipe.policy))
+WEIGHTED = Use("awac", lambda recipe, _: recipe.policy == "advantage")
+UNSIGNED = Use(
+    "awac without advantage_sign",
+    lambda recipe, section: WEIGHTED.when(recipe, section) and not section["advantage_sign"],
+)
+SCALED = Use("recipes that use rewards", lambda recipe, _: bool(recipe.values) or recipe.conditioned)
+SELECTIVE = Use("filtered_bc", lambda recipe, _: recipe.selective)
 
 
-def unused_values(recipe: Recipe, section: Mapping[str, Any]) -> list[str]:
-    """The values of the section `train_values` that make no difference to what a recipe learns."""
-    return [name for name, used in USED_BY.items() if not used(recipe, section)]
+@dataclass(frozen=True)
+class Learning:
+    """The optimizer and its loss."""
+
+    learning_rate: float = value(1e-3, Number(0, above=True), "learning rate after the warm-up", decides=True)
+    learning_rate_end: float = value(
+        0.1, Number(0, 1), "share of it that is left at the end, as a cosine", decides=True
+    )
+    warmup_steps: int = value(50, Whole(0), "updates in which the learning rate rises from 0", decides=True)
+    weight_decay: float = value(0.0, Number(0), "weight decay of AdamW", decides=True)
+    adam_b1: float = value(0.9, Number(0, 1, below=True), "Adam's beta 1", decides=True)
+    adam_b2: float = value(0.999, Number(0, 1, below=True), "Adam's beta 2", decides=True)
+    adam_eps: float = value(1e-8, Number(0, above=True), "Adam's epsilon", decides=True)
+    max_gradient_norm: float = value(
+        1.0, Number(0, infinite=True), "largest norm of gradients; 0: no clipping", decides=True
+    )
+    mean_over_all_tokens: bool = value(
+        False, Flag(), "cloning's loss is a mean over all tokens rather than the agent's", decides=True, only_for=POLICY
+    )
+    num_parts: int = value(1, Whole(1, 2**10), "parts of a batch, computed one after another to save memory")
+    chunk: int = value(0, Whole(0), "tokens whose logits, or Q, are in memory at a time; 0: all")
+
+
+@dataclass(frozen=True)
+class ValueTerms:
+    """Values and their losses."""
+
+    discount: float = value(0.99, Number(0, 1), "discount factor", decides=True, only_for=VALUES)
+    expectile: float = value(
+        0.7, Number(0, 1, above=True, below=True), "expectile of V; 0.5: the mean", decides=True, only_for=EXPECTILE
+    )
+    double_q: bool = value(True, Flag(), "two Q, the smaller of which counts", decides=True, only_for=VALUES)
+    polyak: float = value(
+        0.005, Number(0, 1, above=True), "share of new parameters in the target", decides=True, only_for=SOFT
+    )
+    hard_update_every: int = value(
+        0, Whole(0), "updates after which the target is replaced instead; 0: never", decides=True, only_for=VALUES
+    )
+    v_weight: float = value(1.0, Number(0), "weight of V's loss", decides=True, only_for=HEADS)
+    q_weight: float = value(1.0, Number(0), "weight of Q's loss", decides=True, only_for=VALUES)
+    conservative_weight: float = value(0.01, Number(0), "weight of CQL's term", decides=True, only_for=CONSERVATIVE)
+    conservative_temperature: float = value(
+        1.0, Number(0, above=True), "temperature of CQL's term", decides=True, only_for=BY_TOKEN
+    )
+    margin_weight: float = value(
+        0.0, Number(0), "weight of the margin loss, which keeps other tokens below", decides=True, only_for=TOKEN
+    )
+    margin: float = value(0.0, Number(0), "the margin", decides=True, only_for=MARGIN)
+    policy_weight: float = value(1.0, Number(0), "weight of cloning", decides=True, only_for=POLICY)
+    advantage_beta: float = value(
+        4.0, Number(0), "AWAC's factor of advantages in their exponential", decides=True, only_for=WEIGHTED
+    )
+    advantage_weight: float = value(
+        20.0, Number(0, above=True, infinite=True), "largest weight of a token", decides=True, only_for=UNSIGNED
+    )
+    advantage_sign: bool = value(
+        False, Flag(), "only the sign of the advantage counts", decides=True, only_for=WEIGHTED
+    )
+    value_min: float = value(
+        -math.inf, Number(infinite=True), "lower bound of the target's Q", decides=True, only_for=HEADS
+    )
+    value_max: float = value(
+        math.inf, Number(infinite=True), "upper bound of the target's Q", decides=True, only_for=HEADS
+    )
+    reward_scale: float = value(1.0, Number(0, above=True), "rewards are divided by it", decides=True, only_for=SCALED)
+
+
+@dataclass(frozen=True)
+class Settings(Learning, ValueTerms):
+    """What the update needs beside a recipe."""
+
+    total_steps: int = 0  # of the optimizer, over which the learning rate falls; 0: it stays
+
+
+@dataclass(frozen=True)
+class Running:
+    """Batches, epochs and checkpoints."""
+
+    best_share: float = value(
+        0.2, Number(0, 1, above=True), "share of the episodes, by their return", decides=True, only_for=SELECTIVE
+    )
+    batch_size: int = value(64, Whole(1, 2**20), "rows of tokens, of all hosts together", decides=True)
+    max_length: int = value(256, Whole(2, 2**20), "tokens of a row; longer episodes are cut", decides=True)
+    packed: bool = value(
+        True, Flag(), "several episodes to a row; False: one, beside others of about its length", decides=True
+    )
+    validation_share: float = value(
+        0.05, Number(0, 1, above=True, below=True), "share of the episodes held out for validation", decides=True
+    )
+    num_epochs: int = value(1, Whole(1, 10**6), "epochs")
+    log_every: int = value(50, Whole(1), "updates per row of metrics")
+    evaluate_every: int = value(0, Whole(0), "updates between evaluations; 0: before the first epoch and after each")
+    save_every_s: float = value(300.0, Number(0, MANY_SECONDS, above=True), "most seconds of work that a kill can cost")
+    keep_checkpoints: int = value(2, Whole(1), "checkpoints to keep beside the best")
+
+
+def settings_of(section: Mapping[str, Any], total_steps: int) -> Settings:
+    """The settings of the update, from the section train_language or train_values."""
+    return Settings(**{name: section[name] for name in table_of(Settings) if name in section}, total_steps=total_steps)
 
 
 def recorded_bounds(section: Mapping[str, Any]) -> tuple[float, float]:
-    """`value_min` and `value_max` of a record of the section `train_values`; older ones have null for infinity."""
-    low, high = section.get("value_min"), section.get("value_max")
-    return -math.inf if low is None else float(low), math.inf if high is None else float(high)
-
-
-class Settings(NamedTuple):
-    """What the update needs beside a recipe; the fields of both tables, in their order, and what the job gives."""
-
-    learning_rate: float = 1e-3
-    learning_rate_end: float = 0.1
-    warmup_steps: int = 50
-    weight_decay: float = 0.0
-    adam_b1: float = 0.9
-    adam_b2: float = 0.999
-    adam_eps: float = 1e-8
-    max_gradient_norm: float = 1.0
-    discount: float = 0.99
-    expectile: float = 0.7
-    double_q: bool = True
-    polyak: float = 0.005  # how far targets go to the values at every step
-    hard_update_every: int = 0  # steps after which targets become the values instead; 0: never
-    v_weight: float = 1.0
-    q_weight: float = 1.0
-    conservative_weight: float = 0.01
-    conservative_temperature: float = 1.0
-    margin_weight: float = 0.0
-    margin: float = 0.0
-    policy_weight: float = 1.0
-    advantage_beta: float = 4.0
-    advantage_weight: float = 20.0  # the largest that an advantage gives
-    advantage_sign: bool = False  # only the sign of the advantage counts
-    value_min: float = float("-inf")  # of the target's Q
-    value_max: float = float("inf")
-    reward_scale: float = 1.0  # rewards are divided by it
-    mean_over_all_tokens: bool = False  # the policy's loss is a mean over all tokens, not over those that it learns
-    total_steps: int = 0  # of the optimizer, over which the learning rate falls; 0: it stays
-    num_parts: int = 1  # a batch's rows are computed in so many parts, one after another
-    chunk: int = 0  # positions whose logits, or Q of all tokens, are in memory at a time; 0: all
+    """`value_min` and `value_max` of a record of the section train_values, which has infinity as text."""
+    return float(section.get("value_min", -math.inf)), float(section.get("value_max", math.inf))
 
 
 def check_num_parts(section: Mapping[str, Any], stage: str) -> None:

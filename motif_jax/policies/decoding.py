@@ -3,51 +3,71 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from motif_jax.config.table import LARGEST, Flag, Number, Table, Text, Value, Whole, describe_changed, shown
+from motif_jax.config.table import (
+    LARGEST,
+    Flag,
+    Number,
+    Table,
+    Text,
+    Use,
+    Whole,
+    describe_changed,
+    shown,
+    table_of,
+    value,
+)
 from motif_jax.offline.recipes import Recipe
 from motif_jax.structs import UserError
 
 FLAG = "--config.decoding"
 KINDS = ("sample", "greedy", "beam", "rerank")
 MOST = 100  # betas of a sweep
-TABLE: Table = {
-    "kinds": Value(Text(), older="sample"),
-    "betas": Value(Text(longest=2000), older="0"),
-    "clip": Value(Number(-LARGEST, infinite=True), older=math.inf),
-    "include_logits": Value(Flag(), older=True),
-    "temperature": Value(Number(0), older=1.0),
-    "top_k": Value(Whole(), older=0),
-    "top_p": Value(Number(0, 1), older=1.0),
-    "beams": Value(Whole(1, 1000), older=4),
-    "candidates": Value(Whole(1, 10_000), older=8),
-    "rerank_values": Value(Number(), older=1.0),
-    "rerank_log_prob": Value(Number(), older=0.0),
-    "wanted_return": Value(Number(), older=0.0),
-    "max_tokens": Value(Whole(1, 2**20), older=64),
-    "batch_size": Value(Whole(1, 2**20), older=64),
-}
+# `when` takes a decoding and a recipe.
+SHIFTED = Use("a positive beta", lambda one, recipe: recipe.values == "token" and one.beta > 0)
+DRAWN = Use("sample and rerank", lambda one, _: one.kind in ("sample", "rerank"))
+WARM = Use("a positive temperature", lambda one, recipe: DRAWN.when(one, recipe) and one.temperature > 0)
+BEAMS = Use("beam", lambda one, _: one.kind == "beam")
+RERANKED = Use("rerank", lambda one, _: one.kind == "rerank")
+CONDITIONED = Use("decision_transformer", lambda _, recipe: recipe.conditioned)
+OF_ONE_KIND = (BEAMS, RERANKED)
 
 
-class Decoding(NamedTuple):
-    """One way to decode; but for the first two, the values of the table."""
+@dataclass(frozen=True)
+class Sweep:
+    """Decoding in evaluation: how values change what is written."""
+
+    kinds: str = value("sample", Text(), "sample, greedy, beam, rerank, with commas; each is evaluated")
+    betas: str = value(
+        "0,1,2,4,8,16", Text(longest=2000), "factors of Q - V, which is added to the logits; 0: the policy as it is"
+    )
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """All decodings."""
 
     kind: str = "sample"  # of KINDS
     beta: float = 0.0  # factor of Q - V; 0: the policy as it is
-    clip: float = math.inf
-    include_logits: bool = True  # False: beta (Q - V) alone decides, and not the policy
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    beams: int = 4
-    candidates: int = 8
-    rerank_values: float = 1.0
-    rerank_log_prob: float = 0.0
-    wanted_return: float = 0.0
-    max_tokens: int = 64
-    batch_size: int = 64
+    clip: float = value(
+        math.inf, Number(-LARGEST, infinite=True), "largest addition; ILQL's code has 0 for Wordle", only_for=SHIFTED
+    )
+    include_logits: bool = value(True, Flag(), "False: beta (Q - V) alone decides, without the policy's logits")
+    temperature: float = value(1.0, Number(0), "temperature", only_for=DRAWN)
+    top_k: int = value(0, Whole(), "number of tokens that are drawn from; 0: all", only_for=WARM)
+    top_p: float = value(1.0, Number(0, 1), "probability mass that tokens are drawn from; 1: all", only_for=WARM)
+    beams: int = value(4, Whole(1, 1000), "beams", only_for=BEAMS)
+    candidates: int = value(8, Whole(1, 10_000), "candidates, the best of which is written", only_for=RERANKED)
+    rerank_values: float = value(
+        1.0, Number(), "factor of a candidate's value, or of its sum of Q - V", only_for=RERANKED
+    )
+    rerank_log_prob: float = value(0.0, Number(), "factor of a candidate's log-probability", only_for=RERANKED)
+    wanted_return: float = value(0.0, Number(), "return that the policy is conditioned on", only_for=CONDITIONED)
+    max_tokens: int = value(64, Whole(1, 2**20), "most tokens of a text, also of a reply that chai learns from")
+    batch_size: int = value(64, Whole(1, 2**20), "conversations that are computed together")
 
     @property
     def name(self) -> str:
@@ -57,28 +77,14 @@ class Decoding(NamedTuple):
 
     def facts(self) -> dict[str, Any]:
         """Its values, for records; one that older records do not have is left out where it changes nothing."""
-        found = self._asdict()
+        found = asdict(self)
         if self.include_logits:
             del found["include_logits"]
         return found
 
 
-Used = Callable[[Decoding, Recipe], bool]
-_drawn: Used = lambda one, _: one.kind in ("sample", "rerank")  # noqa: E731
-_beams: Used = lambda one, _: one.kind == "beam"  # noqa: E731
-_reranked: Used = lambda one, _: one.kind == "rerank"  # noqa: E731
-OF_ONE_KIND = (_beams, _reranked)
-USED_BY: dict[str, Used] = {  # when each value has an effect
-    "clip": lambda one, recipe: recipe.values == "token" and one.beta > 0,
-    "temperature": _drawn,
-    "top_k": lambda one, recipe: _drawn(one, recipe) and one.temperature > 0,
-    "top_p": lambda one, recipe: _drawn(one, recipe) and one.temperature > 0,
-    "beams": _beams,
-    "candidates": _reranked,
-    "rerank_values": _reranked,
-    "rerank_log_prob": _reranked,
-    "wanted_return": lambda _, recipe: recipe.conditioned,
-}
+SHARED = table_of(Decoding)  # values that all decodings of an evaluation have in common
+TABLE: Table = table_of(Sweep) | SHARED
 
 
 def describe_unused(recipe: Recipe, name: str, decodings: Sequence[Decoding]) -> list[str]:
@@ -86,12 +92,12 @@ def describe_unused(recipe: Recipe, name: str, decodings: Sequence[Decoding]) ->
 
     A value that belongs to one kind (such as `beams`) is reported only if no decoding is of that kind.
     """
-    values, lines = decodings[0]._asdict(), []
+    values, lines = asdict(decodings[0]), []
     for kind in dict.fromkeys(one.kind for one in decodings):
         unused = []
-        for key, used in USED_BY.items():
-            others = decodings if used in OF_ONE_KIND else [one for one in decodings if one.kind == kind]
-            if not any(used(one, recipe) for one in others):
+        for key, use in ((key, declared.only_for) for key, declared in SHARED.items()):
+            others = decodings if use in OF_ONE_KIND else [one for one in decodings if one.kind == kind]
+            if use and not any(use.when(one, recipe) for one in others):
                 unused.append(key)
         if said := describe_changed("decoding", TABLE, values, unused):
             lines.append(f"decoding of the kind {kind!r} with the recipe {name!r} makes no use of {said}")
@@ -106,14 +112,14 @@ def decodings_of(section: Mapping[str, Any]) -> list[Decoding]:
     betas = [_beta(text) for text in section["betas"].split(",")]
     if len(betas) > MOST:
         raise UserError(f"there are {len(betas):,} betas, where at most {MOST} are taken ({FLAG}.betas)")
-    rest = {name: section[name] for name in Decoding._fields[2:]}
+    rest = {name: section[name] for name in SHARED}
     return list(dict.fromkeys(Decoding(kind, beta, **rest) for kind in kinds for beta in betas))
 
 
 def decoding_in_training(recipe: Recipe, section: Mapping[str, Any], beta: float) -> Decoding:
     """How games are decoded while a recipe is learnt: by its values if it has them, with this beta."""
     kind = "rerank" if recipe.decoding == "rerank" else "sample"
-    rest = {name: section[name] for name in Decoding._fields[2:]}
+    rest = {name: section[name] for name in SHARED}
     return Decoding(kind, beta if recipe.decoding == "shift" else 0.0, **rest)
 
 

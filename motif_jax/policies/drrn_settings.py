@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from motif_jax.config.table import Table, Value, Whole
+from dataclasses import dataclass
+
+from motif_jax.config.table import Whole, value
 
 SECTION = "drrn"
 FLAG = f"--config.policy.{SECTION}"
-TABLE: Table = {  # values of the config's section `policy`
-    f"{SECTION}.width": Value(Whole(1, 2**14), decides=True, older=128),
-    f"{SECTION}.max_tokens": Value(Whole(1, 2**20), decides=True, older=512),
-}
+
+
+@dataclass(frozen=True)
+class DrrnPolicy:
+    """The network drrn, with q_learning: Q of a prompt and of an action's name."""
+
+    width: int = value(
+        128, Whole(1, 2**14), "size of word vectors, of the memory of texts, and of the hidden layer", decides=True
+    )
+    max_tokens: int = value(512, Whole(1, 2**20), "most tokens of a prompt; a longer one is an error", decides=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from motif_jax.config.table import PATH, Flag, Number, Table, Text, Value, Whole
+from motif_jax.config.table import PATH, Flag, Number, Text, Whole, value
 from motif_jax.language.settings import check_model
 from motif_jax.structs import UserError
 
@@ -15,27 +16,49 @@ TRAINED = "trained"  # as `model`: what train_language made in this workdir
 PRETRAINED, EMBEDDINGS, RANDOM = WEIGHTS = ("pretrained", "embeddings", "random")
 SCORE, ACTION = HEADS = ("score", "action")
 FORMULAS = ("sum", "mean", "raw_logits", "product")
-TABLE: Table = {  # values of the config's section `policy`
-    f"{SECTION}.{name}": value
-    for name, value in {
-        "model": Value(PATH, decides=True, older=""),
-        "weights": Value(Text(WEIGHTS), decides=True, older=PRETRAINED),
-        "family": Value(Text(("gpt2", "llama", "t5")), decides=True, older="llama"),
-        "width": Value(Whole(2, 2**14), decides=True, older=64),
-        "layers": Value(Whole(1, 200), decides=True, older=2),
-        "heads": Value(Whole(1, 256), decides=True, older=4),
-        "head": Value(Text(HEADS), decides=True, older=SCORE),
-        "formula": Value(Text(FORMULAS), decides=True, older="sum"),
-        "hidden": Value(Whole(1, 2**14), decides=True, older=64),
-        "reference_heads": Value(Flag(), decides=True, older=False),
-        "lora_rank": Value(Whole(0, 2**12), decides=True, older=0),
-        "lora_alpha": Value(Number(0, 1e6, above=True), decides=True, older=16.0),
-        "lora_names": Value(Text(longest=1000), decides=True, older="q,v"),
-        "max_tokens": Value(Whole(1, 2**20), decides=True, older=512),
-        "chunk": Value(Whole(0), older=0),
-        "remat": Value(Flag(), older=False),
-    }.items()
-}
+
+
+@dataclass(frozen=True)
+class LanguagePolicy:
+    """The network language: a language model is the policy (docs/glam.md)."""
+
+    model: str = value(
+        "", PATH, "directory as of the Hugging Face Hub; trained: train_language's; empty: a new model", decides=True
+    )
+    weights: str = value(
+        PRETRAINED,
+        Text(WEIGHTS),
+        "begin with the model's weights, its embeddings alone, or random weights",
+        decides=True,
+    )
+    family: str = value("llama", Text(("gpt2", "llama", "t5")), "of a new model", decides=True)
+    width: int = value(64, Whole(2, 2**14), "size of hidden states, of a new model", decides=True)
+    layers: int = value(2, Whole(1, 200), "layers of a new model", decides=True)
+    heads: int = value(4, Whole(1, 256), "attention heads of a new model", decides=True)
+    head: str = value(
+        SCORE, Text(HEADS), "score: log-probabilities of actions' names; action: an output per action", decides=True
+    )
+    formula: str = value(
+        "sum", Text(FORMULAS), "how the log-probabilities of a name's tokens are combined", decides=True
+    )
+    hidden: int = value(
+        64, Whole(1, 2**14), "units of the two hidden layers of the value, and of the head action", decides=True
+    )
+    reference_heads: bool = value(
+        False, Flag(), "heads have sigmoids and do not begin at zero, as published", decides=True
+    )
+    lora_rank: int = value(
+        0, Whole(0, 2**12), "train additions of this rank instead of all parameters; 0: all", decides=True
+    )
+    lora_alpha: float = value(
+        16.0, Number(0, 1e6, above=True), "additions are multiplied by alpha / rank", decides=True
+    )
+    lora_names: str = value(
+        "q,v", Text(longest=1000), "matrices with additions: q, k, v, o, up, down, gate; cross.q", decides=True
+    )
+    max_tokens: int = value(512, Whole(1, 2**20), "most tokens of a prompt; a longer one is an error", decides=True)
+    chunk: int = value(0, Whole(0), "prompts that the learner reads at a time, to save memory; 0: all")
+    remat: bool = value(False, Flag(), "compute hidden states again for gradients: less memory, more time")
 
 
 def check_language(section: Mapping[str, Any]) -> None:

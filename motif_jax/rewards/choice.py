@@ -3,8 +3,7 @@
     learnt,count:0.05,rnd:0.1,my_package.my_module:MyBonus:0.2
 
 A source is named with its coefficient; that of `learnt` is `--config.policy.intrinsic_coefficient`. To add a source to
-the program: its module, a line in SOURCES with the values that it reads from the config, and these values with comments
-in configs/motif.py. Nothing here loads JAX.
+the program: its module, and a line in SOURCES with the values that it reads from the config. Nothing here loads JAX.
 """
 
 from __future__ import annotations
@@ -12,11 +11,12 @@ from __future__ import annotations
 import contextlib
 import difflib
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from motif_jax.config.table import Number, Table, Text, Value, Whole, shown
+from motif_jax.config.table import Number, Table, Text, Whole, shown, table_of, value
 from motif_jax.envs.own_code import failure, guarded, load_class
-from motif_jax.rewards.online.settings import TABLE as ONLINE_TABLE
+from motif_jax.rewards.online.settings import OnlineValues
 from motif_jax.rewards.source import RewardSource
 from motif_jax.structs import UserError
 from motif_jax.system.errors import find_refusal
@@ -34,21 +34,37 @@ class Known(NamedTuple):
     words: str  # what pages call it, at the end of "trained on"
 
 
+@dataclass(frozen=True)
+class CountValues:
+    """The source count: the n-th time in an episode is worth 1 / n^exponent."""
+
+    of: str = value(
+        "event_message", Text(longest=100), "observation to count: event_message, position, crop, ...", decides=True
+    )
+    exponent: float = value(0.5, Number(0, 100), "exponent", decides=True)
+
+
+@dataclass(frozen=True)
+class DistillationValues:
+    """The source rnd: random network distillation, which rewards what is new."""
+
+    learning_rate: float = value(
+        1e-4, Number(0, 1, above=True), "learning rate of its predictor, which takes one step per update", decides=True
+    )
+    hidden: int = value(128, Whole(1, 65536), "units of its hidden layers", decides=True)
+    outputs: int = value(64, Whole(1, 65536), "numbers to predict", decides=True)
+
+
 SOURCES = {
     LEARNT: Known("motif_jax.rewards.learnt_source:LearntSource", {}, "the learnt reward"),  # values: train_policy
-    "count": Known("motif_jax.rewards.count:CountBonus", {
-        "count.of": Value(Text(longest=100), decides=True, older="event_message"),
-        "count.exponent": Value(Number(0, 100), decides=True, older=0.5),
-    }, "the count bonus"),
-    "rnd": Known("motif_jax.rewards.rnd:RandomDistillation", {
-        "rnd.learning_rate": Value(Number(0, 1, above=True), decides=True, older=1e-4),
-        "rnd.hidden": Value(Whole(1, 65536), decides=True, older=128),
-        "rnd.outputs": Value(Whole(1, 65536), decides=True, older=64),
-    }, "random network distillation"),
-    ONLINE: Known("motif_jax.rewards.online.source:OnlineSource", ONLINE_TABLE, "a judge's answers"),
-}  # fmt: skip
+    "count": Known("motif_jax.rewards.count:CountBonus", table_of(CountValues, "count"), "the count bonus"),
+    "rnd": Known(
+        "motif_jax.rewards.rnd:RandomDistillation", table_of(DistillationValues, "rnd"), "random network distillation"
+    ),
+    ONLINE: Known("motif_jax.rewards.online.source:OnlineSource", table_of(OnlineValues, ONLINE), "a judge's answers"),
+}
 PATHS = {known.path for known in SOURCES.values()}
-VALUES: Table = {name: value for known in SOURCES.values() for name, value in known.table.items()}
+VALUES: Table = {name: one for known in SOURCES.values() for name, one in known.table.items()}
 
 
 class Choice(NamedTuple):

@@ -13,9 +13,10 @@ may not change; `unused(config)` names values that do not count. A stage whose a
 the directories that do by `begun(config, workdir)`.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from motif_jax.config.table import List, Tables, Text, Value, Whole
+from motif_jax.config.table import List, Tables, Text, Whole, table_of, value
 from motif_jax.system.files import checkpoint_steps
 
 NAMES = (
@@ -32,20 +33,36 @@ NAMES = (
     "benchmark",
 )
 
-EXPERIMENT: Tables = {  # what every stage reads
-    "": {
-        "seed": Value(Whole(0, 2**62), decides=True),  # generators take 64 bits, and numbers are added to it
-        "stages": Value(List(Text(NAMES), "stage")),
-        "seeds": Value(Text(longest=4000), older=""),
-        "seeds_at_once": Value(Whole(1, 1000), older=1),
-        "cpu_devices": Value(Whole(1, 256), older=1),
-    },
-    "distributed": {
-        "coordinator": Value(Text(longest=300)),
-        "num_processes": Value(Whole(1, 100_000)),
-        "process_id": Value(Whole(0, 100_000)),
-    },
-}
+
+@dataclass(frozen=True)
+class Experiment:
+    """The experiment."""
+
+    seed: int = value(777, Whole(0, 2**62), "seed of all generators", decides=True)  # they take 64 bits
+    stages: tuple[str, ...] = value(
+        ("collect", "annotate", "train_reward", "train_policy", "evaluate", "report"),
+        List(Text(NAMES), "stage"),
+        "stages to run, unless --stage names others",
+    )
+    seeds: str = value(
+        "", Text(longest=4000), "runs in folders of the workdir: 5: seeds 0 to 4; 3,7: these; empty: one, with `seed`"
+    )
+    seeds_at_once: int = value(1, Whole(1, 1000), "runs side by side, each on its part of the cores")
+    cpu_devices: int = value(1, Whole(1, 256), "JAX devices that the CPU is divided into; batches are cut among them")
+
+
+@dataclass(frozen=True)
+class Distributed:
+    """Many hosts, each of which runs the same command."""
+
+    coordinator: str = value(
+        "auto", Text(longest=300), "host:port of process 0; auto: SLURM's tasks, if there are several"
+    )
+    num_processes: int = value(1, Whole(1, 100_000), "number of hosts")
+    process_id: int = value(0, Whole(0, 100_000), "number of this host, from 0")
+
+
+EXPERIMENT: Tables = {"": table_of(Experiment), "distributed": table_of(Distributed)}  # what every stage reads
 
 
 def with_result(folder: Path, *names: str) -> list[Path]:

@@ -3,10 +3,11 @@
 import os
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, get_config
 
-from motif_jax.config.file import comments, load, shipped_names
-from motif_jax.experiment import tables
+from motif_jax.config.file import load, nearest
+from motif_jax.config.table import flatten, keys
+from motif_jax.experiment import defaults, tables
 from motif_jax.structs import UserError
 
 HEAD = f"""
@@ -30,9 +31,9 @@ FAULTS = {
     "\nimport sys\ndef get_config():\n    sys.exit()": "at line 4: SystemExit",
     "x = '\xe4'".encode("latin-1"): "SyntaxError: (unicode error) 'utf-8' codec can't decode",
     b"x = 3\0": "SyntaxError: source code",
-    HEAD + "    config.collect.num_pair = 3\n    return config": "sets 'collect.num_pair', which is no value of a "
-    "config (--config): did you mean 'collect.num_pairs'?",
-    HEAD + "    config.colect = 3\n    return config": "sets 'colect', which is no value",
+    HEAD + "    config.collect.num_pair = 3\n    return config": "sets 'collect.num_pair', which is not a value "
+    "of the config (--config): did you mean 'collect.num_pairs'?",
+    HEAD + "    config.colect = 3\n    return config": "sets 'colect', which is not a value",
     HEAD + "    config.policy.clip_c = None\n    config.policy.x = [10**5000]\n    return config": "sets 'policy.x'",
     HEAD + "    config.policy.clip_c = 'much'\n    return config": "at line 5: TypeError",
 }
@@ -63,22 +64,43 @@ def test_what_is_no_file_is_refused(tmp_path, monkeypatch, name):
 
 
 @pytest.mark.quick
-def test_a_file_may_lack_whole_sections_that_nobody_reads(tmp_path):
+def test_what_a_file_lacks_has_its_default(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
-        HEAD + "    del config.policy, config.benchmark\n    config.collect.keep_empty = 1\n    return config"
+        HEAD + "    del config.policy, config.env.babyai\n    config.collect.keep_empty = 1\n    return config"
     )
     config = load(str(file), "toy", tables())
     assert config.env.task == "toy"
-    assert "policy" not in config
+    assert config.policy == defaults().policy
+    assert config.env.babyai == defaults().env.babyai
     assert type(config.collect.keep_empty) is float  # so that the command line may say 0.5
 
 
 @pytest.mark.quick
-def test_comments_of_values_are_found():
-    found = comments(str(ROOT / "configs/motif.py"))
-    assert found["env.character"].startswith("neutral human male monk")
-    assert found["policy.clip_value"] == "0: none; goals give 50, far from any value"
+def test_a_file_may_set_every_section_itself(tmp_path):
+    """As files do that were written when each value stood in the config file."""
+    lines = ["from ml_collections import ConfigDict", "def get_config(argument=''):", "    config = ConfigDict()"]
+    sections = {"config"}
+    for key, value in flatten(get_config(argument="oracle").to_dict()).items():
+        *outer, name = f"config.{key}".split(".")
+        for depth in range(1, len(outer)):
+            if ".".join(outer[: depth + 1]) not in sections:
+                sections.add(".".join(outer[: depth + 1]))
+                lines.append(f"    {'.'.join(outer[: depth + 1])} = ConfigDict()")
+        written = f"float('{value}')" if isinstance(value, float) else repr(value)
+        lines.append(f"    {'.'.join(outer)}.{name} = {written}")
+    (tmp_path / "mine.py").write_text("\n".join([*lines, "    return config"]))
+    assert load(str(tmp_path / "mine.py"), None, tables()).to_dict() == get_config(argument="oracle").to_dict()
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("given", "near"), [
+    ("polcy.lr", "policy.learning_rate"), ("policy.learning_rat", "policy.learning_rate"),
+    ("num_pairs", "collect.num_pairs"), ("env.babyai.levl", "env.babyai.level"), ("sed", "seed"),
+    ("polic.online.kinds", "policy.online.kind"), ("train_value.polyak", "train_values.polyak"),
+])  # fmt: skip
+def test_misspelt_names_suggest_the_nearest_value(given, near):
+    assert nearest(given, keys(tables())) == near
 
 
 def test_command_lines(launch, tmp_path):
@@ -101,6 +123,7 @@ def test_command_lines(launch, tmp_path):
         (motif, b"--config.collect.dataset=\xe9"): "has characters that UTF-8 cannot write",
         (motif, "--config.policy.synchronous=maybe"): "--config.policy.synchronous=maybe",
         (motif, "--help=polcy"): "did you mean 'policy'?",
+        (motif, "--config.polcy.lr=1"): "did you mean --config.policy.learning_rate?",
     }.items():
         done = launch(f"--workdir={tmp_path / 'run'}", *map(os.fsdecode, arguments))
         assert done.returncode == 2, done.stderr
@@ -110,14 +133,5 @@ def test_command_lines(launch, tmp_path):
     assert not (tmp_path / "run").exists()
     done = launch("--help=policy", motif)
     assert done.returncode == 0
-    assert "--config.policy.reward_clip=10.0\n    a number above 0 (or infinite); decides the result\n" in done.stdout
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize("file", shipped_names())
-def test_every_value_of_our_configs_is_set_in_one_line(file):
-    """Otherwise `--help` does not find its comment."""
-    wrapped = [
-        line for line in (ROOT / f"configs/{file}.py").read_text().splitlines() if line.endswith((" = (", " = \\"))
-    ]
-    assert not wrapped, f"configs/{file}.py: shorten the comment, so that the value stands in one line: {wrapped}"
+    told = "    limit of the game's reward\n    a number above 0 (or infinite); decides the result\n"
+    assert f"--config.policy.reward_clip=10.0\n{told}" in done.stdout

@@ -1,5 +1,7 @@
 """What differs from the published system, told in docs/motif.md as the tables of the config tell it."""
 
+import re
+
 import pytest
 from conftest import ROOT, get_config
 
@@ -27,20 +29,31 @@ def test_the_page_for_users_of_motif_has_the_whole_list():
     always = f"Different in any case: {'; '.join(ALWAYS)}."
     assert always in page, f"write into docs/motif.md: {always}"
     for line in (*differences(tables()), *ALWAYS):
-        assert line in describe("reference", tables(), {}, {})
+        assert line in describe("reference", tables(), {})
 
 
 @pytest.mark.parametrize("section", [name for name in tables() if name])
 def test_help_of_a_section_tells_each_of_its_values(section):
-    text = describe(section, tables(), flatten(get_config().to_dict()), {f"{section}.x": "a comment"})
+    text = " ".join(describe(section, tables(), {f"{section}.x": 3}).split())
     for name, value in tables()[section].items():
         assert f"--config.{section}.{name}=" in text
+        assert value.about in text
         assert " ".join(str(value.kind).split()[:4]) in text
 
 
-@pytest.mark.parametrize("section", ["", "polcy", "x" * 5000])
+@pytest.mark.parametrize("section", ["polcy", "x" * 5000])
 def test_an_unknown_section_is_refused(section):
     with pytest.raises(
         UserError, match="the config has no section .*--help.*(did you mean 'policy'|choose from .*, env, )"
     ):
-        describe(section, tables(), {}, {})
+        describe(section, tables(), {})
+
+
+def test_help_lists_its_topics_and_shows_a_configs_values():
+    topics = re.findall(r"^--help=(\w+) ", describe("", tables(), {}), re.MULTILINE)
+    assert {*topics} == {name or "experiment" for name in tables()} | {"all", "reference", "markdown"}
+    for topic in topics:
+        assert describe(topic, tables(), {})
+    assert "--config.policy.clip_c=1.0\n" in describe("policy", tables(), {})
+    assert "--config.policy.clip_c=2.0\n" in describe("policy", tables(), {"policy.clip_c": 2.0})
+    assert "--config.policy.num_workers=usable_cores()\n" in describe("all", tables(), {})

@@ -6,6 +6,7 @@ What needs eight devices runs in a process of its own, with eight that JAX makes
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -22,7 +23,7 @@ from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.learner.update import LearnerState, make_policy_update
 from motif_jax.structs import UserError
 
-SETTINGS = BASE._replace(num_epochs=2, num_minibatches=2)
+SETTINGS = replace(BASE, num_epochs=2, num_minibatches=2)
 RULES = ((r"\bcore$", P("tensor", "fsdp")), ("policy", P("fsdp")))
 MESHES = {  # sizes of data, fsdp and tensor, with rules: the parameters that are cut
     ((8, 1, 1), ()): set(),

@@ -20,7 +20,6 @@ from motif_jax.envs.babyai import prompt
 from motif_jax.envs.babyai.bot import Planner
 from motif_jax.envs.babyai.describe import describe
 from motif_jax.envs.babyai.levels import LEVELS
-from motif_jax.envs.babyai.settings import TABLE, BabyAISettings
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import check_world, make_world
 from motif_jax.envs.world import Screen, step_specs
@@ -270,10 +269,3 @@ def test_a_policy_plays_with_its_actions_and_observations():
     assert world.plays({"config": {"env": {"task": "score"}}, "model": {}}) == (
         "was trained in the world 'nethack', not 'babyai'"
     )
-
-
-@pytest.mark.quick
-def test_values_that_older_records_lack_are_those_of_the_settings():
-    assert {name.partition(".")[2]: value.older for name, value in TABLE.items()} == {
-        name: value for name, value in BabyAISettings()._asdict().items() if name != "max_episode_steps"
-    }

@@ -15,7 +15,7 @@ from motif_jax.learner.update import Constants, LearnerState, Rewards, Rollouts,
 T, B, A, D, H = 5, 16, 3, 4, 2
 VERSION = 7
 # One for most tests: compiling takes longer than running. Adam's first step is the same for a multiple of a gradient.
-BASE = Settings(learning_rate=2e-2, learning_rate_end=2e-2, max_policy_lag=100, max_gradient_norm=1e9)
+BASE = Settings(learning_rate=2e-2, max_policy_lag=100, max_gradient_norm=1e9)
 
 
 def unroll(params, frozen, observations, first, core):

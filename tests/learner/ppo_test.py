@@ -1,5 +1,7 @@
 """PPO: its targets and losses against slow twins, and several steps on one batch."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -116,7 +118,7 @@ def test_the_ratio_is_1_in_the_first_step_and_moves_in_the_following_ones():
     rollouts = make_rollouts()
     logits, values = jax.jit(unroll)(make_params(), (), rollouts.observations, rollouts.first, rollouts.core[0])
     fresh = rollouts._replace(logits=np.asarray(logits[:-1]), value=np.asarray(values[:-1]))
-    _, metrics = train(PPO._replace(num_epochs=3, num_minibatches=2), fresh)
+    _, metrics = train(replace(PPO, num_epochs=3, num_minibatches=2), fresh)
     assert metrics["ratio_deviation_of_first_step"] < 1e-6
     assert metrics["ratio_deviation"] > 1e-3
     assert metrics["kl_of_last_epoch"] > metrics["kl"] > 0
@@ -137,13 +139,13 @@ def test_without_memory_minibatches_are_made_of_steps_the_same_on_any_number_of_
 def test_a_batch_is_learnt_from_in_steps_that_columns_could_not_make(monkeypatch):
     monkeypatch.setattr("linear_policy.unroll", forgetful)
     compiled.cache_clear()
-    settings = PPO._replace(num_minibatches=20, num_epochs=2)  # 16 games make no 20 minibatches, their 80 steps do
+    settings = replace(PPO, num_minibatches=20, num_epochs=2)  # 16 games make no 20 minibatches, their 80 steps do
     rollouts = make_rollouts(core=NO_MEMORY)
     state, metrics = train(settings, rollouts)
     assert metrics["finite"] == 1
     assert state.version == VERSION + 1
     if jax.device_count() >= 2:
-        many = train(settings._replace(num_minibatches=20), rollouts, devices=2)[0]
+        many = train(replace(settings, num_minibatches=20), rollouts, devices=2)[0]
         assert_same(state, many, atol=1e-5)
     compiled.cache_clear()
 

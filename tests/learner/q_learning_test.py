@@ -2,6 +2,7 @@
 
 import collections
 import itertools
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,7 @@ from motif_jax.tokens import WordTokeniser
 
 N, T, B = 3, 4, 2  # batches, steps, games
 NUMBER = {"x": jax.ShapeDtypeStruct((), np.float32)}
-Q = Settings(algorithm="q_learning", discount=0.9, learning_rate=1e-2, learning_rate_end=1e-2, adam_eps=1e-8)
+Q = Settings(algorithm="q_learning", discount=0.9, learning_rate=1e-2, adam_eps=1e-8)
 
 
 def just_the_games(_, rollouts):
@@ -176,7 +177,7 @@ def test_acting_and_an_update_lower_for_gpus_and_tpus():
         version=np.zeros((2, 4), np.int32), reward=np.zeros((2, 4), np.float32), terminated=np.zeros((2, 4), bool),
         truncated=np.zeros((2, 4), bool), moments={},
     )  # fmt: skip
-    update = make_q_update(model.unroll, just_the_games, Q._replace(num_minibatches=2), ReplaySettings(), seed=0)
+    update = make_q_update(model.unroll, just_the_games, replace(Q, num_minibatches=2), ReplaySettings(), seed=0)
     program = map_update(update, make_mesh(1), 1, num_constants=1)
     seen = {"tokens": jax.ShapeDtypeStruct((32,), np.int16)}
     state = jax.eval_shape(lambda params: init_q_state(params, Q, make_replay(N, 2, 4, seen)), model.params)
@@ -230,7 +231,7 @@ def as_rows(texts):
 
 def test_a_game_whose_reward_comes_two_steps_late_is_learnt():
     model = make_policy_model(OPTIONS, 0)
-    games, length, settings = 16, 4, Q._replace(num_minibatches=4, max_gradient_norm=5.0)
+    games, length, settings = 16, 4, replace(Q, num_minibatches=4, max_gradient_norm=5.0)
     mesh = make_mesh(1)
     update = make_q_update(model.unroll, just_the_games, settings, ReplaySettings(minibatch_size=32), seed=0)
     update = map_update(update, mesh, batch_axis=1, num_constants=1)

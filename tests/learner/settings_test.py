@@ -1,5 +1,7 @@
 """The learner's settings: each of them has an effect."""
 
+from dataclasses import fields, replace
+
 import jax
 import pytest
 from linear_policy import CONSTANTS, initial, make_rollouts, shape_rewards, unroll
@@ -9,7 +11,7 @@ from motif_jax.learner.settings import CHOICES, Settings
 from motif_jax.learner.update import make_policy_update
 
 pytestmark = pytest.mark.quick
-ANNEALED = Settings(learning_rate_end=1e-5, exploration_end=1e-3, total_updates=10)
+ANNEALED = Settings(anneal_learning_rate_to=0.1, anneal_exploration_to=0.3, total_updates=10)
 
 
 def program(settings: Settings) -> str:
@@ -20,7 +22,7 @@ def program(settings: Settings) -> str:
     return str(jax.make_jaxpr(update)(initial(settings), CONSTANTS, make_rollouts()))
 
 
-@pytest.mark.parametrize("name", Settings._fields)
+@pytest.mark.parametrize("name", [field.name for field in fields(Settings)])
 def test_every_setting_changes_the_update(name):
     """One that is declared, and then forgotten in the loss or the update, would be taken and have no effect."""
     value = getattr(ANNEALED, name)
@@ -31,8 +33,8 @@ def test_every_setting_changes_the_update(name):
     else:
         others = [2 * value or 1]
     for algorithm in CHOICES["algorithm"]:
-        start = ANNEALED._replace(algorithm=algorithm)
-        tried = {program(start), *(program(start._replace(**{name: other})) for other in others)}
+        start = replace(ANNEALED, algorithm=algorithm)
+        tried = {program(start), *(program(replace(start, **{name: other})) for other in others)}
         if len(tried) == 1 + len(others):
             return
     pytest.fail(f"{name} changes nothing in learner/update.py and learner/losses.py: {value} is as {others}")

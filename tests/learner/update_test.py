@@ -4,6 +4,7 @@ import functools
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -119,7 +120,7 @@ def test_what_is_measured():
 
 def test_minibatches_are_every_other_rollout_and_epochs_go_over_them_again():
     rollouts = make_rollouts()
-    whole, summary = train(BASE._replace(num_minibatches=2, num_epochs=2), rollouts)
+    whole, summary = train(replace(BASE, num_minibatches=2, num_epochs=2), rollouts)
     state, parts = initial(), []
     for number in (0, 1, 0, 1):
         state, metrics = train(BASE, only(rollouts, np.s_[number::2]), state._replace(version=np.int32(VERSION)))
@@ -131,7 +132,7 @@ def test_minibatches_are_every_other_rollout_and_epochs_go_over_them_again():
 
 @pytest.mark.parametrize("algorithm", ["appo", "impala"])
 def test_a_rollout_that_is_too_old_changes_nothing(algorithm):
-    rollouts, settings = make_rollouts(), BASE._replace(algorithm=algorithm)
+    rollouts, settings = make_rollouts(), replace(BASE, algorithm=algorithm)
     half = np.s_[::2]
     old = functools.reduce(garbage, range(1, B, 2), rollouts)
     (state, metrics), (expected, wanted) = train(settings, old), train(settings, only(rollouts, half))
@@ -147,7 +148,7 @@ def test_a_rollout_that_is_too_old_changes_nothing(algorithm):
 def test_a_rollout_that_is_too_old_counts_in_the_normalisation_where_that_is_wished():
     rollouts = make_rollouts()
     old = functools.reduce(garbage, range(1, B, 2), rollouts)
-    state, metrics = train(BASE._replace(normalise_over_all=True), old)
+    state, metrics = train(replace(BASE, normalise_over_all=True), old)
     expected, wanted = train(BASE, only(rollouts, np.s_[::2]))
     assert metrics["value_loss"] == pytest.approx(wanted["value_loss"], rel=1e-4)
     assert_same(state.params["value"], expected.params["value"], atol=1e-5)
@@ -165,7 +166,7 @@ def test_nothing_valid_nothing_changed():
 
 @pytest.mark.parametrize("steps", [1, 2])
 def test_what_is_no_number_changes_nothing(steps):
-    settings = BASE._replace(num_minibatches=steps, num_epochs=steps)
+    settings = replace(BASE, num_minibatches=steps, num_epochs=steps)
     rollouts = make_rollouts()
     rollouts.reward[2, 5] = np.nan
     state, metrics = train(settings, rollouts)
@@ -181,8 +182,8 @@ def test_what_is_no_number_changes_nothing(steps):
 
 
 def test_rates_change_in_a_straight_line_and_stay_where_it_ends():
-    line = BASE._replace(learning_rate=1e-2, learning_rate_end=2e-3, total_updates=10, exploration_coefficient=0.4,
-                         exploration_end=0.0)  # fmt: skip
+    line = replace(BASE, learning_rate=1e-2, anneal_learning_rate_to=0.2, total_updates=10, exploration_coefficient=0.4,
+                         anneal_exploration_to=0.0)  # fmt: skip
     # after 5 of 10: (0.01 + 0.002) / 2 and 0.4 / 2;  after 20: the end
     for version, rate, coefficient in ((0, 1e-2, 0.4), (5, 6e-3, 0.2), (10, 2e-3, 0), (20, 2e-3, 0)):
         metrics = train(line, state=initial(version=version))[1]
@@ -203,7 +204,7 @@ def test_it_learns_which_action_pays(algorithm):
         reward = np.float32(action == np.where(rollouts.observations["x"][:-1, :, 0] > 0, 1, 2))
         rollouts = rollouts._replace(logits=logits[:-1], value=value[:-1], action=action, reward=reward,
                                      version=np.full((T, B), number, np.int32), moments={"m": 0 * reward})  # fmt: skip
-        state, _ = train(BASE._replace(algorithm=algorithm), rollouts, state)
+        state, _ = train(replace(BASE, algorithm=algorithm), rollouts, state)
         pay.append(reward.mean())
     assert np.mean(pay[:5]) < 0.55
     assert np.mean(pay[-10:]) > 0.8
@@ -214,7 +215,7 @@ def test_settings_and_shapes_are_looked_at():
     with pytest.raises(ValueError, match="algorithm='sarsa': give one of appo, impala, ppo"):
         make_policy_update(unroll, shape_rewards, Settings(algorithm="sarsa"))
     with pytest.raises(ValueError, match="num_minibatches=3 does not divide the 16 rollouts of each device"):
-        train(BASE._replace(num_minibatches=3))
+        train(replace(BASE, num_minibatches=3))
     rollouts = make_rollouts()
     for changes in ({"core": rollouts.core[0]}, {"first": rollouts.first[1:]}, {"logits": rollouts.logits[..., :2]}):
         with pytest.raises(AssertionError):
@@ -229,7 +230,7 @@ def compare_devices() -> None:
         {"num_minibatches": 2, "num_epochs": 2},
         {"algorithm": "impala", "bootstrap": "inferred", "normalise_over_all": True, "exploration": "symmetric_kl"},
     ):
-        settings = BASE._replace(**changes)
+        settings = replace(BASE, **changes)
         one, four = (train(settings, rollouts, devices=devices, updates=2) for devices in (1, 4))
         assert_near(one, four)
 

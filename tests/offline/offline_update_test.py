@@ -4,6 +4,7 @@ import functools
 import os
 import subprocess
 import sys
+from dataclasses import asdict, replace
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +17,11 @@ from host_processes import QUICKLY
 from quick_programs import QuickProgram
 from tiny_decoder import LANGUAGE, VOCABULARY, WIDTH, new_params, random_rows
 
+from motif_jax.config.table import table_of
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.offline.batch import Batch, Replies, Weights
 from motif_jax.offline.recipes import RECIPES, names, recipe_of
-from motif_jax.offline.settings import OPTIMIZER, VALUES, Settings, unused_values
+from motif_jax.offline.settings import Settings, ValueTerms
 from motif_jax.offline.terms import count, sum_terms, weights_of
 from motif_jax.offline.update import (
     follow,
@@ -31,6 +33,7 @@ from motif_jax.offline.update import (
     zero_sums,
 )
 from motif_jax.offline.values import Language
+from motif_jax.stages.train_values import unused_values
 
 SETTINGS = Settings(
     learning_rate=1e-2, warmup_steps=0, conservative_weight=0.3, reward_scale=2.0, margin_weight=0.2, margin=0.1,
@@ -117,7 +120,7 @@ def test_the_loss_is_that_of_loops_over_numbers(name):
     {"advantage_sign": True},
 ], ids=str)  # fmt: skip
 def test_settings_do_what_they_say(changes):
-    recipe, settings = recipe_of("awac"), SETTINGS._replace(**changes)
+    recipe, settings = recipe_of("awac"), replace(SETTINGS, **changes)
     state, given = start(recipe, settings)
     weights = Weights(state.learnt, state.target, given)
     wanted, _ = slow_terms.loss_of(recipe, settings, weights, batch_of())
@@ -133,7 +136,7 @@ def assert_same(one, other, tolerance=2e-5):
 def test_parts_and_chunks_make_no_difference(name):
     """Both at once; the first recipe has all that is computed in chunks, and the second replies to be cut."""
     recipe, batch = recipe_of(name), batch_of(3)
-    cut = updated(recipe, batch, SETTINGS._replace(num_parts=4, chunk=7), steps=2)
+    cut = updated(recipe, batch, replace(SETTINGS, num_parts=4, chunk=7), steps=2)
     assert_same(updated(recipe, batch, steps=2), cut)
 
 
@@ -255,15 +258,7 @@ def test_every_name_of_the_table_is_a_recipe():
     assert recipe_of("ilql+joint").policy == "clone"
 
 
-@pytest.mark.quick
-def test_settings_are_those_of_the_tables():
-    tables = OPTIMIZER | VALUES
-    assert Settings._fields[: len(tables)] == tuple(tables)
-    for name, value in tables.items():
-        assert getattr(Settings(), name) == value.older
-
-
-OTHER = {  # for each value of VALUES another one than in SETTINGS
+OTHER = {  # for each value of the losses another one than in SETTINGS
     "discount": 0.5, "expectile": 0.6, "double_q": False, "polyak": 0.3, "hard_update_every": 4, "v_weight": 0.5,
     "q_weight": 0.5, "conservative_weight": 0.7, "conservative_temperature": 0.4, "margin_weight": 0.5, "margin": 0.6,
     "policy_weight": 0.5, "advantage_beta": 0.2, "advantage_weight": 7.0, "advantage_sign": True, "value_min": -0.2,
@@ -290,17 +285,17 @@ def written_out(recipe, settings):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_every_value_changes_the_update_or_is_listed_as_unused(name):
-    assert OTHER.keys() == VALUES.keys()
+    assert OTHER.keys() == table_of(ValueTerms).keys() | {"mean_over_all_tokens"}
     recipe, before = recipe_of(name), written_out(recipe_of(name), SETTINGS)
-    unused = {*unused_values(recipe, SETTINGS._asdict() | {"games": 0})} & {*OTHER}
-    assert written_out(recipe, SETTINGS._replace(**{one: OTHER[one] for one in unused})) == before
+    unused = {*unused_values(recipe, asdict(SETTINGS) | {"games": 0})} & {*OTHER}
+    assert written_out(recipe, replace(SETTINGS, **{one: OTHER[one] for one in unused})) == before
     for one in OTHER.keys() - unused:
-        assert written_out(recipe, SETTINGS._replace(**{one: OTHER[one]})) != before, one
+        assert written_out(recipe, replace(SETTINGS, **{one: OTHER[one]})) != before, one
 
 
 @pytest.mark.quick
 def test_values_that_others_make_useless_are_unused():
-    section = Settings()._asdict() | {"games": 8}
+    section = asdict(Settings()) | {"games": 8}
     assert "margin" in unused_values(recipe_of("ilql"), section)
     assert "margin" not in unused_values(recipe_of("ilql"), section | {"margin_weight": 1.0})
     assert "polyak" in unused_values(recipe_of("ilql"), section | {"hard_update_every": 5})

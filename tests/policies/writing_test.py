@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import jax
@@ -85,7 +86,7 @@ def greedy_loop(tokens, decoding, recipe="ilql", wanted=0.0):
 def test_each_token_is_the_best_of_logits_and_shift(clip):
     told = []
     for beta in (0.0, 1.0, 100.0):
-        decoding = DECODING._replace(beta=beta, clip=clip)
+        decoding = replace(DECODING, beta=beta, clip=clip)
         found = [text for text, _ in write(decoding)]
         assert found == [greedy_loop(tokens, decoding) for tokens in CONTEXTS]
         told.append(found)
@@ -93,17 +94,17 @@ def test_each_token_is_the_best_of_logits_and_shift(clip):
 
 
 def test_values_decode_without_the_policy_s_logits():
-    decoding = DECODING._replace(beta=1.0, include_logits=False)
+    decoding = replace(DECODING, beta=1.0, include_logits=False)
     found = [text for text, _ in write(decoding)]
     assert found == [greedy_loop(tokens, decoding) for tokens in CONTEXTS]
-    assert found != [text for text, _ in write(DECODING._replace(beta=1.0))]
-    assert found == [text for text, _ in write(decoding._replace(beta=9.0))]
+    assert found != [text for text, _ in write(replace(DECODING, beta=1.0))]
+    assert found == [text for text, _ in write(replace(decoding, beta=9.0))]
 
 
 def test_a_sweep_of_beta_and_all_other_numbers_compiles_one_program():
     writer = ValueWriter(make_value_model())
     for beta in (0.0, 1.0, 4.0, 16.0):
-        writer.write(CONTEXTS, DECODING._replace(beta=beta, include_logits=beta != 16.0), KEY, range(4))
+        writer.write(CONTEXTS, replace(DECODING, beta=beta, include_logits=beta != 16.0), KEY, range(4))
         sample = Decoding("sample", beta, temperature=0.7, top_k=3, max_tokens=5, batch_size=4)
         writer.write(CONTEXTS[:3], sample, KEY, range(3))
     (program,) = writer.programs.values()
@@ -114,17 +115,17 @@ def test_v_is_computed_only_for_a_clip():
     """The parameters of V and its network are NaN here."""
     model = make_value_model()
     broken = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), model.online)
-    writer, decoding = ValueWriter(model._replace(online=broken)), DECODING._replace(beta=1.0)
+    writer, decoding = ValueWriter(model._replace(online=broken)), replace(DECODING, beta=1.0)
     writer.programs = writer_of().programs
     assert writer.write(CONTEXTS, decoding, KEY, range(4)) == write(decoding)
-    clipped = decoding._replace(clip=0.0)
+    clipped = replace(decoding, clip=0.0)
     assert writer.write(CONTEXTS, clipped, KEY, range(4)) != write(clipped)
 
 
 def test_without_values_it_writes_what_the_policy_says():
     decoding = Decoding("sample", 0.0, max_tokens=5, batch_size=4)
     assert write(decoding) == write(decoding, "bc")
-    assert write(decoding) != write(decoding._replace(beta=8.0))
+    assert write(decoding) != write(replace(decoding, beta=8.0))
 
 
 def test_special_tokens_and_what_the_agent_never_said_are_not_written():
@@ -143,10 +144,10 @@ def test_what_one_conversation_gets_does_not_depend_on_the_others():
 
 
 def test_one_beam_is_greedy_and_more_find_what_is_more_probable():
-    greedy = write(DECODING._replace(beta=1.0))
-    one = write(DECODING._replace(kind="beam", beams=1, beta=1.0))
+    greedy = write(replace(DECODING, beta=1.0))
+    one = write(replace(DECODING, kind="beam", beams=1, beta=1.0))
     assert [text for text, _ in one] == [text for text, _ in greedy]
-    many = write(DECODING._replace(kind="beam", beams=6, beta=1.0))
+    many = write(replace(DECODING, kind="beam", beams=6, beta=1.0))
     for (_, odds), (_, least) in zip(many, one, strict=True):
         assert odds >= least * 0.999
 
@@ -156,7 +157,7 @@ def test_rerank_writes_the_candidate_that_is_worth_most():
     found, model = write(decoding), make_value_model()
     for number, tokens in enumerate(CONTEXTS):
         key = jax.random.fold_in(KEY, number)
-        samples = writer_of().write([tokens] * 6, decoding._replace(kind="sample"), key, range(6))
+        samples = writer_of().write([tokens] * 6, replace(decoding, kind="sample"), key, range(6))
         worths = []
         for text, _ in samples:
             said, total = TOKENISER.encode(text), 0.0
@@ -170,16 +171,16 @@ def test_rerank_writes_the_candidate_that_is_worth_most():
 def test_values_of_utterances_rank_candidates():
     decoding = Decoding("rerank", candidates=6, max_tokens=5, batch_size=4)
     best = write(decoding, "utterance_ilql")
-    worst = write(decoding._replace(rerank_values=-1.0), "utterance_ilql")
+    worst = write(replace(decoding, rerank_values=-1.0), "utterance_ilql")
     assert best != worst
-    likely = write(decoding._replace(rerank_values=0.0, rerank_log_prob=1.0), "utterance_ilql")
+    likely = write(replace(decoding, rerank_values=0.0, rerank_log_prob=1.0), "utterance_ilql")
     assert all(one >= other for (_, one), (_, other) in zip(likely, best, strict=True))
 
 
 def test_a_decision_transformer_is_told_the_return():
     told = []
     for wanted in (-3.0, 3.0):
-        found = write(DECODING._replace(wanted_return=wanted), "decision_transformer")
+        found = write(replace(DECODING, wanted_return=wanted), "decision_transformer")
         want = [greedy_loop(tokens, DECODING, "decision_transformer", wanted / 2.0) for tokens in CONTEXTS]
         assert [text for text, _ in found] == want
         told.append(found)
@@ -214,7 +215,7 @@ def test_every_value_changes_what_is_written_or_is_said_to_have_no_use(recipe, k
     decoding = Decoding(kind, 1.0 if recipe == "ilql" else 0.0, beams=6, candidates=6, max_tokens=5, batch_size=4)
     before = write(decoding, recipe)
     for name, value in OTHER.items():
-        changed = decoding._replace(**{name: value})
+        changed = replace(decoding, **{name: value})
         one = Decoding(kind, decoding.beta, **{name: value})
         (*said,) = describe_unused(recipe_of(recipe), recipe, [one])
         assert len(said) == (write(changed, recipe) == before), name
@@ -235,7 +236,7 @@ def test_what_one_kind_alone_uses_is_not_missed_by_others():
 
 def test_q_keeps_within_the_bounds_of_training():
     """Both bounds below all Q: every token is worth the same, and the policy decides alone."""
-    model, decoding = make_value_model(), DECODING._replace(beta=5.0)
+    model, decoding = make_value_model(), replace(DECODING, beta=5.0)
     values = model.facts["config"]["train_values"]
     assert write(decoding) != write(DECODING)
     bounds = {"value_min": -100.0, "value_max": -90.0}
@@ -249,7 +250,7 @@ def test_q_keeps_within_the_bounds_of_training():
 
 
 def section(**changes):
-    return Decoding()._asdict() | {"kinds": "sample", "betas": "0"} | changes
+    return asdict(Decoding()) | {"kinds": "sample", "betas": "0"} | changes
 
 
 def test_each_kind_is_decoded_with_each_beta():
@@ -279,14 +280,14 @@ def test_decodings_that_make_no_sense_are_refused(changes, said):
 def test_a_text_ends_where_the_context_is_full(kind):
     lefts = (1, 2, 3, 0, -20)  # tokens, where a text has up to five
     contexts = [(CONTEXTS[3] * 6)[: POSITIONS - left] for left in lefts]
-    decoding = DECODING._replace(kind=kind, beta=1.0, candidates=6, beams=6)
+    decoding = replace(DECODING, kind=kind, beta=1.0, candidates=6, beams=6)
     found = write(decoding, contexts=contexts, numbers=range(5))
     assert found[3:] == [("", 1.0)] * 2
     for (text, odds), tokens, left in zip(found[:3], contexts, lefts, strict=False):
         assert len(text) <= left
         assert 0 < odds <= 1
         if kind == "greedy":
-            assert text == greedy_loop(tokens, decoding._replace(max_tokens=left))
+            assert text == greedy_loop(tokens, replace(decoding, max_tokens=left))
 
 
 def write_drawn():

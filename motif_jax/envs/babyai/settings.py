@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass, fields
+from typing import Any
 
-from motif_jax.config.table import Flag, Table, Text, Value, Whole
+from motif_jax.config.table import Flag, Text, Whole, table_of, value
 from motif_jax.envs.babyai.words import (
     FRENCH,
     LANGUAGES,
@@ -21,20 +22,6 @@ from motif_jax.structs import UserError
 SECTION = "babyai"
 FAMILIES = ("goto", "pickup", "open", "putnext", "sequence")  # of missions; the figure `family` is the place in this
 MISSION_BYTES = 320  # of the observation; the longest mission has four clauses with places
-TABLE: Table = {  # values of the config's section `env`
-    f"{SECTION}.{name}": value
-    for name, value in {
-        "level": Value(Text(), decides=True, older="GoToLocal"),
-        "language": Value(Text(("auto", *LANGUAGES)), decides=True, older="auto"),
-        "actions": Value(Text(longest=1000), decides=True, older="canonical"),
-        "rewording": Value(Text(longest=1000), decides=True, older="none"),
-        "window": Value(Whole(1, 64), decides=True, older=3),
-        "prompt_bytes": Value(Whole(0, 2**16), decides=True, older=0),
-        "faithful_walls": Value(Flag(), decides=True, older=False),
-        "reference_families": Value(Flag(), decides=True, older=False),
-        "reference_french": Value(Flag(), decides=True, older=False),
-    }.items()
-}
 FRENCH_LEVELS = {"GoToFrench": "GoToLocal", "MixedTrainLocalFrench": "MixedTrainLocal"}  # the same in English
 
 
@@ -44,19 +31,38 @@ def short_name(level: str) -> str:
     return name if dash and version.isdigit() else level.removeprefix("BabyAI-")
 
 
-class BabyAISettings(NamedTuple):
-    """The values of the config's section `env.babyai`, and the time limit."""
+@dataclass(frozen=True)
+class BabyAISettings:
+    """The world babyai (docs/babyai.md)."""
 
-    level: str = "GoToLocal"
-    language: str = "auto"
-    actions: str = "canonical"
-    rewording: str = "none"
-    window: int = 3
-    prompt_bytes: int = 0
-    faithful_walls: bool = False
-    reference_families: bool = False
-    reference_french: bool = False
-    max_episode_steps: int = 5000  # levels have limits of their own, which are lower
+    level: str = value(
+        "GoToLocal", Text(), "GoToLocal, MixedTrainLocal, or any level of BabyAI by its name", decides=True
+    )
+    language: str = value(
+        "auto", Text(("auto", *LANGUAGES)), "language of prompts; auto: that of the level", decides=True
+    )
+    actions: str = value(
+        "canonical",
+        Text(longest=1000),
+        "names such as turn left,..., or canonical, restricted, augmented, rotate, shift, french",
+        decides=True,
+    )
+    rewording: str = value(
+        "none",
+        Text(longest=1000),
+        "of prompts: none, synonyms, invented_words, ..., or key=chair,ball=table",
+        decides=True,
+    )
+    window: int = value(3, Whole(1, 64), "observations in a prompt", decides=True)
+    prompt_bytes: int = value(0, Whole(0, 2**16), "room for a prompt, in bytes; 0: enough for the window", decides=True)
+    faithful_walls: bool = value(False, Flag(), "name walls also where things lie before them", decides=True)
+    reference_families: bool = value(
+        False, Flag(), "in training, each game keeps to one family of missions, as published", decides=True
+    )
+    reference_french: bool = value(
+        False, Flag(), "carried things are named in English and all missions say 'aller à', as published", decides=True
+    )
+    max_episode_steps: int = 5000  # that of the game's section; levels have limits of their own, which are lower
 
     @classmethod
     def of(cls, env: Mapping[str, Any]) -> BabyAISettings:
@@ -64,13 +70,12 @@ class BabyAISettings(NamedTuple):
         values = dict(env.get(SECTION, {}))
         if "max_episode_steps" in env:
             values["max_episode_steps"] = env["max_episode_steps"]
-        return cls(**{name: value for name, value in values.items() if name in cls._fields})
+        return cls(**{name: value for name, value in values.items() if name in {one.name for one in fields(cls)}})
 
     def check(self) -> None:
         """Raises UserError for values that cannot work, whatever levels there are."""
-        for key, value in TABLE.items():
-            name = key.removeprefix(f"{SECTION}.")
-            value.kind.check(name, f"--config.env.{key}", getattr(self, name))
+        for name, declared in table_of(BabyAISettings).items():
+            declared.kind.check(name, f"--config.env.{SECTION}.{name}", getattr(self, name))
         parse_actions(self.actions)
         if parse_rewording(self.rewording) and self.french:
             raise UserError(

@@ -11,8 +11,8 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from motif_jax.config.table import Whole
-from motif_jax.envs.babyai.settings import SECTION, TABLE
+from motif_jax.config.table import Whole, table_of
+from motif_jax.envs.babyai.settings import BabyAISettings
 from motif_jax.structs import UserError
 
 FLAG = "--config.evaluate.variations"
@@ -45,7 +45,7 @@ def parse_variation(text: str) -> dict[str, Any]:
             near = difflib.get_close_matches(name, OF_GAMES, n=1)
             hint = f"did you mean {near[0]!r}?" if near and near[0] != name else f"choose from {', '.join(OF_GAMES)}"
             raise UserError(f"a variation must be as rewording=synonyms, not {part!r:.100} ({FLAG}): {hint}")
-        kind = TABLE[f"{SECTION}.{name}"].kind
+        kind = table_of(BabyAISettings)[name].kind
         given = int(value) if isinstance(kind, Whole) and value.isdecimal() else value
         kind.check(name, FLAG, given)
         found[name] = given

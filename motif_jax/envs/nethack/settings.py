@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
-from motif_jax.config.table import Flag, Number, Table, Text, Value, Whole
+from motif_jax.config.table import Flag, Number, Text, Whole, table_of, value
 from motif_jax.envs.nethack.figures import EXTENDED_FIGURES, FIGURES
 from motif_jax.envs.nethack.observations import SCREENS
 from motif_jax.envs.nethack.tasks import PENALTY_MODES, check_character, get_task
@@ -16,27 +17,6 @@ from motif_jax.structs import EndStatus, EpisodeInfo, UserError
 
 ACTION_SETS = ("basic", "extended")
 GAMES = {"toy": "motif_jax.envs.toy:ToyGame"}  # tasks that are other games with NetHack's frames
-TABLE: Table = {  # NetHack's values of the config's section `env`
-    "task": Value(Text(), decides=True),
-    "screen": Value(Text(tuple(SCREENS)), decides=True),
-    "max_episode_steps": Value(Whole(1), decides=True),  # of every world's episodes
-    "penalty_mode": Value(Text(PENALTY_MODES), decides=True),
-    "penalty_step": Value(Number(-1e6, 1e6), decides=True),  # doubled a hundred times, float32 still holds it
-    "character": Value(Text(), decides=True),
-    "actions": Value(Text(ACTION_SETS), decides=True, older="basic"),
-    "no_progress_steps": Value(Whole(), decides=True, older=0),
-    "reference_time_limit": Value(
-        Flag(),
-        decides=True,
-        differs="an episode that the time limit cuts is no death",
-    ),
-    "reference_sober": Value(
-        Flag(),
-        decides=True,
-        differs="whoever hallucinates is not sober, also together with other conditions",
-    ),
-    "reference_extended": Value(Flag(), decides=True, older=False),
-}
 
 
 class FrameGame(Protocol):
@@ -65,25 +45,51 @@ class FrameSettings(Protocol):
     def make(self, buffers: dict[str, np.ndarray]) -> FrameGame: ...
 
 
-class GameSettings(NamedTuple):
-    """How games are made: NetHack's values of the config's section `env`, and the time limit, as plain values."""
+@dataclass(frozen=True)
+class GameSettings:
+    """NetHack."""
 
-    task: str = "score"  # a task, one of GAMES, or "module:Class" for a game of your own
-    screen: str = "terminal"  # crop from the "terminal" (as published) or from the "map" (faster, no text in it)
-    max_episode_steps: int = 5000
-    penalty_mode: str = "constant"
-    penalty_step: float = -0.01
-    character: str = "mon-hum-neu-mal"
-    actions: str = "basic"  # the 23 of Motif, or with "extended" the 28 of ONI: `extended.py`
-    no_progress_steps: int = 0  # steps without game time after which an episode is cut; 0: none
-    reference_time_limit: bool = False  # the time limit is a true end
-    reference_sober: bool = False  # `NetHackGame`
-    reference_extended: bool = False  # the extended actions with the errors of ONI's release: `extended.py`
+    task: str = value("score", Text(), "a task, toy, or module:Class for a game of your own", decides=True)
+    screen: str = value(
+        "terminal", Text(tuple(SCREENS)), "what the crop shows; map is 15 % faster and has no text", decides=True
+    )
+    max_episode_steps: int = value(5000, Whole(1), "time limit of episodes, in any world", decides=True)
+    penalty_mode: str = value(
+        "constant", Text(PENALTY_MODES), "how the penalty for steps without game time grows", decides=True
+    )
+    # Doubled a hundred times, float32 still holds it.
+    penalty_step: float = value(-0.01, Number(-1e6, 1e6), "penalty for a step without game time", decides=True)
+    character: str = value(
+        "mon-hum-neu-mal", Text(), "role, race, alignment and gender; @: another one in each episode", decides=True
+    )
+    actions: str = value(
+        "basic", Text(ACTION_SETS), "basic: the 23 of Motif; extended: the 28 of ONI (docs/games.md)", decides=True
+    )
+    no_progress_steps: int = value(
+        0, Whole(), "steps in a row without game time that cut an episode; 0: no limit", decides=True
+    )
+    reference_time_limit: bool = value(
+        False,
+        Flag(),
+        "the time limit counts as the end of the game, rather than as a cut",
+        decides=True,
+        differs="an episode that the time limit cuts is no death",
+    )
+    reference_sober: bool = value(
+        False,
+        Flag(),
+        "hallucinating and levitating counts as sober",
+        decides=True,
+        differs="whoever hallucinates is not sober, also together with other conditions",
+    )
+    reference_extended: bool = value(
+        False, Flag(), "the extended actions have the errors of ONI's release", decides=True
+    )
 
     def check(self) -> None:
         """Raises UserError for invalid settings."""
-        for name, value in TABLE.items():
-            value.kind.check(name, f"--config.env.{name}", getattr(self, name))
+        for name, declared in table_of(GameSettings).items():
+            declared.kind.check(name, f"--config.env.{name}", getattr(self, name))
         own = ":" in self.task or self.task in GAMES
         if ":" in self.task:
             self._load(self.task)

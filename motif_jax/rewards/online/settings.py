@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from ml_collections import ConfigDict
 from motif_jax.annotation.backends import MODELS, check_backend
 from motif_jax.annotation.prompts import goal_text
 from motif_jax.annotation.texts import Texts
-from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Table, Text, Value, Whole, shown
+from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Whole, shown, value
 from motif_jax.structs import UserError
 
 NETWORKS = ("classification", "ranking")  # kinds that teach one
@@ -21,37 +22,61 @@ ORDERS = ("recency", "count", "uncertain")
 SECTION = "--config.policy.online"
 GOALS = f"{SECTION}.goals"
 
-TABLE: Table = {
-    "online.kind": Value(Text(KINDS), decides=True, older="retrieval"),
-    "online.goals": Value(Text(longest=4000), older="defaultgoal@0"),
-    "online.threshold": Value(Number(0, 1, above=True, below=True), decides=True, older=0.5),
-    "online.floor": Value(Number(-1e6, 1e6), decides=True, older=-0.5),
-    "online.normalise": Value(
-        Flag(),
+
+@dataclass(frozen=True)
+class OnlineValues:
+    """The source online: a reward that is learnt during training, from the judge of the section annotate."""
+
+    kind: str = value(
+        "retrieval",
+        Text(KINDS),
+        "retrieval: labels are looked up; words: likeness to the goal; others: a network",
         decides=True,
-        older=True,
+    )
+    goals: str = value(
+        "defaultgoal@0", Text(longest=4000), "schedule of goals by steps, such as defaultgoal@0,gold@2000000"
+    )
+    threshold: float = value(
+        0.5, Number(0, 1, above=True, below=True), "a message above this probability is worth 1", decides=True
+    )
+    floor: float = value(-0.5, Number(-1e6, 1e6), "ranking, words: scores up to this are worth 0", decides=True)
+    normalise: bool = value(
+        True,
+        Flag(),
+        "ranking: normalise scores by their running mean and variance",
+        decides=True,
         differs="scores of ONI's ranking are normalised before they reward the agent, as was meant",
-    ),
-    "online.init_from": Value(PATH, decides=True, older=""),
-    "online.vectors": Value(PATH, decides=True, older=""),
-    # whom to ask, and when
-    "online.order": Value(Text(ORDERS), older="recency"),
-    "online.labels_per_1000_steps": Value(Number(0, 1e6), older=0.0),
-    "online.queue": Value(Whole(1, 10_000_000), older=2_000),
-    "online.attempts": Value(Whole(1, 100), older=3),
-    "online.patience_s": Value(Number(0.1, MANY_SECONDS), older=30.0),
-    "online.when_down": Value(Text(("go_on", "stop")), older="go_on"),
-    "online.capacity": Value(Whole(1, 100_000_000), decides=True, older=1_000_000),
+    )
+    init_from: str = value(
+        "", PATH, "workdir of a learnt reward, which counts until the judge has answered", decides=True
+    )
+    vectors: str = value("", PATH, "words: file of word vectors in the text format (.vec)", decides=True)
+    order: str = value("recency", Text(ORDERS), "asked first: last seen (recency), most often seen, or least certain")
+    labels_per_1000_steps: float = value(0.0, Number(0, 1e6), "budget of questions; 0: as fast as the judge answers")
+    queue: int = value(
+        2_000, Whole(1, 10_000_000), "most questions that wait; the least urgent are dropped until they are seen again"
+    )
+    attempts: int = value(3, Whole(1, 100), "times that a question is asked if its answers cannot be read")
+    patience_s: float = value(
+        30.0, Number(0.1, MANY_SECONDS), "seconds without an answer after which the judge counts as down"
+    )
+    when_down: str = value("go_on", Text(("go_on", "stop")), "go_on: train without new labels until the judge is back")
+    capacity: int = value(
+        1_000_000, Whole(1, 100_000_000), "most distinct captions that are stored; 0.6 kB each", decides=True
+    )
     # classification and ranking
-    "online.message": Value(Text(("lt_cnn", "lt_cnn_small")), decides=True, older="lt_cnn"),
-    "online.learning_rate": Value(Number(0, 1, above=True), decides=True, older=1e-4),
-    "online.batch_size": Value(Whole(1, 65_536), decides=True, older=256),
-    "online.lessons_early": Value(Whole(0, 100_000), decides=True, older=32),
-    "online.lessons_late": Value(Whole(0, 100_000), decides=True, older=1),
-    "online.switch_at": Value(Whole(0, 10**12), decides=True, older=25_000),
-    "online.pairs_per_update": Value(Whole(1, 100_000), decides=True, older=10),
-    "online.sample": Value(Text(("count", "distinct")), decides=True, older="count"),
-}
+    message: str = value("lt_cnn", Text(("lt_cnn", "lt_cnn_small")), "encoder of the networks", decides=True)
+    learning_rate: float = value(1e-4, Number(0, 1, above=True), "learning rate of the networks", decides=True)
+    batch_size: int = value(256, Whole(1, 65_536), "captions, or pairs, per lesson", decides=True)
+    lessons_early: int = value(32, Whole(0, 100_000), "lessons whenever labels arrive, before switch_at", decides=True)
+    lessons_late: int = value(1, Whole(0, 100_000), "lessons per update of the policy, from switch_at on", decides=True)
+    switch_at: int = value(25_000, Whole(0, 10**12), "number of labels", decides=True)
+    pairs_per_update: int = value(
+        10, Whole(1, 100_000), "ranking: pairs to ask about, per update of the policy", decides=True
+    )
+    sample: str = value(
+        "count", Text(("count", "distinct")), "ranking: captions as often as they were seen, or each once", decides=True
+    )
 
 
 class GoalTurn(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -12,7 +13,19 @@ from motif_jax.annotation.backends import ENGINE, MODELS, check_backend, make_th
 from motif_jax.annotation.prompts import MODES, VERSIONS, is_sentence
 from motif_jax.annotation.shared_lines import slug
 from motif_jax.annotation.texts import Texts
-from motif_jax.config.table import MANY_SECONDS, NAME, NAME_LIST, PATH, Flag, Number, Tables, Text, Value, Whole
+from motif_jax.config.table import (
+    MANY_SECONDS,
+    NAME,
+    NAME_LIST,
+    PATH,
+    Flag,
+    Number,
+    Tables,
+    Text,
+    Whole,
+    table_of,
+    value,
+)
 from motif_jax.envs.texts import texts_of
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.questions import BOTTOM_LINE, KINDS
@@ -24,57 +37,138 @@ LONGEST_NAME = LONGEST - len(".html")  # the longest ending of a file that is ca
 BACKENDS = (*MODELS, "lexicon", *ORACLES)
 BOTTOM_LINE_VERSION = "bottom_line_version"  # a fact of captions with the bottom line; older annotations lack it
 DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")  # that vLLM knows
+
+
+@dataclass(frozen=True)
+class Annotate:
+    """The preferences."""
+
+    backend: str = value(
+        "lexicon",
+        Text(BACKENDS),
+        "lexicon, judge: rules, here or on a server; vllm, server: a model; score, return, random: no captions",
+        decides=True,
+    )
+    model: str = value(
+        "",
+        Text(longest=4000, piece=255, between="/"),
+        "vllm: a directory or a name; server: the name of the model there",
+        decides=True,
+    )
+    mode: str = value(
+        "reason",
+        Text(MODES),
+        "reason: an analysis, then a verdict, as published; score: probabilities of verdicts",
+        decides=True,
+    )
+    goal: str = value(
+        "defaultgoal",
+        Text(longest=2000),
+        "defaultgoal, zeroknowledge, combat, gold, stairs, or your own sentence",
+        decides=True,
+    )
+    prompt: str = value("default", Text(VERSIONS), "version of the prompt", decides=True)
+    prompt_file: str = value(
+        "", PATH, "prompts of your own; motif_jax/envs/nethack/texts/default.toml is an example", decides=True
+    )
+    lexicon: str = value("", PATH, "rules of your own, a TOML file; empty: those of the game", decides=True)
+    system_role: bool = value(
+        True, Flag(), "False for models whose chat template does not have a system role", decides=True
+    )
+    captions: str = value(
+        "msg", Text(KINDS), "msg: messages; msg_minbl: also depth, gold, hit points, level and hunger", decides=True
+    )
+    both_orders: float = value(
+        0.05,
+        Number(0, 1),
+        "mode reason: share of the questions that are asked in both orders",
+        decides=True,
+        differs="5 % of the questions are asked in both orders",
+    )
+    tie_margin: float = value(0.1, Number(0, 0.5), "a probability this close to one half is a tie", decides=True)
+    custom_name: str = value(
+        "", NAME, "name of the annotation; empty: made of model, captions, goal and prompt", decides=True
+    )
+    compare_with: str = value("", NAME_LIST, "other annotations of the dataset to measure agreement with: name,name")
+    max_pairs: int = value(0, Whole(0, 10**12), "annotate only this many pairs, as a trial; 0: all")
+    num_shards: int = value(  # files are named after five digits
+        1, Whole(1, 99_999), "jobs that share the questions", decides=True
+    )
+    shard: int = value(0, Whole(0, 99_998), "number of this job")
+    merge: str = value("auto", Text(("auto", "partial")), "partial: merge the answers that exist, without asking")
+    ignore_existing: bool = value(
+        False, Flag(), "make the annotation anew; with an empty cache_dir, questions are asked again, too"
+    )
+    cache_dir: str = value(
+        "runs/answers", PATH, "answers of language models, shared by all experiments; empty: they are not kept"
+    )
+    batch_size: int = value(2048, Whole(1), "answers written at a time, and questions per call of vLLM")
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Sampling of answers in mode reason."""
+
+    temperature: float = value(0.1, Number(0, 1000), "temperature", decides=True)
+    top_p: float = value(0.95, Number(0, 1, above=True), "probability mass that tokens are drawn from", decides=True)
+    top_k: int = value(50, Whole(-1), "number of tokens that are drawn from; vllm only; -1: all", decides=True)
+    max_tokens: int = value(
+        1024,
+        Whole(1, 10_000_000),
+        "most tokens of an answer",
+        decides=True,
+        differs="an analysis has at most 1,024 tokens (`max_tokens`) rather than 4,096",
+    )
+
+
+@dataclass(frozen=True)
+class Vllm:
+    """The backend vllm."""
+
+    tensor_parallel: int = value(1, Whole(1, 1024), "GPUs that hold one copy of the model")
+    dtype: str = value("auto", Text(DTYPES), "type of parameters and activations", decides=True)
+    quantization: str = value("", Text(longest=64), "fp8 halves the memory on recent GPUs", decides=True)
+    max_model_len: int = value(
+        4096, Whole(0, 100_000_000), "most tokens of prompt and answer; 0: the model's own limit"
+    )
+    gpu_memory_utilization: float = value(0.92, Number(0, 1, above=True), "share of the GPU's memory that vLLM takes")
+    extra: str = value("{}", Text(longest=4000), "more arguments of vllm.LLM, as JSON", decides=True)
+
+
+@dataclass(frozen=True)
+class Server:
+    """The backend server."""
+
+    url: str = value("http://127.0.0.1:8000/v1", Text(longest=2000), "address, up to /v1")
+    key_variable: str = value(
+        "MOTIF_JAX_API_KEY", Text(), "environment variable with the server's key, if it needs one"
+    )
+    in_flight: int = value(64, Whole(1, 10_000), "questions that wait for an answer at a time")
+    timeout_s: float = value(300.0, Number(0.01, MANY_SECONDS), "longest wait for one reply, in seconds")
+    patience_s: float = value(
+        600.0, Number(0.01, MANY_SECONDS), "longest wait for a server that is down, which may be restarted"
+    )
+    start_s: float = value(30.0, Number(0.01, MANY_SECONDS), "the same at the start of the job")
+    prefill: bool = value(
+        False, Flag(), "mode score: begin the answer with '(', which vLLM's server can and others cannot", decides=True
+    )
+    extra: str = value("{}", Text(longest=4000), "more fields of the request, as JSON; null removes one", decides=True)
+
+
+@dataclass(frozen=True)
+class JudgeSection:
+    """The backend judge: a server in a process of its own, which answers by the rules of the lexicon."""
+
+    delay_s: float = value(0.05, Number(0, 60), "seconds per question, as a language model would take")
+    at_a_time: int = value(8, Whole(1, 1000), "questions that it answers side by side")
+
+
 TABLES: Tables = {
-    "annotate": {
-        "backend": Value(Text(BACKENDS), decides=True),
-        "model": Value(Text(longest=4000, piece=255, between="/"), decides=True),
-        "mode": Value(Text(MODES), decides=True),
-        "goal": Value(Text(longest=2000), decides=True),
-        "prompt": Value(Text(VERSIONS), decides=True),
-        "prompt_file": Value(PATH, decides=True),
-        "lexicon": Value(PATH, decides=True, older=""),
-        "system_role": Value(Flag(), decides=True),
-        "captions": Value(Text(KINDS), decides=True),
-        "both_orders": Value(
-            Number(0, 1),
-            decides=True,
-            differs="5 % of the questions are asked in both orders",
-        ),
-        "tie_margin": Value(Number(0, 0.5), decides=True),
-        "custom_name": Value(NAME, decides=True),
-        "compare_with": Value(NAME_LIST),
-        "max_pairs": Value(Whole(0, 10**12)),
-        "num_shards": Value(Whole(1, 99_999), decides=True),  # files are named after five digits
-        "shard": Value(Whole(0, 99_998)),
-        "merge": Value(Text(("auto", "partial"))),
-        "ignore_existing": Value(Flag()),
-        "cache_dir": Value(PATH),
-        "batch_size": Value(Whole(1)),
-        "sampling.temperature": Value(Number(0, 1000), decides=True),
-        "sampling.top_p": Value(Number(0, 1, above=True), decides=True),
-        "sampling.top_k": Value(Whole(-1), decides=True),
-        "sampling.max_tokens": Value(
-            Whole(1, 10_000_000),
-            decides=True,
-            differs="an analysis has at most 1,024 tokens (`max_tokens`) rather than 4,096",
-        ),
-        "vllm.tensor_parallel": Value(Whole(1, 1024)),
-        "vllm.dtype": Value(Text(DTYPES), decides=True),
-        "vllm.quantization": Value(Text(longest=64), decides=True),
-        "vllm.max_model_len": Value(Whole(0, 100_000_000)),
-        "vllm.gpu_memory_utilization": Value(Number(0, 1, above=True)),
-        "vllm.extra": Value(Text(longest=4000), decides=True),
-        "server.url": Value(Text(longest=2000)),
-        "server.key_variable": Value(Text()),
-        "server.in_flight": Value(Whole(1, 10_000)),
-        "server.timeout_s": Value(Number(0.01, MANY_SECONDS)),
-        "server.patience_s": Value(Number(0.01, MANY_SECONDS)),
-        "server.start_s": Value(Number(0.01, MANY_SECONDS)),
-        "server.prefill": Value(Flag(), decides=True),
-        "server.extra": Value(Text(longest=4000), decides=True),
-        "judge.delay_s": Value(Number(0, 60), older=0.05),
-        "judge.at_a_time": Value(Whole(1, 1000), older=8),
-    }
+    "annotate": table_of(Annotate)
+    | table_of(Sampling, "sampling")
+    | table_of(Vllm, "vllm")
+    | table_of(Server, "server")
+    | table_of(JudgeSection, "judge")
 }
 
 

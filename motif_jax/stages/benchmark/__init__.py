@@ -16,12 +16,13 @@ import os
 import platform
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from motif_jax.config.table import List, Number, Tables, Text, Value, Whole, check_values
+from motif_jax.config.table import List, Number, Tables, Text, Whole, check_values, table_of, value
 from motif_jax.console import clean, print_line, print_lines
 from motif_jax.learner.settings import Q_LEARNING
 from motif_jax.stages import collect, train_policy, train_reward
@@ -52,17 +53,29 @@ DEVICE = {"numerics", "profile", "train"}
 TRAINING = {"policy", "pipeline", "online", "language"} | DEVICE  # parts that need what train_policy needs
 LEAST_S = 20.0  # no part is begun with less time left, and so much is kept for what follows
 
-TABLES: Tables = {
-    "benchmark": {
-        "parts": Value(List(Text(tuple(PARTS)), "part")),
-        "networks": Value(List(train_policy.TABLES["policy"]["network"].kind, "network")),
-        "pairs": Value(List(Whole(1, 10**9), "number of pairs")),
-        "seconds": Value(Number(0, 1e6, above=True)),
-        "repeats": Value(Whole(1)),
-        "train_seconds": Value(Number(0, 1e6, above=True), older=180.0),
-        "limit_s": Value(Number(0, 1e6), older=0.0),
-    }
-}
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Measurements of this machine."""
+
+    parts: tuple[str, ...] = value(
+        ("env", "annotation", "reward", "policy", "pipeline"), List(Text(tuple(PARTS)), "part"), "what to measure"
+    )
+    networks: tuple[str, ...] = value(
+        ("reference", "small"), List(train_policy.TABLES["policy"]["network"].kind, "network"), "networks of the policy"
+    )
+    pairs: tuple[int, ...] = value(
+        (10_000, 50_000, 200_000), List(Whole(1, 10**9), "number of pairs"), "sizes of datasets"
+    )
+    seconds: float = value(2.0, Number(0, 1e6, above=True), "seconds per measurement")
+    repeats: int = value(3, Whole(1), "measurements, the median of which is reported")
+    train_seconds: float = value(
+        180.0, Number(0, 1e6, above=True), "seconds of the part train, which is for GPUs (configs/gpu.py)"
+    )
+    limit_s: float = value(0.0, Number(0, 1e6), "seconds in which to end: later parts are left out; 0: no limit")
+
+
+TABLES: Tables = {"benchmark": table_of(Benchmark)}
 READS: Tables = collect.READS | train_reward.READS | train_policy.READS | TABLES
 IDENTITY = ()
 

@@ -23,7 +23,7 @@ import motif_jax
 from motif_jax.actors.capacity import check_capacity
 from motif_jax.actors.players import parse_scripted
 from motif_jax.actors.pool import ActorPool
-from motif_jax.config.table import MANY_SECONDS, PATH, PATHS, Flag, Number, Tables, Text, Value, Whole, check_values
+from motif_jax.config.table import Tables, check_values
 from motif_jax.console import clean, print_line
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import TABLE as ENV
@@ -37,32 +37,12 @@ from motif_jax.stages import EXPERIMENT, with_result
 from motif_jax.stages.collect import transcripts
 from motif_jax.stages.collect.episodes import play_in_order
 from motif_jax.stages.collect.published import adopt
+from motif_jax.stages.collect.section import TABLES
 from motif_jax.structs import ArraySpec, Interrupted, UserError
 from motif_jax.system.files import write_config
 from motif_jax.system.metrics import Progress
 from motif_jax.system.startup import say
 
-TABLES: Tables = {
-    "collect": {
-        "dataset": Value(PATH, decides=True),
-        "follow_links": Value(Flag(), older=False),
-        "collector": Value(Text(), decides=True),
-        "policies": Value(PATHS, decides=True),
-        "num_pairs": Value(Whole(1, 10**12), decides=True),  # the disk limits it
-        "transcripts": Value(Whole(0, 10**9), decides=True, older=0),
-        "branch_player": Value(Text(), decides=True, older=""),
-        "branches": Value(Whole(1, 1000), decides=True, older=1),
-        "segment_length": Value(Whole(1), decides=True),
-        "keep_empty": Value(Number(0, 1), decides=True),
-        "save_screen": Value(Flag(), decides=True),
-        "save_glyphs": Value(Flag(), decides=True),
-        "num_workers": Value(Whole()),
-        "games_per_worker": Value(Whole(1)),
-        "rollout_length": Value(Whole(1)),
-        "commit_every_s": Value(Number(0.001, MANY_SECONDS)),
-        "hang_timeout_s": Value(Number(0.1, MANY_SECONDS)),
-    }
-}
 READS: Tables = EXPERIMENT | {"env": ENV} | TABLES
 IDENTITY = ("", "env", "collect")
 MAKES: tuple[str, ...] = ("dataset", "dataset.partial", "annotations", "transcripts", "transcripts.partial")

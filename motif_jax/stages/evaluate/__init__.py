@@ -34,8 +34,10 @@ from motif_jax.config.table import (
     Value,
     Whole,
     check_values,
+    flatten,
 )
 from motif_jax.console import print_line
+from motif_jax.devices.releases import FACTS, is_release
 from motif_jax.envs.protocols import CHANGED, TASK, by_protocol, check_protocol
 from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.envs.settings import check_world, make_world, title
@@ -43,6 +45,7 @@ from motif_jax.envs.world import World, is_text
 from motif_jax.episodes.playback import Track, read_tracks, write_tracks
 from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.offline.recipes import recipe_of
+from motif_jax.offline.settings import recorded_bounds
 from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.policies.decoding import check_decoding, decodings_of
 from motif_jax.stages import EXPERIMENT, with_result
@@ -65,6 +68,7 @@ from motif_jax.stages.evaluate.replays import (
     recorded_replays,
     remove_others,
 )
+from motif_jax.stages.evaluate.section import TABLES
 from motif_jax.stages.evaluate.summary import (
     EPISODES,
     SUMMARY,
@@ -82,21 +86,6 @@ from motif_jax.structs import UserError
 from motif_jax.system.files import write_config, write_json, write_lines
 
 RESULTS = (SUMMARY, EPISODES, "tracks.npz")  # of a player, beside `player.json`
-TABLES: Tables = {
-    "evaluate": {
-        "policy": Value(PATH),
-        "beside": Value(PATHS),
-        "protocol": Value(Text(tuple(CHANGED)), older=TASK),
-        "variations": Value(Text(longest=4000), older=""),
-        "episodes": Value(Whole(1, 1_000_000)),
-        "replays": Value(Text(longest=1000)),
-        "greedy": Value(Flag()),
-        "num_workers": Value(Whole()),
-        "games_per_worker": Value(Whole(1)),
-        "hang_timeout_s": Value(Number(0.1, MANY_SECONDS)),
-    },
-    "decoding": DECODING,
-}
 READS: Tables = EXPERIMENT | {"env": ENV} | TRAINING | VALUES | TABLES
 IDENTITY = ("", "env")  # so that results that are compared are of the same games
 MAKES: tuple[str, ...] = ("evaluate",)

@@ -10,12 +10,13 @@ evaluations that the workdir has. Parameters are written as they were trained, i
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from ml_collections import ConfigDict
 
 import motif_jax
-from motif_jax.config.table import PATH, Tables, Text, Value, check_values
+from motif_jax.config.table import PATH, Tables, Text, check_values, table_of, value
 from motif_jax.console import print_line
 from motif_jax.devices.releases import PREFIX, ZOO, is_release, write_release
 from motif_jax.envs.settings import check_world
@@ -23,13 +24,20 @@ from motif_jax.stages.evaluate import READS as EVALUATION
 from motif_jax.structs import UserError
 
 FLAG = "--config.export"
-TABLES: Tables = {
-    "export": {
-        "to": Value(PATH, older=""),
-        "licence": Value(Text(longest=60, letters="A-Za-z0-9.-"), older=""),
-        "about": Value(Text(longest=2000), older=""),
-    }
-}
+
+
+@dataclass(frozen=True)
+class Export:
+    """A release of policy and reward, for others."""
+
+    to: str = value("", PATH, "directory to make; empty: export in the workdir")
+    licence: str = value(
+        "", Text(longest=60, letters="A-Za-z0-9.-"), "licence as the Hugging Face Hub spells it, such as apache-2.0"
+    )
+    about: str = value("", Text(longest=2000), "sentences of your own for the card")
+
+
+TABLES: Tables = {"export": table_of(Export)}
 READS: Tables = EVALUATION | TABLES
 IDENTITY: tuple[str, ...] = ()
 MAKES: tuple[str, ...] = ("export",)

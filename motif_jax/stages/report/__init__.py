@@ -11,12 +11,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from ml_collections import ConfigDict
 
 import motif_jax
-from motif_jax.config.table import PATHS, Tables, Value, Whole, check_values
+from motif_jax.config.table import PATHS, Tables, Whole, check_values, table_of, value
 from motif_jax.console import print_line
 from motif_jax.pages.blocks import asset, page
 from motif_jax.pages.formats import esc
@@ -48,12 +49,17 @@ from motif_jax.structs import UserError
 from motif_jax.system.files import read_json, write_json, write_whole
 
 FLAG = "--config.report.runs"
-TABLES: Tables = {
-    "report": {
-        "runs": Value(PATHS),
-        "replays": Value(Whole()),
-    }
-}
+
+
+@dataclass(frozen=True)
+class Report:
+    """One page about all of it."""
+
+    runs: str = value("", PATHS, "other workdirs to compare this one with: runs/a,runs/b")
+    replays: int = value(5, Whole(), "most episodes that the page can play")
+
+
+TABLES: Tables = {"report": table_of(Report)}
 READS: Tables = EXPERIMENT | TABLES
 IDENTITY = ()  # whatever is found is shown
 MAKES: tuple[str, ...] = ("report",)

@@ -7,15 +7,16 @@ This module is quick to import; cloning.py trains.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from motif_jax.config.table import MANY_SECONDS, PATH, PATHS, Flag, Number, Tables, Text, Value, Whole, check_values
+from motif_jax.config.table import PATH, PATHS, Tables, Text, Whole, check_values, table_of, value
 from motif_jax.envs.babyai.manual import find_manual, read_manual
 from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.language.settings import FOLDER, check_model, model_folder
-from motif_jax.offline.settings import OPTIMIZER, check_num_parts
+from motif_jax.offline.settings import Learning, Running, check_num_parts
 from motif_jax.stages import EXPERIMENT, with_result
 from motif_jax.stages.train_language.data import TWEETS, check_template, wordle_of
 from motif_jax.structs import UserError
@@ -23,39 +24,55 @@ from motif_jax.system.files import read_json
 from motif_jax.system.meeting import find_meeting
 
 IMPORTS = ("lmrl", "lmrl_wordle", "tweets", "visdial", "reddit", "manual")
+
+
+@dataclass(frozen=True)
+class TranscriptsSection:
+    """Recorded conversations."""
+
+    path: str = value("", PATH, "directory of transcripts; empty: transcripts/ of this workdir", decides=True)
+    import_from: str = value(
+        "", PATHS, "files, with commas, that transcripts/ of this workdir is made of", decides=True
+    )
+    import_format: str = value(
+        "lmrl", Text(IMPORTS), "their format: lmrl is LMRL-Gym's, manual BabyAI's (docs/transcripts.md)", decides=True
+    )
+    template: str = value(
+        "words",
+        Text(("words", "marks", "lines", "none")),
+        "what surrounds texts; marks: <a> </a> <s> </s>, as in ILQL",
+        decides=True,
+    )
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """The language model that learns from transcripts."""
+
+    model: str = value("", PATH, "directory as of the Hugging Face Hub; empty: a new model", decides=True)
+    tokeniser: str = value("words", Text(("words", "letters")), "of a new model, made of the transcripts", decides=True)
+    family: str = value("gpt2", Text(("gpt2", "llama")), "of a new model", decides=True)
+    width: int = value(96, Whole(2, 2**14), "size of hidden states, of a new model", decides=True)
+    layers: int = value(2, Whole(1, 200), "layers of a new model", decides=True)
+    heads: int = value(4, Whole(1, 256), "attention heads of a new model", decides=True)
+    dtype: str = value(
+        "float32", Text(("float32", "bfloat16")), "type of products; bfloat16 is faster on GPUs", decides=True
+    )
+
+
+@dataclass(frozen=True)
+class TrainLanguage:
+    """Training of the language model (--stage=train_language)."""
+
+    recipe: str = value(
+        "bc", Text(("bc", "filtered_bc")), "bc: clone all episodes; filtered_bc: the best", decides=True
+    )
+
+
 TABLES: Tables = {
-    "transcripts": {
-        "path": Value(PATH, decides=True, older=""),
-        "import_from": Value(PATHS, decides=True, older=""),
-        "import_format": Value(Text(IMPORTS), decides=True, older="lmrl"),
-        "template": Value(Text(("words", "marks", "lines", "none")), decides=True, older="words"),
-    },
-    "language": {
-        "model": Value(PATH, decides=True, older=""),
-        "tokeniser": Value(Text(("words", "letters")), decides=True, older="words"),
-        "family": Value(Text(("gpt2", "llama")), decides=True, older="gpt2"),
-        "width": Value(Whole(2, 2**14), decides=True, older=96),
-        "layers": Value(Whole(1, 200), decides=True, older=2),
-        "heads": Value(Whole(1, 256), decides=True, older=4),
-        "dtype": Value(Text(("float32", "bfloat16")), decides=True, older="float32"),
-    },
-    "train_language": {
-        "recipe": Value(Text(("bc", "filtered_bc")), decides=True, older="bc"),
-        "best_share": Value(Number(0, 1, above=True), decides=True, older=0.2),
-        "batch_size": Value(Whole(1, 2**20), decides=True, older=64),
-        "num_parts": Value(Whole(1, 2**10), older=1),
-        "chunk": Value(Whole(0), older=0),
-        "max_length": Value(Whole(2, 2**20), decides=True, older=256),
-        "packed": Value(Flag(), decides=True, older=True),
-        "validation_share": Value(Number(0, 1, above=True, below=True), decides=True, older=0.05),
-        "mean_over_all_tokens": Value(Flag(), decides=True, older=False),
-        **OPTIMIZER,
-        "num_epochs": Value(Whole(1, 10**6), older=1),
-        "log_every": Value(Whole(1), older=50),
-        "evaluate_every": Value(Whole(0), older=0),
-        "save_every_s": Value(Number(0, MANY_SECONDS, above=True), older=300.0),
-        "keep_checkpoints": Value(Whole(1), older=2),
-    },
+    "transcripts": table_of(TranscriptsSection),
+    "language": table_of(LanguageModel),
+    "train_language": table_of(TrainLanguage) | table_of(Running) | table_of(Learning),
 }
 READS: Tables = EXPERIMENT | {"env": ENV} | TABLES
 IDENTITY = ("", "transcripts", "language", "train_language")

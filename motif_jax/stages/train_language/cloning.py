@@ -19,7 +19,7 @@ from motif_jax.devices.saved import read_saved
 from motif_jax.language.config import to_record
 from motif_jax.language.settings import MODEL
 from motif_jax.offline.recipes import recipe_of
-from motif_jax.offline.settings import OPTIMIZER, Settings
+from motif_jax.offline.settings import settings_of
 from motif_jax.offline.update import init_state, make_offline_update
 from motif_jax.stages.offline.batches import check_sizes, make_batches, make_validation
 from motif_jax.stages.offline.epochs import Job, Outcome, Work, run_offline
@@ -70,8 +70,7 @@ def make_job(
     batches = make_batches(section, renderer, learnt, held, config.seed, mesh, hosts.me, hosts.count)
 
     total_steps = section.num_epochs * batches.num_steps(0)  # those of later epochs may be a few more or less
-    settings = Settings(**{name: section[name] for name in OPTIMIZER}, num_parts=section.num_parts, chunk=section.chunk,
-                        mean_over_all_tokens=section.mean_over_all_tokens, total_steps=total_steps)  # fmt: skip
+    settings = settings_of(section, total_steps)
     update = map_update(make_offline_update(parts.language, recipe, settings), mesh, batch_axis=0, num_constants=1)
     validate = make_validation(parts.language, recipe, settings, batches, {}, mesh)
     state = init_state(jax.random.key(config.seed), parts.language, recipe, settings, parts.params, parts.params)

@@ -10,84 +10,25 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from motif_jax.actors.capacity import available_mib, check_capacity
-from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Tables, Text, Value, Whole, check_values
+from motif_jax.config.table import Tables, check_values
 from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.envs.settings import check_world
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import is_text
-from motif_jax.learner.settings import Q_LEARNING, REPLAY_TABLE
-from motif_jax.learner.settings import TABLE as LEARNER
-from motif_jax.networks.kinds import BY_PROMPT, BY_SPECS, FIXED, LANGUAGE, check_reads
-from motif_jax.policies.drrn_settings import TABLE as DRRN_VALUES
-from motif_jax.policies.language_settings import TABLE as LANGUAGE_VALUES
+from motif_jax.learner.settings import Q_LEARNING
+from motif_jax.networks.kinds import LANGUAGE, check_reads
 from motif_jax.policies.language_settings import check_language
 from motif_jax.rewards.choice import ONLINE, find_own_class, parse_sources
-from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.rewards.online.settings import check_online
 from motif_jax.stages import EXPERIMENT, with_result
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.train_policy.conditions import DEVICE_MEMORY as DEVICE_MEMORY
 from motif_jax.stages.train_policy.conditions import RESCUED, check_q_learning, finished, minibatches_of_columns
+from motif_jax.stages.train_policy.section import TABLES
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json
 from motif_jax.system.meeting import find_meeting
 
-TABLES: Tables = {
-    "policy": {
-        "network": Value(Text((*FIXED, *BY_SPECS, *BY_PROMPT)), decides=True),
-        "dtype": Value(Text(("float32", "bfloat16")), decides=True),
-        "init_from": Value(PATH, decides=True),
-        **LANGUAGE_VALUES,
-        **DRRN_VALUES,
-        # what it is rewarded for
-        "sources": Value(Text(longest=1000), decides=True, older="learnt"),
-        "extrinsic_coefficient": Value(Number(-1e6, 1e6), decides=True),
-        "intrinsic_coefficient": Value(Number(-1e6, 1e6), decides=True),
-        "reward_dir": Value(PATH, decides=True),
-        "reward_checkpoint": Value(Text(longest=20), decides=True),
-        "reward_scale": Value(Number(-1e6, 1e6), decides=True),
-        "reward_clip": Value(Number(0, above=True, infinite=True), decides=True),
-        "threshold_quantile": Value(Number(high=1, infinite=True), decides=True),
-        "count_exponent": Value(Number(0, infinite=True), decides=True),
-        "reference_alignment": Value(
-            Flag(),
-            decides=True,
-            differs="the learnt reward is credited to the step that caused the message, also to an episode's last",
-        ),
-        **SOURCE_VALUES,
-        # who plays
-        "num_workers": Value(Whole()),
-        "games_per_worker": Value(Whole(1)),
-        "groups": Value(Whole(1)),
-        "rollout_length": Value(Whole(1), decides=True),
-        "warmup_steps": Value(Whole(0, 1_000_000)),
-        "hang_timeout_s": Value(Number(0.1, MANY_SECONDS)),
-        "synchronous": Value(Flag()),
-        "wait_for_learner": Value(Flag(), older=False),
-        # how it learns
-        "batch_size": Value(Whole(1), decides=True),
-        **LEARNER,
-        **REPLAY_TABLE,
-        "num_devices": Value(Whole()),
-        "fsdp": Value(Whole(1), older=1),
-        "tensor": Value(Whole(1), older=1),
-        # how long, and what is kept
-        "train_for_env_steps": Value(Whole(1, 10**15)),
-        "train_for_seconds": Value(Number(0, MANY_SECONDS)),
-        "save_every_steps": Value(Whole(1, 10**15)),
-        "save_every_s": Value(Number(0, MANY_SECONDS, above=True)),
-        "keep_checkpoints": Value(Whole(1)),
-        "milestone_every_steps": Value(Whole(0, 10**15)),
-        "log_every_s": Value(Number(0, MANY_SECONDS, above=True)),
-        "probe_every": Value(Whole(), older=1),
-        "tensorboard": Value(Flag()),
-        "wandb": Value(Text(longest=128)),
-    },
-    "profile": {
-        "start_step": Value(Whole()),
-        "num_steps": Value(Whole()),
-    },
-}
 READS: Tables = EXPERIMENT | {"env": ENV} | TABLES
 IDENTITY = ("", "env", "policy")
 MAKES: tuple[str, ...] = ("policy",)

@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
 from motif_jax.actors.pool import ActorPool
+from motif_jax.config.table import table_of
 from motif_jax.console import print_line
 from motif_jax.devices.mesh import batch_parts, make_mesh, map_update, shardings
 from motif_jax.envs.seeding import SeedStream
@@ -97,13 +98,8 @@ def make_learner(
 def learner_settings(config: ConfigDict) -> Settings:
     """The learner's settings, made from the config."""
     section = config.policy
-    given = {name: section[name] for name in Settings._fields if name in section}
-    return Settings(
-        **given,
-        learning_rate_end=section.learning_rate * section.anneal_learning_rate_to,
-        exploration_end=section.exploration_coefficient * section.anneal_exploration_to,
-        total_updates=max(section.train_for_env_steps // section.batch_size, 1),
-    )
+    given = {name: section[name] for name in table_of(Settings)}
+    return Settings(**given, total_updates=max(section.train_for_env_steps // section.batch_size, 1))
 
 
 def check_batch(config: ConfigDict, num_devices: int, hosts: int) -> int:

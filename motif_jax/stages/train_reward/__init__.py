@@ -5,11 +5,12 @@ This module is quick to import, so that a workdir with a finished reward is skip
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from motif_jax.config.table import PATH, Flag, Number, Tables, Text, Value, Whole, check_values
+from motif_jax.config.table import PATH, Flag, Number, Tables, Text, Whole, check_values, table_of, value
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.stages import EXPERIMENT, with_result
@@ -22,27 +23,51 @@ MAKES: tuple[str, ...] = ("reward",)
 WRITES = "--config.reward.message"
 MEMORY = "--config.reward.batch_size, .message"
 MESSAGE_ENCODERS = ("lt_cnn", "lt_cnn_small")
-TABLES: Tables = {
-    "reward": {
-        "annotators": Value(Text(longest=4000, piece=200, between=",:"), decides=True),
-        "labels": Value(Text(("hard", "soft")), decides=True),
-        "message": Value(Text((*MESSAGE_ENCODERS, "none")), decides=True),
-        "blstats": Value(Flag(), decides=True),
-        "crop": Value(Flag(), decides=True),
-        "glyphs": Value(Flag(), decides=True),
-        "learning_rate": Value(
-            Number(0, above=True),
-            decides=True,
-            differs="the reward's learning rate is 1e-4 rather than 1e-5",
-        ),
-        "batch_size": Value(Whole(1, 2**20), decides=True),  # smaller batches are padded to this size
-        "num_epochs": Value(Whole(1)),
-        "validation_share": Value(Number(0, 1, above=True, below=True), decides=True),
-        "import_from": Value(PATH, decides=True),
-        "early_stop": Value(Whole()),
-        "reference_quantiles": Value(Flag(), decides=True, differs="thresholds are not rounded to two decimals"),
-    }
-}
+
+
+@dataclass(frozen=True)
+class TrainReward:
+    """The learnt reward."""
+
+    annotators: str = value(
+        "",
+        Text(longest=4000, piece=200, between=",:"),
+        "annotations to learn from: name, or name:0.7,other:0.3; empty: that of annotate",
+        decides=True,
+    )
+    labels: str = value(
+        "hard", Text(("hard", "soft")), "soft: the annotator's probabilities, where it gave them", decides=True
+    )
+    message: str = value("lt_cnn", Text((*MESSAGE_ENCODERS, "none")), "encoder of the message", decides=True)
+    blstats: bool = value(False, Flag(), "read also the bottom line", decides=True)
+    crop: bool = value(False, Flag(), "read also the map around the hero", decides=True)
+    glyphs: bool = value(False, Flag(), "read also the whole map", decides=True)
+    learning_rate: float = value(
+        1e-4,
+        Number(0, above=True),
+        "learning rate; 1e-5 needs the paper's 500,000 pairs and more epochs",
+        decides=True,
+        differs="the reward's learning rate is 1e-4 rather than 1e-5",
+    )
+    batch_size: int = value(1024, Whole(1, 2**20), "pairs; smaller batches are padded to this size", decides=True)
+    num_epochs: int = value(10, Whole(1), "epochs")
+    validation_share: float = value(
+        0.2, Number(0, 1, above=True, below=True), "share of the pairs held out for validation", decides=True
+    )
+    import_from: str = value(
+        "", PATH, "checkpoint_N.pth of the published system, used instead of training", decides=True
+    )
+    early_stop: int = value(0, Whole(), "stop after this many epochs without a lower validation loss; 0: never")
+    reference_quantiles: bool = value(
+        False,
+        Flag(),
+        "thresholds are rounded to two decimals",
+        decides=True,
+        differs="thresholds are not rounded to two decimals",
+    )
+
+
+TABLES: Tables = {"reward": table_of(TrainReward)}
 READS: Tables = EXPERIMENT | ANNOTATION | TABLES  # the annotation's section says from which annotation it is learnt
 IDENTITY = ("", "reward")
 

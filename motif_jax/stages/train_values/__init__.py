@@ -7,28 +7,31 @@ This module is quick to import; learning.py trains.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ml_collections import ConfigDict
 
 from motif_jax.config.table import (
-    MANY_SECONDS,
     PATH,
-    Flag,
     Number,
     Tables,
     Text,
-    Value,
+    Use,
     Whole,
     check_values,
     describe_changed,
+    table_of,
+    value,
 )
 from motif_jax.console import print_line
 from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.envs.settings import check_world
 from motif_jax.envs.text_world import TextWorld
-from motif_jax.offline.recipes import names, recipe_of
-from motif_jax.offline.settings import OPTIMIZER, VALUES, check_num_parts, unused_values
+from motif_jax.offline.recipes import Recipe, names, recipe_of
+from motif_jax.offline.settings import Learning, Running, ValueTerms, check_num_parts
 from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.policies.decoding import check_decoding, decoding_in_training
 from motif_jax.stages import EXPERIMENT, with_result
@@ -38,30 +41,32 @@ from motif_jax.structs import UserError
 from motif_jax.system.files import read_json
 from motif_jax.system.meeting import find_meeting
 
-TABLES: Tables = {
-    "train_values": {
-        "recipe": Value(Text(names()), decides=True, older="ilql"),
-        "policy": Value(PATH, decides=True, older=""),
-        "start": Value(Text(("policy", "new_trunk", "new")), decides=True, older="policy"),
-        "best_share": Value(Number(0, 1, above=True), decides=True, older=0.2),
-        **VALUES,
-        "replies": Value(Whole(1, 1000), decides=True, older=4),
-        "batch_size": Value(Whole(1, 2**20), decides=True, older=64),
-        "num_parts": Value(Whole(1, 2**10), older=1),
-        "chunk": Value(Whole(0), older=0),
-        "max_length": Value(Whole(2, 2**20), decides=True, older=256),
-        "packed": Value(Flag(), decides=True, older=True),
-        "validation_share": Value(Number(0, 1, above=True, below=True), decides=True, older=0.05),
-        **OPTIMIZER,
-        "games": Value(Whole(0, 10**6), decides=True, older=0),
-        "games_beta": Value(Number(0), decides=True, older=4.0),
-        "num_epochs": Value(Whole(1, 10**6), older=1),
-        "log_every": Value(Whole(1), older=50),
-        "evaluate_every": Value(Whole(0), older=0),
-        "save_every_s": Value(Number(0, MANY_SECONDS, above=True), older=300.0),
-        "keep_checkpoints": Value(Whole(1), older=2),
-    },
-}
+REPLIES = Use("chai", lambda recipe, _: recipe.values == "reply")
+GAMES = Use("positive games", lambda recipe, section: section["games"] > 0 and recipe.decoding == "shift")
+
+
+@dataclass(frozen=True)
+class TrainValues:
+    """Values of texts, learnt from the same transcripts (--stage=train_values, docs/ilql.md)."""
+
+    recipe: str = value("ilql", Text(names()), "the algorithm", decides=True)
+    policy: str = value("", PATH, "directory of a language model; empty: that of train_language", decides=True)
+    start: str = value(
+        "policy",
+        Text(("policy", "new_trunk", "new")),
+        "values begin as the policy, or as a new network; new: so does the policy",
+        decides=True,
+    )
+    replies: int = value(
+        4, Whole(1, 1000), "replies sampled in place of each text of the agent", decides=True, only_for=REPLIES
+    )
+    games: int = value(
+        0, Whole(0, 10**6), "games per evaluation, whose return chooses the checkpoint; 0: the last one", decides=True
+    )
+    games_beta: float = value(4.0, Number(0), "factor of Q - V in these games", decides=True, only_for=GAMES)
+
+
+TABLES: Tables = {"train_values": table_of(TrainValues) | table_of(ValueTerms) | table_of(Running) | table_of(Learning)}
 READS: Tables = (
     EXPERIMENT | {"env": ENV, "decoding": DECODING} | {name: LANGUAGE[name] for name in ("transcripts", "language")}
     | TABLES
@@ -77,6 +82,12 @@ FOLDER = "values"
 def more_identity(config: ConfigDict) -> tuple[str, ...]:
     """The values of other sections that decide the result: replies that are learnt from are as long as decoding's."""
     return ("decoding.max_tokens",) if recipe_of(config.train_values.recipe).values == "reply" else ()
+
+
+def unused_values(recipe: Recipe, section: Mapping[str, Any]) -> list[str]:
+    """The values of the section that make no difference to what a recipe learns."""
+    uses = {name: declared.only_for for name, declared in TABLES["train_values"].items()}
+    return [name for name, use in uses.items() if use and not use.when(recipe, section)]
 
 
 def unused(config: ConfigDict) -> list[str]:

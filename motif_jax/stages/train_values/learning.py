@@ -25,14 +25,14 @@ from motif_jax.language.config import to_record
 from motif_jax.language.settings import find_trained
 from motif_jax.offline.batch import Replies
 from motif_jax.offline.recipes import Recipe, recipe_of
-from motif_jax.offline.settings import OPTIMIZER, VALUES, Settings
+from motif_jax.offline.settings import Settings, settings_of
 from motif_jax.offline.update import OfflineState, init_state, make_offline_update
 from motif_jax.policies.conversations import play_games
 from motif_jax.policies.decoding import decoding_in_training
 from motif_jax.policies.replies import make_replies
 from motif_jax.policies.values import POLICY, ValueModel, allowed_tokens
 from motif_jax.policies.writing import ValueWriter
-from motif_jax.stages.offline.batches import Batches, ReplySource, check_sizes, make_batches, make_validation
+from motif_jax.stages.offline.batches import ReplySource, check_sizes, make_batches, make_validation
 from motif_jax.stages.offline.epochs import RANK, Job, Outcome, Work, run_offline
 from motif_jax.stages.train_language.data import (
     best_episodes,
@@ -110,7 +110,8 @@ def make_job(
     replies = reply_source(config, parts, renderer, mesh) if recipe.values == "reply" else None
     batches = make_batches(section, renderer, learnt, held, config.seed, mesh, hosts.me, hosts.count, replies)
 
-    settings = settings_of(section, batches)
+    total_steps = section.num_epochs * batches.num_steps(0)  # those of later epochs may be a few more or less
+    settings = settings_of(section, total_steps)
     given = replicate({} if recipe.policy else {"policy": parts.params}, mesh)
     update = map_update(make_offline_update(parts.language, recipe, settings), mesh, batch_axis=0, num_constants=1)
     state = start_of(config, recipe, settings, parts, transcripts)
@@ -165,13 +166,6 @@ def reply_source(config: ConfigDict, parts: LanguageParts, renderer: Renderer, m
         return programs[max_texts](policy, rows, jax.random.split(key, len(rows.tokens)))
 
     return sample
-
-
-def settings_of(section: ConfigDict, batches: Batches) -> Settings:
-    """The numbers of the config's section, as the update is given them."""
-    total_steps = section.num_epochs * batches.num_steps(0)  # those of later epochs may be a few more or less
-    return Settings(**{name: section[name] for name in (*OPTIMIZER, *VALUES)}, num_parts=section.num_parts,
-                    chunk=section.chunk, total_steps=total_steps)  # fmt: skip
 
 
 def start_of(

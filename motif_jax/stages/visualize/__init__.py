@@ -11,12 +11,13 @@ Without a terminal, a summary of the episode is printed in a few lines.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ml_collections import ConfigDict
 
-from motif_jax.config.table import PATH, Number, Tables, Text, Value, check_values
+from motif_jax.config.table import PATH, Number, Tables, Text, check_values, table_of, value
 from motif_jax.console import clean, print_line, print_lines
 from motif_jax.envs.protocols import by_protocol, check_protocol
 from motif_jax.envs.settings import check_world, make_world
@@ -29,15 +30,21 @@ from motif_jax.system.metrics import Progress
 if TYPE_CHECKING:
     from motif_jax.replays.story import Story
 
-TABLES: Tables = {
-    "visualize": {
-        "policy": Value(PATH),
-        "episode": Value(Text(longest=9)),
-        "speed": Value(Number(0.001, 1e6)),
-        "export": Value(PATH),
-        "replay": Value(PATH),
-    }
-}
+
+@dataclass(frozen=True)
+class Visualize:
+    """An episode to look at."""
+
+    policy: str = value("", PATH, "WORKDIR[@STEP] of a policy, or random or explorer; empty: of this workdir")
+    episode: str = value(
+        "best", Text(longest=9), "one of those evaluated: best, worst, liked, longest, toughest, or a number"
+    )
+    speed: float = value(10.0, Number(0.001, 1e6), "steps per second")
+    export: str = value("", PATH, "a .cast, .gif or .mp4 to write, instead of playing it in the terminal")
+    replay: str = value("", PATH, "a replay, one of evaluate/*/replays/*.npz, instead of policy and episode")
+
+
+TABLES: Tables = {"visualize": table_of(Visualize)}
 READS: Tables = EVALUATION | TABLES
 IDENTITY: tuple[str, ...] = ()
 MAKES: tuple[str, ...] = ("visualize",)

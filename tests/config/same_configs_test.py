@@ -1,0 +1,24 @@
+"""No default moves unnoticed: all shipped configs, with all their arguments, are as recorded."""
+
+import json
+import os
+
+import pytest
+from conftest import ROOT, get_config
+
+from motif_jax.config.table import flatten
+
+pytestmark = pytest.mark.quick
+# {"FILE:ARGUMENT": {key: repr of its value}} on a machine of 4 cores: all keys of motif:score; of others what differs
+# from their file's first entry, and of first entries what differs from motif:score.
+RECORDED = json.loads((ROOT / "tests/fixtures/configs.json").read_text())
+BASE = "motif:score"
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_configs_are_as_recorded(name, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(4)))
+    file, _, argument = name.partition(":")
+    first = next(other for other in RECORDED if other.partition(":")[0] == file)
+    wanted = RECORDED[BASE] | RECORDED[first] | RECORDED[name]
+    assert {key: repr(value) for key, value in flatten(get_config(f"{file}.py", argument).to_dict()).items()} == wanted
