@@ -253,14 +253,6 @@ def describe_changed(section: str, table: Table, values: Mapping[str, Any], name
     return f"{listed} (--config.{section}.{', .'.join(changed)})" if changed else ""
 
 
-def same(before: Any, now: Any) -> bool:
-    """Whether a recorded value equals the config's value now, as `record` gives it.
-
-    Infinite values were once recorded as null.
-    """
-    return bool(before == now) or (before is None and now in ("inf", "-inf"))
-
-
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested dicts as one: {"a": {"b": 1}} -> {"a.b": 1}"""
     flat: dict[str, Any] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -77,12 +76,6 @@ USED_BY: dict[str, Used] = {  # when each value has an effect; others always hav
 def unused_values(recipe: Recipe, section: Mapping[str, Any]) -> list[str]:
     """The values of the section `train_values` that make no difference to what a recipe learns."""
     return [name for name, used in USED_BY.items() if not used(recipe, section)]
-
-
-def recorded_bounds(section: Mapping[str, Any]) -> tuple[float, float]:
-    """`value_min` and `value_max` of a record of the section `train_values`; older ones have null for infinity."""
-    low, high = section.get("value_min"), section.get("value_max")
-    return -math.inf if low is None else float(low), math.inf if high is None else float(high)
 
 
 class Settings(NamedTuple):

@@ -55,13 +55,6 @@ class Decoding(NamedTuple):
         kind = f"-{self.kind}" if self.kind != "sample" else ""
         return f"beta{self.beta:g}{kind}{'' if self.include_logits else '-without-logits'}"
 
-    def facts(self) -> dict[str, Any]:
-        """Its values, for records; one that older records do not have is left out where it changes nothing."""
-        found = self._asdict()
-        if self.include_logits:
-            del found["include_logits"]
-        return found
-
 
 Used = Callable[[Decoding, Recipe], bool]
 _drawn: Used = lambda one, _: one.kind in ("sample", "rerank")  # noqa: E731

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import time
 from collections.abc import Mapping
@@ -48,7 +47,6 @@ from motif_jax.envs.world import World, is_text
 from motif_jax.episodes.playback import Track, read_tracks, write_tracks
 from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.offline.recipes import recipe_of
-from motif_jax.offline.settings import recorded_bounds
 from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.policies.decoding import check_decoding, decodings_of
 from motif_jax.rewards.choice import LEARNT
@@ -180,11 +178,9 @@ def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
         given = flatten(section.to_dict())
         values += [section.sources, *(given[name] for name in SOURCE_VALUES)]
     if contender.decoding:
-        values += contender.decoding.facts().values()
+        values += contender.decoding
         trained = read_json(contender.folder(workdir).parent / "config.json") or {}
-        bounds = recorded_bounds(trained.get("train_values", {}))
-        if any(map(math.isfinite, bounds)):  # earlier versions decoded without them
-            values += bounds
+        values += [trained.get("train_values", {}).get(name) for name in ("value_min", "value_max")]
     found = hashlib.sha256(json.dumps(values).encode())
     last = own / str(max(checkpoint_steps(own), default=0))
     played = contender.folder(workdir) / str(contender.step)

@@ -33,7 +33,7 @@ class Contender(NamedTuple):
         """What the record of the player says of it, as JSON has it."""
         found = self._asdict()
         del found["decoding"]
-        return found | ({"decoding": record(self.decoding.facts())} if self.decoding else {})
+        return found | ({"decoding": record(self.decoding._asdict())} if self.decoding else {})
 
     def folder(self, workdir: Path) -> Path:
         """The directory of its checkpoints."""
