@@ -18,7 +18,7 @@ from motif_jax.console import clean, print_line
 from motif_jax.stages import EXPERIMENT, NAMES
 from motif_jax.structs import UserError
 from motif_jax.system.errors import explained
-from motif_jax.system.files import read_json, record, write_config
+from motif_jax.system.files import check_layout, read_json, record, write_config
 from motif_jax.system.jax_start import check_jax_starts, divide_cpu
 from motif_jax.system.locks import Held, take
 from motif_jax.system.own_folders import check_no_links
@@ -86,7 +86,8 @@ def dry_run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
 
 
 def check_start(config: ConfigDict, workdir: Path, stages: list[Any]) -> bool:
-    """Whether a stage needs JAX; raises UserError if JAX cannot start, or cannot work in this workdir."""
+    """Whether a stage needs JAX; raises UserError if JAX cannot start, or if stages cannot work in this workdir."""
+    _read_record(workdir / "config.json")
     needed = any(stage.loads_jax(config) for stage in stages)
     if needed:
         check_name(workdir)
@@ -144,12 +145,9 @@ def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, sta
 
     A value that the record lacks has its default.
     """
-    try:
-        before = flatten(read_json(recorded))
-    except FileNotFoundError:
+    if (found := _read_record(recorded)) is None:
         return
-    except (OSError, ValueError) as error:
-        raise UserError(f"{str(recorded)!r} is damaged: {error} (--workdir)") from error
+    before = flatten(found)
     now = flatten(record(config.to_dict()))
     known = keys({section: stage.READS[section] for section in stage.IDENTITY})
     deciding = {key: value for key, value in known.items() if value.decides}
@@ -172,3 +170,15 @@ def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, sta
                 f"workdir {str(workdir)!r} belongs to an experiment with {clean(key)} = {shown(before[key])}, a value "
                 "that this version does not know: use the version that made it, or choose another --workdir"
             )
+
+
+def _read_record(file: Path) -> dict[str, Any] | None:
+    """The content of a config.json; None if it does not exist. Raises UserError for damage and another layout."""
+    try:
+        found = read_json(file)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{str(file)!r} is damaged ({error}): restore it, or choose another --workdir") from error
+    check_layout(found, file.parent)
+    return found

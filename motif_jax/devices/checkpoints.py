@@ -7,9 +7,9 @@ Orbax writes a checkpoint under a temporary name and renames it, so a killed run
 cannot be read all the same (the disk lost something), or differs from what was written (orbax itself does not notice),
 it is renamed, with a warning, and the previous one is used. Of several hosts, only one opens the checkpoints.
 
-What is kept is decided here and not by orbax's own policies: those rank by metrics in a file of their own, which the
-checkpoints of earlier versions lack and no checksum covers; their milestones are multiples of a period, where ours are
-the first step after one; and they delete only while saving, so surplus ones of a killed run would stay.
+What is kept is decided here and not by orbax's own policies: those rank by metrics in a file of their own, which no
+checksum covers; their milestones are multiples of a period, where ours are the first step after one; and they delete
+only while saving, so surplus ones of a killed run would stay.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from motif_jax.devices.host_arrays import host_copy
 from motif_jax.devices.parameters import keys_of, sum_of_arrays
 from motif_jax.structs import UserError
 from motif_jax.system.errors import is_about_the_file
-from motif_jax.system.files import checkpoint_steps
+from motif_jax.system.files import LAYOUT, LAYOUT_KEY, check_layout, checkpoint_steps
 from motif_jax.system.foreign import check_regular_tree
 
 Found = TypeVar("Found")
@@ -72,7 +72,7 @@ class Checkpoints:
                 f"the checkpoints in {str(self.directory)!r} cannot be opened ({_reason(error)}): move it away"
             ) from error
         self._known: dict[int, dict[str, Any]] = {}  # loss and milestone, by step
-        self._sums: dict[int, str | None] = {}  # checksums of the arrays, by step
+        self._sums: dict[int, str] = {}  # checksums of the arrays, by step
         self._mine = False  # whether this process may delete what is not kept
 
     def save(
@@ -84,7 +84,9 @@ class Checkpoints:
         whole = host_copy(state)
         copy = jax.tree.map(lambda array: array if array.size else None, whole)
         every, before = self._milestone_every, max(self.steps(), default=0)
-        known: dict[str, Any] = {MILESTONE: milestone or (bool(every) and step // every > before // every)}
+        known: dict[str, Any] = {
+            MILESTONE: milestone or (bool(every) and step // every > before // every), LAYOUT_KEY: LAYOUT
+        }  # fmt: skip
         if loss is not None:
             known[LOSS] = float(loss)
         leaves = jax.tree_util.tree_flatten_with_path(whole)[0]
@@ -116,14 +118,15 @@ class Checkpoints:
         return min(ranked, key=lambda step: (self._ranks(step)[LOSS], step), default=None)
 
     def facts(self, step: int) -> dict[str, Any]:
-        """The facts that were saved with the arrays; raises ValueError if they are not what was written."""
+        """The facts that were saved with the arrays; raises ValueError if they are not what was written.
+
+        Raises UserError if the checkpoint has another layout.
+        """
         items = ocp.args.Composite(facts=ocp.args.JsonRestore())
         said = dict(self._manager.restore(step, args=items)["facts"])
-        if said and not said.keys() & {FACTS, SUMS}:  # of a version that wrote no checksums
-            self._sums[step] = None
-            return said
         if said.keys() != {FACTS, SUMS} or said[SUMS]["facts"] != sum_of_facts(said[FACTS]):
             raise ValueError("its facts are not what was written")
+        check_layout(said[FACTS], self.directory)
         self._sums[step] = said[SUMS]["state"]
         return said[FACTS]
 
@@ -143,8 +146,7 @@ class Checkpoints:
     def _checked(self, step: int, state: Any) -> Any:
         if step not in self._sums:
             self.facts(step)
-        wanted = self._sums[step]
-        if wanted is not None and sum_of_arrays(state) != wanted:
+        if sum_of_arrays(state) != self._sums[step]:
             raise ValueError("its arrays are not what was written")
         return state
 
@@ -225,7 +227,7 @@ class Checkpoints:
         try:
             return read(step)
         except Exception as error:  # orbax and tensorstore may raise anything, even `Exception` itself
-            if not is_about_the_file(error):
+            if isinstance(error, UserError) or not is_about_the_file(error):
                 raise
             warnings.warn(
                 f"checkpoint {step} in {str(self.directory)!r} cannot be read: {_reason(error)}", stacklevel=3
@@ -252,13 +254,9 @@ def _is_not_from_orbax(record: logging.LogRecord) -> bool:
 
 
 def _whole(tree: Any, empty: dict[tuple[str, ...], tuple[list[int], str]], path: tuple[str, ...] = ()) -> Any:
-    """The arrays that orbax has read, with those that have no elements: orbax has None in their place.
-
-    Checkpoints of older versions do not say what these were. There, a dictionary is without them.
-    """
+    """The arrays that orbax has read, with those that have no elements: orbax has None in their place."""
     if isinstance(tree, dict):
-        found = {key: _whole(inner, empty, (*path, str(key))) for key, inner in tree.items()}
-        return {key: inner for key, inner in found.items() if inner is not None}
+        return {key: _whole(inner, empty, (*path, str(key))) for key, inner in tree.items()}
     if isinstance(tree, list | tuple):
         return [_whole(inner, empty, (*path, str(number))) for number, inner in enumerate(tree)]
     if tree is not None:

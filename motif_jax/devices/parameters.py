@@ -45,8 +45,6 @@ def rebuild(like: Any, by_path: dict[tuple[str, ...], Any], source: Path, flag: 
     leaves: list[Any] = []
     for path, leaf in wanted:
         array = by_path.pop(name_of(path), None)
-        if array is None and 0 in leaf.shape:
-            array = np.zeros(leaf.shape, leaf.dtype)  # checkpoints of older versions have no empty arrays
         array = None if array is None else np.asarray(array)
         if array is None or array.shape != leaf.shape or array.dtype != leaf.dtype:
             has = "nothing" if array is None else f"{array.shape} {array.dtype}"

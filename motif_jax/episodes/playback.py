@@ -148,9 +148,7 @@ def _make_replay(
     finally:
         game.close()
     found = figures_of(info, world.figures)
-    if (row["end_status"], found["end_status"]) == ("death", "ended"):  # older versions knew no other end of a game
-        row = {**row, "end_status": "ended"}
-    if any(row[name] not in (value, None) for name, value in found.items()):  # None: older than this figure
+    if any(row[name] not in (value, None) for name, value in found.items()):  # None: the world did not have this figure
         return None
     packed = frames.packed()
     assert packed is not None  # there is no limit

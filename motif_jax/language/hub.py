@@ -31,7 +31,7 @@ from motif_jax.language.layers import FLOAT32, Types
 from motif_jax.language.model import Decoder, EncoderDecoder, make_language_model
 from motif_jax.language.names import blocks_of, canonical, places
 from motif_jax.structs import UserError
-from motif_jax.system.files import parse_json, write_whole
+from motif_jax.system.files import parse_foreign_json, write_whole
 from motif_jax.system.foreign import LIMIT, check_regular, leads_out, read_bytes
 from motif_jax.tokens import FILE, Tokeniser, read_tokeniser
 
@@ -123,7 +123,7 @@ def read_config(directory: Path) -> LanguageConfig:
 def _read_json(directory: Path, name: str) -> dict[str, Any]:
     file = find_file(directory, name)
     try:
-        return parse_json(read_bytes(file, LIMIT))
+        return parse_foreign_json(read_bytes(file, LIMIT))
     except OSError as error:
         raise UserError(f"cannot read {str(file)!r}: {error.strerror}") from error
     except ValueError as error:

@@ -132,11 +132,6 @@ def settings_of(section: Mapping[str, Any], total_steps: int) -> Settings:
     return Settings(**{name: section[name] for name in table_of(Settings) if name in section}, total_steps=total_steps)
 
 
-def recorded_bounds(section: Mapping[str, Any]) -> tuple[float, float]:
-    """`value_min` and `value_max` of a record of the section train_values, which has infinity as text."""
-    return float(section.get("value_min", -math.inf)), float(section.get("value_max", math.inf))
-
-
 def check_num_parts(section: Mapping[str, Any], stage: str) -> None:
     """Raises UserError if the rows of a batch cannot be cut into `num_parts`; `stage` is the section's name."""
     if section["batch_size"] % section["num_parts"]:

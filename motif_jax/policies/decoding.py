@@ -75,13 +75,6 @@ class Decoding:
         kind = f"-{self.kind}" if self.kind != "sample" else ""
         return f"beta{self.beta:g}{kind}{'' if self.include_logits else '-without-logits'}"
 
-    def facts(self) -> dict[str, Any]:
-        """Its values, for records; one that older records do not have is left out where it changes nothing."""
-        found = asdict(self)
-        if self.include_logits:
-            del found["include_logits"]
-        return found
-
 
 SHARED = table_of(Decoding)  # values that all decodings of an evaluation have in common
 TABLE: Table = table_of(Sweep) | SHARED

@@ -14,7 +14,6 @@ from motif_jax.language.config import LanguageConfig
 from motif_jax.language.hub import read_language_model, read_model_tokeniser
 from motif_jax.language.layers import Types
 from motif_jax.offline.recipes import Recipe, recipe_of
-from motif_jax.offline.settings import recorded_bounds
 from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser, digest
 from motif_jax.transcripts.live import LiveRenderer
@@ -39,7 +38,8 @@ class ValueModel(NamedTuple):
 
     def bounds(self) -> tuple[float, float]:
         """Of the targets' Q: `value_min` and `value_max` of training."""
-        return recorded_bounds(self.facts["config"]["train_values"])
+        section = self.facts["config"]["train_values"]
+        return float(section["value_min"]), float(section["value_max"])
 
     def checksum(self) -> str:
         """Changes when a parameter does."""

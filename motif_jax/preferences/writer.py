@@ -7,8 +7,6 @@ places are filled the directory gets its index and `dataset.json` and, last, its
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -20,13 +18,12 @@ import numpy as np
 from motif_jax.preferences.pairs import Episode, cut, places, stretch_starts
 from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import ArraySpec, UserError
-from motif_jax.system.files import read_array, read_json, remove_torn, torn, write_json
+from motif_jax.system.files import read_array, read_json, write_json
 from motif_jax.system.foreign import sha256_of
 from motif_jax.system.locks import open_in_place
 from motif_jax.system.own_folders import make_anew, remove_made
 
 FIGURES = ("score", "turns", "experience_level", "max_depth")  # of an episode that are kept, if the world has them
-SUM = "sha256"  # of the progress, in files of versions whose JSON files had no checksums of their own
 # Files of a dataset.
 OWN = r"(data|info|preference|index)/[\w-]+\.npy|(index/source|dataset|run|progress|config)\.json"
 SPARE_BYTES = 64 * 2**20  # to leave free on the disk
@@ -160,8 +157,6 @@ class PairWriter:
         file = self.partial / "progress.json"
         try:
             progress = read_json(file)
-            if SUM in progress and progress.pop(SUM) != _sum(progress):
-                raise ValueError("its checksum differs")
             if progress["moments"]:
                 return progress
         except FileNotFoundError:
@@ -170,7 +165,7 @@ class PairWriter:
             remedy = f"remove {str(self.partial)!r} to start over"
             raise UserError(f"{str(file)!r} is damaged ({error}); {remedy} (--workdir)") from error
         # Never started, or stopped before anything was final; what is there may even be of another config.
-        remove_made(self.partial, OWN, "config.json")
+        remove_made(self.partial, OWN)
         return None
 
     def _make_room(self, needed: int) -> None:
@@ -203,15 +198,10 @@ class PairWriter:
 
 
 def is_tidy(path: Path) -> bool:
-    """Whether a finished dataset is free of leftovers: the progress file and temporary files."""
-    return not (path / "progress.json").exists() and not any(torn(path / "run.json"))
+    """Whether a finished dataset is free of leftovers: of the progress file."""
+    return not (path / "progress.json").exists()
 
 
 def tidy(path: Path) -> None:
     """Removes leftovers from a finished dataset; a run that was killed before this leaves it to the next run."""
     (path / "progress.json").unlink(missing_ok=True)
-    remove_torn(path / "run.json")  # of a version that wrote it here
-
-
-def _sum(progress: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(progress, sort_keys=True).encode()).hexdigest()

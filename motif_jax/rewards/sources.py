@@ -1,7 +1,7 @@
 """The reward sources of a training run or of a checkpoint, as one thing: their rewards, their state, and their figures.
 
 In a checkpoint, `sources/NAME` has the arrays of each, and the fact `sources` a dictionary by name: the `class`, the
-`coefficient`, and the source's own `facts`. Older checkpoints have a learnt reward alone, as `reward`.
+`coefficient`, and the source's own `facts`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.devices.parameters import leaves_by_path
-from motif_jax.rewards.choice import FLAG, LEARNT, PATHS, SOURCES, Choice, find_class, parse_sources, user_code
+from motif_jax.rewards.choice import FLAG, LEARNT, PATHS, Choice, find_class, parse_sources, user_code
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.structs import UserError
 
@@ -188,14 +188,6 @@ def make_sources(setting: Setting) -> RewardSources:
 
 def saved_sources(facts: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Saved]:
     """The sources in a checkpoint of a policy, by name: its facts, and all of its arrays."""
-    if "sources" not in facts:  # of a version that knew the learnt reward alone
-        older = facts.get("reward") or {}
-        if not older.get("checksum"):
-            return {}
-        late = facts.get("config", {}).get("policy", {}).get("reference_alignment", False)
-        coefficient = older.get("mix", {}).get("intrinsic", 0.0)
-        own = {**older, "one_step_late": late}
-        return {LEARNT: Saved(SOURCES[LEARNT].path, coefficient, own, whole.get("reward", {}))}
     arrays = whole.get("sources", {})
     return {
         name: Saved(one["class"], one["coefficient"], one["facts"], arrays.get(name, {}))

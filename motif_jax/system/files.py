@@ -1,8 +1,7 @@
 """Reads and writes files that are either complete or absent, and JSON with checksums, which reveal later changes.
 
 Every JSON object that is written here, a file or a line of one, ends with a checksum of all that precedes it. Reading
-raises ValueError when a disk, a copy or an editor has changed it. Older versions wrote no checksums; their files are
-read without this check.
+raises ValueError if there is no checksum, or if a disk, a copy or an editor has changed the object.
 """
 
 from __future__ import annotations
@@ -24,11 +23,14 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
+from motif_jax.console import clean
 from motif_jax.structs import UserError
 from motif_jax.system.file_names import LONGEST, short_name
 from motif_jax.system.foreign import check_head, lines_of, open_regular, read_bytes
 from motif_jax.system.locks import NoLocks, open_in_place, try_lock
 
+LAYOUT = 1  # version of the files in a workdir; raise it with every change that would make older files be misread
+LAYOUT_KEY = "layout"  # of it, in each config.json and in the facts of checkpoints
 CHECKSUM, KIND = "checksum", "sha256:"  # the last key of an object, and how its value begins
 LARGEST_JSON = 2**28  # bytes of a file with one object; most have a few thousands
 LARGEST_ARRAY = 2**34  # bytes of an array that is read as a whole; larger ones are mapped
@@ -118,30 +120,45 @@ def read_json(path: Path) -> dict[str, Any]:
 def is_sealed(path: Path) -> bool:
     """Whether the file is a JSON object with its checksum, so that this program wrote it."""
     try:
-        data = read_bytes(path, LARGEST_JSON)
-        parse_json(data)
-        return CHECKSUM in json.loads(data)
+        read_json(path)
+        return True
     except (OSError, ValueError):
         return False
 
 
 def parse_json(text: bytes) -> dict[str, Any]:
     """The object in the bytes of a JSON file or of one line; raises ValueError as `read_json` does."""
+    content = parse_foreign_json(text)
+    checksum = content.pop(CHECKSUM, None)
     try:
-        found = json.loads(text.decode())
-        if not isinstance(found, dict):
-            raise ValueError("it is no JSON object")
-        last = found[next(reversed(found))] if found else None
-        if CHECKSUM not in found and not (isinstance(last, str) and last.startswith(KIND)):
-            return found  # from a version that wrote no checksums: none of its values looks like one
-        content = {key: value for key, value in found.items() if key != CHECKSUM}
-        if found.get(CHECKSUM) != _checksum(content):
-            raise ValueError("its checksum differs: it is not what was written there")
-        return content
-    except UnicodeDecodeError as error:
-        raise ValueError("it is no text") from error
+        if checksum == _checksum(content):
+            return content
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+    raise ValueError(f"its checksum {'differs' if checksum else 'is missing'}: it is not what was written there")
+
+
+def parse_foreign_json(text: bytes) -> dict[str, Any]:
+    """The JSON object in the bytes of a file that other programs write; raises ValueError, with one line."""
+    try:
+        found = json.loads(text.decode())
+    except UnicodeDecodeError as error:
+        raise ValueError("it is not a text") from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if not isinstance(found, dict):
+        raise ValueError("it is not a JSON object")
+    return found
+
+
+def check_layout(record: Mapping[str, Any], place: Path) -> None:
+    """Raises UserError if the record, a config.json or the facts of a checkpoint, has another layout than LAYOUT."""
+    if record.get(LAYOUT_KEY) != LAYOUT:
+        found = clean(str(record[LAYOUT_KEY]), 20) if LAYOUT_KEY in record else "unknown"
+        raise UserError(
+            f"the layout of {str(place)!r} is {found}, and this version of motif_jax reads layout {LAYOUT}: use the "
+            "version that made it, or choose another --workdir"
+        )
 
 
 def read_lines(path: Path, appended: bool = False) -> Iterator[dict[str, Any]]:
@@ -197,8 +214,8 @@ def checkpoint_steps(directory: Path) -> list[int]:
 
 
 def write_config(directory: Path, config: Any) -> None:
-    """Writes the resolved config (a `ConfigDict`) to `config.json` in the directory."""
-    write_json(directory / "config.json", record(config.to_dict()))
+    """Writes the resolved config (a `ConfigDict`) and the layout to `config.json` in the directory."""
+    write_json(directory / "config.json", record(config.to_dict()) | {LAYOUT_KEY: LAYOUT})
 
 
 def write_array(path: Path, array: np.ndarray) -> None:

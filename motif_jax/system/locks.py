@@ -22,7 +22,7 @@ from motif_jax.structs import UserError
 from motif_jax.system.foreign import KINDS
 
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # errors of file systems that do not support locks
-HOLDER = re.compile(rb"process \d+ on |\d*\0*\Z")  # the start of a lock file; older versions wrote a number alone
+HOLDER = re.compile(rb"process \d+ on |\0*\Z")  # the start of a lock file
 HOLDER_BYTES = 300  # more than any host's name needs
 _required = True  # False with --nolocks; for the whole process, as all of its threads and stages lock
 
@@ -130,10 +130,7 @@ def take(path: Path, shared: bool = False, wait: bool = False) -> IO[bytes]:
 
 
 def _describe(holder: bytes) -> str:
-    words = clean(holder.rstrip(b"\0").decode(errors="replace"), 80)
-    if words.isdigit():
-        return f"process {words}"
-    return words or "another process"
+    return clean(holder.rstrip(b"\0").decode(errors="replace"), 80) or "another process"
 
 
 @contextlib.contextmanager

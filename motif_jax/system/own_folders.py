@@ -4,8 +4,7 @@ A workdir may be a link, so an experiment can lie on any disk. Below a workdir, 
 but nothing is written, replaced or removed behind them: they may lead to a directory of somebody else's.
 
 A directory that is replaced or removed as a whole has a marker from the start. It is removed only if the marker is
-there and all files in it have names that this program gives. Earlier versions wrote no markers; what they left is known
-by a record beside the files, which is JSON with a checksum.
+there and all files in it have names that this program gives.
 """
 
 from __future__ import annotations
@@ -44,13 +43,12 @@ def _check_no_link(path: Path) -> None:
         )
 
 
-def check_made(folder: Path, names: str, record: str = "") -> None:
+def check_made(folder: Path, names: str) -> None:
     """Raises UserError if there is something in the place of a folder that this program may not remove.
 
     Args:
       folder: may be missing.
       names: a regular expression of the paths of its files, from `folder` on.
-      record: a file that earlier versions wrote, relative to `folder`.
     """
     if not os.path.lexists(folder):
         return
@@ -67,16 +65,13 @@ def check_made(folder: Path, names: str, record: str = "") -> None:
             f"{str(folder)!r} is to be replaced, but {clean(strange[0], 80)!r} in it has a name that this program "
             "does not give: move it away (--workdir)"
         )
-    if found and not any(is_sealed(folder / name) for name in (MARKER, record) if name):
-        raise UserError(
-            f"{str(folder)!r} has no marker of this program: if an earlier version made it, remove it; otherwise move "
-            "it away (--workdir)"
-        )
+    if found and not is_sealed(folder / MARKER):
+        raise UserError(f"{str(folder)!r} has no marker of this program: move it away (--workdir)")
 
 
-def remove_made(folder: Path, names: str, record: str = "") -> None:
+def remove_made(folder: Path, names: str) -> None:
     """Removes a folder, if it is there; raises UserError as `check_made` does."""
-    check_made(folder, names, record)
+    check_made(folder, names)
     if not folder.exists():
         return
     _mark(folder)
@@ -87,9 +82,9 @@ def remove_made(folder: Path, names: str, record: str = "") -> None:
     folder.rmdir()
 
 
-def make_anew(folder: Path, names: str, record: str = "") -> None:
+def make_anew(folder: Path, names: str) -> None:
     """Makes an empty folder with a marker, in place of one that this program has made; raises as `check_made` does."""
-    remove_made(folder, names, record)
+    remove_made(folder, names)
     _mark(folder)
 
 

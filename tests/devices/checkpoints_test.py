@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from motif_jax.devices.checkpoints import Checkpoints, reading
-from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.structs import UserError
 
 STATE = {"kernel": np.arange(6, dtype=np.float32).reshape(2, 3), "more": [np.int32(3), np.zeros(2)]}
@@ -97,7 +96,7 @@ def test_errors_of_orbaxs_tasks_that_nobody_awaited_are_not_printed(tmp_path, ca
         assert heard("an error of somebody else") == ["asyncio"]
 
 
-def test_arrays_without_elements_are_put_back(tmp_path, monkeypatch):
+def test_arrays_without_elements_are_put_back(tmp_path):
     """Orbax refuses them: a network without recurrent state, or a table without rows, may have some."""
     tree = {
         "kernel": np.ones((2, 3)),
@@ -113,9 +112,4 @@ def test_arrays_without_elements_are_put_back(tmp_path, monkeypatch):
         for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(tree), strict=True):
             assert (one.shape, one.dtype) == (other.shape, other.dtype)
             np.testing.assert_array_equal(one, other)
-    monkeypatch.setattr("motif_jax.devices.checkpoints.EMPTY", "what older versions did not write")
-    _, found, _ = checkpoints.latest()
     checkpoints.close()
-    assert found["core"] == {} == found["table"]
-    again = rebuild(tree, leaves_by_path(found), tmp_path)
-    assert jax.tree.map(np.shape, again) == jax.tree.map(np.shape, tree)

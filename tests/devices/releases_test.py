@@ -256,7 +256,7 @@ def test_a_config_without_its_checksum_is_refused(release):
     facts = json.loads((release / "config.json").read_text())
     facts.pop(CHECKSUM)
     (release / "config.json").write_text(json.dumps(facts))
-    with pytest.raises(UserError, match="it has no checksums"):
+    with pytest.raises(UserError, match="its checksum is missing"):
         motif_jax.load_policy(release)
 
 

@@ -50,7 +50,6 @@ STAGES = {"collect": collect, "annotate": annotate, "train_reward": train_reward
           "evaluate": evaluate, "report": report}  # fmt: skip
 PLAYER = {"evaluate__policy": "random", "evaluate__beside": "", "evaluate__episodes": 12, "evaluate__num_workers": 0}
 NOT_READ = {  # patterns of names, and why no reader needs to notice a change
-    "config.json": "the record of the last command, for people",
     "annotations/*/config.json": "the record of the last job, for people",
     "answers/*/about.json": "for people; the name of its folder is what tells models apart",
     "reward/metrics.jsonl": "for people and their plots; the report reads the history in statistics.json",
@@ -97,6 +96,7 @@ def complete(stage: str) -> Callable[[Path], object]:
 
 
 def identity(workdir: Path) -> None:
+    experiment.check_start(settings(), workdir, [])
     for stage in STAGES.values():
         for made in stage.artefacts(workdir):
             experiment.check_same_experiment(settings(), workdir, made / "config.json", stage)

@@ -244,7 +244,7 @@ def test_q_keeps_within_the_bounds_of_training():
     found = writer.write(CONTEXTS, decoding, KEY, range(4))
     assert [text for text, _ in found] == [text for text, _ in write(DECODING)]
     assert np.abs(writer.probabilities(CONTEXTS[1], decoding).advantage).min() > 80
-    infinite = {"value_min": None, "value_max": "inf"}  # as older and newer records have it
+    infinite = {"value_min": "-inf", "value_max": "inf"}  # as records have it
     model = model._replace(facts={"config": {"train_values": infinite}})
     assert model.bounds() == (-np.inf, np.inf)
 

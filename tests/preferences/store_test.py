@@ -1,7 +1,5 @@
 """Opening datasets: one in the published layout, made here, and everything that can be wrong with one."""
 
-import json
-
 import numpy as np
 import pytest
 from small_dataset import PUBLISHED_PAIRS, write_published
@@ -9,7 +7,7 @@ from small_dataset import PUBLISHED_PAIRS, write_published
 from motif_jax.captions import encode
 from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json
+from motif_jax.system.files import read_json, write_json
 
 pytestmark = pytest.mark.quick
 N = PUBLISHED_PAIRS
@@ -110,7 +108,7 @@ def test_a_damaged_dataset_is_refused_in_one_sentence(tmp_path, damage, message)
 
 def test_what_collect_wrote_and_is_no_more_is_refused_in_one_sentence(tmp_path):
     path, _ = write_published(tmp_path, 1)
-    (path / "dataset.json").write_text(json.dumps({"sha256": {"info/score": "0" * 64}}))
+    write_json(path / "dataset.json", {"sha256": {"info/score": "0" * 64}})
     (path / "info/score.npy").unlink()
     with pytest.raises(UserError, match=r"cannot read .*score.npy' \(No such file or directory\): remove"):
         PairDataset(path).check_whole(["info/score"])

@@ -1,8 +1,5 @@
 """From episodes to pairs, interrupted at will."""
 
-import hashlib
-import json
-import os
 import shutil
 
 import numpy as np
@@ -15,7 +12,6 @@ from motif_jax.preferences.writer import PairWriter
 from motif_jax.stages import collect
 from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
 from motif_jax.system.files import read_json
-from motif_jax.system.own_folders import MARKER
 
 pytestmark = pytest.mark.quick
 SPECS = {
@@ -115,31 +111,16 @@ def test_an_interrupted_writer_ends_with_the_same_dataset(tmp_path, killed_after
     assert (plain.path / "dataset.json").read_text() == (resumed.path / "dataset.json").read_text()
 
 
-def test_progress_of_versions_with_another_checksum_goes_on(tmp_path):
-    writer = PairWriter(tmp_path / "dataset", **SIZES)
-    write(writer, EPISODES[:2])
-    writer.commit()
-    file = tmp_path / "dataset.partial/progress.json"
-    old = read_json(file)
-    wrote = {"sha256": hashlib.sha256(json.dumps(old, sort_keys=True).encode()).hexdigest()}
-    file.write_text(json.dumps(old | wrote, sort_keys=True))
-    assert PairWriter(tmp_path / "dataset", **SIZES).progress == old
-    file.write_text(json.dumps(old | wrote | {"steps": 1}, sort_keys=True))
-    with pytest.raises(UserError, match="its checksum differs"):
-        PairWriter(tmp_path / "dataset", **SIZES)
-
-
-def test_what_a_killed_run_of_an_older_version_left_in_a_named_dataset_is_removed(tmp_path):
+def test_progress_that_a_killed_run_left_in_a_finished_dataset_is_removed(tmp_path):
     writer, config = PairWriter(tmp_path / "dataset", **SIZES), get_config()
     write(writer, EPISODES)
     writer.finish({}, {})
     whole = sorted((tmp_path / "dataset").rglob("*"))
-    for name in ("progress.json", ".run.json.0123456789ab.tmp"):
-        (tmp_path / "dataset" / name).touch()
-        assert not collect.is_complete(config, tmp_path)
-        collect.run(config, tmp_path)
-        assert collect.is_complete(config, tmp_path)
-        assert sorted((tmp_path / "dataset").rglob("*")) == whole
+    (tmp_path / "dataset/progress.json").touch()
+    assert not collect.is_complete(config, tmp_path)
+    collect.run(config, tmp_path)
+    assert collect.is_complete(config, tmp_path)
+    assert sorted((tmp_path / "dataset").rglob("*")) == whole
 
 
 def test_killed_in_the_last_act(tmp_path):
@@ -151,11 +132,8 @@ def test_killed_in_the_last_act(tmp_path):
     assert len(PairWriter(tmp_path / "dataset", **SIZES).finish({}, {})) == 40
 
 
-@pytest.mark.parametrize("earlier", [False, True])
-def test_killed_before_the_first_progress(tmp_path, earlier):
+def test_killed_before_the_first_progress(tmp_path):
     PairWriter(tmp_path / "dataset", **SIZES)
-    if earlier:  # a version without markers
-        os.rename(tmp_path / "dataset.partial" / MARKER, tmp_path / "dataset.partial/config.json")
     (tmp_path / "dataset.partial/data/message.npy").write_bytes(b"half")
     writer = PairWriter(tmp_path / "dataset", **SIZES)
     write(writer, EPISODES)

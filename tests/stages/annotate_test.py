@@ -31,7 +31,7 @@ from motif_jax.stages.report.found import find_annotations, read_workdir
 from motif_jax.stages.report.head import first_screen
 from motif_jax.structs import UserError
 from motif_jax.system import http
-from motif_jax.system.files import read_json, write_json
+from motif_jax.system.files import read_json
 
 MANY = tuple(f"{event} #{number}" for number in range(4) for event in EVENTS)
 STAGE = ("--config=configs/motif.py", "--stage=annotate")
@@ -457,23 +457,6 @@ def test_without_any_label_there_are_no_more_saves_than_with_labels(tmp_path, mo
     with ChatServer(fault) as chat, pytest.raises(UserError, match="have no verdict"):
         run(tmp_path, backend="server", both_orders=0.0, server__url=chat.url, server__in_flight=1)
     assert 5 <= len(saves) <= 10
-
-
-def test_older_captions_with_the_bottom_line_do_not_mix_with_those_of_today(workdir):
-    """Their texts differ by spaces; what tells them apart is a fact that older records lack."""
-    name = run(workdir, captions="msg_minbl")
-    (merged,) = workdir.rglob("merged.json")
-    for file in (*workdir.rglob("shard-*.json"), merged):
-        record = read_json(file)
-        assert record["facts"].pop("bottom_line_version") == 2
-        write_json(file, record)
-    before = merged.read_text()
-    run(workdir, captions="msg_minbl")  # complete: it stays as it is
-    assert merged.read_text() == before
-    merged.unlink()
-    (workdir / "dataset/preference" / f"{name}.npy").unlink()
-    with pytest.raises(UserError, match=r"has bottom_line_version = None, not 2: .*ignore_existing=True"):
-        run(workdir, captions="msg_minbl")
 
 
 def test_made_anew_on_request(workdir):

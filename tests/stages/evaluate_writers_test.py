@@ -21,7 +21,6 @@ from motif_jax.stages.evaluate.loading import check_writers
 from motif_jax.stages.report.found import find_players
 from motif_jax.stages.report.values import how
 from motif_jax.structs import Turn, UserError
-from motif_jax.system.files import read_json, write_json
 from motif_jax.tokens import digest, write_tokeniser
 
 WORDLE = {"world": "wordle", "options": json.dumps({"words": "small"})}
@@ -99,24 +98,6 @@ def test_nothing_is_played_before_every_decoding_of_another_run_is_known_to_work
     said = refusal(settings(homes["bc"], betas="0,4"), tmp_path)
     assert "the recipe 'bc' has no values, so that only beta 0 can be decoded, not 4" in said
     assert not (tmp_path / "evaluate").exists()
-
-
-def test_an_evaluation_of_an_earlier_version_is_played_anew_if_values_have_bounds(tmp_path, capsys):
-    """Decoding did not know them."""
-    home, config = write_values(tmp_path, value_min=-1.0, value_max="inf"), settings(betas="4")
-    config.evaluate.beside = ""
-    evaluate.run(config, home)
-    player = home / "evaluate/values-7-beta4/player.json"
-    facts = read_json(player)
-    assert facts.pop("bounds") == [-1.0, "inf"]
-    write_json(player, facts)
-    for low, complete in ((None, True), ("-inf", True), (-1.0, False)):
-        write_json(home / "values/config.json", {"train_values": {"value_min": low, "value_max": "inf"}})
-        assert evaluate.is_complete(config, home) == complete
-    capsys.readouterr()
-    evaluate.run(config, home)
-    assert "is played anew" in capsys.readouterr().out
-    assert evaluate.is_complete(config, home)
 
 
 def test_decodings_without_logits_stand_beside_those_with_them(homes, tmp_path):

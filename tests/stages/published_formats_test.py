@@ -1,6 +1,5 @@
 """Datasets and annotations go both ways: what the published code has written is read here, and what is here, there."""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import annotate, collect
 from motif_jax.stages.train_reward.setup import load_data
 from motif_jax.structs import UserError
+from motif_jax.system.files import write_json
 
 pytestmark = pytest.mark.quick
 NAME = "lexicon_msg_defaultgoal"
@@ -40,13 +40,6 @@ def adopt(source, workdir):
 
 def contents(directory):
     return {path: path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
-
-
-def in_the_old_place(workdir, name=NAME):
-    """An annotation as earlier versions have left it."""
-    old = workdir / "dataset/preference" / name
-    (workdir / "annotations" / name).rename(old)
-    return old
 
 
 @pytest.fixture
@@ -95,55 +88,9 @@ def test_a_published_dataset_is_used_annotated_and_stays_as_it_was(tmp_path, cap
     assert sorted(path.name for path in (workdir / "annotations").iterdir()) == [NAME, f"{NAME}.html", f"{NAME}.json"]
 
 
-def test_labels_in_the_old_place_are_read_and_stay_there_until_they_are_moved(workdir, capsys):
+def test_a_dataset_of_another_workdir_comes_with_its_soft_labels(workdir, tmp_path):
     label(workdir)
-    expected, checksum = load_data(settings(), workdir).target, contents(workdir / "dataset/preference")
-    old = in_the_old_place(workdir)
-    with pytest.raises(IsADirectoryError):
-        load_published(workdir / "dataset")
-    before = contents(workdir)
-    assert annotate.is_complete(settings(), workdir)
-    np.testing.assert_array_equal(load_data(settings(), workdir).target, expected)
-    assert contents(workdir) == before
-
-    capsys.readouterr()
-    label(workdir)  # merges again
-    assert not (workdir / "annotations" / NAME).exists()
-    new = workdir / "annotations" / NAME
-    assert f"to move them: mv {str(old)!r} {str(new)!r}" in capsys.readouterr().out
-    shutil.move(old, new)
-    assert annotate.is_complete(settings(), workdir)
-    np.testing.assert_array_equal(load_data(settings(), workdir).target, expected)
-    load_published(workdir / "dataset")
-    label(workdir)
-    assert "mv" not in capsys.readouterr().out
-    assert contents(workdir / "dataset/preference") == checksum
-
-
-def test_shards_in_the_old_place_go_on_where_they_are(workdir, capsys):
-    label(workdir, num_shards=2, shard=0)
-    old = in_the_old_place_without_labels(workdir)
-    label(workdir, num_shards=2, shard=1)
-    assert not (workdir / "annotations" / NAME).exists()
-    assert {"merged.json", "prob.npy", "shard-00000-of-00002.npy", "shard-00001-of-00002.npy"} <= {
-        path.name for path in old.iterdir()
-    }
-    split = np.array(PairDataset(workdir / "dataset").preference(NAME))
-    label(workdir, ignore_existing=True)
-    assert np.array_equal(PairDataset(workdir / "dataset").preference(NAME), split)
-
-
-def in_the_old_place_without_labels(workdir):
-    (workdir / "dataset/preference").mkdir()
-    return in_the_old_place(workdir)
-
-
-@pytest.mark.parametrize("place", ["new", "old"])
-def test_a_dataset_of_another_workdir_comes_with_its_soft_labels(workdir, tmp_path, place):
-    label(workdir)
-    if place == "old":
-        in_the_old_place(workdir)
-    (workdir / "dataset/dataset.json").write_text("{}")
+    write_json(workdir / "dataset/dataset.json", {})
     before = contents(workdir)
     other = tmp_path / "other"
     adopt(workdir / "dataset", other)

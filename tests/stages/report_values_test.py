@@ -1,15 +1,15 @@
 """The page about a policy that writes, made of files as its stages write them; no policy is trained for it."""
 
-import json
 import re
 
 import pytest
 from conftest import get_config
 
 from motif_jax import experiment
+from motif_jax.policies.decoding import Decoding
 from motif_jax.stages import report
 from motif_jax.structs import UserError
-from motif_jax.system.files import write_json
+from motif_jax.system.files import write_json, write_lines
 from motif_jax.system.runs import Run
 
 pytestmark = pytest.mark.quick
@@ -40,7 +40,8 @@ def make_workdir(folder, by=0.0, recipe="ilql", returns=RETURNS, **decoding):
         write_json(folder / f"evaluate/{name}/summary.json", summary(name, mean + by))
     for (kind, beta), mean in returns.items():
         name = f"values-1500-beta{beta:g}" + ("" if kind == "sample" else f"-{kind}")
-        more = {"path": ".", "step": 1500, "decoding": {"kind": kind, "beta": beta} | decoding, "recipe": recipe}
+        how = Decoding(kind, beta)._asdict() | {"clip": "inf"} | decoding
+        more = {"path": ".", "step": 1500, "decoding": how, "recipe": recipe}
         write_json(folder / f"evaluate/{name}/summary.json", summary(name, mean + by, **more))
         token = {"token": "c", "policy": [["c", 0.9], [HOSTILE, 0.1]], "shifted": [["c", 1.0]], "advantage": -0.5}
         tokens = [token] * 5 + [token | {"token": "end"}]
@@ -49,7 +50,7 @@ def make_workdir(folder, by=0.0, recipe="ilql", returns=RETURNS, **decoding):
     rows = [{"steps": steps, "epoch": 0, "valid_loss": 1.0 / (1 + steps), "valid_q": 0.5, "valid_return": -3.0}
             for steps in (0, 400, 800)]  # fmt: skip
     (folder / "values").mkdir()
-    (folder / "values/metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    write_lines(folder / "values/metrics.jsonl", rows)
     found = {"best": [{"text": HOSTILE, "before": "", "advantage": 1.5}],
              "ranks": {"1": {"pairs": 20, "online": [0.5, 0.9], "target": [0.5, 1.0]}}}  # fmt: skip
     write_json(folder / "values/found.json", found)

@@ -13,7 +13,7 @@ from motif_jax import experiment
 from motif_jax.envs.settings import make_world
 from motif_jax.stages import train_language
 from motif_jax.stages.train_language.data import open_transcripts
-from motif_jax.stages.train_language.model import FILES, RECORD
+from motif_jax.stages.train_language.model import FILES
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json
 from motif_jax.system.own_folders import MARKER, check_made
@@ -81,16 +81,14 @@ def test_it_changes_the_directories_that_it_names_alone(trained):
 def test_a_model_is_replaced_if_the_stage_has_made_all_of_it(trained, tmp_path):
     run = shutil.copytree(trained / "run", tmp_path / "run")
     model = run / "language/model"
-    check_made(model, FILES, RECORD)
-    (model / MARKER).unlink()  # as earlier versions left it
-    check_made(model, FILES, RECORD)
+    check_made(model, FILES)
     (model / "README.md").write_text("mine")
     with pytest.raises(UserError, match=r"model' is to be replaced, but 'README.md' in it has a name that"):
         experiment.run(config_for(trained, train_language__num_epochs=7), run, ["train_language"])
     assert (model / "README.md").read_text() == "mine"
     (model / "README.md").unlink()
-    (run / "language/summary.json").unlink()  # a model of the user's own
-    with pytest.raises(UserError, match=r"model' has no marker .*: if an earlier version made it, remove it"):
+    (model / MARKER).unlink()  # a model of the user's own
+    with pytest.raises(UserError, match=r"model' has no marker of this program: move it away"):
         experiment.run(config_for(trained, train_language__num_epochs=7), run, ["train_language"])
     assert (model / "model.safetensors").exists()
 

@@ -11,7 +11,6 @@ from motif_jax.devices.releases import CARD, FACTS, write_release
 from motif_jax.preferences.shards import Part, Shard
 from motif_jax.preferences.writer import PairWriter
 from motif_jax.structs import ArraySpec, Episode, Turn, UserError
-from motif_jax.system.files import write_json
 from motif_jax.system.own_folders import MARKER, check_no_links, make_anew, remove_made
 from motif_jax.transcripts.store import TranscriptWriter
 
@@ -41,26 +40,22 @@ def test_what_was_made_is_made_anew(tmp_path):
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("marked", [True, False])
-def test_what_a_killed_process_left_while_it_removed_is_removed(tmp_path, monkeypatch, marked):
+def test_what_a_killed_process_left_while_it_removed_is_removed(tmp_path, monkeypatch):
     folder = tmp_path / "folder"
     for last in range(100):
         fill(folder)
-        write_json(folder / "all.json", {"a": 1})  # a record, as earlier versions wrote
-        if not marked:
-            (folder / MARKER).unlink()
         calls = iter(range(last))
         with monkeypatch.context() as patched:
             for name in ("unlink", "rmdir", "replace"):
                 real = getattr(os, name)
                 patched.setattr(os, name, lambda *a, real=real, **b: (next(calls), real(*a, **b)))
             try:
-                make_anew(folder, NAMES, "all.json")
+                make_anew(folder, NAMES)
             except (StopIteration, RuntimeError):
                 pass
             else:
                 break
-        make_anew(folder, NAMES, "all.json")
+        make_anew(folder, NAMES)
         assert files_of(folder).keys() == {MARKER}
     assert 3 < last < 99
 
@@ -103,14 +98,6 @@ def test_what_was_not_made_is_neither_removed_nor_changed(tmp_path, change):
             act(folder, NAMES)
         assert "move it away (--workdir)" in str(refused.value)
         assert files_of(tmp_path) == before
-
-
-def test_what_earlier_versions_made_is_known_by_its_record(tmp_path):
-    folder = tmp_path / "folder"
-    fill(folder)
-    os.rename(folder / MARKER, tmp_path / "config.json")
-    make_anew(folder, NAMES, "../config.json")
-    assert files_of(folder).keys() == {MARKER}
 
 
 def test_a_workdir_may_be_a_link_and_what_is_in_it_may_not(tmp_path):

@@ -198,8 +198,8 @@ class OnlineSource(Captioned):
     def _take_arrays(self, arrays: Any) -> None:
         try:
             self.steps, self._updates, self._asked, self._turn = np.asarray(arrays["counters"]).tolist()
-            self.store.restore(arrays.get("store", {}))
-            self.kind.restore(arrays.get("kind", {}))
+            self.store.restore(arrays["store"])
+            self.kind.restore(arrays["kind"])
             self._swap()
         except (KeyError, ValueError, IndexError, TypeError) as error:
             raise UserError(f"the arrays of the reward source 'online' are damaged: {error!r} (--workdir)") from error

@@ -65,10 +65,14 @@ class Columns:
         return {name: self[name].copy() for name in self._empty}
 
     def restore(self, arrays: Any) -> None:
-        """Goes on from what `arrays` returned; checkpoints of older versions leave out columns without rows."""
-        found = {name: np.asarray(arrays[name]) for name in self._empty if name in arrays}
+        """Goes on from what `arrays` returned."""
+        found = {name: np.asarray(arrays[name]) for name in self._empty}
+        self.clear()
+        self.extend(len(next(iter(found.values()))), **found)
+
+    def clear(self) -> None:
+        """Removes all rows."""
         self._size = 0
-        self.extend(len(next(iter(found.values()))) if found else 0, **found)
 
 
 class Store:
@@ -198,7 +202,7 @@ class Store:
         """For another goal: nothing was asked. Pairs are gone; captions stay, with their counts."""
         self.of_captions["opinion"][:] = NONE
         if self.pairs:
-            self.questions.restore({})
+            self.questions.clear()
             self._of_pair = {}
             return
         self.questions["state"][:], self.questions["label"][:], self.questions["attempts"][:] = IDLE, NONE, 0
@@ -220,8 +224,8 @@ class Store:
 
     def restore(self, arrays: Any) -> None:
         """Goes on from what `arrays` returned."""
-        captions = arrays.get("captions", {})
-        texts, lengths = np.asarray(captions.get("texts", [])), np.asarray(captions.get("lengths", []))
+        captions = arrays["captions"]
+        texts, lengths = np.asarray(captions["texts"]), np.asarray(captions["lengths"])
         self._packed = texts.astype(np.uint8), lengths.astype(np.int16)
         messages = np.zeros((len(lengths), WIDTH), np.uint8)
         messages[np.arange(WIDTH) < lengths[:, None]] = texts
@@ -229,7 +233,7 @@ class Store:
         if len(messages):
             self.captions.add(messages)
         self.of_captions.restore(captions)
-        self.questions.restore(arrays.get("questions", {}))
+        self.questions.restore(arrays["questions"])
         self._of_pair = {}
         if self.pairs:
             pairs = zip(self.questions["first"].tolist(), self.questions["second"].tolist(), strict=True)

@@ -182,5 +182,5 @@ def _parse(numbers: list[str]) -> np.ndarray:
 
 
 def _unpack(arrays: Any) -> dict[str, np.ndarray]:
-    words = np.asarray(arrays.get("words", np.zeros(0, np.uint8))).tobytes().decode()
+    words = np.asarray(arrays["words"]).tobytes().decode()
     return dict(zip(words.split("\n"), np.asarray(arrays["vectors"]), strict=True)) if words else {}

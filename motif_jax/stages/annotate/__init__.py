@@ -16,7 +16,7 @@ from motif_jax.config.table import Tables, check_values
 from motif_jax.console import print_line
 from motif_jax.envs.settings import TABLE as GAME
 from motif_jax.envs.texts import texts_of
-from motif_jax.preferences.folders import annotation_folder, labels_file, moving_hint
+from motif_jax.preferences.folders import annotation_folder, labels_file
 from motif_jax.preferences.merging import NOT_ASKED, check_free, check_merged, is_merged, merge
 from motif_jax.preferences.oracles import NEEDS as ORACLES
 from motif_jax.preferences.oracles import ask_oracle, check_oracle
@@ -27,7 +27,6 @@ from motif_jax.stages import EXPERIMENT
 from motif_jax.stages.annotate.job import Job, MakeAnnotator
 from motif_jax.stages.annotate.page import page_of, write_page
 from motif_jax.stages.annotate.setup import (
-    BOTTOM_LINE_VERSION,
     TABLES,
     check_section,
     label_name,
@@ -78,10 +77,7 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
         return False
     dataset = PairDataset(workdir / "dataset")
     facts = make_facts(section, config.seed, dataset, texts_of(config))
-    older = {key: value for key, value in facts.items() if key != BOTTOM_LINE_VERSION}  # whole, it is still valid
-    if not any(is_merged(dataset, name, made_of) for made_of in (facts, older)):
-        return False
-    return not (dataset.preference(name) == Preference.UNKNOWN).any()
+    return is_merged(dataset, name, facts) and not (dataset.preference(name) == Preference.UNKNOWN).any()
 
 
 def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator) -> None:
@@ -139,5 +135,3 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
     print_line(f"annotate: {name}: {len(dataset):,} pairs: {shares}")
     page = write_page(config, workdir, dataset, name, questions, merged)
     print_line(f"annotate: labels in {labels}, to look at: {page}")
-    if hint := moving_hint(dataset.path, name):
-        print_line(f"annotate: {hint}")

@@ -35,7 +35,6 @@ from motif_jax.system.file_names import LONGEST, short_name
 
 LONGEST_NAME = LONGEST - len(".html")  # the longest ending of a file that is called like an annotation
 BACKENDS = (*MODELS, "lexicon", *ORACLES)
-BOTTOM_LINE_VERSION = "bottom_line_version"  # a fact of captions with the bottom line; older annotations lack it
 DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")  # that vLLM knows
 
 
@@ -215,7 +214,7 @@ def make_facts(section: ConfigDict, seed: int, dataset: PairDataset, texts: Text
         facts["seed"] = seed
     if section.backend not in ORACLES:
         facts |= {"captions": section.captions, "goal": section.goal}
-        facts |= {BOTTOM_LINE_VERSION: BOTTOM_LINE} if section.captions == "msg_minbl" else {}
+        facts |= {"bottom_line_version": BOTTOM_LINE} if section.captions == "msg_minbl" else {}
     if section.backend in ("lexicon", "judge"):
         facts["rules"] = texts.rules().version
     if section.backend in MODELS:

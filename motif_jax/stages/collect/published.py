@@ -47,7 +47,7 @@ def adopt(config: ConfigDict, target: Path) -> PairDataset:
         _check_free(annotation_folder(target, name), records.get(name))
 
     partial = target.with_name(target.name + ".partial")
-    make_anew(partial, OWN, "config.json")
+    make_anew(partial, OWN)
     for kind, arrays in (("data", dataset.data), ("info", dataset.info)):
         (partial / kind).mkdir(parents=True)
         for key in arrays:
@@ -88,7 +88,7 @@ def _not_read(source: Path, dataset: PairDataset) -> Iterator[str]:
 def _is_ours(source: Path, name: str) -> bool:
     """Whether this program made the annotation, so that it has records beside its labels."""
     folder = annotation_folder(source, name)
-    outside = leads_out(folder, source if folder.is_relative_to(source) else source.parent)
+    outside = leads_out(folder, source.parent)
     return not outside and (source / "dataset.json").is_file() and (folder / "merged.json").is_file()
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
-import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,6 @@ from motif_jax.envs.babyai.variations import is_for_scripted, parse_variation, s
 from motif_jax.envs.protocols import TASK, by_protocol, suffix
 from motif_jax.envs.settings import check_world, make_world
 from motif_jax.envs.world import World, is_text
-from motif_jax.offline.settings import recorded_bounds
 from motif_jax.policies.choice import LAST, Choice, list_steps, parse_one
 from motif_jax.policies.decoding import Decoding, decodings_of
 from motif_jax.rewards.choice import LEARNT
@@ -45,7 +44,7 @@ class Contender(NamedTuple):
         """What the record of the player says of it, as JSON has it."""
         found = self._asdict()
         del found["decoding"]
-        return found | ({"decoding": record(self.decoding.facts())} if self.decoding else {})
+        return found | ({"decoding": record(dataclasses.asdict(self.decoding))} if self.decoding else {})
 
     def folder(self, workdir: Path) -> Path:
         """The directory of its checkpoints."""
@@ -191,11 +190,9 @@ def stamp(config: ConfigDict, workdir: Path, contender: Contender) -> str:
         given = flatten(section.to_dict())
         values += [section.sources, *(given[name] for name in SOURCE_VALUES)]
     if contender.decoding:
-        values += contender.decoding.facts().values()
+        values += dataclasses.astuple(contender.decoding)
         trained = read_json(contender.folder(workdir).parent / "config.json") or {}
-        bounds = recorded_bounds(trained.get("train_values", {}))
-        if any(map(math.isfinite, bounds)):  # earlier versions decoded without them
-            values += bounds
+        values += [trained.get("train_values", {}).get(name) for name in ("value_min", "value_max")]
     found = hashlib.sha256(json.dumps(values).encode())
     last = own / str(max(checkpoint_steps(own), default=0))
     played = contender.folder(workdir) / str(contender.step)

@@ -160,9 +160,8 @@ def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
         for source in rewarded:
             comparable = summary.get("sources", {}).get(source) == mine.get("sources", {}).get(source)
             columns[other].append(show(summary["returns"].get(source)) if comparable else "another reward")
-        did = summary.get("did", {})  # an evaluation by an older version does not have it
-        columns[other] += [show(did.get(happening, None if not did else dict.fromkeys(("mean", "low", "high"), 0.0)))
-                           for happening in often]  # fmt: skip
+        never = dict.fromkeys(("mean", "low", "high"), 0.0) if summary["did"] else None
+        columns[other] += [show(summary["did"].get(happening, never)) for happening in often]
     width = {other: max(map(len, (other, *cells))) for other, cells in columns.items()}
     names = ("", *figures, *(f"{source} return" for source in rewarded), *often)
     left = max(map(len, names)) + 2
@@ -233,7 +232,7 @@ def read_rows(file: Path, figures: Iterable[str] = ()) -> list[dict[str, Any]]:
 
     Args:
       file: in the directory of a player.
-      figures: of the world; one that an older version did not have is None.
+      figures: of the world; one that the world did not have at that time is None.
     """
     try:
         rows = list(files.read_lines(file)) if file.is_file() else []

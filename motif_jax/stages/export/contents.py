@@ -51,7 +51,6 @@ def find_contents(config: ConfigDict, workdir: Path) -> dict[str, Part]:
         model, facts, sources = read_policy(workdir, str(steps[-1]), [choice.path for choice in chosen(config)])
         arrays = _below("params", model.params) | _below("frozen", model.frozen)
         arrays |= _below("sources", {name: part for name, part in sources.arrays().items() if name != LEARNT})
-        facts = {name: value for name, value in facts.items() if name != "reward"}  # of versions before sources
         facts = facts | {"sources": sources.facts(), "config": told(facts["config"])}
         found["policy"] = Part(steps[-1], facts, arrays)
         if sources.learnt:

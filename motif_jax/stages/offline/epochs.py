@@ -102,7 +102,7 @@ def _train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked, keeper: Checkpoi
         row = {"steps": done["steps"], "epoch": done["epoch"]} | {f"valid_{name}": figures[name] for name in figures}
         if not np.isfinite(figures[LOSS]):
             raise UserError(f"the loss of the validation is not finite {_where(done)}; {_remedy(job)}")
-        if not done["best"] or rank < done.get("rank", done["best"][f"valid_{LOSS}"]):
+        if not done["best"] or rank < done["rank"]:
             done["best"], done["rank"] = row, rank
         if log:
             log.write(row)

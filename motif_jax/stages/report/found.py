@@ -268,8 +268,7 @@ def read_rows(file: Path, every: bool = False) -> list[dict[str, float]]:
         try:
             for row in read_lines(file, appended=True):
                 known = {name: value for name, value in row.items() if value is not None}
-                names = [name for name in known if (name != "checksum" if every else KEPT.fullmatch(name))]
-                rows.append({name: number(known[name]) for name in names})
+                rows.append({name: number(known[name]) for name in known if every or KEPT.fullmatch(name)})
         except FileNotFoundError:
             return []
         except OSError as error:

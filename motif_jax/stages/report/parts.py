@@ -98,10 +98,10 @@ class HowDecoded(NamedTuple):
         """From the record of an evaluation; None for players that do not write. ValueError if it is damaged."""
         if not facts:
             return None
-        kind, beta, ranks = str(facts["kind"]), float(facts["beta"]), float(facts.get("rerank_values", 1.0))
+        kind, beta, ranks = str(facts["kind"]), float(facts["beta"]), float(facts["rerank_values"])
         if not math.isfinite(beta):
             raise ValueError(f"beta is {beta}, which is not finite")
-        alone = "" if facts.get("include_logits", True) else ", without logits"
+        alone = "" if facts["include_logits"] else ", without logits"
         return HowDecoded(kind + alone, beta, bool(beta or (kind == "rerank" and ranks)))
 
 

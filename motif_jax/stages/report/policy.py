@@ -42,7 +42,7 @@ def of_policy(found: Found, training: Training) -> list[str]:
     ]
     if training.speed:
         figures.insert(2, (f"{training.speed:,.0f}", "steps/s, all in all"))
-    share = mean_of(rows, "reward/learnt_share") or mean_of(rows, "reward/paid_share")  # its older name
+    share = mean_of(rows, "reward/learnt_share")
     if share:
         figures.append((f"{share:.1%}", "of the steps were rewarded by the learnt reward"))
     memory = max((row["memory_mib"] for row in rows if "memory_mib" in row), default=0.0)

@@ -30,7 +30,7 @@ from motif_jax.stages.train_language.data import (
     open_transcripts,
     split_episodes,
 )
-from motif_jax.stages.train_language.model import FILES, RECORD, LanguageParts, make_parts, write_model
+from motif_jax.stages.train_language.model import FILES, LanguageParts, make_parts, write_model
 from motif_jax.system.files import record, write_json
 from motif_jax.system.machine import describe
 from motif_jax.system.own_folders import check_made
@@ -48,7 +48,7 @@ def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
         return Work(job, lambda outcome: finish(folder, parts, job, outcome))
 
     if not config.distributed.process_id:
-        check_made(folder / MODEL, FILES, RECORD)  # now, as it is replaced at the end
+        check_made(folder / MODEL, FILES)  # now, as it is replaced at the end
     # The first host may import the transcripts, the others read them then.
     run_offline(config, config.train_language, folder, lambda may: open_transcripts(config, workdir, may), prepare)
 

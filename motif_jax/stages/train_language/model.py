@@ -26,7 +26,6 @@ from motif_jax.transcripts.store import Transcripts
 
 FLAG = "--config.language.model"
 FILES = r"(generation_|tokenizer_)?config\.json|tokenizer\.json|model(-\d+-of-\d+)?\.safetensors(\.index\.json)?"
-RECORD = "../summary.json"  # beside a model of an earlier version
 
 
 class LanguageParts(NamedTuple):
@@ -99,11 +98,11 @@ def as_functions(graph: Any, config: LanguageConfig) -> Language:
     return Language(hidden, logits, config.width, config.vocabulary)
 
 
-def write_model(directory: Path, parts: LanguageParts, params: Any, record: str = RECORD) -> None:
+def write_model(directory: Path, parts: LanguageParts, params: Any) -> None:
     """Writes a directory that `load_language` and transformers read, in place of an older one; see `remove_made`."""
     partial = directory.with_name(f"{directory.name}.partial")
-    make_anew(partial, FILES, "../config.json")
+    make_anew(partial, FILES)
     write_tokeniser(partial, parts.tokeniser)
     write_language_model(partial, nnx.merge(parts.graph, jax.tree.map(np.asarray, params)))
-    remove_made(directory, FILES, record)
+    remove_made(directory, FILES)
     os.replace(partial, directory)

@@ -179,7 +179,7 @@ def import_published(config: ConfigDict, folder: Path) -> None:
     statistics = RewardStatistics(known["reward_mean"], known["reward_var"], quantiles)
     facts = {"epoch": epoch, "model": options, "history": [], "statistics": statistics._asdict()}
     facts |= {"dataset": "", "target": "", "annotators": {}, "labels": {}, "imported_from": str(file.resolve())}
-    make_anew(folder / "checkpoints", OWN, "../config.json")  # in place of those of an import that was killed
+    make_anew(folder / "checkpoints", OWN)  # in place of those of an import that was killed
     write_config(folder, config)
     checkpoints = Checkpoints(folder / "checkpoints")
     nothing = {"captions": np.zeros((1, WIDTH), np.uint8), "counts": np.zeros(1, np.int32)}

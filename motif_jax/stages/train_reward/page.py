@@ -13,7 +13,7 @@ from motif_jax.captions import decode
 from motif_jax.pages.blocks import page, quoted, table, tiles
 from motif_jax.pages.charts import columns, curves
 from motif_jax.pages.formats import esc
-from motif_jax.rewards.statistics import RewardStatistics, calibration, share_interval
+from motif_jax.rewards.statistics import RewardStatistics, calibration
 from motif_jax.system.files import write_json, write_whole
 
 SHOWN = 25  # captions at either end
@@ -178,12 +178,11 @@ def verdict(row: Mapping[str, Any]) -> str:
     """What an accuracy is worth: its 95 % interval, and whether it is above chance.
 
     Chance is one half, also where most preferences are for the moment on one side: a reward is not told which side a
-    moment is on. Rows of older versions have no interval; each preference counts as a trial then.
+    moment is on.
     """
     if not row.get("sided"):
         return "nothing shows that it is better than chance"
-    low, high = share_interval(row["accuracy"], row["sided"])
-    low, high = row.get("accuracy_low", low), row.get("accuracy_high", high)
+    low, high = row["accuracy_low"], row["accuracy_high"]
     word = "no better than chance, which is 50 %" if low <= 0.5 else "chance is 50 %"
     return f"95 % interval {low:.1%} to {high:.1%}, {word}"
 

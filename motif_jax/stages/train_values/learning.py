@@ -56,7 +56,6 @@ from motif_jax.transcripts.store import Transcripts
 STAGE = "train_values"
 REPLIED = 4  # the texts of a row for which replies are sampled are a multiple of it
 FLAG = "--config.train_values.policy"
-RECORD = "../config.json"  # beside a policy of an earlier version, which wrote it before the first update
 
 
 def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
@@ -69,7 +68,7 @@ def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
         learns_policy = bool(recipe_of(config.train_values.recipe).policy)
         goes_on = checkpoint_steps(folder / "checkpoints") and (folder / POLICY).is_dir()
         if hosts.me == 0 and not (learns_policy and goes_on):
-            write_model(folder / POLICY, parts, parts.params, RECORD)  # so that the folder is of use by itself
+            write_model(folder / POLICY, parts, parts.params)  # so that the folder is of use by itself
 
         def conclude(outcome: Outcome) -> None:
             write_found(config, folder / "found.json", parts, renderer, transcripts, outcome)
@@ -78,7 +77,7 @@ def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
         return Work(job, conclude)
 
     if not config.distributed.process_id:
-        check_made(folder / POLICY, FILES, RECORD)  # now, as it may be replaced at the end
+        check_made(folder / POLICY, FILES)  # now, as it may be replaced at the end
     run_offline(config, config.train_values, folder, lambda may: open_transcripts(config, workdir, may), prepare)
 
 
@@ -206,7 +205,7 @@ def write_found(
 def finish(folder: Path, parts: LanguageParts, job: Job, outcome: Outcome) -> None:
     """Writes the policy, if it was learnt, and the summary; says what came out."""
     if "policy" in outcome.state.learnt:
-        write_model(folder / POLICY, parts, outcome.state.learnt["policy"], RECORD)
+        write_model(folder / POLICY, parts, outcome.state.learnt["policy"])
     size = sum(array.size for array in jax.tree.leaves(outcome.state.learnt))
     chosen = outcome.best["steps"] if "valid_return" in outcome.best else outcome.steps  # what decoding begins with
     write_json(folder / "summary.json", {
