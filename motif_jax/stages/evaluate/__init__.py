@@ -25,15 +25,13 @@ from ml_collections import ConfigDict
 from motif_jax.actors.capacity import check_capacity
 from motif_jax.config.table import Tables, check_values
 from motif_jax.console import print_line
-from motif_jax.devices.releases import FACTS, is_release
-from motif_jax.envs.protocols import CHANGED, TASK, by_protocol, check_protocol
+from motif_jax.envs.protocols import TASK, by_protocol, check_protocol
 from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.envs.settings import check_world, make_world, title
 from motif_jax.envs.world import World, is_text
 from motif_jax.episodes.playback import Track, read_tracks, write_tracks
 from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.offline.recipes import recipe_of
-from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.policies.decoding import check_decoding, decodings_of
 from motif_jax.stages import EXPERIMENT, with_result
 from motif_jax.stages.evaluate.contenders import (
