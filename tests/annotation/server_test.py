@@ -117,13 +117,12 @@ def test_retry_after_is_honoured(monkeypatch):
 
 
 def test_time_without_questions_is_not_silence(monkeypatch):
-    idle_s = 0.0
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + idle_s, time=time.time)
-    monkeypatch.setattr(http, "time", clock)
+    now_s = 0.0
+    monkeypatch.setattr(http, "time", SimpleNamespace(monotonic=lambda: now_s))
     with ChatServer(lambda number, body: "503" if number == 1 else "") as chat:
         server = connect(chat)
         assert_right(dict(server.answers(QUESTIONS[:1])))
-        idle_s = 1e6
+        now_s = 1e6
         assert_right(ask(server, QUESTIONS[1:2]))
 
 
