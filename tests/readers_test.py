@@ -34,21 +34,24 @@ OPENERS = {
     "loadtxt",
     "memmap",
     "open_memmap",
+    "safe_open",
     "load",
     "ZipFile",
 }
 # Files that others cannot change, or that are opened for writing or behind a check of their own; by the calls in them.
 KNOWN = {
-    "foreign.py": {"open", "os.open", "read_bytes"},
-    "files.py": {"open", "np.lib.format.open_memmap", "zipfile.ZipFile"},  # to write; after `open_regular`
-    "locks.py": {"open", "os.open"},
-    "startup.py": {"open", "os.open"},  # /dev/null
+    "system/foreign.py": {"open", "os.open", "read_bytes"},
+    "system/files.py": {"open", "np.lib.format.open_memmap", "zipfile.ZipFile"},  # to write; after `open_regular`
+    "system/locks.py": {"open", "os.open"},
+    "system/startup.py": {"open", "os.open"},  # /dev/null
     "actors/folders.py": {"open"},  # to write
     "actors/capacity.py": {"*.read_text"},  # /proc, /sys
     "annotation/shared_lines.py": {"open"},  # to write
+    "devices/releases.py": {"safetensors.numpy.load"},  # of bytes
     "envs/nethack/engine.py": {"os.open"},  # a library of NLE
-    "machine.py": {"*.read_text"},  # /proc
-    "metrics.py": {"*.read_text"},  # /proc
+    "system/machine.py": {"*.read_text"},  # /proc
+    "system/metrics.py": {"*.read_text"},  # /proc
+    "language/hub.py": {"safe_open"},  # after `check_regular`
     "pages/blocks.py": {"*.read_text"},  # of the package
     "preferences/writer.py": {"np.lib.format.open_memmap"},  # to write
     "rewards/torch_format.py": {"torch.load", "zipfile.ZipFile"},  # below LARGEST

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from motif_jax.structs import UserError
-from motif_jax.transcripts.render import FLAG, Template, Tokeniser
+from motif_jax.tokens import Tokeniser
+from motif_jax.transcripts.render import FLAG, Template
 
 
 class LiveRenderer:

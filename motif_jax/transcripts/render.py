@@ -13,13 +13,13 @@ chooses. The reward of an utterance lies at its last action position.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from motif_jax.structs import UserError
-from motif_jax.tokens import END_TOKEN
+from motif_jax.tokens import END_TOKEN, Tokeniser
 from motif_jax.transcripts.store import Transcripts
 
 Array = Any  # a NumPy array, or a JAX array once it is on the devices
@@ -29,15 +29,6 @@ CHECKED_WHOLE = 64  # episodes whose whole text is tokenised, to compare it with
 # How the tokens of an episode end, said at the last one; 0 elsewhere. UNFINISHED: there is more, and the agent's next
 # choice is made at the last token. CUT: there is more, and the next choice is made later.
 TERMINAL, UNFINISHED, CUT = 1, 2, 3
-
-
-class Tokeniser(Protocol):
-    """What `Renderer` needs of a tokeniser."""
-
-    size: int  # token ids are below it
-
-    def encode(self, text: str, *, marks: bool = False) -> Sequence[int]:
-        """The tokens of a text, without any around it; see `tokens.Tokeniser`."""
 
 
 class Template(NamedTuple):

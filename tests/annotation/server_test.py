@@ -5,6 +5,7 @@ import random
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from chat_server import ChatServer
@@ -113,6 +114,16 @@ def test_retry_after_is_honoured(monkeypatch):
     assert retry_after_s(time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(1e9 + 60))) == 60
     assert retry_after_s("tomorrow") == retry_after_s("") == retry_after_s("-5") == retry_after_s("nan") == 0
     assert retry_after_s("1e9") == MAX_RETRY_AFTER_S
+
+
+def test_time_without_questions_is_not_silence(monkeypatch):
+    now_s = 0.0
+    monkeypatch.setattr(http, "time", SimpleNamespace(monotonic=lambda: now_s))
+    with ChatServer(lambda number, body: "503" if number == 1 else "") as chat:
+        server = connect(chat)
+        assert_right(dict(server.answers(QUESTIONS[:1])))
+        now_s = 1e6
+        assert_right(ask(server, QUESTIONS[1:2]))
 
 
 def test_the_server_may_be_restarted():

@@ -115,6 +115,13 @@ def test_a_file_of_tensors_that_lies_is_refused(header, size, tmp_path):
     refuse(tmp_path, "cannot read '.*model.safetensors': Error")
 
 
+def test_a_shape_that_numpy_cannot_have_is_refused(tmp_path):
+    write_own("gpt2", tmp_path)
+    header = json.dumps({name: claim(shape=(0, 2**62), offsets=(0, 0)) for name in ("wte.weight", "lm_head.weight")})
+    (tmp_path / TENSORS).write_bytes(len(header).to_bytes(8, "little") + header.encode())
+    refuse(tmp_path, "2 of another shape")
+
+
 def refuse(directory, sentence):
     with pytest.raises(UserError, match=sentence) as error:
         read_language_model(directory)
