@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from motif_jax.rewards.online.running import Running
+from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online.store import Store
 from motif_jax.rewards.source import Arrays
 
@@ -18,7 +18,7 @@ from motif_jax.rewards.source import Arrays
 class Kind(Protocol):
     """One way to reward captions."""
 
-    def learn(self, store: Store, news: int, scores: Running) -> None:
+    def learn(self, store: Store, news: int, scores: HostMoments) -> None:
         """Learns from the store.
 
         Args:
@@ -60,7 +60,7 @@ class Retrieval:
         self._threshold = threshold
         self._view: np.ndarray | None = None
 
-    def learn(self, store: Store, news: int, scores: Running) -> None:
+    def learn(self, store: Store, news: int, scores: HostMoments) -> None:
         """See `Kind`: labels are looked up, so there is nothing to learn."""
         if news:
             self._view = None

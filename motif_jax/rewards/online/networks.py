@@ -21,8 +21,8 @@ from flax import nnx
 
 from motif_jax.networks.reward import MessageClassifier
 from motif_jax.rewards.model import make_reward_model
+from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online.pupil import Pupil, pad
-from motif_jax.rewards.online.running import Running
 from motif_jax.rewards.online.store import Store
 from motif_jax.rewards.preference import pair_loss
 
@@ -49,7 +49,7 @@ class TaughtKind:
         """`pupil`: the network."""
         self._teaching, self._pupil = teaching, pupil
 
-    def learn(self, store: Store, news: int, scores: Running) -> None:
+    def learn(self, store: Store, news: int, scores: HostMoments) -> None:
         """See `Kind`."""
         teaching, answered = self._teaching, self.known(store)
         early = len(answered) < teaching.switch_at
@@ -145,7 +145,7 @@ class Ranked(NamedTuple):
     """What ranking's rewards are computed from."""
 
     params: Any
-    seen: Running  # scores of all steps
+    seen: HostMoments  # scores of all steps
 
 
 class Ranking(TaughtKind):
@@ -155,7 +155,7 @@ class Ranking(TaughtKind):
         """`floor`: normalised scores up to it are worth 0; `normalise` False: the score itself is the worth."""
         options = {"message": teaching.message, "blstats": False, "crop": False, "glyphs": False}
         apply, params = make_reward_model(options, teaching.seed + SEED)
-        self._floor, self._normalise, self._seen = floor, normalise, Running()
+        self._floor, self._normalise, self._seen = floor, normalise, HostMoments()
 
         def scores(params: Any, messages: jax.Array) -> jax.Array:
             return apply(params, {"message": messages})
@@ -182,12 +182,12 @@ class Ranking(TaughtKind):
             "weight": self._fill(np.ones(len(chosen), np.float32)),
         }
 
-    def start_from(self, params: Any, seen: Running) -> None:
+    def start_from(self, params: Any, seen: HostMoments) -> None:
         """Begins with the parameters of another network of this form, and the moments of its scores."""
         self._pupil.start_from(params)
         self._seen = seen
 
-    def learn(self, store: Store, news: int, scores: Running) -> None:
+    def learn(self, store: Store, news: int, scores: HostMoments) -> None:
         """See `Kind`."""
         self._seen = self._seen.merge(scores)
         super().learn(store, news, scores)
@@ -222,7 +222,7 @@ class Ranking(TaughtKind):
 
     def restore(self, arrays: Any) -> None:
         """See `Kind`."""
-        self._seen = Running(*np.asarray(arrays["seen"]).tolist())
+        self._seen = HostMoments(*np.asarray(arrays["seen"]).tolist())
         super().restore({name: array for name, array in arrays.items() if name != "seen"})
 
     def figures(self) -> dict[str, float]:

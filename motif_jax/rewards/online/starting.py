@@ -15,9 +15,9 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from motif_jax.rewards.learnt import Reward, load_reward
+from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online.kinds import Kind
 from motif_jax.rewards.online.networks import Ranking
-from motif_jax.rewards.online.running import Running
 from motif_jax.rewards.online.settings import SECTION
 from motif_jax.rewards.online.store import Opinion
 from motif_jax.structs import UserError
@@ -42,7 +42,7 @@ def starting_opinion(config: ConfigDict, kind: Kind) -> Opinion | None:
                 f"the reward in {section.init_from!r} has the encoder {reward.options['message']!r}, not "
                 f"{section.message!r} ({SECTION}.message, .init_from)"
             )
-        kind.start_from(reward.params, Running(WEIGHT, reward.statistics.mean, reward.statistics.variance))
+        kind.start_from(reward.params, HostMoments(WEIGHT, reward.statistics.mean, reward.statistics.variance))
         return None
     return _labels(reward, config.policy.threshold_quantile)
 
