@@ -1,8 +1,15 @@
-"""What is learnt from: rollouts with their rewards; for PPO, also with targets that hold for all of an update's steps.
+"""What an update learns from: rollouts with their rewards; for PPO also targets that hold for all steps of an update.
 
-APPO and IMPALA make their targets anew in each step of the optimizer, as V-trace corrects for what the policy has
-become meanwhile. PPO makes them once per update, from the values of the policy that acted; only what follows the last
-step is valued by the newest policy, as nobody acted there.
+APPO and IMPALA compute targets in each step of the optimizer, as V-trace corrects for how the policy has changed since.
+PPO computes them once per update, from the values of the policy that acted, by generalised advantage estimation
+(Schulman et al. 2016, arXiv 1506.02438, section 3); only what follows the last step is valued by the newest policy, as
+no policy acted there:
+
+    delta_t = r_t + discount_t V_{t+1} - V_t
+    A_t = delta_t + discount_t trace_t lambda A_{t+1},  A after the last step = 0
+    R_t = A_t + V_t
+
+`trace_t` is as in vtrace.py, and so are the names.
 """
 
 from __future__ import annotations
@@ -10,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
 from motif_jax.learner import losses
-from motif_jax.learner.gae import gae
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.vtrace import VTrace, next_values
 
@@ -75,6 +82,35 @@ def with_targets(data: Samples, params: Any, frozen: Any, unroll: Unroll, settin
     rollouts = rollouts._replace(observations=observations, first=rollouts.first[:-1])
     data = data._replace(rollouts=rollouts, targets=targets)
     return data if memory else _as_columns(data)
+
+
+def gae(
+    v_tm1: jax.Array, v_t: jax.Array, r_t: jax.Array, discount_t: jax.Array, trace_t: jax.Array, decay: float
+) -> VTrace:
+    """Targets R and advantages A of one stream [T], or of many [T, B]; no gradient flows through them.
+
+    Args:
+      v_tm1: value of the state before each step.
+      v_t: value that stands for the future after each step.
+      r_t: reward of each step.
+      discount_t: 0 where the episode ended.
+      trace_t: 0 where the next step belongs to another episode, else 1.
+      decay: lambda. 0: one step ahead; 1: all rewards that follow.
+    """
+    streams = [v_tm1, v_t, r_t, discount_t, trace_t]
+    chex.assert_rank(streams, {1, 2})
+    chex.assert_equal_shape(streams)
+    chex.assert_type(streams, float)
+    v_tm1, v_t, r_t, discount_t, trace_t = jax.lax.stop_gradient(streams)
+    delta = r_t + discount_t * v_t - v_tm1
+
+    def back(following: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        delta, carried = step
+        advantage = delta + carried * following
+        return advantage, advantage
+
+    _, advantages = jax.lax.scan(back, jnp.zeros_like(delta[0]), (delta, discount_t * trace_t * decay), reverse=True)
+    return VTrace(advantages + v_tm1, advantages)
 
 
 def normalised(advantages: jax.Array, valid: jax.Array, settings: Settings) -> jax.Array:

@@ -21,7 +21,7 @@ from flax import nnx
 
 from motif_jax.devices.mesh import total
 from motif_jax.networks.novelty import NoveltyNetwork, features, random_cells, size_of
-from motif_jax.rewards.moments import Moments, add_values, no_moments
+from motif_jax.rewards.moments import DeviceMoments, add_values, no_moments
 from motif_jax.structs import ArraySpec
 
 LIMIT = 5.0  # of normalised features
@@ -42,8 +42,8 @@ class NoveltyState(NamedTuple):
     fixed: Fixed
     params: Any  # of the predictor
     optimizer: Any
-    features: Moments  # [D]
-    errors: Moments  # []
+    features: DeviceMoments  # [D]
+    errors: DeviceMoments  # []
     updates: jax.Array  # int32
 
 
@@ -79,7 +79,7 @@ def make_novelty(specs: Specs, hidden: int, outputs: int, learning_rate: float) 
         wanted = nnx.merge(target_graph, fixed.target)(x)
         return ((nnx.merge(predictor_graph, params)(x) - wanted) ** 2).mean(-1)  # [N]
 
-    def normalise(seen: Moments, x: jax.Array) -> jax.Array:
+    def normalise(seen: DeviceMoments, x: jax.Array) -> jax.Array:
         return jnp.clip((x - seen.mean) * jax.lax.rsqrt(seen.variance + FLOOR), -LIMIT, LIMIT)
 
     def bonus(state: NoveltyState, observations: Mapping[str, jax.Array]) -> jax.Array:

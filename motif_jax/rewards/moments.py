@@ -1,4 +1,4 @@
-"""Running mean and variance on the devices, merged batch by batch (Chan et al. 1983).
+"""Running mean and variance, merged batch by batch (Chan et al. 1983): on the devices, and on the host in NumPy.
 
     share    = n_batch / n_all
     mean     = mean + share * (mean_batch - mean)
@@ -13,24 +13,25 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from motif_jax.devices.mesh import total
 
 
-class Moments(NamedTuple):
-    """Of all values seen so far; `number` 0 before the first."""
+class DeviceMoments(NamedTuple):
+    """Mean and variance of all values so far, as arrays on the devices."""
 
     number: jax.Array  # of values; () float32
     mean: jax.Array  # [...]
     variance: jax.Array  # [...], divided by the number
 
 
-def no_moments(shape: tuple[int, ...] = ()) -> Moments:
-    """Nothing has been seen."""
-    return Moments(jnp.zeros(()), jnp.zeros(shape), jnp.zeros(shape))
+def no_moments(shape: tuple[int, ...] = ()) -> DeviceMoments:
+    """Before the first value."""
+    return DeviceMoments(jnp.zeros(()), jnp.zeros(shape), jnp.zeros(shape))
 
 
-def add_values(moments: Moments, values: jax.Array) -> Moments:
+def add_values(moments: DeviceMoments, values: jax.Array) -> DeviceMoments:
     """Adds a batch of values, those of all devices, inside a function that `parallel.map_update` maps. [N, ...]"""
     here = jnp.float32(len(values))
     new = total(here)
@@ -38,8 +39,38 @@ def add_values(moments: Moments, values: jax.Array) -> Moments:
     variance = total(((values - mean) ** 2).sum(0)) / new
     number = moments.number + new
     share, shift = new / number, mean - moments.mean
-    return Moments(
+    return DeviceMoments(
         number,
         moments.mean + share * shift,
         moments.variance + share * (variance - moments.variance) + share * (1 - share) * shift**2,
     )
+
+
+class HostMoments(NamedTuple):
+    """Mean and variance of all values so far, as Python numbers."""
+
+    number: float = 0.0
+    mean: float = 0.0
+    variance: float = 0.0  # divided by the number
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> HostMoments:
+        """Mean and variance of an array."""
+        if not values.size:
+            return cls()
+        return cls(float(values.size), float(values.mean(dtype=np.float64)), float(values.var(dtype=np.float64)))
+
+    def merge(self, other: HostMoments) -> HostMoments:
+        """Mean and variance of the values of both."""
+        number = self.number + other.number
+        if not number:
+            return self
+        share, shift = other.number / number, other.mean - self.mean
+        variance = self.variance + share * (other.variance - self.variance) + share * (1 - share) * shift**2
+        return HostMoments(number, self.mean + share * shift, variance)
+
+    def normalise(self, values: np.ndarray) -> np.ndarray:
+        """Scales to mean 0 and variance 1 over all values seen; zeros until two different values were seen."""
+        if not self.variance > 0:
+            return np.zeros_like(values)
+        return (values - self.mean) / self.variance**0.5

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from linear_policy import BASE, VERSION, B, T, assert_same, compiled, make_params, make_rollouts, train, unroll
 
-from motif_jax.learner.gae import gae
 from motif_jax.learner.losses import ppo
-from motif_jax.learner.samples import Samples, minibatch, with_targets
+from motif_jax.learner.samples import Samples, gae, minibatch, with_targets
 from motif_jax.learner.vtrace import next_values, vtrace
 
 PPO = BASE._replace(algorithm="ppo", discount=0.9, gae_lambda=0.8, clip_ratio=0.2, clip_value=0.5)

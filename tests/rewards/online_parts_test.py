@@ -17,11 +17,12 @@ from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.captions import encode
 from motif_jax.rewards.learnt import Reward
 from motif_jax.rewards.model import make_reward_model
+from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online import exchange, making
 from motif_jax.rewards.online.exchange import NOTHING, cut, join, pack, unpack
 from motif_jax.rewards.online.settings import KINDS
 from motif_jax.rewards.online.source import OnlineSource
-from motif_jax.rewards.online.store import ANSWERED, IDLE, REFUSED, WAITING, Running, Seen, Store
+from motif_jax.rewards.online.store import ANSWERED, IDLE, REFUSED, WAITING, Seen, Store
 from motif_jax.rewards.online.words import WordsSource, read_vectors
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.statistics import RewardStatistics, summarise_values
@@ -205,7 +206,7 @@ def test_no_batch_is_rewarded_by_half_of_a_snapshot(tmp_path):
         time.sleep(0.001)
         label = float(number % 2)
         source.store.questions["label"][:] = label  # at once for the learner's thread, which alone may do this
-        source.kind.learn(source.store, 1, Running())
+        source.kind.learn(source.store, 1, HostMoments())
         source._swap()
     stop.set()
     thread.join()
@@ -219,7 +220,7 @@ def test_no_batch_is_rewarded_by_half_of_a_snapshot(tmp_path):
 @pytest.mark.quick
 def test_what_a_host_tells_arrives_as_it_was():
     told = NOTHING._replace(
-        seen=seen([3, 9], [1, 4], TEXTS[:3], (7, 8, 9)), scores=Running(5.0, 0.1, 2.5), steps=64, labelled=3,
+        seen=seen([3, 9], [1, 4], TEXTS[:3], (7, 8, 9)), scores=HostMoments(5.0, 0.1, 2.5), steps=64, labelled=3,
         questions=np.array([4, 2]), yes=np.array([np.nan, 0.25]),
     )  # fmt: skip
     assert len(pack(told)) == len(pack(NOTHING))

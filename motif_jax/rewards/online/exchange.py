@@ -14,7 +14,8 @@ import numpy as np
 from motif_jax.captions import WIDTH, distinct_messages
 from motif_jax.devices.host_arrays import from_every_host
 from motif_jax.devices.parameters import sum_of_arrays
-from motif_jax.rewards.online.store import Running, Seen
+from motif_jax.rewards.moments import HostMoments
+from motif_jax.rewards.online.store import Seen
 from motif_jax.structs import UserError
 
 MOST = {"rows": 1024, "messages": 64, "answers": 256}  # per host and update, where there are several hosts
@@ -24,7 +25,7 @@ class Findings(NamedTuple):
     """What a host has to tell."""
 
     seen: Seen
-    scores: Running  # of all steps
+    scores: HostMoments  # of all steps
     steps: int
     labelled: int  # steps that show a caption with a label
     questions: np.ndarray  # those that were answered. [A] int64
@@ -32,12 +33,12 @@ class Findings(NamedTuple):
 
 
 NONE = np.zeros(0, np.int64)
-NOTHING = Findings(Seen(NONE, NONE, np.zeros((0, WIDTH), np.uint8), NONE), Running(), 0, 0, NONE, np.zeros(0))
+NOTHING = Findings(Seen(NONE, NONE, np.zeros((0, WIDTH), np.uint8), NONE), HostMoments(), 0, 0, NONE, np.zeros(0))
 
 
 def join(parts: Sequence[Findings]) -> Findings:
     """All of them as one, each caption once."""
-    scores = Running()
+    scores = HostMoments()
     for part in parts:
         scores = scores.merge(part.scores)
     seen = [part.seen for part in parts]
@@ -126,7 +127,7 @@ def unpack(words: np.ndarray) -> Findings:
         return found
 
     rows, messages, answers, steps, labelled = take(np.int64, 5).tolist()
-    scores = Running(*take(np.float64, 3).tolist())
+    scores = HostMoments(*take(np.float64, 3).tolist())
     seen = Seen(
         take(np.int64, MOST["rows"])[:rows],
         take(np.int64, MOST["rows"])[:rows],

@@ -21,8 +21,9 @@ from flax import nnx
 
 from motif_jax.networks.reward import MessageClassifier
 from motif_jax.rewards.model import make_reward_model
+from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online.pupil import SEED, Pupil, TaughtKind, Teaching, pad
-from motif_jax.rewards.online.store import Running, Store
+from motif_jax.rewards.online.store import Store
 from motif_jax.rewards.preference import pair_loss
 from motif_jax.rewards.source import Arrays
 
@@ -30,7 +31,7 @@ from motif_jax.rewards.source import Arrays
 class Kind(Protocol):
     """One way to reward captions."""
 
-    def learn(self, store: Store, news: int, scores: Running) -> None:
+    def learn(self, store: Store, news: int, scores: HostMoments) -> None:
         """Learns from the store.
 
         Args:
@@ -72,7 +73,7 @@ class Retrieval:
         self._threshold = threshold
         self._view: np.ndarray | None = None
 
-    def learn(self, store: Store, news: int, scores: Running) -> None:
+    def learn(self, store: Store, news: int, scores: HostMoments) -> None:
         """See `Kind`: labels are looked up, so there is nothing to learn."""
         if news:
             self._view = None
@@ -169,7 +170,7 @@ class Ranked(NamedTuple):
     """What ranking's rewards are computed from."""
 
     params: Any
-    seen: Running  # scores of all steps
+    seen: HostMoments  # scores of all steps
 
 
 class Ranking(TaughtKind):
@@ -179,7 +180,7 @@ class Ranking(TaughtKind):
         """`floor`: normalised scores up to it are worth 0; `normalise` False: the score itself is the worth."""
         options = {"message": teaching.message, "blstats": False, "crop": False, "glyphs": False}
         apply, params = make_reward_model(options, teaching.seed + SEED)
-        self._floor, self._normalise, self._seen = floor, normalise, Running()
+        self._floor, self._normalise, self._seen = floor, normalise, HostMoments()
 
         def scores(params: Any, messages: jax.Array) -> jax.Array:
             return apply(params, {"message": messages})
@@ -206,12 +207,12 @@ class Ranking(TaughtKind):
             "weight": self._fill(np.ones(len(chosen), np.float32)),
         }
 
-    def start_from(self, params: Any, seen: Running) -> None:
+    def start_from(self, params: Any, seen: HostMoments) -> None:
         """Begins with the parameters of another network of this form, and the moments of its scores."""
         self._pupil.start_from(params)
         self._seen = seen
 
-    def learn(self, store: Store, news: int, scores: Running) -> None:
+    def learn(self, store: Store, news: int, scores: HostMoments) -> None:
         """See `Kind`."""
         self._seen = self._seen.merge(scores)
         super().learn(store, news, scores)
@@ -246,7 +247,7 @@ class Ranking(TaughtKind):
 
     def restore(self, arrays: Any) -> None:
         """See `Kind`."""
-        self._seen = Running(*np.asarray(arrays["seen"]).tolist())
+        self._seen = HostMoments(*np.asarray(arrays["seen"]).tolist())
         super().restore({name: array for name, array in arrays.items() if name != "seen"})
 
     def figures(self) -> dict[str, float]:

@@ -14,11 +14,12 @@ from motif_jax.annotation.memory import AnswerMemory
 from motif_jax.annotation.stream import Direct, Stream
 from motif_jax.envs.texts import texts_of
 from motif_jax.rewards.learnt import Reward, load_reward
+from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online.captioned import captioned_facts
 from motif_jax.rewards.online.kinds import Classification, Kind, Ranking, Retrieval
 from motif_jax.rewards.online.pupil import Teaching
 from motif_jax.rewards.online.settings import SECTION, asks_pairs, judge_section
-from motif_jax.rewards.online.store import Opinion, Running
+from motif_jax.rewards.online.store import Opinion
 from motif_jax.rewards.source import Facts
 from motif_jax.structs import UserError
 
@@ -108,7 +109,7 @@ def starting_opinion(config: ConfigDict, kind: Kind) -> Opinion | None:
                 f"the reward in {section.init_from!r} has the encoder {reward.options['message']!r}, not "
                 f"{section.message!r} ({SECTION}.message, .init_from)"
             )
-        kind.start_from(reward.params, Running(WEIGHT, reward.statistics.mean, reward.statistics.variance))
+        kind.start_from(reward.params, HostMoments(WEIGHT, reward.statistics.mean, reward.statistics.variance))
         return None
     return _labels(reward, config.policy.threshold_quantile)
 

@@ -15,7 +15,8 @@ import numpy as np
 import optax
 
 from motif_jax.devices.parameters import leaves_by_path, rebuild
-from motif_jax.rewards.online.store import Running, Store
+from motif_jax.rewards.moments import HostMoments
+from motif_jax.rewards.online.store import Store
 from motif_jax.structs import UserError
 
 LEAST, CHUNK = 64, 1024  # captions that are computed at once, at least and at most, so that few shapes are compiled
@@ -148,7 +149,7 @@ class TaughtKind:
         """`pupil`: the network."""
         self._teaching, self._pupil = teaching, pupil
 
-    def learn(self, store: Store, news: int, scores: Running) -> None:
+    def learn(self, store: Store, news: int, scores: HostMoments) -> None:
         """See `Kind`."""
         teaching, answered = self._teaching, self.known(store)
         early = len(answered) < teaching.switch_at

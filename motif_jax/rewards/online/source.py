@@ -19,12 +19,13 @@ from motif_jax.annotation.readable import too_few
 from motif_jax.captions import Lookup, distinct_messages
 from motif_jax.devices.coordination import host
 from motif_jax.devices.parameters import sum_of_arrays
+from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online.asking import Asking, in_order, sample_pairs
 from motif_jax.rewards.online.captioned import Captioned
 from motif_jax.rewards.online.exchange import NOTHING, Exchange, Findings, check_same, join
 from motif_jax.rewards.online.making import Judges, make_facts, make_kind, starting_opinion
 from motif_jax.rewards.online.settings import WORDS, asks_pairs, check_past, parse_goals, turn_at
-from motif_jax.rewards.online.store import ANSWERED, REFUSED, Opinion, Running, Seen, Store, running
+from motif_jax.rewards.online.store import ANSWERED, REFUSED, Opinion, Seen, Store
 from motif_jax.rewards.online.words import WordsSource
 from motif_jax.rewards.source import Facts, RewardSource, Setting
 from motif_jax.structs import UserError
@@ -106,7 +107,7 @@ class OnlineSource(Captioned):
         if self._passed is not None:
             seen = Seen(distinct, counts, new, times)
             labelled = int(snapshot.labelled[rows].sum())
-            spread = Running() if snapshot.view is None else running(scores[place])
+            spread = HostMoments() if snapshot.view is None else HostMoments.of(scores[place])
             self._passed.append(NOTHING._replace(seen=seen, scores=spread, steps=len(messages), labelled=labelled))
         return self.kind.worth(snapshot.view, scores)[place]
 
@@ -122,7 +123,7 @@ class OnlineSource(Captioned):
         turns = turn_at(self._turns, self.steps) != self._turn
         if turns:
             self._start_turn(turn_at(self._turns, self.steps))
-        labels, scores = 0, Running()
+        labels, scores = 0, HostMoments()
         for one in findings:
             labels += self._see(one.seen)
             labels += 0 if turns else self._take(one)  # those are about the goal before
