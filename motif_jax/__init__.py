@@ -1,4 +1,4 @@
-"""motif_jax: intrinsic motivation from AI feedback on NetHack, in JAX.
+"""motif_jax: game-playing agents trained with language models (Motif, ONI, GLAM, ILQL), in JAX.
 
     from motif_jax import export_reward, load_language, load_policy, load_reward
 

@@ -1,18 +1,21 @@
-"""motif_jax: from games to preferences to a reward to an agent, one stage after another.
+"""motif_jax: trains game-playing agents with language models, one stage after another, by one of four methods.
+
+  configs/motif.py   a language model compares moments, a reward is learnt from its answers and trains the agent
+  configs/oni.py     a language model labels what the agent meets, during training
+  configs/glam.py    a language model is the policy, trained by PPO
+  configs/ilql.py    a language model learns Q and V from recorded conversations
 
   python -m motif_jax.launch --config=configs/motif.py:score --workdir=runs/score
   python -m motif_jax.launch --config=configs/motif.py:score --workdir=runs/score --config.collect.num_workers=24
-  python -m motif_jax.launch --config=configs/quickstart.py --workdir=runs/quickstart --stage=collect
   python -m motif_jax.launch --config=configs/motif.py:score --workdir=runs/score --stage=train_policy
-  python -m motif_jax.launch --config=configs/motif.py --workdir=/tmp/speed --stage=benchmark
+  python -m motif_jax.launch --config=configs/glam_quickstart.py --workdir=runs/glam
   motif-jax --config=quickstart --workdir=runs/quickstart
 
-`motif-jax` is the same program as `python -m motif_jax.launch`. A config is a file, or the name of one that comes with
-the program (motif, quickstart). The word after the colon goes to the config: a task (score, staircase, staircase_lvl3,
-oracle, ...), and `,reference` to reproduce the published system with its defects. Any value of the config can be set
-with --config.SECTION.NAME=VALUE; --help=SECTION says what each means, its default and what it must be. Stages that are
-complete in the workdir are skipped, unfinished ones go on where they were stopped: to resume, give the same command
-again.
+`motif-jax` is the same program as `python -m motif_jax.launch`. A config is a file, or the name of a config that comes
+with the program (motif, oni, glam, ilql; quickstart, oni_quickstart, ...). The word after the colon goes to the config:
+a task, a level or a world, and `,reference` to reproduce the published system with its defects. Any value of the config
+can be set with --config.SECTION.NAME=VALUE; --help=SECTION describes the values of a section (--help=reference: the
+effect of that switch). Complete stages are skipped, unfinished ones are resumed: give the same command again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The examples of the documentation: the whole of Motif on a MiniGrid level, in small; and the notebook."""
+"""The examples of the documentation: Motif on a MiniGrid level, in small; the notebook; a loop for each method."""
 
 import re
 import runpy
@@ -22,6 +22,12 @@ SMALL = {
     "policy.games_per_worker": 16, "policy.train_for_env_steps": 6144, "evaluate.episodes": 10,
     "evaluate.num_workers": 1,
 }  # fmt: skip
+LOOPS = {  # by name: its last line
+    "motif_loop": r"after training: -?[0-9.]+ of the learnt reward",
+    "oni_loop": r"after training: [0-9.]+ helpful messages",
+    "glam_loop": r"[0-9.]+ after reading; return [0-9.]+ after PPO",
+    "ilql_loop": r"beta 16: mean return -[0-9.]+",
+}
 OF_NETHACK = r"\b(nethack|nle|dungeons?|gold|depth|stairs?|levels?|monsters?|hero|score|blstats|glyphs?|death)\b"
 
 
@@ -86,6 +92,23 @@ def test_the_notebook_runs_as_a_whole(capsys):
     assert told.startswith("<Policy network='small'")
     assert "8 games: " in told
     assert file.read_text().startswith("# %% [markdown]\n")
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_loop_is_one_short_file_without_stages(loop):
+    text = (ROOT / f"examples/{loop}.py").read_text()
+    assert len(text.splitlines()) <= 300
+    assert not re.search(r"motif_jax[.](stages|launch|experiment)", text)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_loop_runs_with_the_small_command_of_its_docstring(loop, quickly_compiled, monkeypatch, capsys):
+    file = ROOT / f"examples/{loop}.py"
+    flags = re.search(rf"python examples/{loop}[.]py (--.*?) +# to see it run", file.read_text())[1]
+    monkeypatch.setattr(sys, "argv", [str(file), *flags.split()])
+    runpy.run_path(str(file), run_name="__main__")
+    assert re.search(LOOPS[loop], capsys.readouterr().out.splitlines()[-1])
 
 
 @pytest.mark.slow

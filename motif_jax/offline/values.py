@@ -36,7 +36,7 @@ def new_head(key: jax.Array, width: int, outputs: int, bias: float) -> dict[str,
         "hidden_kernel": jax.random.uniform(one, (width, 2 * width), minval=-limit, maxval=limit),
         "hidden_bias": jnp.zeros(2 * width),
         "out_kernel": 0.01 * jax.random.normal(two, (2 * width, outputs)),
-        "out_bias": jnp.full(outputs, bias),
+        "out_bias": jnp.full(outputs, bias, jnp.float32),
     }
 
 

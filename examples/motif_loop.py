@@ -1,0 +1,224 @@
+"""Motif in one file: pairs of messages -> preferences -> a reward network -> an agent trained on it (arXiv 2310.00166).
+
+    python examples/motif_loop.py                                  # about three minutes on two cores
+    python examples/motif_loop.py --collect=4000 --pairs=2000 --steps=4096 --evaluate=2048   # to see it run
+
+It prints the reward's accuracy on pairs it has not seen, the messages with the highest and lowest rewards, a line for
+every tenth update, and what the agent gets before and after training: the learnt reward per game, and NetHack's score,
+which the agent is never trained on.
+
+Left out, and where it is: language models as annotators, soft labels, several annotators (`annotation/`); datasets on
+disk; rewards that read more than the message; actors that play while the learner learns (here each waits for the
+other, so that the loop can be read); checkpoints, resuming, several devices and hosts; intervals over seeds.
+`configs/motif.py` has all of this. The annotator here is a list of rules, `envs/nethack/texts/lexicon.toml`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from motif_jax.actors.handoff import Batch, make_batch
+from motif_jax.actors.inference import answer
+from motif_jax.actors.pool import ActorPool
+from motif_jax.annotation.annotator import Question
+from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.texts import read_texts
+from motif_jax.captions import CaptionTable
+from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
+from motif_jax.envs.seeding import SeedStream
+from motif_jax.envs.settings import make_world
+from motif_jax.learner.settings import Settings
+from motif_jax.learner.update import Constants, Rewards, Rollouts, init_state, make_policy_update
+from motif_jax.policies.model import Model, make_policy_model
+from motif_jax.policies.player import PolicyPlayer
+from motif_jax.rewards.batches import Batches, epoch_order, make_batches
+from motif_jax.rewards.intrinsic import Mix
+from motif_jax.rewards.labels import split_rows
+from motif_jax.rewards.learnt import Reward
+from motif_jax.rewards.learnt_source import LearntSource
+from motif_jax.rewards.model import make_reward_model, make_value, value_captions
+from motif_jax.rewards.preference import pair_loss
+from motif_jax.rewards.statistics import compare, summarise_values
+
+ENV = {"world": "nethack", "task": "score", "max_episode_steps": 500}
+WORLD = make_world(ENV)
+WORKERS, GAMES, GROUPS, T = 2, 32, 2, 32  # processes, games in each, groups of a process, steps per rollout
+KEEP_EMPTY = 0.2  # share of the moments without a message that is kept: most have none
+OPTIONS = {"message": "lt_cnn_small", "blstats": False, "crop": False, "glyphs": False}  # what the reward reads
+
+
+# ---- 1. pairs of messages, from games of scripted players
+
+
+def collect(steps: int, num_pairs: int, rng: np.random.Generator) -> tuple[CaptionTable, np.ndarray]:
+    """Plays, and draws pairs of moments: the distinct messages, and the numbers of both messages of each pair [N, 2]"""
+    captions, ids = CaptionTable(), []
+    pool = ActorPool(ENV, ("event_message",), num_workers=WORKERS, games_per_worker=4, rollout_length=128,
+                     player="explorer:0.8,random:0.2", stream=SeedStream.COLLECT)  # fmt: skip
+    with pool:
+        while sum(map(len, ids)) < steps:
+            for full in pool.poll()[1]:
+                ids.append(captions.intern(pool.rollouts["event_message"][full.slot].reshape(-1, 256)))  # [T E]
+                pool.release(full)
+    moments = np.concatenate(ids)
+    silent = (captions.messages == 0).all(1)[moments]
+    moments = moments[~silent | (rng.random(len(moments)) < KEEP_EMPTY)]
+    return captions, rng.choice(moments, (num_pairs, 2))
+
+
+# ---- 2. preferences, from an annotator
+
+
+def annotate(captions: CaptionTable, pairs: np.ndarray) -> np.ndarray:
+    """P(the second message is better) of each pair: 0, 1, or 1/2 for a tie. A question is asked once. [N]"""
+    lexicon = Lexicon(read_texts(WORLD.about, WORLD.texts), "defaultgoal")
+    texts = [captions.text(number) for number in range(len(captions))]
+    questions, which = np.unique(pairs, axis=0, return_inverse=True)
+    said = [lexicon.answer(Question(texts[first], texts[second])).yes for first, second in questions]
+    print(f"{len(pairs):,} pairs of {len(texts):,} messages, {len(questions):,} questions")
+    return np.array(said, np.float32)[which]
+
+
+# ---- 3. a reward that agrees with the preferences (Bradley-Terry)
+
+
+def train_reward(captions: CaptionTable, pairs: np.ndarray, target: np.ndarray, epochs: int) -> Reward:
+    """Trains the reward network on P(second is better), and normalises it over the training data."""
+    table = jnp.asarray(captions.messages)
+    ids, split = pairs[..., None], split_rows(np.arange(len(pairs)), 0.2, seed=0)  # moments of one step. [N, 2, 1]
+    apply, params = make_reward_model(OPTIONS, seed=0)
+    optimizer = optax.adam(5e-4)
+    opt_state = optimizer.init(params)
+
+    def loss_of(params: Any, batch: Batches) -> jax.Array:
+        rewards = apply(params, {"message": table[batch.captions]})[batch.shows]  # [B, 2, 1]
+        return (pair_loss(rewards, batch.target) * batch.weight).sum() / batch.weight.sum()
+
+    @jax.jit
+    def update(params: Any, opt_state: Any, batch: Batches) -> tuple[Any, Any, jax.Array]:
+        loss, gradients = jax.value_and_grad(loss_of)(params, batch)
+        updates, opt_state = optimizer.update(gradients, opt_state)
+        return optax.apply_updates(params, updates), opt_state, loss
+
+    value = make_value(apply)
+    for epoch in range(epochs + 1):
+        values = value_captions(value, params, table)  # [U]
+        found = compare(values[pairs[split.validation]], target[split.validation])
+        print(f"epoch {epoch}: validation loss {found['loss']:.3f}, accuracy {found['accuracy']:.1%}")
+        if epoch == epochs:
+            break
+        batches = make_batches(epoch_order(split.train, 0, epoch), ids, target, 1024, 1, least_items=512)
+        for step in range(len(batches.captions)):
+            batch = jax.tree.map(lambda array, step=step: array[step, 0], batches)
+            params, opt_state, _ = update(params, opt_state, batch)
+
+    counts = np.bincount(pairs[split.train].reshape(-1), minlength=len(values))
+    reward = Reward(OPTIONS, params, summarise_values(values, counts), captions.messages, counts, {})
+    for title, found in (("highest", reward.top(5)), ("lowest", reward.bottom(5))):
+        print(f"{title} rewards: " + "; ".join(f"{one.value:.1f} {one.text!r}" for one in found))
+    return reward
+
+
+# ---- 4. an agent that is trained on it (PPO with V-trace)
+
+
+def rollouts(pool: ActorPool, player: PolicyPlayer) -> Iterator[Batch]:
+    """Batches of one rollout of every group: arrays by name, [T, B, ...] or [T + 1, B, ...]"""
+    waiting = []
+    while True:
+        requests, fulls = pool.poll()
+        answer(pool, requests, player)  # one call of the network for all games that wait
+        waiting += fulls
+        if len(waiting) == WORKERS * GROUPS:
+            # What `make_batch` releases is written again while the learner works, with the policy it has by then.
+            yield make_batch(pool, sorted(waiting), lambda arrays: arrays, pool.timers)
+            waiting = []
+
+
+def open_pool(player: PolicyPlayer, source: LearntSource, stream: SeedStream) -> ActorPool:
+    """Games that ask for actions. Evaluation's are other games than training's."""
+    return ActorPool(ENV, (*player.reads, *source.observations), num_workers=WORKERS, games_per_worker=GAMES,
+                     groups=GROUPS, rollout_length=T, slots_per_group=1, outputs=player.outputs, starts=player.starts,
+                     warmup_steps=500, stream=stream)  # fmt: skip
+
+
+def evaluate(model: Model, params: Any, source: LearntSource, steps: int) -> tuple[float, float]:
+    """Plays games that training never saw: mean of the learnt reward per 500 steps, and of the score at an end."""
+    player = PolicyPlayer(model._replace(params=params), WORKERS * GAMES, GAMES // GROUPS, seed=1)
+    rewards, scores = [], []
+    with open_pool(player, source, SeedStream.EVALUATE) as pool:
+        for _, batch in zip(range(steps // (WORKERS * GAMES * T)), rollouts(pool, player), strict=False):
+            rewards.append(source.rewards(batch.arrays).mean())
+            scores += [ended.info.named(WORLD.figures)["score"] for episode in batch.episodes for ended in episode]
+    return float(np.mean(rewards)) * 500, float(np.mean(scores)) if scores else float("nan")
+
+
+def train_policy(model: Model, source: LearntSource, steps: int) -> Any:
+    """Trains on the learnt reward alone; returns the parameters."""
+    mesh = make_mesh()
+    settings = Settings(learning_rate=1e-3, learning_rate_end=1e-3)
+
+    def shape_rewards(_: Any, rollouts: Rollouts) -> Rewards:  # the last field is what is learnt from
+        learnt = rollouts.moments["learnt"]
+        return Rewards(total=learnt, extrinsic=0.0 * rollouts.reward, intrinsic=learnt)
+
+    update = map_update(make_policy_update(model.unroll, shape_rewards, settings), mesh, batch_axis=1, num_constants=1)
+    state = replicate(init_state(model.params, settings), mesh)
+    constants = Constants(frozen=replicate(model.frozen, mesh))
+    player = PolicyPlayer(model, WORKERS * GAMES, GAMES // GROUPS, seed=0)
+    start, done, number = time.monotonic(), 0, 0
+    with open_pool(player, source, SeedStream.TRAIN) as pool:
+        for batch in rollouts(pool, player):
+            # collect: the batch, with the learnt reward of its steps
+            moments = {"learnt": source.rewards(batch.arrays)}
+            rows = {name: batch.arrays[name] for name in Rollouts._fields if name in batch.arrays}
+            seen = {name: batch.arrays[name] for name in model.reads}
+            # learn: one update of the policy, which plays from then on
+            state, metrics = update(
+                state, constants, shard(Rollouts(**rows, observations=seen, moments=moments), mesh, 1)
+            )
+            done, number = done + batch.steps, number + 1
+            player.swap(player.prepare(jax.tree.map(jnp.copy, state.params), number), wait=True)
+            if number % 10 == 1 or done >= steps:
+                shown = {name: float(metrics[name]) for name in ("intrinsic_reward", "entropy", "value_loss")}
+                rate = done / (time.monotonic() - start)
+                print(f"{done:9,} steps, {rate:6,.0f}/s: " + ", ".join(f"{k} {v:.4f}" for k, v in shown.items()))
+            if done >= steps:
+                return state.params
+    raise AssertionError("the games never end")
+
+
+def main() -> None:
+    """Runs the four parts one after another."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--collect", type=int, default=60_000, help="steps of the scripted players")
+    parser.add_argument("--pairs", type=int, default=20_000, help="pairs that are drawn from them")
+    parser.add_argument("--epochs", type=int, default=4, help="of the reward's training")
+    parser.add_argument("--steps", type=int, default=300_000, help="of the agent's training")
+    parser.add_argument("--evaluate", type=int, default=65_536, help="steps of each evaluation")
+    given = parser.parse_args()
+
+    captions, pairs = collect(given.collect, given.pairs, np.random.default_rng(0))
+    target = annotate(captions, pairs)
+    reward = train_reward(captions, pairs, target, given.epochs)
+    model = make_policy_model({"network": "small", "num_actions": len(WORLD.action_names), "dtype": "float32"}, seed=0)
+    # A message that is not better than the median one is worth 0, and the n-th time in an episode 1 / n^3 as much.
+    mix = Mix(threshold=reward.statistics.quantile(0.5), count_exponent=3.0)
+    source = LearntSource(reward, mix, one_step_late=False)
+    before = evaluate(model, model.params, source, given.evaluate)
+    params = train_policy(model, source, given.steps)
+    after = evaluate(model, params, source, given.evaluate)
+    for title, (learnt, score) in (("before", before), ("after", after)):
+        print(f"{title} training: {learnt:.2f} of the learnt reward in 500 steps, score {score:.1f}")
+
+
+if __name__ == "__main__":
+    main()
