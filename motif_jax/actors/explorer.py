@@ -22,6 +22,7 @@ NO = KEYS.index(ord("n"))  # also: move south-east
 DOWN, KICK, EAT, SEARCH = (ACTION_NAMES.index(name) for name in ("down", "kick", "eat", "search"))
 HP, MAX_HP, HUNGER = 10, 11, 21
 HUNGRY = 2
+DESCEND_PROBABILITY = 0.5  # of a level: go down as soon as possible, or explore first
 
 FLOOR, CLOSED, DOOR, HOSTILE, PET, THING, STAIRS, BLANK, TRAP = (1 << bit for bit in range(9))
 OPEN_DOORS, CLOSED_DOORS, DOWNWARD = (13, 14), (15, 16), (24, 26)
@@ -75,9 +76,6 @@ class _Level:
 class ExplorerPlayer:
     """Plays one game; see the module docstring."""
 
-    def __init__(self, descend_probability: float = 0.5):
-        self._descend_probability = descend_probability
-
     def begin(self, rng: random.Random) -> None:
         """Starts a new episode; `rng` is its only source of randomness."""
         self._rng = rng
@@ -99,7 +97,7 @@ class ExplorerPlayer:
         place = blstats[BRANCH], blstats[STAIRS_LEVEL]
         level = self._levels.get(place)
         if level is None:
-            level = self._levels[place] = _Level(self._rng.random() < self._descend_probability)
+            level = self._levels[place] = _Level(self._rng.random() < DESCEND_PROBABILITY)
             self._path = []
         self._level = level
         level.visited |= here

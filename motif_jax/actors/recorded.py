@@ -1,41 +1,36 @@
 """Recorded games: scripted players play a world that is played by writing, and each episode is given as its turns.
 
 No worker, array or caption is needed for this, so a core plays tens of thousands of short games in a second. The games
-are those that a pool plays with the same seed, stream and player; `from_steps` makes the same episode of its steps.
+are those that a pool plays with the same seed and player, and with the stream COLLECT.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-
-import numpy as np
+from collections.abc import Iterable, Iterator
 
 from motif_jax.actors.players import ScriptedPlayers, make_scripted
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.text_game import TextGame
 from motif_jax.envs.text_world import TextWorld
-from motif_jax.envs.world import to_text
-from motif_jax.structs import EndStatus, Episode, EpisodeInfo, Turn, UserError
+from motif_jax.structs import Episode, UserError
 
 # Branches have numbers beyond those of episodes, from which their seeds follow.
 FIRST_BRANCH, BRANCHES = 2**50, 2**10  # number of the first episode's first; most of one episode
 
 
-def play_episodes(
-    world: TextWorld, player: str, episodes: Iterable[int], *, seed: int, stream: int = SeedStream.COLLECT
-) -> Iterator[Episode]:
+def play_episodes(world: TextWorld, player: str, episodes: Iterable[int], *, seed: int) -> Iterator[Episode]:
     """Plays episodes one after another.
 
     Args:
       world: what is played.
       player: scripted players, as `players.parse_scripted` takes them.
-      episodes: their numbers; with seed and stream, each says which game it is.
-      seed, stream: as for a pool.
+      episodes: their numbers; with the seed, each says which game it is.
+      seed: as for a pool.
     """
     game, players = world.game(shown=False), make_scripted(player, world, 1)
     try:
         for number in episodes:
-            _begin(game, players, number, seed, stream)
+            _begin(game, players, number, seed)
             _go_on(game, players)
             yield game.record()
     finally:
@@ -50,14 +45,13 @@ def play_branches(
     *,
     per_moment: int = 1,
     seed: int,
-    stream: int = SeedStream.COLLECT,
 ) -> Iterator[Episode]:
     """Plays each episode by one player, and from every moment of it so many continuations by another.
 
     So values of the same moment can be compared: what follows if the expert goes on, and if the other does.
 
     Args:
-      world, episodes, seed, stream: as for `play_episodes`.
+      world, episodes, seed: as for `play_episodes`.
       expert, other: the players.
       per_moment: continuations from each moment before a text of the expert's.
 
@@ -69,7 +63,7 @@ def play_branches(
     experts, others = make_scripted(expert, world, 1), make_scripted(other, world, 1)
     try:
         for number in episodes:
-            _begin(game, experts, number, seed, stream)
+            _begin(game, experts, number, seed)
             moments = []
             while not game.end:
                 moments.append(game.state())
@@ -79,7 +73,7 @@ def play_branches(
             for branch, moment in enumerate(starts, 1):
                 if branch >= BRANCHES:
                     raise UserError(f"an episode has at most {BRANCHES - 1:,} branches, fewer per moment are needed")
-                own = game_seed(seed, stream, FIRST_BRANCH + number * BRANCHES + branch)
+                own = game_seed(seed, SeedStream.COLLECT, FIRST_BRANCH + number * BRANCHES + branch)
                 others.begin(0, own)
                 game.begin(own, number)
                 game.set_state(moment)
@@ -89,25 +83,8 @@ def play_branches(
         game.close()
 
 
-def from_steps(info: EpisodeInfo, steps: Mapping[str, np.ndarray]) -> Episode:
-    """An episode from the steps of a pool's rollouts.
-
-    Args:
-      info: of the episode.
-      steps: `action` and `heard`, before which the world had said so; `event_heard` and `reward`, what the action led
-        to. [T, ...] each
-    """
-    opening = to_text(steps["heard"][0])
-    turns = [Turn(opening)] if opening else []
-    for action, reward, answer in zip(steps["action"], steps["reward"].tolist(), steps["event_heard"], strict=True):
-        turns.append(Turn(to_text(action), reward))
-        if heard := to_text(answer):
-            turns.append(Turn(heard))
-    return Episode(tuple(turns), info.end_status > EndStatus.RUNNING, {"episode": info.episode})
-
-
-def _begin(game: TextGame, players: ScriptedPlayers, number: int, seed: int, stream: int) -> None:
-    seeds = game_seed(seed, stream, number)
+def _begin(game: TextGame, players: ScriptedPlayers, number: int, seed: int) -> None:
+    seeds = game_seed(seed, SeedStream.COLLECT, number)
     players.begin(0, seeds)
     game.begin(seeds, number)
 

@@ -143,6 +143,10 @@ class Checkpoints:
         found = self._checked(step, self._manager.restore(step, args=items)["state"])
         return _whole(found, {tuple(path): (shape, dtype) for path, shape, dtype in self.facts(step).get(EMPTY, [])})
 
+    def _read(self, step: int, like: Any = None) -> tuple[int, Any, dict[str, Any]]:
+        facts = self.facts(step)  # first, as they say whether the layout is another
+        return step, self.raw(step) if like is None else self.state(step, like), facts
+
     def _checked(self, step: int, state: Any) -> Any:
         if step not in self._sums:
             self.facts(step)
@@ -159,8 +163,7 @@ class Checkpoints:
         """
         unreadable: list[int] = []
         for step in reversed(self.steps()):
-            read = self.raw if like is None else partial(self.state, like=like)
-            found = self._try(step, lambda step, read=read: (step, read(step), self.facts(step)))  # type: ignore[misc]
+            found = self._try(step, partial(self._read, like=like))
             if found is not None:
                 for damaged in unreadable:
                     self._set_aside(damaged)
@@ -191,7 +194,7 @@ class Checkpoints:
         else:
             order = [step for step in steps if str(step) == which]
         for step in order:
-            found = self._try(step, lambda step: (step, self.raw(step), self.facts(step)))
+            found = self._try(step, self._read)
             if found is not None:
                 return found
         has = ", ".join(map(str, steps)) or "none"

@@ -25,7 +25,7 @@ import numpy as np
 import safetensors.numpy
 
 from motif_jax.structs import UserError
-from motif_jax.system.files import is_sealed, parse_json, read_json, record, write_json, write_whole
+from motif_jax.system.files import parse_json, read_json, record, write_json, write_whole
 from motif_jax.system.foreign import LIMIT, read_bytes, sha256_of
 
 ZOO = Path(__file__).parents[1] / "zoo"
@@ -207,7 +207,7 @@ def _check_own(directory: Path, names: Iterable[str], digests: Mapping[str, str]
     Its SHA-256 must be the one in the config.json there or, after an export that was killed, one of `digests`.
     """
     before: Facts = {}
-    if is_sealed(directory / FACTS):
+    with contextlib.suppress(OSError, ValueError):
         before = read_json(directory / FACTS).get("files") or {}
     strange = [FACTS] if os.path.lexists(directory / FACTS) and not before else []
     for name in names:

@@ -9,7 +9,7 @@ the stratified bootstrap (seeds are drawn again within each task), and the proba
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -40,21 +40,16 @@ def interquartile_mean(scores: np.ndarray) -> float:
     return float(np.average(ordered, weights=np.clip(weight, 0, None)))
 
 
-def mean(scores: np.ndarray) -> float:
-    """The mean of all scores. [N] -> number"""
-    return float(np.mean(scores))
-
-
-def estimate(scores: Scores, statistic: Callable[[np.ndarray], float] = mean, seed: int = 0) -> Estimate:
-    """A statistic of the scores of all tasks and seeds, with its stratified bootstrap interval."""
+def estimate(scores: Scores, seed: int = 0) -> Estimate:
+    """The mean of the scores of all tasks and seeds, with its stratified bootstrap interval."""
     whole = np.concatenate([np.asarray(task, float) for task in scores])
     exponent = int(large_exponents(whole))
     tasks = [np.ldexp(np.asarray(task, float), -exponent) for task in scores]
-    value = math.ldexp(statistic(np.concatenate(tasks)), exponent)
+    value = math.ldexp(float(np.concatenate(tasks).mean()), exponent)
     if max(len(task) for task in tasks) < 2:
         return Estimate(value, None, None)
     rng = np.random.default_rng(seed)
-    drawn = [statistic(np.concatenate([_again(task, rng) for task in tasks])) for _ in range(RESAMPLES)]
+    drawn = [float(np.concatenate([_again(task, rng) for task in tasks]).mean()) for _ in range(RESAMPLES)]
     return Estimate(value, *(math.ldexp(end, exponent) for end in _ends(drawn)))
 
 
@@ -64,13 +59,13 @@ def large_exponents(values: np.ndarray) -> np.ndarray:
     return np.where(exponents > 900, exponents, 0)
 
 
-def improvement(ours: np.ndarray, theirs: np.ndarray, seed: int = 0) -> Estimate:
+def improvement(ours: np.ndarray, theirs: np.ndarray) -> Estimate:
     """The probability that a run of ours with a seed scores higher than one of theirs; equal scores count half."""
     ours, theirs = np.asarray(ours, float), np.asarray(theirs, float)
     value = _share_above(ours, theirs)
     if max(len(ours), len(theirs)) < 2:
         return Estimate(value, None, None)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     drawn = [_share_above(_again(ours, rng), _again(theirs, rng)) for _ in range(RESAMPLES)]
     return Estimate(value, *_ends(drawn))
 

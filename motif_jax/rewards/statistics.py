@@ -108,12 +108,12 @@ def independent_questions(ids: np.ndarray) -> tuple[int, float]:
     return len(counts), float(counts.sum() ** 2 / (counts**2).sum())
 
 
-def calibration(rewards: np.ndarray, target: np.ndarray, bins: int = 10) -> list[dict[str, Any]]:
-    """Mean predicted and annotated P(second is better), in bins of equal width over the prediction; no empty bins."""
+def calibration(rewards: np.ndarray, target: np.ndarray) -> list[dict[str, Any]]:
+    """Mean predicted and annotated P(second is better), in ten bins of equal width, if not empty."""
     predicted = 1 / (1 + np.exp((rewards[:, 0] - rewards[:, 1]).astype(np.float64)))
-    places = np.minimum((predicted * bins).astype(int), bins - 1)
+    places = np.minimum((predicted * 10).astype(int), 9)
     return [
         {"predicted": float(predicted[at].mean()), "stated": float(target[at].mean()), "pairs": int(at.sum())}
-        for at in (places == number for number in range(bins))
+        for at in (places == number for number in range(10))
         if at.any()
     ]

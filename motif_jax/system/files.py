@@ -31,7 +31,7 @@ from motif_jax.system.locks import NoLocks, open_in_place, try_lock
 
 LAYOUT = 1  # version of the files in a workdir; raise it with every change that would make older files be misread
 LAYOUT_KEY = "layout"  # of it, in each config.json and in the facts of checkpoints
-CHECKSUM, KIND = "checksum", "sha256:"  # the last key of an object, and how its value begins
+CHECKSUM = "checksum"  # the last key of an object
 LARGEST_JSON = 2**28  # bytes of a file with one object; most have a few thousands
 LARGEST_ARRAY = 2**34  # bytes of an array that is read as a whole; larger ones are mapped
 # What NumPy raises for a damaged header.
@@ -117,15 +117,6 @@ def read_json(path: Path) -> dict[str, Any]:
     return parse_json(read_bytes(path, LARGEST_JSON))
 
 
-def is_sealed(path: Path) -> bool:
-    """Whether the file is a JSON object with its checksum, so that this program wrote it."""
-    try:
-        read_json(path)
-        return True
-    except (OSError, ValueError):
-        return False
-
-
 def parse_json(text: bytes) -> dict[str, Any]:
     """The object in the bytes of a JSON file or of one line; raises ValueError as `read_json` does."""
     content = parse_foreign_json(text)
@@ -151,10 +142,10 @@ def parse_foreign_json(text: bytes) -> dict[str, Any]:
     return found
 
 
-def check_layout(record: Mapping[str, Any], place: Path) -> None:
-    """Raises UserError if the record, a config.json or the facts of a checkpoint, has another layout than LAYOUT."""
-    if record.get(LAYOUT_KEY) != LAYOUT:
-        found = clean(str(record[LAYOUT_KEY]), 20) if LAYOUT_KEY in record else "unknown"
+def check_layout(facts: Mapping[str, Any], place: Path) -> None:
+    """Raises UserError if a config.json, or the facts of a checkpoint, have another layout than LAYOUT."""
+    if facts.get(LAYOUT_KEY) != LAYOUT:
+        found = clean(str(facts.get(LAYOUT_KEY, "unknown")), 20)
         raise UserError(
             f"the layout of {str(place)!r} is {found}, and this version of motif_jax reads layout {LAYOUT}: use the "
             "version that made it, or choose another --workdir"
@@ -204,7 +195,7 @@ def _sealed(value: Mapping[str, Any], sort_keys: bool = False) -> dict[str, Any]
 
 def _checksum(content: dict[str, Any]) -> str:
     """Checksum of an object as JSON returns it; spaces and the order of keys make no difference."""
-    return KIND + hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+    return "sha256:" + hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def checkpoint_steps(directory: Path) -> list[int]:

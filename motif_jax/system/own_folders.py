@@ -17,7 +17,7 @@ from pathlib import Path
 
 from motif_jax.console import clean
 from motif_jax.structs import UserError
-from motif_jax.system.files import is_sealed, write_json
+from motif_jax.system.files import read_json, write_json
 
 MARKER = ".motif_jax.json"
 TEMPORARY = re.compile(r"(.*/|)\.([^/]+)\.[0-9a-f]{12}\.tmp")  # what a killed `write_whole` leaves: folder, name
@@ -65,7 +65,7 @@ def check_made(folder: Path, names: str) -> None:
             f"{str(folder)!r} is to be replaced, but {clean(strange[0], 80)!r} in it has a name that this program "
             "does not give: move it away (--workdir)"
         )
-    if found and not is_sealed(folder / MARKER):
+    if found and not _is_marked(folder):
         raise UserError(f"{str(folder)!r} has no marker of this program: move it away (--workdir)")
 
 
@@ -86,6 +86,14 @@ def make_anew(folder: Path, names: str) -> None:
     """Makes an empty folder with a marker, in place of one that this program has made; raises as `check_made` does."""
     remove_made(folder, names)
     _mark(folder)
+
+
+def _is_marked(folder: Path) -> bool:
+    try:
+        read_json(folder / MARKER)
+        return True
+    except (OSError, ValueError):
+        return False
 
 
 def _mark(folder: Path) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from motif_jax.transcripts.render import Renderer, Rows
 
 ROUND = 16  # widths are multiples of it
+OPEN_ROWS = 64  # rows that are filled at the same time
 
 
 class Plan(NamedTuple):
@@ -30,10 +31,10 @@ class Plan(NamedTuple):
         return len(self.rows)
 
 
-def bucket_widths(lengths: np.ndarray, max_length: int, count: int = 4) -> list[int]:
-    """At most `count` widths, ascending, so that about as many episodes are in each bucket; the last holds all."""
+def bucket_widths(lengths: np.ndarray, max_length: int) -> list[int]:
+    """At most four widths, ascending, so that about as many episodes are in each bucket; the last holds all."""
     cut = np.minimum(lengths, max_length)
-    quantiles = np.quantile(cut, np.arange(1, count + 1) / count, method="higher")
+    quantiles = np.quantile(cut, (0.25, 0.5, 0.75, 1), method="higher")
     return sorted({min(-(-int(width) // ROUND) * ROUND, max_length) for width in quantiles})
 
 
@@ -61,9 +62,7 @@ def plan_buckets(
     return Plan(rows, [width for width, _ in shuffled])
 
 
-def plan_packed(
-    episodes: np.ndarray, lengths: np.ndarray, width: int, batch_rows: int, seed: int, epoch: int, open_rows: int = 64
-) -> Plan:
+def plan_packed(episodes: np.ndarray, lengths: np.ndarray, width: int, batch_rows: int, seed: int, epoch: int) -> Plan:
     """Batches of rows that are filled with episodes: each goes into the first open row that has room for it.
 
     Args:
@@ -72,7 +71,6 @@ def plan_packed(
       width: of all rows. Episodes that are longer are cut, and have a row of their own.
       batch_rows: rows of a batch.
       seed, epoch: decide the order.
-      open_rows: so many rows are filled at the same time; the fullest is closed when another is needed.
     """
     rng = np.random.default_rng((seed, epoch))
     rows: list[list[int]] = []
@@ -82,7 +80,7 @@ def plan_packed(
         size = min(int(lengths[episode]), width)
         place = next((index for index, left in enumerate(room) if left >= size), None)
         if place is None:
-            if len(filling) == open_rows:
+            if len(filling) == OPEN_ROWS:  # the fullest is closed
                 fullest = int(np.argmin(room))
                 rows.append(filling.pop(fullest))
                 room.pop(fullest)

@@ -139,7 +139,6 @@ def read_reddit(
     scale: float = 1.0,
     shift: float = 0.0,
     at_a_time: int = 1024,
-    flag: str = FLAG,
 ) -> Iterator[Episode]:
     """Reddit comments as episodes of two turns: the comment that is answered, and the answer.
 
@@ -149,9 +148,8 @@ def read_reddit(
       with_parent: whether the comment that is answered is shown; otherwise its text is empty.
       scale, shift: of the rewards.
       at_a_time: comments that are scored together.
-      flag: the value of the config that names the files, for messages.
     """
-    for batch in _in_batches(_reddit_rows(files, flag), at_a_time):
+    for batch in _in_batches(_reddit_rows(files), at_a_time):
         texts = [text for _, text, _ in batch]
         rewards = [1.0 if votes > 0 else -1.0 for *_, votes in batch] if score is None else score(texts)
         if len(rewards) != len(texts):
@@ -161,32 +159,32 @@ def read_reddit(
             yield Episode(turns, terminal=True, info={"score": float(votes)})
 
 
-def _reddit_rows(files: Sequence[Path], flag: str) -> Iterator[tuple[str, str, int]]:
+def _reddit_rows(files: Sequence[Path]) -> Iterator[tuple[str, str, int]]:
     for file in files:
         columns: list[int] = []
-        for where, row in csv_rows(file, flag):
+        for where, row in csv_rows(file, FLAG):
             if not columns:
                 if missing := [name for name in SCORED if name not in row]:
-                    raise UserError(f"{where} names no column {missing[0]!r} ({flag})")
+                    raise UserError(f"{where} names no column {missing[0]!r} ({FLAG})")
                 columns, width = [row.index(name) for name in SCORED], len(row)
                 continue
             if len(row) != width:
-                raise UserError(f"{where} has {len(row)} values, where {width} are due ({flag})")
+                raise UserError(f"{where} has {len(row)} values, where {width} are due ({FLAG})")
             text, votes, parent = (row[column] for column in columns)
             if not re.fullmatch(r"-?[0-9]{1,15}", votes):
-                raise UserError(f"{where} has the score {shown(votes)} ({flag})")
+                raise UserError(f"{where} has the score {shown(votes)} ({FLAG})")
             yield parent, text, int(votes)
 
 
-def import_episodes(episodes: Iterable[Episode], path: Path, provenance: dict[str, Any], flag: str = FLAG) -> Any:
+def import_episodes(episodes: Iterable[Episode], path: Path, provenance: dict[str, Any]) -> Any:
     """Writes imported episodes as a store, and opens it."""
     writer = TranscriptWriter()
     for number, episode in enumerate(episodes):
         try:
             writer.add(episode)
         except ValueError as error:
-            raise UserError(f"episode {number:,} cannot be imported: {error} ({flag})") from error
-    return writer.write(path, provenance, flag)
+            raise UserError(f"episode {number:,} cannot be imported: {error} ({FLAG})") from error
+    return writer.write(path, provenance, FLAG)
 
 
 def _in_batches(rows: Iterable[Any], size: int) -> Iterator[list[Any]]:

@@ -41,15 +41,15 @@ class Game(NamedTuple):
     guesses: tuple[int, ...]
 
 
-def read_tweets(file: Path, flag: str = FLAG) -> Iterator[Tweet]:
+def read_tweets(file: Path) -> Iterator[Tweet]:
     """The games of a CSV file; tweets that show no game of one to six rows are left out."""
-    for number, (where, row) in enumerate(csv_rows(file, flag)):
+    for number, (where, row) in enumerate(csv_rows(file, FLAG)):
         if len(row) != COLUMNS:
-            raise UserError(f"{where} has {len(row)} values, where {COLUMNS} are due ({flag})")
+            raise UserError(f"{where} has {len(row)} values, where {COLUMNS} are due ({FLAG})")
         if not re.fullmatch("[0-9]{1,9}", row[0].strip()):
             if not number:
                 continue  # the header
-            raise UserError(f"{where} has {shown(row[0])} where the number of a puzzle is due ({flag})")
+            raise UserError(f"{where} has {shown(row[0])} where the number of a puzzle is due ({FLAG})")
         game = find_rows(row[-1])
         if game:
             yield Tweet(int(row[0]), game)
@@ -85,7 +85,6 @@ def retrofit(
     rng: np.random.Generator,
     count: int,
     max_tries: int = 10_000,
-    flag: str = FLAG,
 ) -> Iterator[tuple[Tweet, Game]]:
     """Draws games with words: a tweet, a hidden word, and a guess for each row; all anew if a row has no guess.
 
@@ -96,7 +95,6 @@ def retrofit(
       rng: draws tweets and words.
       count: how many games.
       max_tries: draws in a row without a game after which UserError is raised.
-      flag: the value of the config that names the tweets, for messages.
     """
     codes = [np.array([code_of(row) for row in tweet.rows]) for tweet in tweets]
     for _ in range(count):
@@ -112,5 +110,5 @@ def retrofit(
         else:
             raise UserError(
                 f"{max_tries:,} tweets in a row show colours that no words of the list give: choose a longer list of "
-                f"words (--config.env.options, {flag})"
+                f"words (--config.env.options, {FLAG})"
             )

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import logging
-import warnings
 
 import jax
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 
 from motif_jax.devices.checkpoints import Checkpoints, reading
 from motif_jax.structs import UserError
+from motif_jax.system.files import LAYOUT
 
 STATE = {"kernel": np.arange(6, dtype=np.float32).reshape(2, 3), "more": [np.int32(3), np.zeros(2)]}
 
@@ -33,20 +33,14 @@ def test_facts_are_those_of_the_moment_in_which_they_were_saved(tmp_path):
     assert all(map(np.array_equal, jax.tree.leaves(state), jax.tree.leaves(STATE)))
 
 
-def test_checkpoints_of_before_there_were_checksums_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "motif_jax.devices.checkpoints.ocp.args.JsonSave", lambda said, real=ocp_json(): real(said["facts"])
-    )
-    saved(tmp_path, answer=42).close()
-    with reading(tmp_path) as found, warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert found.readable("last")[2]["answer"] == 42
-
-
-def ocp_json():
-    import orbax.checkpoint as ocp
-
-    return ocp.args.JsonSave
+def test_a_checkpoint_of_another_layout_is_refused_and_stays_where_it_is(tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr("motif_jax.devices.checkpoints.LAYOUT", LAYOUT + 1)
+        saved(tmp_path).close()
+    for read in (lambda found: found.readable("last"), lambda found: found.latest(STATE)):
+        with reading(tmp_path) as found, pytest.raises(UserError, match=f"is {LAYOUT + 1}, .* reads layout {LAYOUT}:"):
+            read(found)
+    assert [path.name for path in tmp_path.iterdir()] == ["5"]
 
 
 def test_a_run_that_was_killed_while_it_cleared_up_is_cleared_up_by_the_next(tmp_path):

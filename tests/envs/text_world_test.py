@@ -9,7 +9,7 @@ from conftest import ROOT, get_config
 from motif_jax.actors.inference import answer
 from motif_jax.actors.players import make_scripted
 from motif_jax.actors.pool import ActorPool
-from motif_jax.actors.recorded import from_steps, play_branches, play_episodes
+from motif_jax.actors.recorded import play_branches, play_episodes
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.settings import WRITTEN, make_world
 from motif_jax.envs.world import text_action, to_row, to_text
@@ -22,7 +22,7 @@ from motif_jax.stages import collect, evaluate, train_policy
 from motif_jax.stages.evaluate import replays as evaluate_replays
 from motif_jax.stages.evaluate import summary
 from motif_jax.stages.report.replays import pack
-from motif_jax.structs import UserError
+from motif_jax.structs import EndStatus, Episode, EpisodeInfo, Turn, UserError
 from motif_jax.transcripts.store import TranscriptWriter
 
 pytestmark = pytest.mark.quick
@@ -42,6 +42,17 @@ def test_a_text_becomes_an_array_and_a_text_again(text):
     if len(text.encode("utf-8", "replace")) <= 16 and text.isprintable():
         assert again == text
     assert "\ufffd" not in again  # no character is cut in two
+
+
+def from_steps(info: EpisodeInfo, steps: dict[str, np.ndarray]) -> Episode:
+    """An episode from the steps of a pool's rollouts. [T, ...] each"""
+    opening = to_text(steps["heard"][0])
+    turns = [Turn(opening)] if opening else []
+    for action, reward, reply in zip(steps["action"], steps["reward"].tolist(), steps["event_heard"], strict=True):
+        turns.append(Turn(to_text(action), reward))
+        if heard := to_text(reply):
+            turns.append(Turn(heard))
+    return Episode(tuple(turns), info.end_status > EndStatus.RUNNING, {"episode": info.episode})
 
 
 def pooled(name: str, player: str, workers: int, episodes: int = 12, seed: int = 3) -> dict[int, object]:

@@ -142,7 +142,7 @@ def test_a_damaged_artefact_is_named(copy, file):
     whole = (copy / file).read_bytes() if (copy / file).exists() else b""
     wrong = [b"", b"\xff\xfe\n", b"[1, 2]\n", b"3\n", whole[: len(whole) // 2]]
     if file.endswith("json"):
-        facts = parse_json(whole or b"{}")
+        facts = parse_json(whole) if whole else {}
         wrong += [json_line(dict.fromkeys(facts or ("machine",), 'x"<')).encode()]
     for number, text in enumerate(wrong):
         (copy / file).write_bytes(text)

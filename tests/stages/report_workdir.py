@@ -14,6 +14,7 @@ from motif_jax.captions import encode
 from motif_jax.envs.nethack.figures import FIGURES
 from motif_jax.preferences.store import PairDataset
 from motif_jax.replays.replay import COLUMNS, ROWS, Replay, save_replay
+from motif_jax.rewards.statistics import share_interval
 from motif_jax.rewards.statistics import summarise_values as moments
 from motif_jax.stages import annotate
 from motif_jax.stages.evaluate.summary import summarise_episodes
@@ -55,6 +56,7 @@ def write_reward(path: Path, annotator: str) -> None:
     values = np.linspace(-2, 3, len(table)).astype(np.float32)
     statistics = moments(values, table.counts)
     row = {"accuracy": 0.9, "sided": 40, "unseen_accuracy": 0.8, "unseen_sided": 5, "score_accuracy": 0.6}
+    row["accuracy_low"], row["accuracy_high"] = share_interval(0.9, 40)
     history = [{"epoch": epoch, "loss": 0.69 - 0.1 * epoch, "train_loss": 0.6, **row} for epoch in range(3)]
     facts = {"annotators": {annotator: 1.0}, "epoch": 2, "parameters": 123456, "history": history, "machine": MACHINE}
     facts["statistics"] = statistics._asdict()
@@ -69,7 +71,7 @@ def write_policy(path: Path, config) -> None:
         {"env_steps": 1000 * at, "seconds": 2.0 * at, "steps_per_s": 500.0, "episode/return": 0.1 * at,
          "episode/intrinsic_return": np.sqrt(at), "episode/score": float(at), "episode/gold": None,
          "episode/max_depth": 1.5, "episode/success": 0.0, "time/policy": 0.5, "time/wait_for_workers": 0.25,
-         "time/update": 0.1, "reward/paid_share": 0.2, "memory_mib": 500, "episode/all": at}
+         "time/update": 0.1, "reward/learnt_share": 0.2, "memory_mib": 500, "episode/all": at}
         for at in range(1, 31)
     ]  # fmt: skip
     write_lines(path / "policy/metrics.jsonl", rows)

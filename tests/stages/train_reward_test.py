@@ -123,11 +123,14 @@ def test_the_page_shows_the_highest_and_the_lowest_rewards(trained):
     ("row", "number", "worth"),
     [
         ({"accuracy": np.nan, "sided": 0}, "0 validation preferences", "nothing shows that it is better than chance"),
-        ({"accuracy": 1.0, "sided": 1}, "1 validation preference", "20.7% to 100.0%, no better than chance, which is"),
-        ({"accuracy": 24 / 31, "sided": 31}, "31 validation preferences", "60.2% to 88.6%, chance is 50 %"),
+        ({"accuracy": 1.0, "sided": 1, "accuracy_low": 0.207, "accuracy_high": 1.0},
+         "1 validation preference", "20.7% to 100.0%, no better than chance, which is"),
+        ({"accuracy": 24 / 31, "sided": 31, "accuracy_low": 0.602, "accuracy_high": 0.886},
+         "31 validation preferences", "60.2% to 88.6%, chance is 50 %"),
         ({"accuracy": 24 / 31, "sided": 31, "questions": 5, "accuracy_low": 0.38, "accuracy_high": 0.95},
          "31 validation preferences (5 different questions)", "38.0% to 95.0%, no better than chance, which is 50 %"),
-        ({"accuracy": 0.3, "sided": 1000}, "1,000 validation preferences", "27.2% to 32.9%, no better than chance"),
+        ({"accuracy": 0.3, "sided": 1000, "accuracy_low": 0.272, "accuracy_high": 0.329},
+         "1,000 validation preferences", "27.2% to 32.9%, no better than chance"),
     ],
 )  # fmt: skip
 def test_an_accuracy_is_said_with_its_number_and_interval_and_chance(row, number, worth):

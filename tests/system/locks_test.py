@@ -71,7 +71,7 @@ def test_what_is_no_file_is_refused_by_name(tmp_path, make, use):
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("content", [CANARY, b"", b"4711"])
+@pytest.mark.parametrize("content", [CANARY, b"", b"process 1 on a"])
 def test_a_second_name_of_a_file_is_not_written_to(tmp_path, content):
     (tmp_path / "notes").write_bytes(content)
     os.link(tmp_path / "notes", tmp_path / ".lock")
@@ -95,7 +95,7 @@ def test_one_module_locks_and_opens_files_to_change_them():
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("before", [b"", b"4711", b"process 99999999 on a-host-with-a-long-name", b"12\0\0"])
+@pytest.mark.parametrize("before", [b"", b"process 99999999 on a-host-with-a-long-name", b"process 1 on a\0\0"])
 def test_a_lock_says_who_holds_it_and_is_free_when_that_ends(tmp_path, before):
     (tmp_path / ".lock").write_bytes(before)
     me = f"process {os.getpid()} on {socket.gethostname()}"

@@ -87,15 +87,14 @@ def _lessons(whole: Mapping[str, Any]) -> Iterator[Lesson]:
         yield Lesson(tuple(asked), tuple(lesson["see"]), tuple(lesson["do"]), lesson.get("blocked", False), count)
 
 
-def make_examples(lessons: Sequence[Lesson], window: int, seed: int = 0) -> Iterator[Example]:
+def make_examples(lessons: Sequence[Lesson], window: int) -> Iterator[Example]:
     """The examples of all lessons.
 
     Args:
       lessons: of one or more manuals.
       window: observations in a prompt, at most; those before the last are of other lessons, and say nothing.
-      seed: of what changes from example to example.
     """
-    rng = random.Random(seed)
+    rng = random.Random(0)
     prompt = Prompt(ENGLISH, CANONICAL, window, lambda text: text)
     for lesson in lessons:
         for _ in range(lesson.examples):

@@ -39,8 +39,7 @@ def adopt(config: ConfigDict, target: Path) -> PairDataset:
       The dataset in `target`.
     """
     source = Path(config.collect.dataset)
-    # Configs that users have written for earlier versions do not have `follow_links`.
-    dataset = PairDataset(source, follow_links=bool(config.collect.get("follow_links", False)))
+    dataset = PairDataset(source, follow_links=config.collect.follow_links)
     labels = {name: dataset.preference(name) for name in dataset.preference_names()}
     records = {name: annotation_folder(source, name) for name in labels if _is_ours(source, name)}
     for name in labels:
