@@ -1,4 +1,4 @@
-"""A checkpoint of a time when nothing was learnt gives the state of every network and recipe back, to the bit."""
+"""Every network and recipe goes on from a checkpoint of no updates, every network from its first one, to the bit."""
 
 import functools
 
@@ -11,12 +11,15 @@ from tiny_decoder import new_params
 from train_policy_test import settings
 
 from motif_jax.devices.checkpoints import Checkpoints, reading
+from motif_jax.devices.mesh import place
 from motif_jax.devices.parameters import leaves_by_path, rebuild
+from motif_jax.learner.update import Constants
 from motif_jax.networks.kinds import BY_PROMPT, BY_SPECS, DRRN, FIXED
 from motif_jax.offline.recipes import names, recipe_of
 from motif_jax.offline.settings import Settings
 from motif_jax.offline.update import init_state
 from motif_jax.rewards.sources import make_sources
+from motif_jax.stages.train_policy.acting import make_place
 from motif_jax.stages.train_policy.setup import assemble
 from motif_jax.stages.train_policy.start import START, Keeper, arrays_of, whole_state
 
@@ -31,30 +34,63 @@ def assert_same(one, other):
 
 def config_of(network):
     if network not in BY_PROMPT:
-        return settings(network=network)
+        return settings(network=network, games_per_worker=4, rollout_length=2, batch_size=8)
     pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
     config = get_config("glam_quickstart.py", "goto_small,drrn" if network == DRRN else "goto_local,unread")
-    config.policy.update({"num_workers": 0, "games_per_worker": 4, "rollout_length": 8, "batch_size": 32})
+    config.policy.update({"num_workers": 0, "games_per_worker": 4, "rollout_length": 2, "batch_size": 8})
     config.policy.language.update({"width": 8, "layers": 1, "heads": 2, "hidden": 8})
     config.policy.drrn.width = 8
     config.policy.replay.update({"capacity": 64, "minibatch_size": 8})
     return config
 
 
+def rollouts_of(config, parts, seed):
+    """A batch that nobody played, on the devices: zeros as observations, anything else at random."""
+    rng, steps = np.random.default_rng(seed), config.policy.rollout_length
+    shape = steps, config.policy.batch_size // steps
+    names = {*parts.model.reads, *parts.sources.observations}
+    specs = {name: parts.world.specs[name] for name in names}
+    arrays = {name: np.zeros((steps + 1, shape[1], *spec.shape), spec.dtype) for name, spec in specs.items()}
+    arrays |= {name: rng.random(shape, np.float32) for name in ("value", "reward")}
+    arrays |= {name: rng.random(shape) < 0.2 for name in ("terminated", "truncated")}
+    ended = arrays["terminated"] | arrays["truncated"]
+    return make_place(parts.model, parts.sources, parts.mesh)(arrays | {
+        "first": np.concatenate([np.ones_like(ended[:1]), ended]),
+        "core": np.zeros((1, shape[1], parts.model.core_size), np.float32),
+        "action": rng.integers(len(parts.world.action_names), size=shape, dtype=np.int32),
+        "logits": rng.random((*shape, len(parts.world.action_names)), np.float32),
+        "version": np.zeros(shape, np.int32),
+    }).rollouts  # fmt: skip
+
+
 @pytest.mark.parametrize("network", [*FIXED, *BY_SPECS, *BY_PROMPT])
-def test_the_state_of_every_network_comes_back_from_no_steps(network, tmp_path):
+def test_every_network_goes_on_from_no_steps_and_from_its_first_update(network, tmp_path):
     config = config_of(network)
     parts = assemble(config, tmp_path, make_sources, 1)
-    state = parts.begin(parts.model.params)
-    whole = whole_state(state, parts.model.frozen)
-    keeper = Keeper(config, tmp_path, parts)
-    keeper.frozen = parts.model.frozen
-    keeper.save(state, START)
-    keeper.close()
-    with reading(tmp_path / "checkpoints") as checkpoints:
-        _, saved, facts = checkpoints.readable("last")
-    assert_same(rebuild(whole, arrays_of(saved), tmp_path), whole)
-    assert facts["progress"] == START
+    constants = Constants(parts.model.frozen)
+
+    def updated(whole, number):
+        state = start._replace(**{name: whole[name] for name in start._fields})
+        state, metrics = parts.update(place(state, parts.mesh), constants, rollouts_of(config, parts, number))
+        assert metrics["finite"] == 1
+        return whole_state(jax.device_get(state), parts.model.frozen)
+
+    def saved(whole, done):
+        keeper = Keeper(config, tmp_path, parts)
+        keeper.frozen = parts.model.frozen
+        keeper.save(start._replace(**{name: whole[name] for name in start._fields}), START | done)
+        keeper.close()
+        with reading(tmp_path / "checkpoints") as checkpoints:
+            _, arrays, facts = checkpoints.readable("last")
+        assert facts["progress"] == START | done
+        return rebuild(whole, arrays_of(arrays), tmp_path)
+
+    start = jax.device_get(parts.begin(parts.model.params))
+    new = whole_state(start, parts.model.frozen)
+    assert_same(saved(new, {}), new)
+    first = updated(new, 1)
+    assert any(not np.array_equal(*pair) for pair in zip(*map(jax.tree.leaves, (new, first)), strict=True))
+    assert_same(updated(saved(first, {"env_steps": 8, "updates": 1}), 2), updated(first, 2))
 
 
 @pytest.mark.parametrize("recipe", names())
