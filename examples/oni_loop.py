@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
+from motif_jax.networks.classifier import MessageClassifier
 
 from motif_jax.actors.handoff import Batch, make_batch
 from motif_jax.actors.inference import answer
@@ -43,7 +44,6 @@ from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import make_world
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Constants, Rewards, Rollouts, init_state, make_policy_update
-from motif_jax.networks.classifier import MessageClassifier
 from motif_jax.policies.model import Model, make_policy_model
 from motif_jax.policies.player import PolicyPlayer
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import textwrap
 from collections.abc import Mapping
 from typing import Any
@@ -91,7 +90,8 @@ def _chapter(name: str, section: Tables) -> str:
         rows = ["| `--config.` | default | meaning | allowed | decides |", "| --- | --- | --- | --- | --- |"]
         for key, value in values.items():
             if value.group == group:
-                cells = f"`{key}`", f"`{_default(value)}`", value.about + _use(value), str(value.kind)
+                default = f"`{_default(value)}`" if _default(value) else "empty"
+                cells = f"`{key}`", default, value.about + _use(value), str(value.kind)
                 marked = (cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells)
                 rows.append(f"| {' | '.join(marked)} | {'yes' if value.decides else ''} |")
         parts += [group, "\n".join(rows)]
@@ -102,7 +102,7 @@ def _default(value: Value) -> str:
     """The default in words; one that depends on the machine by the name of its function."""
     if callable(value.given):
         return f"{value.given.__name__}()"
-    return json.dumps(value.given) if isinstance(value.given, str) else str(value.given)
+    return str(value.given)
 
 
 def _use(value: Value) -> str:

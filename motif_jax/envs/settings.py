@@ -46,6 +46,10 @@ TAKEN = (
     *EpisodeInfo._fields, "return", "intrinsic_return", "returns", "cause", "did", "count", "all", "share_death",
     "share_ended", "share_aborted",
 )  # fmt: skip
+ALWAYS_RECORDED = (  # of games; other values are left out where they have their defaults
+    "task", "screen", "max_episode_steps", "penalty_mode", "penalty_step", "character", "reference_time_limit",
+    "reference_sober",
+)  # fmt: skip
 EXAMPLE = '{"size": 5}'
 NAMES = (tuple, list)
 FORMS: dict[str, Any] = {  # what the attributes of a world must be
@@ -178,12 +182,13 @@ def _check_interface(world: World, name: str) -> None:
 
 
 def essential(env: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of the section, or of a record of it, that are not the defaults: equal ones are of the same games.
+    """What tells games apart, of the section or a record of it: records stay comparable when values are added.
 
     Values of sections within it stand under names such as `babyai.level`.
     """
     flat = flatten(dict(env))
-    return {name: value for name, value in flat.items() if name not in TABLE or TABLE[name].default != value}
+    default = {name for name, value in flat.items() if name in TABLE and TABLE[name].default == value}
+    return {name: value for name, value in flat.items() if name in ALWAYS_RECORDED or name not in default}
 
 
 def title(env: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from motif_jax.learner.losses import ppo
 from motif_jax.learner.samples import Samples, gae, minibatch, with_targets
 from motif_jax.learner.vtrace import next_values, vtrace
 
-PPO = BASE._replace(algorithm="ppo", discount=0.9, gae_lambda=0.8, clip_ratio=0.2, clip_value=0.5)
+PPO = replace(BASE, algorithm="ppo", discount=0.9, gae_lambda=0.8, clip_ratio=0.2, clip_value=0.5)
 # a policy without memory, so that minibatches are cut from single steps
 NO_MEMORY = np.zeros((1, B, 0), np.float32)
 

@@ -18,7 +18,7 @@ from tiny_writer import POSITIONS, TOKENISER, make_value_model
 from motif_jax.offline.decode import ShiftArguments, advantages
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.values import condition
-from motif_jax.policies.decoding import KINDS, USED_BY, Decoding, decodings_of, describe_unused
+from motif_jax.policies.decoding import KINDS, SHARED, Decoding, decodings_of, describe_unused
 from motif_jax.policies.programs import language_of
 from motif_jax.policies.writing import ValueWriter
 from motif_jax.structs import UserError
@@ -211,7 +211,7 @@ OTHER = {  # values that are not the defaults, each of which is seen in what is 
     *(("ilql", kind) for kind in KINDS), ("utterance_ilql", "rerank"), ("decision_transformer", "sample"),
 ])  # fmt: skip
 def test_every_value_changes_what_is_written_or_is_said_to_have_no_use(recipe, kind):
-    assert OTHER.keys() == USED_BY.keys()
+    assert OTHER.keys() == {name for name, one in SHARED.items() if one.only_for}
     decoding = Decoding(kind, 1.0 if recipe == "ilql" else 0.0, beams=6, candidates=6, max_tokens=5, batch_size=4)
     before = write(decoding, recipe)
     for name, value in OTHER.items():
@@ -227,7 +227,7 @@ def test_every_value_changes_what_is_written_or_is_said_to_have_no_use(recipe, k
 def test_what_one_kind_alone_uses_is_not_missed_by_others():
     both = [Decoding("sample", 1.0, candidates=2, top_k=3), Decoding("beam", 1.0, candidates=2, top_k=3)]
     recipe = recipe_of("ilql")
-    (only,) = describe_unused(recipe, "ilql", [*both, both[0]._replace(kind="rerank")])
+    (only,) = describe_unused(recipe, "ilql", [*both, replace(both[0], kind="rerank")])
     assert "the kind 'beam'" in only
     assert "no use of top_k = 3 (" in only
     assert len(describe_unused(recipe, "ilql", both)) == 2  # nobody reranks

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from conftest import get_config
 
-from motif_jax.config.table import complete
-from motif_jax.experiment import tables
 from motif_jax.rewards.choice import SOURCES, Choice, find_class, parse_sources
 from motif_jax.rewards.source import RewardSource, Setting
 from motif_jax.rewards.sources import RewardSources, Weighted, make_sources
@@ -97,17 +95,6 @@ def test_own_sources_are_imported_before_anything_starts(own):
     with pytest.raises(UserCodeError, match="'broken_rewards:It' failed with ZeroDivisionError") as caught:
         train_policy.check(config)
     assert "broken_rewards.py" in caught.value.traceback
-
-
-def test_a_config_that_is_older_than_the_sources_has_the_learnt_reward_alone():
-    config = get_config()
-    with config.policy.unlocked():
-        for name in ("sources", "count", "rnd"):
-            del config.policy[name]
-    complete(config, tables())
-    assert config.policy.sources == "learnt"
-    assert config.policy.to_dict() == get_config().policy.to_dict()
-    train_policy.check(config)
 
 
 def test_a_policy_without_any_reward_is_refused():
