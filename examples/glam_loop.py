@@ -7,10 +7,9 @@ It needs minigrid (`pip install -e '.[babyai]'`). It prints a prompt with the pr
 every fourth update, and the mean return over the same new games before the model has read anything, after it has read a
 manual, and after PPO. Returns are between 0 and 1.
 
-Left out, and where it is: pretrained models (`language/hub.py`; `--config.policy.language.model=DIRECTORY` of
-`configs/glam.py`) and low-rank additions to them; the paper's other formulas, heads and rewordings; games that are
-played in processes of their own; checkpoints, several devices, intervals over seeds. The manual stands in for what a
-pretrained model has read; it does not replace pretraining.
+Left out (and where it is): pretrained models (`language/hub.py`; `--config.policy.language.model=DIRECTORY` of
+`configs/glam.py`) and low-rank additions to them; the paper's other formulas, heads and rewordings; worker processes;
+checkpoints, several devices, intervals over seeds. The manual does not replace pretraining.
 """
 
 from __future__ import annotations
