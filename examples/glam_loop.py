@@ -1,7 +1,7 @@
 """GLAM in one file: a language model scores the names of actions in BabyAI-Text, and PPO trains it (arXiv 2302.02662).
 
     python examples/glam_loop.py                                                   # about three minutes on two cores
-    python examples/glam_loop.py --lessons=4 --steps=1024 --evaluate=4 --width=16  # to see it run
+    python examples/glam_loop.py --lessons=2 --steps=1024 --evaluate=1 --width=16  # to see it run
 
 It needs minigrid (`pip install -e '.[babyai]'`). It prints a prompt with the probabilities of all actions, a line for
 every fourth update, and the mean return over the same new games before the model has read anything, after it has read a
