@@ -1,16 +1,15 @@
 """GLAM in one file: a language model scores the names of actions in BabyAI-Text, and PPO trains it (arXiv 2302.02662).
 
     python examples/glam_loop.py                                                   # about three minutes on two cores
-    python examples/glam_loop.py --lessons=4 --steps=1024 --evaluate=4 --width=16  # to see it run
+    python examples/glam_loop.py --lessons=2 --steps=1024 --evaluate=1 --width=16  # to see it run
 
 It needs minigrid (`pip install -e '.[babyai]'`). It prints a prompt with the probabilities of all actions, a line for
 every fourth update, and the mean return over the same new games before the model has read anything, after it has read a
 manual, and after PPO. Returns are between 0 and 1.
 
-Left out, and where it is: pretrained models (`language/hub.py`; `--config.policy.language.model=DIRECTORY` of
-`configs/glam.py`) and low-rank additions to them; the paper's other formulas, heads and rewordings; games that are
-played in processes of their own; checkpoints, several devices, intervals over seeds. The manual stands in for what a
-pretrained model has read; it does not replace pretraining.
+Left out (and where it is): pretrained models (`language/hub.py`; `--config.policy.language.model=DIRECTORY` of
+`configs/glam.py`) and low-rank additions to them; the paper's other formulas, heads and rewordings; worker processes;
+checkpoints, several devices, intervals over seeds. The manual does not replace pretraining.
 """
 
 from __future__ import annotations

@@ -3,13 +3,13 @@
     python examples/motif_loop.py                                  # about three minutes on two cores
     python examples/motif_loop.py --collect=4000 --pairs=2000 --steps=4096 --evaluate=2048   # to see it run
 
-It prints the reward's accuracy on pairs it has not seen, the messages with the highest and lowest rewards, a line for
-every tenth update, and what the agent gets before and after training: the learnt reward per game, and NetHack's score,
-which the agent is never trained on.
+It prints the reward's accuracy on validation pairs, the messages with the highest and lowest rewards, and a line for
+every tenth update. Before and after training, it prints the learnt reward in 500 steps and NetHack's score, on which
+the agent is never trained.
 
-Left out, and where it is: language models as annotators, soft labels, several annotators (`annotation/`); datasets on
-disk; rewards that read more than the message; actors that play while the learner learns (here each waits for the
-other, so that the loop can be read); checkpoints, resuming, several devices and hosts; intervals over seeds.
+Left out (and where it is): language models as annotators, soft labels, several annotators (`annotation/`); datasets on
+disk; rewards that read more than the message; actors that play while the learner learns (here they take turns, so
+that the loop can be read); checkpoints, resuming, several devices and hosts; intervals over seeds.
 `configs/motif.py` has all of this. The annotator here is a list of rules, `envs/nethack/texts/lexicon.toml`.
 """
 
@@ -138,7 +138,7 @@ def rollouts(pool: ActorPool, player: PolicyPlayer) -> Iterator[Batch]:
         answer(pool, requests, player)  # one call of the network for all games that wait
         waiting += fulls
         if len(waiting) == WORKERS * GROUPS:
-            # What `make_batch` releases is written again while the learner works, with the policy it has by then.
+            # `make_batch` copies the rollouts and frees their slots, so games continue until they need actions.
             yield make_batch(pool, sorted(waiting), lambda arrays: arrays, pool.timers)
             waiting = []
 
@@ -166,7 +166,7 @@ def train_policy(model: Model, source: LearntSource, steps: int) -> Any:
     mesh = make_mesh()
     settings = Settings(learning_rate=1e-3, learning_rate_end=1e-3)
 
-    def shape_rewards(_: Any, rollouts: Rollouts) -> Rewards:  # the last field is what is learnt from
+    def shape_rewards(_: Any, rollouts: Rollouts) -> Rewards:  # the first field is learnt from
         learnt = rollouts.moments["learnt"]
         return Rewards(total=learnt, extrinsic=0.0 * rollouts.reward, intrinsic=learnt)
 
@@ -210,7 +210,7 @@ def main() -> None:
     target = annotate(captions, pairs)
     reward = train_reward(captions, pairs, target, given.epochs)
     model = make_policy_model({"network": "small", "num_actions": len(WORLD.action_names), "dtype": "float32"}, seed=0)
-    # A message that is not better than the median one is worth 0, and the n-th time in an episode 1 / n^3 as much.
+    # Rewards up to the median are 0; the n-th appearance of a message in an episode is worth 1 / n^3 as much.
     mix = Mix(threshold=reward.statistics.quantile(0.5), count_exponent=3.0)
     source = LearntSource(reward, mix, one_step_late=False)
     before = evaluate(model, model.params, source, given.evaluate)

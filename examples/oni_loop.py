@@ -3,15 +3,15 @@
     python examples/oni_loop.py                                  # about three minutes on two cores
     python examples/oni_loop.py --steps=4096 --evaluate=2048     # to see it run
 
-The judge is a server process that speaks the protocol of OpenAI's and answers by NetHack's lexicon, 50 ms a question. A
-line for every tenth update tells how many messages were seen and labelled by then, and how often the network that
-learns the labels agrees with them. Before and after training: how many messages that the judge calls helpful the agent
-meets in 500 steps, each message once per episode, and NetHack's score, which it is never trained on.
+The judge is a server process with OpenAI's protocol that answers by NetHack's lexicon, 50 ms a question. A line for
+every tenth update has the numbers of messages and labels, and the agreement of the network with the labels. Before and
+after training, the script prints the number of helpful messages in 500 steps, by the judge's rules and each message
+once per episode, and NetHack's score, on which the agent is never trained.
 
-This is ONI-classification: P(helpful) of a message, by a network. Left out, and where it is: the kinds `retrieval` and
+This is ONI-classification: P(helpful) of a message, by a network. Left out (and where it is): the kinds `retrieval` and
 `ranking`, schedules of goals, budgets and other orders of questions (`rewards/online/`); language models as judges
 (`annotation/vllm_engine.py`, any server by its URL); actors that play while the learner learns; an answer cache on
-disk; what happens when the judge is down; checkpoints, several hosts, intervals over seeds. `configs/oni.py` has it.
+disk; a judge that is down; checkpoints, several hosts, intervals over seeds. `configs/oni.py` has it.
 """
 
 from __future__ import annotations

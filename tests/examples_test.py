@@ -102,6 +102,7 @@ def test_a_loop_is_one_short_file_without_stages(loop):
     assert not re.search(r"motif_jax[.](stages|launch|experiment)", text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_loop_runs_with_the_small_command_of_its_docstring(loop, quickly_compiled, monkeypatch, capsys):
     file = ROOT / f"examples/{loop}.py"
