@@ -24,6 +24,9 @@ import optax
 from jax.sharding import AxisType, Mesh
 from ml_collections import ConfigDict
 
+from benchmarks.policy import untrained_sources
+from benchmarks.reward import OPTIONS
+from benchmarks.rows import Row, Rows
 from motif_jax.console import print_line
 from motif_jax.devices.host_copies import host_copy
 from motif_jax.devices.mesh import AXES, map_update
@@ -33,9 +36,6 @@ from motif_jax.rewards.batches import make_batches
 from motif_jax.rewards.learnt_source import make_mix
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.preference import TrainState, make_reward_update, zero_sums
-from motif_jax.stages.benchmark.policy import untrained_sources
-from motif_jax.stages.benchmark.reward import OPTIONS
-from motif_jax.stages.benchmark.rows import Row, say
 from motif_jax.stages.train_policy.acting import Rounds
 from motif_jax.stages.train_policy.placing import make_place, make_shape_rewards
 from motif_jax.stages.train_policy.setup import Parts, assemble, make_player, open_pool
@@ -47,6 +47,7 @@ PAIRS = 256  # of which the reward's training step is made
 NOISE = 0.3  # on the logits and values of the policy that acted, as if it were an older one
 METRICS = ("value_loss", "entropy", "kl", "gradient_norm")  # of the policy's update, beside its gradient
 PART = 100  # see above
+PRODUCTS = {"exact": "highest", "float32": None, "bfloat16": None}  # JAX's precision of products, None: its default
 # Largest differences, by precision and program. Exact products differ by the order of sums. TF32 keeps ten bits of each
 # factor and bfloat16 seven, an error of 2^-11 and 2^-8 each; a gradient passes some hundred products one after another.
 # On a CPU bfloat16 was off by 0.01 in a step and by 0.07 in the gradient of 64 moments; what is left out is off by 1.
@@ -64,20 +65,9 @@ class Program(NamedTuple):
     arguments: tuple[Any, ...]  # trees of arrays
 
 
-class Finding(NamedTuple):
-    """How far two results of a program differ."""
-
-    difference: float  # see above; infinite if something is not finite
-    worst: str  # the array that differs most
-
-    def agrees(self, tolerance: float) -> bool:
-        """Whether the difference is within the tolerance."""
-        return self.difference <= tolerance
-
-
 def measure(config: ConfigDict, workdir: Path) -> list[Row]:
-    """Measures this part of the benchmark; returns its rows, each printed as soon as it is known."""
-    device, cpu = jax.devices()[0], find_cpu()
+    """Rows `numerics.*`: the largest difference of each program in each precision."""
+    device, cpu, rows = jax.devices()[0], find_cpu(), Rows()
     if device == cpu:
         print_line("benchmark: there is no accelerator: the CPU is compared with itself")
     rollouts = play(numerics_config(config, "float32"))
@@ -88,24 +78,32 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
         if device == cpu:
             concurrent.futures.wait(wanted.values())  # then JAX knows the same programs already
         results = {
-            (precision, name): pool.submit(
-                run, found[precision][name], device, "highest" if precision == "exact" else None
-            )
+            (precision, name): pool.submit(run, found[precision][name], device, PRODUCTS[precision])
             for precision, tolerances in TOLERANCES.items()
             for name in tolerances
         }
-        rows = []
         for (precision, name), result in results.items():
-            finding = compare(result.result(), wanted[name].result())
-            rows.append(say(make_row(precision, name, finding)))
+            add_row(rows, precision, name, *compare(result.result(), wanted[name].result()))
     return rows
 
 
-def make_row(precision: str, name: str, finding: Finding) -> Row:
-    """The row of one comparison."""
+def add_row(rows: Rows, precision: str, name: str, difference: float, worst: str) -> None:
+    """Adds the row of one comparison."""
     tolerance = TOLERANCES[precision][name]
-    sizes = {"tolerance": tolerance, "agrees": finding.agrees(tolerance), "worst": finding.worst}
-    return Row(f"numerics.{name}.{precision}", float(f"{finding.difference:.3g}"), "of the norm", sizes)
+    sizes = {"tolerance": tolerance, "agrees": difference <= tolerance, "worst": worst}
+    rows.add(f"numerics.{name}.{precision}", float(f"{difference:.3g}"), "of the norm", 15, **sizes)
+
+
+def check_agreement(rows: list[Row]) -> None:
+    """Raises UserError if a difference is larger than tolerated."""
+    wrong = ", ".join(
+        f"{row.name.removeprefix('numerics.')} by {row.value:g} in {row.sizes['worst']} "
+        f"(tolerated: {row.sizes['tolerance']:g})"
+        for row in rows
+        if row.name.startswith("numerics.") and not row.sizes["agrees"]
+    )
+    if wrong:
+        raise UserError(f"this device computes something else than the CPU: {wrong}")
 
 
 def find_cpu() -> Any:
@@ -127,8 +125,11 @@ def run(program: Program, device: Any, precision: str | None) -> Any:
         return host_copy(program.make(mesh)(*jax.device_put(arguments, device)))
 
 
-def compare(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Finding:
-    """The largest difference between two results; arrays under the same name of the mappings belong together."""
+def compare(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[float, str]:
+    """The largest difference between two results, infinite if a value is not finite; and the array that has it.
+
+    Arrays under the same name of the mappings belong together.
+    """
     differences = {}
     for group, tree in wanted.items():
         leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
@@ -139,7 +140,7 @@ def compare(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Finding:
             difference = away / max(np.linalg.norm(array), least, 1e-30)
             differences[".".join([group, *name_of(path)])] = float(difference) if np.isfinite(difference) else np.inf
     worst = max(differences, key=lambda name: differences[name])
-    return Finding(differences[worst], worst)
+    return differences[worst], worst
 
 
 # ---- the programs

@@ -1,7 +1,7 @@
-"""Measures how fast a reward is trained: pairs per second of an epoch, beside plain PyTorch and a matrix product.
+"""Training of the reward: pairs per second of an epoch, beside plain PyTorch and a matrix product.
 
-An epoch includes all steps over the training pairs, then the statistics and the validation. The plain
-way runs the same network over every moment of every pair in PyTorch, where that is installed.
+An epoch is all steps over the training pairs, then the statistics and the validation. The plain way runs the same
+network over every moment of every pair in PyTorch, where that is installed.
 """
 
 from __future__ import annotations
@@ -22,77 +22,61 @@ import numpy as np
 import optax
 from ml_collections import ConfigDict
 
+from benchmarks.annotation import collect_pairs
+from benchmarks.device import is_accelerated, matrix_product, matrix_size
+from benchmarks.rows import Row, Rows, medians, take_turns
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.rewards import labels
 from motif_jax.rewards.batches import Batches, epoch_order, make_batches
 from motif_jax.rewards.model import make_reward_model, make_value, value_captions
 from motif_jax.rewards.preference import TrainState, make_reward_update, zero_sums
 from motif_jax.rewards.statistics import compare, summarise_values
-from motif_jax.stages import annotate, collect
-from motif_jax.stages.benchmark.device import is_accelerated, usage_rows
-from motif_jax.stages.benchmark.rows import Row, say, take_turns
-from motif_jax.stages.benchmark.watch import Watch
+from motif_jax.stages import annotate
 from motif_jax.stages.train_reward.setup import LabelledPairs, load_data
 
 OPTIONS = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}
-DATASETS = {"random": {"collector": "random"}, "explorer": {}}  # what is learnt from: 20,000 pairs each
+DATASETS = {"random": {"collector": "random"}, "explorer": {}}  # what is learnt from: PAIRS pairs each
 PAIRS = 20_000
 TORCH_BATCHES = 2  # the plain way is timed on fewer
-MATRIX = 2048  # on a CPU
-LARGE_MATRIX = 8192  # on an accelerator
 
 
 def measure(config: ConfigDict, workdir: Path) -> list[Row]:
-    """Measures this part of the benchmark; returns its rows, each printed as soon as it is known."""
-    rows: list[Row] = []
-
-    def add(name: str, value: float, unit: str, **sizes: object) -> None:
-        rows.append(say(Row(name, round(value, 3), unit, sizes)))
-
+    """Rows `reward.*`, for datasets of random play and of the default players."""
+    rows = Rows()
     with tempfile.TemporaryDirectory(dir=workdir) as folder:
         learners = {
-            name: Learner(load_data(*prepared(config, Path(folder) / name, values)), config.reward.batch_size)
+            name: Learner(label_pairs(config, Path(folder) / name, values), config.reward.batch_size)
             for name, values in DATASETS.items()
         }
     runs: dict[str, Callable[[], float]] = {f"reward.epoch.{name}": one.epoch for name, one in learners.items()}
     if importlib.util.find_spec("torch") and not is_accelerated():
         runs["reward.torch"] = partial(plain_torch, learners["random"], config.reward.batch_size)
     runs["reward.matrix_product"] = matrix_product
-    with Watch() as watch:
-        runs = {name: watch.around(name, run) for name, run in runs.items()}
-        rounds = take_turns(runs, config.benchmark.repeats)
+    rounds = take_turns(runs, config.benchmark.repeats)
+    rates = medians(rounds)
     for name, one in learners.items():
         sizes = {"pairs": PAIRS, "batch": config.reward.batch_size, "captions": len(one.data.table)}
         sizes["distinct_per_batch"] = one.distinct
-        rate = statistics.median(rounds[f"reward.epoch.{name}"])
-        add(f"reward.epoch_pairs_per_s.{name}", rate, "pairs/s", **sizes)
-        add(f"reward.flops.{name}", statistics.median(one.flops), "GFLOP/s", items=one.items)
-        rows += usage_rows(f"reward.epoch.{name}", watch.usage(f"reward.epoch.{name}"))
-    add("reward.matrix_product", statistics.median(rounds["reward.matrix_product"]), "GFLOP/s", size=matrix_size())
+        rows.add(f"reward.epoch_pairs_per_s.{name}", rates[f"reward.epoch.{name}"], "pairs/s", **sizes)
+        rows.add(f"reward.flops.{name}", statistics.median(one.flops), "GFLOP/s", items=one.items)
+    rows.add("reward.matrix_product", rates["reward.matrix_product"], "GFLOP/s", size=matrix_size())
     if "reward.torch" in rounds:
-        add("reward.torch_pairs_per_s", statistics.median(rounds["reward.torch"]), "pairs/s", batches=TORCH_BATCHES)
-        ratios = [
-            ours / plain for ours, plain in zip(rounds["reward.epoch.random"], rounds["reward.torch"], strict=True)
-        ]
-        spread = {"least": round(min(ratios), 1), "most": round(max(ratios), 1)}
-        add("reward.epoch_over_torch", statistics.median(ratios), "times", **spread)
+        rows.add("reward.torch_pairs_per_s", rates["reward.torch"], "pairs/s", batches=TORCH_BATCHES)
+        rows.compare("reward.epoch_over_torch", rounds["reward.epoch.random"], rounds["reward.torch"])
     return rows
 
 
-def prepared(config: ConfigDict, workdir: Path, values: dict[str, str]) -> tuple[ConfigDict, Path]:
-    """Collects a dataset in `workdir` and labels it with the lexicon; returns the config used, and `workdir`."""
+def label_pairs(config: ConfigDict, workdir: Path, values: dict[str, str]) -> LabelledPairs:
+    """Collects a dataset in `workdir` with these values of `collect`, and labels it with the lexicon."""
     config = config.copy_and_resolve_references()
-    config.collect.update(
-        {"num_pairs": PAIRS, "dataset": "", "segment_length": 1, "save_screen": False, "save_glyphs": False} | values
-    )
     config.annotate.update({"backend": "lexicon", "goal": "defaultgoal", "num_shards": 1, "shard": 0, "max_pairs": 0})
     config.annotate.update({"custom_name": "", "compare_with": "", "merge": "auto"})
     config.reward.update({"annotators": "", "labels": "hard"})
     workdir.mkdir()
+    collect_pairs(config, workdir, PAIRS, **values)
     with contextlib.redirect_stdout(io.StringIO()):
-        collect.run(config, workdir)
         annotate.run(config, workdir)
-    return config, workdir
+    return load_data(config, workdir)
 
 
 class Learner:
@@ -190,20 +174,3 @@ def torch_network():
         layers += [nn.Conv1d(inputs, outputs, width), nn.ReLU()] + [nn.MaxPool1d(3, 3)] * pooled
     layers += [nn.Flatten(), nn.Linear(320, 128), nn.ReLU(), nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 512)]
     return nn.Sequential(*layers, nn.ReLU(), nn.Linear(512, 1), nn.Flatten(0))
-
-
-def matrix_size() -> int:
-    """Rows and columns of `matrix_product`: large enough for the device."""
-    return LARGE_MATRIX if is_accelerated() else MATRIX
-
-
-def matrix_product(dtype: str = "float32") -> float:
-    """GFLOP/s of a large matrix product: what this machine can do at best."""
-    size = matrix_size()
-    a = jnp.ones((size, size), dtype)
-    product = jax.jit(lambda a: a @ a)
-    product(a).block_until_ready()
-    start = time.perf_counter()
-    for _ in range(5):
-        product(a).block_until_ready()
-    return 5 * 2 * size**3 / (time.perf_counter() - start) / 1e9
