@@ -41,7 +41,7 @@ PARTS = {
 MEASUREMENTS = {  # the function of each; it is given the config and the workdir, and returns rows
     "env": "benchmarks.games:measure",
     "texts": "benchmarks.games:measure_texts",
-    "annotation": "benchmarks.annotation:measure",
+    "annotation": "benchmarks.reward:measure_annotation",
     "reward": "benchmarks.reward:measure",
     "online": "benchmarks.online:measure",
     "policy": "benchmarks.policy:measure",

@@ -54,8 +54,7 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     acting: dict[str, dict[int, float]] = {}
     for network in config.benchmark.networks:
         training = Training(config, network, rewarded=True)
-        acting[network] = training.act(seconds / 4)
-        trainings[network] = training
+        acting[network], trainings[network] = training.act(seconds / 4), training
         runs[f"end_to_end.{network}"] = partial(training.run, STRETCH * seconds)
         unrewarded = Training(config, network, rewarded=False)
         runs[f"end_to_end_no_reward.{network}"] = partial(unrewarded.run, STRETCH * seconds)
@@ -81,7 +80,7 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
         cost = [1 - on / off for on, off in zip(rounds[f"end_to_end.{network}"],
                                                 rounds[f"end_to_end_no_reward.{network}"], strict=True)]  # fmt: skip
         add("reward_cost", 100 * statistics.median(cost), "%", least=f"{min(cost):.1%}", most=f"{max(cost):.1%}")
-        add("reward_lookup", training.lookup(seconds), "steps/s", messages=training.messages)
+        add("reward_lookup", training.lookup(seconds), "steps/s", messages=len(training.table))
         add("learner", learner, "steps/s", batch=config.policy.batch_size)
         add("inference", rates[f"inference.{network}"], "steps/s", games=training.group_size)
         for games, rate in acting[network].items():
@@ -97,8 +96,7 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
             add(f"time.{activity}", share, "%", us_per_step=round(1e6 * seconds_per_step, 2))
         if needed := training.update_memory():
             memory = describe_memory(jax.devices()[0])
-            sizes = {"limit": f"{memory.limit / 2**30:,.1f} GiB"} if memory else {}
-            add("update_memory", needed / 2**30, "GiB", **sizes)
+            add("update_memory", needed / 2**30, "GiB", limit=f"{memory.limit / 2**30:,.1f} GiB" if memory else "?")
         if is_accelerated():
             with gpu_busy(rows, f"policy.learner.{network}"):
                 training.learn(seconds)
@@ -174,8 +172,8 @@ class Training:
         section, specs = self._config.policy, self._parts.world.specs
         total = max(section.num_workers, 1) * section.games_per_worker
         groups = range(self.group_size, total + 1, self.group_size)
-        found = {}
-        for count in sorted({min(padded_size(games, self.group_size), total) for games in groups}):
+        found, counts = {}, {min(padded_size(games, self.group_size), total) for games in groups}
+        for count in sorted(counts):
             shapes = {name: (count, *specs[name].shape) for name in self._player.reads}
             observations = {name: np.zeros(shape, specs[name].dtype) for name, shape in shapes.items()}
             found[count] = self._act_on(observations, np.ones(count, bool), seconds)
@@ -205,23 +203,21 @@ class Training:
 
         return rate_of(learn, seconds)
 
+    @property
+    def table(self) -> Any:
+        """The table of the learnt reward."""
+        return self._parts.sources.learnt.table
+
     def lookup(self, seconds: float) -> float:
         """Steps per second of the learnt reward alone, when nearly all messages are known."""
-        table = self._parts.sources.learnt.table
         messages = np.asarray(self._batch.arrays.rollouts.observations["message"])[1:]
 
         def look() -> int:
-            table(messages)
+            self.table(messages)
             return self._batch.steps
 
         look()
         return rate_of(look, seconds)
-
-    @property
-    def messages(self) -> int:
-        """The number of messages in the table of the learnt reward."""
-        learnt = self._parts.sources.learnt
-        return len(learnt.table) if learnt else 0
 
     def flops(self) -> tuple[float, float]:
         """Operations per step of acting and of learning, as the compiler counts them."""
@@ -246,8 +242,8 @@ class Training:
 
     def update_memory(self) -> int:
         """Bytes that an update takes beside its arguments; 0: not known."""
-        lowered = self._parts.update.lower(self._state, self._constants, self._batch.arrays.rollouts)
-        return needed_bytes(lowered.compile())
+        update = self._parts.update
+        return needed_bytes(update.lower(self._state, self._constants, self._batch.arrays.rollouts).compile())
 
     def sizes(self) -> dict[str, object]:
         """Numbers of games and workers, sizes of batch and rollout, and the device, for the rows."""
@@ -261,8 +257,7 @@ class Training:
         }
 
     def _moment(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        rollouts = self._batch.arrays.rollouts
-        chosen = slice(0, self.group_size)
+        rollouts, chosen = self._batch.arrays.rollouts, slice(self.group_size)
         observations = {key: np.asarray(array)[0, chosen] for key, array in rollouts.observations.items()}
         return observations, np.asarray(rollouts.first)[0, chosen]
 

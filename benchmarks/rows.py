@@ -34,7 +34,7 @@ class Rows(list[Row]):
     def compare(self, name: str, ours: Sequence[float], others: Sequence[float], digits: int = 1) -> None:
         """Adds the median of the ratios of two runs, round by round, with the least and the largest ratio."""
         ratios = [one / other for one, other in zip(ours, others, strict=True)]
-        spread = {"least": round(min(ratios), digits), "most": round(max(ratios), digits)}
+        spread: dict[str, Any] = {"least": round(min(ratios), digits), "most": round(max(ratios), digits)}
         self.add(name, statistics.median(ratios), "times", **spread)
 
 
