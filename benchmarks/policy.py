@@ -96,7 +96,7 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
             add(f"time.{activity}", share, "%", us_per_step=round(1e6 * seconds_per_step, 2))
         if needed := training.update_memory():
             memory = describe_memory(jax.devices()[0])
-            add("update_memory", needed / 2**30, "GiB", limit=f"{memory.limit / 2**30:,.1f} GiB" if memory else "?")
+            add("update_memory", needed / 2**30, "GiB", limit=f"{memory.limit / 2**30:,.1f} GiB" if memory else "unknown")
         if is_accelerated():
             with gpu_busy(rows, f"policy.learner.{network}"):
                 training.learn(seconds)
