@@ -88,15 +88,16 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
         act, learn = training.flops()
         add("flop_per_step", (act + learn) / 1e6, "MFLOP", acting=round(act / 1e6, 1))
         add("learner_flops", learn * learner / 1e9, "GFLOP/s")
-        limit = product * 1e9 / max(act + learn, 1.0)
-        add("share_of_limit", 100 * whole / limit, "%", limit=f"{limit:,.0f} steps/s")
+        most = product * 1e9 / max(act + learn, 1.0)
+        add("share_of_limit", 100 * whole / most, "%", limit=f"{most:,.0f} steps/s")
         add("bytes_per_step", training.bytes_per_step, "B")
         for activity, seconds_per_step in training.spent.items():
             share = 100 * seconds_per_step * training.rate
             add(f"time.{activity}", share, "%", us_per_step=round(1e6 * seconds_per_step, 2))
         if needed := training.update_memory():
             memory = describe_memory(jax.devices()[0])
-            add("update_memory", needed / 2**30, "GiB", limit=f"{memory.limit / 2**30:,.1f} GiB" if memory else "unknown")
+            limit = f"{memory.limit / 2**30:,.1f} GiB" if memory else "unknown"
+            add("update_memory", needed / 2**30, "GiB", limit=limit)
         if is_accelerated():
             with gpu_busy(rows, f"policy.learner.{network}"):
                 training.learn(seconds)
