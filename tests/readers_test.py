@@ -13,7 +13,6 @@ from attacks import ATTACKS, at_once
 
 from motif_jax.actors import recorder
 from motif_jax.config import file as config_file
-from motif_jax.envs.canned import CannedWorld
 from motif_jax.envs.guessing.scenes import SceneFiles
 from motif_jax.episodes import playback
 from motif_jax.replays import replay
@@ -55,9 +54,6 @@ KNOWN = {
     "pages/blocks.py": {"*.read_text"},  # of the package
     "preferences/writer.py": {"np.lib.format.open_memmap"},  # to write
     "rewards/torch_format.py": {"torch.load", "zipfile.ZipFile"},  # below LARGEST
-    "stages/benchmark/__init__.py": {"*.read_text"},  # /proc
-    "stages/benchmark/profile.py": {"gzip.open"},  # what the profiler has just written
-    "stages/benchmark/threads.py": {"*.read_text"},  # /proc
     "system/jax_start.py": {"open"},  # /proc
 }
 
@@ -154,7 +150,6 @@ READERS = {
     "vectors of words": words.read_vectors,
     "scenes": lambda file: SceneFiles(str(file), ""),
     "config": lambda file: config_file.read(str(file)),
-    "recording": lambda file: CannedWorld(str(file), 10).vector(1, (), seed=0, stream=0),
 }
 ARRAYS = {"claim", "claim_inside", "bomb"}
 FINE = {  # attacks that are none for a reader

@@ -1,4 +1,4 @@
-"""Compares what a device computes with what a CPU computes in float32, for the programs that training consists of.
+"""Compares the results of a device with those of a CPU in float32, for the policy's step and its update.
 
 Both are given the same parameters and the same moments of NetHack. The difference of an array d from the CPU's c is
 
@@ -24,34 +24,30 @@ import optax
 from jax.sharding import AxisType, Mesh
 from ml_collections import ConfigDict
 
+from benchmarks.policy import untrained_sources
+from benchmarks.rows import Row, Rows
 from motif_jax.console import print_line
 from motif_jax.devices.host_arrays import host_copy
 from motif_jax.devices.mesh import AXES, map_update
 from motif_jax.devices.parameters import name_of
 from motif_jax.learner.update import Constants, Rollouts, init_state, make_policy_update
-from motif_jax.rewards.batches import make_batches
 from motif_jax.rewards.learnt_source import make_mix
-from motif_jax.rewards.model import make_reward_model
-from motif_jax.rewards.preference import TrainState, make_reward_update, zero_sums
-from motif_jax.stages.benchmark.policy import untrained_sources
-from motif_jax.stages.benchmark.reward import OPTIONS
-from motif_jax.stages.benchmark.rows import Row, say
 from motif_jax.stages.train_policy.acting import Rounds, make_place, make_shape_rewards
 from motif_jax.stages.train_policy.setup import Parts, assemble, make_player, open_pool
 from motif_jax.structs import UserError
 from motif_jax.system.machine import usable_cores
 
 MOST_GAMES = 64
-PAIRS = 256  # of which the reward's training step is made
 NOISE = 0.3  # on the logits and values of the policy that acted, as if it were an older one
 METRICS = ("value_loss", "entropy", "kl", "gradient_norm")  # of the policy's update, beside its gradient
 PART = 100  # see above
+PRODUCTS = {"exact": "highest", "float32": None, "bfloat16": None}  # JAX's precision of products, None: its default
 # Largest differences, by precision and program. Exact products differ by the order of sums. TF32 keeps ten bits of each
 # factor and bfloat16 seven, an error of 2^-11 and 2^-8 each; a gradient passes some hundred products one after another.
 # On a CPU bfloat16 was off by 0.01 in a step and by 0.07 in the gradient of 64 moments; what is left out is off by 1.
 TOLERANCES: dict[str, dict[str, float]] = {
-    "exact": {"policy_step": 1e-4, "policy_update": 1e-3, "reward_model": 1e-4, "reward_update": 1e-3},
-    "float32": {"policy_step": 1e-2, "policy_update": 5e-2, "reward_model": 1e-2, "reward_update": 5e-2},
+    "exact": {"policy_step": 1e-4, "policy_update": 1e-3},
+    "float32": {"policy_step": 1e-2, "policy_update": 5e-2},
     "bfloat16": {"policy_step": 5e-2, "policy_update": 2e-1},
 }
 
@@ -63,20 +59,9 @@ class Program(NamedTuple):
     arguments: tuple[Any, ...]  # trees of arrays
 
 
-class Finding(NamedTuple):
-    """How far two results of a program differ."""
-
-    difference: float  # see above; infinite if something is not finite
-    worst: str  # the array that differs most
-
-    def agrees(self, tolerance: float) -> bool:
-        """Whether the difference is within the tolerance."""
-        return self.difference <= tolerance
-
-
 def measure(config: ConfigDict, workdir: Path) -> list[Row]:
-    """Measures this part of the benchmark; returns its rows, each printed as soon as it is known."""
-    device, cpu = jax.devices()[0], find_cpu()
+    """Rows `numerics.*`: the largest difference of each program in each precision."""
+    device, cpu, rows = jax.devices()[0], find_cpu(), Rows()
     if device == cpu:
         print_line("benchmark: there is no accelerator: the CPU is compared with itself")
     rollouts = play(numerics_config(config, "float32"))
@@ -87,24 +72,32 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
         if device == cpu:
             concurrent.futures.wait(wanted.values())  # then JAX knows the same programs already
         results = {
-            (precision, name): pool.submit(
-                run, found[precision][name], device, "highest" if precision == "exact" else None
-            )
+            (precision, name): pool.submit(run, found[precision][name], device, PRODUCTS[precision])
             for precision, tolerances in TOLERANCES.items()
             for name in tolerances
         }
-        rows = []
         for (precision, name), result in results.items():
-            finding = compare(result.result(), wanted[name].result())
-            rows.append(say(make_row(precision, name, finding)))
+            add_row(rows, precision, name, *compare(result.result(), wanted[name].result()))
     return rows
 
 
-def make_row(precision: str, name: str, finding: Finding) -> Row:
-    """The row of one comparison."""
+def add_row(rows: Rows, precision: str, name: str, difference: float, worst: str) -> None:
+    """Adds the row of one comparison."""
     tolerance = TOLERANCES[precision][name]
-    sizes = {"tolerance": tolerance, "agrees": finding.agrees(tolerance), "worst": finding.worst}
-    return Row(f"numerics.{name}.{precision}", float(f"{finding.difference:.3g}"), "of the norm", sizes)
+    sizes = {"tolerance": tolerance, "agrees": difference <= tolerance, "worst": worst}
+    rows.add(f"numerics.{name}.{precision}", float(f"{difference:.3g}"), "of the norm", 15, **sizes)
+
+
+def check_agreement(rows: list[Row]) -> None:
+    """Raises UserError if a difference is larger than tolerated."""
+    wrong = ", ".join(
+        f"{row.name.removeprefix('numerics.')} by {row.value:g} in {row.sizes['worst']} "
+        f"(tolerated: {row.sizes['tolerance']:g})"
+        for row in rows
+        if row.name.startswith("numerics.") and not row.sizes["agrees"]
+    )
+    if wrong:
+        raise UserError(f"this device computes something else than the CPU: {wrong}")
 
 
 def find_cpu() -> Any:
@@ -126,8 +119,11 @@ def run(program: Program, device: Any, precision: str | None) -> Any:
         return host_copy(program.make(mesh)(*jax.device_put(arguments, device)))
 
 
-def compare(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Finding:
-    """The largest difference between two results; arrays under the same name of the mappings belong together."""
+def compare(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[float, str]:
+    """The largest difference between two results, infinite if a value is not finite; and the array that has it.
+
+    Arrays under the same name of the mappings belong together.
+    """
     differences = {}
     for group, tree in wanted.items():
         leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
@@ -138,7 +134,7 @@ def compare(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Finding:
             difference = away / max(np.linalg.norm(array), least, 1e-30)
             differences[".".join([group, *name_of(path)])] = float(difference) if np.isfinite(difference) else np.inf
     worst = max(differences, key=lambda name: differences[name])
-    return Finding(differences[worst], worst)
+    return differences[worst], worst
 
 
 # ---- the programs
@@ -179,58 +175,31 @@ def play(config: ConfigDict) -> Rollouts:
 
 
 def programs(config: ConfigDict, dtype: str, rollouts: Rollouts) -> dict[str, Program]:
-    """The programs by name; `dtype` is the policy's, the reward is always computed in float32."""
+    """The programs by name, with a policy of this type."""
     config = numerics_config(config, dtype)
     parts = make_parts(config)
     model = parts.model
     params, frozen = host_copy(model.params), host_copy(model.frozen)
     moment = {key: array[0] for key, array in rollouts.observations.items()}
-    apply, reward_params = make_reward_model(OPTIONS, 0)
-    reward_params = host_copy(reward_params)
-    texts = np.unique(np.asarray(rollouts.observations["message"]).reshape(-1, 256), axis=0)
-    shape_rewards = make_shape_rewards(make_mix(config, None), parts.sources)
-    update = make_policy_update(model.unroll, shape_rewards, parts.learner)
-    optimizer = optax.adam(1e-4)
-    reward_update = make_reward_update(apply, optimizer)
-    rng = np.random.default_rng(0)
-    shows = rng.integers(len(texts), size=(PAIRS, 2, 1))
-    batches = make_batches(np.arange(PAIRS), shows, rng.choice([0.0, 0.5, 1.0], PAIRS), PAIRS, 1)
+    update = make_policy_update(model.unroll, make_shape_rewards(make_mix(config, None), parts.sources), parts.learner)
 
     def step(params: Any, frozen: Any, observations: Any, first: Any, core: Any) -> dict[str, Any]:
         logits, values, core = model.step(params, frozen, observations, first, core, model.prepare(params, frozen))
         return {"logits": logits, "values": values, "core": core}
 
-    def learn(mesh: Mesh) -> Callable[..., Any]:
+    def make_learn(mesh: Mesh) -> Callable[..., Any]:
         mapped = map_update(update, mesh, batch_axis=1, num_constants=1)
 
-        def learned(*arguments: Any) -> dict[str, Any]:
+        def learn(*arguments: Any) -> dict[str, Any]:
             state, metrics = mapped(*arguments)
-            return {"gradient": optax.tree_utils.tree_get(state.optimizer, "mu")} | {
-                name: metrics[name] for name in METRICS
-            }
+            gradient = {"gradient": optax.tree_utils.tree_get(state.optimizer, "mu")}
+            return gradient | {name: metrics[name] for name in METRICS}
 
-        return learned
-
-    def learn_reward(mesh: Mesh) -> Callable[..., Any]:
-        mapped = map_update(reward_update, mesh, batch_axis=1, num_constants=2)
-
-        def learned(*arguments: Any) -> dict[str, Any]:
-            state = mapped(*arguments)
-            return {"gradient": optax.tree_utils.tree_get(state.optimizer, "mu"), "loss": state.sums.loss}
-
-        return learned
+        return learn
 
     return {
         "policy_step": Program(
             lambda mesh: jax.jit(step), (params, frozen, moment, rollouts.first[0], rollouts.core[0])
         ),
-        "policy_update": Program(learn, (init_state(params, parts.learner), Constants(frozen), rollouts)),
-        "reward_model": Program(
-            lambda mesh: jax.jit(lambda params, texts: {"rewards": apply(params, {"message": texts})}),
-            (reward_params, texts),
-        ),
-        "reward_update": Program(
-            learn_reward,
-            (TrainState(reward_params, optimizer.init(reward_params), zero_sums()), texts, np.int32(0), batches),
-        ),
+        "policy_update": Program(make_learn, (init_state(params, parts.learner), Constants(frozen), rollouts)),
     }

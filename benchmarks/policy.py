@@ -1,8 +1,8 @@
-"""Measures how fast a policy is trained: steps per second end to end and of single parts, and the share of the limit.
+"""Training of the policy: steps per second end to end and of single parts, and the share of the limit.
 
 End to end, games, inference, hand-off and learner run at the same time. Every step passes the network once forward to
 act, and once forward and backward to learn; the limit is what the machine's matrix products would allow for the
-operations that the compiled programs count; on an accelerator also what its vendor promises.
+operations that the compiled programs count.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
+from benchmarks.device import gpu_busy, is_accelerated, matrix_product
+from benchmarks.reward import OPTIONS
+from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
 from motif_jax.actors.pool import ActorPool
 from motif_jax.captions import WIDTH
 from motif_jax.devices.host_arrays import local_copy
-from motif_jax.devices.memory import needed_bytes
+from motif_jax.devices.memory import describe_memory, needed_bytes
 from motif_jax.devices.mesh import place
 from motif_jax.learner.update import Constants
 from motif_jax.policies.player import padded_size
@@ -33,11 +36,6 @@ from motif_jax.rewards.learnt_source import LearntSource, make_mix
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.rewards.statistics import LEVELS, RewardStatistics
-from motif_jax.stages.benchmark.device import device_rows, is_accelerated
-from motif_jax.stages.benchmark.reward import OPTIONS, matrix_product
-from motif_jax.stages.benchmark.rows import Row, say, take_turns
-from motif_jax.stages.benchmark.torch_policy import torch_learner
-from motif_jax.stages.benchmark.watch import Watch
 from motif_jax.stages.train_policy.acting import FreeRunning, Rounds, make_place
 from motif_jax.stages.train_policy.conditions import takes_turns
 from motif_jax.stages.train_policy.record import Trace
@@ -48,20 +46,14 @@ WARMUP_BATCHES = 3
 
 
 def measure(config: ConfigDict, workdir: Path) -> list[Row]:
-    """Measures this part of the benchmark; returns its rows, each printed as soon as it is known."""
-    rows: list[Row] = []
-
-    def add(name: str, value: float, unit: str, **sizes: object) -> None:
-        rows.append(say(Row(name, round(value, 3), unit, sizes)))
-
+    """Rows `policy.*`, for the networks in `benchmark.networks`."""
     seconds = config.benchmark.seconds
     runs: dict[str, Callable[[], float]] = {"matrix_product": partial(matrix_product, config.policy.dtype)}
     trainings: dict[str, Training] = {}
     acting: dict[str, dict[int, float]] = {}
     for network in config.benchmark.networks:
         training = Training(config, network, rewarded=True)
-        acting[network] = training.act(seconds / 4)
-        trainings[network] = training
+        acting[network], trainings[network] = training.act(seconds / 4), training
         runs[f"end_to_end.{network}"] = partial(training.run, STRETCH * seconds)
         unrewarded = Training(config, network, rewarded=False)
         runs[f"end_to_end_no_reward.{network}"] = partial(unrewarded.run, STRETCH * seconds)
@@ -71,46 +63,46 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
         runs[f"inference.{network}"] = partial(training.infer, seconds)
     if importlib.util.find_spec("torch") and "reference" in trainings and not is_accelerated():
         runs["torch_learner"] = partial(torch_learner, config.policy.batch_size, config.policy.rollout_length)
-    with Watch() as watch:
-        runs = {name: watch.around(name, run) for name, run in runs.items()}
-        rounds = take_turns(runs, config.benchmark.repeats)
-    median = {name: statistics.median(rates) for name, rates in rounds.items()}
+    rounds = take_turns(runs, config.benchmark.repeats)
+    rates, rows = medians(rounds), Rows()
 
-    product = median["matrix_product"]
-    add("policy.matrix_product", product, "GFLOP/s", dtype=config.policy.dtype)
+    product = rates["matrix_product"]
+    rows.add("policy.matrix_product", product, "GFLOP/s", dtype=config.policy.dtype)
     for network, training in trainings.items():
-        sizes = training.sizes()
-        add(f"policy.end_to_end.{network}", median[f"end_to_end.{network}"], "steps/s", **sizes, reward="on")
-        add(
-            f"policy.end_to_end_no_reward.{network}", median[f"end_to_end_no_reward.{network}"], "steps/s", reward="off"
-        )
+
+        def add(name: str, value: float, unit: str, network: str = network, **sizes: Any) -> None:
+            rows.add(f"policy.{name}.{network}", value, unit, **sizes)
+
+        whole, learner = rates[f"end_to_end.{network}"], rates[f"learner.{network}"]
+        add("end_to_end", whole, "steps/s", **training.sizes(), reward="on")
+        add("end_to_end_no_reward", rates[f"end_to_end_no_reward.{network}"], "steps/s", reward="off")
         cost = [1 - on / off for on, off in zip(rounds[f"end_to_end.{network}"],
                                                 rounds[f"end_to_end_no_reward.{network}"], strict=True)]  # fmt: skip
-        spread = {"least": f"{min(cost):.1%}", "most": f"{max(cost):.1%}"}
-        add(f"policy.reward_cost.{network}", 100 * statistics.median(cost), "%", **spread)
-        add(f"policy.reward_lookup.{network}", training.lookup(seconds), "steps/s", messages=training.messages)
-        add(f"policy.learner.{network}", median[f"learner.{network}"], "steps/s", batch=config.policy.batch_size)
-        add(f"policy.inference.{network}", median[f"inference.{network}"], "steps/s", games=training.group_size)
+        add("reward_cost", 100 * statistics.median(cost), "%", least=f"{min(cost):.1%}", most=f"{max(cost):.1%}")
+        add("reward_lookup", training.lookup(seconds), "steps/s", messages=len(training.table))
+        add("learner", learner, "steps/s", batch=config.policy.batch_size)
+        add("inference", rates[f"inference.{network}"], "steps/s", games=training.group_size)
         for games, rate in acting[network].items():
-            name = f"policy.inference_of.{games}.{network}"
-            add(name, rate, "steps/s", ms_per_call=round(1e3 * games / rate, 3))
+            add(f"inference_of.{games}", rate, "steps/s", ms_per_call=round(1e3 * games / rate, 3))
         act, learn = training.flops()
-        add(f"policy.flop_per_step.{network}", (act + learn) / 1e6, "MFLOP", acting=round(act / 1e6, 1))
-        add(f"policy.learner_flops.{network}", learn * median[f"learner.{network}"] / 1e9, "GFLOP/s")
-        limit = product * 1e9 / max(act + learn, 1.0)
-        share = 100 * median[f"end_to_end.{network}"] / limit
-        add(f"policy.share_of_limit.{network}", share, "%", limit=f"{limit:,.0f} steps/s")
-        add(f"policy.bytes_per_step.{network}", training.bytes_per_step, "B")
+        add("flop_per_step", (act + learn) / 1e6, "MFLOP", acting=round(act / 1e6, 1))
+        add("learner_flops", learn * learner / 1e9, "GFLOP/s")
+        most = product * 1e9 / max(act + learn, 1.0)
+        add("share_of_limit", 100 * whole / most, "%", limit=f"{most:,.0f} steps/s")
+        add("bytes_per_step", training.bytes_per_step, "B")
         for activity, seconds_per_step in training.spent.items():
             share = 100 * seconds_per_step * training.rate
-            add(f"policy.time.{activity}.{network}", share, "%", us_per_step=round(1e6 * seconds_per_step, 2))
-        rates = {name: median[f"{name}.{network}"] for name in ("learner", "inference", "end_to_end")}
-        rows += device_rows(network, training, rates, (act, learn), watch)
-    if "torch_learner" in median:
-        add("policy.torch_learner", median["torch_learner"], "steps/s", batch=config.policy.batch_size)
-        ratios = [a / b for a, b in zip(rounds["learner.reference"], rounds["torch_learner"], strict=True)]
-        extent: dict[str, float] = {"least": round(min(ratios), 2), "most": round(max(ratios), 2)}
-        add("policy.learner_over_torch", statistics.median(ratios), "times", **extent)
+            add(f"time.{activity}", share, "%", us_per_step=round(1e6 * seconds_per_step, 2))
+        if needed := training.update_memory():
+            memory = describe_memory(jax.devices()[0])
+            limit = f"{memory.limit / 2**30:,.1f} GiB" if memory else "unknown"
+            add("update_memory", needed / 2**30, "GiB", limit=limit)
+        if is_accelerated():
+            with gpu_busy(rows, f"policy.learner.{network}"):
+                training.learn(seconds)
+    if "torch_learner" in rates:
+        rows.add("policy.torch_learner", rates["torch_learner"], "steps/s", batch=config.policy.batch_size)
+        rows.compare("policy.learner_over_torch", rounds["learner.reference"], rounds["torch_learner"], digits=2)
     return rows
 
 
@@ -132,12 +124,11 @@ class Training:
         self._player = make_player(config, self._model, seed=0)
         self.group_size = section.games_per_worker // section.groups
         self._batch: Any = None
-        self.dtype, self.devices = section.dtype, self._mesh.size
         self.rate = 0.0  # steps per second of the last run from end to end
         self.spent: dict[str, float] = {}  # in that run, seconds per step of each activity; of workers, on average
 
     def run(self, seconds: float, updates: int = 0, trace: Trace | None = None) -> float:
-        """Steps per second from end to end, after WARMUP_BATCHES batches, in so many seconds and updates at least."""
+        """Steps per second from end to end, after WARMUP_BATCHES batches; for `seconds`, and at least `updates`."""
         parts, player = self._parts, self._player
         trace = trace or Trace(ConfigDict({"num_steps": 0, "start_step": 0}), Path())
         with open_pool(self._config, parts, player, first_episode=0) as pool:
@@ -181,70 +172,68 @@ class Training:
         section, specs = self._config.policy, self._parts.world.specs
         total = max(section.num_workers, 1) * section.games_per_worker
         groups = range(self.group_size, total + 1, self.group_size)
-        found = {}
-        for count in sorted({min(padded_size(games, self.group_size), total) for games in groups}):
+        found, counts = {}, {min(padded_size(games, self.group_size), total) for games in groups}
+        for count in sorted(counts):
             shapes = {name: (count, *specs[name].shape) for name in self._player.reads}
             observations = {name: np.zeros(shape, specs[name].dtype) for name, shape in shapes.items()}
-            found[count] = self._rate(observations, np.ones(count, bool), seconds)
+            found[count] = self._act_on(observations, np.ones(count, bool), seconds)
         return found
-
-    def learn(self, seconds: float) -> float:
-        """Steps per second of the learner alone, on the last batch."""
-        rollouts, done, start = self._batch.arrays.rollouts, 0, time.perf_counter()
-        while not done or time.perf_counter() - start < seconds:
-            self._state, metrics = self._parts.update(self._state, self._constants, rollouts)
-            jax.block_until_ready(metrics)
-            done += 1
-        return done * self._batch.steps / (time.perf_counter() - start)
 
     def infer(self, seconds: float) -> float:
         """Steps per second of the policy alone, for one group of games at a time."""
-        return self._rate(*self._moment(), seconds)
+        return self._act_on(*self._moment(), seconds)
 
-    def _rate(self, observations: dict[str, np.ndarray], first: np.ndarray, seconds: float) -> float:
-        games, done = np.arange(len(first)), 0
-        self._player(observations, first, games)  # which compiles it, the first time
-        start = time.perf_counter()
-        while done < 3 or time.perf_counter() - start < seconds:
+    def _act_on(self, observations: dict[str, np.ndarray], first: np.ndarray, seconds: float) -> float:
+        games = np.arange(len(first))
+
+        def act() -> int:
             self._player(observations, first, games)
-            done += 1
-        return done * len(first) / (time.perf_counter() - start)
+            return len(first)
+
+        act()  # which compiles it, the first time
+        return rate_of(act, seconds, calls=3)
+
+    def learn(self, seconds: float) -> float:
+        """Steps per second of the learner alone, on the last batch."""
+
+        def learn() -> int:
+            self._state, metrics = self._parts.update(self._state, self._constants, self._batch.arrays.rollouts)
+            jax.block_until_ready(metrics)
+            return self._batch.steps
+
+        return rate_of(learn, seconds)
+
+    @property
+    def table(self) -> Any:
+        """The table of the learnt reward."""
+        return self._parts.sources.learnt.table
 
     def lookup(self, seconds: float) -> float:
         """Steps per second of the learnt reward alone, when nearly all messages are known."""
-        table = self._parts.sources.learnt.table
         messages = np.asarray(self._batch.arrays.rollouts.observations["message"])[1:]
-        table(messages)
-        done, start = 0, time.perf_counter()
-        while not done or time.perf_counter() - start < seconds:
-            table(messages)
-            done += 1
-        return done * self._batch.steps / (time.perf_counter() - start)
 
-    @property
-    def messages(self) -> int:
-        """The number of messages in the table of the learnt reward."""
-        learnt = self._parts.sources.learnt
-        return len(learnt.table) if learnt else 0
+        def look() -> int:
+            self.table(messages)
+            return self._batch.steps
+
+        look()
+        return rate_of(look, seconds)
 
     def flops(self) -> tuple[float, float]:
         """Operations per step of acting and of learning, as the compiler counts them."""
         observations, first = self._moment()
-        weights, core = (
-            (self._model.params, self._model.frozen),
-            np.zeros((self.group_size, self._model.core_size), np.float32),
-        )
+        params, frozen = weights = self._model.params, self._model.frozen
+        core = np.zeros((self.group_size, self._model.core_size), np.float32)
         rollout = {key: array[None] for key, array in observations.items()}, first[None], core  # one step: no loop
 
         def learn(params: Any, *inputs: Any) -> jax.Array:
-            logits, values = self._model.unroll(params, weights[1], *inputs)
+            logits, values = self._model.unroll(params, frozen, *inputs)
             return logits.sum() + values.sum()
 
+        prepared = jax.jit(self._model.prepare)(*weights)
         programs = (
-            jax.jit(self._model.step).lower(
-                *weights, observations, first, core, jax.jit(self._model.prepare)(*weights)
-            ),
-            jax.jit(jax.grad(learn)).lower(weights[0], *rollout),
+            jax.jit(self._model.step).lower(*weights, observations, first, core, prepared),
+            jax.jit(jax.grad(learn)).lower(params, *rollout),
         )
         # On a GPU a compiled program calls libraries, whose operations the compiler may not count.
         counted = programs if is_accelerated() else [program.compile() for program in programs]
@@ -252,10 +241,9 @@ class Training:
         return acting / self.group_size, learning / self.group_size
 
     def update_memory(self) -> int:
-        """See `device.Measured`."""
-        return needed_bytes(
-            self._parts.update.lower(self._state, self._constants, self._batch.arrays.rollouts).compile()
-        )
+        """Bytes that an update takes beside its arguments; 0: not known."""
+        update = self._parts.update
+        return needed_bytes(update.lower(self._state, self._constants, self._batch.arrays.rollouts).compile())
 
     def sizes(self) -> dict[str, object]:
         """Numbers of games and workers, sizes of batch and rollout, and the device, for the rows."""
@@ -269,8 +257,7 @@ class Training:
         }
 
     def _moment(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        rollouts = self._batch.arrays.rollouts
-        chosen = slice(0, self.group_size)
+        rollouts, chosen = self._batch.arrays.rollouts, slice(self.group_size)
         observations = {key: np.asarray(array)[0, chosen] for key, array in rollouts.observations.items()}
         return observations, np.asarray(rollouts.first)[0, chosen]
 
@@ -280,16 +267,34 @@ def time_spent(pool: ActorPool, source: FreeRunning | Rounds) -> dict[str, float
     return pool.timers.seconds | source.timers.seconds | {"workers_wait": pool.worker_wait_s / pool.layout.num_workers}
 
 
-def untrained_reward() -> Reward:
-    """A reward with the default network, untrained."""
+def untrained_sources(config: ConfigDict) -> RewardSources:
+    """A reward with the default network, untrained, as the only source of rewards beside the game."""
     _, params = make_reward_model(OPTIONS, 0)
     statistics = RewardStatistics(0.0, 1.0, {f"{level:.2f}": 0.0 for level in LEVELS})
-    nothing = np.zeros((0, WIDTH), np.uint8), np.zeros(0, np.int32)
-    return Reward(OPTIONS, params, statistics, *nothing, {})
-
-
-def untrained_sources(config: ConfigDict) -> RewardSources:
-    """An untrained reward as the only source of rewards beside the game."""
-    reward = untrained_reward()
+    reward = Reward(OPTIONS, params, statistics, np.zeros((0, WIDTH), np.uint8), np.zeros(0, np.int32), {})
     learnt = LearntSource(reward, make_mix(config, reward), False)
     return RewardSources([Weighted(LEARNT, SOURCES[LEARNT].path, config.policy.intrinsic_coefficient, learnt)])
+
+
+def torch_learner(batch_size: int, rollout: int) -> float:
+    """Steps per second of the reference network in PyTorch: forward, backward and Adam, on a picture that is there."""
+    import torch
+    from torch import nn
+
+    rows = batch_size // rollout
+    image = nn.Sequential(
+        nn.Conv2d(3, 32, 8, 4), nn.ELU(), nn.Conv2d(32, 64, 4, 2), nn.ELU(), nn.Conv2d(64, 128, 3, 2), nn.ELU(),
+        nn.Flatten(), nn.Linear(1152, 512), nn.ELU(),
+    )  # fmt: skip
+    vector = nn.Sequential(nn.Linear(27, 128), nn.ELU(), nn.Linear(128, 128), nn.ELU())
+    message = nn.Sequential(nn.Linear(256, 128), nn.ELU(), nn.Linear(128, 128), nn.ELU())
+    core, heads = nn.GRU(795, 512), nn.Linear(512, 24)
+    optimizer = torch.optim.Adam(nn.ModuleList([image, vector, message, core, heads]).parameters(), lr=1e-4)
+    pixels, line, text = torch.rand(batch_size, 3, 72, 72), torch.rand(batch_size, 27), torch.rand(batch_size, 256)
+    start = time.perf_counter()
+    features = torch.cat([image(pixels), vector(line), message(text)], -1)
+    loss = heads(core(features.reshape(rollout, rows, -1))[0]).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return batch_size / (time.perf_counter() - start)

@@ -1,8 +1,9 @@
-"""The benchmark stage prints and writes what it measured."""
+"""The benchmark prints and writes what it measured."""
 
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 
@@ -12,8 +13,10 @@ from conftest import ROOT, get_config
 from flax import nnx
 from host_processes import QUICKLY
 
-from motif_jax.stages import benchmark
-from motif_jax.stages.benchmark import language, language_sizes, offline, reward, texts
+import benchmarks
+from benchmarks import device, games, language, offline
+from benchmarks.__main__ import arguments
+from motif_jax.stages.benchmark import PARTS
 from motif_jax.structs import UserError
 
 GOAL_ROWS = {
@@ -24,32 +27,24 @@ GOAL_ROWS = {
     "reward.epoch_pairs_per_s.explorer", "reward.flops.random", "reward.matrix_product", "policy.end_to_end.small",
     "policy.end_to_end_no_reward.small", "policy.reward_cost.small", "policy.reward_lookup.small",
     "policy.learner.small", "policy.inference.small", "policy.flop_per_step.small", "policy.share_of_limit.small",
-    "policy.bytes_per_step.small", "env.lockstep_engines.4", "env.lockstep_stepper.8",
-    "env.lockstep_stepper_over_engines.8", "pipeline.steps_per_s.64", "pipeline.host_us_per_step.64",
-    "pipeline.host_us_per_step.acting.64", "pipeline.host_us_per_step.handoff.64",
-    "pipeline.host_us_per_step.learner.64", "pipeline.host_us_per_step.reward.64", "pipeline.wait.acting.64",
-    "pipeline.wait.handoff.64", "pipeline.wait.learner.64", "pipeline.wait.workers.64",
-    "pipeline.worker_us_per_step.64",
-    "computed.16_cores.1_gpus.small", "computed.64_cores.8_gpus.small",
+    "policy.bytes_per_step.small",
 }  # fmt: skip
-
-# Differences, and the processes' CPU time, which Linux counts in hundredths of a second: none within 0.05 s.
 BRIEFLY = """
 import sys
+from benchmarks import device, games, reward
 from motif_jax import launch
-from motif_jax.stages.benchmark import env, env_lockstep, pipeline, reward
 
-reward.PAIRS, reward.MATRIX, env.RESETS, env.PAIRS, env.GAMES = 2_000, 256, 200, 2_000, (4, 8)
-env_lockstep.STEPS, pipeline.GAMES = 40, (64,)
+reward.PAIRS, device.MATRIX, games.RESETS, games.PAIRS, games.GAMES = 2_000, 256, 200, 2_000, (4, 8)
 launch.define_flags()
 sys.exit(launch.main(sys.argv))
 """
 
 
+@pytest.mark.quick
 def test_games_that_are_played_by_writing_are_measured(tmp_path):
     config = get_config()
     config.benchmark.seconds, config.benchmark.repeats = 0.01, 1
-    rows = {row.name: row for row in texts.measure(config, tmp_path)}
+    rows = {row.name: row for row in games.measure_texts(config, tmp_path)}
     assert rows.keys() == {"wordle.games", "wordle.games.pool", "wordle.seeding"}
     assert all(math.isfinite(row.value) for row in rows.values())
 
@@ -57,6 +52,7 @@ def test_games_that_are_played_by_writing_are_measured(tmp_path):
 def test_offline_learning_is_measured_beside_its_limits_and_twins(tmp_path, monkeypatch):
     for name, value in {"WIDTH": 16, "LAYERS": 1, "HEADS": 2, "EPISODES": 120, "ROWS": 4, "AT_ONCE": 8}.items():
         monkeypatch.setattr(offline, name, value)
+    monkeypatch.setattr(device, "MATRIX", 256)
     config = get_config()
     config.benchmark.seconds, config.benchmark.repeats = 0.01, 1
     rows = {row.name: row for row in offline.measure(config, tmp_path)}
@@ -73,18 +69,17 @@ def test_a_language_model_that_plays_is_measured(tmp_path, monkeypatch):
     sizes = {"STRETCH": 1, "WIDTH": 32, "LAYERS": 1, "HEADS": 2, "PROMPT": 40, "STATES": 4, "GAMES": 4}
     for name, value in sizes.items():
         monkeypatch.setattr(language, name, value)
-    monkeypatch.setattr(reward, "MATRIX", 256)
+    monkeypatch.setattr(device, "MATRIX", 256)
     config = get_config("glam_quickstart.py", "goto_local,unread")
     config.policy.update({"num_workers": 0, "games_per_worker": 4, "rollout_length": 8, "batch_size": 32})
     config.policy.update({"num_minibatches": 4, "num_epochs": 1})
     config.policy.language.update({"width": 8, "layers": 1, "heads": 2, "hidden": 8})
     config.benchmark.update({"seconds": 0.01, "repeats": 1, "parts": ("language",)})
-    benchmark.check(config)
+    benchmarks.check(config)
     rows = {row.name: row for row in language.measure(config, tmp_path)}
     wanted = {
         "language.matrix_product", "language.score", "language.score.rows", "language.score_over_rows", "babyai.step",
-        "policy.end_to_end.language", "policy.share_of_limit.language", "language.memory.80M.full",
-        "language.cache",
+        "policy.end_to_end.language", "policy.share_of_limit.language", "language.cache",
     }  # fmt: skip
     assert rows.keys() >= wanted
     assert all(math.isfinite(row.value) for row in rows.values())
@@ -93,22 +88,6 @@ def test_a_language_model_that_plays_is_measured(tmp_path, monkeypatch):
     assert 7 * rows["language.cache"].value == sum(array.nbytes for array in caches)
     for other in (scoring.one_per_name, *([scoring.in_torch()] if "language.score.torch" in rows else [])):
         np.testing.assert_allclose(scoring.packed(), other(), atol=1e-4)
-
-
-def test_the_language_part_wants_a_policy_that_is_a_new_language_model():
-    config = get_config()
-    config.benchmark.parts = ("language",)
-    with pytest.raises(UserError, match=r"configs/glam_quickstart\.py:goto_small,unread"):
-        benchmark.check(config)
-
-
-def test_memory_of_large_models_is_computed_from_their_shapes():
-    """The numbers of parameters are those of the published models: google/flan-t5-small and -large."""
-    rows = {row.name: row for row in language_sizes.memory_rows()}
-    assert rows["language.memory.80M.full"].sizes["parameters"] == 76_961_152
-    assert rows["language.memory.780M.full"].sizes["parameters"] == 783_150_080
-    assert rows["language.memory.780M.full"].value == pytest.approx(783_150_080 * 16 / 2**30, abs=0.01)
-    assert rows["language.memory.780M.low_rank"].value < 2
 
 
 @pytest.mark.slow
@@ -136,3 +115,43 @@ def test_every_row_is_measured(tmp_path):
     assert rows["env.pool.2x4"]["sizes"]["games"] == 4
     assert rows["env.pool.1x4"]["sizes"]["workers"] == 1
     assert done.stdout.count("were fastest") == 2
+
+
+# ---- names of parts
+
+
+@pytest.mark.quick
+def test_parts_and_single_measurements():
+    def parts_of(*given):
+        return next(word for word in arguments(list(given)) if word.startswith("--config.benchmark.parts="))
+
+    everything = ("env", "texts", "annotation", "reward", "online", "policy", "language", "offline")
+    assert parts_of() == f"--config.benchmark.parts={everything!r}"
+    assert parts_of("--parts=games,offline").endswith("=('env', 'texts', 'offline')")
+    assert arguments(["--parts=games", "--workdir=w"])[-2:] == ["--workdir=w", "--stage=benchmark"]
+    with pytest.raises(
+        UserError, match=r"unknown part 'gams' \(--parts\): choose from games, reward, policy, language"
+    ):
+        parts_of("--parts=gams")
+    with pytest.raises(UserError, match="say which parts"):
+        parts_of("--parts=")
+
+
+@pytest.mark.quick
+def test_the_config_takes_the_names_of_all_measurements():
+    assert set(PARTS) == benchmarks.MEASUREMENTS.keys() | benchmarks.RENAMED.keys()
+    config = get_config()  # which names a measurement of earlier versions, too
+    assert list(benchmarks.chosen(config)) == ["env", "annotation", "reward", "policy"]
+
+
+@pytest.mark.quick
+def test_without_a_checkout_one_sentence_says_where_the_benchmark_is(tmp_path):
+    shutil.copytree(ROOT / "motif_jax", tmp_path / "motif_jax", ignore=shutil.ignore_patterns("__pycache__", "zoo"))
+    command = [sys.executable, "-m", "motif_jax.launch", "--config=motif", "--workdir=w", "--stage=benchmark"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "motif_jax: the benchmark is not part of the installed package: run it in a checkout of the repository, with "
+        "python -m benchmarks (--stage)\n"
+    )

@@ -1,16 +1,14 @@
-"""Measures language models that play: scores of actions' names, the games of BabyAI, and training from end to end.
+"""Language models that play (GLAM): scores of actions' names, the games of BabyAI, and training from end to end.
 
 Scores are of six names behind prompts of 200 tokens, for a decoder that is large enough to keep a core busy: packed as
 the policy packs them, one row per name, and one row per name in transformers with the same weights, where PyTorch is
-installed. The memory of large models is computed, and nothing of them is made.
+installed. Games and training are those of the config if its policy is a new language model, else of CONFIG.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,23 +20,24 @@ import numpy as np
 from flax import nnx
 from ml_collections import ConfigDict
 
+from benchmarks.device import is_accelerated, matrix_product
+from benchmarks.policy import STRETCH, Training
+from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
+from motif_jax.config.file import find_config, load
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import make_world
 from motif_jax.envs.world import step_specs
-from motif_jax.language.config import from_record
+from motif_jax.experiment import tables
+from motif_jax.language.config import LanguageConfig, from_record
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
 from motif_jax.language.scoring import make_tree, score
 from motif_jax.networks.kinds import LANGUAGE
 from motif_jax.policies.prompts import encode_names
-from motif_jax.stages.benchmark.device import is_accelerated
-from motif_jax.stages.benchmark.language_sizes import cache_bytes, flop_per_prompt, memory_rows
-from motif_jax.stages.benchmark.policy import STRETCH, Training
-from motif_jax.stages.benchmark.reward import matrix_product
-from motif_jax.stages.benchmark.rows import Row, say, take_turns
 from motif_jax.tokens import tokeniser_from_text
 
+CONFIG = "glam_quickstart", "goto_small,unread"
 NAMES = ((2, 3), (2, 4), (5, 6), (7, 8), (9,), (10,))  # "turn left", "turn right", "go forward", "pick up", ...
 PROMPT, STATES = 200, 16  # tokens of a prompt, prompts of a call
 WIDTH, LAYERS, HEADS, VOCABULARY = 256, 4, 8, 256
@@ -46,13 +45,12 @@ GAMES = 32
 
 
 def measure(config: ConfigDict, workdir: Path) -> list[Row]:
-    """Measures this part of the benchmark; returns its rows, each printed as soon as it is known."""
-    rows: list[Row] = []
-
-    def add(name: str, value: float, unit: str, **sizes: object) -> None:
-        rows.append(say(Row(name, round(value, 3), unit, sizes)))
-
-    seconds = config.benchmark.seconds
+    """Rows `language.*`, `babyai.step` and `policy.*.language`."""
+    if (config.policy.network, config.policy.language.model) != (LANGUAGE, ""):
+        values = config.benchmark
+        config = load(find_config(CONFIG[0]), CONFIG[1], tables())
+        config.benchmark = values
+    seconds, rows = config.benchmark.seconds, Rows()
     training = Playing(config)
     with tempfile.TemporaryDirectory(dir=workdir) as folder:
         scoring = Scoring(Path(folder))
@@ -63,40 +61,30 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
         }
         if importlib.util.find_spec("transformers") and importlib.util.find_spec("torch") and not is_accelerated():
             runs["torch"] = partial(scoring.rate, scoring.in_torch(), seconds)
-        runs |= {
-            "games": partial(games_rate, config, seconds),
-            "end_to_end": partial(training.run, STRETCH * seconds),
-        }
+        runs["games"] = partial(games_rate, config, seconds)
+        runs["end_to_end"] = partial(training.run, STRETCH * seconds)
         rounds = take_turns(runs, config.benchmark.repeats)
-    median = {name: statistics.median(rates) for name, rates in rounds.items()}
+    rates = medians(rounds)
 
-    product = median["matrix_product"]
-    add("language.matrix_product", product, "GFLOP/s")
+    product = rates["matrix_product"]
+    rows.add("language.matrix_product", product, "GFLOP/s")
     sizes = {"prompt": PROMPT, "actions": len(NAMES), "states": STATES, "parameters": scoring.parameters}
     needed = flop_per_prompt(scoring.config, PROMPT, scoring.nodes)
-    share = f"{100 * median['packed'] * needed / product / 1e9:.0f} % of a matrix product"
-    add("language.score", median["packed"], "states/s", **sizes, limit=share)
+    share = f"{100 * rates['packed'] * needed / product / 1e9:.0f} % of a matrix product"
+    rows.add("language.score", rates["packed"], "states/s", **sizes, limit=share)
     for name in ("rows", "torch"):
-        if name in median:
-            ratios = [ours / plain for ours, plain in zip(rounds["packed"], rounds[name], strict=True)]
-            spread = {"least": round(min(ratios), 1), "most": round(max(ratios), 1)}
-            add(f"language.score.{name}", median[name], "states/s")
-            add(f"language.score_over_{name}", statistics.median(ratios), "times", **spread)
-    add("language.cache", cache_bytes(scoring.config), "bytes per token", layers=scoring.config.layers)
-    add("babyai.step", median["games"], "steps/s", level=config.env.babyai.level, games=GAMES)
-    rows += end_to_end_rows(training, median["end_to_end"], product)
-    return rows + [say(row) for row in memory_rows()]
-
-
-def end_to_end_rows(training: Playing, rate: float, product: float) -> list[Row]:
-    """Frames per second of training, and the share of what the machine's matrix products would allow."""
-    flop, sizes = training.flop_per_frame(), training.sizes()
+        if name in rates:
+            rows.add(f"language.score.{name}", rates[name], "states/s")
+            rows.compare(f"language.score_over_{name}", rounds["packed"], rounds[name])
+    # Keys and values of a token of a prompt in all layers, in float32.
+    cache = 2 * scoring.config.layers * scoring.config.kv_heads * scoring.config.head_size * 4
+    rows.add("language.cache", cache, "bytes per token", layers=scoring.config.layers)
+    rows.add("babyai.step", rates["games"], "steps/s", level=config.env.babyai.level, games=GAMES)
+    flop, rate = training.flop_per_frame(), rates["end_to_end"]
     limit = product * 1e9 / flop
-    about = {"limit": f"{limit:,.0f} frames/s"}
-    return [
-        say(Row("policy.end_to_end.language", round(rate, 2), "frames/s", sizes | {"MFLOP": round(flop / 1e6)})),
-        say(Row("policy.share_of_limit.language", round(100 * rate / limit, 1), "%", about)),
-    ]
+    rows.add("policy.end_to_end.language", rate, "frames/s", 2, **training.sizes(), MFLOP=round(flop / 1e6))
+    rows.add("policy.share_of_limit.language", 100 * rate / limit, "%", 1, limit=f"{limit:,.0f} frames/s")
+    return rows
 
 
 class Playing(Training):
@@ -116,6 +104,22 @@ class Playing(Training):
         length = self._batch.arrays.rollouts.observations["tokens"].shape[-1]
         once = flop_per_prompt(from_record(own["config"]), length, make_tree([names]).nodes.shape[1])
         return once * (1 + 3 * section.num_epochs)
+
+
+def flop_per_prompt(config: LanguageConfig, length: int, nodes: int) -> float:
+    """Operations of a decoder's forward pass over a prompt and the nodes of a tree behind it: of matrix products only.
+
+    Args:
+      config: of the decoder.
+      length: tokens of the prompt.
+      nodes: of the tree of names.
+    """
+    tokens, inner = length + nodes, config.heads * config.head_size
+    attention = config.width * (2 * inner + 2 * config.kv_heads * config.head_size)
+    mlp = (3 if config.gated else 2) * config.width * config.mlp_size
+    looking = 2 * tokens * inner  # of one token: products with keys, then sums of values
+    whole = config.layers * tokens * (attention + mlp + looking) + (1 + nodes) * config.width * config.vocabulary
+    return 2.0 * whole
 
 
 class Scoring:
@@ -142,12 +146,13 @@ class Scoring:
 
     def rate(self, run: Callable[[], np.ndarray], seconds: float) -> float:
         """States per second; the first call, which compiles, is not counted."""
-        run()
-        done, start = 0, time.perf_counter()
-        while not done or time.perf_counter() - start < seconds:
+
+        def states() -> int:
             run()
-            done += 1
-        return done * STATES / (time.perf_counter() - start)
+            return STATES
+
+        states()
+        return rate_of(states, seconds)
 
     def packed(self) -> np.ndarray:
         """As the policy does it. [states, names], as of the others"""
@@ -197,11 +202,12 @@ def games_rate(config: ConfigDict, seconds: float) -> float:
     rows = vector.open_rows({name: np.zeros((GAMES, *spec.shape), spec.dtype) for name, spec in specs.items()})
     rng = np.random.default_rng(0)
     vector.reset()
-    done, start = 0, time.perf_counter()
-    while not done or time.perf_counter() - start < seconds:
+
+    def play() -> int:
         vector.step(rng.integers(len(world.action_names), size=GAMES).tolist(), rows)
         vector.observe(rows)
-        done += GAMES
-    rate = done / (time.perf_counter() - start)
+        return GAMES
+
+    rate = rate_of(play, seconds)
     vector.close()
     return rate

@@ -1,4 +1,4 @@
-"""Measures offline reinforcement learning of language: rendering, updates and generation, each beside a limit or twin.
+"""Offline reinforcement learning of language (ILQL): rendering, updates and generation, each beside a limit or a twin.
 
 The model and the games are those of configs/ilql_quickstart.py. A figure's twin is measured in the same run: updates
 beside plain PyTorch and beside the largest matrix product, generation beside one conversation at a time and beside a
@@ -7,12 +7,12 @@ decoder without a cache, rendering beside copies of arrays of the same sizes.
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import itertools
-import statistics
 import tempfile
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ import numpy as np
 from flax import nnx
 from ml_collections import ConfigDict
 
+from benchmarks.device import is_accelerated, matrix_product
+from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
 from motif_jax.actors.recorded import play_episodes
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.settings import make_world
@@ -36,10 +38,6 @@ from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.programs import language_of
 from motif_jax.policies.values import ValueModel, allowed_tokens
 from motif_jax.policies.writing import ValueWriter
-from motif_jax.stages.benchmark.device import is_accelerated
-from motif_jax.stages.benchmark.reward import matrix_product
-from motif_jax.stages.benchmark.rows import Row, say, take_turns
-from motif_jax.stages.benchmark.torch_values import torch_values
 from motif_jax.tokens import LetterTokeniser
 from motif_jax.transcripts.batches import make_batch, planner
 from motif_jax.transcripts.live import LiveRenderer
@@ -54,6 +52,52 @@ EPISODES = 2000
 ROWS = 24  # of a batch, packed
 AT_ONCE = 64  # conversations that are continued together
 SAID = 6  # tokens of a guess
+RATIOS = {  # what is compared with what
+    "offline.update_over_torch": ("offline.update", "offline.torch"),
+    "generation.batched_over_one": ("generation.tokens", "generation.tokens.one_at_a_time"),
+    "generation.cached_over_full": ("generation.tokens", "generation.tokens.without_cache"),
+    "transcripts.render_over_copy": ("transcripts.render", "transcripts.copy"),
+}
+
+
+def measure(config: ConfigDict, workdir: Path) -> list[Row]:
+    """Rows `transcripts.*`, `offline.*` and `generation.*`."""
+    rows, seconds = Rows(), config.benchmark.seconds
+    with tempfile.TemporaryDirectory(dir=workdir) as folder:
+        subject = Subject(Path(folder))
+        counted: dict[str, Callable[[], int]] = {
+            "transcripts.render": subject.render,
+            "transcripts.copy": subject.copy,
+            "offline.update": subject.update,
+            "generation.tokens": partial(subject.generate, AT_ONCE),
+            "generation.tokens.one_at_a_time": partial(subject.generate, 1),
+            "generation.tokens.without_cache": subject.generate_in_full,
+        }
+        if importlib.util.find_spec("torch") and not is_accelerated():
+            counted["offline.torch"] = torch_update(subject.renderer, ROWS * 2, subject.model.config.vocabulary)
+        runs: dict[str, Callable[[], float]] = {}
+        for name, run in counted.items():
+            run()  # compiles
+            runs[name] = partial(rate_of, run, seconds)
+        found = take_turns(runs | {"offline.matrix_product": matrix_product}, config.benchmark.repeats)
+    rates = medians(found)
+    model = {"width": WIDTH, "layers": LAYERS, "vocabulary": subject.model.config.vocabulary}
+    for name in counted:
+        # PyTorch's rows are not packed: twice as many have as many tokens.
+        sizes = {"batch": ROWS * 2 if name == "offline.torch" else ROWS, "length": LONGEST}
+        if name.startswith("generation"):
+            sizes = {"conversations": AT_ONCE}
+        sizes |= {"devices": subject.mesh.size} | ({} if "transcripts" in name else model)
+        rows.add(name, rates[name], "tokens/s", **sizes)
+    product = rates["offline.matrix_product"]
+    tokens = np.mean([subject.batch(step).rows.is_action.sum() for step in range(len(subject.plan))])
+    used = rates["offline.update"] / float(tokens) * subject.flops / 1e9
+    sizes = {"gflop_per_s": round(used, 1), "matrix_product": round(product, 1)}
+    rows.add("offline.share_of_limit", 100 * used / product, "%", **sizes)
+    for name, (one, other) in RATIOS.items():
+        if other in found:
+            rows.compare(name, found[one], found[other])
+    return rows
 
 
 class Subject:
@@ -160,70 +204,78 @@ class Subject:
         return (logits + 4.0 * least([apply_head(head, hidden) for head in target["q"]])).argmax(-1)
 
 
-def measure(config: ConfigDict, workdir: Path) -> list[Row]:
-    """Measures this part of the benchmark; returns its rows, each printed as soon as it is known."""
-    rows: list[Row] = []
+def torch_update(renderer: Renderer, batch: int, vocabulary: int) -> Callable[[], int]:
+    """ILQL's update in plain PyTorch, an episode a row, padded to the longest.
 
-    def add(name: str, value: float, unit: str, **sizes: object) -> None:
-        rows.append(say(Row(name, round(value, 3), unit, sizes)))
+    Args:
+      renderer: of the transcripts; `batch` episodes are learnt from at a time.
+      batch: rows.
+      vocabulary: of the language model.
 
-    seconds = config.benchmark.seconds
-    with tempfile.TemporaryDirectory(dir=workdir) as folder:
-        subject = Subject(Path(folder))
-        counted: dict[str, Callable[[], int]] = {
-            "transcripts.render": subject.render,
-            "transcripts.copy": subject.copy,
-            "offline.update": subject.update,
-            "generation.tokens": lambda: subject.generate(AT_ONCE),
-            "generation.tokens.one_at_a_time": lambda: subject.generate(1),
-            "generation.tokens.without_cache": subject.generate_in_full,
-        }
-        runs = {name: rate_of(run, seconds) for name, run in counted.items()}
-        if importlib.util.find_spec("torch") and not is_accelerated():
-            sizes = {"vocabulary": subject.model.config.vocabulary, "width": WIDTH, "layers": LAYERS, "heads": HEADS}
-            runs["offline.torch"] = rate_of(torch_values(subject.renderer, ROWS * 2, LONGEST, **sizes), seconds)
-        runs["offline.matrix_product"] = matrix_product
-        found = take_turns(runs, config.benchmark.repeats)
-    model = {"width": WIDTH, "layers": LAYERS, "vocabulary": subject.model.config.vocabulary}
-    for name in [*counted, *({"offline.torch"} & set(found))]:
-        rows_of = {"offline.torch": ROWS * 2}.get(name, ROWS)  # it does not pack, and has as many tokens as we
-        sizes = {"batch": rows_of, "length": LONGEST, "devices": subject.mesh.size}
-        if name.startswith("generation"):
-            sizes = {"conversations": AT_ONCE, "devices": subject.mesh.size}
-        add(name, statistics.median(found[name]), "tokens/s", **sizes, **({} if "transcripts" in name else model))
-    product = statistics.median(found["offline.matrix_product"])
-    tokens = np.mean([subject.batch(step).rows.is_action.sum() for step in range(len(subject.plan))])
-    used = statistics.median(found["offline.update"]) / float(tokens) * subject.flops / 1e9
-    add(
-        "offline.share_of_limit",
-        100 * used / product,
-        "%",
-        gflop_per_s=round(used, 1),
-        matrix_product=round(product, 1),
-    )
-    for name, (one, other) in RATIOS.items():
-        if other in found:
-            ratios = [ours / theirs for ours, theirs in zip(found[one], found[other], strict=True)]
-            add(name, statistics.median(ratios), "times", least=round(min(ratios), 1), most=round(max(ratios), 1))
-    return rows
+    Returns:
+      A function that makes one update and returns how many tokens of the agent it has learnt from.
+    """
+    import torch
+    from torch import nn
+
+    def make_trunk() -> nn.ModuleDict:
+        layer = nn.TransformerEncoderLayer(
+            WIDTH, HEADS, 4 * WIDTH, 0.0, nn.functional.gelu, batch_first=True, norm_first=True
+        )
+        return nn.ModuleDict({
+            "tokens": nn.Embedding(vocabulary, WIDTH), "places": nn.Embedding(LONGEST, WIDTH),
+            "blocks": nn.TransformerEncoder(layer, LAYERS, nn.LayerNorm(WIDTH), enable_nested_tensor=False),
+        })  # fmt: skip
+
+    def make_head(outputs: int) -> nn.Module:
+        return nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.ReLU(), nn.Linear(2 * WIDTH, outputs))
+
+    def hidden(trunk: nn.ModuleDict, tokens: torch.Tensor) -> torch.Tensor:
+        x = trunk["tokens"](tokens) + trunk["places"](torch.arange(tokens.shape[1]))
+        mask = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1])
+        return trunk["blocks"](x, mask=mask, is_causal=True)
+
+    trunk, v, qs = make_trunk(), make_head(1), nn.ModuleList([make_head(vocabulary), make_head(vocabulary)])
+    target: Any = copy.deepcopy(nn.ModuleDict({"trunk": trunk, "qs": qs})).requires_grad_(False)
+    learnt = nn.ModuleDict({"trunk": trunk, "v": v, "qs": qs})
+    optimizer = torch.optim.AdamW(learnt.parameters(), lr=1e-3)
+    slow: list[torch.Tensor] = [*target.parameters()]
+    fast: list[torch.Tensor] = [*trunk.parameters(), *qs.parameters()]
+    rng = np.random.default_rng(0)
+
+    def update() -> int:
+        rows = renderer.rows(rng.integers(len(renderer.lengths), size=batch), LONGEST)
+        tokens = torch.from_numpy(rows.tokens).long()
+        mask, reward = torch.from_numpy(rows.is_action), torch.from_numpy(rows.reward)
+        action = tokens.roll(-1, 1)[..., None]
+        following, ended = next_decision(rows.is_action, (rows.segments > 0).sum(1) - 1)
+        x = hidden(trunk, tokens)
+        with torch.no_grad():
+            slow_x = hidden(target["trunk"], tokens)
+            goal = torch.minimum(*[q(slow_x).gather(-1, action)[..., 0] for q in target["qs"]])
+        value = v(x)[..., 0]
+        y = reward + 0.99 * (1 - torch.from_numpy(ended)) * value.detach().gather(1, torch.from_numpy(following))
+        loss = ((0.7 - (goal < value).float()).abs() * (goal - value) ** 2)[mask].mean()
+        for q in qs:
+            all_values = q(x)
+            loss = loss + ((y - all_values.gather(-1, action)[..., 0]) ** 2)[mask].mean()
+            loss = loss + 0.01 * nn.functional.cross_entropy(all_values[mask], action[..., 0][mask])
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(learnt.parameters(), 1.0)
+        optimizer.step()
+        with torch.no_grad():
+            torch._foreach_lerp_(slow, fast, 0.005)
+        return int(mask.sum())
+
+    return update
 
 
-RATIOS = {  # what is compared with what
-    "offline.update_over_torch": ("offline.update", "offline.torch"),
-    "generation.batched_over_one": ("generation.tokens", "generation.tokens.one_at_a_time"),
-    "generation.cached_over_full": ("generation.tokens", "generation.tokens.without_cache"),
-    "transcripts.render_over_copy": ("transcripts.render", "transcripts.copy"),
-}
-
-
-def rate_of(run: Callable[[], int], seconds: float) -> Callable[[], float]:
-    """A function that measures how many per second `run` does, which says how many it has done."""
-    run()  # compiles
-
-    def rate() -> float:
-        done, begin = 0, time.perf_counter()
-        while (passed := time.perf_counter() - begin) < seconds or not done:
-            done += run()
-        return done / passed
-
-    return rate
+def next_decision(is_action: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each position of rows of one episode: that of the next decision, or the last; and whether there is none."""
+    size = is_action.shape[1]
+    at = np.where(is_action, np.arange(size), size)
+    after = np.concatenate([at[:, 1:], np.full((len(at), 1), size)], 1)
+    following = np.minimum.accumulate(after[:, ::-1], 1)[:, ::-1]
+    ended = following == size
+    return np.minimum(following, last[:, None]), ended.astype(np.float32)

@@ -1,0 +1,142 @@
+"""Measures this machine: prints a row per figure and writes them to `benchmark.json` of the workdir.
+
+    python -m benchmarks --parts=games,reward,policy,language
+
+Every figure is the median of several repeats. Figures that are compared are measured in turn, because machines are
+shared and their speed drifts. Rows of `benchmark.json` are `{name, value, unit, sizes}`.
+
+A part consists of measurements, which `--config.benchmark.parts` names one by one. Those of GPU are for a machine with
+an accelerator (launch/gpu.sh): with one of them, `benchmark.json` describes the device, and `benchmark.md` has a table
+for the README. The stage `benchmark` of the package calls `check`, `loads_jax` and `run`.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import math
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from benchmarks.rows import Row
+from motif_jax.config.table import check_values
+from motif_jax.console import clean, print_line
+from motif_jax.learner.settings import Q_LEARNING
+from motif_jax.stages import collect, train_policy, train_reward
+from motif_jax.structs import Stopped, UserError
+from motif_jax.system.files import write_json
+
+PARTS = {
+    "games": ("env", "texts"),
+    "reward": ("annotation", "reward", "online"),
+    "policy": ("policy",),
+    "language": ("language", "offline"),
+}
+MEASUREMENTS = {  # the function of each; it is given the config and the workdir, and returns rows
+    "env": "benchmarks.games:measure",
+    "texts": "benchmarks.games:measure_texts",
+    "annotation": "benchmarks.reward:measure_annotation",
+    "reward": "benchmarks.reward:measure",
+    "online": "benchmarks.online:measure",
+    "policy": "benchmarks.policy:measure",
+    "language": "benchmarks.language:measure",
+    "offline": "benchmarks.offline:measure",
+    "numerics": "benchmarks.numerics:measure",
+    "profile": "benchmarks.gpu:measure_profile",
+    "train": "benchmarks.gpu:measure_train",
+}
+RENAMED = {"pipeline": "policy"}  # a name that is still taken
+GPU = {"numerics", "profile", "train"}
+TRAINING = {"policy", "pipeline", "online", "language"} | GPU  # those that need what train_policy needs
+LEAST_S = 20.0  # no measurement is begun with less time left, and as much is kept for the next ones
+
+
+def chosen(config: ConfigDict) -> dict[str, None]:
+    """The measurements that the config names, in its order, each once."""
+    return dict.fromkeys(RENAMED.get(name, name) for name in config.benchmark.parts)
+
+
+def loads_jax(config: ConfigDict) -> bool:
+    """Whether one of the measurements uses JAX."""
+    return bool(({"reward", "offline"} | TRAINING) & chosen(config).keys())
+
+
+def check(config: ConfigDict) -> None:
+    """Raises UserError for values that the measured stages would refuse."""
+    check_values(config, collect.READS | train_reward.READS | train_policy.READS)
+    names = chosen(config).keys()
+    if {"env", "annotation", "reward", "train"} & names:
+        collect.check(config)
+    if {"reward", "train"} & names:
+        train_reward.check(config)
+    if TRAINING & names:
+        train_policy.check(config)
+        if config.policy.algorithm == Q_LEARNING:
+            raise UserError(f"{Q_LEARNING!r} is not measured (--config.policy.algorithm, --config.benchmark.parts)")
+
+
+def run(config: ConfigDict, workdir: Path) -> None:
+    """Makes the measurements and writes `workdir/benchmark.json`."""
+    start, limit = time.monotonic(), config.benchmark.limit_s or math.inf
+    result: dict[str, Any] = {"machine": describe_machine(), "skipped": {}, "seconds": {}, "rows": []}
+    print_line(f"benchmark: {result['machine']}")
+    on_gpu = GPU & chosen(config).keys()
+    if on_gpu:
+        result |= importlib.import_module("benchmarks.gpu").describe_run(config)
+    rows: list[Row] = []
+    errors: list[Exception] = []
+    for name in chosen(config):
+        begun = time.monotonic()
+        left = limit - (begun - start)
+        if left < LEAST_S:
+            result["skipped"][name] = "no time was left"
+            print_line(f"benchmark: {name} is left out, as no time is left (--config.benchmark.limit_s)")
+            continue
+        module, _, function = MEASUREMENTS[name].partition(":")
+        try:
+            rows += getattr(importlib.import_module(module), function)(within(config, left - LEAST_S), workdir)
+        except Stopped:
+            raise
+        except Exception as error:  # raised below: the machine may be there for minutes only, for the others
+            result["skipped"][name] = f"failed: {clean(error, 200)}"
+            print_line(f"benchmark: {name} {result['skipped'][name]}", sys.stderr)
+            errors.append(error)
+        gc.collect()  # it may have filled the device's memory
+        result["seconds"][name] = round(time.monotonic() - begun, 1)
+        result["rows"] = [row._asdict() for row in rows]
+        write_json(workdir / "benchmark.json", result)  # after each, so that a kill costs one
+    write_json(workdir / "benchmark.json", result)
+    if on_gpu:
+        importlib.import_module("benchmarks.gpu").write_table(result, workdir)
+    print_line(f"benchmark: written to {workdir / 'benchmark.json'}")
+    if errors:
+        raise errors[0]
+    if "numerics" in on_gpu:
+        importlib.import_module("benchmarks.numerics").check_agreement(rows)
+
+
+def within(config: ConfigDict, seconds: float) -> ConfigDict:
+    """A copy of the config that trains for at most `seconds`."""
+    config = config.copy_and_resolve_references()
+    config.benchmark.train_seconds = min(config.benchmark.train_seconds, max(seconds, LEAST_S / 2))
+    return config
+
+
+def describe_machine() -> str:
+    """This machine in one line: processor, cores, memory, version of Python."""
+    model = platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+        memory = f", {os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
+    except (OSError, ValueError):
+        memory = ""
+    return f"{model}, {os.cpu_count()} cores{memory}, Python {platform.python_version()}"

@@ -1,0 +1,64 @@
+"""`python -m benchmarks`: the stage `benchmark`, with `--parts` for what is measured.
+
+  python -m benchmarks                                 all parts, with configs/motif.py, in runs/benchmark
+  python -m benchmarks --parts=games,reward            some parts of: games, reward, policy, language
+  python -m benchmarks --parts=offline --config=FILE --workdir=DIR --config.benchmark.repeats=5
+
+--parts also takes single measurements: env, texts, annotation, online, offline, numerics, profile, train. Other flags
+are those of `python -m motif_jax.launch`.
+"""
+
+from __future__ import annotations
+
+from motif_jax.system import startup
+
+if __name__ == "__main__":
+    startup.begin()  # before the imports that take long
+
+import sys
+
+from benchmarks import MEASUREMENTS, PARTS
+from motif_jax import launch
+from motif_jax.structs import UserError
+
+
+def arguments(given: list[str]) -> list[str]:
+    """The arguments of `motif_jax.launch` for those of this program."""
+    parts, rest = ",".join(PARTS), []
+    for word in given:
+        if word.startswith("--parts="):
+            parts = word.partition("=")[2]
+        else:
+            rest.append(word)
+    chosen: list[str] = []
+    for name in filter(None, parts.split(",")):
+        if name not in PARTS and name not in MEASUREMENTS:
+            raise UserError(f"unknown part {name!r} (--parts): choose from {', '.join(PARTS)}")
+        chosen += PARTS.get(name, (name,))
+    if not chosen:
+        raise UserError(f"say which parts to measure (--parts): {', '.join(PARTS)}")
+    value = tuple(dict.fromkeys(chosen))
+    return [
+        "--config=motif",
+        "--workdir=runs/benchmark",
+        f"--config.benchmark.parts={value!r}",
+        *rest,
+        "--stage=benchmark",
+    ]
+
+
+def main() -> int:
+    """Runs the program; returns the exit status."""
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(__doc__)
+        return 0
+    try:
+        return launch.main([sys.argv[0], *arguments(sys.argv[1:])])
+    except UserError as error:
+        startup.say(error)
+        return 2
+
+
+if __name__ == "__main__":
+    launch.define_flags()
+    sys.exit(startup.run_program(main))
