@@ -24,16 +24,12 @@ from ml_collections import ConfigDict
 from motif_jax.config.table import List, Number, Tables, Text, Value, Whole, check_values
 from motif_jax.console import clean, print_line, print_lines
 from motif_jax.learner.settings import Q_LEARNING
-from motif_jax.stages import collect, train_policy, train_reward
+from motif_jax.stages import Stage, collect, train_policy, train_reward
 from motif_jax.stages.benchmark.outlook import outlook
 from motif_jax.stages.benchmark.rows import Row
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.files import write_json, write_whole
 
-MAKES: tuple[str, ...] = ()
-WRITES = "--config.benchmark.pairs"
-MEMORY = "--config.benchmark.pairs, .parts"
-DEVICE_MEMORY = train_policy.DEVICE_MEMORY
 PARTS = {
     "env": "motif_jax.stages.benchmark.env",
     "annotation": "motif_jax.stages.benchmark.annotation",
@@ -64,17 +60,6 @@ TABLES: Tables = {
     }
 }
 READS: Tables = collect.READS | train_reward.READS | train_policy.READS | TABLES
-IDENTITY = ()
-
-
-def artefacts(workdir: Path) -> list[Path]:
-    """Returns no paths: nothing is kept that a later run must agree with."""
-    return []
-
-
-def shared(config: ConfigDict) -> bool:
-    """Returns False: only one job at a time may run in a workdir."""
-    return False
 
 
 def loads_jax(config: ConfigDict) -> bool:
@@ -207,3 +192,17 @@ def describe_machine() -> str:
     except (OSError, ValueError):
         memory = ""
     return f"{model}, {os.cpu_count()} cores{memory}, Python {platform.python_version()}"
+
+
+STAGE = Stage(
+    tables=TABLES,
+    reads=READS,
+    check=check,
+    is_complete=is_complete,
+    run=run,
+    makes=(),
+    writes="--config.benchmark.pairs",
+    memory="--config.benchmark.pairs, .parts",
+    device_memory=train_policy.DEVICE_MEMORY,
+    loads_jax=loads_jax,
+)

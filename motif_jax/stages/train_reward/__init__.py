@@ -12,15 +12,12 @@ from ml_collections import ConfigDict
 from motif_jax.config.table import PATH, Flag, Number, Tables, Text, Value, Whole, check_values
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
-from motif_jax.stages import EXPERIMENT, with_result
+from motif_jax.stages import EXPERIMENT, Stage, with_result
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.train_reward.inputs import label_checksums, learnt_from
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json
 
-MAKES: tuple[str, ...] = ("reward",)
-WRITES = "--config.reward.message"
-MEMORY = "--config.reward.batch_size, .message"
 MESSAGE_ENCODERS = ("lt_cnn", "lt_cnn_small")
 TABLES: Tables = {
     "reward": {
@@ -44,22 +41,11 @@ TABLES: Tables = {
     }
 }
 READS: Tables = EXPERIMENT | ANNOTATION | TABLES  # the annotation's section says from which annotation it is learnt
-IDENTITY = ("", "reward")
 
 
 def artefacts(workdir: Path) -> list[Path]:
     """The directory of the reward."""
     return with_result(workdir / "reward")
-
-
-def shared(config: ConfigDict) -> bool:
-    """Returns False: only one job at a time may work in the workdir."""
-    return False
-
-
-def loads_jax(config: ConfigDict) -> bool:
-    """Returns True: the stage always loads JAX."""
-    return True
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
@@ -110,3 +96,17 @@ def run(config: ConfigDict, workdir: Path) -> None:
         import_published(config, workdir / "reward")
     else:
         train(config, workdir)
+
+
+STAGE = Stage(
+    tables=TABLES,
+    reads=READS,
+    identity=("", "reward"),
+    check=check,
+    is_complete=is_complete,
+    run=run,
+    makes=("reward",),
+    writes="--config.reward.message",
+    memory="--config.reward.batch_size, .message",
+    artefacts=artefacts,
+)
