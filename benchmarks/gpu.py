@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
-from motif_jax.stages.train_policy.record import Trace
 
 from benchmarks.device import describe_device, gpu_busy, is_accelerated
 from benchmarks.policy import WARMUP_BATCHES, Training
 from benchmarks.rows import Row, Rows
 from motif_jax.console import print_line, print_lines
 from motif_jax.stages import annotate, collect, train_policy, train_reward
+from motif_jax.stages.train_policy.record import Trace
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json, read_lines, write_config, write_whole
 

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 from motif_jax.config.file import default_config
 from motif_jax.config.table import Tables, check_values, flatten, keys, shown
 from motif_jax.console import clean, print_line
-from motif_jax.stages import EXPERIMENT, NAMES
+from motif_jax.stages import EXPERIMENT, NAMES, Stage, find_stage
 from motif_jax.structs import UserError
 from motif_jax.system.errors import explained
 from motif_jax.system.files import check_layout, read_json, record, write_config
@@ -24,15 +24,15 @@ from motif_jax.system.locks import Held, take
 from motif_jax.system.own_folders import check_no_links
 
 
-def check(config: ConfigDict, names: list[str]) -> list[Any]:
-    """Refuses unknown stages and values that cannot work; returns the stages' modules."""
+def check(config: ConfigDict, names: list[str]) -> list[Stage]:
+    """Refuses unknown stages and values that cannot work; returns the stages."""
     check_values(config, EXPERIMENT)
     for name in names:
         if name not in NAMES:
             near = difflib.get_close_matches(name, NAMES, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(NAMES)}"
             raise UserError(f"unknown stage {name!r} (--stage): {hint}")
-    stages = [importlib.import_module(f"motif_jax.stages.{name}") for name in names]
+    stages = [find_stage(name) for name in names]
     for stage in stages:
         stage.check(config)
     return stages
@@ -54,16 +54,16 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
         for stage in stages:  # conflicts are reported before the first stage has worked for hours
             check_artefacts(config, workdir, stage)
             if not stage.is_complete(config, workdir):
-                check_no_links(workdir, stage.MAKES)
+                check_no_links(workdir, stage.makes)
         for name, stage in zip(names, stages, strict=True):
-            with explained(workdir, name, stage.WRITES, stage.MEMORY, getattr(stage, "DEVICE_MEMORY", "")):
+            with explained(workdir, name, stage.writes, stage.memory, stage.device_memory):
                 check_artefacts(config, workdir, stage)
                 if not config.distributed.process_id:  # of several hosts, only the first writes
                     write_config(workdir, config)
                 if stage.is_complete(config, workdir):
                     print_line(f"{name}: complete in {str(workdir)!r}, skipped")
                 else:
-                    check_no_links(workdir, stage.MAKES)  # again: an earlier stage may have made this one due
+                    check_no_links(workdir, stage.makes)  # again: an earlier stage may have made this one due
                     stage.run(config, workdir)
 
 
@@ -74,18 +74,18 @@ def dry_run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
     check_start(config, workdir, stages)
     for name, stage in zip(names, stages, strict=True):
         check_artefacts(config, workdir, stage)
-        begun = stage.artefacts(workdir) or (stage.begun(config, workdir) if hasattr(stage, "begun") else [])
+        begun = stage.artefacts(workdir) or stage.begun(config, workdir)
         if stage.is_complete(config, workdir):
             print_line(f"{name}: complete in {str(workdir)!r}, would be skipped")
             continue
-        check_no_links(workdir, stage.MAKES)
+        check_no_links(workdir, stage.makes)
         if any(folder.exists() for folder in begun):
             print_line(f"{name}: begun in {str(workdir)!r}, would go on")
         else:
             print_line(f"{name}: would run")
 
 
-def check_start(config: ConfigDict, workdir: Path, stages: list[Any]) -> bool:
+def check_start(config: ConfigDict, workdir: Path, stages: list[Stage]) -> bool:
     """Whether a stage needs JAX; raises UserError if JAX cannot start, or if stages cannot work in this workdir."""
     _read_record(workdir / "config.json")
     needed = any(stage.loads_jax(config) for stage in stages)
@@ -95,7 +95,7 @@ def check_start(config: ConfigDict, workdir: Path, stages: list[Any]) -> bool:
     return needed
 
 
-def check_artefacts(config: ConfigDict, workdir: Path, stage: Any) -> None:
+def check_artefacts(config: ConfigDict, workdir: Path, stage: Stage) -> None:
     """Raises UserError if what the stage has made in the workdir belongs to another experiment."""
     for made in stage.artefacts(workdir):
         check_same_experiment(config, workdir, made / "config.json", stage)
@@ -131,7 +131,7 @@ def tables() -> Tables:
     """The tables of all values of a config: the experiment's own, the game's, and each stage's. Does not load JAX."""
     found = {**EXPERIMENT, "env": importlib.import_module("motif_jax.envs.settings").TABLE}
     for name in NAMES:
-        found |= importlib.import_module(f"motif_jax.stages.{name}").TABLES
+        found |= find_stage(name).tables
     return found
 
 
@@ -140,7 +140,7 @@ def defaults() -> ConfigDict:
     return default_config(tables())
 
 
-def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, stage: Any) -> None:
+def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, stage: Stage) -> None:
     """Raises UserError if a value that decides the result differs from the one in `recorded`, an earlier config.json.
 
     A value that the record lacks has its default.
@@ -149,14 +149,11 @@ def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, sta
         return
     before = flatten(found)
     now = flatten(record(config.to_dict()))
-    known = keys({section: stage.READS[section] for section in stage.IDENTITY})
+    known = keys({section: stage.reads[section] for section in stage.identity})
     deciding = {key: value for key, value in known.items() if value.decides}
-    if hasattr(stage, "more_identity"):
-        values = keys(stage.READS)
-        deciding |= {key: values[key] for key in stage.more_identity(config)}
-    if hasattr(stage, "unused"):
-        unused = stage.unused(config)
-        deciding = {key: value for key, value in deciding.items() if key not in unused}
+    values, unused = keys(stage.reads), set(stage.unused(config))
+    deciding |= {key: values[key] for key in stage.more_identity(config)}
+    deciding = {key: value for key, value in deciding.items() if key not in unused}
     for key, value in sorted(deciding.items()):
         old = before.get(key, record(value.default))
         if old != now[key]:
@@ -165,7 +162,7 @@ def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, sta
                 f"choose another --workdir, or --config.{key}={clean(old)}"
             )
     for key in sorted(before.keys() - known.keys()):
-        if key.partition(".")[0] in stage.IDENTITY:
+        if key.partition(".")[0] in stage.identity:
             raise UserError(
                 f"workdir {str(workdir)!r} belongs to an experiment with {clean(key)} = {shown(before[key])}, a value "
                 "that this version does not know: use the version that made it, or choose another --workdir"

@@ -4,7 +4,6 @@ Which values there are, the tables say; what is tried with each, its kind.
 """
 
 import ast
-import importlib
 import math
 import runpy
 
@@ -16,7 +15,7 @@ from motif_jax.config.file import shipped_names
 from motif_jax.config.table import Flag, List, Number, Text, Whole, check_values, flatten, keys
 from motif_jax.envs.nethack.tasks import TASKS
 from motif_jax.experiment import tables
-from motif_jax.stages import NAMES
+from motif_jax.stages import NAMES, find_stage
 
 pytestmark = pytest.mark.quick
 SWITCHES = runpy.run_path(str(ROOT / "configs/motif.py"))["SWITCHES"]
@@ -31,7 +30,7 @@ ARGUMENTS = {  # of configs that are about no task of NetHack
     "glam": GLAM, "glam_quickstart": (*GLAM, "goto_local,unread", "goto_local,demonstrations"),
     "ilql": ILQL, "ilql_quickstart": ILQL,
 }  # fmt: skip
-STAGES = {name: importlib.import_module(f"motif_jax.stages.{name}") for name in NAMES}
+STAGES = {name: find_stage(name) for name in NAMES}
 
 
 def assert_one_sentence(said: str, key: str) -> None:
@@ -55,9 +54,9 @@ def test_whatever_a_value_is_it_works_or_one_sentence_refuses_it(key, monkeypatc
             assert_one_sentence(said, key)
     assert taken
     assert refused
-    for number, stage in enumerate(stage for stage in STAGES.values() if key in keys(stage.READS)):
+    for number, stage in enumerate(stage for stage in STAGES.values() if key in keys(stage.reads)):
         wrong = refused[number % len(refused)]
-        assert refusal(lambda: stage.check(config_with(key, wrong, **others))), f"{stage.__name__} takes {wrong!r}"
+        assert refusal(lambda: stage.check(config_with(key, wrong, **others))), f"{stage.makes} takes {wrong!r}"
         for value in taken:
             said = refusal(lambda: stage.check(config_with(key, value, **others)))
             if said:  # a choice may lack another value that it needs, and then that is named
@@ -65,10 +64,10 @@ def test_whatever_a_value_is_it_works_or_one_sentence_refuses_it(key, monkeypatc
 
 
 def test_every_value_is_read_by_a_stage_that_checks_it():
-    read = {key for stage in STAGES.values() for key in keys(stage.READS)}
+    read = {key for stage in STAGES.values() for key in keys(stage.reads)}
     assert read == set(keys(tables()))
     for stage in STAGES.values():
-        assert set(stage.IDENTITY) <= set(stage.READS)
+        assert set(stage.identity) <= set(stage.reads)
 
 
 @pytest.mark.parametrize(("file", "argument"), [

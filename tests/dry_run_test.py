@@ -1,7 +1,6 @@
 """What the program says without doing it: its version, the config, and what a run would do."""
 
 import contextlib
-import importlib
 import io
 import json
 
@@ -11,12 +10,12 @@ from conftest import get_config
 from motif_jax import __version__
 from motif_jax.config.file import find_config, load, shipped_names
 from motif_jax.experiment import dry_run, run, tables
-from motif_jax.stages import NAMES
+from motif_jax.stages import NAMES, find_stage
 from motif_jax.structs import UserError
 from motif_jax.system.files import record, write_config, write_json
 
 pytestmark = pytest.mark.quick
-STAGES = {name: importlib.import_module(f"motif_jax.stages.{name}") for name in NAMES}
+STAGES = {name: find_stage(name) for name in NAMES}
 BEGUN = {  # the directory of a stage that has begun, and what is in it then
     "collect": ("dataset.partial", "progress.json"),
     "annotate": ("annotations/lexicon_msg_defaultgoal", ""),
@@ -48,7 +47,7 @@ def test_a_dry_run_names_every_stage_and_writes_nothing(name, tmp_path, monkeypa
 def test_a_dry_run_tells_what_has_begun_and_refuses_what_belongs_to_others(name, tmp_path):
     config, stage = get_config("quickstart.py", "toy"), STAGES[name]
     begun = name in BEGUN
-    assert begun or not stage.IDENTITY
+    assert begun or not stage.identity
     if begun:
         folder, result = BEGUN[name]
         (tmp_path / folder / result).mkdir(parents=True)
@@ -56,7 +55,7 @@ def test_a_dry_run_tells_what_has_begun_and_refuses_what_belongs_to_others(name,
     before = sorted(tmp_path.rglob("*"))
     words = f"begun in {str(tmp_path)!r}, would go on" if begun else "would run"
     assert said(config, tmp_path, [name]) == {name: words}
-    if stage.IDENTITY:
+    if stage.identity:
         config.seed += 1
         with pytest.raises(UserError, match=f"belongs to an experiment with seed = {config.seed - 1}, not"):
             dry_run(config, tmp_path, [name])
@@ -73,7 +72,7 @@ def test_a_dry_run_tells_what_is_complete(tmp_path):
 def test_a_dry_run_refuses_links_as_a_run_does(tmp_path):
     config, found = get_config("quickstart.py", "toy"), 0
     for name in NAMES:
-        for made in STAGES[name].MAKES:
+        for made in STAGES[name].makes:
             workdir = tmp_path / name / made.replace("/", "_")
             (workdir / made).parent.mkdir(parents=True)
             (workdir / made).symlink_to(tmp_path)

@@ -1,9 +1,8 @@
 """Whose a workdir is: what decides the result may not change, everything else may; also where records are older."""
 
-import importlib
+import dataclasses
 import json
 import math
-from types import SimpleNamespace
 
 import pytest
 from config_attacks import WHOLE, attacks, config_with, refusal
@@ -14,11 +13,16 @@ from motif_jax import experiment
 from motif_jax.config.file import complete
 from motif_jax.config.table import Number, Value, Whole, keys
 from motif_jax.experiment import check_same_experiment, tables
-from motif_jax.stages import NAMES
+from motif_jax.stages import NAMES, find_stage
 from motif_jax.structs import UserError
 from motif_jax.system.files import LAYOUT, LAYOUT_KEY, read_json, write_config, write_json
 
-STAGES = {name: importlib.import_module(f"motif_jax.stages.{name}") for name in NAMES}
+STAGES = {name: find_stage(name) for name in NAMES}
+
+
+def with_tables(reads, identity):
+    """A stage that reads these values."""
+    return dataclasses.replace(STAGES["train_policy"], reads=reads, identity=identity)
 
 
 def others(key: str) -> list[object]:
@@ -33,16 +37,15 @@ def others(key: str) -> list[object]:
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("stage", [name for name, stage in STAGES.items() if stage.IDENTITY])
+@pytest.mark.parametrize("stage", [name for name, stage in STAGES.items() if stage.identity])
 def test_what_decides_may_not_change_and_what_does_not_may(stage, tmp_path):
     write_config(tmp_path, ConfigDict(WHOLE))
-    deciding = keys({section: STAGES[stage].READS[section] for section in STAGES[stage].IDENTITY})
-    unused = getattr(STAGES[stage], "unused", lambda config: ())
+    deciding = keys({section: STAGES[stage].reads[section] for section in STAGES[stage].identity})
     for key, value in keys(tables()).items():
         for other in others(key):
             config = config_with(key, other)
             said = refusal(lambda: check_same_experiment(config, tmp_path, tmp_path / "config.json", STAGES[stage]))
-            if key in deciding and value.decides and key not in unused(config):
+            if key in deciding and value.decides and key not in STAGES[stage].unused(config):
                 assert f"belongs to an experiment with {key} = " in said
                 assert f"--config.{key}=" in said
             else:
@@ -65,9 +68,7 @@ def test_a_value_that_is_added_locks_nobody_out(tmp_path):
     assert config.policy.added == 1.0
 
     def check(config, tables=now):
-        check_same_experiment(
-            config, tmp_path, tmp_path / "config.json", SimpleNamespace(READS=tables, IDENTITY=("", "policy"))
-        )
+        check_same_experiment(config, tmp_path, tmp_path / "config.json", with_tables(tables, ("", "policy")))
 
     check(config)
     config.policy.added = 2.0
@@ -99,7 +100,7 @@ def test_another_layout_is_refused_and_left_as_it_is(tmp_path, found):
 ])  # fmt: skip
 def test_infinite_values_are_recorded_exactly(tmp_path, recorded, now, same):
     it = Value(Number(infinite=True), "a number", 0.0, decides=True)
-    stage = SimpleNamespace(READS={"policy": {"it": it}}, IDENTITY=("policy",))
+    stage = with_tables({"policy": {"it": it}}, ("policy",))
     write_config(tmp_path, ConfigDict({"policy": {"it": recorded}}))
     json.loads((tmp_path / "config.json").read_text(), parse_constant=pytest.fail)  # nothing but JSON
     config = ConfigDict({"policy": {"it": now}})

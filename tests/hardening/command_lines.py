@@ -5,7 +5,6 @@ Flags are defined once per process, so each line is read by a fork: of this prog
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import sys
@@ -13,11 +12,11 @@ import traceback
 from pathlib import Path
 
 from motif_jax import launch
-from motif_jax.stages import NAMES
+from motif_jax.stages import NAMES, find_stage
 from motif_jax.structs import UserError
 
 NOWHERE = "/tmp/nowhere"  # where the command lines work, if nobody says otherwise
-STAGES = [importlib.import_module(f"motif_jax.stages.{name}") for name in NAMES]  # here, not in every fork
+STAGES = [find_stage(name) for name in NAMES]  # here, not in every fork
 
 
 def parse(arguments: list[str]) -> None:

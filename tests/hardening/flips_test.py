@@ -98,7 +98,7 @@ def complete(stage: str) -> Callable[[Path], object]:
 def identity(workdir: Path) -> None:
     experiment.check_start(settings(), workdir, [])
     for stage in STAGES.values():
-        for made in stage.artefacts(workdir):
+        for made in stage.STAGE.artefacts(workdir):
             experiment.check_same_experiment(settings(), workdir, made / "config.json", stage)
 
 

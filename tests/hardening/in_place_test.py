@@ -4,6 +4,7 @@ Each file that a run opens where it lies, and each directory that a stage writes
 outside. Which these are is found by Python's audit events while the stages run in a small workdir.
 """
 
+import dataclasses
 import importlib
 import os
 import shutil
@@ -15,7 +16,7 @@ from conftest import get_config
 from damages import ORBAX, digest, files_of, make_whole, run
 
 from motif_jax import experiment
-from motif_jax.stages import NAMES
+from motif_jax.stages import NAMES, find_stage
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.filterwarnings(ORBAX)
@@ -106,7 +107,7 @@ def test_no_file_outside_is_changed_through_a_link(again, tmp_path):
 
 def makes(stage: str) -> tuple[str, ...]:
     """The directories that a stage says it writes to."""
-    return importlib.import_module(f"motif_jax.stages.{stage}").MAKES
+    return find_stage(stage).makes
 
 
 def test_a_stage_says_which_directories_it_changes(anew, again):
@@ -115,7 +116,7 @@ def test_a_stage_says_which_directories_it_changes(anew, again):
     assert {"report"} <= anew["report"]
     for stage, folders in anew.items():
         said = {path for path in folders if path.split("/")[0] in makes(stage)}
-        assert folders == said, f"{stage} changes {folders - said}, which its MAKES does not name"
+        assert folders == said, f"{stage} changes {folders - said}, which its `makes` does not name"
     print(f"directories that are changed, by stage: { {stage: len(folders) for stage, folders in anew.items()} }")
 
 
@@ -123,7 +124,8 @@ def test_a_stage_says_which_directories_it_changes(anew, again):
 def test_no_directory_outside_is_changed_through_a_link(again, tmp_path, monkeypatch, stage):
     made, _ = again
     module = importlib.import_module(f"motif_jax.stages.{stage}")
-    monkeypatch.setattr(module, "is_complete", lambda config, workdir: False)
+    due = dataclasses.replace(module.STAGE, is_complete=lambda config, workdir: False)
+    monkeypatch.setattr(module, "STAGE", due)
     inside = {str(path.relative_to(made)) for path in made.rglob("*") if path.is_dir()}
     inside = {path for path in inside if path.split("/")[0] in makes(stage)}
     workdir, outside = shutil.copytree(made, tmp_path / "run"), tmp_path / "outside"

@@ -393,7 +393,7 @@ def test_what_vanishes_while_it_is_looked_at_is_left_out(copy, monkeypatch):
     before = report.about(settings(), copy)
     (copy / "reward/gone.json").symlink_to("nowhere")  # found, but without a status
     assert report.about(settings(), copy) == before
-    assert report.shared(settings()) is None
+    assert report.STAGE.shared(settings()) is None
 
 
 @pytest.mark.quick

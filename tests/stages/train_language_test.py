@@ -75,7 +75,7 @@ def test_a_finished_model_is_skipped(trained, capsys):
 
 def test_it_changes_the_directories_that_it_names_alone(trained):
     made = {path.name for path in (trained / "run").iterdir() if path.is_dir()}
-    assert made == {*train_language.MAKES, "transcripts"}  # the writer of transcripts checks its place
+    assert made == {*train_language.STAGE.makes, "transcripts"}  # the writer of transcripts checks its place
 
 
 def test_a_model_is_replaced_if_the_stage_has_made_all_of_it(trained, tmp_path):

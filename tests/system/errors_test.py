@@ -1,7 +1,6 @@
 """What the system refuses: one sentence with what to change, whichever stage, process or thread it hits."""
 
 import errno
-import importlib
 import os
 import re
 import resource
@@ -20,7 +19,7 @@ from toy_policies import write_reward
 from motif_jax.actors.handoff import Handoff
 from motif_jax.actors.pool import ActorPool
 from motif_jax.experiment import flatten
-from motif_jax.stages import NAMES, annotate
+from motif_jax.stages import NAMES, annotate, find_stage
 from motif_jax.structs import UserError
 from motif_jax.system.errors import LIMITS, REMEDIES, explained, is_about_the_file
 
@@ -37,10 +36,6 @@ TOY = (
 )  # fmt: skip
 # What is left on the disk; 16 for others.
 ROOM_KIB = {"train_reward": 300, "train_policy": 200, "annotate": 24, "benchmark": 8}
-
-
-def stage_module(name):
-    return importlib.import_module(f"motif_jax.stages.{name}")
 
 
 def run(stage, workdir, *arguments, limit="", **variables):
@@ -82,8 +77,8 @@ def said(done):
 @pytest.mark.parametrize("stage", NAMES)
 def test_flags_to_change_are_flags_of_the_config(stage):
     known = flatten(get_config().to_dict())
-    module = stage_module(stage)
-    for text in filter(None, (module.WRITES, module.MEMORY, getattr(module, "DEVICE_MEMORY", ""))):
+    found = find_stage(stage)
+    for text in filter(None, (found.writes, found.memory, found.device_memory)):
         first, *others = text.split(", ")
         section, _, _ = first.removeprefix("--config.").partition(".")
         for flag in (first.removeprefix("--config."), *(section + other for other in others)):
@@ -93,15 +88,15 @@ def test_flags_to_change_are_flags_of_the_config(stage):
 @pytest.mark.quick
 @pytest.mark.parametrize("stage", NAMES)
 def test_every_refusal_is_one_sentence_of_every_stage(tmp_path, stage):
-    module = stage_module(stage)
+    found = find_stage(stage)
     for number in {*REMEDIES, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EBUSY, errno.ENOTEMPTY}:
-        with pytest.raises(UserError) as caught, explained(tmp_path, stage, module.WRITES, module.MEMORY):
+        with pytest.raises(UserError) as caught, explained(tmp_path, stage, found.writes, found.memory):
             raise OSError(number, os.strerror(number), str(tmp_path / "some\nfile"))
         text = str(caught.value)
         assert text.startswith(f"{stage} cannot go on: {os.strerror(number)} for {str(tmp_path)!r}"[:-1])
         assert "\n" not in text
         kinds = REMEDIES.get(number, (0,))
-        for kind, flags in enumerate(("--workdir", module.WRITES, module.MEMORY)):
+        for kind, flags in enumerate(("--workdir", found.writes, found.memory)):
             assert (kind not in kinds) or flags in text
 
 
@@ -240,7 +235,7 @@ def test_a_full_disk(disk, stage):
         assert re.fullmatch(r"100 pairs need .* left \(--config.collect.num_pairs, --workdir\)", text)
         return
     assert text.startswith(f"{stage} cannot go on: No space left on device for {str(disk)!r}"[:-1])
-    assert text.endswith(f"{stage_module(stage).WRITES})")
+    assert text.endswith(f"{find_stage(stage).writes})")
     assert ("(--workdir, " in text) == (stage != "visualize")  # whose film lies elsewhere
     if stage in ("train_reward", "train_policy"):
         assert "/checkpoints/" in text  # which orbax writes, in threads
@@ -251,7 +246,7 @@ def test_files_that_may_not_be_so_large(tmp_path, stage):
     prepare(stage, tmp_path)
     text = said(run(stage, tmp_path, limit="ulimit -f 9"))  # KiB; config.json is smaller
     assert text.startswith(f"{stage} cannot go on: File too large")
-    assert text.endswith(f"({stage_module(stage).WRITES}, `ulimit -f`)")
+    assert text.endswith(f"({find_stage(stage).writes}, `ulimit -f`)")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from motif_jax.preferences.oracles import ask_oracle, check_oracle
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.shards import Part, Shard, rows_of
 from motif_jax.preferences.store import PairDataset, Preference
-from motif_jax.stages import EXPERIMENT
+from motif_jax.stages import EXPERIMENT, Stage
 from motif_jax.stages.annotate.job import Job, MakeAnnotator
 from motif_jax.stages.annotate.page import page_of, write_page
 from motif_jax.stages.annotate.setup import (
@@ -37,15 +37,6 @@ from motif_jax.structs import UserError
 from motif_jax.system.files import write_config
 
 READS: Tables = EXPERIMENT | {"env": GAME} | TABLES
-IDENTITY = ()  # labels record what they were made from: preferences/shards.py
-MAKES: tuple[str, ...] = ("annotations", "dataset")
-WRITES = "--config.annotate.cache_dir"
-MEMORY = "--config.annotate.batch_size"
-
-
-def artefacts(workdir: Path) -> list[Path]:
-    """Returns no directories: a dataset can have many annotations, so none belongs to one config alone."""
-    return []
 
 
 def begun(config: ConfigDict, workdir: Path) -> list[Path]:
@@ -56,11 +47,6 @@ def begun(config: ConfigDict, workdir: Path) -> list[Path]:
 def shared(config: ConfigDict) -> bool:
     """Whether several jobs may work in the workdir at the same time, each on its own shard."""
     return bool(config.annotate.num_shards > 1)
-
-
-def loads_jax(config: ConfigDict) -> bool:
-    """Returns False: a language model runs on a server or in vLLM, without JAX."""
-    return False
 
 
 def check(config: ConfigDict) -> None:
@@ -135,3 +121,18 @@ def run(config: ConfigDict, workdir: Path, make: MakeAnnotator = make_annotator)
     print_line(f"annotate: {name}: {len(dataset):,} pairs: {shares}")
     page = write_page(config, workdir, dataset, name, questions, merged)
     print_line(f"annotate: labels in {labels}, to look at: {page}")
+
+
+STAGE = Stage(
+    tables=TABLES,
+    reads=READS,
+    check=check,
+    is_complete=is_complete,
+    run=run,
+    makes=("annotations", "dataset"),
+    writes="--config.annotate.cache_dir",
+    memory="--config.annotate.batch_size",
+    begun=begun,
+    shared=shared,
+    loads_jax=lambda config: False,  # a language model runs on a server or in vLLM
+)

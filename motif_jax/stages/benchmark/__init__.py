@@ -15,12 +15,9 @@ from ml_collections import ConfigDict
 
 from motif_jax.config.table import List, Number, Tables, Text, Whole, check_values, table_of, value
 from motif_jax.networks.kinds import BY_PROMPT, BY_SPECS, FIXED
+from motif_jax.stages import Stage
 from motif_jax.structs import UserError
 
-MAKES: tuple[str, ...] = ()
-WRITES = "--config.benchmark.pairs"
-MEMORY = "--config.benchmark.pairs, .parts"
-DEVICE_MEMORY = "--config.policy.batch_size, .num_minibatches, .network"
 PARTS = (
     "env", "annotation", "reward", "policy", "pipeline", "texts", "online", "language", "offline", "numerics",
     "profile", "train",
@@ -50,27 +47,11 @@ class Benchmark:
 
 TABLES: Tables = {"benchmark": table_of(Benchmark)}
 READS = TABLES
-IDENTITY = ()
-
-
-def artefacts(workdir: Path) -> list[Path]:
-    """Returns no paths: a later run need not agree with this one."""
-    return []
-
-
-def shared(config: ConfigDict) -> bool:
-    """Returns False: only one job at a time may run in a workdir."""
-    return False
 
 
 def loads_jax(config: ConfigDict) -> bool:
     """Whether one of the chosen measurements uses JAX."""
     return benchmarks().loads_jax(config)
-
-
-def is_complete(config: ConfigDict, workdir: Path) -> bool:
-    """Returns False: each run measures again."""
-    return False
 
 
 def check(config: ConfigDict) -> None:
@@ -95,3 +76,17 @@ def benchmarks() -> Any:
     if str(checkout) not in sys.path:
         sys.path.append(str(checkout))
     return importlib.import_module("benchmarks")
+
+
+STAGE = Stage(
+    tables=TABLES,
+    reads=READS,
+    check=check,
+    is_complete=lambda config, workdir: False,  # each run measures again
+    run=run,
+    makes=(),
+    writes="--config.benchmark.pairs",
+    memory="--config.benchmark.pairs, .parts",
+    device_memory="--config.policy.batch_size, .num_minibatches, .network",
+    loads_jax=loads_jax,
+)

@@ -33,7 +33,7 @@ from motif_jax.policies.choice import parse_mixture
 from motif_jax.preferences.pairs import Episode
 from motif_jax.preferences.store import DATA, PairDataset
 from motif_jax.preferences.writer import PairWriter, is_tidy, tidy
-from motif_jax.stages import EXPERIMENT, with_result
+from motif_jax.stages import EXPERIMENT, Stage, with_result
 from motif_jax.stages.collect import transcripts
 from motif_jax.stages.collect.episodes import play_in_order
 from motif_jax.stages.collect.published import adopt
@@ -44,10 +44,6 @@ from motif_jax.system.metrics import Progress
 from motif_jax.system.startup import say
 
 READS: Tables = EXPERIMENT | {"env": ENV} | TABLES
-IDENTITY = ("", "env", "collect")
-MAKES: tuple[str, ...] = ("dataset", "dataset.partial", "annotations", "transcripts", "transcripts.partial")
-WRITES = "--config.collect.num_pairs, .save_screen, .save_glyphs"
-MEMORY = "--config.collect.num_workers, .games_per_worker, .rollout_length"
 STEPS_WITHOUT_A_MOMENT = 2_000_000  # after so many, the settings must be wrong
 
 
@@ -55,11 +51,6 @@ def artefacts(workdir: Path) -> list[Path]:
     """Directories of the dataset: the finished one, and the one that is being written; and that of transcripts."""
     partial = with_result(workdir / "dataset.partial", "progress.json")
     return [workdir / "dataset", *partial, workdir / transcripts.FOLDER]
-
-
-def shared(config: ConfigDict) -> bool:
-    """Returns False: only one job at a time may work in the workdir."""
-    return False
 
 
 def loads_jax(config: ConfigDict) -> bool:
@@ -274,3 +265,18 @@ def _nle_version() -> str:
     from nle.version import __version__
 
     return __version__
+
+
+STAGE = Stage(
+    tables=TABLES,
+    reads=READS,
+    identity=("", "env", "collect"),
+    check=check,
+    is_complete=is_complete,
+    run=run,
+    makes=("dataset", "dataset.partial", "annotations", "transcripts", "transcripts.partial"),
+    writes="--config.collect.num_pairs, .save_screen, .save_glyphs",
+    memory="--config.collect.num_workers, .games_per_worker, .rollout_length",
+    artefacts=artefacts,
+    loads_jax=loads_jax,
+)

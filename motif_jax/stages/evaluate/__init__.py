@@ -33,7 +33,7 @@ from motif_jax.episodes.playback import Track, read_tracks, write_tracks
 from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.policies.decoding import check_decoding, decodings_of
-from motif_jax.stages import EXPERIMENT, with_result
+from motif_jax.stages import EXPERIMENT, Stage, with_result
 from motif_jax.stages.evaluate.contenders import (
     BESIDE_FLAG,
     FLAG,
@@ -72,26 +72,12 @@ from motif_jax.system.files import write_config, write_json, write_lines
 
 RESULTS = (SUMMARY, EPISODES, "tracks.npz")  # of a player, beside `player.json`
 READS: Tables = EXPERIMENT | {"env": ENV} | TRAINING | VALUES | TABLES
-IDENTITY = ("", "env")  # so that results that are compared are of the same games
-MAKES: tuple[str, ...] = ("evaluate",)
-WRITES = "--config.evaluate.replays, .episodes"
-MEMORY = "--config.evaluate.num_workers, .games_per_worker"
 
 
 def artefacts(workdir: Path) -> list[Path]:
     """Returns the directories of the players that have played."""
     folders = sorted((workdir / "evaluate").glob("*"))
     return [made for folder in folders for made in with_result(folder, EPISODES, SUMMARY)]
-
-
-def shared(config: ConfigDict) -> bool:
-    """Returns False: only one job at a time may run in a workdir."""
-    return False
-
-
-def loads_jax(config: ConfigDict) -> bool:
-    """Returns True: a learnt reward values the episodes of every player, also of scripted ones."""
-    return True
 
 
 def check(config: ConfigDict) -> None:
@@ -253,3 +239,17 @@ def evaluate(
         ),
     })  # fmt: skip
     print_line(f"evaluate: {wanted:,} episodes, {steps:,} steps of them now, in {seconds:,.0f} s; {folder}")
+
+
+STAGE = Stage(
+    tables=TABLES,
+    reads=READS,
+    identity=("", "env"),  # so that results that are compared are of the same games
+    check=check,
+    is_complete=is_complete,
+    run=run,
+    makes=("evaluate",),
+    writes="--config.evaluate.replays, .episodes",
+    memory="--config.evaluate.num_workers, .games_per_worker",
+    artefacts=artefacts,
+)

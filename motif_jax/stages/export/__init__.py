@@ -20,6 +20,7 @@ from motif_jax.config.table import PATH, Tables, Text, check_values, table_of, v
 from motif_jax.console import print_line
 from motif_jax.devices.releases import PREFIX, ZOO, is_release, write_release
 from motif_jax.envs.settings import check_world
+from motif_jax.stages import Stage, without_lock
 from motif_jax.stages.evaluate import READS as EVALUATION
 from motif_jax.structs import UserError
 
@@ -39,24 +40,6 @@ class Export:
 
 TABLES: Tables = {"export": table_of(Export)}
 READS: Tables = EVALUATION | TABLES
-IDENTITY: tuple[str, ...] = ()
-MAKES: tuple[str, ...] = ("export",)
-WRITES = "--config.export.to"
-MEMORY = "--config.export.to"
-
-
-def artefacts(workdir: Path) -> list[Path]:
-    """Returns no paths: what is exported is whatever the workdir has."""
-    return []
-
-
-def shared(config: ConfigDict) -> None:
-    """Returns None, for no lock: it reads other stages' files, and writes to a directory of its own."""
-
-
-def loads_jax(config: ConfigDict) -> bool:
-    """Returns True: checkpoints are read."""
-    return True
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
@@ -103,3 +86,16 @@ def run(config: ConfigDict, workdir: Path) -> None:
     print_line(f"export: {', '.join(f'{file} ({size / 1e6:,.1f} MB)' for file, size in sizes.items())}")
     for kind in contents:
         print_line(f"export: motif_jax.load_{kind}({str(directory)!r})")
+
+
+STAGE = Stage(
+    tables=TABLES,
+    reads=READS,
+    check=check,
+    is_complete=is_complete,
+    run=run,
+    makes=("export",),
+    writes="--config.export.to",
+    memory="--config.export.to",
+    shared=without_lock,
+)

@@ -21,7 +21,7 @@ from motif_jax.config.table import PATHS, Tables, Whole, check_values, table_of,
 from motif_jax.console import print_line
 from motif_jax.pages.blocks import asset, page
 from motif_jax.pages.formats import esc
-from motif_jax.stages import EXPERIMENT
+from motif_jax.stages import EXPERIMENT, Stage, without_lock
 from motif_jax.stages.evaluate.summary import SUMMARY
 from motif_jax.stages.report.data import of_annotations, of_pairs
 from motif_jax.stages.report.found import read_workdir
@@ -61,10 +61,6 @@ class Report:
 
 TABLES: Tables = {"report": table_of(Report)}
 READS: Tables = EXPERIMENT | TABLES
-IDENTITY = ()  # whatever is found is shown
-MAKES: tuple[str, ...] = ("report",)
-WRITES = "--config.report.replays"
-MEMORY = "--config.report.replays"
 MADE_OF = (
     "dataset/*.json", "dataset/data/*.npy", "dataset/info/*.npy", "dataset/preference/*.npy",
     "dataset/preference/*/merged.json", "annotations/*/*.json", "annotations/*.html", "annotations/*.json",
@@ -72,20 +68,6 @@ MADE_OF = (
     "evaluate/*/replays/*.npz", "evaluate/*/letters.json", "transcripts/transcripts.json", "language/*.json*",
     "values/*.json*",
 )  # fmt: skip
-
-
-def artefacts(workdir: Path) -> list[Path]:
-    """Returns no paths: the report keeps nothing that a later run must agree with."""
-    return []
-
-
-def shared(config: ConfigDict) -> None:
-    """Returns None, for no lock: it reads other stages' files, also during training, and writes whole own files."""
-
-
-def loads_jax(config: ConfigDict) -> bool:
-    """Returns False: it reads what other stages have written."""
-    return False
 
 
 def other_runs(config: ConfigDict) -> list[Path]:
@@ -177,3 +159,17 @@ def compose(config: ConfigDict, found: Found, runs: dict[str, Found], home: Path
 def anchor(title: str) -> str:
     """The HTML id of a part, by its title."""
     return title.lower().replace(" ", "-")
+
+
+STAGE = Stage(
+    tables=TABLES,
+    reads=READS,
+    check=check,
+    is_complete=is_complete,
+    run=run,
+    makes=("report",),
+    writes="--config.report.replays",
+    memory="--config.report.replays",
+    shared=without_lock,
+    loads_jax=lambda config: False,
+)

@@ -17,7 +17,7 @@ from motif_jax.envs.babyai.manual import find_manual, read_manual
 from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.language.settings import FOLDER, check_model, model_folder
 from motif_jax.offline.settings import Learning, Running, check_num_parts
-from motif_jax.stages import EXPERIMENT, with_result
+from motif_jax.stages import EXPERIMENT, Stage, is_distributed, with_result
 from motif_jax.stages.train_language.data import TWEETS, check_template, wordle_of
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json
@@ -75,26 +75,11 @@ TABLES: Tables = {
     "train_language": table_of(TrainLanguage) | table_of(Running) | table_of(Learning),
 }
 READS: Tables = EXPERIMENT | {"env": ENV} | TABLES
-IDENTITY = ("", "transcripts", "language", "train_language")
-MAKES: tuple[str, ...] = ("language",)
-WRITES = "--config.train_language.keep_checkpoints"
-MEMORY = "--config.train_language.batch_size, .max_length"
-DEVICE_MEMORY = "--config.train_language.num_parts, .chunk, .max_length, .batch_size"
 
 
 def artefacts(workdir: Path) -> list[Path]:
     """The directory of the language model."""
     return with_result(workdir / FOLDER, "summary.json")
-
-
-def shared(config: ConfigDict) -> bool:
-    """Whether other jobs may work in the workdir: the hosts of a distributed run do."""
-    return find_meeting(config.distributed) is not None
-
-
-def loads_jax(config: ConfigDict) -> bool:
-    """Returns True: the stage always loads JAX."""
-    return True
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
@@ -136,3 +121,19 @@ def run(config: ConfigDict, workdir: Path) -> None:
     from motif_jax.stages.train_language.cloning import train
 
     train(config, workdir, workdir / FOLDER)
+
+
+STAGE = Stage(
+    tables=TABLES,
+    reads=READS,
+    identity=("", "transcripts", "language", "train_language"),
+    check=check,
+    is_complete=is_complete,
+    run=run,
+    makes=("language",),
+    writes="--config.train_language.keep_checkpoints",
+    memory="--config.train_language.batch_size, .max_length",
+    device_memory="--config.train_language.num_parts, .chunk, .max_length, .batch_size",
+    artefacts=artefacts,
+    shared=is_distributed,
+)

@@ -20,7 +20,7 @@ from motif_jax.networks.kinds import LANGUAGE, check_reads
 from motif_jax.policies.language_settings import check_language
 from motif_jax.rewards.choice import ONLINE, find_own_class, parse_sources
 from motif_jax.rewards.online.settings import check_online
-from motif_jax.stages import EXPERIMENT, with_result
+from motif_jax.stages import EXPERIMENT, Stage, is_distributed, with_result
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.train_policy.conditions import DEVICE_MEMORY as DEVICE_MEMORY
 from motif_jax.stages.train_policy.conditions import RESCUED, check_q_learning, finished, minibatches_of_columns
@@ -30,10 +30,6 @@ from motif_jax.system.files import read_json
 from motif_jax.system.meeting import find_meeting
 
 READS: Tables = EXPERIMENT | {"env": ENV} | TABLES
-IDENTITY = ("", "env", "policy")
-MAKES: tuple[str, ...] = ("policy",)
-WRITES = "--config.policy.keep_checkpoints, .milestone_every_steps"
-MEMORY = "--config.policy.num_workers, .games_per_worker, .batch_size, .network"
 MOST_UPDATES = 2**31 - 1  # their count is an int32
 MOST_STEPS = 1_000_000  # per update; they are numbered on the device
 STEP_BYTES = 1024  # a step in a batch takes at least so many
@@ -42,21 +38,6 @@ STEP_BYTES = 1024  # a step in a batch takes at least so many
 def artefacts(workdir: Path) -> list[Path]:
     """The directory of the policy."""
     return with_result(workdir / "policy", "summary.json", RESCUED)
-
-
-def shared(config: ConfigDict) -> bool:
-    """Whether other jobs may work in the workdir: the hosts of a distributed run do."""
-    return is_distributed(config)
-
-
-def loads_jax(config: ConfigDict) -> bool:
-    """Returns True: the stage always loads JAX."""
-    return True
-
-
-def is_distributed(config: ConfigDict) -> bool:
-    """Whether other hosts take part."""
-    return find_meeting(config.distributed) is not None
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
@@ -156,3 +137,19 @@ def run(config: ConfigDict, workdir: Path) -> None:
     from motif_jax.stages.train_policy.loop import train
 
     train(config, workdir)
+
+
+STAGE = Stage(
+    tables=TABLES,
+    reads=READS,
+    identity=("", "env", "policy"),
+    check=check,
+    is_complete=is_complete,
+    run=run,
+    makes=("policy",),
+    writes="--config.policy.keep_checkpoints, .milestone_every_steps",
+    memory="--config.policy.num_workers, .games_per_worker, .batch_size, .network",
+    device_memory=DEVICE_MEMORY,
+    artefacts=artefacts,
+    shared=is_distributed,
+)

@@ -13,15 +13,12 @@ from ml_collections import ConfigDict
 from motif_jax.config.table import PATH, Flag, Number, Tables, Text, Whole, check_values, table_of, value
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
-from motif_jax.stages import EXPERIMENT, with_result
+from motif_jax.stages import EXPERIMENT, Stage, with_result
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.train_reward.inputs import label_checksums, learnt_from
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json
 
-MAKES: tuple[str, ...] = ("reward",)
-WRITES = "--config.reward.message"
-MEMORY = "--config.reward.batch_size, .message"
 MESSAGE_ENCODERS = ("lt_cnn", "lt_cnn_small")
 
 
@@ -69,22 +66,11 @@ class TrainReward:
 
 TABLES: Tables = {"reward": table_of(TrainReward)}
 READS: Tables = EXPERIMENT | ANNOTATION | TABLES  # the annotation's section says from which annotation it is learnt
-IDENTITY = ("", "reward")
 
 
 def artefacts(workdir: Path) -> list[Path]:
     """The directory of the reward."""
     return with_result(workdir / "reward")
-
-
-def shared(config: ConfigDict) -> bool:
-    """Returns False: only one job at a time may work in the workdir."""
-    return False
-
-
-def loads_jax(config: ConfigDict) -> bool:
-    """Returns True: the stage always loads JAX."""
-    return True
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
@@ -135,3 +121,17 @@ def run(config: ConfigDict, workdir: Path) -> None:
         import_published(config, workdir / "reward")
     else:
         train(config, workdir)
+
+
+STAGE = Stage(
+    tables=TABLES,
+    reads=READS,
+    identity=("", "reward"),
+    check=check,
+    is_complete=is_complete,
+    run=run,
+    makes=("reward",),
+    writes="--config.reward.message",
+    memory="--config.reward.batch_size, .message",
+    artefacts=artefacts,
+)

@@ -34,7 +34,7 @@ from motif_jax.offline.recipes import Recipe, names, recipe_of
 from motif_jax.offline.settings import Learning, Running, ValueTerms, check_num_parts
 from motif_jax.policies.decoding import TABLE as DECODING
 from motif_jax.policies.decoding import check_decoding, decoding_in_training
-from motif_jax.stages import EXPERIMENT, with_result
+from motif_jax.stages import EXPERIMENT, Stage, is_distributed, with_result
 from motif_jax.stages.train_language import TABLES as LANGUAGE
 from motif_jax.stages.train_language.data import check_template
 from motif_jax.structs import UserError
@@ -71,11 +71,6 @@ READS: Tables = (
     EXPERIMENT | {"env": ENV, "decoding": DECODING} | {name: LANGUAGE[name] for name in ("transcripts", "language")}
     | TABLES
 )  # fmt: skip
-IDENTITY = ("", "transcripts", "language", "train_values")
-MAKES: tuple[str, ...] = ("values",)
-WRITES = "--config.train_values.keep_checkpoints"
-MEMORY = "--config.train_values.batch_size, .max_length"
-DEVICE_MEMORY = "--config.train_values.num_parts, .chunk, .max_length, .batch_size"
 FOLDER = "values"
 
 
@@ -99,16 +94,6 @@ def unused(config: ConfigDict) -> list[str]:
 def artefacts(workdir: Path) -> list[Path]:
     """The directory of the values."""
     return with_result(workdir / FOLDER, "summary.json")
-
-
-def shared(config: ConfigDict) -> bool:
-    """Whether other jobs may work in the workdir: the hosts of a distributed run do."""
-    return find_meeting(config.distributed) is not None
-
-
-def loads_jax(config: ConfigDict) -> bool:
-    """Returns True: the stage always loads JAX."""
-    return True
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
@@ -187,3 +172,21 @@ def run(config: ConfigDict, workdir: Path) -> None:
     if said and not config.distributed.process_id:
         print_line(f"train_values: the recipe {section.recipe!r} makes no use of {said}")
     train(config, workdir, workdir / FOLDER)
+
+
+STAGE = Stage(
+    tables=TABLES,
+    reads=READS,
+    identity=("", "transcripts", "language", "train_values"),
+    check=check,
+    is_complete=is_complete,
+    run=run,
+    makes=("values",),
+    writes="--config.train_values.keep_checkpoints",
+    memory="--config.train_values.batch_size, .max_length",
+    device_memory="--config.train_values.num_parts, .chunk, .max_length, .batch_size",
+    artefacts=artefacts,
+    shared=is_distributed,
+    more_identity=more_identity,
+    unused=unused,
+)

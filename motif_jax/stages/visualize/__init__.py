@@ -22,6 +22,7 @@ from motif_jax.console import clean, print_line, print_lines
 from motif_jax.envs.protocols import by_protocol, check_protocol
 from motif_jax.envs.settings import check_world, make_world
 from motif_jax.policies.choice import parse_one
+from motif_jax.stages import Stage, without_lock
 from motif_jax.stages.evaluate import READS as EVALUATION
 from motif_jax.stages.evaluate.replays import WORDS, obtain
 from motif_jax.structs import UserError
@@ -46,23 +47,10 @@ class Visualize:
 
 TABLES: Tables = {"visualize": table_of(Visualize)}
 READS: Tables = EVALUATION | TABLES
-IDENTITY: tuple[str, ...] = ()
-MAKES: tuple[str, ...] = ("visualize",)
-WRITES = "--config.visualize.export"
-MEMORY = "--config.visualize.episode"
 EXPORTS = (".cast", ".gif", ".mp4")
 LONGEST_S = 655  # seconds that one picture of a GIF can be shown
 MESSAGES = 20  # in the summary that is printed
 FLAG = "--config.visualize"
-
-
-def artefacts(workdir: Path) -> list[Path]:
-    """Returns no paths: nothing is kept that a later run must agree with."""
-    return []
-
-
-def shared(config: ConfigDict) -> None:
-    """Returns None, for no lock: it reads other stages' files, also during training, and writes files of its own."""
 
 
 def loads_jax(config: ConfigDict) -> bool:
@@ -162,3 +150,17 @@ def _export(path: Path, story: Story, speed: float) -> None:
     print_line(
         f"visualize: {clean(story.replay.title)}, written to {str(path)!r} ({path.stat().st_size / 1e6:,.1f} MB)"
     )
+
+
+STAGE = Stage(
+    tables=TABLES,
+    reads=READS,
+    check=check,
+    is_complete=is_complete,
+    run=run,
+    makes=("visualize",),
+    writes="--config.visualize.export",
+    memory="--config.visualize.episode",
+    shared=without_lock,
+    loads_jax=loads_jax,
+)
