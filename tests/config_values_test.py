@@ -132,7 +132,14 @@ def test_the_choices_of_the_tables_are_those_of_the_code():
     assert set(table["reward"]["message"].kind.choices) == {*MESSAGE_ENCODERS, "none"}
 
 
-READ_AS = {"section", "_section", "settings", "facts", "self"}  # what a section, or what is made of it, is called
+READ_AS = {
+    "section",
+    "_section",
+    "settings",
+    "teaching",
+    "facts",
+    "self",
+}  # what a section, or what is made of it, is called
 
 
 @pytest.mark.parametrize("section", ["policy", "reward", "train_language", "train_values", "decoding", "evaluate"])

@@ -22,9 +22,9 @@ from motif_jax.language.hub import TENSORS, read_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.policies.model import make_policy_model, read_policy
 from motif_jax.policies.values import list_values, read_values
+from motif_jax.rewards.choice import SOURCES
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.online.words import read_vectors
-from motif_jax.rewards.sources import SOURCES
 from motif_jax.rewards.statistics import read_statistics
 from motif_jax.rewards.torch_format import EMBEDDING, read_checkpoint
 from motif_jax.structs import UserError

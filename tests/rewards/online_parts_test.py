@@ -158,9 +158,6 @@ def test_a_pair_is_asked_once():
 @pytest.mark.parametrize("pairs", [False, True])
 def test_a_store_goes_on_from_its_arrays(pairs):
     store = Store(pairs, capacity=100)
-    empty = Store(pairs, capacity=100)
-    empty.restore({})
-    assert len(empty.captions) == 0
     for step in range(3):
         store.see(seen(new=TEXTS[2 * step : 2 * step + 2], times=(1, 2)), step)
         if pairs:

@@ -293,8 +293,8 @@ def test_a_judge_that_is_not_there_is_one_sentence(tmp_path):
 def test_another_kind_or_judge_or_past_is_another_experiment(trained, tmp_path):
     file = trained / "policy/config.json"
     with pytest.raises(UserError, match="policy.online.kind = 'retrieval', not 'ranking'"):
-        experiment.check_same_experiment(settings(online__kind="ranking"), trained, file, train_policy)
-    experiment.check_same_experiment(settings(online__order="count"), trained, file, train_policy)
+        experiment.check_same_experiment(settings(online__kind="ranking"), trained, file, train_policy.STAGE)
+    experiment.check_same_experiment(settings(online__order="count"), trained, file, train_policy.STAGE)
     shutil.copytree(trained, tmp_path / "run")
     with pytest.raises(UserError, match=r"640 steps were trained with the goals 'defaultgoal@0'.*online.goals"):
         run(tmp_path / "run", online__goals="gold@0", train_for_env_steps=1280)

@@ -1,5 +1,6 @@
 """The page about a policy that writes, made of files as its stages write them; no policy is trained for it."""
 
+import dataclasses
 import re
 
 import pytest
@@ -40,7 +41,7 @@ def make_workdir(folder, by=0.0, recipe="ilql", returns=RETURNS, **decoding):
         write_json(folder / f"evaluate/{name}/summary.json", summary(name, mean + by))
     for (kind, beta), mean in returns.items():
         name = f"values-1500-beta{beta:g}" + ("" if kind == "sample" else f"-{kind}")
-        how = Decoding(kind, beta)._asdict() | {"clip": "inf"} | decoding
+        how = dataclasses.asdict(Decoding(kind, beta)) | {"clip": "inf"} | decoding
         more = {"path": ".", "step": 1500, "decoding": how, "recipe": recipe}
         write_json(folder / f"evaluate/{name}/summary.json", summary(name, mean + by, **more))
         token = {"token": "c", "policy": [["c", 0.9], [HOSTILE, 0.1]], "shifted": [["c", 1.0]], "advantage": -0.5}

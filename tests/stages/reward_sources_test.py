@@ -111,7 +111,7 @@ def test_other_sources_or_values_are_another_experiment(trained, tmp_path):
         ({"count__exponent": 1.0}, "policy.count.exponent = 0.5, not 1.0"),
     ):
         with pytest.raises(UserError, match=said):
-            experiment.check_same_experiment(settings(**values), trained, file, train_policy)
+            experiment.check_same_experiment(settings(**values), trained, file, train_policy.STAGE)
     # What a checkpoint says itself, where no record stands in the way:
     with pytest.raises(UserError, match=r"training had the reward source 'Stairs'.*--config.policy.sources"):
         run(tmp_path / "run", sources="count:0.05,rnd:0.1", train_for_env_steps=640)
