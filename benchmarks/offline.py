@@ -92,8 +92,8 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     product = rates["offline.matrix_product"]
     tokens = np.mean([subject.batch(step).rows.is_action.sum() for step in range(len(subject.plan))])
     used = rates["offline.update"] / float(tokens) * subject.flops / 1e9
-    sizes: dict[str, Any] = {"gflop_per_s": round(used, 1), "matrix_product": round(product, 1)}
-    rows.add("offline.share_of_limit", 100 * used / product, "%", **sizes)
+    limit: dict[str, Any] = {"gflop_per_s": round(used, 1), "matrix_product": round(product, 1)}
+    rows.add("offline.share_of_limit", 100 * used / product, "%", **limit)
     for name, (one, other) in RATIOS.items():
         if other in found:
             rows.compare(name, found[one], found[other])

@@ -245,7 +245,7 @@ class Training:
         update = self._parts.update
         return needed_bytes(update.lower(self._state, self._constants, self._batch.arrays.rollouts).compile())
 
-    def sizes(self) -> dict[str, object]:
+    def sizes(self) -> dict[str, Any]:
         """Numbers of games and workers, sizes of batch and rollout, and the device, for the rows."""
         section = self._config.policy
         return {
