@@ -22,6 +22,7 @@ from motif_jax.policies.player import PolicyPlayer
 from motif_jax.structs import UserError
 
 
+@pytest.mark.journey
 def test_a_policy_plays_a_game_step_by_step():
     """It wins, it gives what the trainer's own player gives, and it remembers until it is told to forget."""
     good = policies().good
@@ -131,6 +132,7 @@ def test_a_checkpoint_that_is_not_there_is_not_said_to_be_unreadable():
         motif_jax.load_policy(policies().weak, 65)
 
 
+@pytest.mark.journey
 @pytest.mark.parametrize("reader", ["orbax", "safetensors"])
 def test_the_files_are_read_as_the_documentation_does_it(tmp_path, reader):
     """Without this package, in another process."""

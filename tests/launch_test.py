@@ -94,6 +94,7 @@ def test_somebody_elses_dataset_directory_is_left_alone(launch, tmp_path):
     assert (tmp_path / "dataset/precious.txt").read_text() == "keep me"
 
 
+@pytest.mark.journey
 @pytest.mark.slow
 def test_all_stages_run_one_after_another_and_nothing_is_done_twice(launch, tmp_path, monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", QUICKLY["XLA_FLAGS"])

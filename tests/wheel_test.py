@@ -50,6 +50,7 @@ def wheel(tmp_path_factory):
     return made
 
 
+@pytest.mark.journey
 def test_every_file_of_the_package_is_in_the_wheel(wheel):
     package = ROOT / "motif_jax"
     files = [path for folder in (package, package / "configs") for path in folder.rglob("*")]
@@ -58,6 +59,7 @@ def test_every_file_of_the_package_is_in_the_wheel(wheel):
     assert {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("motif_jax/")} == wanted
 
 
+@pytest.mark.journey
 def test_an_installed_copy_runs_by_the_names_of_its_configs(wheel, tmp_path):
     site, script = tmp_path / "site", tmp_path / "site/bin/motif-jax"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]

@@ -80,6 +80,7 @@ def log_of(workdir, name: str) -> dict:
     return {key: sum(log[key] for log in shards.values()) for key in ("asked", "from_cache", "no_verdict")}
 
 
+@pytest.mark.journey
 @pytest.mark.parametrize("goal", ["defaultgoal", "gold"])
 def test_labels_are_those_of_asking_every_pair(launch, workdir, goal):
     command = (*STAGE, f"--workdir={workdir}", f"--config.annotate.goal={goal}")
@@ -143,6 +144,7 @@ def test_names_tell_what_was_asked():
     assert name(custom_name="mine") == "mine"
 
 
+@pytest.mark.journey
 def test_a_server_is_asked_every_question_once_and_never_again(workdir):
     with ChatServer() as chat:
         name = run(workdir, backend="server", server__url=chat.url, both_orders=0.0)
@@ -170,6 +172,7 @@ def test_a_server_is_asked_every_question_once_and_never_again(workdir):
         assert len(chat.asked) == 2 * questions
 
 
+@pytest.mark.journey
 def test_the_embedded_judge_labels_as_the_lexicon_and_is_gone_afterwards(workdir, monkeypatch):
     judges = []
 
@@ -190,6 +193,7 @@ def test_the_embedded_judge_labels_as_the_lexicon_and_is_gone_afterwards(workdir
             os.kill(number, 0)
 
 
+@pytest.mark.journey
 def test_both_orders_are_asked_and_a_liking_for_one_place_is_seen(workdir):
     with ChatServer() as chat:
         honest = chat.complete
@@ -219,6 +223,7 @@ def test_both_orders_are_asked_and_a_liking_for_one_place_is_seen(workdir):
     assert f"<b>{0.5 + np.mean(biased) / 2:.1%}</b><span>for the caption that is shown first" in page
 
 
+@pytest.mark.journey
 def test_scores_become_soft_labels(workdir):
     with ChatServer() as chat:
         name = run(workdir, backend="server", server__url=chat.url, mode="score")
@@ -235,6 +240,7 @@ def test_scores_become_soft_labels(workdir):
     assert "How sure the answers are" in (workdir / "annotations" / f"{name}.html").read_text()
 
 
+@pytest.mark.journey
 def test_what_had_no_verdict_is_unknown_and_asked_again_by_the_next_run(workdir):
     values = {"backend": "server", "both_orders": 0.0}
     with ChatServer(lambda number, body: "mumble" if "#3" in str(body) else "") as chat:
@@ -530,6 +536,7 @@ def test_killed_again_and_again_it_loses_at_most_a_batch(workdir, number):
         assert lost <= kills * ((batch if number == signal.SIGKILL else 0) + in_flight)
 
 
+@pytest.mark.journey
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stopped_at_any_moment_it_stops_and_keeps_what_it_was_answered(workdir, number):
     rng = np.random.default_rng(number)

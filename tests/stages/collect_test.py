@@ -39,6 +39,7 @@ def undisturbed(tmp_path_factory):
     return workdir
 
 
+@pytest.mark.journey
 @pytest.mark.parametrize(("workers", "games"), [(0, 1), (1, 5), (2, 2)])
 def test_the_dataset_does_not_depend_on_who_played(launch, undisturbed, tmp_path, workers, games):
     done = launch(
@@ -49,6 +50,7 @@ def test_the_dataset_does_not_depend_on_who_played(launch, undisturbed, tmp_path
     assert facts(tmp_path) == facts(undisturbed)
 
 
+@pytest.mark.journey
 def test_what_was_collected_looks_like_nethack(undisturbed):
     dataset = PairDataset(undisturbed / "dataset")
     assert len(dataset) == 2000
@@ -66,6 +68,7 @@ def start(workdir, *more: str) -> subprocess.Popen:
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.journey
 def test_killed_workers_change_nothing(undisturbed, tmp_path):
     process = start(tmp_path, "--config.collect.num_workers=2", "--config.collect.games_per_worker=2")
     rng = np.random.default_rng(0)
@@ -80,6 +83,7 @@ def test_killed_workers_change_nothing(undisturbed, tmp_path):
     assert facts(tmp_path) == facts(undisturbed)
 
 
+@pytest.mark.journey
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_cleanly(tmp_path, number):
     process = start(tmp_path, "--config.collect.num_pairs=200000")
@@ -91,6 +95,7 @@ def test_a_signal_ends_it_cleanly(tmp_path, number):
     assert not list(tmp_path.glob("dataset/*"))
 
 
+@pytest.mark.journey
 def test_complete_stages_are_skipped(launch, undisturbed):
     before = (undisturbed / "dataset/data/message.npy").stat().st_mtime_ns
     done = launch(*SMALL, f"--workdir={undisturbed}")
@@ -99,6 +104,7 @@ def test_complete_stages_are_skipped(launch, undisturbed):
     assert (undisturbed / "dataset/data/message.npy").stat().st_mtime_ns == before
 
 
+@pytest.mark.journey
 def test_another_experiment_is_kept_out_of_a_workdir(launch, undisturbed):
     done = launch(*SMALL, f"--workdir={undisturbed}", "--config.seed=3")
     assert done.returncode == 2

@@ -49,6 +49,7 @@ def run(workdir, policy: str = "", name: str = "", **values):
     return evaluate_summary.read_rows(folder / "episodes.jsonl"), read_json(folder / "summary.json")
 
 
+@pytest.mark.journey
 def test_a_trained_policy_stands_beside_chance(workdir, toys, capsys):
     rows, summary = run(workdir)
     assert [row["episode"] for row in rows] == list(range(40))
@@ -88,6 +89,7 @@ def test_all_have_the_same_games_and_short_ones_are_not_favoured(tmp_path):
     assert max(row["steps"] for row in rows) == 50  # cut ones are among them
 
 
+@pytest.mark.journey
 def test_a_greedy_policy_does_the_same_again(workdir, tmp_path):
     once, _ = run(workdir, greedy=True)
     shutil.copytree(workdir / "policy", tmp_path / "policy")
@@ -106,6 +108,7 @@ def test_another_runs_policy_keeps_its_name_and_stays_whose_it_is(workdir, toys,
         run(workdir, f"{tmp_path / 'weak'}@64")
 
 
+@pytest.mark.journey
 def test_what_was_played_is_not_played_again(tmp_path, monkeypatch, capsys):
     whole, summary = run(tmp_path / "whole", "random")
     played = []

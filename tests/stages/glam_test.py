@@ -75,6 +75,7 @@ def directory(tmp_path_factory):
     return found
 
 
+@pytest.mark.journey
 @pytest.mark.slow
 def test_it_learns_by_ppo_and_starts_each_update_from_where_it_is(trained):
     *_, row = read_lines(trained / "policy/metrics.jsonl")
@@ -108,6 +109,7 @@ def test_probes_say_what_it_thinks_before_and_after_each_update(trained):
     np.testing.assert_allclose(acts.probabilities, expected, atol=1e-4)
 
 
+@pytest.mark.journey
 @pytest.mark.slow
 def test_it_is_evaluated_in_other_words_with_other_names_of_actions_and_as_it_was_before(trained):
     names = {path.parent.name for path in (trained / "evaluate").glob("*/summary.json")}
@@ -138,6 +140,7 @@ def test_replays_have_the_probabilities_of_all_actions(trained):
     assert other.about["action_names"][0] == "rotate left"
 
 
+@pytest.mark.journey
 @pytest.mark.slow
 def test_a_run_is_the_same_twice_and_goes_on_where_it_was_stopped(trained, tmp_path):
     config = config_of(tmp_path)

@@ -26,6 +26,7 @@ def cart_config(**policy):
     return config
 
 
+@pytest.mark.journey
 def test_a_policy_for_numbers_is_trained_and_then_plays_alone(tmp_path):
     config = cart_config()
     train_policy.check(config)
@@ -77,6 +78,7 @@ def test_what_fails_under_way_ends_the_program_with_one_sentence(
     assert ("Traceback (most recent call last):" in rest) == traced
 
 
+@pytest.mark.journey
 def test_pairs_are_collected_with_captions_alone(tmp_path):
     config = cart_config()
     config.collect.update({"num_pairs": 40, "num_workers": 0, "games_per_worker": 2, "collector": "random"})

@@ -69,6 +69,7 @@ def trained(tmp_path_factory):
     return workdir
 
 
+@pytest.mark.journey
 def test_the_labels_are_those_of_the_lexicon(trained):
     (row,) = read_lines(trained / "policy/metrics.jsonl")
     assert row["reward/online_labels"] == row["reward/online_captions"] > 3
@@ -83,6 +84,7 @@ def test_the_labels_are_those_of_the_lexicon(trained):
     assert np.asarray(saved["counters"]).tolist()[:3] == [640, 10, len(rows)]
 
 
+@pytest.mark.journey
 def test_a_run_that_was_killed_and_goes_on_is_the_same_to_the_bit(trained, tmp_path, monkeypatch):
     for name in ("straight", "killed"):
         shutil.copytree(trained, tmp_path / name)
@@ -125,6 +127,7 @@ def test_a_run_that_was_stopped_before_its_first_update_goes_on(kind, tmp_path, 
     assert_equal_to_the_bit(arrays(tmp_path / "stopped"), arrays(tmp_path / "straight"))
 
 
+@pytest.mark.journey
 def test_a_checkpoint_is_evaluated_and_replayed_with_the_reward_that_it_had(trained, tmp_path):
     workdir = tmp_path / "run"
     shutil.copytree(trained, workdir)

@@ -33,6 +33,7 @@ def corridor(tmp_path_factory):
     return config, workdir
 
 
+@pytest.mark.journey
 def test_its_dataset_has_the_captions_and_what_the_world_says_of_episodes(corridor):
     dataset = PairDataset(corridor[1] / "dataset")
     texts = {bytes(message).rstrip(b"\0") for message in np.asarray(dataset.data["message"]).reshape(-1, 256)}
@@ -42,6 +43,7 @@ def test_its_dataset_has_the_captions_and_what_the_world_says_of_episodes(corrid
     assert read_json(corridor[1] / "dataset/dataset.json")["task"] == "own_worlds:Corridor"
 
 
+@pytest.mark.journey
 def test_its_figures_are_evaluated_and_shown(corridor):
     _, workdir = corridor
     rows = read_rows(workdir / "evaluate/random/episodes.jsonl", ("turns_back", "luck"))

@@ -43,6 +43,7 @@ def dungeon(tmp_path_factory):
     return config, workdir, evaluate_summary.read_rows(workdir / "evaluate/random/episodes.jsonl")
 
 
+@pytest.mark.journey
 def test_the_chosen_episodes_are_kept_frame_by_frame(dungeon):
     _, workdir, rows = dungeon
     folder = workdir / "evaluate/random"

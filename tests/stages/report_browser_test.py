@@ -53,6 +53,7 @@ def page(tab, made):
     return tab
 
 
+@pytest.mark.journey
 def test_it_loads_without_errors_and_asks_for_nothing_else(page, made):
     assert page.requests == [(made / "gold/report/index.html").resolve().as_uri()]
     assert page.errors == []
@@ -67,6 +68,7 @@ def test_it_loads_without_errors_and_asks_for_nothing_else(page, made):
     assert seen
 
 
+@pytest.mark.journey
 def test_the_other_pages_load_as_well(tab, made):
     tab.errors.clear()
     for file in ("annotations/lexicon_msg_gold.html", "reward/reward.html"):
@@ -76,6 +78,7 @@ def test_the_other_pages_load_as_well(tab, made):
     assert tab.errors == []
 
 
+@pytest.mark.journey
 def test_the_player_plays_to_the_end_and_from_the_start_again(page):
     assert page.run(STEP) == 0
     before = page.run(PICTURE)
@@ -93,6 +96,7 @@ def test_the_player_plays_to_the_end_and_from_the_start_again(page):
     assert page.errors == []
 
 
+@pytest.mark.journey
 def test_the_line_is_sought_in_by_clicking_and_dragging(page):
     page.click(".player .line", across=0.5)
     assert page.run(STEP) == STEPS / 2
@@ -105,6 +109,7 @@ def test_the_line_is_sought_in_by_clicking_and_dragging(page):
     assert page.run("document.querySelector('.player .line').getAttribute('aria-valuenow')") == str(STEPS // 4)
 
 
+@pytest.mark.journey
 def test_keys_step_play_seek_and_jump_to_what_was_paid(page):
     page.run(FOCUS)
     for key, step in (("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1), ("End", STEPS), ("Home", 0)):
@@ -129,6 +134,7 @@ def test_keys_step_play_seek_and_jump_to_what_was_paid(page):
     assert page.errors == []
 
 
+@pytest.mark.journey
 def test_the_moment_that_paid_most_comes_first_and_shows_what_was_kept(page):
     page.click(".player .moments button")
     assert page.run(STEP) == PAID + 1
@@ -140,6 +146,7 @@ def test_the_moment_that_paid_most_comes_first_and_shows_what_was_kept(page):
     assert page.run("document.querySelector('.player .game-sum').textContent") == f"{1 - 30 * 0.01:.2f}"
 
 
+@pytest.mark.journey
 def test_frames_are_drawn_in_the_games_colours(page):
     page.run(FOCUS)
     page.press("End")
@@ -154,6 +161,7 @@ def test_frames_are_drawn_in_the_games_colours(page):
     assert tuple(pixel) == (*PALETTE[11], 255)
 
 
+@pytest.mark.journey
 def test_another_episode_is_chosen(page):
     options = page.run("[...document.querySelectorAll('.player .choice option')].map(option => option.textContent)")
     assert len(options) == 2
@@ -166,6 +174,7 @@ def test_another_episode_is_chosen(page):
     assert page.errors == []
 
 
+@pytest.mark.journey
 def test_values_are_told_under_the_pointer(page):
     page.click(".chart .field", across=0.99)
     tooltip = page.run("document.querySelector('.chart .tooltip').innerText")
@@ -173,6 +182,7 @@ def test_values_are_told_under_the_pointer(page):
     assert "gold" in tooltip
 
 
+@pytest.mark.journey
 def test_hostile_words_do_no_harm(tab, made):
     tab.errors.clear(), tab.requests.clear()
     tab.open(made / "hostile/report/index.html")
@@ -186,6 +196,7 @@ def test_hostile_words_do_no_harm(tab, made):
     assert len(tab.requests) == 1
 
 
+@pytest.mark.journey
 def test_it_fits_on_a_phone(page):
     page.look_like(390, 844, scale=3)
     page.wait("document.querySelector('.player .screen').width > 3 * 300")  # as many pixels as the phone has
@@ -195,6 +206,7 @@ def test_it_fits_on_a_phone(page):
     assert wide == []
 
 
+@pytest.mark.journey
 def test_on_a_phone_random_play_stands_beside_the_agent(tab, made):
     """Nothing of a table of figures has to be scrolled into view, and each cell is told whose it is."""
     tab.look_like(400, 860)
@@ -212,6 +224,7 @@ def test_on_a_phone_random_play_stands_beside_the_agent(tab, made):
             assert (name in before) if name else before == "none"
 
 
+@pytest.mark.journey
 def test_without_a_learnt_reward_the_paid_moments_are_the_games(tab, tmp_path):
     write_workdir(tmp_path / "gold")
     for file in tmp_path.glob("gold/evaluate/*/replays/*.npz"):
@@ -233,6 +246,7 @@ def test_without_a_learnt_reward_the_paid_moments_are_the_games(tab, tmp_path):
     assert titles == ["the action that led here", "what the policy expects", "the game's reward", "the game's, so far"]
 
 
+@pytest.mark.journey
 def test_pictures_of_the_game_are_shown_and_small_screens_take_little_room(tab, tmp_path):
     write_workdir(tmp_path / "gold")
     colours = {0: (200, 40, 40), STEPS // 2: (40, 40, 200)}  # from this step on
@@ -273,6 +287,7 @@ def test_pictures_of_the_game_are_shown_and_small_screens_take_little_room(tab, 
     assert len(tab.requests) == 1
 
 
+@pytest.mark.journey
 def test_dark_and_light_are_both_legible(page):
     def colours():
         style = "getComputedStyle(document.body)"

@@ -57,6 +57,7 @@ def trained(tmp_path_factory):
     return folder
 
 
+@pytest.mark.journey
 def test_it_learns_to_say_what_the_agent_said(trained):
     summary = read_json(trained / "run/language/summary.json")
     rows = [json.loads(line) for line in (trained / "run/language/metrics.jsonl").read_text().splitlines()]
@@ -66,6 +67,7 @@ def test_it_learns_to_say_what_the_agent_said(trained):
     assert {"policy", "accuracy", "gradient_norm", "loss"} <= rows[1].keys()
 
 
+@pytest.mark.journey
 def test_a_finished_model_is_skipped(trained, capsys):
     before = (trained / "run/language/metrics.jsonl").read_bytes()
     experiment.run(config_for(trained), trained / "run", ["train_language"])
@@ -93,6 +95,7 @@ def test_a_model_is_replaced_if_the_stage_has_made_all_of_it(trained, tmp_path):
     assert (model / "model.safetensors").exists()
 
 
+@pytest.mark.journey
 def test_the_model_is_read_by_load_language_and_says_what_it_was_told(trained):
     from motif_jax.language.loaded import load_language
 

@@ -109,6 +109,7 @@ def whole(tmp_path_factory):
     return workdir
 
 
+@pytest.mark.journey
 def test_a_synchronous_run_is_the_same_twice(whole, tmp_path):
     run(tmp_path)
     assert_equal_to_the_bit(arrays(whole)[1], arrays(tmp_path)[1])
@@ -144,6 +145,7 @@ def test_the_time_of_training_begins_after_the_first_update(tmp_path, monkeypatc
     assert 1 < updates < all_updates - 1
 
 
+@pytest.mark.journey
 def test_rows_and_summary_say_what_happened(whole):
     row = rows_of(whole)[-1]
     assert row["env_steps"] == 640
@@ -159,6 +161,7 @@ def test_rows_and_summary_say_what_happened(whole):
     assert train_policy.is_complete(settings(train_for_env_steps=1280, train_for_seconds=1e-3), whole)
 
 
+@pytest.mark.journey
 def test_a_longer_run_goes_on_where_the_shorter_one_ended(whole, tmp_path):
     run(tmp_path)
     rows = run(tmp_path, train_for_env_steps=1280)
@@ -171,6 +174,7 @@ def test_a_longer_run_goes_on_where_the_shorter_one_ended(whole, tmp_path):
     assert facts["progress"]["next_episode"] > arrays(whole)[2]["progress"]["next_episode"] + 7
 
 
+@pytest.mark.journey
 def test_a_checkpoint_reloads_alone(whole):
     model, facts, sources = read_policy(whole)
     assert facts["model"] == {"network": "small", "num_actions": 23, "dtype": "float32"}

@@ -62,6 +62,7 @@ def trained(tmp_path_factory):
     return workdir
 
 
+@pytest.mark.journey
 def test_it_learns_what_the_annotator_prefers(trained):
     facts = read_json(trained / "reward/statistics.json")
     first, last = facts["history"][0], facts["history"][-1]
@@ -73,6 +74,7 @@ def test_it_learns_what_the_annotator_prefers(trained):
     assert kill > wall > death
 
 
+@pytest.mark.journey
 def test_the_reward_reloads_alone_and_says_what_was_written(trained, tmp_path):
     reward = load_reward(trained)
     assert reward.facts["epoch"] == 8
@@ -111,6 +113,7 @@ def test_the_reward_reloads_alone_and_says_what_was_written(trained, tmp_path):
         load_reward(tmp_path)
 
 
+@pytest.mark.journey
 def test_the_page_shows_the_highest_and_the_lowest_rewards(trained):
     page = (trained / "reward/reward.html").read_text()
     for words in ("Highest rewards", "Lowest rewards", "Calibration", "accuracy, validation", "You kill the newt!"):
@@ -201,6 +204,7 @@ def test_a_signal_says_which_epoch_is_lost_and_waits_for_the_one_before(tmp_path
     assert params_of(workdir)[0] == 1
 
 
+@pytest.mark.journey
 def test_in_two_runs_it_ends_as_in_one_to_the_bit(tmp_path):
     for name, epochs in (("whole", (4,)), ("parts", (1, 2, 4))):
         workdir = make_workdir(tmp_path / name, 300)

@@ -56,6 +56,7 @@ def rows_of(folder):
     return [{name: value for name, value in row.items() if name not in ("updates_per_s", "checksum")} for row in found]
 
 
+@pytest.mark.journey
 def test_the_losses_of_values_are_logged(trained):
     rows = rows_of(trained / "run/values")
     assert {"valid_loss", "valid_v", "valid_q", "valid_conservative", "valid_value_mean"} <= rows[0].keys()
@@ -88,6 +89,7 @@ def test_values_begin_at_the_mean_of_what_was_still_to_come(trained):
     assert rows_of(trained / "run/values")[0]["valid_value_mean"] == pytest.approx(np.mean(to_go), abs=0.3)
 
 
+@pytest.mark.journey
 def test_a_killed_run_ends_with_the_same_bits(trained, tmp_path, monkeypatch):
     from motif_jax.stages.offline import epochs
 
@@ -138,6 +140,7 @@ def test_a_run_that_is_killed_at_its_very_end_still_says_what_values_have_found(
     assert {name: read_json(folder / name) for name in wanted} == wanted
 
 
+@pytest.mark.journey
 def test_each_beta_and_the_scripted_player_have_a_row_with_intervals(evaluated, capsys):
     experiment.run(config_for(evaluated), evaluated / "run", ["evaluate"])
     assert "evaluate: complete" in capsys.readouterr().out
@@ -171,6 +174,7 @@ def test_replays_say_what_was_thought_of_each_letter(evaluated):
     assert any(one["policy"] != one["shifted"] for turn in turns for one in turn["tokens"])
 
 
+@pytest.mark.journey
 def test_the_page_shows_the_return_against_beta_and_games_letter_by_letter(evaluated):
     experiment.run(config_for(evaluated), evaluated / "run", ["report"])
     page = (evaluated / "run/report/index.html").read_text()

@@ -74,6 +74,7 @@ def test_where_there_is_no_terminal_the_episode_is_told(replay, tmp_path, capsys
     assert 5 < len(told.splitlines()) <= 20 + 6
 
 
+@pytest.mark.journey
 @pytest.mark.parametrize("end", [".cast", ".GIF"])
 def test_an_export_is_written_and_said(replay, tmp_path, capsys, end):
     file = tmp_path / "new" / f"film{end}"
@@ -92,6 +93,7 @@ def test_a_damaged_file_is_told_from_a_replay(tmp_path, replay):
             visualize.run(settings(replay=str(tmp_path / "bad.npz")), tmp_path / str(number))
 
 
+@pytest.mark.journey
 def test_a_replay_is_shown_without_jax(replay, tmp_path):
     code = (
         "import sys; from motif_jax import launch; launch.define_flags(); status = launch.main(sys.argv); "
