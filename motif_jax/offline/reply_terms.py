@@ -1,4 +1,4 @@
-"""Losses of values of whole replies, over the features of a given model (CHAI, arXiv 2204.08426)."""
+"""Losses of values of whole replies on a given model's features (CHAI, arXiv 2204.08426)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from motif_jax.offline.values import Language, apply_head, least
 
 
 def reply_terms(language: Language, settings: Settings, weights: Weights, batch: Batch) -> Sums:
-    """CHAI: Q of whole replies, read from the mean of a given model's hidden states."""
+    """Sums the losses of CHAI's Q, a function of the mean of a given model's hidden states."""
     rows, replies = batch.rows, batch.replies
     steps = mdp.utterance_steps(rows, followed=True)
     policy = jax.lax.stop_gradient(weights.policy)
@@ -25,7 +25,7 @@ def reply_terms(language: Language, settings: Settings, weights: Weights, batch:
     since = jnp.take_along_axis(before, first[..., None], 1)
     feature = (before[:, 1:] - since) / (places - first + 1)[..., None]  # [B, T, width]
 
-    # ---- the replies in place of each utterance, and of the next
+    # ---- the sampled replies of each utterance, and of the next
     said = jnp.pad(rows.closes, ((0, 0), (1, 0)))[:, :-1]
     number = jnp.clip(jnp.cumsum(said, 1) - 1, 0, replies.log_probs.shape[1] - 1)  # of the utterance that ends there
     target = least([apply_head(head, replies.features)[..., 0] for head in weights.target["q"]])  # [B, K, n]

@@ -1,4 +1,4 @@
-"""Losses of values per token and per utterance: they differ in where values are read, and in what Q is read for."""
+"""Losses of values per token and per utterance, which differ in the positions and the actions of Q."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from motif_jax.transcripts.render import Rows
 
 
 class ValueTerms(NamedTuple):
-    """What `value_terms` finds in one batch."""
+    """The result of `value_terms`."""
 
     sums: Sums
-    advantage: jax.Array  # target Q - V of what was chosen, at `steps_of`. [B, T]
+    advantage: jax.Array  # target Q - V of the chosen actions, at `steps_of`. [B, T]
 
 
 def steps_of(recipe: Recipe, rows: Rows) -> mdp.Decisions:
-    """The decisions that a recipe learns values of."""
+    """Returns the decisions whose values a recipe learns."""
     if recipe.values == "token":
         return mdp.token_steps(rows)
     return mdp.utterance_steps(rows, followed=recipe.values == "reply")
 
 
 def value_terms(language: Language, recipe: Recipe, settings: Settings, weights: Weights, rows: Rows) -> ValueTerms:
-    """Sums over the decisions of a batch."""
+    """Sums the losses and metrics over the decisions of a batch."""
     learnt, target = weights.learnt, weights.target
     steps, action = steps_of(recipe, rows), next_tokens(rows)
     hidden = language.hidden(learnt["trunk"], rows.tokens, rows.segments, None)  # [B, T, width]
@@ -75,7 +75,7 @@ def value_terms(language: Language, recipe: Recipe, settings: Settings, weights:
 def _read_heads(
     heads: list[Params], hidden: jax.Array, action: jax.Array, recipe: Recipe, settings: Settings
 ) -> dict[str, list[jax.Array]]:
-    """Of each Q head: its value of what was chosen, and the losses that are made of its values of all tokens. [B, T]"""
+    """Returns, for each Q head, its value of the chosen action and its losses over all tokens. [B, T] each"""
     if recipe.values == "utterance":
         return {"q": [apply_head(head, hidden)[..., 0] for head in heads]}
     names = other_losses(recipe, settings)
@@ -96,7 +96,7 @@ def _read_heads(
 def _read_targets(
     heads: list[Params], hidden: jax.Array, action: jax.Array, recipe: Recipe, chunk: int
 ) -> dict[str, jax.Array]:
-    """The smaller of the target's Q of what was chosen, and their maximum over all tokens, plain or soft. [B, T]"""
+    """Returns the targets' smaller Q of the chosen action, and its plain or soft maximum over tokens. [B, T]"""
     if recipe.values == "utterance":
         return {"q": least([apply_head(head, hidden)[..., 0] for head in heads])}
 
@@ -113,14 +113,14 @@ def _read_targets(
 
 
 def _log_policy(language: Language, weights: Weights, rows: Rows, action: jax.Array) -> jax.Array:
-    """log pi of what was chosen, without a gradient. [B, T]"""
+    """Returns log pi of the chosen tokens, without gradient. [B, T]"""
     policy = jax.lax.stop_gradient(weights.policy)
     logits = language.logits(policy, language.hidden(policy, rows.tokens, rows.segments, None))
     return -losses.cross_entropy(logits, action)
 
 
 def other_losses(recipe: Recipe, settings: Settings) -> list[str]:
-    """The losses of Q beside that of its target."""
+    """Returns the names of additional losses of Q."""
     found = ["conservative"] if recipe.conservative else []
     return [*found, "margin"] if recipe.values == "token" and settings.margin_weight else found
 

@@ -220,7 +220,7 @@ def test_what_is_said_of_an_observation_that_does_not_exist_is_refused():
     class Wrong(Walk):
         kinds = {"camra": "grid"}
 
-    with pytest.raises(UserError, match="says of what kind the observation 'camra' is, which its environment does not"):
+    with pytest.raises(UserError, match="declares the kind of the observation 'camra', which its environment does not"):
         Wrong().check()
 
 
@@ -228,7 +228,7 @@ def test_names_of_actions_must_be_as_many_as_there_are():
     class Named(Walk):
         action_names = ("left",)
 
-    with pytest.raises(UserError, match="names 1 actions, where there are 2"):
+    with pytest.raises(UserError, match="names 1 actions, but has 2"):
         Named().check()
     Named.action_names = ("left", "right")
     assert Named().action_names == ("left", "right")

@@ -1,4 +1,4 @@
-"""A picture of a game for people: the whole grid on the left, what the player sees, in words, on the right."""
+"""Draws a game for people: the whole grid on the left, the sentences of the player's view on the right."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GAP = 3  # columns beside the grid
 
 
 def draw(env: RoomGridLevel, mission: str, caption: str, sentences: Sequence[str]) -> Screen:
-    """The screen: the mission, the caption, the grid with what is in view brighter, and the sentences.
+    """Draws the mission, the caption, the grid with cells in view brighter, and the sentences.
 
     A locked door is a reversed `+`, a closed one a `+`, an open one a `'`.
     """

@@ -1,7 +1,7 @@
-"""Scripted players of visual dialogue, and the questions that they ask.
+"""Scripted players of visual dialogue, and their questions.
 
 asker      asks for attributes in random order, each once
-checker    asks questions whose answer is yes or no, in random order, each once
+checker    asks yes-or-no questions in random order, each once
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ QUESTIONS = OPEN + CLOSED
 
 
 class Asker:
-    """Asks questions in random order, each once, and then again."""
+    """Asks all questions in random order, then all again in another order."""
 
     def __init__(self, questions: Sequence[str]):
         """Takes the questions."""

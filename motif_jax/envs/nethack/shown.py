@@ -1,4 +1,4 @@
-"""One game with NetHack's frames, played again and shown."""
+"""One game with NetHack's frames, replayed and shown."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ SCREEN_KEYS = ("tty_chars", "tty_colors", "tty_cursor")
 
 
 class ShownGame:
-    """A `world.Game`, made of a game that writes frames."""
+    """Implements `world.Game` with a game that writes frames."""
 
     def __init__(self, settings: FrameSettings, shown: bool):
-        """Makes the game; its frames have a screen only if it will be `shown`, as that takes the engine longer."""
+        """Makes the game; its frames have a screen only if `shown`, because a screen slows down the engine."""
         keys = dict.fromkeys((*frame_keys((), settings.screen), *(SCREEN_KEYS if shown else ())))
         self._game = settings.make(Frames(1, keys).views(0))
 
     @property
     def end(self) -> EndStatus:
-        """How the episode ended, if it did."""
+        """The episode's end status."""
         return self._game.end
 
     @property
@@ -40,7 +40,7 @@ class ShownGame:
 
     @property
     def cause(self) -> str:
-        """What the hero died of; "" while alive, and where the game does not say."""
+        """The cause of death; "" while alive, or if unknown."""
         return getattr(self._game, "cause", "")
 
     def reset(self, seed: GameSeed, episode: int) -> None:
@@ -60,11 +60,11 @@ class ShownGame:
         return screen_of(self._game)
 
     def close(self) -> None:
-        """Frees what the game holds."""
+        """Closes the game."""
         self._game.close()
 
 
 def screen_of(game: Any) -> Screen:
-    """The terminal of a game whose frames have SCREEN_KEYS."""
+    """Returns the terminal of a game whose frames have SCREEN_KEYS."""
     frame = game.last_frame if game.end else game.buffers
     return Screen(frame["tty_chars"], frame["tty_colors"].view(np.uint8), frame["tty_cursor"])

@@ -1,4 +1,4 @@
-"""NetHack as a world (`envs/world.py`), and what other worlds with NetHack's frames have in common with it."""
+"""NetHack as a world (`envs/world.py`), and a base class for worlds with NetHack's frames."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from motif_jax.envs.nethack.shown import SCREEN_KEYS, ShownGame, screen_of
 from motif_jax.envs.nethack.vector import GameVector
 from motif_jax.envs.world import CHOICE, World, trained_world
 
-FRAME_WORLDS = ("nethack", "toy")  # their policies read the same observations
+FRAME_WORLDS = ("nethack", "toy")  # with the same observations
 
 
 class FrameWorld(World):
@@ -23,7 +23,7 @@ class FrameWorld(World):
     reads = ("crop", "blstats", "message")
     pairs = ("message", "blstats")
     texts = Path(__file__).parent / "texts"
-    screen_frames = SCREEN_KEYS  # among `extra_frames`, let the games of a group be shown by `screen_of`
+    screen_frames = SCREEN_KEYS  # `extra_frames` for `screen_of`
     screen_of = staticmethod(screen_of)
 
     def __init__(self, settings: FrameSettings):
@@ -57,7 +57,7 @@ class FrameWorld(World):
         return ShownGame(self.settings, shown)
 
     def plays(self, facts: Mapping[str, Any]) -> str:
-        """See `World.plays`: whether the policy reads these frames, of this screen, and has these actions."""
+        """See `World.plays`: the world, the number of actions and the screen must match."""
         if trained_world(facts) not in FRAME_WORLDS:
             return f"was trained in the world {trained_world(facts)!r}, not {self.name!r}"
         actions, screen = facts["model"]["num_actions"], facts["config"]["env"]["screen"]
@@ -72,7 +72,7 @@ class FrameWorld(World):
 
 
 class NetHackWorld(FrameWorld):
-    """NetHack with one of its tasks, or another game with NetHack's frames that `task` names."""
+    """NetHack with a task, or another game with NetHack's frames that `task` names."""
 
     name = "nethack"
     about = "the game NetHack"
@@ -81,7 +81,7 @@ class NetHackWorld(FrameWorld):
 
     @property
     def action_names(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What the player can choose from."""
+        """The names of the actions."""
         return self.settings.action_names
 
     @property
