@@ -177,7 +177,7 @@ def test_an_observation_that_no_encoder_reads_is_refused_with_its_name(spec):
 
 @pytest.mark.quick
 def test_an_unknown_kind_is_refused():
-    with pytest.raises(UserError, match="unknown kind 'sound' of the observation 'x': choose from text, vector, category"):
+    with pytest.raises(UserError, match="unknown kind 'sound' of the observation 'x': choose from text, vector"):
         kind_of("x", ArraySpec((9,), "uint8", "sound"))
 
 
