@@ -1,7 +1,7 @@
-"""A world without a game: it replays recorded observations, whatever the actions are.
+"""A world without a game: observations that were recorded before are shown again, whatever the actions are.
 
-It uses the same workers, shared memory and messages as any world, and a step of a whole group is a few NumPy copies. So
-a benchmark of it measures the program around the games.
+It passes through the same workers, shared memory and messages as any world, and a step of a whole group is a few copies
+in NumPy. So what remains to be measured is the program around the games (`stages/benchmark/pipeline.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NUM_ACTIONS = 23  # as many as NetHack's
 
 
 class CannedVector:
-    """E games that replay columns of the recording; game i replays column i modulo the number of columns."""
+    """A group of E games that show columns of the recording; game i shows column i modulo its number of columns."""
 
     games: Sequence[Any]
 
@@ -36,7 +36,7 @@ class CannedVector:
         stream: int,
         next_episode: Callable[[int], int],
     ):
-        """Takes `recording`: observations and rewards by name, [M, C, ...]; see `World.vector` for the rest."""
+        """Takes `recording`: observations and rewards by name, [M, C, ...]; see `World.vector` for the others."""
         columns = np.arange(num_games) % next(iter(recording.values())).shape[1]
         shown = {key: array[:, columns] for key, array in recording.items()}
         self._moments = len(shown["reward"])
@@ -46,7 +46,7 @@ class CannedVector:
         self._seed, self._stream, self._next_episode = seed, stream, next_episode
         self._episode_steps = episode_steps
         self.games = [None] * num_games
-        self._now = 0  # steps so far, the same for all games
+        self._now = 0  # number of steps so far, of all games
         self._episodes = [0] * num_games
         self._begun = np.zeros(num_games, np.int64)  # value of `_now` at which each game's episode began
         self._ends = np.zeros(num_games, np.int64)  # and at which it ends
@@ -69,16 +69,16 @@ class CannedVector:
         return game_seed(self._seed, self._stream, episode)
 
     def play_on(self, index: int, chances: Iterable[float]) -> None:
-        """Does nothing: the actions have no effect."""
+        """Does nothing: all moments are alike."""
 
     def observe(self, rows: Rows) -> None:
-        """Writes the current recorded moment."""
+        """Writes the recorded moment whose turn it is."""
         moment = self._now % self._moments
         for key, array in self._plain.items():
             rows[key][:] = array[moment]
 
     def step(self, actions: Sequence[Any], rows: Rows) -> None:
-        """Advances to the next moment and ends episodes that reached their length."""
+        """Goes on to the next moment; ends the episodes that are long enough."""
         moment = self._now % self._moments
         rewards = self._rewards[moment]
         rows["reward"][:] = rewards
@@ -102,7 +102,7 @@ class CannedVector:
         """Nothing to free."""
 
     def _start(self, index: int) -> None:
-        """Begins an episode; its length depends on its number, so that games do not end at the same time."""
+        """Begins an episode; its length follows from its number, so that the games do not end all at once."""
         self._episodes[index] = episode = self._next_episode(index)
         length = self._episode_steps // 2 + 1 + 37 * episode % self._episode_steps
         self._begun[index], self._ends[index], self._sums[index] = self._now, self._now + length, 0.0
@@ -123,9 +123,9 @@ class CannedWorld(World):
     texts = None
 
     def __init__(self, recording: str, episode_steps: int = 1000, max_episode_steps: int = 0):
-        """Takes the recording and the mean length of episodes.
+        """Takes the file to show, and how long episodes are on average.
 
-        The recording is an `npz` file with observations and `reward` by name, [M, C, ...] each: M moments of C games.
+        The file is NumPy's: `npz` with observations and `reward` by name, [M, C, ...] each: M moments of C games.
         """
         self._file, self._episode_steps = Path(recording), episode_steps
 
@@ -160,7 +160,7 @@ class CannedWorld(World):
         )
 
     def game(self, shown: bool = True) -> Game:
-        """Raises UserError: a recording does not have a game to play again."""
+        """Raises UserError: there is no game that could be played again."""
         raise UserError("a recording cannot be played again (--config.env.world)")
 
     def plays(self, facts: Mapping[str, Any]) -> str:

@@ -204,11 +204,11 @@ class GymWorld:
             return f"was trained in the world {trained_world(facts)!r}, not {self.class_name!r}"
         actions = facts["model"]["num_actions"]
         if actions != len(self.action_names):
-            return f"has {actions} actions, where the world {self.name!r} has {len(self.action_names)}"
+            return f"has {actions} actions, but the world {self.name!r} has {len(self.action_names)}"
         for name, (shape, dtype, *_) in facts["model"].get("reads", {}).items():
             spec = self.specs.get(name)
             if spec is None or ([*spec.shape], spec.dtype) != ([*shape], dtype):
-                return f"reads the observation {name!r} of shape {tuple(shape)} and type {dtype}, which is not there"
+                return f"reads the observation {name!r} of shape {tuple(shape)} and type {dtype}, which does not exist"
         return ""
 
 

@@ -50,7 +50,7 @@ def by_protocol(config: ConfigDict) -> ConfigDict:
     if not changed:
         return config
     found = config.copy_and_resolve_references()
-    found.env.update(changed)  # sections within it likewise
+    found.env.update(changed)  # merges nested sections too
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -42,7 +43,7 @@ class SequentialVector:
         self._plain = [name for name in names if not name.startswith("event_")]
         self._events = [(name, name.removeprefix("event_")) for name in names if name.startswith("event_")]
         self._seed, self._stream = seed, stream
-        numbers = iter(range(2**62))
+        numbers = itertools.count()
         self._next_episode = next_episode or (lambda _: next(numbers))
         self._stepping = stepping if stepping is not None else [0]
         self._before_step = before_step

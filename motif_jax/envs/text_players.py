@@ -30,7 +30,7 @@ class TextPlayer(Protocol):
     def choose(self, game: Any) -> str: ...
 
 
-Makers = Mapping[str, Callable[[list[str]], TextPlayer]]  # a player from its arguments, by name
+Makers = Mapping[str, Callable[[list[str]], TextPlayer]]  # makes a player from its arguments, by name
 
 
 class RandomWriter:
@@ -78,8 +78,7 @@ def parse_player(text: str, makers: Makers) -> TextPlayer:
 
 def _make(name: str, arguments: list[str], makers: Makers) -> TextPlayer:
     if name == "random":
-        no_arguments(name, arguments)
-        return RandomWriter()
+        return without_arguments(name, RandomWriter)(arguments)
     if name not in makers:
         near = difflib.get_close_matches(name, ("random", *makers), n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(('random', *makers))}"
@@ -97,10 +96,15 @@ def _weight(name: str, text: str | None) -> float:
     return weight
 
 
-def no_arguments(name: str, arguments: list[str]) -> None:
-    """Raises UserError if there are arguments."""
-    if arguments:
-        raise UserError(f"the player {name!r} takes no arguments, not {clean(' '.join(arguments))!r} ({FLAG})")
+def without_arguments(name: str, make: Callable[[], TextPlayer]) -> Callable[[list[str]], TextPlayer]:
+    """Makes an entry of `Makers` that raises UserError if it is given arguments."""
+
+    def make_checked(arguments: list[str]) -> TextPlayer:
+        if arguments:
+            raise UserError(f"the player {name!r} takes no arguments, not {clean(' '.join(arguments))!r} ({FLAG})")
+        return make()
+
+    return make_checked
 
 
 def whole(name: str, arguments: list[str], default: int, most: int) -> tuple[int, list[str]]:

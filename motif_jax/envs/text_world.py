@@ -90,5 +90,5 @@ class TextWorld(World):
         if trained_world(facts) not in (self.name, own):
             return f"was trained in the world {trained_world(facts)!r}, not {self.name!r}"
         if actions := facts["model"].get("num_actions"):
-            return f"chooses among {actions} actions, where the world {self.name!r} is played by writing"
+            return f"chooses among {actions} actions, but the world {self.name!r} is played by writing"
         return ""

@@ -4,8 +4,8 @@ delta_t = r_t + discount_t V_{t+1} - V_t
 A_t = delta_t + discount_t trace_t lambda A_{t+1},  A after the last step = 0
 R_t = A_t + V_t
 
-`trace_t` and the names are as in vtrace.py. The values are those of the acting policy, so targets are computed once per
-batch, for all epochs.
+`trace_t` is as in vtrace.py, and so are the names. The values are those of the policy that acted, so that targets are
+made once per batch, however often it is learnt from.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from motif_jax.learner.vtrace import VTrace
 def gae(
     v_tm1: jax.Array, v_t: jax.Array, r_t: jax.Array, discount_t: jax.Array, trace_t: jax.Array, decay: float
 ) -> VTrace:
-    """Returns targets R and advantages A of one stream [T], or of many [T, B], without gradients.
+    """Targets R and advantages A of one stream [T], or of many [T, B]; no gradient flows through them.
 
     Args:
       v_tm1: value of the state before each step.
-      v_t: value of the state after each step.
+      v_t: value that stands for the future after each step.
       r_t: reward of each step.
       discount_t: 0 where the episode ended.
       trace_t: 0 where the next step belongs to another episode, else 1.
-      decay: lambda; 0 for one-step advantages, 1 for Monte Carlo returns.
+      decay: lambda. 0: one step ahead; 1: all rewards that follow.
     """
     streams = [v_tm1, v_t, r_t, discount_t, trace_t]
     chex.assert_rank(streams, {1, 2})

@@ -1,8 +1,8 @@
-"""Training samples: rollouts with their rewards and, for PPO, targets that are computed once per update.
+"""What is learnt from: rollouts with their rewards; for PPO, also with targets that hold for all of an update's steps.
 
-APPO and IMPALA recompute their targets in each optimizer step, because V-trace corrects for changes of the policy. PPO
-computes them once per update, from the acting policy's values; only the state after the last step is valued by the
-current policy, because the acting policy did not see it.
+APPO and IMPALA make their targets anew in each step of the optimizer, as V-trace corrects for what the policy has
+become meanwhile. PPO makes them once per update, from the values of the policy that acted; only what follows the last
+step is valued by the newest policy, as nobody acted there.
 """
 
 from __future__ import annotations

@@ -116,7 +116,8 @@ def utterance_starts(rows: Rows) -> jax.Array:
     """Marks the positions before utterances' first tokens. [B, T] bool"""
     acts = jnp.asarray(rows.is_action)
     goes_on = _shifted(acts & ~jnp.asarray(rows.closes))
-    return acts & ~(goes_on & _shifted_same(rows.segments))
+    same = jnp.pad(rows.segments[:, 1:] == rows.segments[:, :-1], ((0, 0), (1, 0)))  # segment as one position before
+    return acts & ~(goes_on & same)
 
 
 def utterance_ends(rows: Rows) -> jax.Array:
@@ -131,10 +132,6 @@ def utterance_ends(rows: Rows) -> jax.Array:
 def _shifted(mask: jax.Array) -> jax.Array:
     """Shifts a mask by one position to the right. [B, T] bool"""
     return jnp.pad(mask, ((0, 0), (1, 0)))[:, :-1]
-
-
-def _shifted_same(segments: jax.Array) -> jax.Array:
-    return jnp.pad(segments[:, 1:] == segments[:, :-1], ((0, 0), (1, 0)))
 
 
 def _after(mask: jax.Array) -> jax.Array:

@@ -12,9 +12,8 @@ import jax.numpy as jnp
 from motif_jax.offline import losses, mdp
 from motif_jax.offline.batch import Batch, Sums, Weights, in_chunks, masked_sum, next_tokens
 from motif_jax.offline.recipes import Recipe
-from motif_jax.offline.reply_terms import reply_terms
 from motif_jax.offline.settings import Settings
-from motif_jax.offline.value_terms import other_losses, steps_of, value_terms
+from motif_jax.offline.value_terms import other_losses, reply_terms, steps_of, value_terms
 from motif_jax.offline.values import Language, condition
 from motif_jax.transcripts.render import Rows
 

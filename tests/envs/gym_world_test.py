@@ -260,5 +260,5 @@ def test_a_policy_of_another_world_does_not_play_here():
         assert f"reads the observation '{name}' of" in world.plays(
             facts | {"model": {"num_actions": 2, "reads": reads}}
         )
-    assert "has 3 actions, where" in world.plays(facts | {"model": {"num_actions": 3}})
+    assert "has 3 actions, but" in world.plays(facts | {"model": {"num_actions": 3}})
     assert "was trained in the world 'toy'" in world.plays(facts | {"config": {"env": {"world": "toy"}}})

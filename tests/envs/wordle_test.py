@@ -217,7 +217,7 @@ def test_a_list_of_ones_own_leaves_out_other_lengths_and_keeps_a_word_once(tmp_p
 
 
 @pytest.mark.parametrize(("lines", "said"), [
-    (["crane"], "has 1 words of five letters, where a game needs 2 to 65,536"),
+    (["crane"], "has 1 words of five letters, but a game needs 2 to 65,536"),
     (["crane", "crane"], "has 1 words of five letters"),
     ([], "has 0 words of five letters"),
     (["crane", "slate", "na-ve"], "line 3 of the word list .* is 'na-ve', where letters a-z belong"),

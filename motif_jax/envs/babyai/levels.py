@@ -154,7 +154,7 @@ def _sequence(*orders: str) -> tuple[Maker, ...]:
     return (lambda: LocalLevel("sequence", "train", orders),)
 
 
-LEVELS: dict[str, tuple[Maker, ...]] = {  # beside MiniGrid's own: an environment for each family
+LEVELS: dict[str, tuple[Maker, ...]] = {  # in addition to MiniGrid's: an environment per family
     "MixedTrainLocal": _mixed("train"),
     "MixedTestLocal": _mixed("test"),
     "PickUpSeqGoToLocal": _sequence(*ORDERS),

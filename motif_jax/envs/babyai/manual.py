@@ -88,12 +88,12 @@ def _lessons(whole: Mapping[str, Any]) -> Iterator[Lesson]:
 
 
 def make_examples(lessons: Sequence[Lesson], window: int, seed: int = 0) -> Iterator[Example]:
-    """Yields the examples of all lessons.
+    """The examples of all lessons.
 
     Args:
       lessons: of one or more manuals.
-      window: maximum number of observations in a prompt; those before the last come from unrelated lessons.
-      seed: of the random generator.
+      window: observations in a prompt, at most; those before the last are of other lessons, and say nothing.
+      seed: of what changes from example to example.
     """
     rng = random.Random(seed)
     prompt = Prompt(ENGLISH, CANONICAL, window, lambda text: text)
@@ -135,7 +135,8 @@ def _sentences(lesson: Lesson, words: Mapping[str, str], rng: random.Random) -> 
     asked = {words["thing"], words["second"], f"{words['colour']} key"}
     # The minimum of two draws favours simple rooms, from which words are learnt first.
     for _ in range(min(rng.randint(0, MOST_OTHERS), rng.randint(0, MOST_OTHERS))):
-        thing, (right, forward) = f"{rng.choice(COLOURS)} {rng.choice(KINDS)}", _draw_place(rng)
+        thing = f"{rng.choice(COLOURS)} {rng.choice(KINDS)}"
+        right, forward = rng.randint(-3, 3), rng.randint(0, MOST_STEPS)  # negative: steps to the left
         if thing not in asked and (right or forward > 1):
             things.append(f"You see a {thing} {_place(right, forward)}")
     for side in (ENGLISH.forward, ENGLISH.left, ENGLISH.right):
@@ -145,11 +146,6 @@ def _sentences(lesson: Lesson, words: Mapping[str, str], rng: random.Random) -> 
             walls.append(f"You see a wall {_steps(rng.randint(least, MOST_STEPS if ahead else 3))} {side}")
     rng.shuffle(things)
     return [*carried, *walls, *things]
-
-
-def _draw_place(rng: random.Random) -> tuple[int, int]:
-    """Draws steps to the right (negative: left) and forward."""
-    return rng.randint(-3, 3), rng.randint(0, MOST_STEPS)
 
 
 def _place(right: int, forward: int) -> str:

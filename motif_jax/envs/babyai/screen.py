@@ -14,7 +14,7 @@ COLOURS = {"red": 9, "green": 10, "blue": 12, "purple": 13, "yellow": 11, "grey"
 SHAPES = {"ball": "o", "key": "k", "box": "="}
 WHITE, GREY, DARK, REVERSED = 15, 7, 8, 16
 ARROWS = ">v<^"
-GAP = 3  # columns beside the grid
+GAP = 3  # columns to the right of the grid
 
 
 def draw(env: RoomGridLevel, mission: str, caption: str, sentences: Sequence[str]) -> Screen:

@@ -134,11 +134,11 @@ class BabyAIWorld(World):
         own = options.get(options.get("network"), {})  # options of networks that read prompts
         by_name = own.get("head", "score") == "score" and "actions" in own
         if actions != len(self.action_names) and not by_name:
-            return f"has {actions} actions, where {self.settings.actions!r} are {len(self.action_names)}"
+            return f"has {actions} actions, but {self.settings.actions!r} has {len(self.action_names)}"
         for name, (shape, dtype, *_) in options.get("reads", {}).items():
             spec = self.specs.get(name)
             if spec is None or ([*spec.shape], spec.dtype) != ([*shape], dtype):
-                return f"reads the observation {name!r} of shape {tuple(shape)} and type {dtype}, which is not there"
+                return f"reads the observation {name!r} of shape {tuple(shape)} and type {dtype}, which does not exist"
         return ""
 
 

@@ -20,14 +20,14 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from motif_jax.config.table import Flag, Number, Text
 from motif_jax.envs.comments.game import CommentGame
 from motif_jax.envs.comments.judge import USUAL, Judging
 from motif_jax.envs.comments.scores import FLAG, FOLDER, Scorer, make_scorer, read_lines
-from motif_jax.envs.text_players import Makers, TextPlayer, no_arguments
+from motif_jax.envs.text_players import Makers, without_arguments
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.structs import UserError
 
@@ -56,15 +56,10 @@ def comments(name: str) -> list[str]:
     return read_lines(str(FOLDER / f"{name}.txt"))
 
 
-def _commenter(name: str) -> Callable[[list[str]], TextPlayer]:
-    def make(arguments: list[str]) -> TextPlayer:
-        no_arguments(name, arguments)
-        return Commenter(comments(name))
-
-    return make
-
-
-MAKERS: Makers = {"kind": _commenter("kind"), "rude": _commenter("rude")}
+MAKERS: Makers = {
+    "kind": without_arguments("kind", lambda: Commenter(comments("kind"))),
+    "rude": without_arguments("rude", lambda: Commenter(comments("rude"))),
+}
 
 
 class CommentsWorld(TextWorld):

@@ -7,11 +7,11 @@ checker    asks yes-or-no questions in random order, each once
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from motif_jax.envs.guessing.scenes import ATTRIBUTES, SAID
-from motif_jax.envs.text_players import Makers, TextPlayer, no_arguments
+from motif_jax.envs.text_players import Makers, without_arguments
 
 OPEN = tuple(f"what is the {name}?" for name in ATTRIBUTES if name not in SAID)
 CLOSED = tuple(f"is it {value}?" for name, values in ATTRIBUTES.items() if name not in SAID for value in values)
@@ -37,12 +37,7 @@ class Asker:
         return self._left.pop()
 
 
-def _asker(name: str, questions: Sequence[str]) -> Callable[[list[str]], TextPlayer]:
-    def make(arguments: list[str]) -> TextPlayer:
-        no_arguments(name, arguments)
-        return Asker(questions)
-
-    return make
-
-
-MAKERS: Makers = {"asker": _asker("asker", OPEN), "checker": _asker("checker", CLOSED)}
+MAKERS: Makers = {
+    "asker": without_arguments("asker", lambda: Asker(OPEN)),
+    "checker": without_arguments("checker", lambda: Asker(CLOSED)),
+}

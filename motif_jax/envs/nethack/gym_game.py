@@ -112,7 +112,7 @@ class GymGame(gymnasium.Env):
         rows = open_rows(arrays)
         counts = [self._game.message_count]
         self._observer.observe(rows, counts)
-        if not first:  # the first moment has no preceding action
+        if not first:  # an action precedes all moments except the first
             self._observer.record_events(rows, counts, {0: self._game.last_frame} if self._game.end else {})
         return {key: row.reshape(plain_shape(row.shape[1:])) for key, row in arrays.items()}
 

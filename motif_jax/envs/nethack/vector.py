@@ -6,6 +6,7 @@ Copies and scaling are done once per step for all games, after all have moved.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -51,7 +52,8 @@ class GameVector:
         self.games = [settings.make(self.frames.views(i)) for i in range(num_games)]
         self._terminal_time_limit = settings.reference_time_limit
         self._seed, self._stream = seed, stream
-        self._next_episode = next_episode or _counter()
+        numbers = itertools.count()
+        self._next_episode = next_episode or (lambda _: next(numbers))
         self._stepping = stepping if stepping is not None else [0]
         self._counts = [0] * num_games  # message counts
         self.first = np.ones(num_games, bool)  # [E] whether the frame is an episode's first
@@ -128,8 +130,3 @@ class GameVector:
         for game in self.games:
             with contextlib.suppress(OSError, SystemExit):
                 game.close()
-
-
-def _counter() -> Callable[[int], int]:
-    numbers = iter(range(2**62))
-    return lambda _: next(numbers)

@@ -6,13 +6,72 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS
-from motif_jax.envs.nethack.settings import FrameSettings, GameSettings
-from motif_jax.envs.nethack.shown import SCREEN_KEYS, ShownGame, screen_of
-from motif_jax.envs.nethack.vector import GameVector
-from motif_jax.envs.world import CHOICE, World, trained_world
+import numpy as np
 
+from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS, Frames, frame_keys
+from motif_jax.envs.nethack.settings import FrameSettings, GameSettings
+from motif_jax.envs.nethack.vector import GameVector
+from motif_jax.envs.seeding import GameSeed
+from motif_jax.envs.world import CHOICE, Screen, World, trained_world
+from motif_jax.structs import EndStatus, EpisodeInfo
+
+SCREEN_KEYS = ("tty_chars", "tty_colors", "tty_cursor")
 FRAME_WORLDS = ("nethack", "toy")  # with the same observations
+
+
+class ShownGame:
+    """Implements `world.Game` with a game that writes frames."""
+
+    def __init__(self, settings: FrameSettings, shown: bool):
+        """Makes the game; its frames have a screen only if `shown`, because a screen slows down the engine."""
+        keys = dict.fromkeys((*frame_keys((), settings.screen), *(SCREEN_KEYS if shown else ())))
+        self._game = settings.make(Frames(1, keys).views(0))
+
+    @property
+    def end(self) -> EndStatus:
+        """The episode's end status."""
+        return self._game.end
+
+    @property
+    def message(self) -> bytes:
+        """The last message."""
+        return self._game.message
+
+    @property
+    def message_count(self) -> int:
+        """Times the last message was seen in this episode."""
+        return self._game.message_count
+
+    @property
+    def cause(self) -> str:
+        """The cause of death; "" while alive, or if unknown."""
+        return getattr(self._game, "cause", "")
+
+    def reset(self, seed: GameSeed, episode: int) -> None:
+        """Begins an episode."""
+        self._game.reset(seed, episode)
+
+    def step(self, action: int) -> float:
+        """Plays one action; returns its reward."""
+        return self._game.step(action)
+
+    def info(self) -> EpisodeInfo:
+        """The episode so far."""
+        return self._game.info()
+
+    def screen(self) -> Screen:
+        """The terminal."""
+        return screen_of(self._game)
+
+    def close(self) -> None:
+        """Closes the game."""
+        self._game.close()
+
+
+def screen_of(game: Any) -> Screen:
+    """Returns the terminal of a game whose frames have SCREEN_KEYS."""
+    frame = game.last_frame if game.end else game.buffers
+    return Screen(frame["tty_chars"], frame["tty_colors"].view(np.uint8), frame["tty_cursor"])
 
 
 class FrameWorld(World):
@@ -62,7 +121,7 @@ class FrameWorld(World):
             return f"was trained in the world {trained_world(facts)!r}, not {self.name!r}"
         actions, screen = facts["model"]["num_actions"], facts["config"]["env"]["screen"]
         if actions != len(self.action_names):
-            return f"has {actions} actions, where {self._title()} has {len(self.action_names)}"
+            return f"has {actions} actions, but {self._title()} has {len(self.action_names)}"
         if screen != self.settings.screen:
             return f"has learnt to read the screen {screen!r}, not {self.settings.screen!r}"
         return ""

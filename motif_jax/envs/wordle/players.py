@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable
 
 from motif_jax.console import print_line
-from motif_jax.envs.text_players import FLAG, Makers, TextPlayer, no_arguments, whole
+from motif_jax.envs.text_players import FLAG, Makers, TextPlayer, whole, without_arguments
 from motif_jax.envs.wordle.position import WordleView, guess, reward
 from motif_jax.envs.wordle.vocabulary import PATTERNS, Vocabulary, is_guess
 from motif_jax.structs import UserError
@@ -188,14 +188,6 @@ INNER: dict[str, Callable[[], TextPlayer]] = {
 }  # fmt: skip
 
 
-def _plain(name: str) -> Callable[[list[str]], TextPlayer]:
-    def make(arguments: list[str]) -> TextPlayer:
-        no_arguments(name, arguments)
-        return INNER[name]()
-
-    return make
-
-
 def _make_repeat(arguments: list[str]) -> TextPlayer:
     first, rest = whole("repeat", arguments, 6, 6)
     return Repeat(first, _inner("repeat", rest))
@@ -207,11 +199,11 @@ def _make_monte_carlo(arguments: list[str]) -> TextPlayer:
 
 
 MAKERS: Makers = {
-    "candidate": _plain("candidate"),
+    "candidate": without_arguments("candidate", Candidate),
     "optimal": lambda arguments: Optimal(_inner("optimal", arguments)),
     "repeat": _make_repeat,
-    "start": _plain("start"),
-    "wrong": _plain("wrong"),
+    "start": without_arguments("start", Start),
+    "wrong": without_arguments("wrong", Wrong),
     "montecarlo": _make_monte_carlo,
     "user": lambda arguments: User(_inner("user", arguments)),
 }

@@ -1,4 +1,4 @@
-"""The rules: six tries, and a hidden word that is drawn anew before each guess.
+"""The rules: six tries, and a hidden word that is drawn again before each guess.
 
 It is drawn from all words that fit the guesses so far, so the guesses and colours are the full state: the game is
 Markov. The reward is 0 for the right guess, -1 for any other. A text that is not five letters a-z costs a try.

@@ -114,7 +114,7 @@ def load_vocabulary(source: str) -> Vocabulary:
         found[word] = number
     if not 2 <= len(found) <= MOST_WORDS:
         raise UserError(
-            f"the word list {source!r} has {len(found):,} words of five letters, where a game needs 2 to "
+            f"the word list {source!r} has {len(found):,} words of five letters, but a game needs 2 to "
             f"{MOST_WORDS:,} ({FLAG})"
         )
     return Vocabulary(tuple(found))
