@@ -56,10 +56,10 @@ class GymWorld:
     action = CHOICE
     pairs = ("message",)
     players = ("random",)
-    screen_frames = ("screen",)  # among `extra_frames`, lets the games of a group be shown
+    screen_frames = ("screen",)  # `extra_frames` for games that are shown
 
     def __init__(self, max_episode_steps: int = 5000, **options: Any):
-        """Takes the time limit, after which episodes are cut, and options for the environment."""
+        """Takes the time limit in steps, and options for the environment."""
         Whole(1).check("max_episode_steps", WORLD_FLAG, max_episode_steps)
         self.time_limit, self.options = max_episode_steps, options
         self.class_name = f"{type(self).__module__}:{type(self).__qualname__}"
@@ -67,7 +67,7 @@ class GymWorld:
         self.about = self.about or f"the game {self.name}"
         self.render_mode: str | None = None  # read by `make`; set while a game is made that will be shown
 
-    # ---- may be overridden, `caption` must be
+    # ---- may be overridden (`caption` must be)
 
     def make(self) -> gymnasium.Env:
         """Makes the environment; override it to add wrappers."""

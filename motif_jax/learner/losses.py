@@ -29,7 +29,7 @@ FINITE_RANGE = (1e-9, 1e9)  # of PPO, only to avoid overflow
 class LossInputs(NamedTuple):
     """Inputs of the terms. The default shape is [T, B]. The policy is the trained one."""
 
-    log_all: jax.Array  # logarithms of the policy's probabilities of all actions. [T, B, A]
+    log_all: jax.Array  # the policy's log probabilities of all actions. [T, B, A]
     log_old: jax.Array  # those of the acting policy. [T, B, A]
     log_pi: jax.Array  # `log_all` of the action taken
     log_mu: jax.Array  # `log_old` of the action taken

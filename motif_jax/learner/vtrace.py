@@ -24,7 +24,7 @@ from motif_jax.learner.settings import CHOICES
 
 
 class VTrace(NamedTuple):
-    """Targets of values and advantages of actions; no gradient flows through them. [T] or [T, B] each"""
+    """Targets of values and advantages of actions, without gradients. [T] or [T, B] each"""
 
     targets: jax.Array
     advantages: jax.Array

@@ -24,7 +24,7 @@ class Prepared(NamedTuple):
 
 
 class RelevanceNetwork(nnx.Module):
-    """Prompts in, Q of all actions out."""
+    """Maps prompts to Q of all actions."""
 
     def __init__(self, num_tokens: int, width: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
         """Initialises the parameters.

@@ -24,7 +24,7 @@ MAP = OBSERVATIONS["glyphs"].shape
 class MessageEncoder(nnx.Module):
     """Encodes the characters of a message by convolutions (the published `lt_cnn`)."""
 
-    LENGTH = OBSERVATIONS["message"].shape[0]  # characters that are read
+    LENGTH = OBSERVATIONS["message"].shape[0]  # characters; the rest is ignored
     FEATURES = 128
     EMBEDDING = 32
     CONVOLUTIONS: Sequence[tuple[int, int, bool]] = (
@@ -105,7 +105,7 @@ class GlyphEncoder(nnx.Module):
     FEATURES = 960  # 6 x 20 x 8
 
     def __init__(self, *, rngs: nnx.Rngs):
-        """A vector of 128 per glyph, then two convolutions of stride 2."""
+        """Initialises a vector of 128 per glyph and two convolutions of stride 2."""
         self.embedding = nnx.Param(jax.random.normal(rngs.params(), (GLYPHS, 128)))
         self.convolutions = nnx.List(_convolutions((128, 16, 8), 2, rngs))
 
@@ -126,7 +126,7 @@ class CropEncoder(nnx.Module):
     FEATURES = 2048  # 16 x 16 x 8
 
     def __init__(self, *, rngs: nnx.Rngs):
-        """A vector of 128 per glyph, then two convolutions of stride 1."""
+        """Initialises a vector of 128 per glyph and two convolutions of stride 1."""
         self.embedding = nnx.Param(jax.random.normal(rngs.params(), (GLYPHS, 128)))
         self.convolutions = nnx.List(_convolutions((128, 16, 8), 1, rngs))
 

@@ -27,7 +27,8 @@ LANGUAGE = "language"  # a language model (policies/language.py)
 DRRN = "drrn"  # Q of a prompt and of an action's name (drrn.py)
 BY_PROMPT = (LANGUAGE, DRRN)
 PROMPT = "prompt"  # the observation of BY_PROMPT: UTF-8 padded with zeros
-FIXED = {"reference": ("crop", "blstats", "message"), "small": ("crop", "blstats", "message")}  # of others
+# The observations of all other networks.
+FIXED = {"reference": ("crop", "blstats", "message"), "small": ("crop", "blstats", "message")}
 RANKS = {"text": (1,), "vector": range(9), "category": (0, 1), "grid": (2, 3), "planes": (3,), "image": (2, 3)}
 WHOLE, BYTE, ANY = "iu", "B", "iufb"  # NumPy's `dtype.kind`; BYTE stands for uint8
 TYPES = {"text": BYTE, "vector": ANY, "category": WHOLE, "grid": WHOLE, "planes": WHOLE, "image": BYTE}

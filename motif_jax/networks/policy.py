@@ -26,7 +26,7 @@ GENERAL_CORE = 128
 
 
 class PolicyNetwork(nnx.Module):
-    """The policy network: observations and memory in, logits of actions and a value out."""
+    """Maps observations and memory to logits of actions and a value."""
 
     reads: tuple[str, ...]  # names of the observations
     core_size: int  # numbers of memory per game

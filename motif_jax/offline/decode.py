@@ -32,7 +32,7 @@ class ShiftArguments(NamedTuple):
     clip: jax.Array
     target: Params  # "trunk", "q"
     online: Params  # "trunk", "v"
-    bounds: tuple[float, float] = (-math.inf, math.inf)  # of the targets' Q, as in training; constants of a program
+    bounds: tuple[float, float] = (-math.inf, math.inf)  # of the targets' Q, as in training; compile-time constants
 
 
 def begin_shift(

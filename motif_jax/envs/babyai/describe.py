@@ -15,7 +15,7 @@ import numpy as np
 from motif_jax.envs.babyai.words import COLOURS, DOOR, ENGLISH, Language
 
 VIEW = 7  # cells on a side
-COLUMN, ROW = 3, 6  # of the player, who looks towards row 0
+COLUMN, ROW = 3, 6  # of the player, who faces row 0
 UNSEEN, EMPTY, WALL = 0, 1, 2
 
 

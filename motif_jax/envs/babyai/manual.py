@@ -33,7 +33,7 @@ class Lesson(NamedTuple):
     goals: tuple[str, ...]  # one is drawn for each example
     see: tuple[str, ...]
     do: tuple[str, ...]  # actions; one is drawn for each example
-    blocked: bool  # the lesson describes the cells straight ahead; otherwise they may be free
+    blocked: bool  # the lesson fills the cells straight ahead; otherwise the next cell is free
     examples: int  # number of examples to make
 
 

@@ -22,7 +22,7 @@ from motif_jax.envs.babyai.words import Language
 from motif_jax.structs import ArraySpec, UserError
 
 BYTES_FLAG = "--config.env.babyai.prompt_bytes"
-FIXED_BYTES, BYTES_PER_OBSERVATION = 1024, 1280  # more than levels of one room need: 16 objects take 900
+FIXED_BYTES, BYTES_PER_OBSERVATION = 1024, 1280  # enough for levels of one room: 16 objects take 900 bytes
 
 
 class Moment(NamedTuple):

@@ -14,7 +14,7 @@ from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 
 from motif_jax.envs.babyai.describe import COLUMN, ROW, VIEW
 
-AHEAD = ((1, 0), (0, 1), (-1, 0), (0, -1))  # by MiniGrid's number of the direction
+AHEAD = ((1, 0), (0, 1), (-1, 0), (0, -1))  # (x, y) by MiniGrid's direction
 OUTSIDE = bytes((OBJECT_TO_IDX["wall"], COLOR_TO_IDX["grey"], 0))  # cells beyond the grid
 EMPTY = bytes((OBJECT_TO_IDX["empty"], 0, 0))
 

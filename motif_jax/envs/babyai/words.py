@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from motif_jax.structs import UserError
 
-DOOR, KEY, BALL, BOX = 4, 5, 6, 7  # numbers of kinds of things in MiniGrid's images
+DOOR, KEY, BALL, BOX = 4, 5, 6, 7  # MiniGrid's numbers of kinds of objects
 COLOURS = ("red", "green", "blue", "purple", "yellow", "grey")  # in the order of MiniGrid's numbers
 ACTIONS_FLAG, REWORDING_FLAG = "--config.env.babyai.actions", "--config.env.babyai.rewording"
 MOST_ACTIONS = 32
@@ -83,7 +83,7 @@ FRENCH = Language(
 PUBLISHED_FRENCH = FRENCH._replace(carry="Tu portes une {english_kind} {english_colour}")
 LANGUAGES = {"english": ENGLISH, "french": FRENCH}
 
-# The first six are MiniGrid's actions in its order; any further one does nothing.
+# The first six are MiniGrid's actions in its order; further actions do nothing.
 CANONICAL = ("turn left", "turn right", "go forward", "pick up", "drop", "toggle")
 ACTION_SETS = {
     "canonical": CANONICAL,

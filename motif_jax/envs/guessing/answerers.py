@@ -73,7 +73,7 @@ class LocalAnswerer:
 
 
 class RemoteAnswerer:
-    """Asks a server in the wire format of the original (docs/wordle.md): form fields, JSON but for the caption."""
+    """Asks a server in the wire format of the original (docs/wordle.md): form fields, all JSON except the caption."""
 
     def __init__(self, client: HttpClient):
         """Takes the connection."""

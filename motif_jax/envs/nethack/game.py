@@ -1,6 +1,6 @@
 """One game of NetHack on the raw engine: actions in, rewards of the task out.
 
-The engine writes into the buffers it is given; a step reads a few numbers from them and copies only `blstats` and
+The engine writes into the buffers it is given; a step reads a few numbers from them and copies `blstats` and
 `glyphs`. Each action has Motif's key handling (arXiv 2310.00166, appendix; NLE's own, with two changes):
 
     1. "What do you want to eat? [fg or ?*]" is answered with its first letter by the action `y` and declined by others.

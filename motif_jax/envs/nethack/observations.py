@@ -188,7 +188,7 @@ class Observer:
         columns, windows, corners, last_whole = self._columns, self._windows, self._corners, self._last_whole
         for game, blstats in enumerate(self._blstats):
             x = blstats[0]
-            # One plain copy per game beats one indexed gather for all: NumPy's gather takes 3 us to set up.
+            # A copy per game is faster than one gather for all games, whose setup takes 3 us in NumPy.
             rows[game] = windows[corners[game] + columns * blstats[1] + x]
             if x < HERO_COLUMN or x > last_whole:  # the window wraps into the neighbouring lines
                 for plane, blank in enumerate(BLANKS):

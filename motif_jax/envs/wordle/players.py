@@ -63,7 +63,7 @@ class Start(Candidate):
 
 
 class Begun:
-    """Lets another player make the first guess."""
+    """A player whose first guess can be another player's."""
 
     def __init__(self, start: TextPlayer | None):
         """Takes the player of the first guess; None: this player."""

@@ -24,7 +24,7 @@ PATTERNS = tuple("".join(digits) for digits in itertools.product(COLOURS, repeat
 ALL_GREEN = len(PATTERNS) - 1
 # Tokens of this game: the letters, the colours, and the marks between the turns of transcripts.
 TOKENS = (*string.ascii_lowercase, "<g>", "<b>", "<y>", "<|pad|>", "</a>", "</s>", "<s>", "<a>", "</eod>")
-LISTS = ("small", "larger")  # word lists of our own
+LISTS = ("small", "larger")  # our word lists
 FOLDER = Path(__file__).parent / "words"
 MOST_WORDS = 65_536
 FLAG = "--config.env.options"
