@@ -9,16 +9,16 @@ import numpy as np
 from motif_jax.envs.world import SCREEN_SHAPE, Screen
 
 WHITE, GREY = 15, 7
-Pieces = list[tuple[str, int]]  # of a row: texts with their colours, 0..15, and 16..31 the same reversed
-ScreenRow = str | Sequence[tuple[str, int]]  # of a screen: text, or pieces of text with their colours
+Pieces = list[tuple[str, int]]  # of a row: texts with colours 0..15, or 16..31 for the same reversed
+ScreenRow = str | Sequence[tuple[str, int]]  # text, or pieces of text with their colours
 
 
 def draw_screen(said: str, drawn: Sequence[Pieces]) -> Screen:
-    """A screen that says something in its first two rows, and below has rows in the middle.
+    """Draws a message in the first two rows, and centred rows below.
 
     Args:
-      said: up to 160 characters in Latin-1; other characters become "?".
-      drawn: up to 21 rows; the widest is in the middle, the others begin where it begins.
+      said: the message, up to 160 characters in Latin-1; other characters become "?".
+      drawn: up to 21 rows; the widest is centred, the others are aligned with its left end.
     """
     rows, columns = SCREEN_SHAPE
     chars, colors = np.full(SCREEN_SHAPE, ord(" "), np.uint8), np.zeros(SCREEN_SHAPE, np.uint8)

@@ -1,7 +1,7 @@
-"""Checks what an environment of gymnasium and the world around it return, at the place where it comes in.
+"""Validates the return values of a gymnasium environment and of the user's world around it.
 
-Whatever is wrong becomes one sentence with the world, the method and the value. The checks run in every step of every
-game, so each begins with a test that nearly all values pass.
+An error names the world, the method and the value. The checks run in every step of every game, so each begins with a
+fast test that nearly all values pass.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from motif_jax.structs import UserError
 STEP = "(observation, reward, terminated, truncated, info)"
 RESET = "(observation, info)"
 LARGEST = float(np.finfo(np.float32).max)  # rewards are recorded as float32
-MOST_PIXELS = 8192  # on a side of a picture
-COLOURS = 16  # that a world's screen may have
-CHOICES = {np.dtype(np.bool_): 2, np.dtype(np.uint8): 256}  # values of types that cannot have any other
-UNSIGNED = {number.itemsize: number for number in map(np.dtype, ("u1", "u2", "u4", "u8"))}  # by bytes
+MOST_PIXELS = 8192  # per side of a picture
+COLOURS = 16  # of a world's screen
+CHOICES = {np.dtype(np.bool_): 2, np.dtype(np.uint8): 256}  # number of values of small types
+UNSIGNED = {number.itemsize: number for number in map(np.dtype, ("u1", "u2", "u4", "u8"))}  # by size in bytes
 dtype_of = functools.cache(np.dtype)
 ENVIRONMENT = ("reset", "step", "close", "unwrapped", "observation_space", "action_space")
 
 
 class Answers:
-    """The checks of one world, each of which returns what is used of the value."""
+    """The checks of one world; each returns the validated value."""
 
     def __init__(self, world: str):
         """Takes the world's name, for messages."""
         self._world = world
 
     def refusal(self, method: str, wanted: str, value: Any) -> UserError:
-        """The error where this method must return something else than the value."""
+        """Makes the error for a wrong return value of a method."""
         return UserError(
             f"{method} of the world {self._world!r} must return {wanted}, not {_spelled(value)} ({WORLD_FLAG})"
         )
 
     def environment(self, env: Any) -> Any:
-        """What `make` returns."""
+        """Checks the return value of `make`."""
         if not all(hasattr(env, name) for name in ENVIRONMENT):
             raise self.refusal("make()", "an environment of gymnasium", env)
         for name in ("observation_space", "action_space"):
@@ -55,13 +55,13 @@ class Answers:
         return env
 
     def parts(self, method: str, wanted: str, value: Any) -> Sequence[Any]:
-        """What `reset` and `step` return, which has as many parts as are `wanted`."""
+        """Checks the tuple that `reset` or `step` returns; `wanted` names its parts."""
         if not isinstance(value, tuple | list) or len(value) != wanted.count(",") + 1:
             raise self.refusal(method, wanted, value)
         return value
 
     def number(self, method: str, wanted: str, value: Any, largest: float = sys.float_info.max) -> float:
-        """A finite number."""
+        """Checks a finite number."""
         if not isinstance(value, str | bytes):
             try:
                 number = float(value)
@@ -72,11 +72,11 @@ class Answers:
         raise self.refusal(method, wanted, value)
 
     def reward(self, value: Any) -> float:
-        """The reward of a step."""
+        """Checks the reward of a step."""
         return self.number("step()", "a reward that is a finite number of float32", value, LARGEST)
 
     def flag(self, method: str, what: str, value: Any) -> bool:
-        """True or False; numbers are taken for them."""
+        """Checks True or False; a number is converted."""
         if value is True or value is False:
             return value
         if isinstance(value, int | float | np.generic | np.ndarray) and np.size(value) == 1:
@@ -84,7 +84,7 @@ class Answers:
         raise self.refusal(method, f"True or False as {what!r}", value)
 
     def array(self, method: str, name: str, field: Field, observation: Any) -> np.ndarray:
-        """One array of an observation."""
+        """Checks one array of an observation."""
         value, spec = observation, field.spec
         try:
             for key in field.path:
@@ -100,7 +100,7 @@ class Answers:
             raise self.refusal(method, wanted, _Words(f"of shape {given.shape}"))
         dtype, kind = dtype_of(spec.dtype), given.dtype.kind
         if kind == "f":
-            # The sum of squares is that small unless a number is not finite, or is huge; it takes little time.
+            # A fast test: the sum of squares exceeds LARGEST, or is NaN, if a number is huge or not finite.
             if not np.vdot(given, given) <= LARGEST:
                 self._check_finite(method, name, given)
         elif kind not in "biu":
@@ -112,7 +112,7 @@ class Answers:
             return given.astype(dtype, copy=False)
         if given.dtype == dtype:
             return given
-        with np.errstate(invalid="ignore"):  # a fraction that is too large for a whole number
+        with np.errstate(invalid="ignore"):  # a float that is too large for an integer
             array = given.astype(dtype)
         if dtype.kind != "f" and not (array == given).all():
             raise self.refusal(method, f"numbers of the type {spec.dtype} in the observation {name!r}", value)
@@ -128,13 +128,13 @@ class Answers:
             raise self.refusal(method, wanted, _Words(f"{given[at]}{where}"))
 
     def text(self, method: str, value: Any) -> str:
-        """Text."""
+        """Checks a string."""
         if not isinstance(value, str):
             raise self.refusal(method, "text", value)
         return value
 
     def pixels(self, value: Any) -> np.ndarray:
-        """A picture. [height, width, 3] uint8"""
+        """Checks a picture. [height, width, 3] uint8"""
         if not (
             isinstance(value, np.ndarray)
             and value.dtype == np.uint8
@@ -147,13 +147,13 @@ class Answers:
         return value
 
     def names(self, what: str, value: Any) -> tuple[str, ...]:
-        """Names in their order."""
+        """Checks a tuple or list of names."""
         if not isinstance(value, tuple | list) or not all(isinstance(name, str) for name in value):
             raise self.refusal(what, "a tuple of texts", value)
         return tuple(value)
 
     def figures(self, figures: Mapping[str, type], value: Any) -> tuple[float, ...]:
-        """The figures of an episode."""
+        """Checks the figures of an episode."""
         wanted = f"a finite number for each of {', '.join(figures)}"
         several = isinstance(value, tuple | list) or (isinstance(value, np.ndarray) and value.ndim > 0)
         if not several or len(value) != len(figures):
@@ -162,7 +162,7 @@ class Answers:
         return tuple(kind(number) for kind, number in zip(figures.values(), found, strict=True))
 
     def rows(self, value: Any) -> list[Pieces]:
-        """The rows of a screen, as pieces of text with their colours."""
+        """Checks the rows of a screen; returns them as pieces of text with their colours."""
         wanted = f"rows of text, or of pieces of text with colours from 0 to {COLOURS - 1}"
         lines = value.splitlines() if isinstance(value, str) else value
         if not isinstance(lines, Sequence):
@@ -182,20 +182,20 @@ class Answers:
 
 
 def _in_range(given: np.ndarray, categories: int) -> bool:
-    """Whether all of these whole numbers are from 0 to below `categories`."""
+    """Whether all integers are in [0, categories)."""
     if not given.ndim:
         return 0 <= int(given) < categories
     if given.dtype.kind == "i":
-        given = given.view(UNSIGNED[given.itemsize])  # -1 is huge there
+        given = given.view(UNSIGNED[given.itemsize])  # negative numbers become huge
     return bool(np.maximum.reduce(given, axis=None) < categories)
 
 
 class _Words(str):
-    """Words about a value, which stand in a message as they are."""
+    """A description of a value, which a message quotes unchanged."""
 
 
 def _spelled(value: Any) -> str:
-    """A value in a few words."""
+    """Describes a value in a few words."""
     if isinstance(value, _Words):
         return value
     if isinstance(value, np.ndarray) and value.size > 9:

@@ -1,4 +1,4 @@
-"""A game of a `GymWorld`, and what environments of gymnasium draw of themselves: small pictures, text with colours."""
+"""A game of a `GymWorld`, and the rendering of gymnasium environments as small pictures or coloured text."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.world import Screen
 from motif_jax.structs import EndStatus, EpisodeInfo
 
-SIDE = 320  # pixels that the longer side of a picture has at most
+SIDE = 320  # maximum pixels of the longer side of a picture
 QUALITY = 80  # of WebP, out of 100
-REVERSED = 16  # added to a colour that stands behind the character
+REVERSED = 16  # added to a colour for reversed video
 STYLE = re.compile(r"\033\[([\d;]{0,40})m")
-OTHER = re.compile(r"\033\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")  # what a terminal takes for other commands
+OTHER = re.compile(r"\033\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")  # other control sequences
 
 
 def encode_picture(pixels: np.ndarray) -> bytes:
-    """A picture as WebP, made smaller if it is large. [height, width, 3] uint8"""
-    from PIL import Image  # takes long to import, and most games are never shown
+    """Encodes pixels, [height, width, 3] uint8, as WebP with sides of at most SIDE."""
+    from PIL import Image  # slow to import, and most games are never shown
 
     picture = Image.fromarray(pixels)
     picture.thumbnail((SIDE, SIDE))
@@ -37,7 +37,7 @@ def encode_picture(pixels: np.ndarray) -> bytes:
 
 
 def pieces_of_ansi(text: str) -> list[Pieces]:
-    """The lines of a text for a terminal, as pieces with the colours that its escape sequences ask for."""
+    """Splits text with ANSI escape sequences into lines of pieces with their colours."""
     rows, color = [], GREY
     for line in text.strip("\n").split("\n"):
         pieces: Pieces = []
@@ -51,7 +51,7 @@ def pieces_of_ansi(text: str) -> list[Pieces]:
 
 
 def _color(codes: str, color: int) -> int:
-    """The colour after codes of a terminal, of which 30 to 37 and 90 to 97 colour the character, others its ground."""
+    """Returns the colour after SGR codes: 30 to 37 and 90 to 97 set the foreground, 40 to 47 and 100 to 107 reverse."""
     for code in map(int, filter(None, codes.split(";") if codes else ["0"])):
         ground, dark = divmod(code, 10)
         if code in (0, 39, 49):
@@ -65,12 +65,12 @@ def _color(codes: str, color: int) -> int:
     return color
 
 
-SEEDS = 2**31  # environments take seeds below; whether a seed is odd, which tells training from evaluation, is kept
+SEEDS = 2**31  # exclusive limit of seeds; even, to keep the lowest bit, which separates training from evaluation
 ENDED = "the game ended"  # without success
 
 
 class Playable(Protocol):
-    """What a game asks of its world."""
+    """The part of a world that its games use."""
 
     name: str
     figures: Mapping[str, type]
@@ -91,29 +91,29 @@ class Playable(Protocol):
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keeps what environments print about themselves off the terminal."""
+    """Suppresses what environments print."""
     with contextlib.redirect_stdout(io.StringIO()):
         yield
 
 
 class GymWorldGame:
-    """One environment; see `world.Game`."""
+    """One environment as a `world.Game`."""
 
     def __init__(self, world: Playable, shown: bool = False):
-        """Makes the environment, so that it can draw itself if it is `shown`."""
+        """Makes the environment; it can render itself if `shown`."""
         self._world, self._fields, self._answers = world, world.fields, Answers(world.name)
-        self._drawn = b""  # the last picture, as the environment gave it
-        self._trouble: list[Pieces] = []  # why there is no picture, where there should be one
+        self._drawn = b""  # the last picture, unencoded
+        self._trouble: list[Pieces] = []  # why a picture is missing
         with quiet():
             env = self._make_shown() if shown else None
             self._env = self._answers.environment(world.make() if env is None else env)
         self._draws = None if env is None else getattr(env, "render_mode", None)
         self._state = self._env.unwrapped
-        self.num_actions = len(world.action_names)  # for scripted players
-        self.seen: dict[str, np.ndarray] = {}  # the observations of the moment, by name
+        self.num_actions = len(world.action_names)  # used by scripted players
+        self.seen: dict[str, np.ndarray] = {}  # current observations by name
 
     def _make_shown(self) -> Any:
-        """An environment that can draw itself; None if none can be made, as without a display: the screen says why."""
+        """Makes an environment that can render itself; on an error returns None, and the screen says why."""
         try:
             return self._world.make_shown()
         except Exception as error:
@@ -122,7 +122,7 @@ class GymWorldGame:
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
         """Begins an episode."""
-        self._drawn = b""  # an episode begins with a whole picture
+        self._drawn = b""  # so that an episode begins with a picture
         with quiet():
             given = self._env.reset(seed=seed.core % SEEDS)
         observation, _ = self._answers.parts("reset()", RESET, given)
@@ -157,18 +157,18 @@ class GymWorldGame:
         return EpisodeInfo(self._episode, self._steps, self._return, int(self.end), self._success, own)
 
     def draw(self, chance: float) -> int:
-        """The action for a number in [0, 1), all equally likely."""
+        """Returns the action for a number in [0, 1), all equally likely."""
         return int(chance * self.num_actions)
 
     def screen(self) -> Screen:
-        """What the caption says, and below it, in the middle, the world's screen or what the environment writes."""
+        """Draws the caption, and below it the world's screen or the environment's text."""
         rows = self._answers.rows(self._world.screen(self._state)) + self._trouble
         if self._draws == "ansi" and (drawn := self._render()) is not None:
             rows = pieces_of_ansi(self._answers.text("render()", drawn))
         return draw_screen(self.message.decode("latin-1"), rows)
 
     def picture(self) -> bytes:
-        """The environment's picture, as WebP; empty if it is that of the last call, or if there are no pictures."""
+        """Returns the environment's picture as WebP; empty if it has not changed, or without pictures."""
         if self._draws != "rgb_array" or (given := self._render()) is None:
             return b""
         pixels = self._answers.pixels(given)
@@ -178,7 +178,7 @@ class GymWorldGame:
         return encode_picture(pixels)
 
     def _render(self) -> Any:
-        """What the environment draws; None if it cannot, as without a library: the screen then says why."""
+        """Renders the environment; on an error returns None, and the screen says why."""
         try:
             with quiet():
                 return self._env.render()
@@ -191,7 +191,7 @@ class GymWorldGame:
         self._env.close()
 
     def _look(self, method: str, observation: Any) -> None:
-        """Takes the observations of the moment, which this method gave, and what is said of it."""
+        """Stores the observations that `method` returned, and their caption."""
         for name, field in self._fields.items():
             self.seen[name] = self._answers.array(method, name, field, observation)
         said = self._answers.text("caption()", self._world.caption(observation, self._state))

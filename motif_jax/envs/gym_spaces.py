@@ -1,4 +1,4 @@
-"""Spaces of gymnasium as specs of observations, and what its environments give as arrays of these specs."""
+"""Converts gymnasium's spaces to specs of observations, and its observations to arrays of these specs."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.world import CAPTIONS
 from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, UserError
 
-ALONE = "observation"  # the name of an observation that has none
+ALONE = "observation"  # the name of an observation outside a Dict
 
 
 class Field(NamedTuple):
     """One array of the observations."""
 
-    path: tuple[str, ...]  # keys of the dictionaries on the way to it
+    path: tuple[str, ...]  # keys of the nested dictionaries
     spec: ArraySpec
-    convert: Callable[[Any], Any]  # what the environment gives -> an array of the spec, or what fits one
+    convert: Callable[[Any], Any]  # the environment's value -> an array-like that fits the spec
 
 
 def fields_of(space: spaces.Space, kinds: Mapping[str, str], world: str) -> dict[str, Field]:
-    """All arrays of an observation space, by name; raises UserError for what cannot be one.
+    """Returns the fields of an observation space by name; raises UserError for spaces that cannot be recorded.
 
     Args:
-      space: of the environment.
-      kinds: what the user says of some of them (networks/kinds.py).
+      space: of the environment's observations.
+      kinds: the user's kinds of some observations, by name (networks/kinds.py).
       world: the name of the world, for errors.
     """
     found: dict[str, Field] = {}
@@ -37,7 +37,7 @@ def fields_of(space: spaces.Space, kinds: Mapping[str, str], world: str) -> dict
     for name in kinds:
         if name not in found:
             raise UserError(
-                f"the world {world!r} says of what kind the observation {name!r} is, which its environment does not "
+                f"the world {world!r} declares the kind of the observation {name!r}, which its environment does not "
                 f"give: it gives {', '.join(found)} ({WORLD_FLAG})"
             )
     return found
@@ -66,7 +66,7 @@ def _collect(
 
 
 def _field(space: spaces.Space, path: tuple[str, ...], kind: str) -> Field | None:
-    """The field of a space that is no dictionary; None if there is none. `kind` is "" where nothing is said."""
+    """Returns the field of a space other than Dict; None if unsupported. An empty `kind` is inferred."""
     if isinstance(space, spaces.Text) or isinstance(space.sample(), str):
         return Field(path, ArraySpec((WIDTH,), "uint8", kind or "text"), encode)
     if isinstance(space, spaces.Discrete):
@@ -80,13 +80,13 @@ def _field(space: spaces.Space, path: tuple[str, ...], kind: str) -> Field | Non
         kind, dtype = kind or _kind_of_box(space), np.dtype(space.dtype)
         chosen = kind in ("category", "grid") and dtype.kind in "iu"
         if not np.can_cast(dtype, np.int32):
-            dtype = np.dtype(np.int32 if chosen else np.float32)  # what devices compute with
+            dtype = np.dtype(np.int32 if chosen else np.float32)  # types that devices compute with
         return Field(path, ArraySpec(space.shape, str(dtype), kind, _values(space) if chosen else 0), np.asarray)
     return None
 
 
 def _kind_of_box(space: spaces.Box) -> str:
-    """What an array of numbers is by its type, shape and bounds; "" where they leave it open."""
+    """Infers the kind of a Box from its type, shape and bounds; "" if they do not decide it."""
     rank = len(space.shape)
     if rank <= 1 or (rank == 2 and np.issubdtype(space.dtype, np.floating)):
         return "vector"
@@ -103,6 +103,6 @@ def _kind_of_box(space: spaces.Box) -> str:
 
 
 def _values(space: spaces.Box) -> int:
-    """How many values, from 0 on, the numbers can have; 0 if they are not bounded, or can be negative."""
+    """Returns the number of values of a Box from 0 on; 0 if it is unbounded or can be negative."""
     low, high = int(space.low.min()), int(space.high.max())
     return high + 1 if low >= 0 and high < MOST_CATEGORIES else 0

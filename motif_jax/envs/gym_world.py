@@ -1,4 +1,4 @@
-"""Any environment of gymnasium as a world: name it, and say in words what happens in it.
+"""Any gymnasium environment as a world, given its id and a caption of what happens.
 
     class GoTo(GymWorld):
         id = "BabyAI-GoToLocal-v0"
@@ -35,47 +35,47 @@ from motif_jax.envs.sequential import SequentialVector
 from motif_jax.envs.world import CAPTIONS, CHOICE, trained_world
 from motif_jax.structs import ArraySpec, UserError
 
-RENDER_MODES = ("rgb_array", "ansi")  # of gymnasium's environments, those that are shown
-AUTO = "auto"  # the first of them that the environment has, unless the world draws its own screen
-SUCCESS = 0.0  # an episode that the environment ends with a reward above this has succeeded
+RENDER_MODES = ("rgb_array", "ansi")  # supported ones, the preferred one first
+AUTO = "auto"  # the first of RENDER_MODES that the environment has, unless the world draws its own screen
+SUCCESS = 0.0  # an episode that terminates with a reward above this has succeeded
 
 
 class GymWorld:
-    """An environment of gymnasium with a caption for each moment; what subclasses set is marked below."""
+    """A gymnasium environment with a caption for each moment; the attributes for subclasses are marked below."""
 
     # ---- set by a subclass
     id: str = ""  # of `gymnasium.make`
-    about: str = ""  # what the game is, as a language model is told; "": by its id
-    kinds: Mapping[str, str] = {}  # of observations whose kind does not follow from their space: networks/kinds.py
-    figures: Mapping[str, type] = {}  # numbers of an episode that `measure` gives: name -> bool, int or float
+    about: str = ""  # description of the game for a language model; "": made from its id
+    kinds: Mapping[str, str] = {}  # of observations whose kind cannot be inferred from their space: networks/kinds.py
+    figures: Mapping[str, type] = {}  # numbers of an episode, returned by `measure`: name -> bool, int or float
     texts: Path | None = None  # directory with goals, prompts and rules about this game
-    picture: str = AUTO  # how it is shown: "rgb_array" or "ansi", as the environment draws it; "": by `screen` alone
-    # `reads`, the observations that a policy reads, and `action_names` may be set too; see the properties below.
+    picture: str = AUTO  # "rgb_array" or "ansi": the environment's render mode; "": only `screen`
+    # `reads` (the policy's observations) and `action_names` may be set too; see the properties below.
 
-    # ---- the same for all
+    # ---- the same for all subclasses
     action = CHOICE
     pairs = ("message",)
     players = ("random",)
-    screen_frames = ("screen",)  # among `extra_frames`, lets the games of a group be shown
+    screen_frames = ("screen",)  # `extra_frames` for games that are shown
 
     def __init__(self, max_episode_steps: int = 5000, **options: Any):
-        """Takes the time limit, after which episodes are cut, and options for the environment."""
+        """Takes the time limit in steps, and options for the environment."""
         Whole(1).check("max_episode_steps", WORLD_FLAG, max_episode_steps)
         self.time_limit, self.options = max_episode_steps, options
         self.class_name = f"{type(self).__module__}:{type(self).__qualname__}"
         self.name = getattr(type(self), "name", self.id or self.class_name)
         self.about = self.about or f"the game {self.name}"
-        self.render_mode: str | None = None  # for `make`: not None while a game is made that is to be shown
+        self.render_mode: str | None = None  # read by `make`; set while a game is made that will be shown
 
-    # ---- may be overridden, `caption` must be
+    # ---- may be overridden (`caption` must be)
 
     def make(self) -> gymnasium.Env:
-        """Makes the environment; its wrappers may be added here."""
+        """Makes the environment; override it to add wrappers."""
         mode = {} if self.render_mode is None else {"render_mode": self.render_mode}
         return gymnasium.make(self.id, disable_env_checker=True, **{**mode, **self.options})
 
     def caption(self, observation: Any, env: Any) -> str:
-        """What has just happened, in one line of up to 256 characters; other characters than Latin-1 become "?".
+        """Describes what has just happened in one line of up to 256 characters; characters outside Latin-1 become "?".
 
         Args:
           observation: as the environment gives it.
@@ -84,28 +84,28 @@ class GymWorld:
         raise NotImplementedError(f"{type(self).__name__} must say what has just happened: def caption(...)")
 
     def screen(self, env: Any) -> Sequence[ScreenRow]:
-        """A picture for people: up to 21 rows of 80 characters, each text or pieces of text with their colours."""
+        """Draws up to 21 rows of 80 characters, each text or pieces of text with their colours."""
         return []
 
     def measure(self, env: Any) -> Sequence[float]:
-        """The values of `figures`, in their order."""
+        """Returns the values of `figures`, in their order."""
         return ()
 
     def succeeded(self, reward: float, env: Any) -> bool:
-        """Whether an episode that the environment has just ended with this reward has succeeded."""
+        """Whether an episode that terminated with this reward has succeeded."""
         return reward > SUCCESS
 
-    # ---- as `World` asks
+    # ---- the World interface
 
     @functools.cached_property
     def _spaces(self) -> tuple[dict[str, Field], tuple[str, ...]]:
-        """The arrays of the observations and the names of the actions, from an environment that is made for this."""
+        """The fields of observations and the names of actions, from a temporary environment."""
         if not self.id and type(self).make is GymWorld.make:
             raise UserError(f"the world {self.class_name!r} names no environment, as id = ... ({WORLD_FLAG})")
         answers = Answers(self.name)
         if not isinstance(self.kinds, Mapping):
             raise UserError(
-                f"the world {self.name!r} must say the kinds of observations as a dictionary, not {shown(self.kinds)} "
+                f"'kinds' of the world {self.name!r} must be a dictionary of observations, not {shown(self.kinds)} "
                 f"({WORLD_FLAG})"
             )
         try:
@@ -124,7 +124,7 @@ class GymWorld:
             env.close()
 
     def _find_render_mode(self, env: Any) -> str | None:
-        """How the environment is asked to draw itself."""
+        """Returns the render mode of shown games; None if they use only `screen`."""
         if self.picture not in (AUTO, "", *RENDER_MODES):
             raise UserError(
                 f"'picture' of the world {self.name!r} must be one of {', '.join(map(repr, RENDER_MODES))} and '', not "
@@ -138,8 +138,8 @@ class GymWorld:
         return next((mode for mode in RENDER_MODES if mode in modes), None)
 
     def make_shown(self) -> gymnasium.Env:
-        """Makes an environment that can draw itself."""
-        os.environ.setdefault("SDL_AUDIODRIVER", "dummy")  # drawing needs no sound, and many machines have none
+        """Makes an environment that can render itself."""
+        os.environ.setdefault("SDL_AUDIODRIVER", "dummy")  # many machines do not have a sound device
         self.render_mode = self._render_mode
         try:
             return self.make()
@@ -148,27 +148,27 @@ class GymWorld:
 
     @property
     def fields(self) -> dict[str, Field]:
-        """What the environment gives, by name."""
+        """The environment's observations by name."""
         return self._spaces[0]
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        """What can be chosen; by default what the environment calls it."""
+        """The names of the actions; by default the environment's own."""
         return self._spaces[1]
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """What a policy reads; by default all that the environment gives, and the caption."""
+        """The observations that a policy reads; by default all of the environment's, and the caption."""
         return (*self.fields, "message")
 
     @functools.cached_property
     def specs(self) -> dict[str, ArraySpec]:
-        """See `World.specs`: what the environment gives, and the captions."""
+        """See `World.specs`: the environment's observations and the captions."""
         return {name: field.spec for name, field in self.fields.items()} | CAPTIONS
 
     def check(self) -> None:
         """Makes an environment, and plays a step in it."""
-        game = self.game(shown=False)  # what cannot be drawn is played all the same
+        game = self.game(shown=False)  # playing does not need rendering
         try:
             game.reset(game_seed(0, SeedStream.TRAIN, 0), 0)
             game.step(0)
@@ -199,26 +199,26 @@ class GymWorld:
         return GymWorldGame(self, shown)
 
     def plays(self, facts: Mapping[str, Any]) -> str:
-        """See `World.plays`: whether the policy was trained in this class, with these actions."""
+        """See `World.plays`: the class, the number of actions and the observations must match."""
         if trained_world(facts) != self.class_name:
             return f"was trained in the world {trained_world(facts)!r}, not {self.class_name!r}"
         actions = facts["model"]["num_actions"]
         if actions != len(self.action_names):
-            return f"has {actions} actions, where the world {self.name!r} has {len(self.action_names)}"
+            return f"has {actions} actions, but the world {self.name!r} has {len(self.action_names)}"
         for name, (shape, dtype, *_) in facts["model"].get("reads", {}).items():
             spec = self.specs.get(name)
             if spec is None or ([*spec.shape], spec.dtype) != ([*shape], dtype):
-                return f"reads the observation {name!r} of shape {tuple(shape)} and type {dtype}, which is not there"
+                return f"reads the observation {name!r} of shape {tuple(shape)} and type {dtype}, which does not exist"
         return ""
 
 
 def _names_of(env: gymnasium.Env, given: Any, world: str, answers: Answers) -> tuple[str, ...]:
-    """What can be chosen; raises UserError if an action is no choice, or the names are not as many."""
+    """Returns the names of the actions; raises UserError for other spaces than Discrete, or a wrong number of names."""
     space = env.action_space
     if not isinstance(space, spaces.Discrete) or space.start != 0:
         raise UserError(
-            f"actions of the world {world!r} are of the space {space}, where a policy chooses among Discrete ones from "
-            f"0 on: make them so with a wrapper ({WORLD_FLAG})"
+            f"the action space of the world {world!r} must be Discrete and start at 0, not {space}: convert it with a "
+            f"wrapper ({WORLD_FLAG})"
         )
     inner: Any = env.unwrapped
     own = getattr(inner, "actions", None)
@@ -232,5 +232,5 @@ def _names_of(env: gymnasium.Env, given: Any, world: str, answers: Answers) -> t
     else:
         names = tuple(f"action {number}" for number in range(int(space.n)))
     if len(names) != space.n:
-        raise UserError(f"the world {world!r} names {len(names)} actions, where there are {space.n} ({WORLD_FLAG})")
+        raise UserError(f"the world {world!r} names {len(names)} actions, but has {space.n} ({WORLD_FLAG})")
     return names

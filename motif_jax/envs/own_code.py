@@ -1,7 +1,7 @@
-"""Code of the user's, named `module:Class`: loading it, and telling its errors apart from ours.
+"""Loads the user's code, named `module:Class`, and distinguishes its errors from ours.
 
-An error in it reaches the user as one sentence, which names the class and the flag, and the traceback below it. That
-includes what is no `Exception`: a game that calls `sys.exit(0)` would otherwise end the program without a result.
+An error of the user's code is reported in one sentence with the class and the flag, followed by its traceback. This
+includes exceptions outside `Exception`: a game that calls `sys.exit(0)` must not end the program silently.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from motif_jax.system.errors import find_refusal
 PACKAGE = str(Path(__file__).parent.parent)
 CALLERS = tuple(str(Path(__file__).with_name(name)) for name in ("gym_games.py", "gym_world.py"))  # of the user's code
 WORLD_FLAG, TASK_FLAG = "--config.env.world", "--config.env.task"
-LIBRARIES = {"importlib", "numpy", "jax", "jaxlib", "flax", "optax"}  # which the package calls itself
-LONGEST = 10_000  # characters of a traceback; its end says most
+LIBRARIES = {"importlib", "numpy", "jax", "jaxlib", "flax", "optax"}  # called by this package
+LONGEST = 10_000  # characters of a traceback, from its end
 
 
 def owner(env: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The name of the user's class that the config's section `env` plays, with its flag; None if there is none."""
+    """Returns the name and flag of the user's class in the config section `env`; None for a built-in game."""
     world = env.get("world", "nethack")
     if ":" in world:
         return f"the world {world!r}", WORLD_FLAG
@@ -36,12 +36,12 @@ def owner(env: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def load_class(text: str, what: str, flag: str) -> Any:
-    """The class that `module:Class` names; raises UserError if there is none, UserCodeError if its module raises.
+    """Imports a class; raises UserError if it does not exist, UserCodeError if its module raises.
 
     Args:
       text: `module:Class`.
       what: "world", "game" or "reward source", for messages.
-      flag: the value of the config that names it, for messages.
+      flag: the config flag that names it, for messages.
     """
     module, _, name = text.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), name)):
@@ -62,28 +62,28 @@ def load_class(text: str, what: str, flag: str) -> Any:
 
 
 def failure(who: str, flag: str, error: BaseException, more: str = "") -> UserCodeError:
-    """The error of the user's code as UserCodeError; `more` is added to the sentence."""
+    """Makes a UserCodeError from an error of the user's code; `more` is appended to the sentence."""
     lines = traceback.format_exception(type(error), error, _own_frames(error) or error.__traceback__)
-    said = traceback.format_exception_only(error)  # with notes, as JAX adds them, after what it says
+    said = traceback.format_exception_only(error)  # the message, then notes, such as JAX's
     what = said[-1 if isinstance(error, SyntaxError) else 0].strip()
     return UserCodeError(f"{who} failed with {what} ({flag}){more}", "".join(lines)[-LONGEST:])
 
 
 @contextlib.contextmanager
 def guarded(explain: Callable[[BaseException], UserError | None]) -> Iterator[None]:
-    """Around calls of the user's code: an exception becomes the error that `explain(exception)` returns.
+    """Wraps calls of the user's code: an exception becomes the error that `explain(exception)` returns.
 
-    The program's own errors and a real Ctrl-C pass as they are, and so does an exception that is explained by None.
-    Never around a `yield`, as GeneratorExit would be explained too.
+    The program's own errors and a real Ctrl-C pass unchanged, as does an exception for which `explain` returns None.
+    Do not wrap a `yield`: GeneratorExit would be explained too.
     """
     try:
         yield
     except (UserError, Stopped, Interrupted):
         raise
     except BaseException as error:
-        if interrupt := _interrupt_of(error):  # the user's code has made another exception of it
+        if interrupt := _interrupt_of(error):  # the user's code has replaced it by another exception
             raise interrupt from None
-        # Outside the program, as in a notebook, it is Python itself that raises KeyboardInterrupt.
+        # Outside the program, as in a notebook, Python itself raises KeyboardInterrupt.
         if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             raise
         found = explain(error)
@@ -93,12 +93,12 @@ def guarded(explain: Callable[[BaseException], UserError | None]) -> Iterator[No
 
 
 def reported(env: Mapping[str, Any], more: str = "") -> contextlib.AbstractContextManager[None]:
-    """Raises what the code of the user's game raises within as UserCodeError; see `guarded`."""
+    """Converts exceptions of the user's game in the block to UserCodeError; see `guarded`."""
     return guarded(lambda error: as_failure(env, error, more))
 
 
 def as_failure(env: Mapping[str, Any], error: BaseException, more: str = "") -> UserCodeError | None:
-    """The error as UserCodeError; None if it was not raised in the user's code or below it, or by the system."""
+    """Makes a UserCodeError; None if the error was not raised in or below the user's code, or is the system's."""
     named = owner(env)
     if named is None or find_refusal(error) or not _own_frames(error):
         return None
@@ -106,7 +106,7 @@ def as_failure(env: Mapping[str, Any], error: BaseException, more: str = "") -> 
 
 
 def _interrupt_of(error: BaseException) -> Interrupted | None:
-    """The signal that was being handled when the exception was raised, if there was one."""
+    """Returns the signal during whose handling the exception was raised, or None."""
     link: BaseException | None = error
     while link is not None and not isinstance(link, Interrupted):
         link = link.__context__
@@ -114,9 +114,9 @@ def _interrupt_of(error: BaseException) -> Interrupted | None:
 
 
 def _own_frames(error: BaseException) -> Any:
-    """The traceback from the first frame on that is neither of this package nor of what it calls itself.
+    """Returns the traceback from the first frame outside this package and LIBRARIES; None without such a frame.
 
-    A call that fails at once, as one with wrong arguments does, has no frame but that of the caller.
+    A call that fails before it starts, such as one with wrong arguments, has only the caller's frame.
     """
     frame, last = error.__traceback__, None
     while frame is not None:

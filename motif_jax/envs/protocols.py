@@ -1,13 +1,13 @@
-"""Protocols: the rules of evaluation's games, so that figures can be compared with published ones.
+"""Protocols: the rules of the games in evaluation, for comparison with published results.
 
-    task        the games of config.env, by default
-    NAME=VALUE  those games with other values of config.env.babyai (variations.py)
-    challenge   the NetHack Challenge (arXiv 2203.11889), which is NLE's NetHackChallenge: a random character each
-                episode, one million steps, and an end after 10,000 steps without game time. The return is the change of
-                the score. The Challenge ranks by ascensions, then by the median score, then by the mean.
+    task        the games of config.env (default)
+    NAME=VALUE  the same with other values of config.env.babyai (variations.py)
+    challenge   the NetHack Challenge (arXiv 2203.11889), NLE's NetHackChallenge: a random character per episode, one
+                million steps, and an end after 10,000 steps without game time. The return is the change of the score.
+                The Challenge ranks by ascensions, then by the median score, then by the mean.
 
-The policy keeps its own actions and its handling of questions and pages; a step is one of its actions, where the
-Challenge counts each key. The game's figures are the same in all protocols, BALROG's progression among them.
+The policy keeps its actions and its handling of questions and pages; a step is one of its actions, while the Challenge
+counts each key. All protocols have the same figures, including BALROG's progression.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from motif_jax.structs import UserError
 
 FLAG = "--config.evaluate.protocol"
 TASK = "task"
-CHANGED: dict[str, dict[str, Any]] = {  # values of config.env, by protocol
+CHANGED: dict[str, dict[str, Any]] = {  # changed values of config.env, by protocol
     TASK: {},
     "challenge": {
         "task": "score", "character": ANY_CHARACTER, "max_episode_steps": 1_000_000, "no_progress_steps": 10_000,
@@ -38,21 +38,19 @@ TITLES = {"challenge": "the NetHack Challenge"}  # in sentences
 
 
 def check_protocol(config: ConfigDict) -> None:
-    """Raises UserError if the protocol is of another game than the one that `config.env` names."""
+    """Raises UserError if the protocol does not belong to the game that `config.env` names."""
     env, protocol = config.env, config.evaluate.protocol
     if CHANGED.get(protocol) and (env.world != "nethack" or env.task in GAMES or ":" in env.task):
-        raise UserError(
-            f"the protocol {protocol!r} is of NetHack, where {title(env)!r} is played ({FLAG}, --config.env)"
-        )
+        raise UserError(f"the protocol {protocol!r} is for NetHack, not for {title(env)!r} ({FLAG}, --config.env)")
 
 
 def by_protocol(config: ConfigDict) -> ConfigDict:
-    """The config with the games that the protocol asks for."""
+    """Returns the config with the protocol's games."""
     changed = _changes(config.evaluate.protocol)
     if not changed:
         return config
     found = config.copy_and_resolve_references()
-    found.env.update(changed)  # sections within it likewise
+    found.env.update(changed)  # merges nested sections too
     return found
 
 
@@ -61,7 +59,7 @@ def _changes(protocol: str) -> dict[str, Any]:
 
 
 def env_by_protocol(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for the section `env` of a recorded config, which may be older than protocols."""
+    """Returns the section `env` of a recorded config with the protocol's games; old records may lack a protocol."""
     protocol = record.get("evaluate", {}).get("protocol", TASK)
     env = dict(record.get("env", {}))
     for name, value in _changes(protocol).items():
@@ -70,5 +68,5 @@ def env_by_protocol(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def suffix(protocol: str) -> str:
-    """What the names of directories of results end with."""
+    """Returns the suffix of result directories' names."""
     return "" if protocol == TASK else f"-{protocol}"

@@ -1,7 +1,6 @@
-"""Which game is played: (run seed, stream, episode) -> the seeds of NetHack's generators and of a scripted player.
+"""Seeds of games: (run seed, stream, episode) -> the seeds of NetHack's generators and of a scripted player.
 
-Streams never collide: the lowest bit of the core seed says whether the game belongs to evaluation, so a game that an
-agent was trained on cannot be one that it is tested on, whatever the run seeds are.
+The lowest bit of the core seed marks evaluation, so training and evaluation games are disjoint for all run seeds.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import numpy as np
 
 
 class SeedStream(enum.IntEnum):
-    """What a game is played for."""
+    """The purpose of a game."""
 
     COLLECT = 0
     TRAIN = 1
@@ -21,15 +20,15 @@ class SeedStream(enum.IntEnum):
 
 
 class GameSeed(NamedTuple):
-    """Everything random about one episode."""
+    """All seeds of one episode."""
 
     core: int  # dungeon, monsters, dice
-    disp: int  # what the display generator draws (hallucination, ...)
+    disp: int  # the display's generator (hallucination, ...)
     player: int  # for a scripted player
 
 
 def game_seed(run_seed: int, stream: int, episode: int) -> GameSeed:
-    """The seeds of one episode; the same on every machine, in every process."""
+    """Returns the seeds of one episode; the same on every machine."""
     words = np.random.SeedSequence((run_seed, stream, episode)).generate_state(3, np.uint64)
     core, disp, player = (int(word) >> 1 for word in words)  # NetHack takes signed 64-bit seeds
     return GameSeed(core & ~1 | (stream == SeedStream.EVALUATE), disp, player)

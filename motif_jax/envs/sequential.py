@@ -1,8 +1,9 @@
-"""A group of games that are stepped one after another: any games that hold what is seen of them in `seen`."""
+"""A group of games that are stepped one after another; each game has its observations in `seen`."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -14,15 +15,15 @@ from motif_jax.structs import EndStatus, EpisodeInfo
 
 
 class SeenGame(Game, Protocol):
-    """A game as the group asks for it."""
+    """The interface of the group's games."""
 
     @property
-    def seen(self) -> dict[str, np.ndarray]: ...  # the observations of the moment, by name
+    def seen(self) -> dict[str, np.ndarray]: ...  # current observations by name
     def draw(self, chance: float) -> Any: ...  # an action, for a number in [0, 1)
 
 
 class SequentialVector:
-    """See the module docstring and `world.Vector`."""
+    """Implements `world.Vector`; see the module docstring."""
 
     def __init__(
         self,
@@ -36,13 +37,13 @@ class SequentialVector:
         stepping: Any = None,
         before_step: Callable[[Sequence[Any]], None] | None = None,
     ):
-        """Makes the games by calling `make`, and gives all actions of a step to `before_step`; see `World.vector`."""
+        """Makes games with `make`; passes all actions of a step to `before_step`; see `World.vector`."""
         self.games: list[Any] = [make() for _ in range(num_games)]
         names = tuple(observations)
         self._plain = [name for name in names if not name.startswith("event_")]
         self._events = [(name, name.removeprefix("event_")) for name in names if name.startswith("event_")]
         self._seed, self._stream = seed, stream
-        numbers = iter(range(2**62))
+        numbers = itertools.count()
         self._next_episode = next_episode or (lambda _: next(numbers))
         self._stepping = stepping if stepping is not None else [0]
         self._before_step = before_step
@@ -50,11 +51,11 @@ class SequentialVector:
         self.finished: list[tuple[int, EpisodeInfo]] = []
 
     def open_rows(self, rows: dict[str, np.ndarray]) -> Rows:
-        """The rows as they are."""
+        """Returns the rows unchanged."""
         return rows
 
     def replace_games(self, by: Callable[[Any], Any]) -> None:
-        """Replaces each game by `by(game)`, a wrapper with the same interface. Optional for a vector."""
+        """Replaces each game by `by(game)`, a wrapper with the same interface. Not every vector has this method."""
         self.games[:] = map(by, self.games)
 
     def reset(self) -> None:
@@ -64,7 +65,7 @@ class SequentialVector:
         self.first[:] = True
 
     def seed_of(self, episode: int) -> GameSeed:
-        """Seeds of an episode of this group."""
+        """Returns the seeds of an episode of this group."""
         return game_seed(self._seed, self._stream, episode)
 
     def _start(self, index: int) -> None:
@@ -82,15 +83,15 @@ class SequentialVector:
                 self._start(index)
 
     def observe(self, rows: Rows) -> None:
-        """Writes what the players see now."""
+        """Writes the current observations."""
         for index, game in enumerate(self.games):
             for name in self._plain:
                 rows[name][index] = game.seen[name]
 
     def step(self, actions: Sequence[Any], rows: Rows) -> None:
-        """Plays one action per game and records the step, then begins new episodes where one ended.
+        """Plays one action per game and records the step, then begins a new episode in games whose episode ended.
 
-        `terminated` and `truncated` are only written where they are true: their rows must come in cleared.
+        Only true values of `terminated` and `truncated` are written: clear their rows before the call.
         """
         if self._before_step:
             self._before_step(actions)
@@ -108,7 +109,7 @@ class SequentialVector:
                 self._start(index)
 
     def close(self) -> None:
-        """Closes the games, each whatever becomes of the others."""
+        """Closes all games, ignoring their errors."""
         for game in self.games:
-            with contextlib.suppress(Exception, SystemExit):  # it is over, and others are still to be closed
+            with contextlib.suppress(Exception, SystemExit):
                 game.close()

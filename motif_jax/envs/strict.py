@@ -1,6 +1,4 @@
-"""Checks what a world of the user's own writes: its observations against their specs, once, before the first step; the
-rewards of every step.
-"""
+"""Checks a user's world: observations against their specs once, before the first step, and rewards in every step."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from motif_jax.structs import ArraySpec, UserError
 
 
 class StrictRows(np.ndarray):
-    """An array of observations, one per game, that takes only what fits its spec, and names itself otherwise."""
+    """An array of observations, one per game; assigning a value that does not fit its spec raises UserError."""
 
     what: str = "the observation"
 
@@ -27,7 +25,7 @@ class StrictRows(np.ndarray):
             given = np.asarray(value, object)
         fits = given.dtype.kind in ("biuf" if self.dtype.kind == "f" else "biu")
         if fits and self.dtype.kind != "f":
-            fits = np.array_equal(given.astype(self.dtype), given)  # numbers that the type has
+            fits = np.array_equal(given.astype(self.dtype), given)  # values that the type can represent
         if given.shape != wanted or not fits:
             raise UserError(
                 f"{self.what} must be of shape {wanted} and type {self.dtype}, as its spec says, but shape "
@@ -40,11 +38,11 @@ class StrictRows(np.ndarray):
 
 
 def check_rewards(rewards: np.ndarray, named: tuple[str, str]) -> None:
-    """Raises UserError if the rewards of a step, as they are recorded, are not finite.
+    """Raises UserError if recorded rewards are not finite.
 
     Args:
       rewards: one per game. [E] float32
-      named: what gave them, and the flag that names it: `own_code.owner`.
+      named: their source and its flag, see `own_code.owner`.
     """
     if not np.isfinite(rewards).all():
         reward = rewards[~np.isfinite(rewards)][0]
@@ -52,7 +50,7 @@ def check_rewards(rewards: np.ndarray, named: tuple[str, str]) -> None:
 
 
 def check_observations(world: World, vector: Vector, specs: Iterable[tuple[str, ArraySpec]], num_games: int) -> None:
-    """Lets the vector write what its players see now; raises UserError if an observation does not match its spec."""
+    """Lets the vector write its observations; raises UserError if one does not match its spec."""
     rows: dict[str, np.ndarray] = {}
     for key, spec in specs:
         if not key.startswith("event_"):

@@ -1,7 +1,7 @@
-"""A game that is played by writing: the agent writes a text, the world answers, until one of them has said enough.
+"""A text game: the agent and the world write in turn until the episode ends.
 
-Subclasses say what the world answers. The conversation so far is `turns`; `state` and `set_state` branch it, so that
-several continuations of one beginning can be played.
+Subclasses implement the world's answers. `turns` has the conversation so far; `state` and `set_state` branch it, to
+play several continuations of one beginning.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from motif_jax.envs.world import SCREEN_SHAPE, Screen, to_row, to_text
 from motif_jax.screens import printable
 from motif_jax.structs import EndStatus, Episode, EpisodeInfo, Turn
 
-ROOM = SCREEN_SHAPE[0] - 3, SCREEN_SHAPE[1] - 14  # of a conversation on the screen: rows, columns of text
-YOU, THEY = ("you", 14), ("they", GREY)  # names of the speakers there, and colours
+ROOM = SCREEN_SHAPE[0] - 3, SCREEN_SHAPE[1] - 14  # rows and columns of a conversation on the screen
+YOU, THEY = ("you", 14), ("they", GREY)  # the speakers' names and colours on the screen
 
 
 class Answer(NamedTuple):
-    """What the world says to a text of the agent's."""
+    """The world's answer to a text of the agent."""
 
-    text: str  # "": nothing, and the turn is the agent's again
+    text: str  # "": the world is silent, and the agent writes again
     reward: float  # of the agent's text
     end: EndStatus = EndStatus.RUNNING
-    cause: str = ""  # of the end; "" if there is nothing to say
+    cause: str = ""  # of the end; "" if unknown
 
 
 class TextState(NamedTuple):
@@ -38,30 +38,30 @@ class TextState(NamedTuple):
 
     turns: tuple[Turn, ...]
     end: EndStatus
-    hidden: Any  # what the agent does not see and the world's answers depend on; None where there is nothing
+    hidden: Any  # the world's hidden state, on which its answers depend; None if it has no such state
 
 
 class TextGame:
-    """See the module docstring and `world.Game`."""
+    """Implements `world.Game`; see the module docstring."""
 
     def __init__(self, written: int, heard: int, time_limit: int):
-        """Takes the most bytes of the agent's texts and of the world's, and the steps after which episodes are cut."""
+        """Takes the maximum bytes of the agent's and the world's texts, and the time limit in steps."""
         self._written, self._heard, self._time_limit = written, heard, time_limit
         self.random = random.Random(0)
         self.turns: list[Turn] = []
 
-    # ---- said by subclasses
+    # ---- for subclasses
 
     def open(self) -> str:
-        """Begins a conversation; returns what the world says first, "" for nothing."""
+        """Begins a conversation; returns the world's first text, or ""."""
         raise NotImplementedError
 
     def answer(self, text: str) -> Answer:
-        """The answer to the agent's text, which is not yet among the turns."""
+        """Returns the answer to the agent's text, which is not yet in `turns`."""
         raise NotImplementedError
 
     def draw(self, chance: float) -> str:
-        """A text for a number in [0, 1), all equally likely."""
+        """Returns a text for a number in [0, 1), all equally likely."""
         raise NotImplementedError
 
     @property
@@ -70,20 +70,20 @@ class TextGame:
         return None
 
     def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
-        """Makes the world's side what it was after these turns."""
+        """Restores the world's state after these turns."""
 
     def measure(self) -> tuple[float, ...]:
-        """The values of the world's figures."""
+        """Returns the values of the world's figures."""
         return ()
 
     def caption(self) -> str:
-        """What has just happened, in one line."""
+        """Describes what has just happened in one line."""
         said = next((turn.text for turn in reversed(self.turns) if turn.is_action), None)
         heard = f'you hear "{self.heard}"' if self.heard else "nobody answers"
         return heard[:1].upper() + heard[1:] if said is None else f'You write "{said[:100]}" and {heard}'
 
     def drawn(self) -> Sequence[Pieces]:
-        """The rows of the screen below the caption."""
+        """Returns the rows of the screen below the caption."""
         lines: list[Pieces] = []
         for turn in self.turns:
             who, color = YOU if turn.is_action else THEY
@@ -95,7 +95,7 @@ class TextGame:
 
     @property
     def heard(self) -> str:
-        """What the world has said since the agent's last text; "" if nothing."""
+        """The world's answer to the agent's last text; "" if it was silent."""
         return self.turns[-1].text if self.turns and not self.turns[-1].is_action else ""
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
@@ -105,20 +105,20 @@ class TextGame:
         self._look()
 
     def step(self, action: Any) -> float:
-        """Plays one action, as `world.to_row` gives it or as text; returns its reward."""
+        """Plays one action, an array from `world.to_row` or a text; returns its reward."""
         reward = self.say(action if isinstance(action, str) else to_text(action))
         self._look()
         return reward
 
     def begin(self, seed: GameSeed, episode: int) -> None:
-        """Begins an episode of which only the turns are wanted; `say` goes on with it, several times faster."""
+        """Begins an episode without observations; continue it with `say`, which is several times faster than `step`."""
         self.random.seed(seed.core)
         self.episode, self.end, self.cause = episode, EndStatus.RUNNING, ""
         opening = _fit(self.open(), self._heard)
         self.turns = [Turn(opening)] if opening else []
 
     def say(self, text: str) -> float:
-        """The agent's next text; returns its reward."""
+        """Plays the agent's next text; returns its reward."""
         text = _fit(text, self._written)
         reply, reward, self.end, self.cause = self.answer(text)
         self.turns.append(Turn(text, float(reward)))
@@ -134,18 +134,18 @@ class TextGame:
         return sum(turn.is_action for turn in self.turns)
 
     def state(self) -> TextState:
-        """The moment, to come back to with `set_state`."""
+        """Returns the current moment, for `set_state`."""
         return TextState(tuple(self.turns), self.end, self.hidden)
 
     def set_state(self, state: TextState) -> None:
-        """Goes on from a moment of this game or of another; what is drawn from here on is this episode's own."""
+        """Continues from a moment of this game or another; further random draws are this episode's own."""
         self.turns, self.end, self.cause = list(state.turns), state.end, ""
         self.restore(state.turns, state.hidden)
         self._counts = {}
         self._look()
 
     def record(self, **info: float) -> Episode:
-        """The episode so far; its `info` has its number, `episode`, and what else is given."""
+        """Returns the episode so far; its `info` has its number as `episode`, and the given values."""
         return Episode(tuple(self.turns), self.end > EndStatus.RUNNING, {"episode": self.episode, **info})
 
     def info(self) -> EpisodeInfo:
@@ -155,14 +155,14 @@ class TextGame:
         return EpisodeInfo(self.episode, self.steps, total, int(self.end), won, self.measure())
 
     def screen(self) -> Screen:
-        """The caption, and below it what the world draws."""
+        """Draws the caption, and the world's rows below it."""
         return draw_screen(self.message.decode("latin-1"), self.drawn())
 
     def close(self) -> None:
         """Nothing to free."""
 
     def _look(self) -> None:
-        """Takes the observations of the moment."""
+        """Updates the observations."""
         said = printable(self.caption()).encode("latin-1", "replace")[:WIDTH]
         self.message, self.message_count = said, self._counts.get(said, 0) + 1
         self._counts[said] = self.message_count
@@ -174,6 +174,6 @@ class TextGame:
 
 
 def _fit(text: str, width: int) -> str:
-    """The text as it comes through an array."""
+    """Returns the text as `to_row` and `to_text` would change it."""
     plain = len(text) <= width and text.isascii() and "\0" not in text
     return text if plain else to_text(to_row(text, width))

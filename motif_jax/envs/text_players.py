@@ -1,11 +1,11 @@
-"""Scripted players of worlds that are played by writing, and how they are named.
+"""Scripted players of text worlds, and the syntax of their names.
 
     random                           a text that the world draws, in every world
-    optimal                          a player of the world's
-    repeat(2)                        one with arguments, which blanks separate
-    repeat*0.6+candidate*0.4         before each text, one of several is drawn with these weights; without *, 1
+    optimal                          a player of the world
+    repeat(2)                        a player with arguments, separated by blanks
+    repeat*0.6+candidate*0.4         before each text, one of several is drawn with these weights (default 1)
 
-Commas and colons are for what is drawn once for a whole episode (`actors/players.py`).
+Commas and colons are for mixtures drawn once per episode (`actors/players.py`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class TextPlayer(Protocol):
     def choose(self, game: Any) -> str: ...
 
 
-Makers = Mapping[str, Callable[[list[str]], TextPlayer]]  # a player from its arguments, by name
+Makers = Mapping[str, Callable[[list[str]], TextPlayer]]  # makes a player from its arguments, by name
 
 
 class RandomWriter:
-    """Writes what the world draws."""
+    """Writes random texts of the world."""
 
     def begin(self, rng: random.Random) -> None:
         """See `TextPlayer`."""
@@ -46,10 +46,10 @@ class RandomWriter:
 
 
 class TurnMixture:
-    """Before each text draws which of several players writes it."""
+    """Draws a player before each text."""
 
     def __init__(self, players: Sequence[TextPlayer], weights: Sequence[float]):
-        """Takes the players and how likely each is."""
+        """Takes the players and their weights."""
         self._players, self._weights = list(players), list(weights)
 
     def begin(self, rng: random.Random) -> None:
@@ -64,12 +64,12 @@ class TurnMixture:
 
 
 def parse_player(text: str, makers: Makers) -> TextPlayer:
-    """The player that the text describes (see the module docstring); raises UserError if there is none."""
+    """Makes the player that the text describes (see the module docstring); raises UserError for an invalid one."""
     players, weights = [], []
     for term in re.split(r"\+(?![^(]*\))", text):
         found = TERM.fullmatch(term.strip())
         if not found:
-            raise UserError(f"{clean(repr(text))} describes no player, as repeat*0.6+candidate*0.4 does ({FLAG})")
+            raise UserError(f"a player must have the form repeat*0.6+candidate*0.4, not {clean(repr(text))} ({FLAG})")
         name, arguments, weight = found.groups()
         players.append(_make(name, arguments.split() if arguments else [], makers))
         weights.append(_weight(name, weight))
@@ -78,8 +78,7 @@ def parse_player(text: str, makers: Makers) -> TextPlayer:
 
 def _make(name: str, arguments: list[str], makers: Makers) -> TextPlayer:
     if name == "random":
-        no_arguments(name, arguments)
-        return RandomWriter()
+        return without_arguments(name, RandomWriter)(arguments)
     if name not in makers:
         near = difflib.get_close_matches(name, ("random", *makers), n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(('random', *makers))}"
@@ -97,14 +96,19 @@ def _weight(name: str, text: str | None) -> float:
     return weight
 
 
-def no_arguments(name: str, arguments: list[str]) -> None:
-    """Raises UserError if there are any."""
-    if arguments:
-        raise UserError(f"the player {name!r} takes no arguments, not {clean(' '.join(arguments))!r} ({FLAG})")
+def without_arguments(name: str, make: Callable[[], TextPlayer]) -> Callable[[list[str]], TextPlayer]:
+    """Makes an entry of `Makers` that raises UserError if it is given arguments."""
+
+    def make_checked(arguments: list[str]) -> TextPlayer:
+        if arguments:
+            raise UserError(f"the player {name!r} takes no arguments, not {clean(' '.join(arguments))!r} ({FLAG})")
+        return make()
+
+    return make_checked
 
 
 def whole(name: str, arguments: list[str], default: int, most: int) -> tuple[int, list[str]]:
-    """The first argument as a whole number from 1 to `most`, and the others; without a number there, `default`."""
+    """Returns the first argument as a number from 1 to `most` (`default` if it is not one), and the rest."""
     if not arguments or not arguments[0].lstrip("-").isdigit():
         return default, arguments
     number = int(arguments[0][:12])

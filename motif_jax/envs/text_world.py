@@ -1,7 +1,7 @@
-"""Worlds that are played by writing: what they have in common.
+"""The base class of text worlds.
 
-Their action is a text (`world.text_action`). Beside the captions they have the observation `heard`: what the world has
-said since the agent's last text, so a player that remembers its own texts knows the whole conversation.
+Their action is a text (`world.text_action`). In addition to the captions they have the observation `heard`: the world's
+answer to the agent's last text. A player that remembers its own texts thus knows the whole conversation.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from motif_jax.structs import ArraySpec
 
 
 class TextWorld(World):
-    """See the module docstring; subclasses say what is marked, and make games."""
+    """See the module docstring; subclasses set the marked attributes and define `game`."""
 
-    # ---- said by subclasses, beside `name`, `about`, `figures` and `game`
-    written: int  # most bytes of the agent's texts
-    heard: int  # most bytes of the world's texts
-    makers: Makers  # of scripted players, beside `random`, by name
+    # ---- for subclasses, with `name`, `about`, `figures` and `game`
+    written: int  # maximum bytes of the agent's texts
+    heard: int  # maximum bytes of the world's texts
+    makers: Makers  # of scripted players other than `random`, by name
 
     def expect(self, texts: Sequence[str]) -> None:
-        """Called with what several games are about to write: a world that asks a server asks about all at once."""
+        """Receives the texts that several games are about to write, so that a server can be asked about all at once."""
 
     # ---- the same for all
     action_names = ()
@@ -53,11 +53,11 @@ class TextWorld(World):
         return ("random", *self.makers)
 
     def scripted(self, text: str) -> TextPlayer:
-        """The scripted player that the text describes, as `text_players` says; raises UserError if there is none."""
+        """Makes a scripted player, see `text_players.parse_player`."""
         return parse_player(text, self.makers)
 
     def check(self) -> None:
-        """See `World.check`: nothing can be wrong."""
+        """See `World.check`."""
 
     def game(self, shown: bool = True) -> TextGame:
         """See `World.game`."""
@@ -85,10 +85,10 @@ class TextWorld(World):
         )  # fmt: skip
 
     def plays(self, facts: Mapping[str, Any]) -> str:
-        """See `World.plays`: policies that choose among actions do not write."""
-        own = f"{type(self).__module__}:{type(self).__qualname__}"  # as configs name a world of the user's own
+        """See `World.plays`: the world must match, and the policy must write texts."""
+        own = f"{type(self).__module__}:{type(self).__qualname__}"  # as configs name a user's world
         if trained_world(facts) not in (self.name, own):
             return f"was trained in the world {trained_world(facts)!r}, not {self.name!r}"
         if actions := facts["model"].get("num_actions"):
-            return f"chooses among {actions} actions, where the world {self.name!r} is played by writing"
+            return f"chooses among {actions} actions, but the world {self.name!r} is played by writing"
         return ""

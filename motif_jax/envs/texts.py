@@ -1,4 +1,4 @@
-"""What `annotation/` needs to know of the game that a config names."""
+"""Texts about the config's game, for `annotation/`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from motif_jax.envs.settings import make_world
 
 
 def texts_of(config: ConfigDict) -> Texts:
-    """What is said of the game that the config names."""
+    """Reads the texts about the config's game."""
     world = make_world(config.env.to_dict())
     return read_texts(world.about, world.texts, config.annotate.lexicon)

@@ -1,8 +1,8 @@
 """A tiny world with NetHack's frames and actions: find the stairs in a small room. Solvable in seconds.
 
-It is the world `toy`, and, for configs from before there were worlds, the task `toy` of the world `nethack`.
-The hero starts somewhere in a room of 5 x 5 squares and is rewarded 1 for walking onto `>`, less 0.01 per step. An
-episode is cut after 50 steps. The best return is 1 - 0.01 * (king's distance to the stairs), 0.975 on average or so.
+It is the world `toy`, and, for older configs, the task `toy` of the world `nethack`. The hero starts on a random square
+of a room of 5 x 5 squares. The reward is 1 for walking onto `>`, and -0.01 per step. An episode is cut after 50 steps.
+The best return is 1 - 0.01 * (king's distance to the stairs), about 0.975 on average.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ WHITE, GREY = 15, 7
 
 
 class ToyGame:
-    """The game with the figures of NetHack, which stand still here."""
+    """The game with NetHack's figures, which are constant here."""
 
     num_actions = 23
-    cause = ""  # nobody dies here
+    cause = ""  # the hero cannot die
 
     def __init__(self, buffers: dict[str, np.ndarray], *, max_episode_steps: int = MAX_STEPS):
         self.buffers = buffers
@@ -45,7 +45,7 @@ class ToyGame:
         self.steps = 0
         self.episode_return = 0.0
         self.success = False
-        self.walls = 0  # times it walked into one
+        self.walls = 0  # number of times the hero walked into a wall
         self.end = EndStatus.RUNNING
         self.message_counts: dict[bytes, int] = {}
         self._show(b"")
@@ -118,7 +118,7 @@ class ToyGame:
 
 
 class OwnToyGame(ToyGame):
-    """The game with figures of its own."""
+    """The game with its own figures."""
 
     def info(self) -> EpisodeInfo:
         """The episode so far."""
@@ -126,14 +126,14 @@ class OwnToyGame(ToyGame):
 
 
 class ToySettings(NamedTuple):
-    """How games of the world `toy` are made; see `nethack.settings.FrameSettings`."""
+    """Settings of the world `toy`; see `nethack.settings.FrameSettings`."""
 
     max_episode_steps: int
     screen: str = "terminal"
     reference_time_limit: bool = False
 
     def make(self, buffers: dict[str, np.ndarray]) -> OwnToyGame:
-        """One game that writes into `buffers`."""
+        """Makes a game that writes into `buffers`."""
         return OwnToyGame(buffers, max_episode_steps=self.max_episode_steps)
 
 
@@ -142,7 +142,7 @@ class ToyWorld(FrameWorld):
 
     name = "toy"
     about = "a game in which a hero looks for the stairs in a small room"
-    figures = {"walls": int}  # noqa: RUF012  (times that the hero walked into one)
+    figures = {"walls": int}  # noqa: RUF012
     players = ("random",)
     action_names = ("wait", *NAMES, *(f"wait {number}" for number in range(1, 15)))
 
@@ -150,4 +150,4 @@ class ToyWorld(FrameWorld):
         super().__init__(ToySettings(max_episode_steps))
 
     def check(self) -> None:
-        """See `World.check`: nothing can be wrong."""
+        """See `World.check`."""

@@ -1,10 +1,10 @@
-"""What a game is to everybody else: the protocols of a world, of a group of its games, and of one game that is shown.
+"""The World interface: protocols of a world, of a group of its games, and of one game that is shown.
 
-A world says which observations and actions there are, makes groups of games that step together (`Vector`, in actor
-workers) and single games that can be played again and shown (`Game`, for replays). Observations have names. A plain
-name stands for what a player sees before its next action; with the prefix `event_`, for what the last action led to,
-also when it ended the episode (the plain name then already shows the next episode's first moment). Every world has the
-observations of CAPTIONS: the caption of a moment is its message.
+A world declares its observations and actions, and makes groups of games that step together (`Vector`, in actor workers)
+and single games that can be replayed and shown (`Game`). Observations have names. A plain name is the observation
+before the player's next action. With the prefix `event_` it is the result of the last action, also at the end of an
+episode, when the plain name already shows the next episode's first moment. Every world has the observations CAPTIONS:
+the message of a moment is its caption.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from motif_jax.captions import WIDTH
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo, UserError
 
-CHOICE = ArraySpec((), "int32")  # an action that is one of `World.action_names`
-TEXT = "text"  # kind of an array that holds UTF-8, filled up with zeros; of an action that is written: `text_action`
+CHOICE = ArraySpec((), "int32")  # an action: an index into `World.action_names`
+TEXT = "text"  # kind of an array of UTF-8 padded with zeros, also of a written action (`text_action`)
 MESSAGE = {
-    "message": ArraySpec((WIDTH,), "uint8"),  # filled up with zeros
-    "message_count": ArraySpec((), "int32"),  # times this message was seen in this episode, now included
+    "message": ArraySpec((WIDTH,), "uint8"),  # padded with zeros
+    "message_count": ArraySpec((), "int32"),  # times this message was seen in this episode, including now
 }
 CAPTIONS = MESSAGE | {f"event_{key}": spec for key, spec in MESSAGE.items()}
 SCREEN_SHAPE = 24, 80
 
-Rows = dict[str, Any]  # what stands in one row of a rollout for each game of a group, as `Vector.open_rows` makes it
+Rows = dict[str, Any]  # one row of a rollout for all games of a group, opened by `Vector.open_rows`
 
 
 class Screen(NamedTuple):
@@ -42,16 +42,16 @@ class Screen(NamedTuple):
 
 
 class Game(Protocol):
-    """One game, which can be played again from the seed of an episode and its actions, and be shown."""
+    """One game that can be shown, and replayed from an episode's seed and actions."""
 
     @property
     def end(self) -> EndStatus: ...  # of the episode, after the last step
     @property
-    def message(self) -> bytes: ...  # caption of the last moment; at the end of an episode, of its last
+    def message(self) -> bytes: ...  # the current caption; at the end of an episode, its last
     @property
-    def message_count(self) -> int: ...  # times this message was seen in this episode, now included
+    def message_count(self) -> int: ...  # times this message was seen in this episode, including now
     @property
-    def cause(self) -> str: ...  # of the episode's end, as in "killed by a jackal"; "" if there is nothing to say
+    def cause(self) -> str: ...  # of the episode's end, such as "killed by a jackal"; "" if unknown
     def reset(self, seed: GameSeed, episode: int) -> None: ...
     def step(self, action: Any) -> float: ...
     def info(self) -> EpisodeInfo: ...
@@ -60,10 +60,10 @@ class Game(Protocol):
 
 
 class Vector(Protocol):
-    """A group of games that step together, each of which begins a new episode where one ended."""
+    """A group of games that step together; each begins a new episode after the end of one."""
 
-    first: np.ndarray  # whether what `observe` writes begins an episode. [E] bool
-    finished: list[tuple[int, EpisodeInfo]]  # episodes that the last step ended, with the game's index
+    first: np.ndarray  # whether the current observations are an episode's first. [E] bool
+    finished: list[tuple[int, EpisodeInfo]]  # episodes ended by the last step, with the game's index
 
     @property
     def games(self) -> Sequence[Any]: ...  # for scripted players
@@ -77,21 +77,21 @@ class Vector(Protocol):
 
 
 class World(Protocol):
-    """A game as all stages see it. Making one is cheap: games are made by `vector` and `game` only."""
+    """The interface of a game to all stages. Making a World is cheap: only `vector` and `game` make games."""
 
     name: str
-    about: str  # what the game is, as a language model is told: "the game NetHack"
+    about: str  # description for a language model, such as "the game NetHack"
     action: ArraySpec  # of one action: CHOICE, or `text_action`
-    action_names: tuple[str, ...]  # what can be chosen; () where an action is text
-    figures: Mapping[str, type]  # numbers of an episode beside those of every world: name -> bool, int or float
-    specs: Mapping[str, ArraySpec]  # all observations that can be recorded; CAPTIONS among them
-    reads: tuple[str, ...]  # observations that a policy reads unless its network says otherwise
-    pairs: tuple[str, ...]  # observations that a dataset keeps of its moments: "message", and others of NetHack's
-    players: tuple[str, ...]  # scripted players; "random" among them
-    texts: Path | None  # directory with goals and prompts about this world; None: only what suits any world
+    action_names: tuple[str, ...]  # () if an action is text
+    figures: Mapping[str, type]  # additional numbers of an episode: name -> bool, int or float
+    specs: Mapping[str, ArraySpec]  # all observations that can be recorded, including CAPTIONS
+    reads: tuple[str, ...]  # observations that a policy reads by default
+    pairs: tuple[str, ...]  # observations stored in a dataset: "message", and others of NetHack
+    players: tuple[str, ...]  # scripted players, including "random"
+    texts: Path | None  # directory with goals and prompts about this world; None: only general ones
 
     def check(self) -> None:
-        """Raises UserError for settings that cannot work, before anything is started."""
+        """Raises UserError for invalid settings, before anything is started."""
 
     def vector(
         self,
@@ -109,44 +109,44 @@ class World(Protocol):
         Args:
           num_games: games in the group.
           observations: names from `specs`.
-          seed, stream: with an episode's number, say which game it is (`seeding.game_seed`).
-          next_episode: number of the episode that game i plays next; by default 0, 1, 2, ... as they are asked for.
-          extra_frames: what the scripted player reads beside the observations.
-          stepping: a writable sequence whose first item is kept at the index of the game being stepped, plus 1.
+          seed, stream: with an episode's number, determine its game (`seeding.game_seed`).
+          next_episode: game index -> number of its next episode; by default 0, 1, 2, ... in order of calls.
+          extra_frames: additional arrays for the scripted player.
+          stepping: a writable sequence whose first item is set to the index of the game being stepped, plus 1.
         """
 
     def game(self, shown: bool = True) -> Game:
-        """Makes one game; if it is never `shown`, only its messages and figures are wanted."""
+        """Makes one game; without `shown`, only its messages and figures are used."""
 
     def plays(self, facts: Mapping[str, Any]) -> str:
-        """Says why a policy whose checkpoint has these facts cannot play here; "" if it can."""
+        """Returns why a policy with these checkpoint facts cannot play in this world; "" if it can."""
 
 
 def text_action(width: int) -> ArraySpec:
-    """The action of a world that is played by writing: a text of up to `width` bytes, as `to_row` gives it."""
+    """Returns the action spec of a text world: a text of up to `width` bytes, encoded by `to_row`."""
     return ArraySpec((width,), "uint8", TEXT)
 
 
 def is_text(action: ArraySpec) -> bool:
-    """Whether an action is a text, not a choice."""
+    """Whether an action is a text rather than a choice."""
     return action.kind == TEXT
 
 
 def to_row(text: str, width: int) -> np.ndarray:
-    """A text as an array: UTF-8, cut after `width` bytes, filled up with zeros. [width] uint8"""
+    """Encodes a text as UTF-8, cut after `width` bytes and padded with zeros. [width] uint8"""
     data = text.encode("utf-8", "replace")
-    if len(data) > width:  # no half of a character
+    if len(data) > width:  # drops a character that was cut
         data = data[:width].decode("utf-8", "ignore").encode()
     return np.frombuffer(data.ljust(width, b"\0"), np.uint8)
 
 
 def to_text(row: Any) -> str:
-    """The text of an array, or of a list of its numbers; what is not UTF-8 becomes U+FFFD, zeros are dropped."""
+    """Decodes an array, or a list of its numbers; invalid UTF-8 becomes U+FFFD, zeros are dropped."""
     return bytes(row).replace(b"\0", b"").decode("utf-8", "replace")
 
 
 def step_specs(action: ArraySpec = CHOICE) -> dict[str, ArraySpec]:
-    """What is recorded of every step, whichever observations are asked for."""
+    """Returns the specs that are recorded in every step, in addition to observations."""
     return {
         "action": action,
         "reward": ArraySpec((), "float32"),
@@ -156,7 +156,7 @@ def step_specs(action: ArraySpec = CHOICE) -> dict[str, ArraySpec]:
 
 
 def select_specs(specs: Mapping[str, ArraySpec], keys: Iterable[str]) -> dict[str, ArraySpec]:
-    """The specs of the named observations, in the given order; raises UserError for an unknown name."""
+    """Returns the specs of the named observations, in the given order; raises UserError for an unknown name."""
     found = {}
     for key in keys:
         if key not in specs:
@@ -168,14 +168,14 @@ def select_specs(specs: Mapping[str, ArraySpec], keys: Iterable[str]) -> dict[st
 
 
 def plain_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of an observation for other libraries.
+    """Returns the shape of an observation for other libraries.
 
-    They want one dimension at least, and take three for a picture, which a crop of characters and colours is not.
+    They need at least one dimension, and would take three for a picture, which NetHack's crop is not.
     """
     return shape if 1 <= len(shape) <= 2 else (math.prod(shape),)
 
 
 def trained_world(facts: Mapping[str, Any]) -> str:
-    """The world that a policy was trained in, from the facts of its checkpoint; older ones do not name it."""
+    """Returns a policy's training world from its checkpoint facts; old facts do not name it."""
     env = facts["config"]["env"]
     return str(env.get("world", "nethack"))

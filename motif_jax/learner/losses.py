@@ -1,12 +1,11 @@
 """The loss and its terms, means over the valid samples of all devices (PPO, arXiv 1707.06347; IMPALA, 1802.01561).
 
-To add a term: its function here, its line in `sum_of_terms`, and its coefficient as settings.py says. The metrics show
-each term by its name there, which ends in _loss.
+To add a term, write its function here, its line in `sum_of_terms`, and its coefficient in settings.py. The metrics show
+each term by its name in `sum_of_terms`, which ends in _loss.
 
-Each term takes `weight`, [T, B] from `weigh`: 1 / (valid samples of all devices) where a sample is valid, else 0. It
-returns this device's part of the mean: parts add up over the devices, and so do their gradients, with one `total` at
-the end and none to differentiate through. Statistics of the samples, which nothing is differentiated through, are of
-all devices at once.
+Each term takes `weight`, [T, B] from `weigh`: 1 / (valid samples of all devices) for a valid sample, else 0. It returns
+this device's part of the mean. The parts and their gradients are summed over the devices by one `total` at the end,
+which is not differentiated. Statistics of the samples, also not differentiated, are over all devices.
 """
 
 from __future__ import annotations
@@ -23,22 +22,22 @@ import jax.numpy as jnp
 from motif_jax.devices.mesh import greatest, least, total
 from motif_jax.learner.settings import Settings
 
-RATIO_RANGE = (0.05, 20.0)  # beyond it a sample says nothing about the policy (sample-factory)
-FINITE_RANGE = (1e-9, 1e9)  # of PPO, which has no such limit: only so that no number overflows
+RATIO_RANGE = (0.05, 20.0)  # of APPO, as in sample-factory
+FINITE_RANGE = (1e-9, 1e9)  # of PPO, only to avoid overflow
 
 
 class LossInputs(NamedTuple):
-    """What the terms are made of. [T, B] each where no shape is given. The policy is the one that is trained."""
+    """Inputs of the terms. The default shape is [T, B]. The policy is the trained one."""
 
-    log_all: jax.Array  # logarithms of the policy's probabilities of all actions. [T, B, A]
-    log_old: jax.Array  # those of the policy that acted. [T, B, A]
-    log_pi: jax.Array  # of `log_all`, that of the action that was taken
-    log_mu: jax.Array  # of `log_old`, likewise
-    ratio: jax.Array  # pi / mu; clamped for APPO and, far beyond, for PPO
+    log_all: jax.Array  # the policy's log probabilities of all actions. [T, B, A]
+    log_old: jax.Array  # those of the acting policy. [T, B, A]
+    log_pi: jax.Array  # `log_all` of the action taken
+    log_mu: jax.Array  # `log_old` of the action taken
+    ratio: jax.Array  # pi / mu, clamped to RATIO_RANGE for APPO and to FINITE_RANGE for PPO
     value: jax.Array
-    old_value: jax.Array  # of the policy that acted
-    target: jax.Array  # of the value. A constant
-    advantage: jax.Array  # normalised, if the settings say so. A constant
+    old_value: jax.Array  # of the acting policy
+    target: jax.Array  # of the value, without gradient
+    advantage: jax.Array  # normalised if configured, without gradient
     weight: jax.Array  # of `weigh`
 
 
@@ -52,15 +51,15 @@ class Statistics(NamedTuple):
 def sum_of_terms(
     inputs: LossInputs, settings: Settings, exploration_coefficient: jax.Array
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """The loss, and its terms for the metrics.
+    """Computes the loss, and its terms for the metrics.
 
     Args:
       inputs: of this device.
       settings: of the learner.
-      exploration_coefficient: as it is annealed. []
+      exploration_coefficient: annealed. []
 
     Returns:
-      This device's part of the loss, and of the metrics: the loss, its terms by their names, the entropy. [] each
+      This device's part of the loss, and of the metrics: the loss, its terms by name, the entropy. [] each
     """
     if settings.algorithm == "impala":
         policy_loss = impala(inputs.log_pi, inputs.advantage, inputs.weight)
@@ -82,7 +81,7 @@ def sum_of_terms(
 
 
 def distances(inputs: LossInputs, clip_ratio: float) -> dict[str, jax.Array]:
-    """How far the policy is from the one that acted: this device's part of metrics that are means. [] each"""
+    """Returns this device's part of mean distances between the policy and the acting one. [] each"""
     outside = jnp.abs(inputs.log_pi - inputs.log_mu) > math.log1p(clip_ratio)
     return {
         "kl": part_of_mean((jnp.exp(inputs.log_old) * (inputs.log_old - inputs.log_all)).sum(-1), inputs.weight),
@@ -92,19 +91,19 @@ def distances(inputs: LossInputs, clip_ratio: float) -> dict[str, jax.Array]:
 
 
 def weigh(valid: jax.Array) -> jax.Array:
-    """Weight of each sample in a mean over the valid samples of all devices. [T, B] bool -> [T, B] float32"""
+    """Returns weights of samples for means over the valid samples of all devices. [T, B] bool -> [T, B] float32"""
     return valid / jnp.maximum(total(valid.sum()), 1).astype(jnp.float32)
 
 
 def part_of_mean(samples: jax.Array, weight: jax.Array) -> jax.Array:
-    """This device's part of a mean, with the weights of `weigh`. [T, B] each -> scalar"""
+    """Returns this device's part of a mean with the weights of `weigh`. [T, B] each -> []"""
     chex.assert_equal_shape([samples, weight])
-    # 0 * inf would be NaN: samples that are not valid are masked first
+    # 0 * inf would be NaN, so invalid samples are masked first
     return (jnp.where(weight > 0, samples, 0.0) * weight).sum()
 
 
 def statistics(samples: jax.Array, counted: jax.Array) -> Statistics:
-    """Mean and deviation over the samples that are counted.
+    """Returns mean and deviation of the counted samples.
 
     Args:
       samples: [..., T, B]
@@ -120,12 +119,12 @@ def statistics(samples: jax.Array, counted: jax.Array) -> Statistics:
 
 
 def normalise(advantages: jax.Array, counted: jax.Array, floor: float = 1e-3) -> jax.Array:
-    """Advantages with mean 0 and deviation 1; deviations below the floor are left small.
+    """Normalises advantages to mean 0 and deviation 1, or less if their deviation is below the floor.
 
     Args:
       advantages: [T, B]
-      counted: the samples that mean and deviation are taken over: the valid ones, or all. [T, B] bool
-      floor: least number to divide by.
+      counted: samples for mean and deviation: the valid ones, or all. [T, B] bool
+      floor: smallest divisor.
     """
     chex.assert_equal_shape([advantages, counted])
     mean, std = statistics(advantages, counted)
@@ -133,13 +132,13 @@ def normalise(advantages: jax.Array, counted: jax.Array, floor: float = 1e-3) ->
 
 
 def clamped_ratio(log_pi: jax.Array, log_mu: jax.Array, limits: tuple[float, float] = RATIO_RANGE) -> jax.Array:
-    """pi / mu, within limits; no gradient beyond."""
-    # limited before exp: exp of a large number has no finite gradient, not even where it is not used
+    """Returns pi / mu clamped to limits, with zero gradient outside."""
+    # clipped before exp, because exp of a large number has an infinite gradient, even if it is masked later
     return jnp.exp(jnp.clip(log_pi - log_mu, *map(math.log, limits)))
 
 
 def appo(ratio: jax.Array, advantages: jax.Array, weight: jax.Array, clip_ratio: float) -> jax.Array:
-    """PPO's clipped surrogate; the lower bound is 1 / (1 + clip_ratio), as in sample-factory, not 1 - clip_ratio.
+    """PPO's clipped surrogate with the lower bound 1 / (1 + clip_ratio), as in sample-factory.
 
     Args:
       ratio: of `clamped_ratio`. [T, B]
@@ -162,7 +161,7 @@ def _surrogate(ratio: jax.Array, advantages: jax.Array, weight: jax.Array, lowes
 
 
 def impala(log_pi: jax.Array, advantages: jax.Array, weight: jax.Array) -> jax.Array:
-    """Policy gradient; the advantages of V-trace already hold the ratio. [T, B] each."""
+    """Policy gradient; V-trace's advantages include the ratio. [T, B] each."""
     chex.assert_rank([log_pi, advantages, weight], 2)
     return -part_of_mean(log_pi * jax.lax.stop_gradient(advantages), weight)
 
@@ -170,7 +169,7 @@ def impala(log_pi: jax.Array, advantages: jax.Array, weight: jax.Array) -> jax.A
 def value_loss(
     values: jax.Array, old_values: jax.Array, targets: jax.Array, weight: jax.Array, clip_value: float
 ) -> jax.Array:
-    """Squared error, clipped as in PPO: moves beyond the clip from the actor's value do not lower it.
+    """Squared error, clipped as in PPO: changes beyond the clip from the actor's value do not reduce it.
 
     Args:
       values: [T, B]
@@ -196,7 +195,7 @@ def entropy(log_probabilities: jax.Array, weight: jax.Array) -> jax.Array:
 def symmetric_kl(log_probabilities: jax.Array, weight: jax.Array) -> jax.Array:
     """(KL(pi || u) + KL(u || pi)) / 2, with u uniform over the actions. [T, B, A], [T, B]
 
-    Unlike the entropy's, its gradient does not vanish where an action is all but impossible.
+    Unlike the entropy's, its gradient does not vanish for an action with probability near 0.
     """
     chex.assert_rank([log_probabilities, weight], [3, 2])
     log_u = -math.log(log_probabilities.shape[-1])
@@ -206,7 +205,7 @@ def symmetric_kl(log_probabilities: jax.Array, weight: jax.Array) -> jax.Array:
 
 
 def extremes(samples: jax.Array, counted: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Least and greatest of the counted samples of all devices. [T, B], [T, B] bool"""
+    """Returns minimum and maximum of the counted samples of all devices. [T, B], [T, B] bool"""
     samples = samples.astype(jnp.float32)
     lowest = samples.min(where=counted, initial=jnp.inf)
     highest = samples.max(where=counted, initial=-jnp.inf)
@@ -216,7 +215,7 @@ def extremes(samples: jax.Array, counted: jax.Array) -> tuple[jax.Array, jax.Arr
 def spread(
     ratio: jax.Array, values: jax.Array, targets: jax.Array, advantages: jax.Array, valid: jax.Array
 ) -> dict[str, jax.Array]:
-    """Metrics of the valid samples: extremes, means, deviations; not differentiated. [T, B] each"""
+    """Returns metrics of the valid samples: extremes, means, deviations; not differentiated. [T, B] each"""
     ratio, values = jax.lax.stop_gradient((ratio, values))
     means, stds = statistics(jnp.stack([values, targets, advantages, targets - values]), valid)
     lowest, highest = extremes(ratio, valid)

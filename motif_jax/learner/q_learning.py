@@ -1,11 +1,11 @@
-"""Q-learning from a replay buffer (Watkins 1989; as DRRN, He et al. 2016, arXiv 1511.04636, learns).
+"""Q-learning from a replay buffer (Watkins 1989; DRRN's algorithm, He et al. 2016, arXiv 1511.04636).
 
-target = r + discount max_a' Q(s', a'), and r alone where the episode ended
-loss = mean of huber(Q(s, a) - target), with no gradient through the target
+target = r + discount max_a' Q(s', a'), or r at the end of the episode
+loss = mean of huber(Q(s, a) - target), without gradient through the target
 
-Q are the network's logits, so that sampling actions from their softmax explores. There is no second network: targets
-are made with the newest parameters. After a time limit the state that would have followed was never seen, and the last
-one before it stands in for it; with bootstrap = "never" a time limit is an end (vtrace.py does likewise).
+Q are the network's logits, so that sampling actions from their softmax explores. Targets are computed with the current
+parameters, without a target network. As in vtrace.py, the last state before a time limit replaces the unseen state
+after it; with bootstrap = "never", a time limit is an end.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class QState(NamedTuple):
 
 
 def init_q_state(params: Any, settings: Settings, replay: ReplayBuffer) -> QState:
-    """The state before the first update, with an empty buffer."""
+    """Makes the state before the first update."""
     return QState(params, make_optimizer(settings).init(params), jnp.zeros((), jnp.int32), replay)
 
 
 def td_targets(following: jax.Array, drawn: Transitions, discount: float, bootstrap: str) -> jax.Array:
-    """What Q of the actions that were taken should be. [n]
+    """Returns targets of Q for the actions taken. [n]
 
     Args:
-      following: Q of all actions in the states that followed. [n, A]
+      following: Q of all actions in the next states. [n, A]
       drawn: the transitions.
       discount: gamma
       bootstrap: "never": a time limit is an end.
@@ -53,7 +53,7 @@ def td_targets(following: jax.Array, drawn: Transitions, discount: float, bootst
 
 
 def td_loss(q: jax.Array, drawn: Transitions, target: jax.Array) -> tuple[jax.Array, Metrics]:
-    """The loss, and figures about it. Q of all actions [n, A], transitions, and targets [n] -> []"""
+    """Returns the loss, [], and metrics, for Q of all actions, [n, A], transitions, and targets, [n]."""
     chex.assert_rank([q, target], [2, 1])
     chosen = jnp.take_along_axis(q, drawn.action[:, None], -1)[:, 0]
     loss = optax.huber_loss(chosen, target).mean()
@@ -72,25 +72,25 @@ def td_loss(q: jax.Array, drawn: Transitions, target: jax.Array) -> tuple[jax.Ar
 def make_q_update(
     unroll: Unroll, shape_rewards: ShapeRewards, settings: Settings, replay: ReplaySettings, seed: int
 ) -> Callable[..., Any]:
-    """The learner's step, on one device: `update(state, constants, rollouts) -> (state, metrics)`.
+    """Makes the learner's step on one device: `update(state, constants, rollouts) -> (state, metrics)`.
 
-    The rollouts go into the buffer. Then so many steps of the optimizer follow as there are minibatches in all epochs,
-    each on transitions that are drawn anew. If a reward is not finite, the buffer stays what it was; if that or a step
-    was not, parameters and optimizer do, and `metrics["finite"]` is zero. What is drawn follows from the seed and the
-    version alone.
+    The update adds the rollouts to the buffer, then takes num_epochs * num_minibatches optimizer steps, each on newly
+    drawn transitions. If a reward is not finite, the buffer is not changed; if a reward or a step is not finite,
+    parameters and optimizer are not changed, and `metrics["finite"]` is 0. Draws depend only on the seed and the
+    version.
 
     Args:
       unroll: of a network without memory, whose logits are Q.
       shape_rewards: see update.py.
       settings: of the learner.
-      replay: of the buffer.
-      seed: of what is drawn.
+      replay: settings of the buffer.
+      seed: of the draws.
     """
     optimizer = make_optimizer(settings)
     num_steps = settings.num_epochs * settings.num_minibatches
 
     def values_of(params: Any, frozen: Any, observations: Mapping[str, jax.Array]) -> jax.Array:
-        """Q of all actions in n states. [n, ...] -> [n, A]"""
+        """Computes Q of all actions in n states. [n, ...] -> [n, A]"""
         one = {name: array[None] for name, array in observations.items()}
         count = replay.minibatch_size
         return unroll(params, frozen, one, jnp.ones((1, count), bool), jnp.zeros((count, 0)))[0][0]

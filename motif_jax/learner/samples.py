@@ -30,47 +30,47 @@ Unroll = Callable[[Any, Any, dict[str, jax.Array], jax.Array, jax.Array], tuple[
 
 
 class Rollouts(NamedTuple):
-    """T steps of B games. The batch is axis 1 everywhere, so that it can be cut there."""
+    """T steps of B games. The batch is always axis 1, along which devices and minibatches split it."""
 
-    observations: dict[str, jax.Array]  # what the policy reads. [T + 1, B, ...]
+    observations: dict[str, jax.Array]  # of the policy. [T + 1, B, ...]
     first: jax.Array  # the observation is an episode's first. [T + 1, B] bool
     core: jax.Array  # recurrent state before the first step. [1, B, H]; H = 0 for a policy without one
     action: jax.Array  # [T, B] int32
-    logits: jax.Array  # of the policy that acted. [T, B, A] float32
+    logits: jax.Array  # of the acting policy. [T, B, A] float32
     value: jax.Array  # its values. [T, B]
-    version: jax.Array  # which policy acted: updates it had seen. [T, B] int32
-    reward: jax.Array  # of the game, raw. [T, B]
+    version: jax.Array  # number of updates of the acting policy. [T, B] int32
+    reward: jax.Array  # the game's raw reward. [T, B]
     terminated: jax.Array  # [T, B] bool
     truncated: jax.Array  # [T, B] bool
-    moments: dict[str, jax.Array]  # what the intrinsic reward is made of; may be empty. [T, B, ...]
+    moments: dict[str, jax.Array]  # inputs of the intrinsic reward; may be empty. [T, B, ...]
 
 
 class Targets(NamedTuple):
-    """What PPO learns from, made once per update. [T, B] each"""
+    """PPO's targets, computed once per update. [T, B] each"""
 
     vtrace: VTrace
-    used: jax.Array  # the advantages, normalised over the batch if the settings say so
+    used: jax.Array  # the advantages, normalised over the batch if configured
 
 
 class Samples(NamedTuple):
-    """Rollouts with shaped rewards, from which minibatches are cut. Batch on axis 1."""
+    """Rollouts with shaped rewards, which are split into minibatches. Batch on axis 1."""
 
-    rollouts: Rollouts  # with `targets`, of T observations, as the one after the last step was used
+    rollouts: Rollouts  # with `targets`, only T observations, without the one after the last step
     reward: jax.Array  # [T, B]
     valid: jax.Array  # [T, B] bool
     targets: Targets | None = None
 
 
 def cuts_steps(rollouts: Rollouts, settings: Settings) -> bool:
-    """Whether minibatches are made of single steps: in PPO without memory no step needs those before it."""
+    """Whether minibatches consist of single steps: PPO without memory does not need sequences."""
     return settings.algorithm == "ppo" and not rollouts.core.shape[-1]
 
 
 def with_targets(data: Samples, params: Any, frozen: Any, unroll: Unroll, settings: Settings) -> Samples:
-    """Samples with targets of GAE, made with the newest parameters; inside of a mapped function."""
+    """Adds targets of GAE to samples, with the current parameters; called inside a mapped function."""
     rollouts, memory = data.rollouts, data.rollouts.core.shape[-1]
     seen = (rollouts.observations, rollouts.first)
-    if not memory:  # then the last observation alone is enough
+    if not memory:  # the last observation is enough
         seen = jax.tree.map(lambda array: array[-1:], seen)
     last = unroll(params, frozen, *seen, rollouts.core[0])[1][-1:]
     values = jnp.concatenate([rollouts.value, last])  # [T + 1, B]
@@ -114,7 +114,7 @@ def gae(
 
 
 def normalised(advantages: jax.Array, valid: jax.Array, settings: Settings) -> jax.Array:
-    """Advantages as the loss uses them. [T, B]"""
+    """Returns advantages for the loss, normalised if configured. [T, B]"""
     if not settings.normalise_advantages:
         return advantages
     counted = jnp.ones_like(valid) if settings.normalise_over_all else valid
@@ -122,7 +122,7 @@ def normalised(advantages: jax.Array, valid: jax.Array, settings: Settings) -> j
 
 
 def _as_columns(data: Samples) -> Samples:
-    """The T steps of each game side by side: [T, B, ...] -> [1, B T, ...]"""
+    """Moves time into the batch, game by game: [T, B, ...] -> [1, B T, ...]"""
 
     def lay(array: jax.Array) -> jax.Array:
         steps, batch = array.shape[:2]
@@ -134,7 +134,7 @@ def _as_columns(data: Samples) -> Samples:
 
 
 def minibatch(data: Samples, index: jax.Array, count: int) -> Samples:
-    """Every count-th column, along axis 1: the same ones on however many devices."""
+    """Takes every count-th column along axis 1, so that minibatches do not depend on the number of devices."""
 
     def take(array: jax.Array) -> jax.Array:
         split = array.reshape(array.shape[0], array.shape[1] // count, count, *array.shape[2:])

@@ -1,9 +1,9 @@
-"""One update: rollouts in, better parameters out: APPO (asynchronous PPO with V-trace, as sample-factory), IMPALA, PPO.
+"""One update of APPO (asynchronous PPO with V-trace, as in sample-factory), IMPALA or PPO: rollouts in, parameters out.
 
 The loss is a sum of terms, means over the valid samples of all devices: `losses.sum_of_terms`.
 
 APPO: V-trace's rho is the clamped ratio, its advantages are normalised. PPO: see samples.py. A sample is valid if the
-policy that acted was less than `max_policy_lag` updates old when the update began.
+acting policy was less than `max_policy_lag` updates old at the start of the update.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Metrics = dict[str, jax.Array]
 
 
 class Rewards(NamedTuple):
-    """The reward that is learned from (`total`), and its two sources. [T, B] each"""
+    """The training reward (`total`) and its two sources. [T, B] each"""
 
     total: jax.Array
     extrinsic: jax.Array
@@ -35,10 +35,10 @@ class Rewards(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """What an update reads and does not change, beside the rollouts."""
+    """Inputs of an update that it does not change, in addition to the rollouts."""
 
-    frozen: Any = ()  # parameters of the network that are not trained
-    rewards: Any = None  # what `shape_rewards` needs
+    frozen: Any = ()  # untrained parameters of the network
+    rewards: Any = None  # argument of `shape_rewards`
 
 
 ShapeRewards = Callable[[Any, Rollouts], Rewards]  # (constants.rewards, rollouts)
@@ -53,20 +53,20 @@ class LearnerState(NamedTuple):
 
 
 def make_optimizer(settings: Settings) -> optax.GradientTransformation:
-    """Gradient clipping and Adam's directions; `step` applies the learning rate, as it depends on the version."""
+    """Makes gradient clipping and Adam's directions; `descend` applies the annealed learning rate."""
     adam = optax.scale_by_adam(settings.adam_b1, settings.adam_b2, settings.adam_eps)
     return optax.chain(optax.clip_by_global_norm(settings.max_gradient_norm), adam)
 
 
 def init_state(params: Any, settings: Settings) -> LearnerState:
-    """The learner's state before the first update."""
+    """Makes the state before the first update."""
     return LearnerState(params, make_optimizer(settings).init(params), jnp.zeros((), jnp.int32))
 
 
 def annealed(start: float, end: float, version: jax.Array, total_updates: int) -> jax.Array:
     """Interpolates linearly from start to end over `total_updates`; start if that is 0.
 
-    If start and end are equal, the compiled program does not depend on `total_updates`: it serves runs of any length.
+    If start and end are equal, the compiled program does not depend on `total_updates`, so runs of any length share it.
     """
     if start == end:
         total_updates = min(total_updates, 1)
@@ -77,22 +77,22 @@ def annealed(start: float, end: float, version: jax.Array, total_updates: int) -
 def descend(
     optimizer: optax.GradientTransformation, params: Any, optimizer_state: Any, gradients: Any, rate: jax.Array
 ) -> tuple[Any, Any, Metrics]:
-    """One step of the optimizer: new parameters, its new state, and norms for the metrics."""
+    """Takes one optimizer step; returns parameters, optimizer state, and norms for the metrics."""
     directions, optimizer_state = optimizer.update(gradients, optimizer_state, params)
     updates = jax.tree.map(lambda direction: -rate * direction, directions)
     params = optax.apply_updates(params, updates)
-    # the gradient's before it is clipped
+    # the gradient's norm before clipping
     trees = {"gradient_norm": gradients, "update_norm": updates, "parameter_norm": params}
     return params, optimizer_state, {name: optax.tree.norm(tree) for name, tree in trees.items()}
 
 
 def make_policy_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Settings) -> Callable[..., Any]:
-    """The learner's step, for `parallel.map_update(update, mesh, batch_axis=1, num_constants=1)`.
+    """Makes the learner's step, for `mesh.map_update(update, mesh, batch_axis=1, num_constants=1)`.
 
     Returns:
       `update(state, constants, rollouts) -> (state, metrics)`: one pass over the rollouts per epoch, in minibatches of
-      every M-th rollout. If any loss, gradient or parameter was not finite, or no sample was valid, parameters and
-      optimizer stay what they were; `metrics["finite"]` reports the former. The version counts every call.
+      every M-th rollout. If a loss, gradient or parameter is not finite, `metrics["finite"]` is 0. In this case, or
+      without valid samples, parameters and optimizer are not changed. The version counts every call.
     """
     for name, choices in CHOICES.items():
         if getattr(settings, name) not in choices:
@@ -104,7 +104,7 @@ def make_policy_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Se
     def loss_of(
         params: Any, frozen: Any, data: Samples, coefficient: jax.Array
     ) -> tuple[jax.Array, tuple[Metrics, Metrics]]:
-        """This device's part of the loss; its part of the averaged metrics; metrics of all devices' samples."""
+        """Returns this device's parts of the loss and of averaged metrics, and metrics of all devices' samples."""
         batch, reward, valid, made = data
         steps = len(reward)
         logits, values = unroll(params, frozen, batch.observations, batch.first, batch.core[0])
@@ -135,7 +135,7 @@ def make_policy_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Se
         return loss, (means, losses.spread(ratio, value, targets, advantages, valid))
 
     def step(state: LearnerState, frozen: Any, data: Samples) -> tuple[LearnerState, Metrics]:
-        """One step of the optimizer; the version stays."""
+        """Takes one optimizer step; the version is not changed."""
         anneal = partial(annealed, version=state.version, total_updates=settings.total_updates)
         rate = anneal(settings.learning_rate, settings.learning_rate_end)
         coefficient = anneal(settings.exploration_coefficient, settings.exploration_end)
@@ -168,7 +168,7 @@ def make_policy_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Se
             new, steps = jax.lax.scan(body, state, jnp.arange(num_steps) % settings.num_minibatches)
             reduce = {"min": jnp.min, "max": jnp.max, "finite": jnp.min}
             metrics = {name: reduce.get(name.rpartition("_")[2], jnp.mean)(array) for name, array in steps.items()}
-            if settings.algorithm == "ppo":  # what several steps add up to; and 0 where nothing but rounding differs
+            if settings.algorithm == "ppo":  # the effect of all steps; and 0 up to rounding
                 metrics["kl_of_last_epoch"] = steps["kl"][-settings.num_minibatches :].mean()
                 metrics["ratio_deviation_of_first_step"] = steps["ratio_deviation"][0]
         metrics |= over_all(valid, lag, rewards)
@@ -180,7 +180,7 @@ def make_policy_update(unroll: Unroll, shape_rewards: ShapeRewards, settings: Se
 
 
 def check(rollouts: Rollouts, settings: Settings) -> None:
-    """Checks the shapes of the rollouts, while the update is compiled."""
+    """Checks the shapes of the rollouts at compile time."""
     num_steps, batch = rollouts.reward.shape
     chex.assert_tree_shape_prefix(rollouts.observations, (num_steps + 1, batch))
     chex.assert_shape(rollouts.first, (num_steps + 1, batch))
@@ -194,7 +194,7 @@ def check(rollouts: Rollouts, settings: Settings) -> None:
 
 
 def over_all(valid: jax.Array, lag: jax.Array, rewards: Rewards) -> Metrics:
-    """Metrics over all samples, including those that are too old."""
+    """Returns metrics over all samples, including those that are too old."""
     samples = {"valid_fraction": valid, "lag_mean": lag, "extrinsic_reward": rewards.extrinsic,
                "intrinsic_reward": rewards.intrinsic}  # fmt: skip
     means = jax.tree.map(lambda mean: mean / total(1.0), total(jax.tree.map(jnp.mean, samples)))

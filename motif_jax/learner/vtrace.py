@@ -1,4 +1,4 @@
-"""V-trace: targets for the value and advantages for the policy, from steps that an older policy took.
+"""V-trace: targets for the value and advantages for the policy, from steps of an older policy.
 
 IMPALA (Espeholt et al. 2018, arXiv 1802.01561), section 4.1, written as a recursion. With rho = pi(a|s) / mu(a|s),
 
@@ -6,10 +6,10 @@ delta_t = min(rho_t, clip_rho) (r_t + discount_t V_{t+1} - V_t)
 v_t = V_t + acc_t,  acc_t = delta_t + discount_t trace_t min(rho_t, clip_c) acc_{t+1},  acc after the last step = 0
 A_t = min(rho_t, clip_rho) (r_t + discount_t v_{t+1} - V_t)
 
-trace_t = 0 cuts the recursion after step t: what follows belongs to another episode although this one had not ended
-(time limit). There, and after the last step, v_{t+1} in A_t is the value V_{t+1} that stands for the future.
+trace_t = 0 cuts the recursion after step t at a time limit: the next step belongs to another episode, but this one did
+not end. There, and after the last step, v_{t+1} in A_t is the bootstrap value V_{t+1}.
 
-Names of arguments follow rlax: `v_tm1` are the values of the states that were acted in, `v_t` of those that followed.
+Names of arguments follow rlax: `v_tm1` are the values of states before the actions, `v_t` of states after them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from motif_jax.learner.settings import CHOICES
 
 
 class VTrace(NamedTuple):
-    """Targets of values and advantages of actions; no gradient flows through them. [T] or [T, B] each"""
+    """Targets of values and advantages of actions, without gradients. [T] or [T, B] each"""
 
     targets: jax.Array
     advantages: jax.Array
 
 
 class Next(NamedTuple):
-    """What `vtrace` needs about the future of each step. [T, B] each"""
+    """Inputs of `vtrace` about the state after each step. [T, B] each"""
 
     v_t: jax.Array
     discount_t: jax.Array
@@ -48,16 +48,16 @@ def vtrace(
     clip_rho: float = 1.0,
     clip_c: float = 1.0,
 ) -> VTrace:
-    """Targets and advantages of one stream [T], or of many [T, B].
+    """Returns targets and advantages of one stream [T], or of many [T, B].
 
     Args:
       v_tm1: value of the state before each step.
-      v_t: value that stands for the future after each step.
+      v_t: value of the state after each step.
       r_t: reward of each step.
       discount_t: 0 where the episode ended.
-      rho_tm1: probability of the action now, divided by that when it was taken.
+      rho_tm1: current probability of the action, divided by the acting policy's.
       trace_t: 0 where the next step belongs to another episode, else 1.
-      clip_rho: decides which policy's value is learned.
+      clip_rho: determines the policy whose value is learned.
       clip_c: limits how far errors of later values propagate back.
     """
     streams = [v_tm1, v_t, r_t, discount_t, rho_tm1, trace_t]
@@ -88,23 +88,21 @@ def next_values(
     discount: float,
     bootstrap: str = "explicit",
 ) -> Next:
-    """The values that stand for the future, the discounts and the cuts that `vtrace` asks for.
+    """Returns the bootstrap values, discounts and cuts for `vtrace`.
 
-    An episode that was cut (`truncated`) would have gone on, but the observation after the cut is the first of
-    another one. The value of the last state before the cut stands in for the one that was never seen.
-
-    A system that treats the time limit as an end of the game, like the published one, sets `terminated` there.
+    The observation after a cut (`truncated`) belongs to another episode, so the value of the last state before the cut
+    replaces the unseen state's. A system that treats the time limit as an end of the game, like the published one, sets
+    `terminated` instead.
 
     Args:
       values: [T + 1, B]
-      rewards: what the value is learned from. [T, B]
+      rewards: training rewards. [T, B]
       terminated: [T, B] bool
       truncated: [T, B] bool
       discount: gamma
-      bootstrap: "explicit": the value after the last step is the last of `values`. "inferred", the published system: it
-        keeps none, and infers V_T = (V_{T-1} - r_{T-1}) / gamma. The last step then has no advantage, its target is
-        its value, and its reward has no effect, unless the episode ends there. "never": as "explicit", but a cut is an
-        end, after which nothing is expected (GLAM).
+      bootstrap: "explicit": the value after the last step is the last of `values`. "inferred": as in the published
+        system, it is V_T = (V_{T-1} - r_{T-1}) / gamma; the last step then has advantage 0, its target is its value,
+        and its reward has no effect, unless the episode ends there. "never": as "explicit", but a cut is an end (GLAM).
     """
     if bootstrap not in CHOICES["bootstrap"]:
         raise ValueError(f"bootstrap={bootstrap!r}: give one of {', '.join(CHOICES['bootstrap'])}")

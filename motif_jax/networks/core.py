@@ -19,7 +19,7 @@ class Core(nnx.Module):
     """
 
     def __init__(self, inputs: int, size: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        """All weights and biases uniform within 1 / sqrt(size); gates in the order r, z, n."""
+        """Initialises weights and biases uniformly within 1 / sqrt(size); gates in the order r, z, n."""
         self.input_kernel = fan_in_uniform(rngs, (inputs, 3 * size), size)
         self.input_bias = fan_in_uniform(rngs, (3 * size,), size)
         self.kernel = fan_in_uniform(rngs, (size, 3 * size), size)
@@ -27,12 +27,12 @@ class Core(nnx.Module):
         self.dtype = dtype
 
     def project(self, features: jax.Array) -> jax.Array:
-        """The inputs' part of the products, which needs no memory. [..., inputs] -> [..., 3 * size]"""
+        """Computes the products of the inputs, without the memory. [..., inputs] -> [..., 3 * size]"""
         kernel, bias = self.input_kernel[...].astype(self.dtype), self.input_bias[...].astype(self.dtype)
         return features @ kernel + bias
 
     def step(self, projected: jax.Array, first: jax.Array, core: jax.Array) -> jax.Array:
-        """One step; memory is zero where an episode begins. [B, 3 * size], [B] and [B, size] float32 -> [B, size]"""
+        """Computes one step; `first` resets the memory. [B, 3 * size], [B] and [B, size] float32 -> [B, size]"""
         core = jnp.where(first[:, None], 0, core)
         kernel, bias = self.kernel[...].astype(self.dtype), self.bias[...].astype(self.dtype)
         reset, update, new = jnp.split(projected.astype(jnp.float32), 3, -1)
@@ -42,7 +42,7 @@ class Core(nnx.Module):
         return new + jax.nn.sigmoid(update + update_core) * (core - new)
 
     def unroll(self, projected: jax.Array, first: jax.Array, core: jax.Array) -> jax.Array:
-        """T steps in a row. [T, B, 3 * size], [T, B] and [B, size] -> memory after each, [T, B, size] float32"""
+        """Computes T steps. [T, B, 3 * size], [T, B] and [B, size] -> memory after each step, [T, B, size] float32"""
 
         def advance(core: jax.Array, inputs: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             core = self.step(*inputs, core)

@@ -1,7 +1,7 @@
 """Deep reinforcement relevance network (DRRN, He et al. 2016, arXiv 1511.04636): Q of a text and of an action's name.
 
-Words are learnt vectors, the same for prompts and names. One gated recurrent unit reads the prompt, another one the
-name; what they remember at the end goes through a hidden layer into one number, Q(prompt, name).
+Prompts and names share one embedding of words. One gated recurrent unit reads the prompt, another the name; a hidden
+layer maps their final states to one number, Q(prompt, name).
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from motif_jax.networks.core import Core
 
 
 class Prepared(NamedTuple):
-    """What follows from the parameters alone, for V tokens and A actions."""
+    """Values that depend only on the parameters, for V tokens and A actions."""
 
-    projected: jax.Array  # of each token, as the unit that reads prompts takes it. [V, 3 * width]
-    actions: jax.Array  # what is remembered of each name. [A, width]
+    projected: jax.Array  # input products of the prompt's unit for each token. [V, 3 * width]
+    actions: jax.Array  # final state of each name. [A, width]
 
 
 class RelevanceNetwork(nnx.Module):
-    """Prompts in, Q of all actions out."""
+    """Maps prompts to Q of all actions."""
 
     def __init__(self, num_tokens: int, width: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
         """Initialises the parameters.
 
         Args:
-          num_tokens: V, how many tokens there are.
-          width: of the tokens' vectors, of the memories, and of the hidden layer.
-          dtype: what products are computed in; parameters and results are float32.
+          num_tokens: V, size of the vocabulary.
+          width: of the embedding, the states, and the hidden layer.
+          dtype: of products; parameters and results are float32.
           rngs: of the initialisation.
         """
         self.embedding = nnx.Param(jax.random.normal(rngs.params(), (num_tokens, width)))
@@ -42,17 +42,17 @@ class RelevanceNetwork(nnx.Module):
         self.last = nnx.Linear(width, 1, dtype=dtype, rngs=rngs)
 
     def prepare(self, names: jax.Array) -> Prepared:
-        """Reads the names of the actions, [A, L] integers, less than zero where there is no token."""
+        """Reads the names of the actions, [A, L] integers, padded with negative numbers."""
         embedding = self.embedding[...].astype(self.prompt_reader.dtype)
         of_names = self.name_reader.project(embedding)
         return Prepared(self.prompt_reader.project(embedding), _read(self.name_reader, of_names, names))
 
     def __call__(self, tokens: jax.Array, prepared: Prepared) -> jax.Array:
-        """Q of all actions.
+        """Computes Q of all actions.
 
         Args:
-          tokens: of prompts, less than zero behind them. [N, L] integers
-          prepared: of `prepare`, with the same parameters.
+          tokens: of prompts, padded with negative numbers. [N, L] integers
+          prepared: result of `prepare` for the same parameters.
 
         Returns:
           [N, A] float32
@@ -65,7 +65,7 @@ class RelevanceNetwork(nnx.Module):
 
 
 def _read(reader: Core, projected: jax.Array, tokens: jax.Array) -> jax.Array:
-    """What is remembered after the last token; zero for a text without tokens. [V, 3 * width], [N, L] -> [N, width]"""
+    """Returns the state after the last token; zero for an empty text. [V, 3 * width], [N, L] -> [N, width]"""
     count, length = tokens.shape
     inputs = projected[jnp.maximum(tokens, 0).T]  # [L, N, 3 * width]
     start = jnp.zeros((count, projected.shape[1] // 3))

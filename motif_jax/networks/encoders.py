@@ -1,7 +1,7 @@
 """Encoders: one kind of observation in, one feature vector out.
 
-The message encoders are those of the published system, layer by layer; the others are its options, with the
-published errors corrected, as noted in each.
+The message encoders are those of the published system, layer by layer. The other encoders are its options, with the
+corrections that each docstring names.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ MAP = OBSERVATIONS["glyphs"].shape
 
 
 class MessageEncoder(nnx.Module):
-    """Characters to features by convolutions (the published `lt_cnn`)."""
+    """Encodes the characters of a message by convolutions (the published `lt_cnn`)."""
 
-    LENGTH = OBSERVATIONS["message"].shape[0]  # characters that are read
+    LENGTH = OBSERVATIONS["message"].shape[0]  # characters; the rest is ignored
     FEATURES = 128
     EMBEDDING = 32
     CONVOLUTIONS: Sequence[tuple[int, int, bool]] = (
@@ -52,14 +52,14 @@ class MessageEncoder(nnx.Module):
         """Encodes messages.
 
         Args:
-          message: codes of characters, zero after the text. Columns that are all zero may be left out at the end.
+          message: character codes, padded with zeros. Trailing columns of zeros may be missing.
             [B, W] integers
 
         Returns:
           [B, FEATURES]
         """
         message = message[:, : self.LENGTH].astype(jnp.int32)
-        # Code 0 is padding: its vector is zero and stays so.
+        # Code 0 is padding: its vector is always zero.
         embedding = jnp.where(jnp.arange(CHARACTERS)[:, None] == 0, 0, self.embedding[...])
         line = Line(embedding[message], jnp.zeros(self.EMBEDDING), self.LENGTH)
         for convolution, (_, _, pooled) in zip(self.convolutions, self.CONVOLUTIONS, strict=True):
@@ -82,15 +82,15 @@ class SmallMessageEncoder(MessageEncoder):
 
 
 class BlstatsEncoder(nnx.Module):
-    """Encodes the bottom line (blstats), scaled.
+    """Encodes the scaled bottom line (blstats).
 
-    The published encoder accepts 26 numbers only; NLE has had 27 for years.
+    The published encoder accepts only 26 numbers; current versions of NLE have 27.
     """
 
     FEATURES = 128
 
     def __init__(self, *, rngs: nnx.Rngs):
-        """27 -> 128 -> 128."""
+        """Initialises two layers, 27 -> 128 -> 128."""
         numbers = OBSERVATIONS["vector"].shape[0]
         self.first, self.second = Linear(numbers, 128, rngs=rngs), Linear(128, 128, rngs=rngs)
 
@@ -105,7 +105,7 @@ class GlyphEncoder(nnx.Module):
     FEATURES = 960  # 6 x 20 x 8
 
     def __init__(self, *, rngs: nnx.Rngs):
-        """A vector of 128 per glyph, then two convolutions of stride 2."""
+        """Initialises a vector of 128 per glyph and two convolutions of stride 2."""
         self.embedding = nnx.Param(jax.random.normal(rngs.params(), (GLYPHS, 128)))
         self.convolutions = nnx.List(_convolutions((128, 16, 8), 2, rngs))
 
@@ -117,15 +117,16 @@ class GlyphEncoder(nnx.Module):
 class CropEncoder(nnx.Module):
     """Encodes the glyphs around the hero.
 
-    The published encoder takes the hero's place from the scaled bottom line, where it is less than one, and so always
-    crops the same corner of the map; and it interpolates between numbers of glyphs. This one crops them unchanged.
+    The published encoder takes the hero's place from the scaled bottom line, where it is below 1, and so always crops
+    the same corner of the map; it also interpolates between glyph numbers. This encoder crops around the hero, without
+    interpolation.
     """
 
     SIDE = 16
     FEATURES = 2048  # 16 x 16 x 8
 
     def __init__(self, *, rngs: nnx.Rngs):
-        """A vector of 128 per glyph, then two convolutions of stride 1."""
+        """Initialises a vector of 128 per glyph and two convolutions of stride 1."""
         self.embedding = nnx.Param(jax.random.normal(rngs.params(), (GLYPHS, 128)))
         self.convolutions = nnx.List(_convolutions((128, 16, 8), 1, rngs))
 

@@ -1,7 +1,7 @@
-"""A grid that is looked at in the light of what a text asks for: FiLM (Perez et al. 2018, arXiv 1709.07871).
+"""FiLM: a text modulates the encoder of a grid (Perez et al. 2018, arXiv 1709.07871).
 
-As the published baseline for BabyAI: convolutions over the cells, whose features are scaled and shifted by numbers that
-follow from the mission. What is neither grid nor text stands beside them, as in general.py.
+As in the published baseline for BabyAI, the mission determines scales and shifts of the features of convolutions over
+the cells. Other observations are encoded as in general.py and concatenated.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ OUT = 128
 
 
 class FilmBlock(nnx.Module):
-    """x + elu(scale * conv(elu(conv(x))) + shift), where scale and shift follow from the text."""
+    """x + elu(scale * conv(elu(conv(x))) + shift), where scale and shift are linear in the text's features."""
 
     def __init__(self, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        """Two convolutions of 3 x 3; scale one and shift zero at the start."""
+        """Initialises two convolutions of 3 x 3, scale 1 and shift 0."""
 
         def convolution() -> nnx.Conv:
             return nnx.Conv(CHANNELS, CHANNELS, (3, 3), dtype=dtype, rngs=rngs)
@@ -44,10 +44,10 @@ class FilmBlock(nnx.Module):
 
 
 class FilmGrid(nnx.Module):
-    """Cells with one of a few values per channel: learnt vectors, then blocks that a text modulates."""
+    """Encodes a grid: learnt vectors of the cells' values, then blocks that a text modulates."""
 
     def __init__(self, spec: ArraySpec, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        """`spec` is of a grid with the channels last."""
+        """Takes the spec of a grid with the channels last."""
         rows, columns, channels = (*spec.shape, 1)[:3]
         self.shape, self.categories, self.dtype = (rows, columns, channels), categories_of(spec), dtype
         self.vectors = nnx.Param(jax.random.normal(rngs.params(), (channels * self.categories, CHANNELS)))
@@ -64,10 +64,10 @@ class FilmGrid(nnx.Module):
 
 
 class FilmEncoder(GeneralEncoder):
-    """As `GeneralEncoder`, but grids are read in the light of all texts together."""
+    """As `GeneralEncoder`, but the sum of all texts' features modulates the encoders of grids."""
 
     def __init__(self, specs: Mapping[str, ArraySpec], *, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
-        """Needs a grid and a text among the specs, see `kinds.check_reads`."""
+        """Takes specs with a grid and a text, see `kinds.check_reads`."""
         kinds = {name: kind_of(name, spec) for name, spec in specs.items()}
         self.grids = tuple(name for name, kind in kinds.items() if kind == "grid")
         self.texts = tuple(name for name, kind in kinds.items() if kind == "text")

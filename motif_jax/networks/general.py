@@ -1,7 +1,7 @@
-"""An encoder that follows from what it reads: a part for each observation, by the kind of its spec (kinds.py).
+"""An encoder for any observations: one part per observation, chosen by the kind of its spec (kinds.py).
 
-All parts are small enough for two CPU cores. Numbers are compressed by sign(x) log(1 + |x|), so that counts in the
-thousands and fractions are of use beside each other without any scale being given.
+All parts are small enough for two CPU cores. Numbers are compressed by sign(x) log(1 + |x|), so that large counts and
+fractions do not need a scale.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from motif_jax.networks.kinds import categories_of, kind_of
 from motif_jax.networks.presets import Layers, trigrams
 from motif_jax.structs import BYTE_VALUES, ArraySpec
 
-MOST_BLOCKS = 49  # places that are left of a grid, and of an image, when it becomes a vector
+MOST_BLOCKS = 49  # maximum places of a grid or an image before it is flattened
 
 
 class Text(nnx.Module):
-    """Text by its pieces of three characters, wherever they stand."""
+    """Encodes text by its trigrams of characters, wherever they stand."""
 
     FEATURES = 64
-    PLACES = 512  # in which pieces are counted
-    MOST = 256  # characters that are read
+    PLACES = 512  # buckets of hashed trigrams
+    MOST = 256  # characters; the rest is ignored
 
     def __init__(self, spec: ArraySpec, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        """Pieces -> 128 -> 64."""
+        """Initialises the layers, trigrams -> 128 -> 64."""
         self.layers = Layers(self.PLACES, 128, self.FEATURES, dtype=dtype, rngs=rngs)
         self.dtype = dtype
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """[B, N] uint8 -> [B, 64]"""
-        padded = jnp.pad(x, ((0, 0), (0, 2)))  # the last pieces begin with the last two characters
+        padded = jnp.pad(x, ((0, 0), (0, 2)))  # so that the last two characters begin trigrams too
         return self.layers(trigrams(padded, self.PLACES, self.MOST).astype(self.dtype))
 
 
 class Vector(nnx.Module):
-    """Numbers of any size."""
+    """Encodes numbers of any size."""
 
     FEATURES = 64
 
     def __init__(self, spec: ArraySpec, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        """All numbers of the observation -> 64 -> 64."""
+        """Initialises the layers, all numbers -> 64 -> 64."""
         self.layers = Layers(math.prod(spec.shape), 64, self.FEATURES, dtype=dtype, rngs=rngs)
         self.dtype = dtype
 
@@ -57,12 +57,12 @@ class Vector(nnx.Module):
 
 
 class Category(nnx.Module):
-    """Choices among a few values."""
+    """Encodes categorical values."""
 
     FEATURES = 32
 
     def __init__(self, spec: ArraySpec, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        """A learnt vector for each value at each place; their sum -> 32."""
+        """Initialises a learnt vector for each value at each place, and a layer from their sum -> 32."""
         self.places, self.categories = math.prod(spec.shape), categories_of(spec)
         self.vectors = nnx.Param(jax.random.normal(rngs.params(), (self.places * self.categories, self.FEATURES)))
         self.layers = Layers(self.FEATURES, self.FEATURES, dtype=dtype, rngs=rngs)
@@ -75,14 +75,14 @@ class Category(nnx.Module):
 
 
 class Grid(nnx.Module):
-    """Cells with one of a few values per channel: learnt vectors, then blocks of 2 x 2 until few are left."""
+    """Encodes a grid: learnt vectors of the cells' values, then merges of 2 x 2 cells."""
 
     FEATURES = 128
     EMBEDDING = 16
 
     def __init__(self, spec: ArraySpec, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        """A table of vectors per channel; blocks of 32, then 64 features; all of them -> 128."""
-        self.first = spec.kind == "planes"  # the channels
+        """Initialises vectors per channel, merges to 32, then 64 features, and a layer from all cells -> 128."""
+        self.first = spec.kind == "planes"  # channels first
         rows, columns, channels = (*spec.shape[1:], spec.shape[0]) if self.first else (*spec.shape, 1)[:3]
         self.shape, self.categories = (rows, columns, channels), categories_of(spec)
         self.vectors = nnx.Param(jax.random.normal(rngs.params(), (channels * self.categories, self.EMBEDDING)))
@@ -106,12 +106,12 @@ class Grid(nnx.Module):
 
 
 class Image(nnx.Module):
-    """Intensities: convolutions until few places are left."""
+    """Encodes an image by convolutions."""
 
     FEATURES = 128
 
     def __init__(self, spec: ArraySpec, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        """A convolution of 8 x 8 for large images, then some of 4 x 4, one of 3 x 3; all places -> 128."""
+        """Initialises convolutions of 8 x 8 (large images), 4 x 4 and 3 x 3, and a layer from all places -> 128."""
         rows, columns, channels = (*spec.shape, 1)[:3]
         self.shape, self.dtype = (rows, columns, channels), dtype
         sides = [(8, 4)] * (min(rows, columns) >= 36)  # and strides
@@ -148,10 +148,10 @@ PARTS: dict[str, type[Text | Vector | Category | Grid | Image]] = {
 
 
 class GeneralEncoder(nnx.Module):
-    """All observations that a world's specs name: the features of the parts, side by side."""
+    """Encodes all given observations; concatenates the features of the parts."""
 
     def __init__(self, specs: Mapping[str, ArraySpec], *, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
-        """Takes the specs of what is read; `for_cpu` encodes a few moments at a time."""
+        """Takes the specs of the observations; `for_cpu` encodes a few moments at a time."""
         self.parts = nnx.Dict(
             {name: PARTS[kind_of(name, spec)](spec, dtype=dtype, rngs=rngs) for name, spec in specs.items()}
         )
@@ -159,13 +159,13 @@ class GeneralEncoder(nnx.Module):
         self.features = sum(PARTS[kind_of(name, spec)].FEATURES for name, spec in specs.items())
 
     def prepare(self) -> None:
-        """Nothing can be computed before the observations are there."""
+        """Returns None: all computations depend on the observations."""
 
     def __call__(self, observations: Mapping[str, jax.Array], prepared: None = None) -> jax.Array:
         """Observations [N, ...] -> [N, features]"""
         if not self.for_cpu:
             return self._encode(observations)
-        # As in presets.SmallEncoder: what lies between the layers stays in the cache.
+        # As in presets.SmallEncoder: intermediate results stay in the cache.
         pieces = {name: in_pieces(observations[name]) for name in self.reads}
         features = jax.lax.map(jax.checkpoint(self._encode), pieces)
         return features.reshape(-1, self.features)[: len(observations[self.reads[0]])]

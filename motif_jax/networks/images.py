@@ -1,9 +1,9 @@
 """Encodes the picture around the hero: three convolutions and a linear layer, as published.
 
-Where there is an accelerator, the picture is drawn and goes through plain convolutions. A CPU has two ways to be faster
-with the same result: the first convolution is looked up (tables.py) and no picture is drawn; and frames go through the
-convolutions a few at a time, so that what lies between two layers stays in the cache. The backward pass looks the
-first layer up again instead of storing it.
+An accelerator draws the picture and applies plain convolutions. Two changes make CPUs faster with the same result: the
+first convolution is looked up (tables.py) without drawing the picture; and the convolutions process a few frames at a
+time, so that intermediate results stay in the cache. The backward pass looks up the first layer again instead of
+storing it.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from motif_jax.networks import tables
 from motif_jax.networks.layers import fan_in_uniform
 from motif_jax.networks.tiles import render
 
-FRAMES = 32  # that go through the convolutions at once on a CPU: 16 to 64 take the same time, many more take longer
+FRAMES = 32  # per pass through the convolutions on a CPU: 16 to 64 take the same time, more take longer
 
 Weights = list[tuple[jax.Array, jax.Array]]  # kernels [side, side, inputs, outputs] and biases [outputs]
 
 
 def elu(x: jax.Array) -> jax.Array:
-    """x, or exp(x) - 1 below zero: with a plain exponential, as expm1 takes four times as long on CPUs."""
+    """Returns x, or exp(x) - 1 below zero; expm1 would take four times as long on CPUs."""
     return jnp.where(x > 0, x, jnp.exp(jnp.minimum(x, 0)) - 1)
 
 
 class ImageEncoder(nnx.Module):
-    """Picture to features: 72 x 72 x 3 -> 17 x 17 x 32 -> 7 x 7 x 64 -> 3 x 3 x 128 -> 512."""
+    """Encodes pictures: 72 x 72 x 3 -> 17 x 17 x 32 -> 7 x 7 x 64 -> 3 x 3 x 128 -> 512."""
 
     FEATURES = 512
     SIZES = ((3, 32, 8), (32, 64, 4), (64, 128, 3))  # inputs, outputs, side; strides as in STRIDES
     FLAT = 3 * 3 * 128
 
     def __init__(self, *, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
-        """Computes in `dtype`; `for_cpu` chooses the computation that is fast on CPUs."""
+        """Initialises the layers, which compute in `dtype`; `for_cpu` chooses the fast computation for CPUs."""
         self.kernels: nnx.List[nnx.Param] = nnx.List()
         self.biases: nnx.List[nnx.Param] = nnx.List()
         for inputs, outputs, side in self.SIZES:
@@ -50,7 +50,7 @@ class ImageEncoder(nnx.Module):
         self.for_cpu, self.dtype = for_cpu, dtype
 
     def table(self) -> jax.Array | None:
-        """Table of the first convolution for CPUs, else None; it depends on the parameters only."""
+        """Returns the table of the first convolution for CPUs, else None; it depends only on the parameters."""
         return tables.tile_table(self.kernels[0][...].astype(self.dtype)) if self.for_cpu else None
 
     def __call__(self, crop: jax.Array, table: jax.Array | None = None) -> jax.Array:
@@ -78,7 +78,7 @@ NAMES = ("NHWC", "HWIO", "NHWC")
 
 
 def convolve(weights: Weights, crop: jax.Array) -> jax.Array:
-    """Three convolutions, each with ELU, of the picture. [N, 2, 12, 12] uint8 -> [N, 3, 3, 128]"""
+    """Applies three convolutions with ELU to the picture. [N, 2, 12, 12] uint8 -> [N, 3, 3, 128]"""
     with jax.named_scope("render"):
         x = render(crop).astype(weights[0][0].dtype) / tables.WHITE
     for (kernel, bias), stride in zip(weights, STRIDES, strict=True):
@@ -89,7 +89,7 @@ def convolve(weights: Weights, crop: jax.Array) -> jax.Array:
 
 @jax.custom_vjp
 def convolve_looked_up(weights: Weights, crop: jax.Array) -> jax.Array:
-    """The same result as `convolve`, computed by looking up; faster on CPUs."""
+    """Computes `convolve` with table look-ups; faster on CPUs."""
     return _forward(weights, crop)[0]
 
 
@@ -121,7 +121,7 @@ def _backward(saved: Any, gradient: jax.Array) -> tuple[Weights, None]:
         _, pull = jax.vjp(functools.partial(_product, stride=1), y1, *second)
         g1, *of_second = pull(g2 * _slope(y2))
         g1 = (g1 * _slope(y1)).astype(jnp.float32).reshape(*rows.shape[1:], -1)
-        # In one addition: XLA would do the second of two on a copy of the whole table.
+        # One addition: XLA would copy the whole table for a second one.
         of_table = sums[0].at[rows].add(jnp.broadcast_to(g1, (len(rows), *g1.shape)))
         gradients = g1.reshape(-1, g1.shape[-1]).sum(0), *of_second, *of_third
         return (of_table, *(a + b for a, b in zip(sums[1:], gradients, strict=True))), None
@@ -143,7 +143,7 @@ def _first(table: jax.Array, bias: jax.Array, rows: jax.Array) -> jax.Array:
 
 
 def _in_blocks(weights: Weights) -> Weights:
-    """The second convolution, 4 x 4 every 2, as one of 2 x 2 every 1 over blocks of 2 x 2 places. [2, 2, 128, 64]"""
+    """Rewrites the second convolution, 4 x 4 with stride 2, for blocks of 2 x 2 places: [2, 2, 128, 64], stride 1."""
     first, (kernel, bias), third = weights
     side, _, inputs, outputs = kernel.shape
     kernel = kernel.reshape(side // 2, 2, side // 2, 2, inputs, outputs).swapaxes(1, 2)
@@ -151,16 +151,16 @@ def _in_blocks(weights: Weights) -> Weights:
 
 
 def _product(x: jax.Array, kernel: jax.Array, bias: jax.Array, stride: int) -> jax.Array:
-    """A convolution as a matrix product, for which XLA uses all cores of a CPU. -> [N, S', S', outputs]"""
+    """Convolves by a matrix product, for which XLA uses all CPU cores. -> [N, S', S', outputs]"""
     side, _, inputs, outputs = kernel.shape
     reach = x.shape[1] - side + 1
-    x = jax.lax.optimization_barrier(x)  # or XLA would compute what x is made of again for each of its slices
+    x = jax.lax.optimization_barrier(x)  # otherwise XLA recomputes x for each of its slices
     seen = [x[:, i : i + reach : stride, j : j + reach : stride] for i in range(side) for j in range(side)]
     return jnp.concatenate(seen, -1) @ kernel.reshape(side * side * inputs, outputs) + bias
 
 
 def _slope(y: jax.Array) -> jax.Array:
-    """Derivative of ELU where its value is y."""
+    """Returns the derivative of ELU given its value y."""
     return jnp.where(y > 0, 1, y + 1)
 
 

@@ -1,13 +1,13 @@
-"""Which kind of observation a spec describes, and so which encoder reads it (general.py). Without JAX, for checks.
+"""Kinds of observations, which choose their encoders (general.py). Without JAX, for checks.
 
-    text      characters, zero after the text.  [N] uint8
+    text      characters, padded with zeros.  [N] uint8
     vector    numbers of any size.  [...] of any numeric type
-    category  each one of `categories` values.  [] or [N] integers
-    grid      each cell one of `categories` values per channel.  [H, W] or [H, W, C] integers
+    category  values below `categories`.  [] or [N] integers
+    grid      cells with a value below `categories` per channel.  [H, W] or [H, W, C] integers
     planes    the same, with the channels first.  [C, H, W] integers
     image     intensities.  [H, W] or [H, W, C] uint8
 
-A spec says its kind, or leaves it to the rules in `kind_of`.
+A spec names its kind, or `kind_of` infers it.
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ import numpy as np
 from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, UserError
 
 FLAG = "--config.policy.network"
-GENERAL = "general"  # the network that follows from the specs of what it reads
-FILM = "film"  # the same, but grids are read in the light of what texts say (film.py)
+GENERAL = "general"  # a network for any observations (general.py)
+FILM = "film"  # the same, but texts modulate the encoders of grids (film.py)
 BY_SPECS = (GENERAL, FILM)
 LANGUAGE = "language"  # a language model (policies/language.py)
 DRRN = "drrn"  # Q of a prompt and of an action's name (drrn.py)
 BY_PROMPT = (LANGUAGE, DRRN)
-PROMPT = "prompt"  # the observation that these read: UTF-8, with zeros after it
-FIXED = {"reference": ("crop", "blstats", "message"), "small": ("crop", "blstats", "message")}  # what others read
+PROMPT = "prompt"  # the observation of BY_PROMPT: UTF-8 padded with zeros
+# The observations of all other networks.
+FIXED = {"reference": ("crop", "blstats", "message"), "small": ("crop", "blstats", "message")}
 RANKS = {"text": (1,), "vector": range(9), "category": (0, 1), "grid": (2, 3), "planes": (3,), "image": (2, 3)}
-WHOLE, BYTE, ANY = "iu", "B", "iufb"  # types of numbers, as NumPy's `dtype.kind`; BYTE stands for uint8
+WHOLE, BYTE, ANY = "iu", "B", "iufb"  # NumPy's `dtype.kind`; BYTE stands for uint8
 TYPES = {"text": BYTE, "vector": ANY, "category": WHOLE, "grid": WHOLE, "planes": WHOLE, "image": BYTE}
 
 
 def kind_of(name: str, spec: ArraySpec) -> str:
-    """The kind of an observation; raises UserError, with its name, if there is no encoder for it."""
+    """Returns the kind of an observation; raises UserError if it does not have an encoder."""
     dtype, rank = np.dtype(spec.dtype), len(spec.shape)
     if spec.kind:
         if spec.kind not in RANKS:
             raise UserError(
-                f"the observation {name!r} is said to be of the kind {spec.kind!r}: choose from {', '.join(RANKS)} "
+                f"unknown kind {spec.kind!r} of the observation {name!r}: choose from {', '.join(RANKS)} "
                 "(--config.env.world)"
             )
         numbers = TYPES[spec.kind]
@@ -55,18 +56,18 @@ def kind_of(name: str, spec: ArraySpec) -> str:
     said = f", as {spec.kind}" * bool(spec.kind) + f" of {spec.categories:,} values" * bool(spec.categories)
     raise UserError(
         f"no encoder reads the observation {name!r}, which has the shape {spec.shape} and the type {spec.dtype}{said}: "
-        f"say of what kind it is ({', '.join(RANKS)}; networks/kinds.py), or leave it out of what the world `reads` "
+        f"set its kind ({', '.join(RANKS)}; networks/kinds.py), or remove it from `reads` of the world "
         f"({FLAG}, --config.env.world)"
     )
 
 
 def categories_of(spec: ArraySpec) -> int:
-    """How many values a category, or a cell of a grid, can have."""
+    """Returns the number of values of a category, or of a grid's cell."""
     return spec.categories or BYTE_VALUES
 
 
 def _counts(spec: ArraySpec, dtype: np.dtype) -> bool:
-    """Whether it is known how many values there are, where that matters, and they are not too many."""
+    """Whether a spec of categories has a valid number of values."""
     if spec.kind not in ("category", "grid", "planes"):
         return True
     return 1 < spec.categories <= MOST_CATEGORIES or (not spec.categories and dtype == np.uint8)
@@ -78,7 +79,7 @@ def check_reads(network: str, specs: Mapping[str, ArraySpec], reads: Iterable[st
     Args:
       network: its name.
       specs: of the world's observations.
-      reads: what the world lets a network read that follows from its specs.
+      reads: the world's observations for the networks BY_SPECS.
       world: its name, for errors.
     """
     if network in BY_SPECS:
@@ -88,30 +89,30 @@ def check_reads(network: str, specs: Mapping[str, ArraySpec], reads: Iterable[st
                 raise UserError(f"the world {world!r} lets a policy read {name!r}, which {why} (--config.env.world)")
             kind_of(name, specs[name])
         if not reads:
-            raise UserError(f"the world {world!r} has nothing that a policy `reads` (--config.env.world)")
+            raise UserError(f"`reads` of the world {world!r} is empty, so a policy cannot read it (--config.env.world)")
         if network == FILM and not {"grid", "text"} <= {kind_of(name, specs[name]) for name in reads}:
             raise UserError(
-                f"the network {network!r} reads a grid and a text, and the world {world!r} lets a policy read "
-                f"{', '.join(reads)}: {GENERAL!r} reads what there is ({FLAG})"
+                f"the network {network!r} reads a grid and a text, but the world {world!r} lets a policy read "
+                f"{', '.join(reads)}: {GENERAL!r} reads any observations ({FLAG})"
             )
         return
     missing = [name for name in (FIXED | dict.fromkeys(BY_PROMPT, (PROMPT,)))[network] if name not in specs]
     if missing:
         raise UserError(
             f"the network {network!r} reads the observation {missing[0]!r}, which the world {world!r} does not have: "
-            f"{GENERAL!r} reads what there is ({FLAG})"
+            f"{GENERAL!r} reads any observations ({FLAG})"
         )
     if network in BY_PROMPT and kind_of(PROMPT, specs[PROMPT]) != "text":
         raise UserError(
-            f"the observation {PROMPT!r} of the world {world!r} is no text, which {network!r} reads ({FLAG})"
+            f"the network {network!r} reads a text, but {PROMPT!r} of the world {world!r} is not one ({FLAG})"
         )
 
 
 def to_record(specs: Mapping[str, ArraySpec]) -> dict[str, list[Any]]:
-    """Specs as JSON holds them, for a checkpoint."""
+    """Converts specs to JSON for a checkpoint."""
     return {name: [list(spec.shape), *spec[1:]] for name, spec in specs.items()}
 
 
 def from_record(record: Mapping[str, Iterable[Any]]) -> dict[str, ArraySpec]:
-    """Specs from what `to_record` wrote."""
+    """Restores specs from `to_record`."""
     return {name: ArraySpec(tuple(shape), *rest) for name, (shape, *rest) in record.items()}

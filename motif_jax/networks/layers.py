@@ -1,8 +1,7 @@
-"""Layers with the initialisation of the published networks, and convolutions that skip what is the same everywhere.
+"""Layers with the initialisation of the published networks, and convolutions that skip the padding.
 
-A message is text and then zeros up to 256. Over the zeros every layer computes the same vector again and again; a
-`Line` holds what differs and that vector once, so that the work goes with the length of the text and the result is
-the same.
+A message is padded with zeros to 256 bytes. In the padding, a layer computes the same vector at every place; a `Line`
+holds this vector once, so that the work depends on the length of the text. The result is the same.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from flax import nnx
 
 
 def fan_in_uniform(rngs: nnx.Rngs, shape: tuple[int, ...], inputs: int) -> nnx.Param:
-    """PyTorch's initialisation of weights and biases: uniform within 1 / sqrt(inputs)."""
+    """Initialises weights or biases as PyTorch does: uniformly within 1 / sqrt(inputs)."""
     bound = 1 / math.sqrt(inputs)
     return nnx.Param(jax.random.uniform(rngs.params(), shape, minval=-bound, maxval=bound))
 
 
 class Linear(nnx.Linear):
-    """Orthogonal weights of gain 1, no bias at the start."""
+    """A linear layer with orthogonal weights of gain 1 and zero biases at the start."""
 
     def __init__(self, inputs: int, outputs: int, *, rngs: nnx.Rngs):
         """inputs -> outputs."""
@@ -30,14 +29,14 @@ class Linear(nnx.Linear):
 
 
 class Line(NamedTuple):
-    """A batch of sequences of `length` vectors, which are all the same vector from place W on."""
+    """A batch of sequences of `length` vectors; from place W on, all vectors are equal."""
 
     x: jax.Array  # [B, W, C]: the beginning
-    tail: jax.Array  # [C]: what stands at every place from W on
+    tail: jax.Array  # [C]: the vector at every place from W on
     length: int
 
     def reach(self, width: int) -> jax.Array:
-        """The first `width` places. [B, width, C]"""
+        """Returns the first `width` places. [B, width, C]"""
         missing = width - self.x.shape[1]
         if missing <= 0:
             return self.x[:, :width]
@@ -46,10 +45,10 @@ class Line(NamedTuple):
 
 
 class Conv(nnx.Module):
-    """Convolution along a line without padding, at the initialisation that PyTorch gives it."""
+    """A convolution along a line without padding, initialised as in PyTorch."""
 
     def __init__(self, inputs: int, outputs: int, width: int, *, rngs: nnx.Rngs):
-        """Kernel [width, inputs, outputs]; weights and bias uniform within 1 / sqrt(inputs * width)."""
+        """Initialises the kernel, [width, inputs, outputs], and the bias."""
         self.kernel = fan_in_uniform(rngs, (width, inputs, outputs), inputs * width)
         self.bias = fan_in_uniform(rngs, (outputs,), inputs * width)
 
@@ -70,7 +69,7 @@ def relu(line: Line) -> Line:
 
 
 def pool(line: Line) -> Line:
-    """Maximum over every three places in a row; one or two places left over at the end are dropped."""
+    """Takes the maximum of every three places; one or two remaining places are dropped."""
     length = line.length // 3
     width = min(-(-line.x.shape[1] // 3), length)
     x = line.reach(3 * width)

@@ -1,7 +1,7 @@
 """Networks for novelty: fixed features of any observations, and a small network on top of them.
 
-Features need no training: pieces of texts are counted, cells of pictures get fixed random vectors, numbers stay what
-they are. Whoever uses them normalises them.
+Features are not trained: trigrams of texts are counted, cells of maps get fixed random vectors, numbers are unchanged.
+The caller normalises them.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from motif_jax.networks.images import elu
 from motif_jax.networks.presets import scale, trigrams
 from motif_jax.structs import ArraySpec
 
-PLACES = 256  # in which pieces of texts are counted
+PLACES = 256  # buckets of hashed trigrams
 CELLS, CELL_SIZE = 256, 4  # kinds of cells (further kinds share their vectors), and numbers per cell
 
 
 def size_of(name: str, spec: ArraySpec) -> int:
-    """How many features an observation has."""
+    """Returns the number of features of an observation."""
     if is_text(spec):
         return PLACES
     return math.prod(spec.shape) * (CELL_SIZE if is_picture(spec) else 1)
 
 
 def is_text(spec: ArraySpec) -> bool:
-    """Whether it holds the characters of a text."""
+    """Whether an observation is a text."""
     return spec.kind in ("", "text") and spec.dtype == "uint8" and len(spec.shape) == 1
 
 
 def is_picture(spec: ArraySpec) -> bool:
-    """Whether it holds a kind for each cell of a map."""
+    """Whether an observation is a map of kinds of cells."""
     return spec.kind != "vector" and np.dtype(spec.dtype).kind in "iu" and len(spec.shape) > 1
 
 
 def random_cells(key: jax.Array) -> jax.Array:
-    """A fixed random vector for each kind of cell. [CELLS, CELL_SIZE]"""
+    """Draws a vector for each kind of cell. [CELLS, CELL_SIZE]"""
     return jax.random.normal(key, (CELLS, CELL_SIZE))
 
 
 def features(specs: Mapping[str, ArraySpec], cells: jax.Array, observations: Mapping[str, jax.Array]) -> jax.Array:
-    """The features of N moments, one observation after another in the order of `specs`. [N, D] float32"""
+    """Returns the features of N moments, concatenated in the order of `specs`. [N, D] float32"""
     parts = []
     for name, spec in specs.items():
         array = observations[name]
@@ -61,10 +61,10 @@ def features(specs: Mapping[str, ArraySpec], cells: jax.Array, observations: Map
 
 
 class NoveltyNetwork(nnx.Module):
-    """Features to outputs through hidden layers; orthogonal weights of gain sqrt(2)."""
+    """A multilayer perceptron with orthogonal weights of gain sqrt(2)."""
 
     def __init__(self, *sizes: int, rngs: nnx.Rngs):
-        """sizes[0] -> sizes[1] -> ...; ELU after each layer but the last."""
+        """Initialises layers sizes[0] -> sizes[1] -> ..., with ELU after each except the last."""
         orthogonal = nnx.initializers.orthogonal(math.sqrt(2))
         self.linears = nnx.List(
             [nnx.Linear(a, b, kernel_init=orthogonal, rngs=rngs) for a, b in itertools.pairwise(sizes)]

@@ -1,8 +1,8 @@
 """The policy: logits of actions and a value, from observations and memory.
 
-A preset is an encoder of the moment, a gated recurrent unit and two heads. "reference" is the published network
-(2,795,640 parameters with 23 actions); "small" is ours, for machines without an accelerator; both read NetHack.
-"general" and "film" follow from the specs of what they read, whatever the world (general.py, film.py).
+A preset is an encoder, a gated recurrent unit and two heads. "reference" is the published network (2,795,640 parameters
+with 23 actions); "small" is ours, for machines without an accelerator; both read NetHack. "general" and "film" are made
+from the specs of any world's observations (general.py, film.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GENERAL_CORE = 128
 
 
 class PolicyNetwork(nnx.Module):
-    """The policy network: observations and memory in, logits of actions and a value out."""
+    """Maps observations and memory to logits of actions and a value."""
 
     reads: tuple[str, ...]  # names of the observations
     core_size: int  # numbers of memory per game
@@ -46,10 +46,10 @@ class PolicyNetwork(nnx.Module):
         Args:
           preset: one of PRESETS, or of BY_SPECS.
           num_actions: number of logits.
-          specs: of the observations that those of BY_SPECS read.
-          dtype: what the products are computed in; parameters and results are float32.
-          for_cpu: whether to compute in the way that is fast on CPUs and gives the same (images.py); if None,
-            whether the default backend is a CPU.
+          specs: of the observations, for BY_SPECS.
+          dtype: of products; parameters and results are float32.
+          for_cpu: whether to use the fast computation for CPUs, with the same result (images.py); None: if the default
+            backend is a CPU.
           rngs: of the initialisation.
         """
         for_cpu = jax.default_backend() == "cpu" if for_cpu is None else for_cpu
@@ -70,19 +70,19 @@ class PolicyNetwork(nnx.Module):
         self.policy = nnx.Linear(self.core_size, num_actions, kernel_init=nnx.initializers.orthogonal(), rngs=rngs)
 
     def prepare(self) -> Any:
-        """Computes the part of `step` that depends on the parameters only, so that steps can share it."""
+        """Computes the part of `step` that depends only on the parameters, so that steps can share it."""
         with jax.named_scope("encoder"):
             return self.encoder.prepare()
 
     def step(
         self, observations: Mapping[str, jax.Array], first: jax.Array, core: jax.Array, prepared: Any = None
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """One moment of each game.
+        """Computes one step of each game.
 
         Args:
           observations: those of `reads`. [B, ...]
-          first: whether an episode begins here, where the memory is zero. [B] bool
-          core: memory of the moment before. [B, core_size] float32
+          first: whether an episode begins here, which resets the memory. [B] bool
+          core: memory before the step. [B, core_size] float32
           prepared: result of `prepare`; if None, it is computed here.
 
         Returns:
@@ -96,12 +96,12 @@ class PolicyNetwork(nnx.Module):
     def unroll(
         self, observations: Mapping[str, jax.Array], first: jax.Array, core: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """Moments in a row: what `step` after `step` gives, with all but the memory computed at once.
+        """Computes T consecutive steps, with everything but the memory in parallel.
 
         Args:
           observations: those of `reads`. [T, B, ...]
           first: whether an episode begins here. [T, B] bool
-          core: memory of the moment before all of them. [B, core_size] float32
+          core: memory before the first step. [B, core_size] float32
 
         Returns:
           Logits [T, B, A] and values [T, B], float32.

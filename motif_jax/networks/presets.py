@@ -1,6 +1,6 @@
-"""Encoders of the policies: the observations of one moment in, one vector of features out.
+"""Encoders of NetHack policies: the observations of one moment in, one vector of features out.
 
-`PRESETS` has the networks that are made of them. What each reads is also in kinds.py, for checks without JAX.
+`PRESETS` has the networks. Their observations are also in kinds.py, for checks without JAX.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MESSAGE = OBSERVATIONS["message"].shape[0]  # bytes
 BYTE = 255
 COLORS = 32  # from 16 on reversed
 BLSTATS = OBSERVATIONS["blstats"].shape[0]
-MOST_TEXT = 80  # characters of a message that the small network reads: a line of the terminal
+MOST_TEXT = 80  # characters of a message for the small network: a line of the terminal
 
 
 def scale(blstats: jax.Array) -> jax.Array:
@@ -31,10 +31,10 @@ def scale(blstats: jax.Array) -> jax.Array:
 
 
 class Layers(nnx.Module):
-    """Linear layers with ELU after each; orthogonal weights of gain 1, no bias at the start."""
+    """Linear layers with ELU after each; orthogonal weights of gain 1 and zero biases at the start."""
 
     def __init__(self, *sizes: int, dtype: DTypeLike, rngs: nnx.Rngs):
-        """sizes[0] -> sizes[1] -> ..."""
+        """Initialises layers sizes[0] -> sizes[1] -> ..."""
         orthogonal = nnx.initializers.orthogonal()
         self.linears = nnx.List(
             [nnx.Linear(a, b, kernel_init=orthogonal, dtype=dtype, rngs=rngs) for a, b in itertools.pairwise(sizes)]
@@ -48,20 +48,20 @@ class Layers(nnx.Module):
 
 
 class ReferenceEncoder(nnx.Module):
-    """As published: crop as a picture, the bottom line encoded and as it is, the message's bytes as numbers."""
+    """The published encoder: crop as a picture, bottom line encoded and raw, message bytes as numbers."""
 
     READS = ("crop", "blstats", "message")
     FEATURES = ImageEncoder.FEATURES + 128 + BLSTATS + 128
 
     def __init__(self, *, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
-        """Computes in `dtype`; `for_cpu` as in images.py."""
+        """Initialises the layers, which compute in `dtype`; `for_cpu` as in images.py."""
         self.image = ImageEncoder(for_cpu=for_cpu, dtype=dtype, rngs=rngs)
         self.vector = Layers(BLSTATS, 128, 128, dtype=dtype, rngs=rngs)
         self.message = Layers(MESSAGE, 128, 128, dtype=dtype, rngs=rngs)
         self.dtype = dtype
 
     def prepare(self) -> jax.Array | None:
-        """Computes what depends on the parameters only, for `__call__`."""
+        """Computes the part of `__call__` that depends only on the parameters."""
         return self.image.table()
 
     def __call__(self, observations: Mapping[str, jax.Array], prepared: jax.Array | None = None) -> jax.Array:
@@ -73,16 +73,16 @@ class ReferenceEncoder(nnx.Module):
 
 
 class SmallEncoder(nnx.Module):
-    """For CPUs: learnt vectors for characters and colours instead of pixels, pieces of the message instead of bytes."""
+    """An encoder for CPUs: learnt vectors of characters and colours instead of pixels, trigrams instead of bytes."""
 
     READS = ("crop", "blstats", "message")
     FEATURES = 128 + 32 + 32
     EMBEDDING = 16
     BLOCK = 32  # features of 2 x 2 cells
-    PLACES = 256  # in which pieces of the message are counted
+    PLACES = 256  # buckets of hashed trigrams
 
     def __init__(self, *, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
-        """Computes in `dtype`; `for_cpu` encodes a few frames at a time."""
+        """Initialises the layers, which compute in `dtype`; `for_cpu` encodes a few frames at a time."""
         size = self.EMBEDDING
         self.characters = nnx.Param(jax.random.normal(rngs.params(), (CHARACTERS, size)))
         self.colors = nnx.Param(jax.random.normal(rngs.params(), (COLORS, size)))
@@ -93,13 +93,13 @@ class SmallEncoder(nnx.Module):
         self.dtype, self.for_cpu = dtype, for_cpu
 
     def prepare(self) -> None:
-        """Nothing can be computed before the observations are there."""
+        """Returns None: all computations depend on the observations."""
 
     def __call__(self, observations: Mapping[str, jax.Array], prepared: None = None) -> jax.Array:
         """Observations [N, ...] -> [N, 192]"""
         if not self.for_cpu:
             return self._encode(observations)
-        # What lies between the layers stays in the cache, and to compute it again is faster than to keep it.
+        # Intermediate results stay in the cache, and recomputing them is faster than storing them.
         features = jax.lax.map(jax.checkpoint(self._encode), {key: in_pieces(observations[key]) for key in self.READS})
         return features.reshape(-1, self.FEATURES)[: len(observations["crop"])]
 
@@ -113,36 +113,35 @@ class SmallEncoder(nnx.Module):
         cells = self.characters[...][crop[:, 0]] + self.colors[...][crop[:, 1]]  # [N, 12, 12, 16]
         count = len(cells)
         blocks = cells.astype(self.dtype).reshape(count, 6, 2, 6, 2, -1).swapaxes(2, 3).reshape(count, 6, 6, -1)
-        # The hero is always at the same place of the crop, so each block can have weights of its own.
+        # The hero is always at the same place of the crop, so each block can have its own weights.
         return self.crop(self.block(blocks).reshape(count, -1))
 
 
 def trigrams(message: jax.Array, size: int, most: int = MOST_TEXT) -> jax.Array:
-    """Counts every three characters in a row of a message, wherever they stand, in `size` places.
+    """Counts the trigrams of a message in `size` buckets.
 
-    A hash of the three says which place counts them, and with which sign, so that collisions cancel on average. A layer
-    on top of it learns what the pieces mean.
+    A hash of a trigram gives its bucket and sign, so that collisions cancel on average.
 
     Args:
-      message: [N, W] uint8, zero after the text.
+      message: [N, W] uint8, padded with zeros.
       size: a power of two.
-      most: how many characters are read.
+      most: maximum number of characters; the rest is ignored.
 
     Returns:
       [N, size] float32
     """
     text = message[:, : most + 2].astype(jnp.uint32)
     pieces = text[:, :-2] | text[:, 1:-1] << 8 | text[:, 2:] << 16  # [N, most]
-    hashed = pieces * jnp.uint32(0x9E3779B1)  # of a product, the upper bits depend on all of the number
+    hashed = pieces * jnp.uint32(0x9E3779B1)  # the upper bits of a product depend on all bits of its factors
     place, sign = hashed >> (33 - size.bit_length()), 1 - 2 * (hashed >> (32 - size.bit_length()) & 1).astype(jnp.int32)
     counted = jnp.where(pieces == 0, 0, sign).astype(jnp.float32)
     return jnp.zeros((len(text), size)).at[jnp.arange(len(text))[:, None], place].add(counted)
 
 
 class Preset(NamedTuple):
-    """A network: its encoder, and the size of its recurrent core."""
+    """A network's encoder and the size of its recurrent core."""
 
-    encoder: Any  # a class with READS, FEATURES, `prepare` and `__call__`, as those above
+    encoder: Any  # a class with READS, FEATURES, `prepare` and `__call__`
     core_size: int
 
 

@@ -1,4 +1,4 @@
-"""Networks of learnt rewards: the reward model of Motif, and the classifier of messages of ONI-Classification."""
+"""Networks of learnt rewards: Motif's reward model and ONI-Classification's classifier of messages."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from motif_jax.networks.layers import Linear
 
 MESSAGE_ENCODERS = {"lt_cnn": MessageEncoder, "lt_cnn_small": SmallMessageEncoder}
 COLUMN, ROW = 0, 1  # places in blstats
-DROPOUT = 0.1  # share of the last hidden units that an update of the classifier leaves out
+DROPOUT = 0.1  # of the classifier's last hidden units
 
 
 class RewardModel(nnx.Module):
-    """The value of a moment: encoders side by side, two layers, one number.
+    """The reward of a moment: concatenated encoders, two layers, one number.
 
     With the message alone it has 306,945 parameters.
     """
@@ -31,7 +31,7 @@ class RewardModel(nnx.Module):
         *,
         rngs: nnx.Rngs,
     ):
-        """Creates the encoders of the observations that are read.
+        """Creates the encoders.
 
         Args:
           message: one of MESSAGE_ENCODERS, or "none".
@@ -48,10 +48,10 @@ class RewardModel(nnx.Module):
         self.head = Linear(512, 1, rngs=rngs)
 
     def __call__(self, moment: Mapping[str, jax.Array]) -> jax.Array:
-        """Values of moments.
+        """Computes the rewards of moments.
 
         Args:
-          moment: `message` [B, W], `vector` [B, 27], `blstats` [B, 27], `glyphs` [B, 21, 79]: those that are read.
+          moment: the encoded ones of `message` [B, W], `vector` [B, 27], `blstats` [B, 27], `glyphs` [B, 21, 79].
 
         Returns:
           [B] float32
@@ -71,7 +71,7 @@ class RewardModel(nnx.Module):
 
 
 class MessageClassifier(nnx.Module):
-    """Is a message helpful? The encoder of the reward model, two layers of 512, two logits.
+    """Classifies messages as helpful or not: the reward model's encoder, two layers of 512, two logits.
 
     With `lt_cnn` it has 471,554 parameters.
     """
@@ -83,7 +83,7 @@ class MessageClassifier(nnx.Module):
         self.head = Linear(512, 2, rngs=rngs)
 
     def __call__(self, message: jax.Array, key: jax.Array | None = None) -> jax.Array:
-        """Logits of "not helpful" and "helpful"; with a key, as in training, with dropout. [B, W] -> [B, 2]"""
+        """Computes logits of "not helpful" and "helpful"; a key enables dropout. [B, W] -> [B, 2]"""
         hidden = jax.nn.relu(self.first(self.message(message)))
         hidden = jax.nn.relu(self.second(hidden))
         if key is not None:

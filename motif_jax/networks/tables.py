@@ -1,14 +1,13 @@
-"""The first convolution over a picture made of tiles, by looking up instead of multiplying.
+"""Computes the first convolution over a picture of tiles by table look-ups instead of multiplications.
 
-The convolution takes 8 x 8 pixels every 4, the tiles are 6 x 6. So each of its places sees 2 x 2 tiles, and its start
-within the first of them is 0, 4 or 2 pixels, by turns: 3 phases along each axis. What a tile contributes depends on
-the phases and on which of the four it is, and on nothing else in the picture. Tables of these contributions,
-[contributions, outputs], are one small matrix product; then a place is a sum of four of their rows.
+The convolution covers 8 x 8 pixels with stride 4, the tiles have 6 x 6. So each of its places covers 2 x 2 tiles, and
+its start in the first tile is 0, 4 or 2 pixels in turn: 3 phases along each axis. A tile's contribution depends only on
+the tile, the phases and its position among the four. The table of these contributions, [contributions, outputs], is
+computed by one small matrix product; a place is then a sum of four of its rows.
 
-A tile is one glyph in one colour, and each of its red, green and blue planes is that glyph in one of three
-brightnesses or black. So the product is one of planes, and the table of tiles is added up from it. (Looking up planes
-would spare that, but 12 rows for each place take longer.) The result is that of the convolution, up to the order of
-summation.
+A tile is one glyph in one colour, and each of its red, green and blue planes is this glyph in one of three brightnesses
+or black. So the matrix product computes planes, and the table of tiles sums planes. (Looking up planes would avoid this
+sum, but 12 rows per place take longer.) The result equals the convolution up to the order of summation.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import numpy as np
 from motif_jax.networks.tiles import CELLS, COLORS, PALETTE, TILE, tile_atlas
 
 SIDE, STRIDE = 8, 4
-PLACES = 16  # along an axis. There is a 17th, which no place of the second convolution reads.
+PLACES = 16  # along an axis; the second convolution does not read the 17th
 PHASES = 3
 PARTS = (PHASES * 2) ** 2  # (phase, first or second tile) down, then across
 WHITE = 255  # value of a white pixel
@@ -31,9 +30,9 @@ RGB = 3
 
 
 class Inks(NamedTuple):
-    """Components of the tile atlas: no more than 189 glyphs, the first blank, in 3 brightnesses."""
+    """Components of the tile atlas: up to 189 glyphs, the first blank, in 3 brightnesses."""
 
-    glyph: np.ndarray  # [256]: which glyph a character is
+    glyph: np.ndarray  # [256]: glyph number of each character
     brightness: np.ndarray  # [16, 3]: of a colour's red, green and blue; arbitrary where not `present`
     present: np.ndarray  # [16, 3] bool
     planes: np.ndarray  # [glyphs, 3, 36] float32: pixels of a glyph in a brightness, 0..1
@@ -53,10 +52,10 @@ def inks() -> Inks:
 
 
 def plane_table(kernel: jax.Array) -> jax.Array:
-    """Contributions of planes. [8, 8, 3, outputs] -> [glyphs * 3 brightnesses * RGB * PARTS, outputs] float32"""
+    """Computes planes' contributions. [8, 8, 3, outputs] -> [glyphs * 3 brightnesses * RGB * PARTS, outputs] float32"""
     planes = jnp.asarray(inks().planes.reshape(-1, TILE * TILE))
     outputs = kernel.shape[-1]
-    # The kernel as a tile sees it: zero where the tile is not covered.
+    # The kernel at each position relative to a tile, zero outside.
     border = (TILE - 2, TILE - 2)
     padded = jnp.pad(kernel.astype(jnp.float32), (border, border, (0, 0), (0, 0)))
     starts = [TILE - 2 + TILE * tile - 2 * phase for phase in range(PHASES) for tile in (0, 1)]
@@ -67,7 +66,7 @@ def plane_table(kernel: jax.Array) -> jax.Array:
 
 
 def tile_table(kernel: jax.Array) -> jax.Array:
-    """Contributions of tiles to the convolution. [8, 8, 3, outputs] -> [glyphs * COLORS * PARTS, outputs] float32"""
+    """Computes tiles' contributions. [8, 8, 3, outputs] -> [glyphs * COLORS * PARTS, outputs] float32"""
     made = inks()
     outputs = kernel.shape[-1]
     planes = plane_table(kernel).reshape(*made.planes.shape[:2], RGB, PARTS * outputs)
@@ -80,19 +79,19 @@ def tile_table(kernel: jax.Array) -> jax.Array:
 
 
 def tile_rows(crop: jax.Array) -> jax.Array:
-    """Rows of `tile_table` whose sum is the convolution. [N, 2, 12, 12] uint8 -> [4, N, 256] int32"""
+    """Returns the rows of `tile_table` whose sum is the convolution. [N, 2, 12, 12] uint8 -> [4, N, 256] int32"""
     return _rows(jnp.asarray(inks().glyph)[crop[:, 0]] * COLORS + crop[:, 1] % COLORS)
 
 
 def look_up(table: jax.Array, rows: jax.Array) -> jax.Array:
-    """Sums of rows of a table. [R, outputs] and [K, N, ...] -> [N, ..., outputs]"""
+    """Sums K rows of a table. [R, outputs] and [K, N, ...] -> [N, ..., outputs]"""
     return sum((table[row] for row in rows[1:]), table[rows[0]])
 
 
 def _rows(cells: jax.Array) -> jax.Array:
-    """Kinds of the cells [N, 12, 12] -> rows of a table of [kinds * PARTS, outputs], [4, N, 256]
+    """Maps kinds of cells, [N, 12, 12], to rows of a table of [kinds * PARTS, outputs], [4, N, 256].
 
-    The places are in blocks of 2 x 2, as the next convolution wants them.
+    The places are ordered in blocks of 2 x 2 for the next convolution.
     """
     start = STRIDE * np.arange(PLACES)
     phase, tile = start % TILE // 2, start // TILE

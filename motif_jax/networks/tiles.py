@@ -1,11 +1,11 @@
-"""Draws the crop as the picture that the published agent sees, on the device where the network runs.
+"""Draws the crop as the published agent's picture, on the network's device.
 
 Each terminal cell is a tile of 6 x 6 pixels: a glyph of 6 x 11 in one of 16 colours on black, shrunk by averaging.
-The published tiles come from Pillow's bitmap font (Courier Bold 8 of the X Window System) and OpenCV. Both are only
-arithmetic on black and white glyphs, so those are kept here and the tiles computed from them: the same bytes
-(tests/networks/tiles_test.py) without either library. Licence of the glyphs: third_party/README.md.
+The published tiles come from Pillow's bitmap font (Courier Bold 8 of the X Window System) and OpenCV. This file stores
+the black and white glyphs and computes the same bytes (tests/networks/tiles_test.py) without either library. Licence of
+the glyphs: third_party/README.md.
 
-Colours from 16 on (in reverse on the terminal; the published agent lacks them) are drawn as the colour 16 below.
+Colours from 16 on (reversed on the terminal; the published agent lacks them) are drawn as the colour minus 16.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ CELLS = 12  # tiles on a side
 PIXELS = TILE * CELLS
 GLYPH_ROWS = 11
 
-# Dark, then bright; 7 and 8 are greys in the published order, and 0 cannot be seen.
+# Dark, then bright; 7 and 8 are greys in the published order, and 0 is invisible.
 PALETTE: tuple[str, ...] = ("000000", "800000", "008000", "808000", "000080", "800080", "008080", "808080")
 PALETTE += ("C0C0C0", "FF0000", "00FF00", "FFFF00", "0000FF", "FF00FF", "00FFFF", "FFFFFF")
 
-# Black and white glyphs, [256, 11, 6] bits. They are cut from one drawn line of all characters, where a glyph may reach
-# into its neighbour's cell, so drawing them one at a time would not give the same.
+# Black and white glyphs, [256, 11, 6] bits. They are cut from one drawn line of all characters, in which a glyph may
+# reach into its neighbour's cell, so drawing single characters would give different glyphs.
 GLYPHS = (
     "c-rk%?{5=z7=P|My9?gdM*HG2&d~xAVn}S+QnsY52MLI89ELYUeBs%cidk*9C0h-QopW?UiJj3H9b+#HA)yYk%y=ZEZZ}S<#+7N}i<Xm6{P6"
     "~<DXsEr7=51am56Wr3%I0xzIXTO^Ld`n_xXMb@bLQY<&;!S!pQCLuzSy*Up;qr0F2GuxT;q)aJ-%MUAsttCF$<61|a(EA98}4lDrCVyy!Ot1"
@@ -50,22 +50,22 @@ GLYPHS = (
 
 @functools.cache
 def tile_atlas() -> np.ndarray:
-    """All tiles. [256, 16, 6, 6, 3] uint8"""
+    """Draws all tiles. [256, 16, 6, 6, 3] uint8"""
     bits = np.frombuffer(zlib.decompress(base64.b85decode(GLYPHS)), np.uint8)
     glyphs = np.unpackbits(bits).reshape(CHARACTERS, GLYPH_ROWS, TILE)
-    # A tile's row i averages what it covers of the glyph's rows. In 66ths of the height row i is [11 i, 11 i + 11) and
-    # the glyph's row j is [6 j, 6 j + 6).
+    # A tile's row i averages the glyph's rows that it covers. In 66ths of the height, row i is [11 i, 11 i + 11), the
+    # glyph's row j is [6 j, 6 j + 6).
     i, j = np.arange(TILE)[:, None], np.arange(GLYPH_ROWS)
     top, bottom = np.maximum(GLYPH_ROWS * i, TILE * j), np.minimum(GLYPH_ROWS * (i + 1), TILE * (j + 1))
     overlap = np.maximum(bottom - top, 0)  # [6, 11]
     elevenths = np.einsum("ij,cjx->cix", overlap, glyphs)  # [256, 6, 6], 0..11
     palette = np.array([list(bytes.fromhex(color)) for color in PALETTE])  # [16, 3]
     ink = palette[None, :, None, None, :] * elevenths[:, None, :, :, None]
-    return ((2 * ink + GLYPH_ROWS) // (2 * GLYPH_ROWS)).astype(np.uint8)  # to the nearest; with elevenths nothing ties
+    return ((2 * ink + GLYPH_ROWS) // (2 * GLYPH_ROWS)).astype(np.uint8)  # to the nearest; elevenths cannot tie
 
 
 def tile_indices(crop: jax.Array) -> jax.Array:
-    """Which tiles of the flattened atlas a crop shows. [..., 2, 12, 12] uint8 -> [..., 12, 12] int32"""
+    """Returns a crop's indices into the flattened atlas. [..., 2, 12, 12] uint8 -> [..., 12, 12] int32"""
     crop = crop.astype(jnp.int32)
     return crop[..., 0, :, :] * COLORS + crop[..., 1, :, :] % COLORS
 

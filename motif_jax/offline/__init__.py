@@ -1,6 +1,6 @@
-"""Learning from recorded conversations: token batches in, a new state out. Pure functions (Flax is not needed here).
+"""Learning from recorded conversations: token batches in, a new state out. Pure functions, without Flax.
 
-`mdp` makes decisions, rewards and successors of tokens; `losses` has one function per loss; `recipes` is the table of
-the algorithms that are made of them; `values` has the networks beside the language model, `terms` what an algorithm
-minimises, `update` the training step; `decode` adds values to logits; `rank` says what the values are worth.
+`mdp` converts tokens to decisions, rewards and successors; `losses` has one function per loss; `recipes` is the table
+of algorithms; `values` has the networks on top of the language model, `terms` the objective of an algorithm, `update`
+the training step; `decode` adds values to logits; `rank` evaluates the values.
 """

@@ -1,4 +1,4 @@
-"""What the losses of an algorithm are computed from: a batch, parameters by their use; and what all of them need."""
+"""Inputs of the losses: a batch, and parameters by their use; and functions that all losses share."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ Sums = dict[str, jax.Array]
 
 
 class Replies(NamedTuple):
-    """Replies that were sampled from the policy in place of each utterance of a row (CHAI)."""
+    """Replies sampled from the policy in place of each utterance of a row (CHAI)."""
 
-    features: jax.Array  # the running mean of hidden states at their end. [B, K, n, width]
+    features: jax.Array  # mean of hidden states up to their end. [B, K, n, width]
     log_probs: jax.Array  # [B, K, n]
-    random: jax.Array  # features drawn evenly from [-1, 1]. [B, K, m, width]
+    random: jax.Array  # features drawn uniformly from [-1, 1]. [B, K, m, width]
 
 
 class Batch(NamedTuple):
-    """Rows of transcripts, and what a recipe needs beside them: the input of one update."""
+    """The input of one update: rows of transcripts and, for some recipes, replies."""
 
     rows: Rows
     replies: Any = ()  # `Replies`, for recipes with values of replies
 
 
 class Weights(NamedTuple):
-    """Parameters by their use. What is learnt stands in the first, what is only read in the others."""
+    """Parameters by their use."""
 
-    learnt: Params  # "policy", "condition", "trunk", "v", "q": as many as the recipe has
+    learnt: Params  # those of "policy", "condition", "trunk", "v", "q" that the recipe learns
     target: Params  # "trunk", "q": slowly following copies
-    given: Params  # "policy", where it is not learnt
+    given: Params  # "policy" if it is not learnt
 
     @property
     def policy(self) -> Params:
@@ -43,22 +43,21 @@ class Weights(NamedTuple):
 
 
 def next_tokens(rows: Rows) -> jax.Array:
-    """The token after each position; that of the last position is of no meaning. [B, T]"""
+    """Returns the token after each position; undefined at the last position. [B, T]"""
     return jnp.roll(jnp.asarray(rows.tokens), -1, 1)
 
 
 def masked_sum(values: jax.Array, mask: jax.Array) -> jax.Array:
-    """The sum where the mask is true, whatever stands elsewhere."""
+    """Sums the values where the mask is true, ignoring others, even NaN."""
     return jnp.where(mask, values, 0.0).sum()
 
 
 def in_chunks(read: Callable[[jax.Array, jax.Array], Any], chunk: int) -> Callable[[jax.Array, jax.Array], Any]:
-    """`read` for some positions at a time, so that arrays over all tokens are small; they are computed again for the
-    gradient.
+    """Applies `read` to chunks of positions, to limit the memory of arrays over all tokens; gradients recompute them.
 
     Args:
       read: (hidden [..., width], action [...]) -> a tree of arrays [...].
-      chunk: positions at a time; 0: all at once.
+      chunk: positions per chunk; 0: all.
     """
     if not chunk:
         return read

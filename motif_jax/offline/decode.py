@@ -1,7 +1,7 @@
-"""How values change what a policy writes: logits + min(beta (Q - V), clip), token by token; and ranks of whole texts.
+"""Decoding with values: logits + min(beta (Q - V), clip), token by token; and values of whole texts for ranking.
 
-Q is the smaller one of the targets, V that of the network itself, as in the code of ILQL (arXiv 2206.11871, section 4).
-V is the same for all tokens: without a clip it changes no probability, and its network is not computed.
+Q is the smaller one of the targets, V the online network's, as in the code of ILQL (arXiv 2206.11871, section 4). V is
+the same for all tokens: without a clip it does not change probabilities, so its network is not evaluated.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from motif_jax.offline.values import Language, Params, apply_head, least
 
 
 class Reader(NamedTuple):
-    """A language model that reads token by token. What it remembers is a tree of arrays with the rows on axis 1."""
+    """A language model that reads token by token. Its memory is a tree of arrays with the rows on axis 1."""
 
     begin: Callable[[Params, jax.Array, jax.Array, int], Any]  # (parameters, tokens, segments, room) -> memory
     read: Callable[[Params, Any, jax.Array], tuple[Any, jax.Array]]  # (.., memory, token) -> memory, hidden [B, width]
 
 
 class ShiftArguments(NamedTuple):
-    """Arguments of a shift; other values of them compile no new program, except of the bounds."""
+    """Arguments of a shift; only a change of the bounds compiles a new program."""
 
     beta: jax.Array  # one number, or one per row
     clip: jax.Array
     target: Params  # "trunk", "q"
     online: Params  # "trunk", "v"
-    bounds: tuple[float, float] = (-math.inf, math.inf)  # of the targets' Q, as in training; constants of a program
+    bounds: tuple[float, float] = (-math.inf, math.inf)  # of the targets' Q, as in training; compile-time constants
 
 
 def begin_shift(
     reader: Reader, shifting: ShiftArguments, tokens: jax.Array, segments: jax.Array, room: int, clipped: bool
 ) -> dict[str, Any]:
-    """The shift's memory of contexts [B, L], except for their last tokens."""
+    """Returns the shift's memory of contexts [B, L], without their last tokens."""
     before = segments.at[jnp.arange(len(segments)), last_index(segments)].set(0)
     found = {"target": reader.begin(shifting.target["trunk"], tokens, before, room)}
     if clipped:
@@ -47,11 +47,11 @@ def begin_shift(
 
 
 def make_shift(reader: Reader, clipped: bool) -> Callable[..., tuple[jax.Array, Any]]:
-    """A `language.generation.Shift` whose arguments are `ShiftArguments`.
+    """Makes a `language.generation.Shift` with `ShiftArguments`.
 
     Args:
       reader: the functions of the values' language models.
-      clipped: whether `ShiftArguments.clip` is finite; only then V is needed.
+      clipped: whether `ShiftArguments.clip` is finite; V is needed only then.
     """
 
     def shift(shifting: ShiftArguments, memory: Any, token: jax.Array, _: jax.Array) -> tuple[jax.Array, Any]:
@@ -68,13 +68,13 @@ def make_shift(reader: Reader, clipped: bool) -> Callable[..., tuple[jax.Array, 
 
 
 def target_q(values: ShiftArguments, hidden: jax.Array) -> jax.Array:
-    """The smaller Q of the targets, within its bounds. [..., width] -> [..., outputs]"""
+    """Computes the smaller Q of the targets, clipped to its bounds. [..., width] -> [..., outputs]"""
     q = least([apply_head(head, hidden) for head in values.target["q"]])
     return q if values.bounds == (-math.inf, math.inf) else jnp.clip(q, *values.bounds)
 
 
 def advantages(language: Language, values: ShiftArguments, tokens: jax.Array, segments: jax.Array) -> jax.Array:
-    """Q - V of every token after every position, in one look at whole texts. [B, T] -> [B, T, V]"""
+    """Computes Q - V of every token after every position of whole texts. [B, T] -> [B, T, V]"""
     q = target_q(values, language.hidden(values.target["trunk"], tokens, segments, None))
     return q - apply_head(values.online["v"], language.hidden(values.online["trunk"], tokens, segments, None))
 
@@ -83,15 +83,15 @@ def value_of_texts(
     language: Language, recipe: Recipe, values: ShiftArguments, tokens: jax.Array, segments: jax.Array, said: jax.Array,
     lengths: jax.Array,
 ) -> jax.Array:  # fmt: skip
-    """Values of whole texts, to choose among candidates: the sum of Q - V over their tokens, or the Q of the text.
+    """Computes values of candidate texts: the sum of Q - V over their tokens, or the Q of the text.
 
     Args:
       language: the functions of the language model.
-      recipe: of the values; without values, all texts are worth 0.
+      recipe: of the values; without values, all results are 0.
       values: see `ShiftArguments`; beta and clip are not used.
-      tokens, segments: what was said before. [B, L]
-      said: the candidates' tokens, end mark included. [B, N]
-      lengths: how many of them. [B]
+      tokens, segments: the context. [B, L]
+      said: the candidates' tokens, including the end mark. [B, N]
+      lengths: number of the candidates' tokens. [B]
 
     Returns:
       [B]
@@ -113,7 +113,7 @@ def value_of_texts(
         return jnp.zeros(len(tokens))
 
     def before_each(hidden: jax.Array) -> jax.Array:
-        """Hidden states from which each token of the candidates was chosen. [B, N, width]"""
+        """Selects the hidden states before each token of the candidates. [B, N, width]"""
         return jnp.concatenate([hidden[rows, last_index(segments)][:, None], hidden[:, width:-1]], 1)
 
     of_target = before_each(language.hidden(values.target["trunk"], whole, whole_segments, None))
@@ -125,5 +125,5 @@ def value_of_texts(
 
 
 def last_index(segments: jax.Array) -> jax.Array:
-    """The position of the last token that is no padding. [B, L] -> [B]"""
+    """Returns the position of the last token before the padding. [B, L] -> [B]"""
     return segments.shape[1] - 1 - jnp.argmax(segments[:, ::-1] > 0, 1)

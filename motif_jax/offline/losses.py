@@ -1,7 +1,7 @@
-"""Losses of offline reinforcement learning, one number per decision; sums over decisions are made elsewhere.
+"""Losses of offline reinforcement learning, one number per decision; terms.py sums over decisions.
 
-Notation: q and v are what the networks say, y what they should say; the arrays have any equal shapes [...], and arrays
-over all actions one more axis [..., A]. Squares are plain, without a factor of one half, as in the code of ILQL.
+Notation: q and v are predictions, y their target. The arrays have equal shapes [...]; arrays over all actions have one
+more axis, [..., A]. Squares have no factor of one half, as in the code of ILQL.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import optax
 
 
 def expectile_loss(v: jax.Array, y: jax.Array, expectile: float) -> jax.Array:
-    """|expectile - 1{y < v}| (y - v)^2: its minimum lies high in the distribution of y if the expectile is near 1.
+    """|expectile - 1{y < v}| (y - v)^2: for expectiles near 1, its minimum is near the maximum of y.
 
-    Implicit Q-learning, arXiv 2110.06169, equation 5. An expectile of 0.5 gives the mean: learning for the policy that
-    acted ("single step", SARSA).
+    Implicit Q-learning, arXiv 2110.06169, equation 5. An expectile of 0.5 gives the mean, the value of the recorded
+    policy ("single step", SARSA).
     """
     chex.assert_equal_shape([v, y])
     y = jax.lax.stop_gradient(y)
@@ -30,19 +30,19 @@ def squared_loss(q: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def huber_loss(q: jax.Array, y: jax.Array) -> jax.Array:
-    """Half the square up to a distance of one, then linear: what psi-learning uses."""
+    """Half the square up to a distance of 1, then linear; for psi-learning."""
     chex.assert_equal_shape([q, y])
     return optax.losses.huber_loss(q, jax.lax.stop_gradient(y))
 
 
 def bootstrap(reward: jax.Array, terminal: jax.Array, following: jax.Array, discount: float) -> jax.Array:
-    """y = r + discount (1 - terminal) what follows"""
+    """y = r + discount (1 - terminal) following"""
     chex.assert_equal_shape([reward, terminal, following])
     return reward + discount * (1.0 - terminal) * following
 
 
 def conservative_loss(q_all: jax.Array, action: jax.Array, temperature: float = 1.0) -> jax.Array:
-    """Cross-entropy of the recorded action under softmax(Q / temperature): others shall not be worth more (CQL)."""
+    """Cross-entropy of the recorded action under softmax(Q / temperature), which lowers Q of others (CQL)."""
     return cross_entropy(q_all / temperature, action)
 
 
@@ -72,13 +72,13 @@ def replies_loss(
 ) -> jax.Array:
     """log sum exp over {Q(reply) - log p(reply), Q(random) - log p(random)} - Q(recorded): CQL over utterances.
 
-    CHAI, arXiv 2204.08426. Its code divides the arguments by their number where the number's logarithm is due, and has
-    log 2d for the density of random features in [-1, 1]^d, which is -d log 2.
+    CHAI, arXiv 2204.08426. Two corrections of its code: it divides by the number of arguments, where the logarithm is
+    due, and uses log 2d as the log density of random features in [-1, 1]^d, which is -d log 2.
 
     Args:
       q: of the recorded utterance. [...]
       q_replies: of sampled replies. [..., n]
-      log_probs: of the replies, under the policy that has sampled them. [..., n]
+      log_probs: of the replies, under the policy that sampled them. [..., n]
       q_random: of random features. [..., m]
       log_density: of random features.
     """
@@ -88,6 +88,6 @@ def replies_loss(
 
 
 def taken(values: jax.Array, action: jax.Array) -> jax.Array:
-    """The value of one action. [..., A], [...] -> [...]"""
+    """Selects the value of one action. [..., A], [...] -> [...]"""
     chex.assert_equal_shape_prefix([values, action], action.ndim)
     return jnp.take_along_axis(values, action[..., None], -1)[..., 0]

@@ -1,8 +1,8 @@
-"""Tokens as decisions (ILQL, arXiv 2206.11871): which token is chosen where, what it is rewarded with, what follows.
+"""Tokens as decisions (ILQL, arXiv 2206.11871), with their rewards and successors.
 
-Per token, the state is everything up to a position, the action the next token; only positions whose next token is the
-agent's are decisions. What the environment says belongs to no decision: the successor of an utterance's last decision
-is the first of the next utterance, or the episode's last token. Two guesses of Wordle, the second one right:
+Per token, the state is all tokens up to a position, and the action is the next token; only positions before the agent's
+tokens are decisions. The environment's tokens are skipped: the successor of an utterance's last decision is the first
+decision of the next utterance, or the episode's last token. Two guesses of Wordle, the second one right:
 
     position   0    1 2 3 4 5  6     7 8 9 10 11  12    13 ... 17  18    19 ... 23  24    25
     token      <a>  c r a n e  </a>  b b y b  g   </s>  a b i d e  </a>  ggggg      </s>  </eod>
@@ -10,8 +10,8 @@ is the first of the next utterance, or the episode's last token. Two guesses of 
     successor  1    2 3 4 5 12                    13    ...   25 (terminal)
     reward                  -1                                0
 
-Per utterance, the state is the first decision's, and the whole utterance the action. Rows may hold several episodes,
-each a segment: nothing crosses from one to the next.
+Per utterance, the state is the first decision's, and the action is the whole utterance. Rows may hold several episodes
+as separate segments.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from motif_jax.transcripts.render import CUT, TERMINAL, Rows
 
 
 class Decisions(NamedTuple):
-    """Decisions, each at one position of its row; elsewhere `mask` is false and the rest is of no meaning. [B, T]"""
+    """Decisions by position; where `mask` is false, the other fields are undefined. [B, T] each"""
 
     mask: jax.Array  # bool
     state: jax.Array  # position at which the value of the state is read. int32
     next_state: jax.Array  # position at which the value of the successor is read. int32
-    next_step: jax.Array  # position of the next decision; that of the successor if there is none. int32
+    next_step: jax.Array  # position of the next decision, or of the successor after the last one. int32
     reward: jax.Array  # float32
     terminal: jax.Array  # the episode ended with this decision. bool
 
 
 def token_steps(rows: Rows) -> Decisions:
-    """Decisions for tokens, at the positions before them."""
+    """Returns decisions for tokens, at the positions before them."""
     places = jnp.arange(rows.tokens.shape[1])
     last = last_of_segment(rows.segments)
     mask = jnp.asarray(rows.is_action)
@@ -45,16 +45,16 @@ def token_steps(rows: Rows) -> Decisions:
     next_state = jnp.minimum(following, last)
     end = jnp.take_along_axis(jnp.asarray(rows.end), last, 1)
     state = jnp.broadcast_to(places, mask.shape)
-    known = mask & ~(is_last & (end == CUT))  # the successor of others was cut off
+    known = mask & ~(is_last & (end == CUT))  # the successor of a cut episode's last decision is unknown
     return Decisions(known, state, next_state, next_state, jnp.asarray(rows.reward), is_last & (end == TERMINAL))
 
 
 def utterance_steps(rows: Rows, followed: bool = False) -> Decisions:
-    """Decisions for utterances, at their last token: there it is known what was said, and its worth is read.
+    """Returns decisions for utterances, at their last token, where the value of the utterance is read.
 
     Args:
       rows: the tokens.
-      followed: only decisions that end their episode, or that are followed by another in the row.
+      followed: only decisions that end their episode or have a successor in the row.
     """
     places = jnp.arange(rows.tokens.shape[1])
     last = last_of_segment(rows.segments)
@@ -62,7 +62,7 @@ def utterance_steps(rows: Rows, followed: bool = False) -> Decisions:
     reward = jnp.pad(jnp.asarray(rows.reward), ((0, 0), (1, 0)))[:, :-1]
     starts = utterance_starts(rows)
     state = jax.lax.cummax(jnp.where(_shifted(starts), places - 1, 0), axis=1)
-    # The next utterance may start at the last token of this one, if the environment says nothing in between.
+    # If the environment is silent, the next utterance starts at the last token of this one.
     following = jax.lax.cummin(jnp.where(starts, places, len(places)), axis=1, reverse=True)
     is_last = following > last
     end = jnp.take_along_axis(jnp.asarray(rows.end), last, 1)
@@ -75,7 +75,7 @@ def utterance_steps(rows: Rows, followed: bool = False) -> Decisions:
 
 
 def returns_to_go(steps: Decisions, segments: jax.Array, discount: float) -> jax.Array:
-    """Discounted sum of the rewards from each decision on; elsewhere, that from the next decision on. [B, T]"""
+    """Returns the discounted sum of rewards from each decision on; elsewhere, from the next decision on. [B, T]"""
     reward = jnp.where(steps.mask, steps.reward, 0.0)
     factor = jnp.where(steps.mask, discount, 1.0)
     goes_on = jnp.pad(segments[:, 1:] == segments[:, :-1], ((0, 0), (0, 1)))
@@ -91,7 +91,7 @@ def returns_to_go(steps: Decisions, segments: jax.Array, discount: float) -> jax
 
 
 def episode_returns(rows: Rows) -> jax.Array:
-    """The sum of all rewards of the episode that each position is of. [B, T]"""
+    """Returns the sum of rewards of each position's episode. [B, T]"""
     reward, first = jnp.asarray(rows.reward), first_of_segment(rows.segments)
     before = jnp.pad(jnp.cumsum(reward, 1), ((0, 0), (1, 0)))
     sums = [jnp.take_along_axis(before, at, 1) for at in (last_of_segment(rows.segments) + 1, first)]
@@ -99,46 +99,43 @@ def episode_returns(rows: Rows) -> jax.Array:
 
 
 def first_of_segment(segments: jax.Array) -> jax.Array:
-    """The first position of the segment that each position is of. [B, T] int32"""
+    """Returns the first position of each position's segment. [B, T] int32"""
     places = jnp.arange(segments.shape[1])
     begins = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (1, 0)), constant_values=True)
     return jax.lax.cummax(jnp.where(begins, places, 0), axis=1)
 
 
 def last_of_segment(segments: jax.Array) -> jax.Array:
-    """The last position of the segment that each position is of. [B, T] int32"""
+    """Returns the last position of each position's segment. [B, T] int32"""
     places = jnp.arange(segments.shape[1])
     ends = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (0, 1)), constant_values=True)
     return jax.lax.cummin(jnp.where(ends, places, len(places)), axis=1, reverse=True)
 
 
 def utterance_starts(rows: Rows) -> jax.Array:
-    """Where an utterance's first token is chosen. [B, T] bool"""
+    """Marks the positions before utterances' first tokens. [B, T] bool"""
     acts = jnp.asarray(rows.is_action)
     goes_on = _shifted(acts & ~jnp.asarray(rows.closes))
-    return acts & ~(goes_on & _shifted_same(rows.segments))
+    same = jnp.pad(rows.segments[:, 1:] == rows.segments[:, :-1], ((0, 0), (1, 0)))  # segment as one position before
+    return acts & ~(goes_on & same)
 
 
 def utterance_ends(rows: Rows) -> jax.Array:
-    """Last token of the utterance that each position's next token is of. [B, T] int32
+    """Returns the last position of the next token's utterance. [B, T] int32
 
-    Undefined where the next token is not the agent's.
+    Undefined if the next token is not the agent's.
     """
     said = _shifted(jnp.asarray(rows.closes))
     return jnp.minimum(_after(said), last_of_segment(rows.segments))
 
 
 def _shifted(mask: jax.Array) -> jax.Array:
-    """What was true one position before. [B, T] bool"""
+    """Shifts a mask by one position to the right. [B, T] bool"""
     return jnp.pad(mask, ((0, 0), (1, 0)))[:, :-1]
 
 
-def _shifted_same(segments: jax.Array) -> jax.Array:
-    return jnp.pad(segments[:, 1:] == segments[:, :-1], ((0, 0), (1, 0)))
-
-
 def _after(mask: jax.Array) -> jax.Array:
-    """The first position after each that is in the mask; T if there is none. [B, T] int32"""
+    """Returns the first later position in the mask, or T. [B, T] int32"""
     size = mask.shape[1]
     at_or_after = jax.lax.cummin(jnp.where(mask, jnp.arange(size), size), axis=1, reverse=True)
     return jnp.pad(at_or_after[:, 1:], ((0, 0), (0, 1)), constant_values=size)

@@ -1,4 +1,4 @@
-"""What values are worth: whether they rank what an expert says above what others say, and what they find best."""
+"""Evaluation of values: whether they rank an expert's utterances above others, and the best utterances by them."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from motif_jax.transcripts.render import Rows
 
 
 class Chosen(NamedTuple):
-    """Values of what was chosen, token by token. [B, T] each; of no meaning where the agent does not choose."""
+    """Values of the chosen tokens. [B, T] each; undefined for tokens of the environment."""
 
     q: jax.Array
     v: jax.Array
 
 
 class Utterance(NamedTuple):
-    """One utterance of the agent's, and how much better than usual it was, by the values."""
+    """An utterance of the agent, with its advantage by the values."""
 
     row: int
-    start: int  # where its first token is chosen
-    end: int  # its last token
+    start: int  # position before its first token
+    end: int  # position of its last token
     advantage: float  # the mean of Q - V over its tokens
 
 
 def chosen_values(language: Language, of_q: Params, of_v: Params, rows: Rows) -> Chosen:
-    """Q and V per token, each from the hidden states of the trunk that its head was learnt on.
+    """Computes Q and V per token, each from the hidden states of its own trunk.
 
     Args:
       language: the functions of the language model.
-      of_q: "trunk" and "q", of the networks themselves or of their targets.
-      of_v: "trunk" and "v"; V has no target.
+      of_q: "trunk" and "q", of the online networks or of their targets.
+      of_v: "trunk" and "v" of the online networks.
       rows: the tokens.
     """
     hidden = language.hidden(of_q["trunk"], rows.tokens, rows.segments, None)
@@ -45,10 +45,10 @@ def chosen_values(language: Language, of_q: Params, of_v: Params, rows: Rows) ->
 
 
 def rank_shares(better: np.ndarray, worse: np.ndarray) -> np.ndarray:
-    """The share of states in which the better action has the higher Q, at each of its last tokens; ties count half.
+    """Returns the share of states in which the better action has the higher Q, per token; ties count half.
 
     Args:
-      better, worse: Q at the last K tokens of two actions in the same state, from `last_values`. [N, K] each
+      better, worse: Q at the last K tokens of two actions in the same states, from `last_values`. [N, K] each
 
     Returns:
       [K]
@@ -59,13 +59,13 @@ def rank_shares(better: np.ndarray, worse: np.ndarray) -> np.ndarray:
 
 
 def last_values(values: np.ndarray, rows: Rows, utterance: int, count: int) -> np.ndarray:
-    """Values at the last `count` tokens of one utterance of each row: its letters, say, and its end mark. [B, count]
+    """Returns values at the last `count` tokens of one utterance of each row. [B, count]
 
     Args:
       values: per token. [B, T]
-      rows: with one episode each.
+      rows: one episode each.
       utterance: number of the utterance, from 0 on.
-      count: tokens from its end.
+      count: number of tokens.
     """
     found = np.empty((len(values), count), values.dtype)
     for row, closes in enumerate(np.asarray(rows.closes)):
@@ -77,7 +77,7 @@ def last_values(values: np.ndarray, rows: Rows, utterance: int, count: int) -> n
 
 
 def top_advantages(chosen: Chosen, rows: Rows, count: int) -> list[Utterance]:
-    """The utterances of a batch with the highest mean advantage, best first."""
+    """Returns the utterances of a batch with the highest mean advantage, best first."""
     gap = np.asarray(chosen.q) - np.asarray(chosen.v)
     steps = mdp.utterance_steps(rows)
     found = []

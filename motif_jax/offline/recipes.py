@@ -1,4 +1,4 @@
-"""The algorithms, each a line of one table: what is learnt, from which targets, and how text is then generated."""
+"""The table of algorithms: their learnt parts, their targets, and their decoding."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ class Recipe(NamedTuple):
     """One algorithm."""
 
     about: str
-    policy: str = ""  # how the policy is learnt: "clone", "advantage" (clone, weighted by advantage); "": it is given
-    values: str = ""  # of what values are learnt: "token", "utterance", "reply" (of a given model's features); "": none
-    q_target: str = ""  # what follows a decision: "value" V, "max" of Q, "soft" maximum of Q and the policy, "replies"
+    policy: str = ""  # "clone", "advantage" (cloning weighted by advantage); "": the policy is given
+    values: str = ""  # values per "token", "utterance", or "reply" (on a given model's features); "": without values
+    q_target: str = ""  # value of the next state: "value" V, "max" of Q, "soft" maximum with the policy, "replies"
     v_target: str = "q"  # or "returns": discounted sums of the recorded rewards
-    expectile: float = 0.0  # of V; 0: the config's
-    conservative: bool = False  # with the loss that keeps Q of other actions down
-    conditioned: bool = False  # the policy is told the return of the episode
-    selective: bool = False  # only the best of the episodes are learnt from
-    decoding: str = "policy"  # "policy": as it is; "shift": by beta (Q - V) per token; "rerank": the best of some
+    expectile: float = 0.0  # of V; 0: from the config
+    conservative: bool = False  # with the loss that lowers Q of other actions
+    conditioned: bool = False  # the policy is conditioned on the episode's return
+    selective: bool = False  # only the best episodes are used
+    decoding: str = "policy"  # "shift": logits + beta (Q - V) per token; "rerank": the best of several texts
 
 
 RECIPES = {
@@ -43,11 +43,11 @@ RECIPES = {
     "chai": Recipe("values of whole replies, over a given model", values="reply", q_target="replies",
                    conservative=True, decoding="rerank"),
 }  # fmt: skip
-JOINT = "joint"  # after a recipe's name and "+": the policy is cloned at the same time, as the paper's configs do
+JOINT = "joint"  # NAME+joint clones the policy at the same time, as in the paper's configs
 
 
 def recipe_of(name: str) -> Recipe:
-    """The recipe of a name, or of a name and "+joint"; raises KeyError if there is none."""
+    """Returns the recipe of NAME or NAME+joint; raises KeyError for an unknown name."""
     plain, plus, more = name.partition("+")
     recipe = RECIPES[plain]
     if not plus:
@@ -58,6 +58,6 @@ def recipe_of(name: str) -> Recipe:
 
 
 def names() -> tuple[str, ...]:
-    """All names that `recipe_of` takes."""
+    """Returns all valid names of `recipe_of`."""
     joint = [f"{name}+{JOINT}" for name, one in RECIPES.items() if not one.policy and one.values != "reply"]
     return (*RECIPES, *joint)

@@ -1,7 +1,7 @@
-"""What an algorithm minimises on a batch: sums over decisions, and how many decisions there are.
+"""The objective of an algorithm on a batch: sums over decisions, and their counts.
 
-Sums and counts, not means: batches that are cut among devices, or computed in parts, have the same loss as in one
-piece. A term's mean is its sum over all parts, divided by the count over all parts.
+Sums and counts instead of means, so that a batch split over devices or parts has the same loss. A term's mean is its
+sum over all parts, divided by its count over all parts.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import jax.numpy as jnp
 from motif_jax.offline import losses, mdp
 from motif_jax.offline.batch import Batch, Sums, Weights, in_chunks, masked_sum, next_tokens
 from motif_jax.offline.recipes import Recipe
-from motif_jax.offline.reply_terms import reply_terms
 from motif_jax.offline.settings import Settings
-from motif_jax.offline.value_terms import other_losses, steps_of, value_terms
+from motif_jax.offline.value_terms import other_losses, reply_terms, steps_of, value_terms
 from motif_jax.offline.values import Language, condition
 from motif_jax.transcripts.render import Rows
 
@@ -24,10 +23,10 @@ TOKENS: str = "tokens"  # counts: decisions with values, tokens cloned, all toke
 
 
 def count(recipe: Recipe, batch: Batch) -> Sums:
-    """What the sums of `sum_terms` are divided by."""
+    """Returns the divisors of the sums of `sum_terms`."""
     rows = batch.rows
     segments = jnp.asarray(rows.segments)
-    predicted = (segments[:, 1:] > 0) & (segments[:, 1:] == segments[:, :-1])  # tokens that others stand before
+    predicted = (segments[:, 1:] > 0) & (segments[:, 1:] == segments[:, :-1])  # all but the first of each episode
     found = {TOKENS: predicted.sum(), LEARNT: rows.is_action.sum()}
     if recipe.values:
         found[STEPS] = steps_of(recipe, rows).mask.sum()
@@ -35,7 +34,7 @@ def count(recipe: Recipe, batch: Batch) -> Sums:
 
 
 def weights_of(recipe: Recipe, settings: Settings) -> dict[str, tuple[float, str]]:
-    """By the names of the terms, what their means are multiplied with in the loss, and which count divides them."""
+    """Returns each term's weight in the loss and the name of its count."""
     found: dict[str, tuple[float, str]] = {}
     if recipe.policy:
         found["policy"] = (settings.policy_weight, TOKENS if settings.mean_over_all_tokens else LEARNT)
@@ -49,14 +48,14 @@ def weights_of(recipe: Recipe, settings: Settings) -> dict[str, tuple[float, str
 
 
 def divisor_of(name: str, recipe: Recipe, settings: Settings) -> str:
-    """Which count divides a sum."""
+    """Returns the name of the count that divides a sum."""
     if name == "accuracy":
         return LEARNT
     return weights_of(recipe, settings).get(name, (0.0, STEPS))[1]
 
 
 def sum_terms(language: Language, recipe: Recipe, settings: Settings, weights: Weights, batch: Batch) -> Sums:
-    """Sums over a batch: of the terms of the loss, and of figures beside them. One per name, [] each."""
+    """Sums the terms of the loss and additional metrics over a batch, by name. [] each"""
     sums: Sums = {}
     advantage = None
     if recipe.values == "reply":
@@ -88,7 +87,7 @@ def _policy_terms(
     if recipe.policy == "advantage":
         assert advantage is not None
         known = steps_of(recipe, rows).mask
-        if recipe.values == "utterance":  # all tokens of a text have the weight of the text
+        if recipe.values == "utterance":  # all tokens of an utterance share its weight
             end = mdp.utterance_ends(rows)
             advantage, known = (jnp.take_along_axis(array, end, 1) for array in (advantage, known))
         if settings.advantage_sign:

@@ -1,7 +1,7 @@
-"""One update of what an algorithm learns, for `parallel.map_update`; and the same losses without learning.
+"""One update of an offline algorithm, for `mesh.map_update`; and its losses without learning.
 
-The state holds the policy and the values, as far as a recipe learns them, and the slow copies ("targets") that Q is
-compared with. What is only read, a given policy, is an argument of its own, so that it is no constant of the program.
+The state holds the policy and the values that a recipe learns, and the targets, slowly following copies. A given policy
+is a separate argument, so that it is not compiled into the program as a constant.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class OfflineState(NamedTuple):
 
 
 def make_optimizer(settings: Settings) -> optax.GradientTransformation:
-    """AdamW behind a limit on the gradient's norm; the rate rises for some steps, then falls as a cosine."""
+    """Makes AdamW with gradient clipping, linear warmup and cosine decay."""
     rate, end, warmup = settings.learning_rate, settings.learning_rate_end, settings.warmup_steps
     schedule: Any = optax.constant_schedule(rate)
     if settings.total_steps and end != 1.0:
@@ -54,15 +54,15 @@ def init_state(
     trunk: Params,
     bias: float = 0.0,
 ) -> OfflineState:  # fmt: skip
-    """The state before the first update.
+    """Makes the state before the first update.
 
     Args:
       key: for the heads.
       language: the functions of the language model.
       recipe, settings: of the algorithm.
-      policy: parameters that the policy starts from; in the state only if the recipe learns them.
-      trunk: parameters that the values' language model starts from.
-      bias: what the values say at first: about the mean return.
+      policy: initial parameters of the policy; in the state only if the recipe learns them.
+      trunk: initial parameters of the values' language model.
+      bias: initial output of the values, about the mean return.
     """
     learnt: dict[str, Any] = {}
     target: dict[str, Any] = {}
@@ -75,16 +75,16 @@ def init_state(
         target["q"] = learnt["q"]
     if recipe.values in ("token", "utterance"):
         learnt["trunk"] = target["trunk"] = trunk
-    learnt, target = jax.tree.map(jnp.array, (learnt, target))  # copies: the update is given the memory of its state
+    learnt, target = jax.tree.map(jnp.array, (learnt, target))  # copies, because the update donates its state
     return OfflineState(learnt, target, make_optimizer(settings).init(learnt), jnp.zeros((), jnp.int32))
 
 
 def make_offline_update(language: Language, recipe: Recipe, settings: Settings) -> Callable[..., Any]:
-    """The training step, for `parallel.map_update(update, mesh, batch_axis=0, num_constants=1)`.
+    """Makes the training step, for `mesh.map_update(update, mesh, batch_axis=0, num_constants=1)`.
 
     Returns:
       `update(state, given, batch) -> (state, metrics)`. Metrics are means over the decisions of the whole batch. If
-      loss or gradient was not finite, the state stays what it was, and `metrics["finite"]` is 0.
+      the loss or a gradient is not finite, only `step` changes, and `metrics["finite"]` is 0.
     """
     optimizer, parts = make_optimizer(settings), settings.num_parts
     weights = weights_of(recipe, settings)
@@ -126,7 +126,7 @@ def make_offline_update(language: Language, recipe: Recipe, settings: Settings) 
 
 
 def follow(target: Params, learnt: Params, step: jax.Array, settings: Settings) -> Params:
-    """Moves the slow copies a share of the way (Polyak averaging), or all of it at some steps."""
+    """Moves the targets towards the learnt parameters by Polyak averaging, or copies them at some steps."""
     source = {name: learnt[name] for name in target}
     if settings.hard_update_every:
         whole = step % settings.hard_update_every == 0
@@ -136,7 +136,7 @@ def follow(target: Params, learnt: Params, step: jax.Array, settings: Settings) 
 
 
 def make_offline_measure(language: Language, recipe: Recipe, settings: Settings) -> Callable[..., Any]:
-    """The losses of a batch without learning from it, for `parallel.map_update(measure, ..., num_constants=2)`.
+    """Makes a function that evaluates losses, for `mesh.map_update(measure, ..., num_constants=2)`.
 
     Returns:
       `measure(sums, state, given, batch) -> sums`: adds the batch's sums and counts to those of earlier batches.
@@ -151,7 +151,7 @@ def make_offline_measure(language: Language, recipe: Recipe, settings: Settings)
 
 
 def zero_sums(recipe: Recipe, settings: Settings) -> Sums:
-    """Sums before any batch."""
+    """Returns the sums before the first batch."""
     names = [*weights_of(recipe, settings), LEARNT, TOKENS]
     if recipe.policy:
         names.append("accuracy")
@@ -163,7 +163,7 @@ def zero_sums(recipe: Recipe, settings: Settings) -> Sums:
 
 
 def means_of(sums: dict[str, float], recipe: Recipe, settings: Settings) -> dict[str, float]:
-    """The means of sums over any number of batches, and the loss."""
+    """Returns the means and the loss from sums over any number of batches."""
     counts = {name: sums[name] for name in (TOKENS, LEARNT, STEPS) if name in sums}
     found = {
         name: value / max(counts[divisor_of(name, recipe, settings)], 1.0)

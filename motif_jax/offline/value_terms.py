@@ -1,14 +1,15 @@
-"""Losses of values per token and per utterance: they differ in where values are read, and in what Q is read for."""
+"""Losses of values per token, per utterance, and per reply (CHAI, arXiv 2204.08426)."""
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from motif_jax.offline import losses, mdp
-from motif_jax.offline.batch import Sums, Weights, in_chunks, masked_sum, next_tokens
+from motif_jax.offline.batch import Batch, Sums, Weights, in_chunks, masked_sum, next_tokens
 from motif_jax.offline.recipes import Recipe
 from motif_jax.offline.settings import Settings
 from motif_jax.offline.values import Language, Params, apply_head, least
@@ -16,21 +17,21 @@ from motif_jax.transcripts.render import Rows
 
 
 class ValueTerms(NamedTuple):
-    """What `value_terms` finds in one batch."""
+    """The result of `value_terms`."""
 
     sums: Sums
-    advantage: jax.Array  # target Q - V of what was chosen, at `steps_of`. [B, T]
+    advantage: jax.Array  # target Q - V of the chosen actions, at `steps_of`. [B, T]
 
 
 def steps_of(recipe: Recipe, rows: Rows) -> mdp.Decisions:
-    """The decisions that a recipe learns values of."""
+    """Returns the decisions whose values a recipe learns."""
     if recipe.values == "token":
         return mdp.token_steps(rows)
     return mdp.utterance_steps(rows, followed=recipe.values == "reply")
 
 
 def value_terms(language: Language, recipe: Recipe, settings: Settings, weights: Weights, rows: Rows) -> ValueTerms:
-    """Sums over the decisions of a batch."""
+    """Sums the losses and metrics over the decisions of a batch."""
     learnt, target = weights.learnt, weights.target
     steps, action = steps_of(recipe, rows), next_tokens(rows)
     hidden = language.hidden(learnt["trunk"], rows.tokens, rows.segments, None)  # [B, T, width]
@@ -72,10 +73,48 @@ def value_terms(language: Language, recipe: Recipe, settings: Settings, weights:
     return ValueTerms(sums, jax.lax.stop_gradient(q_target - v))
 
 
+def reply_terms(language: Language, settings: Settings, weights: Weights, batch: Batch) -> Sums:
+    """Sums the losses of CHAI's Q, a function of the mean of a given model's hidden states."""
+    rows, replies = batch.rows, batch.replies
+    steps = mdp.utterance_steps(rows, followed=True)
+    policy = jax.lax.stop_gradient(weights.policy)
+    hidden = language.hidden(policy, rows.tokens, rows.segments, None).astype(jnp.float32)
+    first = mdp.first_of_segment(rows.segments)
+    places = jnp.arange(rows.tokens.shape[1])
+    before = jnp.pad(jnp.cumsum(hidden, 1), ((0, 0), (1, 0), (0, 0)))
+    since = jnp.take_along_axis(before, first[..., None], 1)
+    feature = (before[:, 1:] - since) / (places - first + 1)[..., None]  # [B, T, width]
+
+    # ---- the sampled replies of each utterance, and of the next
+    said = jnp.pad(rows.closes, ((0, 0), (1, 0)))[:, :-1]
+    number = jnp.clip(jnp.cumsum(said, 1) - 1, 0, replies.log_probs.shape[1] - 1)  # of the utterance that ends there
+    target = least([apply_head(head, replies.features)[..., 0] for head in weights.target["q"]])  # [B, K, n]
+    best = jnp.take_along_axis(target.max(-1), number, 1)  # [B, T]
+    following = jnp.take_along_axis(best, steps.next_step, 1)
+    y = losses.bootstrap(
+        steps.reward / settings.reward_scale, jnp.float32(steps.terminal), following, settings.discount
+    )
+    sums: Sums = {"q": jnp.zeros(()), "conservative": jnp.zeros(()), "q_mean": jnp.zeros(())}
+    density = -language.width * math.log(2.0)
+    for head in weights.learnt["q"]:
+        q = apply_head(head, feature)[..., 0]
+        at_replies, at_random = (
+            jnp.take_along_axis(apply_head(head, array)[..., 0], number[..., None], 1)
+            for array in (replies.features, replies.random)
+        )
+        log_probs = jnp.take_along_axis(replies.log_probs, number[..., None], 1)
+        sums["q"] += masked_sum(losses.squared_loss(q, y), steps.mask)
+        sums["conservative"] += masked_sum(
+            losses.replies_loss(q, at_replies, log_probs, at_random, density), steps.mask
+        )
+        sums["q_mean"] += masked_sum(q, steps.mask) / len(weights.learnt["q"])
+    return sums
+
+
 def _read_heads(
     heads: list[Params], hidden: jax.Array, action: jax.Array, recipe: Recipe, settings: Settings
 ) -> dict[str, list[jax.Array]]:
-    """Of each Q head: its value of what was chosen, and the losses that are made of its values of all tokens. [B, T]"""
+    """Returns, for each Q head, its value of the chosen action and its losses over all tokens. [B, T] each"""
     if recipe.values == "utterance":
         return {"q": [apply_head(head, hidden)[..., 0] for head in heads]}
     names = other_losses(recipe, settings)
@@ -96,7 +135,7 @@ def _read_heads(
 def _read_targets(
     heads: list[Params], hidden: jax.Array, action: jax.Array, recipe: Recipe, chunk: int
 ) -> dict[str, jax.Array]:
-    """The smaller of the target's Q of what was chosen, and their maximum over all tokens, plain or soft. [B, T]"""
+    """Returns the targets' smaller Q of the chosen action, and its plain or soft maximum over tokens. [B, T]"""
     if recipe.values == "utterance":
         return {"q": least([apply_head(head, hidden)[..., 0] for head in heads])}
 
@@ -113,14 +152,14 @@ def _read_targets(
 
 
 def _log_policy(language: Language, weights: Weights, rows: Rows, action: jax.Array) -> jax.Array:
-    """log pi of what was chosen, without a gradient. [B, T]"""
+    """Returns log pi of the chosen tokens, without gradient. [B, T]"""
     policy = jax.lax.stop_gradient(weights.policy)
     logits = language.logits(policy, language.hidden(policy, rows.tokens, rows.segments, None))
     return -losses.cross_entropy(logits, action)
 
 
 def other_losses(recipe: Recipe, settings: Settings) -> list[str]:
-    """The losses of Q beside that of its target."""
+    """Returns the names of additional losses of Q."""
     found = ["conservative"] if recipe.conservative else []
     return [*found, "margin"] if recipe.values == "token" and settings.margin_weight else found
 

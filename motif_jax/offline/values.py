@@ -1,7 +1,7 @@
-"""The networks beside the language model: V, Q and what tells a policy the return. Parameters are plain dictionaries.
+"""The networks on top of the language model: heads for V and Q, and a condition on the return, as plain dictionaries.
 
 A head is Linear(d, 2d), ReLU, Linear(2d, outputs) on the trunk's last hidden states, as in the code of ILQL. Its last
-layer begins near zero with a bias near the mean return, so that learning need not first find the level (LMRL-Gym).
+layer is initialised near zero with a bias near the mean return, which speeds up learning (LMRL-Gym).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Params = Any
 class Language(NamedTuple):
     """A language model, as functions of its parameters."""
 
-    # (parameters, tokens [B, T], segments [B, T], what is added to the embeddings: [B, T, width] or None) -> hidden
-    # states [B, T, width]. Tokens see those before them in their segment; segment 0 is padding.
+    # (parameters, tokens [B, T], segments [B, T], addition to the embeddings: [B, T, width] or None) -> hidden
+    # states [B, T, width]. Tokens attend to earlier tokens of their segment; segment 0 is padding.
     hidden: Callable[[Params, jax.Array, jax.Array, jax.Array | None], jax.Array]
     logits: Callable[[Params, jax.Array], jax.Array]  # (parameters, hidden [..., width]) -> [..., vocabulary] float32
     width: int
@@ -29,7 +29,7 @@ class Language(NamedTuple):
 
 
 def new_head(key: jax.Array, width: int, outputs: int, bias: float) -> dict[str, jax.Array]:
-    """Parameters of a head."""
+    """Initialises a head."""
     one, two = jax.random.split(key)
     limit = width**-0.5
     return {
@@ -47,7 +47,7 @@ def apply_head(head: dict[str, jax.Array], hidden: jax.Array) -> jax.Array:
 
 
 def new_values(key: jax.Array, language: Language, recipe: Recipe, bias: float, double_q: bool) -> dict[str, Any]:
-    """The heads that a recipe needs: "v", and "q" with one head or two."""
+    """Initialises a recipe's heads: "v", and "q" with one head or two."""
     outputs = language.vocabulary if recipe.values == "token" else 1
     keys = jax.random.split(key, 3)
     found: dict[str, Any] = {}
@@ -59,17 +59,17 @@ def new_values(key: jax.Array, language: Language, recipe: Recipe, bias: float, 
 
 
 def new_condition(width: int) -> dict[str, jax.Array]:
-    """Parameters of what is added to an episode's first embedding for its return."""
+    """Initialises the condition on the return, see `condition`."""
     return {"kernel": jnp.zeros(width), "bias": jnp.zeros(width)}
 
 
 def condition(params: dict[str, jax.Array], returns: jax.Array, first: jax.Array) -> jax.Array:
-    """What is added to the embeddings.
+    """Returns the addition to the embeddings that tells a policy the return.
 
     Args:
-      params: of `new_condition`.
-      returns: of the episode that each position is of. [B, T]
-      first: which positions are the first of an episode. [B, T] bool
+      params: from `new_condition`.
+      returns: of each position's episode. [B, T]
+      first: whether a position is the first of its episode. [B, T] bool
 
     Returns:
       [B, T, width]
@@ -79,5 +79,5 @@ def condition(params: dict[str, jax.Array], returns: jax.Array, first: jax.Array
 
 
 def least(qs: list[jax.Array]) -> jax.Array:
-    """The smaller of two Q, or the only one."""
+    """Returns the smaller of two Q, or the only one."""
     return qs[0] if len(qs) == 1 else jnp.minimum(*qs)

@@ -85,8 +85,8 @@ def test_probes_are_prompts_in_the_worlds_words():
 
 @pytest.mark.parametrize(("text", "said"), [
     ("lesson = 3", "it must have goals, lessons, and a number of examples"),
-    ("examples = ", "is no manual: "),
-    (ONE.replace("turn {side}", "turn {direction}"), r"its lesson 1 has \{direction\}, which is none of thing, "),
+    ("examples = ", "is not a manual: "),
+    (ONE.replace("turn {side}", "turn {direction}"), r"its lesson 1 has \{direction\}, which is not one of thing, "),
     (ONE.replace('goal = ["reach"]', 'goal = ["fly"]'), "its lesson 1 has the goal 'fly', which is not among"),
     (ONE.replace("do = ", "deed = "), "its lesson 1 says deed = "),
     (ONE.replace('do = ["turn {side}"]', ""), "its lesson 1 does not say what to do"),

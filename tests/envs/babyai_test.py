@@ -261,7 +261,7 @@ def test_a_policy_plays_with_its_actions_and_observations():
     facts = {"config": {"env": {"world": "babyai"}}, "model": {"num_actions": 6, "reads": {}}}
     assert world.plays(facts) == ""
     assert make("BossLevel").plays(facts) == ""  # any level will do
-    assert make(actions="augmented").plays(facts) == "has 6 actions, where 'augmented' are 9"
+    assert make(actions="augmented").plays(facts) == "has 6 actions, but 'augmented' has 9"
     reads = {"prompt": [[100], "uint8", "text", 0]}
     assert "reads the observation 'prompt' of shape (100,)" in world.plays(
         facts | {"model": {"num_actions": 6, "reads": reads}}

@@ -230,8 +230,8 @@ def test_sets_of_actions():
 @pytest.mark.parametrize(("values", "said"), [
     ({"actions": "canonicle"}, r"unknown set of actions 'canonicle' \(--config.env.babyai.actions\): did you mean"),
     ({"actions": "x"}, "unknown set of actions 'x' .* choose from canonical, restricted, augmented, rotate, shift, fr"),
-    ({"actions": "go,,stop"}, "must be 2 to 32 different ones, separated by commas, not 'go,,stop'"),
-    ({"actions": "go,go"}, "different ones, .* not 'go,go'"),
+    ({"actions": "go,,stop"}, "must be 2 to 32 different names, separated by commas, not 'go,,stop'"),
+    ({"actions": "go,go"}, "different names, .* not 'go,go'"),
     ({"rewording": "synonym"}, r"unknown rewording 'synonym' \(--config.env.babyai.rewording\): did you mean 'syn"),
     ({"rewording": "key=a=b"}, "must be pairs such as key=chair,ball=table, each word once, not 'key=a=b'"),
     ({"rewording": "key=a,key=b"}, "each word once"),

@@ -128,8 +128,8 @@ def test_a_judge_that_is_not_there_is_named(server):
 
 
 @pytest.mark.parametrize(("options", "said"), [
-    ({"goal": ""}, r"a judge is told in a sentence what is wished of comments, and '' is none: set the option 'goal'"),
-    ({"goal": "kind"}, "and 'kind' is none"),
+    ({"goal": ""}, r"the option 'goal' must be a sentence that tells a judge what comments should be like, not ''"),
+    ({"goal": "kind"}, "should be like, not 'kind'"),
     ({"goal": 5}, "goal must be text, not 5"),
     ({"mode": "guess"}, "unknown mode 'guess'"),
     ({"scores": "judge:127.0.0.1:80"}, "'127.0.0.1:80' is not an address such as"),

@@ -88,7 +88,7 @@ def test_a_table_knows_its_texts(tmp_path):
     file.write_text('{"text": "fine", "score": 1}\n\n{"text": "bad", "score": -1.5, "more": 5}\n')
     assert write(world(scores=f"table:{file}", scale=1.0), "fine", "bad") == [1.0, -1.5]
     assert write(world(scores=f"table:{file}", scale=1.0, unknown=0.25), "else") == [0.25]
-    with pytest.raises(UserError, match=rf"the table has no score of 'else': set the option 'unknown' {FLAG}"):
+    with pytest.raises(UserError, match=rf"the table does not have a score of 'else': set the option 'unknown' {FLAG}"):
         write(world(scores=f"table:{file}"), "else")
     assert TableScorer({"a": 1.0}, None).score(["a", "a"]) == [1.0, 1.0]
 
@@ -162,10 +162,10 @@ def test_servers_that_lie_are_refused_in_one_sentence(name):
     ("", "cannot read line 1 of the table"),
     ("5", "cannot read line 1 of the table"),
     ('{"text": "a", "score": 1}\n{"text": "b"}', "cannot read line 2 of the table '.*': 'score'"),
-    ('{"text": "a", "score": NaN}', "cannot read line 1 .*: a score is no finite number"),
-    ('{"text": "a", "score": "1"}', "a score is no finite number"),
-    ('{"text": "a", "score": ' + "9" * 400 + "}", "a score is no finite number"),
-    ('{"text": 5, "score": 1}', "its text is no text"),
+    ('{"text": "a", "score": NaN}', "cannot read line 1 .*: a score is not a finite number"),
+    ('{"text": "a", "score": "1"}', "a score is not a finite number"),
+    ('{"text": "a", "score": ' + "9" * 400 + "}", "a score is not a finite number"),
+    ('{"text": 5, "score": 1}', "its text is not a string"),
     ("[" * 100_000, "cannot read line 1 of the table"),
 ])  # fmt: skip
 def test_tables_that_cannot_be_read_are_refused(tmp_path, lines, said):

@@ -341,7 +341,7 @@ def test_features_that_are_not_finite_are_refused(files):
 
 @pytest.mark.parametrize(("options", "said"), [
     ({"server": "http://127.0.0.1:9"}, "a server needs scenes"),
-    ({"scenes": "a.json"}, "scenes and features are for a server, and none is named"),
+    ({"scenes": "a.json"}, "scenes and features need a server: set the option 'server'"),
     ({"server": "ftp://x", "scenes": "a.json"}, "'ftp://x' is not an address such as"),
     ({"server": "http://me:secret@x", "scenes": "a.json"}, "must hold no user name, password or query"),
     ({"rule": "softly"}, "unknown rule 'softly'"),

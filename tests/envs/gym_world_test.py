@@ -220,7 +220,7 @@ def test_what_is_said_of_an_observation_that_does_not_exist_is_refused():
     class Wrong(Walk):
         kinds = {"camra": "grid"}
 
-    with pytest.raises(UserError, match="says of what kind the observation 'camra' is, which its environment does not"):
+    with pytest.raises(UserError, match="declares the kind of the observation 'camra', which its environment does not"):
         Wrong().check()
 
 
@@ -228,7 +228,7 @@ def test_names_of_actions_must_be_as_many_as_there_are():
     class Named(Walk):
         action_names = ("left",)
 
-    with pytest.raises(UserError, match="names 1 actions, where there are 2"):
+    with pytest.raises(UserError, match="names 1 actions, but has 2"):
         Named().check()
     Named.action_names = ("left", "right")
     assert Named().action_names == ("left", "right")
@@ -260,5 +260,5 @@ def test_a_policy_of_another_world_does_not_play_here():
         assert f"reads the observation '{name}' of" in world.plays(
             facts | {"model": {"num_actions": 2, "reads": reads}}
         )
-    assert "has 3 actions, where" in world.plays(facts | {"model": {"num_actions": 3}})
+    assert "has 3 actions, but" in world.plays(facts | {"model": {"num_actions": 3}})
     assert "was trained in the world 'toy'" in world.plays(facts | {"config": {"env": {"world": "toy"}}})

@@ -217,7 +217,7 @@ def test_a_list_of_ones_own_leaves_out_other_lengths_and_keeps_a_word_once(tmp_p
 
 
 @pytest.mark.parametrize(("lines", "said"), [
-    (["crane"], "has 1 words of five letters, where a game needs 2 to 65,536"),
+    (["crane"], "has 1 words of five letters, but a game needs 2 to 65,536"),
     (["crane", "crane"], "has 1 words of five letters"),
     ([], "has 0 words of five letters"),
     (["crane", "slate", "na-ve"], "line 3 of the word list .* is 'na-ve', where letters a-z belong"),
@@ -233,8 +233,8 @@ def test_lists_that_cannot_be_played_are_refused_in_one_sentence(tmp_path, lines
 
 
 @pytest.mark.parametrize(("options", "said"), [
-    ('{"words": "smal"}', "the word list 'smal' is none of small, larger, and cannot be read as a file"),
-    ('{"words": "/"}', "the word list '/' is none of small, larger, .* it is a directory, not a file"),
+    ('{"words": "smal"}', "the word list 'smal' is not one of small, larger, and cannot be read as a file"),
+    ('{"words": "/"}', "the word list '/' is not one of small, larger, .* it is a directory, not a file"),
     ('{"words": 5}', r"words must be text, not 5 \(--config.env.options\)"),
     ('{"word": "small"}', r"the world 'wordle' cannot be made with .*'word' \(--config.env.options\)"),
 ])  # fmt: skip
@@ -253,10 +253,10 @@ def test_options_that_cannot_work_are_refused(options, said):
     ("candidate(3)", "the player 'candidate' takes no arguments, not '3'"),
     ("repeat*-1+candidate", "the weight of 'repeat' must be a positive number, not '-1'"),
     ("repeat*nan+candidate", "the weight of 'repeat' must be a positive number, not 'nan'"),
-    ("repeat++candidate", r"'repeat\+\+candidate' describes no player, as repeat\*0.6\+candidate\*0.4 does"),
+    ("repeat++candidate", r"a player must have the form repeat\*0.6\+candidate\*0.4, not 'repeat\+\+candidate'"),
     ("repeat:0", "the share of 'repeat' must be a positive number"),
     ("montecarlo(999999999999999999)", "the number of 'montecarlo' must be from 1 to 100,000"),
-    ("", "'' describes no player"),
+    ("", "candidate\\*0.4, not ''"),
 ])  # fmt: skip
 def test_players_that_do_not_exist_are_refused(player, said):
     with pytest.raises(UserError, match=said):

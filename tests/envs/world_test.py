@@ -143,7 +143,7 @@ def test_policies_play_where_they_have_learnt():
     assert not make_world({"world": "toy"}).plays(old)
     assert make_world({"screen": "map"}).plays(old) == "has learnt to read the screen 'terminal', not 'map'"
     few = old | {"model": {"num_actions": 2}}
-    assert make_world({}).plays(few) == "has 2 actions, where the game 'score' has 23"
+    assert make_world({}).plays(few) == "has 2 actions, but the game 'score' has 23"
     other = {"config": {"env": {"world": OWN, "screen": "terminal"}}, "model": {"num_actions": 23}}
     assert make_world({}).plays(other) == f"was trained in the world {OWN!r}, not 'nethack'"
 

@@ -48,6 +48,6 @@ def test_moments_in_a_row_are_what_each_of_them_is():
 def test_a_world_without_grid_or_text_is_refused():
     check_reads("film", SPECS, ("image", "mission"), "mine")
     with pytest.raises(
-        UserError, match="'film' reads a grid and a text, and the world 'mine' lets a policy read image"
+        UserError, match="'film' reads a grid and a text, but the world 'mine' lets a policy read image"
     ):
         check_reads("film", SPECS, ("image",), "mine")

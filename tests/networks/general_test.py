@@ -177,7 +177,7 @@ def test_an_observation_that_no_encoder_reads_is_refused_with_its_name(spec):
 
 @pytest.mark.quick
 def test_an_unknown_kind_is_refused():
-    with pytest.raises(UserError, match="'x' is said to be of the kind 'sound': choose from text, vector, category"):
+    with pytest.raises(UserError, match="unknown kind 'sound' of the observation 'x': choose from text, vector"):
         kind_of("x", ArraySpec((9,), "uint8", "sound"))
 
 
@@ -188,7 +188,7 @@ def test_what_a_network_reads_must_exist():
         check_reads("small", {"message": SPECS["message"]}, ("message",), "mine")
     with pytest.raises(UserError, match="no encoder reads the observation 'radar'"):
         check_reads("general", {"radar": ArraySpec((4, 4), "float32")}, ("radar",), "mine")
-    with pytest.raises(UserError, match="the world 'mine' has nothing that a policy `reads`"):
+    with pytest.raises(UserError, match="`reads` of the world 'mine' is empty"):
         check_reads("general", SPECS, (), "mine")
 
 

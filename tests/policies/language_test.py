@@ -199,7 +199,7 @@ def test_names_that_cannot_be_told_apart_are_refused():
 def test_a_world_without_prompts_is_refused():
     with pytest.raises(UserError, match="reads the observation 'prompt', which the world 'mine' does not have"):
         check_reads("language", {"message": ArraySpec((256,), "uint8")}, ("message",), "mine")
-    with pytest.raises(UserError, match="'prompt' of the world 'mine' is no text"):
+    with pytest.raises(UserError, match="'prompt' of the world 'mine' is not one"):
         check_reads("language", {"prompt": ArraySpec((256,), "float32")}, ("prompt",), "mine")
     check_reads("language", {"prompt": ArraySpec((256,), "uint8")}, (), "mine")
 

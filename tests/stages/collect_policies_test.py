@@ -133,7 +133,7 @@ def test_policies_that_are_not_there_are_told_before_anything_is_made(toys, tmp_
 
 def test_a_policy_of_another_game_is_refused(toys, tmp_path, monkeypatch):
     monkeypatch.setattr(slow_game.SlowOnce, "num_actions", 7)
-    with pytest.raises(UserError, match=f"has 23 actions, where the game 'slow_game:SlowOnce' has 7 \\({FLAG}, "):
+    with pytest.raises(UserError, match=f"has 23 actions, but the game 'slow_game:SlowOnce' has 7 \\({FLAG}, "):
         run(tmp_path, task="slow_game:SlowOnce", policies=str(toys.good))
     config = get_config(argument=TASK)
     config.env.screen = "map"

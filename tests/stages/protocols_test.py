@@ -154,7 +154,7 @@ def test_episodes_that_are_too_long_have_no_replay(tmp_path, capsys, monkeypatch
 @pytest.mark.quick
 def test_another_game_has_no_challenge():
     for stage in (evaluate, visualize):
-        with pytest.raises(UserError, match=r"'challenge' is of NetHack, where 'toy' is played \(--config.eval"):
+        with pytest.raises(UserError, match=r"'challenge' is for NetHack, not for 'toy' \(--config.eval"):
             stage.check(challenge_config("toy"))
     assert make_world(challenge_config().env).settings.no_progress_steps == 0
     assert LEVEL == 18

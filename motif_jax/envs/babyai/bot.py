@@ -1,8 +1,8 @@
-"""MiniGrid's planner, which solves nearly all levels, as a scripted player and as a measure of how long a mission is.
+"""MiniGrid's planner, which solves nearly all levels, as a scripted player and as a measure of a mission's length.
 
-It sees what the player sees and remembers it. It is deterministic. There are levels that it cannot do (see
-`world.NOT_FOR_THE_BOT`), and in rare situations of others it gives up: it raises one of ERRORS, or makes one plan after
-another without end. The player then moves at random until the episode ends.
+The planner has the player's view and remembers it. It is deterministic. It cannot solve the levels in
+`world.NOT_FOR_THE_BOT`, and rarely gives up in others: it raises one of ERRORS, or adds plans without end. The player
+then moves at random until the episode ends.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from minigrid.core.actions import Actions
 from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 from minigrid.utils.baby_ai_bot import BabyAIBot, DisappearedBoxError
 
-MOST_PLANS = 200  # for one action; a dozen are common
+MOST_PLANS = 200  # for one action; a dozen is common
 
 
 class EndlessPlansError(Exception):
-    """The planner comes to no action."""
+    """The planner does not arrive at an action."""
 
 
 ERRORS = (AssertionError, DisappearedBoxError, EndlessPlansError, AttributeError, TypeError, IndexError)
 
 
 class Plans(list[Any]):
-    """The planner's stack of plans, which counts what is added to it."""
+    """The planner's stack of plans, which counts additions."""
 
     added = 0
 
     def append(self, plan: Any) -> None:
-        """Adds a plan; raises EndlessPlansError if there were too many since `added` was zero."""
+        """Adds a plan; raises EndlessPlansError above MOST_PLANS additions since `added` was set to 0."""
         self.added += 1
         if self.added > MOST_PLANS:
             raise EndlessPlansError
@@ -38,7 +38,7 @@ class Plans(list[Any]):
 
 
 class Planner:
-    """Plans the actions of one episode, all of which must be its own."""
+    """Plans the actions of one episode; every step must follow its plan."""
 
     def __init__(self, env: RoomGridLevel):
         """Takes an environment that has just been reset."""
@@ -46,7 +46,7 @@ class Planner:
         self._plans = self._bot.stack = Plans(self._bot.stack)
 
     def action(self) -> int | None:
-        """MiniGrid's number of the next action; None if the planner has given up."""
+        """Returns MiniGrid's number of the next action; None if the planner has given up."""
         if self._bot is None:
             return None
         self._plans.added = 0
@@ -54,14 +54,14 @@ class Planner:
             action = int(self._bot.replan())
         except ERRORS:
             action = int(Actions.done)
-        if action == Actions.done:  # it believes that it is through, and the episode goes on
+        if action == Actions.done:  # the planner thinks it is done, but the episode goes on
             self._bot = None
             return None
         return action
 
 
 def steps_of_bot(env: RoomGridLevel) -> int:
-    """The steps in which the planner accomplishes the mission of an environment just reset; 0 if it does not."""
+    """Returns the steps that the planner needs in an environment just reset; 0 if it fails."""
     planner = Planner(env)
     while (action := planner.action()) is not None:
         _, reward, terminated, truncated, _ = env.step(action)
@@ -74,11 +74,11 @@ class BotPlayer:
     """The planner as a `ScriptedPlayer`."""
 
     def begin(self, rng: random.Random) -> None:
-        """Starts a new episode, which is made after this call."""
+        """Starts a new episode, before the game is reset."""
         self._rng, self._planner = rng, None
 
     def choose(self, game: Any) -> int:
-        """Returns the number of the next action."""
+        """Returns the next action."""
         if self._planner is None:
             self._planner = Planner(game.env)
         action = self._planner.action()

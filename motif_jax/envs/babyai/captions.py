@@ -1,7 +1,7 @@
-"""What has just happened, or else what stands right before the player, in one line for a judge. In English, always.
+"""One-line English captions for a judge: the effect of the last action, or else the object right before the player.
 
-A caption follows from what was seen before and after an action. There are some hundreds of different ones, so that a
-judge is seldom asked: where other things are is left to the sentences.
+A caption is a function of the views before and after an action. There are only a few hundred different captions, so a
+judge is seldom asked; the sentences give the positions of other objects.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Cell = tuple[int, int, int]
 
 
 def caption(before: np.ndarray | None, action: int, after: np.ndarray, done: bool) -> str:
-    """The caption of a moment.
+    """Returns the caption of a moment.
 
     Args:
-      before: what was seen before the action; None at the beginning. [7, 7, 3]
-      action: MiniGrid's number.
-      after: what is seen now.
+      before: the view before the action; None at the beginning. [7, 7, 3]
+      action: MiniGrid's action number.
+      after: the current view. [7, 7, 3]
       done: whether the mission was accomplished.
     """
     happened = _happened(before, action, after) if before is not None else ""

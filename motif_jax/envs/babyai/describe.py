@@ -1,9 +1,9 @@
-"""What a player sees, in sentences: a pure function of the image, which has what is carried in the player's own cell.
+"""Describes the player's view in sentences: a pure function of the image. The player's own cell has the carried object.
 
     image   kind, colour and state of each cell. [7, 7, 3] uint8; [column, row], column 0 leftmost, row 0 farthest
 
-The order is: what is carried; the walls ahead, to the left and to the right; then things and doors, column by column
-from the left, the farthest of a column first.
+The order is: the carried object; the walls ahead, to the left and to the right; then objects and doors, column by
+column from the left, the farthest of a column first.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import numpy as np
 from motif_jax.envs.babyai.words import COLOURS, DOOR, ENGLISH, Language
 
 VIEW = 7  # cells on a side
-COLUMN, ROW = 3, 6  # of the player, who looks towards row 0
+COLUMN, ROW = 3, 6  # of the player, who faces row 0
 UNSEEN, EMPTY, WALL = 0, 1, 2
 
 
 def describe(image: np.ndarray, language: Language = ENGLISH, faithful_walls: bool = False) -> list[str]:
-    """The sentences.
+    """Returns the sentences.
 
     Args:
-      image: see above.
-      language: what things are called.
-      faithful_walls: a wall is told also where a thing lies before it. Otherwise, as published, things hide walls from
-        the sentences, though not from the eye. Doors always do, as they stand in the wall's place.
+      image: [7, 7, 3] uint8, see the module docstring.
+      language: the templates and words.
+      faithful_walls: mention a wall even if an object lies before it. Otherwise, as published, objects hide walls from
+        the sentences, though the image shows them. Doors always hide walls, because they replace a part of the wall.
     """
     cells = image.tolist()
     found = []
@@ -55,7 +55,7 @@ def describe(image: np.ndarray, language: Language = ENGLISH, faithful_walls: bo
 
 
 def _wall_at(kinds: Iterable[int], faithful: bool) -> int:
-    """Steps to the wall in a line of cells, the nearest first; 0 if none is told."""
+    """Returns the steps to the wall in a line of cells, the nearest first; 0 if it is not mentioned."""
     for distance, kind in enumerate(kinds, 1):
         if kind == WALL:
             return distance

@@ -1,4 +1,4 @@
-"""One game: an episode follows from its seed, and observations are made when they are asked for."""
+"""One game: its seed determines an episode, and observations are computed on demand."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.world import Screen
 from motif_jax.structs import EndStatus, EpisodeInfo
 
-NOTHING = 6  # MiniGrid's action that does nothing; all that a player may choose beyond the first six
+NOTHING = 6  # MiniGrid's action that does nothing: the effect of any action beyond the first six
 FAILED = "the mission has failed"  # in levels that allow no mistakes
 
 
 class LazyObservations(dict[str, Any]):
-    """The observations of a moment by name, each made when it is first asked for."""
+    """The observations of a moment by name, each computed on first access."""
 
     def __init__(self, make: Callable[[str], Any]):
         super().__init__()
@@ -41,7 +41,7 @@ class LazyObservations(dict[str, Any]):
 
 
 class BabyAIGame:
-    """See `world.Game`; `SequentialVector` and the bot also use `seen`, `num_actions` and `env`."""
+    """Implements `world.Game`; `SequentialVector` and the bot also use `seen`, `num_actions` and `env`."""
 
     def __init__(self, settings: BabyAISettings, prompts: PromptBytes):
         """Makes the environments of the level, one for each family of missions."""
@@ -50,12 +50,12 @@ class BabyAIGame:
         self.num_actions = len(self._names)
         self._envs = [_make(maker) for maker in makers_of(settings.level)]
         self.env: Any = self._envs[0]
-        self._twins: dict[int, RoomGridLevel] = {}  # in which the bot plays the same episodes, by family
-        self._family: int | None = None  # that of all episodes; None: drawn for each
+        self._twins: dict[int, RoomGridLevel] = {}  # environments in which the bot plays the same episodes, by family
+        self._family: int | None = None  # of all episodes; None: drawn for each episode
         self._prompt = Prompt(self._language, self._names, settings.window, settings.rewrite)
 
     def keep_family(self, seed: int) -> None:
-        """From now on all episodes are of one family, which follows from the seed."""
+        """Restricts further episodes to one family, drawn with this seed."""
         self._family = random.Random(seed).randrange(len(self._envs))
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
@@ -65,7 +65,7 @@ class BabyAIGame:
         self._bot_steps: int | None = None
         with quiet():  # rejected rooms are printed
             observation, _ = self.env.reset(seed=seed.core % SEEDS)
-        if self.env.carrying:  # some levels put something in the player's hands after the observation was made
+        if self.env.carrying:  # some levels hand the player an object after the observation was made
             observation = self.env.gen_obs()
         self._episode, self._steps, self._return, self._success = episode, 0, 0.0, False
         self.end, self.cause = EndStatus.RUNNING, ""
@@ -94,7 +94,7 @@ class BabyAIGame:
         return reward
 
     def draw(self, chance: float) -> int:
-        """The action for a number in [0, 1), all equally likely."""
+        """Returns the action for a number in [0, 1), all equally likely."""
         return int(chance * self.num_actions)
 
     def info(self) -> EpisodeInfo:
@@ -116,7 +116,7 @@ class BabyAIGame:
             env.close()
 
     def _look(self, before: np.ndarray | None, action: int, image: np.ndarray) -> None:
-        """Takes what is seen now, and says what has happened."""
+        """Stores the current view and its caption."""
         self._image = image
         self._caption = caption(before, action, image, self._success)
         self._sentences = functools.cache(lambda: describe(image, self._language, self._settings.faithful_walls))
@@ -134,7 +134,7 @@ class BabyAIGame:
         return {"message": encode(self._caption), "message_count": np.int32(self.message_count)}[name]
 
     def _ask_the_bot(self) -> int:
-        """Steps that the bot takes in the same episode; 0 if it does not succeed."""
+        """Returns the steps that the bot needs in the same episode; 0 if it fails."""
         with quiet():
             if self._drawn not in self._twins:
                 self._twins[self._drawn] = _make(makers_of(self._settings.level)[self._drawn])
@@ -144,7 +144,7 @@ class BabyAIGame:
 
 
 def _make(maker: Maker) -> RoomGridLevel:
-    """An environment, which makes its observations by `view.observe`."""
+    """Makes an environment that computes its observations with `view.observe`."""
     with quiet():
         env: Any = maker()
     env.gen_obs = functools.partial(observe, env)

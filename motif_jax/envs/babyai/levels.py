@@ -1,16 +1,17 @@
-"""The levels: those of BabyAI-Text, which are made here from MiniGrid's rooms, and all of MiniGrid's own.
+"""Levels: BabyAI-Text's, made here from MiniGrid's rooms, and all of MiniGrid's own.
 
-A level has one or several families of missions, and each family its environment. The missions of BabyAI-Text's levels:
+A level has one or several families of missions, each with its own environment. The missions of BabyAI-Text's levels,
+with the number of objects:
 
-    goto       "go to X"                      9 things in a room of 8 x 8 cells
+    goto       "go to X"                      9 objects in a room of 8 x 8 cells
     pickup     "pick up X"                    9
     open       "open the door"                8, and the key of a locked door to a second room
     putnext    "put X next to Y"              10
     sequence   "pick up X, then go to Y", or "go to Y after you pick up X"   10
     pickups    "pick up X, then pick up Y", or "pick up Y after you pick up X"   10
 
-Some pairs of a colour and a noun never stand in the missions of training levels, and are all that stands in those of
-the test level. Everything can be reached without anything being moved.
+Some pairs of a colour and a noun are held out: missions of training levels never name them, missions of the test level
+name only them. Every object can be reached without moving another.
 """
 
 from __future__ import annotations
@@ -60,16 +61,16 @@ class LocalLevel(RoomGridLevel):
 
         Args:
           family: a key of THINGS.
-          pairs: which pairs of a colour and a noun stand in missions: "train", "test", or "all".
-          orders: of the two parts of a sequence, in words.
-          things: in the room, beside a key and a door; 0: as many as in THINGS.
+          pairs: the pairs of a colour and a noun that missions name: "train", "test", or "all".
+          orders: the possible orders of the two parts of a sequence, a subset of ORDERS.
+          things: number of objects in the room, without a key and a door; 0: the number in THINGS.
         """
         self._family, self._pairs, self._orders = family, pairs, orders
         self._things = things or THINGS[family]
         super().__init__(room_size=8, num_rows=1, num_cols=2 if family == "open" else 1)
 
     def gen_mission(self) -> None:
-        """Fills the rooms and chooses the mission; see `RoomGridLevel`."""
+        """Fills the rooms and chooses the mission."""
         if self._family == "open":
             self.instrs = self._open()
         else:
@@ -82,7 +83,7 @@ class LocalLevel(RoomGridLevel):
             raise RejectSampling("the mission names a pair that is not held out")
 
     def _open(self) -> Instr:
-        """A locked door to the other room, its key, and the player beside it."""
+        """Places a locked door to the other room, and its key and the player in this one."""
         locked = self._rand_int(0, 2)
         here = 1 - locked
         color = self._rand_elem(DOOR_COLOURS[self._pairs])
@@ -95,10 +96,10 @@ class LocalLevel(RoomGridLevel):
         return OpenInstr(ObjDesc("door", color if named else None))
 
     def _furnish(self) -> list[WorldObj]:
-        """The player, and things in cells not beside it, so that all can be reached without anything being moved.
+        """Places the player, and objects in cells not beside it, all reachable without moving another.
 
-        The same rooms as by `add_distractors` and `check_objs_reachable` with the same probabilities. But whether all
-        can be reached is known from the cells alone, before things are made: with 16 things few rooms are taken.
+        The distribution of rooms is that of `add_distractors` with `check_objs_reachable`. Reachability is tested on
+        the cells, before objects are made, because most rooms with 16 objects are rejected.
         """
         inside = [(x, y) for x in range(1, self.width - 1) for y in range(1, self.height - 1)]
         while True:
@@ -135,7 +136,7 @@ class LocalLevel(RoomGridLevel):
 
 
 def all_reached(start: Cell, free: set[Cell], things: Iterable[Cell]) -> bool:
-    """Whether each thing lies beside a free cell to which one can walk from the start."""
+    """Whether each object lies beside a free cell that can be reached from the start."""
     reached, todo = {start}, [start]
     while todo:
         x, y = todo.pop()
@@ -153,7 +154,7 @@ def _sequence(*orders: str) -> tuple[Maker, ...]:
     return (lambda: LocalLevel("sequence", "train", orders),)
 
 
-LEVELS: dict[str, tuple[Maker, ...]] = {  # beside MiniGrid's own: an environment for each family
+LEVELS: dict[str, tuple[Maker, ...]] = {  # in addition to MiniGrid's: an environment per family
     "MixedTrainLocal": _mixed("train"),
     "MixedTestLocal": _mixed("test"),
     "PickUpSeqGoToLocal": _sequence(*ORDERS),
@@ -165,7 +166,7 @@ LEVELS: dict[str, tuple[Maker, ...]] = {  # beside MiniGrid's own: an environmen
 
 
 def makers_of(level: str) -> tuple[Maker, ...]:
-    """What makes the environments of a level, one for each family; raises UserError for an unknown level."""
+    """Returns a maker of environments for each family of a level; raises UserError for an unknown level."""
     known = {short_name(name): name for name in gymnasium.registry if name.startswith("BabyAI-")}
     name = FRENCH_LEVELS.get(short_name(level), short_name(level))
     if name in LEVELS:
@@ -180,7 +181,7 @@ def makers_of(level: str) -> tuple[Maker, ...]:
 
 
 def family_of(mission: Instr) -> int:
-    """The family of a mission, of any level, as its place in FAMILIES."""
+    """Returns the family of any level's mission, as an index into FAMILIES."""
     for name, kind in (("goto", GoToInstr), ("pickup", PickupInstr), ("open", OpenInstr), ("putnext", PutNextInstr)):
         if isinstance(mission, kind):
             return FAMILIES.index(name)

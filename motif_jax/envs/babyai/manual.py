@@ -1,7 +1,7 @@
-"""Manuals: what to do in a room, in readable templates. A language model that has read nothing else reads them first.
+"""Manuals: readable templates of right actions, for training a language model from scratch.
 
 A manual is a TOML file; manuals/goto.toml explains the form. Its templates become pairs of a prompt, in the form of
-BabyAI-Text, and the action that is right then. They are no recorded play: nobody has seen these rooms.
+BabyAI-Text, and the right action. The pairs are generated, not recorded from games.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from motif_jax.system.foreign import LIMIT, read_bytes
 
 SHIPPED = Path(__file__).parent / "manuals"
 FLAG = "--config.transcripts.import_from"
-MOST_STEPS = 6  # that things and walls are away
-MOST_OTHERS = 7  # things that are seen beside those of the lesson
+MOST_STEPS = 6  # distance of objects and walls
+MOST_OTHERS = 7  # visible objects in addition to the lesson's
 KINDS = tuple(ENGLISH.kinds[kind] for kind in (KEY, BALL, BOX))
 PLACES = ("thing", "second", "other", "the", "near", "far", "far2", "some", "some2", "side", "colour")
 KNOWN = {"about": str, "goal": list, "see": list, "do": list, "blocked": bool, "weight": int}
 
 
 class Lesson(NamedTuple):
-    """What to do when something is asked for and something is seen."""
+    """The right actions for a goal and a view, as templates."""
 
-    goals: tuple[str, ...]  # one of them is asked for
+    goals: tuple[str, ...]  # one is drawn for each example
     see: tuple[str, ...]
-    do: tuple[str, ...]  # one of them is right
-    blocked: bool  # the lesson says what is straight ahead; otherwise nothing is near there
-    examples: int  # how many are made of it
+    do: tuple[str, ...]  # actions; one is drawn for each example
+    blocked: bool  # the lesson fills the cells straight ahead; otherwise the next cell is free
+    examples: int  # number of examples to make
 
 
 class Example(NamedTuple):
-    """A prompt, and what to do."""
+    """A prompt and the right action."""
 
     prompt: str
     action: str
 
 
 def find_manual(name: str) -> Path:
-    """The file of a manual: one that comes with the program, by its name, or a file."""
+    """Returns the file of a manual, given the name of a shipped one or a path."""
     shipped = SHIPPED / f"{name}.toml"
     file = shipped if re.fullmatch(r"\w+", name) and shipped.is_file() else Path(name)
     if not file.is_file():
@@ -55,13 +55,13 @@ def find_manual(name: str) -> Path:
 
 
 def read_manual(file: Path) -> list[Lesson]:
-    """The lessons of a manual; raises UserError, with one sentence, if it is none."""
+    """Reads the lessons of a manual; raises UserError if the file is not a manual."""
     try:
         return list(_lessons(tomllib.loads(read_bytes(file, LIMIT).decode())))
     except OSError as error:
         raise UserError(f"cannot read {str(file)!r}: {error.strerror} ({FLAG})") from error
     except ValueError as error:
-        raise UserError(f"{str(file)!r} is no manual: {' '.join(str(error).split())[:200]} ({FLAG})") from error
+        raise UserError(f"{str(file)!r} is not a manual: {' '.join(str(error).split())[:200]} ({FLAG})") from error
 
 
 def _lessons(whole: Mapping[str, Any]) -> Iterator[Lesson]:
@@ -80,7 +80,7 @@ def _lessons(whole: Mapping[str, Any]) -> Iterator[Lesson]:
         asked = [text for name in lesson["goal"] for text in goals[name]]
         said = [*asked, *lesson["see"], *lesson["do"]]
         if strange := [place for text in said for place in re.findall(r"{(\w*)}", text) if place not in PLACES]:
-            raise ValueError(f"its lesson {number} has {{{strange[0]:.80}}}, which is none of {', '.join(PLACES)}")
+            raise ValueError(f"its lesson {number} has {{{strange[0]:.80}}}, which is not one of {', '.join(PLACES)}")
         if not asked or not lesson["do"]:
             raise ValueError(f"its lesson {number} has nothing to ask for, or nothing to do")
         count = examples * lesson.get("weight", 1)
@@ -115,7 +115,7 @@ def _fill(text: str, words: Mapping[str, str]) -> str:
 
 
 def _draw_words(rng: random.Random) -> dict[str, str]:
-    """What stands in braces in one example."""
+    """Draws the values of the placeholders in one example."""
     things = [f"{colour} {kind}" for colour in COLOURS for kind in KINDS]
     words = dict(zip(("thing", "second", "other"), rng.sample(things, 3), strict=True))
     far, far2 = (rng.randint(2, MOST_STEPS) for _ in range(2))
@@ -126,15 +126,16 @@ def _draw_words(rng: random.Random) -> dict[str, str]:
 
 
 def _sentences(lesson: Lesson, words: Mapping[str, str], rng: random.Random) -> list[str]:
-    """What is seen: walls, then what the lesson says and other things, in any order."""
+    """Returns the sentences of a view: walls, then the lesson's and other objects in random order."""
     said = [_fill(text, words) for text in lesson.see]
     carried = [text for text in said if text.startswith("You carry")]
     walls = [text for text in said if " wall " in text]
     things = [text for text in said if text not in carried and text not in walls]
     asked = {words["thing"], words["second"], f"{words['colour']} key"}
-    # Few other things more often than many: words are learnt from the simplest rooms first.
+    # The minimum of two draws favours simple rooms, from which words are learnt first.
     for _ in range(min(rng.randint(0, MOST_OTHERS), rng.randint(0, MOST_OTHERS))):
-        thing, (right, forward) = f"{rng.choice(COLOURS)} {rng.choice(KINDS)}", _draw_place(rng)
+        thing = f"{rng.choice(COLOURS)} {rng.choice(KINDS)}"
+        right, forward = rng.randint(-3, 3), rng.randint(0, MOST_STEPS)  # negative: steps to the left
         if thing not in asked and (right or forward > 1):
             things.append(f"You see a {thing} {_place(right, forward)}")
     for side in (ENGLISH.forward, ENGLISH.left, ENGLISH.right):
@@ -144,11 +145,6 @@ def _sentences(lesson: Lesson, words: Mapping[str, str], rng: random.Random) -> 
             walls.append(f"You see a wall {_steps(rng.randint(least, MOST_STEPS if ahead else 3))} {side}")
     rng.shuffle(things)
     return [*carried, *walls, *things]
-
-
-def _draw_place(rng: random.Random) -> tuple[int, int]:
-    """Steps to the right, negative to the left, and forward."""
-    return rng.randint(-3, 3), rng.randint(0, MOST_STEPS)
 
 
 def _place(right: int, forward: int) -> str:

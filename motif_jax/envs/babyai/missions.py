@@ -1,7 +1,7 @@
-"""Missions in French: MiniGrid's English sentence in, the French one out.
+"""Translates MiniGrid's English missions into French.
 
 A mission is one or more clauses such as "put the red ball next to a grey box", joined by ", then ", " and " or
-" after you ". The published system knows only "go to X", and finds its words by substrings (`published_french`).
+" after you ". The published system translates only "go to X", and finds words by substrings (`published_french`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ JOINTS = {", then ": ", puis ", " and ": " et ", " after you ": " après "}
 
 
 def to_french(mission: str) -> str:
-    """The mission in French; as it is where it is none of BabyAI's."""
+    """Translates a mission; returns any other sentence unchanged."""
     parts = re.split(f"({'|'.join(JOINTS)})", mission)
     found, after = "", 0
     for part in parts:
@@ -57,9 +57,9 @@ def _thing(article: str, colour: str | None, kind: str, place: str | None) -> st
 
 
 def published_french(mission: str) -> str:
-    """As published: "aller à" with the last article, noun and adjective whose letters the mission has.
+    """Translates as published: "aller à" with the last article, noun and adjective that are substrings of the mission.
 
-    The "a" of "ball" and "after" counts as an article, and doors have no noun.
+    The "a" of "ball" and "after" counts as an article, and the noun of doors is missing.
     """
 
     def last(words: dict[str, str]) -> str:

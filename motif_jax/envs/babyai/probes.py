@@ -1,4 +1,4 @@
-"""Fixed moments, in the world's words: what a policy would do in them shows what it has learnt, while it learns."""
+"""Fixed prompts; a policy's action probabilities in them show its progress during training."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from motif_jax.envs.babyai.settings import BabyAISettings
 from motif_jax.envs.babyai.words import BALL, BOX, COLOURS, DOOR, KEY
 
 LOCKED = 2  # state of a door
-HERE = (0, 0)  # what is carried
+HERE = (0, 0)  # place of the carried object
 
 
 class Thing(NamedTuple):
-    """Something in view: steps to the right, negative to the left, and forward."""
+    """An object in view, by steps to the right (negative: left) and forward."""
 
     right: int
     forward: int
@@ -25,8 +25,8 @@ class Thing(NamedTuple):
     colour: str
 
 
-BESIDE = (Thing(-2, 4, BOX, "grey"), Thing(3, 1, KEY, "green"))  # of no interest
-SCENES: dict[str, tuple[str, tuple[Thing, ...]]] = {  # name: goal, what is in view
+BESIDE = (Thing(-2, 4, BOX, "grey"), Thing(3, 1, KEY, "green"))  # distractors
+SCENES: dict[str, tuple[str, tuple[Thing, ...]]] = {  # name: goal, objects in view
     "go to it, 3 steps ahead": ("go to the red ball", (*BESIDE, Thing(0, 3, BALL, "red"))),
     "go to it, 2 steps left": ("go to the red ball", (*BESIDE, Thing(-2, 0, BALL, "red"))),
     "go to it, 2 steps right": ("go to the red ball", (*BESIDE, Thing(2, 0, BALL, "red"))),
@@ -46,7 +46,7 @@ SCENES: dict[str, tuple[str, tuple[Thing, ...]]] = {  # name: goal, what is in v
 
 
 def make_probes(settings: BabyAISettings) -> dict[str, str]:
-    """Names of the moments, and their prompts."""
+    """Returns the prompts by name."""
     return {name: _prompt(settings, goal, things) for name, (goal, things) in SCENES.items()}
 
 

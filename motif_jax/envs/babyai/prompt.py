@@ -1,4 +1,4 @@
-"""The text that a language model continues with an action: what can be done, the goal, and the last observations.
+"""The text that a language model continues with an action: the possible actions, the goal, the last observations.
 
     Possible action of the agent: turn left, turn right, go forward, pick up, drop, toggle
      Goal of the agent: go to the red ball
@@ -22,14 +22,14 @@ from motif_jax.envs.babyai.words import Language
 from motif_jax.structs import ArraySpec, UserError
 
 BYTES_FLAG = "--config.env.babyai.prompt_bytes"
-FIXED_BYTES, BYTES_PER_OBSERVATION = 1024, 1280  # more than levels of one room need: 16 objects take 900
+FIXED_BYTES, BYTES_PER_OBSERVATION = 1024, 1280  # enough for levels of one room: 16 objects take 900 bytes
 
 
 class Moment(NamedTuple):
     """One observation in a prompt."""
 
     sentences: Callable[[], Sequence[str]]
-    action: str  # that led to it; "" at the beginning
+    action: str  # the action before it; "" at the beginning
 
 
 class Prompt:
@@ -39,23 +39,23 @@ class Prompt:
         """Makes an empty prompt.
 
         Args:
-          language: of its labels.
-          actions: names of what can be done.
-          window: how many observations it has at most.
-          rewrite: is applied to the whole text.
+          language: of the labels.
+          actions: names of the possible actions.
+          window: maximum number of observations.
+          rewrite: applied to the whole text.
         """
         self._language, self._rewrite = language, rewrite
         self._head = f"{language.actions} {', '.join(actions)}"
         self._moments: collections.deque[Moment] = collections.deque(maxlen=window)
 
     def begin(self, goal: str, sentences: Callable[[], Sequence[str]]) -> None:
-        """A new episode; `sentences` gives those of its first observation, if they are asked for."""
+        """Starts an episode; `sentences` computes those of the first observation on demand."""
         self.goal = goal
         self._moments.clear()
         self._moments.append(Moment(sentences, ""))
 
     def go_on(self, action: str, sentences: Callable[[], Sequence[str]]) -> None:
-        """An action was taken, and led to an observation."""
+        """Adds an action and the observation that follows it."""
         self._moments.append(Moment(sentences, action))
 
     def text(self) -> str:
@@ -70,15 +70,15 @@ class Prompt:
 
 
 class PromptBytes:
-    """How prompts are recorded: as UTF-8, with zeros after it. A tokeniser in the worker can take its place."""
+    """Encodes prompts for recording, as UTF-8 padded with zeros. A tokeniser in the worker can replace it."""
 
     def __init__(self, length: int, window: int):
-        """`length`: bytes of a prompt; 0: as many as `window` observations need."""
+        """`length`: bytes of a prompt; 0: enough for `window` observations."""
         length = length or FIXED_BYTES + BYTES_PER_OBSERVATION * window
         self.spec = ArraySpec((length,), "uint8", "text")
 
     def encode(self, text: str) -> np.ndarray:
-        """The prompt as the observation has it; raises UserError if it is longer."""
+        """Encodes a prompt as [L] uint8; raises UserError if it is longer."""
         data, length = text.encode(), self.spec.shape[0]
         if len(data) > length:
             raise UserError(
@@ -89,5 +89,5 @@ class PromptBytes:
 
 
 def decode(prompt: np.ndarray) -> str:
-    """The text of a recorded prompt."""
+    """Returns the text of a recorded prompt."""
     return prompt.tobytes().rstrip(b"\0").decode()

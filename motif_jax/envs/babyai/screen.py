@@ -1,4 +1,4 @@
-"""A picture of a game for people: the whole grid on the left, what the player sees, in words, on the right."""
+"""Draws a game for people: the whole grid on the left, the sentences of the player's view on the right."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ COLOURS = {"red": 9, "green": 10, "blue": 12, "purple": 13, "yellow": 11, "grey"
 SHAPES = {"ball": "o", "key": "k", "box": "="}
 WHITE, GREY, DARK, REVERSED = 15, 7, 8, 16
 ARROWS = ">v<^"
-GAP = 3  # columns beside the grid
+GAP = 3  # columns to the right of the grid
 
 
 def draw(env: RoomGridLevel, mission: str, caption: str, sentences: Sequence[str]) -> Screen:
-    """The screen: the mission, the caption, the grid with what is in view brighter, and the sentences.
+    """Draws the mission, the caption, the grid with cells in view brighter, and the sentences.
 
     A locked door is a reversed `+`, a closed one a `+`, an open one a `'`.
     """
@@ -71,7 +71,7 @@ def _is_wall(env: RoomGridLevel, x: int, y: int) -> bool:
 
 
 def _in_view(env: RoomGridLevel) -> set[tuple[int, int]]:
-    """The cells that the player sees."""
+    """Returns the cells in view."""
     _, mask = env.gen_obs_grid()
     size = env.agent_view_size
     ahead, right = env.dir_vec, env.right_vec

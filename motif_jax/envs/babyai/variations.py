@@ -1,8 +1,8 @@
-"""Variations of a world's games: other words, other actions, other levels, in which a policy shows what it has learnt.
+"""Variations of the world for testing generalisation: other words, other actions, other levels.
 
     rewording=synonyms;rewording=invented_words;level=PickUpSeqPickUpLocal;level=GoToFrench+actions=french
 
-Each names values of `config.env.babyai`, with `+` between several.
+Each variation names values of `config.env.babyai`, separated by `+`.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from motif_jax.envs.babyai.settings import BabyAISettings
 from motif_jax.structs import UserError
 
 FLAG = "--config.evaluate.variations"
-OF_GAMES = ("level", "language", "actions", "rewording", "window")  # what can vary
+OF_GAMES = ("level", "language", "actions", "rewording", "window")  # values that can vary
 
 
 def is_variation(protocol: str) -> bool:
-    """Whether the name of an evaluation's rules is that of a variation."""
+    """Whether an evaluation protocol is a variation."""
     return "=" in protocol
 
 
 def split_variations(text: str) -> list[str]:
-    """The variations of a config, each as it was written; raises UserError for one that is none."""
+    """Splits the config value into variations, unparsed; raises UserError for an invalid one."""
     found = [part.strip() for part in text.split(";") if part.strip()]
     for name in found:
-        if "/" in name or not name.isprintable() or len(name.encode()) > 200:  # a part of a directory's name
-            raise UserError(f"a variation has no / and at most 200 bytes, which can be shown: {name!r:.100} ({FLAG})")
+        if "/" in name or not name.isprintable() or len(name.encode()) > 200:  # it becomes a part of a directory's name
+            raise UserError(f"a variation must be up to 200 printable bytes without /, not {name!r:.100} ({FLAG})")
         parse_variation(name)
     if twice := [name for name in found if found.count(name) > 1]:
         raise UserError(f"the variation {twice[0]!r:.100} is named twice ({FLAG})")
@@ -37,7 +37,7 @@ def split_variations(text: str) -> list[str]:
 
 
 def parse_variation(text: str) -> dict[str, Any]:
-    """The values that a variation changes."""
+    """Returns the config values that a variation changes."""
     found: dict[str, Any] = {}
     for part in text.split("+"):
         name, equals, value = (word.strip() for word in part.partition("="))
@@ -53,5 +53,5 @@ def parse_variation(text: str) -> dict[str, Any]:
 
 
 def is_for_scripted(changes: Mapping[str, Any]) -> bool:
-    """Whether scripted players play otherwise: they read no prompts, and so words mean nothing to them."""
+    """Whether a variation changes the games of scripted players, who do not read prompts."""
     return "level" in changes

@@ -1,7 +1,7 @@
-"""What the player sees, as MiniGrid's `gen_obs` has it, in a fraction of the time, which is most of a step's.
+"""A fast replacement for MiniGrid's `gen_obs`, which takes most of a step's time.
 
-MiniGrid cuts a grid of objects out of the room, turns it up to four times, finds what can be seen, and encodes that.
-Here the cells in view are looked up where they are, row by row from the player's on, and only those that can be seen.
+MiniGrid cuts a grid of objects out of the room, rotates it up to four times, finds the visible cells, and encodes them.
+Here the visible cells are looked up in place, row by row from the player's row on.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 
 from motif_jax.envs.babyai.describe import COLUMN, ROW, VIEW
 
-AHEAD = ((1, 0), (0, 1), (-1, 0), (0, -1))  # by MiniGrid's number of the direction
-OUTSIDE = bytes((OBJECT_TO_IDX["wall"], COLOR_TO_IDX["grey"], 0))  # what lies beyond the grid
+AHEAD = ((1, 0), (0, 1), (-1, 0), (0, -1))  # (x, y) by MiniGrid's direction
+OUTSIDE = bytes((OBJECT_TO_IDX["wall"], COLOR_TO_IDX["grey"], 0))  # cells beyond the grid
 EMPTY = bytes((OBJECT_TO_IDX["empty"], 0, 0))
 
 
 def observe(env: RoomGridLevel) -> dict[str, Any]:
-    """The same as `gen_obs`, where walls and closed doors hide what is behind them and the view has 7 x 7 cells."""
+    """Returns the same as `gen_obs` with 7 x 7 cells, where walls and closed doors hide cells behind them."""
     (x, y), (ahead_x, ahead_y) = env.agent_pos, AHEAD[env.agent_dir]
     right_x, right_y = -ahead_y, ahead_x
     cells, width, height = env.grid.grid, env.grid.width, env.grid.height

@@ -1,11 +1,11 @@
-"""All words that prompts can have: from them, a language model that learns from scratch makes its tokens."""
+"""All words of prompts: the vocabulary of a language model that is trained from scratch."""
 
 from __future__ import annotations
 
 from motif_jax.envs.babyai.missions import ADJECTIVES, MASCULINE, NOUNS, PLACES
 from motif_jax.envs.babyai.words import ACTION_SETS, LANGUAGES, REWORDINGS
 
-NUMBERS = 64  # of steps, and of observations in a prompt
+NUMBERS = 64  # for steps and observations in a prompt
 MISSIONS = (
     "go to the a an object, then pick up and open, after you put next to .",
     "aller à être allé attraper avoir attrapé ouvrir ouvert poser à côté de d'une d'un l'objet un la le, puis et après",
@@ -13,7 +13,7 @@ MISSIONS = (
 
 
 def all_words() -> tuple[str, ...]:
-    """Texts with the words of all languages, sets of actions and rewordings, and numbers."""
+    """Returns texts with the words of all languages, sets of actions and rewordings, and numbers."""
     texts = list(MISSIONS)
     for language in LANGUAGES.values():
         for part in language:

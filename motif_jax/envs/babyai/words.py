@@ -1,6 +1,6 @@
-"""What things are called: languages, names of actions, and rewordings of prompts, to try words never trained on.
+"""Languages, names of actions, and rewordings of prompts, to test words that were not trained on.
 
-The sentences are those of the published BabyAI-Text, defects included where models were trained on them: the article is
+The sentences are those of the published BabyAI-Text, including defects that models were trained on: the article is
 always "a", and nothing is ever behind. Its French has "à" for walls alone.
 """
 
@@ -13,20 +13,20 @@ from typing import NamedTuple
 
 from motif_jax.structs import UserError
 
-DOOR, KEY, BALL, BOX = 4, 5, 6, 7  # numbers of kinds of things in MiniGrid's images
+DOOR, KEY, BALL, BOX = 4, 5, 6, 7  # MiniGrid's numbers of kinds of objects
 COLOURS = ("red", "green", "blue", "purple", "yellow", "grey")  # in the order of MiniGrid's numbers
 ACTIONS_FLAG, REWORDING_FLAG = "--config.env.babyai.actions", "--config.env.babyai.rewording"
 MOST_ACTIONS = 32
 
 
 class Language(NamedTuple):
-    """Templates of sentences, and the words that stand in them."""
+    """Templates of sentences, and the words that fill them."""
 
     carry: str
     wall: str
     thing: str
     door: str
-    step: str  # of one step, and of several
+    step: str  # one step
     steps: str
     left: str
     right: str
@@ -79,11 +79,11 @@ FRENCH = Language(
     observation="Observation",
     action="Action",
 )
-# As published: what is carried keeps its English words, in the order of the French ones.
+# As published: the carried object keeps its English words, in French order.
 PUBLISHED_FRENCH = FRENCH._replace(carry="Tu portes une {english_kind} {english_colour}")
 LANGUAGES = {"english": ENGLISH, "french": FRENCH}
 
-# The first six are MiniGrid's actions in its order; any further one does nothing.
+# The first six are MiniGrid's actions in its order; further actions do nothing.
 CANONICAL = ("turn left", "turn right", "go forward", "pick up", "drop", "toggle")
 ACTION_SETS = {
     "canonical": CANONICAL,
@@ -110,9 +110,9 @@ REWORDINGS: dict[str, dict[str, str]] = {
 
 
 def parse_actions(text: str) -> tuple[str, ...]:
-    """The names of the actions: a set's name, or names separated by commas; raises UserError if they cannot be.
+    """Parses the name of a set of actions, or action names separated by commas; raises UserError for anything else.
 
-    With fewer than six names, the others of MiniGrid's actions cannot be taken.
+    With fewer than six names, the rest of MiniGrid's actions cannot be taken.
     """
     if "," not in text:
         if text in ACTION_SETS:
@@ -123,14 +123,14 @@ def parse_actions(text: str) -> tuple[str, ...]:
     names = tuple(" ".join(name.split()) for name in text.split(","))
     if "" in names or len({*names}) < len(names) or len(names) > MOST_ACTIONS:
         raise UserError(
-            f"names of actions must be 2 to {MOST_ACTIONS} different ones, separated by commas, not {text!r:.100} "
+            f"names of actions must be 2 to {MOST_ACTIONS} different names, separated by commas, not {text!r:.100} "
             f"({ACTIONS_FLAG})"
         )
     return names
 
 
 def parse_rewording(text: str) -> dict[str, str]:
-    """The words to be replaced: of a known rewording, or `key=chair,ball=table`; raises UserError if there are none."""
+    """Parses a known rewording, or `key=chair,ball=table`, to replacements by word; raises UserError for others."""
     if "=" not in text:
         if text in REWORDINGS:
             return REWORDINGS[text]
@@ -147,7 +147,7 @@ def parse_rewording(text: str) -> dict[str, str]:
 
 
 def make_rewrite(words: Mapping[str, str]) -> Callable[[str], str]:
-    """A function that replaces whole words in one pass, so that words can also be swapped."""
+    """Makes a function that replaces whole words in one pass, so that words can also be swapped."""
     if not words:
         return lambda text: text
     pattern = re.compile(r"\b(?:" + "|".join(map(re.escape, sorted(words, key=len, reverse=True))) + r")\b")

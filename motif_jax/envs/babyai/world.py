@@ -1,11 +1,11 @@
 """BabyAI-Text as a world (`envs/world.py`).
 
-    prompt    what a language model continues with an action, as UTF-8.  [L] uint8
+    prompt    the text that a language model continues with an action, as UTF-8.  [L] uint8
     image     kind, colour and state of the cells in view.  [7, 7, 3] uint8; see `describe`
     mission   MiniGrid's sentence, always in English.  [320] uint8
 
-Figures of an episode: `family`, the place of its mission in `families`; `bot_steps`, how many steps the bot
-takes in the same episode (0 where it fails, and in training, where it is not asked).
+Figures of an episode: `family`, the index of its mission in `families`; `bot_steps`, the steps that the bot needs in
+the same episode (0 if it fails, and in training, where it does not play).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from motif_jax.envs.sequential import SequentialVector
 from motif_jax.envs.world import CAPTIONS, CHOICE, Game, World, trained_world
 from motif_jax.structs import ArraySpec, UserError
 
-CATEGORIES = 11  # MiniGrid's kinds of things; there are fewer colours and states
+CATEGORIES = 11  # MiniGrid's kinds of objects; there are fewer colours and states
 NOT_FOR_THE_BOT = ("KeyInBox", "PutNextS5N2Carrying", "PutNextS6N3Carrying", "PutNextS7N4Carrying")
-BOT_ACTIONS = 6  # that it must be able to choose
-VARIABLE = "BABYAI_DONE_ACTIONS"  # with it, minigrid waits for an action that players do not have
+BOT_ACTIONS = 6  # the bot needs all of MiniGrid's first six
+VARIABLE = "BABYAI_DONE_ACTIONS"  # if set, minigrid waits for an action that players do not have
 
 
 class BabyAIWorld(World):
@@ -49,23 +49,23 @@ class BabyAIWorld(World):
     texts = None
 
     def __init__(self, settings: BabyAISettings):
-        """Takes the values of the config."""
+        """Takes the config values."""
         self.settings = settings
         self._prompts = PromptBytes(settings.prompt_bytes, settings.window)
 
     @functools.cached_property
     def action_names(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What can be chosen, as the prompt says it."""
+        """The names of the actions in the prompt."""
         return self.settings.action_names
 
     @functools.cached_property
     def words(self) -> tuple[str, ...]:
-        """Texts with all words that prompts have, in any language and rewording: for the tokens of a new model."""
+        """Texts with all words of prompts, in any language and rewording: for the tokens of a new model."""
         return all_words()
 
     @functools.cached_property
     def probes(self) -> dict[str, str]:
-        """Fixed prompts, by the names of their moments, which a policy is asked about while it learns."""
+        """Fixed prompts by name, for logging the policy's probabilities during training."""
         return make_probes(self.settings)
 
     @functools.cached_property
@@ -79,7 +79,7 @@ class BabyAIWorld(World):
 
     @property
     def players(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Scripted players: the bot only where it can play."""
+        """Scripted players; the bot only in levels that it can play."""
         able = len(self.action_names) >= BOT_ACTIONS and short_name(self.settings.level) not in NOT_FOR_THE_BOT
         return ("random", "bot") if able else ("random",)
 
@@ -126,31 +126,31 @@ class BabyAIWorld(World):
         return BabyAIGame(self.settings, self._prompts)
 
     def plays(self, facts: Mapping[str, Any]) -> str:
-        """See `World.plays`: whether the policy was trained in this world, with as many actions, and reads it."""
+        """See `World.plays`: the world, the number of actions and the observations must match."""
         if trained_world(facts) != self.name:
             return f"was trained in the world {trained_world(facts)!r}, not {self.name!r}"
         options = facts["model"]
         actions = options["num_actions"]
-        own = options.get(options.get("network"), {})  # of networks that read prompts
+        own = options.get(options.get("network"), {})  # options of networks that read prompts
         by_name = own.get("head", "score") == "score" and "actions" in own
         if actions != len(self.action_names) and not by_name:
-            return f"has {actions} actions, where {self.settings.actions!r} are {len(self.action_names)}"
+            return f"has {actions} actions, but {self.settings.actions!r} has {len(self.action_names)}"
         for name, (shape, dtype, *_) in options.get("reads", {}).items():
             spec = self.specs.get(name)
             if spec is None or ([*spec.shape], spec.dtype) != ([*shape], dtype):
-                return f"reads the observation {name!r} of shape {tuple(shape)} and type {dtype}, which is not there"
+                return f"reads the observation {name!r} of shape {tuple(shape)} and type {dtype}, which does not exist"
         return ""
 
 
 def need_minigrid() -> None:
-    """Raises UserError if minigrid is not installed, or cannot be used as it is; to be called before it is imported."""
+    """Raises UserError if minigrid cannot be used; call it before importing minigrid."""
     if os.environ.get(VARIABLE):
         raise UserError(
             f"the world 'babyai' cannot be played where the environment variable {VARIABLE} is set: unset it "
             f"({WORLD_FLAG})"
         )
     try:
-        with quiet():  # pygame, which comes with it, greets
+        with quiet():  # pygame, which it imports, prints a greeting
             importlib.import_module("minigrid")
     except ImportError as error:
         raise UserError(

@@ -29,11 +29,11 @@ class CommentGame(TextGame):
         """Takes the game's parts.
 
         Args:
-          posts: one is drawn for each episode; none: nothing is said first.
+          posts: one is drawn for each episode; if empty, the agent writes first.
           samples: comments that `draw` draws from.
           scorer: scores comments.
-          scale, shift: a comment is worth its score * scale + shift.
-          noised: a score of 1 becomes 0 or 2 by chance.
+          scale, shift: the reward is score * scale + shift.
+          noised: a score of 1 becomes 0 or 2 at random.
           written, heard, limit: as for `TextGame`.
         """
         super().__init__(written, heard, limit)
@@ -42,7 +42,7 @@ class CommentGame(TextGame):
         self._score = 0.0
 
     def open(self) -> str:
-        """See `TextGame`: a post."""
+        """See `TextGame`: draws a post."""
         self._score = 0.0
         return self.random.choice(self._posts) if self._posts else ""
 
@@ -55,11 +55,11 @@ class CommentGame(TextGame):
         return Answer("", score * self._scale + self._shift, EndStatus.ENDED, "the comment was written")
 
     def draw(self, chance: float) -> str:
-        """See `TextGame`: a comment of our own."""
+        """See `TextGame`: returns a sample comment."""
         return self._samples[int(chance * len(self._samples))]
 
     def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
-        """See `TextGame`: nothing but the post, which is among the turns."""
+        """See `TextGame`; the post is among the turns."""
         self._score = 0.0
 
     def measure(self) -> tuple[float, ...]:
@@ -73,5 +73,5 @@ class CommentGame(TextGame):
         return f"Commented: {self.turns[-1].text}"
 
     def close(self) -> None:
-        """Closes the connection to a server, which all games share; another request opens it again."""
+        """Closes the connection that all games share; another request opens it again."""
         self._scorer.close()

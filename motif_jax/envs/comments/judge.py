@@ -1,8 +1,8 @@
-"""A language model as a judge of comments: a sentence says what is wished, the score is how probably a comment is so.
+"""A language model as a judge of comments: the score is the probability that a comment satisfies a goal sentence.
 
-The model is asked by `annotation/` over HTTP, about one comment at a time; `texts/classify.toml` is the question. Its
-answers are kept in the cache of answers, by model, question and sentence: the games of a process ask about a comment
-once, and later runs do not ask again. Processes at the same time may.
+`annotation/` asks the model over HTTP about one comment at a time, with the question in `texts/classify.toml`. Answers
+are cached by model, question and goal: the games of a process ask about a comment once, and later runs do not ask
+again. Processes that run at the same time may both ask.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from motif_jax.structs import UserError
 FLAG = "--config.env.options"
 FORUM = Texts("an internet forum", {}, Path(__file__).parent / "texts", "")
 MAX_TOKENS = 512  # of an analysis
-IN_FLIGHT = 64  # comments at a time
-OPTIONS = {"server.url": "scores"}  # values of config.annotate that are options of other names here
+IN_FLIGHT = 64  # concurrent requests
+OPTIONS = {"server.url": "scores"}  # values of config.annotate whose options have another name here
 
 
 class Judging(NamedTuple):
-    """How a judge is asked."""
+    """Options of a judge."""
 
-    goal: str = ""  # a sentence
-    model: str = ""  # "": the only one that the server has
+    goal: str = ""  # the sentence that comments should satisfy
+    model: str = ""  # "": the server's only model
     mode: str = "reason"  # an analysis, then yes or no; "score": the probability of yes
     key_variable: str = "MOTIF_JAX_API_KEY"  # of the environment
 
@@ -43,7 +43,7 @@ USUAL = Judging()
 
 
 class JudgeScorer:
-    """A `scores.Scorer`; it connects when the first comment is scored, and again after `close`."""
+    """Implements `scores.Scorer`; it connects on the first call of `score`, and again after `close`."""
 
     def __init__(
         self,
@@ -57,16 +57,16 @@ class JudgeScorer:
         """Raises UserError for values that cannot work.
 
         Args:
-          url: of a server that speaks OpenAI's chat completions, such as http://127.0.0.1:8000/v1.
+          url: of a server with OpenAI's chat completions API, such as http://127.0.0.1:8000/v1.
           judging: see `Judging`.
-          unknown: the score of a comment on which there is no verdict; None: an error.
-          timeout_s, patience_s: of one attempt, and while nothing is answered.
-          cache: folder of answer caches; None: answers are not kept on disk.
+          unknown: the score of a comment without a verdict; None: an error.
+          timeout_s, patience_s: seconds of one attempt, and of all attempts.
+          cache: folder of answer caches; None: answers are not stored.
         """
         if not is_sentence(judging.goal):
             raise UserError(
-                f"a judge is told in a sentence what is wished of comments, and {judging.goal!r} is none: set the "
-                f"option 'goal' ({FLAG})"
+                f"the option 'goal' must be a sentence that tells a judge what comments should be like, not "
+                f"{judging.goal!r} ({FLAG})"
             )
         Text(MODES).check("mode", FLAG, judging.mode)
         self._section = _section(url, judging, timeout_s, patience_s)
@@ -79,18 +79,18 @@ class JudgeScorer:
         self._undecided: dict[Question, Answer] = {}  # without a verdict, which `AnswerMemory` does not keep
 
     def score(self, texts: Sequence[str]) -> list[float]:
-        """See `Scorer`: the probability that each comment is as wished."""
+        """See `Scorer`: the probability that each comment satisfies the goal."""
         questions = [Question(text) for text in texts]
         try:
             with _named_as_options():
                 answers = self._ask(dict.fromkeys(questions))
                 return [self._value(question.first, answers[question]) for question in questions]
-        except BaseException:  # the world is given up, and nobody may be left to close this
+        except BaseException:  # the caller gives up and may not close this
             self.close()
             raise
 
     def close(self) -> None:
-        """Closes the connections, and writes the last answers to disk."""
+        """Closes the connections and writes the last answers to disk."""
         annotator, memory, self._annotator, self._memory = self._annotator, self._memory, None, None
         try:
             if annotator is not None:
@@ -125,7 +125,7 @@ class JudgeScorer:
 
 
 def _section(url: str, judging: Judging, timeout_s: float, patience_s: float) -> ConfigDict:
-    """What `annotation/backends.py` takes for `config.annotate`. The model draws nothing: a reward is no chance."""
+    """Returns a `config.annotate` for the judge. Decoding is greedy, so that rewards are repeatable."""
     return ConfigDict({
         "backend": "server", "model": judging.model, "mode": judging.mode, "goal": judging.goal, "prompt": "default",
         "prompt_file": "", "system_role": True,
@@ -139,7 +139,7 @@ def _section(url: str, judging: Judging, timeout_s: float, patience_s: float) ->
 
 @contextlib.contextmanager
 def _named_as_options() -> Iterator[None]:
-    """Errors that name values of `config.annotate` name the options of the world instead."""
+    """Replaces flags of `config.annotate` in errors by the options of the world."""
 
     def option(found: re.Match[str]) -> str:
         return f"{FLAG}: {OPTIONS.get(found[1], found[1].rpartition('.')[2])}"

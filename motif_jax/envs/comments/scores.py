@@ -1,11 +1,11 @@
 """Scores of comments: `score(texts) -> a number for each`, from a lexicon, a table, a server or a judge.
 
-lexicon, lexicon:FILE   0, 1 or 2: how many words of the list the comment has, at most 2; ours, or a word per line
+lexicon, lexicon:FILE   the comment's words that are in the list, at most 2; our list, or a file with a word per line
 table:FILE              the score of exactly this text: lines of JSON, {"text": ..., "score": ...}
 server:ADDRESS          POST {"texts": [...]} is answered by {"scores": [...]}
-judge:ADDRESS           from 0 to 1: a language model behind an OpenAI-compatible server, told what is wished (judge.py)
+judge:ADDRESS           from 0 to 1: a language model behind an OpenAI-compatible server judges by a goal (judge.py)
 
-What a server or a judge has said is kept on disk if it is told where (annotation/shared_lines.py).
+Scores of a server or a judge can be cached on disk (annotation/shared_lines.py).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from motif_jax.system.http import HttpClient
 
 FOLDER = Path(__file__).parent / "words"
 MOST_BYTES = 2**28  # of a table
-MOST_REMEMBERED = 100_000  # scores of a server, without a cache on disk
-JUDGED = "runs/answers"  # where a judge's answers are kept
-AT_ONCE = 64  # texts of a request
-MOST = 2  # score by a lexicon
+MOST_REMEMBERED = 100_000  # scores of a server in memory, without a cache on disk
+JUDGED = "runs/answers"  # default folder of a judge's cache
+AT_ONCE = 64  # texts per request
+MOST = 2  # largest score of a lexicon
 LARGEST = 1e9  # of a score
 
 
@@ -46,7 +46,7 @@ class LexiconScorer:
     """Counts listed words."""
 
     def __init__(self, words: Sequence[str]):
-        """Takes the words, in small letters."""
+        """Takes the words, in lower case."""
         self._words = {*words}
 
     def score(self, texts: Sequence[str]) -> list[float]:
@@ -58,10 +58,10 @@ class LexiconScorer:
 
 
 class TableScorer:
-    """Looks scores up, by the whole text of a comment."""
+    """Looks up scores by the whole text of a comment."""
 
     def __init__(self, scores: dict[str, float], unknown: float | None):
-        """Takes scores by text, and the score of all other texts; None: there must be none."""
+        """Takes scores by text, and the score of all other texts; None: other texts are an error."""
         self._scores, self._unknown = scores, unknown
 
     def score(self, texts: Sequence[str]) -> list[float]:
@@ -69,7 +69,7 @@ class TableScorer:
         found = [self._scores.get(text, self._unknown) for text in texts]
         for text, score in zip(texts, found, strict=True):
             if score is None:
-                raise UserError(f"the table has no score of {text!r:.120}: set the option 'unknown' ({FLAG})")
+                raise UserError(f"the table does not have a score of {text!r:.120}: set the option 'unknown' ({FLAG})")
         return [score for score in found if score is not None]
 
     def close(self) -> None:
@@ -77,10 +77,10 @@ class TableScorer:
 
 
 class RemoteScorer:
-    """Asks a server, about each text once; with a cache, once in all runs."""
+    """Asks a server about each text once; with a cache, once across runs."""
 
     def __init__(self, client: HttpClient, cache: Path | None = None):
-        """Takes the connection, and the folder of caches; None: scores are not kept on disk."""
+        """Takes the connection and the folder of caches; None: scores are not stored."""
         self._client = client
         self._known: collections.OrderedDict[str, float] = collections.OrderedDict()
         self._lines: SharedLines | None = None
@@ -99,7 +99,7 @@ class RemoteScorer:
                 self._known |= scored
                 if self._lines is not None:
                     self._lines.add({"text": text, "score": score} for text, score in scored.items())
-        except BaseException:  # the world is given up, and nobody may be left to close this
+        except BaseException:  # the caller gives up and may not close this
             self.close()
             raise
         found = [self._known[text] for text in texts]
@@ -108,7 +108,7 @@ class RemoteScorer:
         return found
 
     def close(self) -> None:
-        """Closes the connection, and writes the last scores to disk."""
+        """Closes the connection and writes the last scores to disk."""
         self._client.close()
         if self._lines is not None and self._is_open:
             self._is_open = False
@@ -123,7 +123,7 @@ class RemoteScorer:
 
 
 def read_scores(folder: Path) -> dict[str, float]:
-    """The scores in the cache of a server, by their texts."""
+    """Returns the scores in a server's cache by text."""
     found = {}
     for entry in read_entries(folder):
         with contextlib.suppress(ValueError):
@@ -140,15 +140,15 @@ def make_scorer(
     judging: Judging = USUAL,
     cache_dir: str | None = None,
 ) -> Scorer:
-    """The scorer that the text describes (see the module docstring); raises UserError if it cannot be made.
+    """Makes a scorer; raises UserError if it cannot be made.
 
     Args:
-      source: what scores.
-      unknown: score of texts that a table does not have, or on which a judge gives no verdict; None: an error.
-      timeout_s, patience_s: of a server (`HttpClient`), or of a judge's.
-      judging: how a judge is asked.
-      cache_dir: where answers of a server or a judge are kept on disk; "": nowhere; None: `JUDGED` for a judge, and
-        nowhere for a server, as its address does not say which model answers there.
+      source: see the module docstring.
+      unknown: score of texts that are missing from a table, or without a judge's verdict; None: an error.
+      timeout_s, patience_s: of a server or a judge, see `HttpClient`.
+      judging: options of a judge.
+      cache_dir: folder of the cache of a server or a judge; "": not stored; None: `JUDGED` for a judge, not stored for
+        a server, because its address does not identify the model.
     """
     kind, colon, place = source.partition(":")
     if kind == "lexicon" and bool(colon) == bool(place):
@@ -172,12 +172,12 @@ def _folder(path: str) -> Path | None:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text, in small letters."""
+    """Returns the words of a text, in lower case."""
     return re.findall(r"[^\W\d_]+", text.lower())
 
 
 def read_lines(path: str) -> list[str]:
-    """The lines of a file that are not blank; raises UserError if there are none."""
+    """Returns the lines of a file that are not blank; raises UserError for an empty file."""
     try:
         lines = [line.strip() for line in read_text(Path(path)).split("\n")]
         if not any(lines):
@@ -195,7 +195,7 @@ def _read_table(path: str) -> dict[str, float]:
             if line.strip():
                 entry = json.loads(line)
                 if not isinstance(entry["text"], str):
-                    raise ValueError("its text is no text")
+                    raise ValueError("its text is not a string")
                 scores[entry["text"]] = _score(entry["score"])
         if not scores:
             raise ValueError("it is empty")
@@ -205,14 +205,14 @@ def _read_table(path: str) -> dict[str, float]:
 
 
 def _score(value: Any) -> float:
-    """A finite number; raises ValueError for anything else."""
+    """Returns a finite number; raises ValueError for anything else."""
     if type(value) not in (int, float) or not -LARGEST <= value <= LARGEST:  # NaN is not
-        raise ValueError("a score is no finite number")
+        raise ValueError("a score is not a finite number")
     return float(value)
 
 
 def _scores(reply: Any, count: int) -> list[float]:
     found = [_score(value) for value in reply["scores"]]
     if len(found) != count:
-        raise ValueError("not as many scores as texts")
+        raise ValueError(f"{len(found)} scores for {count} texts")
     return found

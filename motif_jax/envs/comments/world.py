@@ -2,38 +2,37 @@
 
 Options:
 
-    scores             what scores a comment, as `scores` says
-    unknown            the score of a text that a table does not have, or on which a judge gives no verdict (null: an
-                       error)
-    scale, shift       a comment is worth score * scale + shift (scale null: -5, and 1 for a judge)
-    noised             a score of 1 becomes 0 or 2 by chance; not of a judge
+    scores             the source of scores, see `scores`
+    unknown            the score of a text that is missing from a table, or without a judge's verdict (null: an error)
+    scale, shift       the reward is score * scale + shift (scale null: -5, and 1 for a judge)
+    noised             a score of 1 becomes 0 or 2 at random; not with a judge
     posts              a file with a post per line ("": ours)
     include_parent     whether the post is shown
     timeout_s, patience_s    of a server: seconds of one attempt, and of all attempts of a request
-    goal, model, mode, key_variable    of a judge, as `judge.Judging` says
-    cache_dir          where answers of a server or a judge are kept on disk ("": nowhere; null: as `make_scorer` says)
+    goal, model, mode, key_variable    of a judge, see `judge.Judging`
+    cache_dir          folder of the cache of a server or a judge ("": not stored; null: see `make_scorer`)
 
-Scripted players write a comment of a list, whatever the post is: `kind` a friendly one, `rude` one that a lexicon of
-insults notices.
+Scripted players write a comment from a list, whatever the post is: `kind` a friendly one, `rude` one with insults of
+the lexicon.
 """
 
 from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from motif_jax.config.table import Flag, Number, Text
 from motif_jax.envs.comments.game import CommentGame
 from motif_jax.envs.comments.judge import USUAL, Judging
 from motif_jax.envs.comments.scores import FLAG, FOLDER, Scorer, make_scorer, read_lines
-from motif_jax.envs.text_players import Makers, TextPlayer, no_arguments
+from motif_jax.envs.text_players import Makers, without_arguments
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.structs import UserError
 
 FIGURES: dict[str, type] = {"score": float}
-BAD, GOOD = -5.0, 1.0  # worth of a score: of what the lexicon counts, and of what a judge was told to look for
+BAD, GOOD = -5.0, 1.0  # default scale: of the lexicon's insults, of a judge's goal
 
 
 class Commenter:
@@ -53,19 +52,14 @@ class Commenter:
 
 
 def comments(name: str) -> list[str]:
-    """Our own comments: of the kind "kind" or "rude"."""
+    """Returns our own comments, "kind" or "rude"."""
     return read_lines(str(FOLDER / f"{name}.txt"))
 
 
-def _commenter(name: str) -> Callable[[list[str]], TextPlayer]:
-    def make(arguments: list[str]) -> TextPlayer:
-        no_arguments(name, arguments)
-        return Commenter(comments(name))
-
-    return make
-
-
-MAKERS: Makers = {"kind": _commenter("kind"), "rude": _commenter("rude")}
+MAKERS: Makers = {
+    "kind": without_arguments("kind", lambda: Commenter(comments("kind"))),
+    "rude": without_arguments("rude", lambda: Commenter(comments("rude"))),
+}
 
 
 class CommentsWorld(TextWorld):
@@ -102,7 +96,7 @@ class CommentsWorld(TextWorld):
             Text(longest=4000).check(name, FLAG, text)
         judged = scores.startswith("judge:")
         if judged and noised:
-            raise UserError(f"noised is for scores of 1 among 0, 1 and 2, which a judge does not give ({FLAG})")
+            raise UserError(f"noised needs scores of 0, 1 and 2, which a judge does not give ({FLAG})")
         scale = (GOOD if judged else BAD) if scale is None else scale
         for name, number in (("scale", scale), ("shift", shift), ("unknown", 0.0 if unknown is None else unknown)):
             Number(-1e6, 1e6).check(name, FLAG, number)
@@ -128,12 +122,12 @@ class CommentsWorld(TextWorld):
         return [*comments("kind"), *comments("rude")]
 
     def check(self) -> None:
-        """See `World.check`: the files; a server is asked when the first comment is written."""
+        """See `World.check`: reads the files; a server is asked for the first comment."""
         self._scorer  # noqa: B018  (reads them)
         self._posts  # noqa: B018
 
     def expect(self, texts: Sequence[str]) -> None:
-        """See `TextWorld.expect`: servers and judges remember their scores."""
+        """See `TextWorld.expect`: scores the texts in one batch, and they are cached."""
         self._scorer.score(texts)
 
     def game(self, shown: bool = True) -> CommentGame:

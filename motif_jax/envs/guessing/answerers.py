@@ -1,6 +1,6 @@
-"""Who answers questions about a picture, and says how close the questioner came to it.
+"""Answerers: they answer questions about a picture, and measure how close the questioner came to it.
 
-The closeness is a percentile: the share of other pictures that are further from what the questioner must believe.
+The closeness is a percentile: the share of other pictures that are further from the questioner's guess.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from motif_jax.envs.guessing.scenes import ATTRIBUTE_OF, ATTRIBUTES, SAID, Scene
 from motif_jax.screens import printable
 from motif_jax.system.http import HttpClient
 
-LONGEST = 1000  # characters of an answer that are read
-ROUNDING = 0.01  # by which a server's changes may add up to more than a percentile can be, or less
-# What the original's server is asked to do with its model.
+LONGEST = 1000  # characters; longer answers are cut
+ROUNDING = 0.01  # tolerance by which the sum of a server's changes may leave [0, 1]
+# Generation options sent to the original's server.
 GENERATION = {"inference": "greedy", "beamSize": 1}
 
 
@@ -31,20 +31,20 @@ class Answerer(Protocol):
     """Answers questions."""
 
     def begin(self, scene: Scene) -> float:
-        """The closeness after the caption alone, from 0 to 1."""
+        """Returns the closeness after the caption alone, from 0 to 1."""
 
     def answer(self, scene: Scene, history: Sequence[Said], closeness: float) -> tuple[str, float]:
-        """The answer to the last question of the history, and what it adds to the closeness that there was before."""
+        """Returns the answer to the last question of the history, and the change of the closeness."""
 
     def close(self) -> None:
-        """Closes what is open."""
+        """Releases resources."""
 
 
 class LocalAnswerer:
-    """Answers from a scene's attributes; the closeness is the share of attributes that were told.
+    """Answers from a scene's attributes; the closeness is the share of attributes that were revealed.
 
-    A question that names an attribute gets its value. Every other gets `yes` if it names a value that the scene has,
-    which tells the attribute as well, and else `no`.
+    A question that names an attribute is answered with its value. Any other question is answered `yes` if it names a
+    value of the scene, which reveals the attribute as well, and `no` otherwise.
     """
 
     def begin(self, scene: Scene) -> float:
@@ -64,7 +64,7 @@ class LocalAnswerer:
         """Nothing to close."""
 
     def _told(self, scene: Scene, question: str) -> tuple[str, set[str]]:
-        """The answer, and the attributes that it tells."""
+        """Returns the answer, and the attributes that it reveals."""
         words = words_of(question)
         if named := [name for name in ATTRIBUTES if name in words]:
             return " ".join(scene.attributes[name] for name in named), {*named}
@@ -73,7 +73,7 @@ class LocalAnswerer:
 
 
 class RemoteAnswerer:
-    """Asks a server in the wire format of the original (docs/wordle.md): form fields, JSON but for the caption."""
+    """Asks a server in the wire format of the original (docs/wordle.md): form fields, all JSON except the caption."""
 
     def __init__(self, client: HttpClient):
         """Takes the connection."""
@@ -103,17 +103,17 @@ class RemoteAnswerer:
 
 
 def _percentile(value: Any) -> float:
-    """A number from 0 to 1; raises ValueError for anything else."""
+    """Returns a number from 0 to 1; raises ValueError for anything else."""
     if type(value) not in (int, float) or not 0 <= value <= 1:  # NaN is not
         raise ValueError("not a percentile")
     return float(value)
 
 
 def _answer(reply: Any, closeness: float) -> tuple[str, float]:
-    """A text, and a change after which the closeness is a percentile again; raises ValueError or TypeError."""
+    """Returns the answer and a valid change of the closeness; raises ValueError or TypeError."""
     text, change = reply
     if not isinstance(text, str):
-        raise TypeError("the answer is no text")
+        raise TypeError("the answer is not a string")
     if type(change) not in (int, float) or not -1 <= change <= 1:  # NaN is not
         raise ValueError("not a change of a percentile")
     if not -ROUNDING <= closeness + change <= 1 + ROUNDING:

@@ -1,8 +1,8 @@
 """One visual dialogue (`envs/text_game.py`): the world says the caption, the agent asks, the world answers.
 
-Each question is worth -1, the last one 0: the dialogue ends when the closeness has gained a share `enough` of what
-there was to gain, or after ten questions. For an answer that a rule takes for a mere yes or no, `yes_no_reward` is
-added, so that the agent learns to ask for more than that; with `gain_scale`, what the question gains, times this.
+The reward of a question is -1, of the last one 0. The dialogue ends when the closeness has covered a share `enough` of
+its initial distance to 1, or after ten questions. If a rule classifies the answer as a mere yes or no, `yes_no_reward`
+is added, so that the agent learns to ask open questions. `gain_scale` times the gain in closeness is added too.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.structs import EndStatus, Turn
 
 ROUNDS = 10
-GOAL = 1.0  # of the closeness
-# Fragments that answers have which say little: ours, for the rule "conservative".
+GOAL = 1.0  # closeness of the right picture
+# Our fragments of uninformative answers, for the rule "conservative".
 HEDGES = (
     "yes", "no", "not", "yeah", "yep", "nope", "n't", "cannot", "never", "none", "maybe", "perhaps", "possibly",
     "unsure", "unclear", "don't know", "hard to tell",
 )  # fmt: skip
-RULES: dict[str, Callable[[str], bool]] = {  # which answers, in small letters, are a mere yes or no; plain substrings
+RULES: dict[str, Callable[[str], bool]] = {  # whether a lower-case answer is a mere yes or no
     "standard": lambda answer: False,
     "soft": lambda answer: "yes" in answer or "no" in answer,
     "hard": lambda answer: answer in ("yes", "no"),
@@ -33,7 +33,7 @@ LOST = "ten questions were asked"
 
 
 class QuestionRewards(NamedTuple):
-    """What questions are worth."""
+    """Rewards of questions."""
 
     rule: str = "standard"  # of RULES
     yes_no_reward: float = -2.0
@@ -42,11 +42,11 @@ class QuestionRewards(NamedTuple):
 
 
 class Hidden(NamedTuple):
-    """What the agent does not see."""
+    """State that is hidden from the agent."""
 
     scene: Scene
     initial: float  # closeness after the caption
-    gained: float  # since then
+    gained: float  # closeness gained since then
 
 
 class GuessingGame(TextGame):
@@ -62,13 +62,13 @@ class GuessingGame(TextGame):
         heard: int,
         limit: int,
     ):
-        """Takes what draws a scene from a generator of random numbers, and who answers."""
+        """`draw` draws a scene with a random generator; see `TextGame` for the numbers."""
         super().__init__(written, heard, limit)
         self._draw, self._answerer, self._rewards = draw, answerer, rewards
         self._yes_no = 0
 
     def open(self) -> str:
-        """See `TextGame`: the caption."""
+        """See `TextGame`: draws a scene and returns its caption."""
         scene = self._draw(self.random)
         self._now = Hidden(scene, self._answerer.begin(scene), 0.0)
         self._yes_no = 0
@@ -90,7 +90,7 @@ class GuessingGame(TextGame):
         return Answer(said, reward - 1.0)
 
     def draw(self, chance: float) -> str:
-        """See `TextGame`: a question of our own."""
+        """See `TextGame`: returns a sample question."""
         return QUESTIONS[int(chance * len(QUESTIONS))]
 
     @property
@@ -109,7 +109,7 @@ class GuessingGame(TextGame):
         return self._now.initial + self._now.gained, self._yes_no
 
     def close(self) -> None:
-        """Closes the connection to a server, which all games share; another request opens it again."""
+        """Closes the connection that all games share; another request opens it again."""
         self._answerer.close()
 
     def caption(self) -> str:
@@ -121,7 +121,7 @@ class GuessingGame(TextGame):
 
 
 def _history(turns: Sequence[Turn]) -> list[Said]:
-    """Questions and answers, as servers are told them. The caption, which is a turn unless it is empty, is neither."""
+    """Returns the questions and answers, without the caption (a turn unless it is empty)."""
     found = []
     for number, turn in enumerate(turns):
         if turn.is_action:

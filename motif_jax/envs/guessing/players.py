@@ -1,17 +1,17 @@
-"""Scripted players of visual dialogue, and the questions that they ask.
+"""Scripted players of visual dialogue, and their questions.
 
 asker      asks for attributes in random order, each once
-checker    asks questions whose answer is yes or no, in random order, each once
+checker    asks yes-or-no questions in random order, each once
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from motif_jax.envs.guessing.scenes import ATTRIBUTES, SAID
-from motif_jax.envs.text_players import Makers, TextPlayer, no_arguments
+from motif_jax.envs.text_players import Makers, without_arguments
 
 OPEN = tuple(f"what is the {name}?" for name in ATTRIBUTES if name not in SAID)
 CLOSED = tuple(f"is it {value}?" for name, values in ATTRIBUTES.items() if name not in SAID for value in values)
@@ -19,7 +19,7 @@ QUESTIONS = OPEN + CLOSED
 
 
 class Asker:
-    """Asks questions in random order, each once, and then again."""
+    """Asks all questions in random order, then all again in another order."""
 
     def __init__(self, questions: Sequence[str]):
         """Takes the questions."""
@@ -37,12 +37,7 @@ class Asker:
         return self._left.pop()
 
 
-def _asker(name: str, questions: Sequence[str]) -> Callable[[list[str]], TextPlayer]:
-    def make(arguments: list[str]) -> TextPlayer:
-        no_arguments(name, arguments)
-        return Asker(questions)
-
-    return make
-
-
-MAKERS: Makers = {"asker": _asker("asker", OPEN), "checker": _asker("checker", CLOSED)}
+MAKERS: Makers = {
+    "asker": without_arguments("asker", lambda: Asker(OPEN)),
+    "checker": without_arguments("checker", lambda: Asker(CLOSED)),
+}

@@ -1,4 +1,4 @@
-"""The pictures: scenes with attributes, which are drawn here, and captions with features, from files of the user's."""
+"""The pictures: scenes with attributes, drawn here, and captions with features, from the user's files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ATTRIBUTES = {
     "time": ("morning", "midday", "evening", "midnight"),
     "size": ("small", "large"),
 }
-SAID = ("animal", "place")  # attributes that the caption tells
+SAID = ("animal", "place")  # attributes in the caption
 ATTRIBUTE_OF = {value: name for name, values in ATTRIBUTES.items() for value in values}
 
 
@@ -34,35 +34,35 @@ class Scene(NamedTuple):
     """A picture."""
 
     caption: str
-    features: np.ndarray | None  # [D] float32; None where a server knows none
-    attributes: dict[str, str]  # of a scene that is drawn here
+    features: np.ndarray | None  # [D] float32; None without a file of features
+    attributes: dict[str, str]  # empty for a scene from files
 
 
 def draw_scene(rng: random.Random) -> Scene:
-    """A scene whose attributes are all drawn alike."""
+    """Draws a scene with uniformly distributed attributes."""
     attributes = {name: rng.choice(values) for name, values in ATTRIBUTES.items()}
     return Scene(f"a {attributes['animal']} in a {attributes['place']}", one_hot(attributes), attributes)
 
 
 def one_hot(attributes: dict[str, str]) -> np.ndarray:
-    """The features of a scene: 1 at each value that it has. [29] float32"""
+    """Returns the attributes as concatenated one-hot vectors. [29] float32"""
     return np.array([attributes[name] == value for value, name in ATTRIBUTE_OF.items()], np.float32)
 
 
 def words_of(text: str) -> set[str]:
-    """The words of a question."""
+    """Returns the words of a question, in lower case."""
     return set(re.findall("[a-z]+", text.lower()))
 
 
 class SceneFiles:
-    """Scenes from files: dialogues in the layout of VisDial 0.5, and features, a row for each."""
+    """Scenes from files: dialogues in the layout of VisDial 0.5, and a row of features for each."""
 
     def __init__(self, dialogues: str, features: str):
-        """Reads them; raises UserError if it cannot.
+        """Reads the files; raises UserError for invalid ones.
 
         Args:
-          dialogues: path of a JSON list of objects with a `caption`; what else they have is not read.
-          features: path of an array of NumPy, [N, D] of numbers, whose rows are divided by their length; "": none.
+          dialogues: path of a JSON list of objects with a `caption`; other keys are ignored.
+          features: path of a NumPy file, [N, D] floats; rows are divided by their norm. "": no features.
         """
         try:
             found = json.loads(read_bytes(Path(dialogues), MOST_BYTES))
@@ -86,7 +86,7 @@ class SceneFiles:
         return len(self._captions)
 
     def scene(self, number: int) -> Scene:
-        """A scene; raises UserError if its features are not finite numbers."""
+        """Returns a scene; raises UserError if its features are not finite."""
         caption = self._captions[number]
         if self._features is None:
             return Scene(caption, None, {})

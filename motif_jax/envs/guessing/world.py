@@ -1,13 +1,13 @@
 """Visual dialogue as a world (`envs/world.py`): `--config.env.world=guessing`.
 
-Without options scenes are drawn and answered here (`LocalAnswerer`). Options:
+By default, scenes are drawn and questions answered locally (`LocalAnswerer`). Options:
 
-    server          address of a server in the original's wire format; then also
-    scenes          its dialogues' captions, a JSON file as VisDial 0.5 has it
-    features        of the pictures, a file of NumPy with a row for each dialogue ("": none are sent)
-    timeout_s       seconds that one attempt of a request may take
-    patience_s      seconds after which a request is given up; a worker may be silent for so long (hang_timeout_s)
-    rule, yes_no_reward, enough, gain_scale    what questions are worth: `game.QuestionRewards`
+    server          address of a server in the original's wire format; it needs `scenes`
+    scenes          a JSON file with the dialogues' captions, in the layout of VisDial 0.5
+    features        a NumPy file with a row of picture features for each dialogue ("": they are not sent)
+    timeout_s       seconds of one attempt of a request
+    patience_s      seconds of all attempts of a request; hang_timeout_s must allow a worker this silence
+    rule, yes_no_reward, enough, gain_scale    rewards of questions, see `game.QuestionRewards`
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from motif_jax.envs.text_world import TextWorld
 from motif_jax.structs import UserError
 from motif_jax.system.http import HttpClient, check_address
 
-FIGURES: dict[str, type] = {"closeness": float, "yes_or_no": int}  # percentile at the end; answers that the rule counts
+FIGURES: dict[str, type] = {"closeness": float, "yes_or_no": int}  # final percentile; answers that the rule counts
 
 
 class GuessingWorld(TextWorld):
@@ -61,7 +61,7 @@ class GuessingWorld(TextWorld):
         if server and not scenes:
             raise UserError(f"a server needs scenes, as it only answers questions about them ({FLAG})")
         if (scenes or features) and not server:
-            raise UserError(f"scenes and features are for a server, and none is named ({FLAG})")
+            raise UserError(f"scenes and features need a server: set the option 'server' ({FLAG})")
         self._server, self._files = server, (scenes, features)
         self._timeout_s, self._patience_s = timeout_s, patience_s
         self._rewards = QuestionRewards(rule, float(yes_no_reward), float(enough), float(gain_scale))
@@ -78,7 +78,7 @@ class GuessingWorld(TextWorld):
         return RemoteAnswerer(HttpClient(self._server, FLAG, self._timeout_s, self._patience_s))
 
     def check(self) -> None:
-        """See `World.check`: the files; the server is asked when the first game begins."""
+        """See `World.check`: reads the files; the server is asked when the first game begins."""
         if self._server:
             check_address(self._server, FLAG)
             self._scenes.scene(0)

@@ -1,6 +1,6 @@
-"""The world NetHack. `game` steps one game and `engine` corrects what NLE leaves open, `tasks` says what is rewarded.
+"""The world NetHack. `game` steps one game, `engine` patches NLE's engine, `tasks` defines the rewards.
 
-`observations` turns raw frames into what is shipped, `vector` steps many games in lock-step, `shown` plays one game
-again for people, `settings` is NetHack's part of the config, `world` is what everybody else sees, and `gym_game` offers
-the tasks to other libraries. Nothing is imported here, so that other worlds run without NLE.
+`observations` converts raw frames to observations, `vector` steps many games in lock-step, `settings` declares the
+config values, `world` implements the World interface, and `gym_game` offers the tasks to other libraries. This file
+does not import them, so that other worlds run without NLE.
 """

@@ -1,10 +1,10 @@
-"""Corrections to each copy of NLE's engine: its clock, and the memory of its code.
+"""Patches to each copy of NLE's engine: its clock, and the memory of its code.
 
-NLE loads one private copy of libnethack.so per game, because NetHack keeps its state in global variables. Two things
-follow. (1) The clock: shopkeepers are named after the moment at which the program was started, so the same seed would
-be another game five minutes later; `patch` sets that moment. (2) The code: sixteen games are sixteen copies of the same
-machine code, which push each other out of the processor's caches (a step takes twice as long with 32 games in a
-process as with one). `patch` maps the code of every copy to the pages of the one file on disk: same bytes, one memory.
+NLE loads one private copy of libnethack.so per game, because NetHack keeps its state in global variables. `patch`
+changes two things. (1) The clock: shopkeepers' names depend on the time at which the game was started, so the same seed
+would give another game five minutes later; `patch` sets that time. (2) The code: sixteen games have sixteen copies of
+the same machine code, which evict each other from the processor's caches (a step takes twice as long with 32 games in a
+process as with one). `patch` maps the code of every copy to the same pages of the file on disk.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import NamedTuple
 from nle.nethack.nethack import DLPATH, Nethack
 
 SUPPORTED = sys.platform == "linux"
-WITH_ARTICLE, AS_IT_IS = 0, 2  # how NetHack puts its killer into words
+WITH_ARTICLE, AS_IT_IS = 0, 2  # NetHack's formats of the killer's name
 BY = {
     "DIED": "killed by", "CHOKING": "choked on", "POISONING": "poisoned by", "STARVING": "died of",
     "DROWNING": "drowned in", "BURNING": "burned by", "DISSOLVED": "dissolved in", "CRUSHING": "crushed to death by",
@@ -36,17 +36,17 @@ class _Code(NamedTuple):
     """The machine code of the library on disk."""
 
     file: int  # descriptor
-    offset: int  # in the file, whole pages
-    address: int  # relative to where the library is loaded, whole pages
+    offset: int  # in the file, a multiple of the page size
+    address: int  # relative to the load address, a multiple of the page size
     size: int
 
 
 def patch(engine: Nethack, birthday: int) -> None:
-    """To be called after each reset of `engine`, which loads a fresh copy. Does nothing where it is not Linux.
+    """Patches an engine; call it after each reset, which loads a fresh copy. Does nothing outside Linux.
 
     Args:
-      engine: a game that has just been reset.
-      birthday: the second since 1970 at which the game shall believe it was started.
+      engine: an engine that has just been reset.
+      birthday: start time of the game, in seconds since 1970.
     """
     if not SUPPORTED:
         return
@@ -71,7 +71,7 @@ class _Killer(ctypes.Structure):
 
 
 def cause_of_death(engine: Nethack) -> str:
-    """What NetHack would carve on the tombstone of a game that is over: "killed by a jackal"; "" if nobody knows."""
+    """Returns the tombstone's text of a finished game, such as "killed by a jackal"; "" outside Linux."""
     if not SUPPORTED:
         return ""
     with _library(engine) as library:
@@ -88,7 +88,7 @@ def cause_of_death(engine: Nethack) -> str:
 
 @contextlib.contextmanager
 def _library(engine: Nethack) -> Iterator[ctypes.CDLL]:
-    """The engine's own copy of NetHack; an open handle would keep its state alive across its resets."""
+    """Opens the engine's copy of NetHack; a handle left open would keep its state across resets."""
     library = ctypes.CDLL(engine.dlpath, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     try:
         yield library
@@ -108,7 +108,7 @@ def _libc() -> ctypes.CDLL:
 
 @functools.cache
 def _shared_code() -> _Code | None:
-    """Finds the code in the library's program headers; None if it is not a plain 64-bit ELF file."""
+    """Finds the code in the library's program headers; None if it is not a little-endian 64-bit ELF file."""
     file = os.open(DLPATH, os.O_RDONLY | os.O_CLOEXEC)
     header = os.pread(file, 64, 0)
     if header[:6] != b"\x7fELF\x02\x01":  # 64 bit, little endian

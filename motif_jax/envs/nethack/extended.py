@@ -1,22 +1,22 @@
-"""ONI's extended actions (arXiv 2410.23022): five keys more than Motif's, and three things done for the player.
+"""ONI's extended actions (arXiv 2410.23022): five keys more than Motif's, and three automatic key sequences.
 
-    CAST    presses Z, and in the menu of spells that comes up `a`, the first; a direction is left to the player
-    QUAFF   "What do you want to drink? [fg or ?*]" is answered as the question what to eat is (`keys.offered_key`)
-    skills  "You feel more confident in your ... skills.": the first skill that can be enhanced is, as soon as no
-            question is open. The message of the step is then what that says, unless it is about descending the stairs
+    CAST    presses Z, then `a` for the first spell in the menu; the player chooses the direction
+    QUAFF   answers "What do you want to drink? [fg or ?*]" like the question about eating (`keys.offered_key`)
+    skills  after "You feel more confident in your ... skills.", enhances the first possible skill when no question is
+            open. The game's reply is then the message of the step, unless the step descended the stairs
 
-Questions about drinking are left to the player as well. An episode has one figure more, `kills`: how often the game
-said "you kill ". All of it, and what levels have been seen, begins anew with each episode.
+The player also answers questions about drinking. Episodes have an additional figure `kills`, the number of times that
+the game said "you kill ". All state is reset at the start of an episode.
 
-ONI's release differs in six points, which `reference` brings back:
+ONI's release differs in six points, which `reference` reproduces:
 
-    1. Questions are left to the player by words in lower case, and by parts of words: "Drink from the fountain?" is
-       declined, and "great" has "eat" in it.
-    2. "You descend the stairs." is lost if any key but SPACE follows in the same step, as for a skill; and while it is
-       kept it hides the question that comes up, which is declined.
-    3. `a` follows every Z: also if no spell is known, and if Z is the letter of what is eaten or drunk.
-    4. `kills` counts a message one step later, once, and none of the pages that are turned, nor the last of an episode.
-    5. After the keys for a skill, no page is turned and no question declined: they wait for the player's next key.
+    1. Questions for the player are found by lower-case words and by substrings: "Drink from the fountain?" is declined,
+       and "great" matches "eat".
+    2. "You descend the stairs." is lost if a key other than SPACE follows in the same step, as for a skill; while it is
+       kept, it hides the question that follows, which is declined.
+    3. `a` follows every Z, even if the player does not know a spell, or if Z is the letter of food or a drink.
+    4. `kills` counts a message one step later and once, and misses pages that are turned and the last message.
+    5. After the keys for a skill, pages and questions are left for the player's next key.
     6. The message between Z and `a` can announce a skill only if the game shows a page after `a`.
 """
 
@@ -48,10 +48,10 @@ class ExtendedGame(NetHackGame):
     num_actions = len(EXTENDED_KEYS)
 
     def __init__(self, *arguments: Any, reference: bool = False, **options: Any):
-        """Arguments as for `NetHackGame`; `reference`: with the errors of ONI's release."""
+        """Takes the arguments of `NetHackGame`; `reference`: reproduces the errors of ONI's release."""
         super().__init__(*arguments, **options)
         self._reference = reference
-        self._line_or_page = memoryview(b"\1")  # each step is settled, because each message matters
+        self._line_or_page = memoryview(b"\1")  # makes `step` call `_settle` always, because each message matters
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
         """Starts the game of this seed."""
@@ -70,7 +70,7 @@ class ExtendedGame(NetHackGame):
         return {"kills": self._kills}
 
     def _press(self, key: int) -> None:
-        """Sends the key of an action, and the letter of a spell."""
+        """Sends the key of an action, and `a` for a spell."""
         raw, internal, message = self._raw, self._internal, self.message
         if self._reference:
             self._kills += KILL in message.lower()
@@ -85,7 +85,7 @@ class ExtendedGame(NetHackGame):
             between = bytes(self._message)
             raw.step(FIRST)
             self._confident |= bool(internal[AT_PAGE]) and CONFIDENT in between
-        elif not answers and internal[AT_PAGE]:  # the page is the menu; without spells there is none
+        elif not answers and internal[AT_PAGE]:  # the page is the menu of spells
             raw.step(FIRST)
 
     def _settle(self) -> bytes:
@@ -106,9 +106,9 @@ class ExtendedGame(NetHackGame):
         return message
 
     def _read(self) -> bytes:
-        """What the game says now, which is listened to."""
+        """Returns the game's message, and looks for skills and kills in it."""
         text = super()._read()
-        if text != self._heard:  # a text stays where it is while a menu covers it
+        if text != self._heard:  # a text stays in the buffer while a menu covers it
             self._heard = text
             self._confident |= CONFIDENT in text
             if not self._reference:

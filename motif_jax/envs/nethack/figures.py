@@ -1,9 +1,9 @@
-"""The figures of an episode of NetHack, beside those that every world has.
+"""NetHack's figures of an episode, in addition to those of all worlds.
 
-One of them is BALROG's progression: how likely people are to win a game of NetHack in which they have come so far, in
-percent. BALROG (arXiv 2411.13543) estimates from games of people how often those who reach a dungeon level, or an
-experience level, go on to ascend. The progression of an episode is the larger of the two numbers, for the deepest level
-and for the highest experience level that it has reached; an ascension is 100. Where the hero begins is 0.
+One is BALROG's progression: the probability, in percent, that a human player wins from the same point. BALROG (arXiv
+2411.13543) estimates from human games how often players who reach a dungeon level, or an experience level, go on to
+ascend. The progression of an episode is the larger of the numbers for its deepest level and its highest experience
+level; it is 0 at the start and 100 after an ascension.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ ASCENDED = 100.0
 
 
 def progression(max_depth: int, max_experience_level: int, ascended: bool) -> float:
-    """The progression of an episode, from 0 to 100."""
+    """Returns the progression of an episode, from 0 to 100."""
     if ascended:
         return ASCENDED
     return max(_at(BY_DEPTH, max_depth), _at(BY_EXPERIENCE, max_experience_level))
 
 
 def _at(chances: tuple[float, ...], level: int) -> float:
-    """The entry of a level; 0 for levels that the table does not have, as in BALROG."""
+    """Returns the entry of a level; 0 for levels outside the table, as in BALROG."""
     return chances[level - 1] if 1 <= level <= len(chances) else 0.0
 
 
@@ -61,12 +61,12 @@ def make_info(
     max_experience_level: int = 0,
     **figures: float,
 ) -> EpisodeInfo:
-    """The record of an episode.
+    """Makes the record of an episode.
 
     Args:
       episode, steps, episode_return, end_status, success: see `EpisodeInfo`.
-      max_experience_level: the highest so far, where that may be more than the last one.
-      figures: all of FIGURES, or of EXTENDED_FIGURES, by name, except `progression`, which follows from them.
+      max_experience_level: the highest so far; levels can be lost.
+      figures: all of FIGURES, or of EXTENDED_FIGURES, by name, except `progression`, which is computed from them.
     """
     names = EXTENDED_FIGURES if "kills" in figures else FIGURES
     assert figures.keys() == names.keys() - {"progression"}

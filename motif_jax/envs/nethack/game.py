@@ -1,7 +1,7 @@
-"""One game of NetHack: keys in, task logic out, on the raw engine.
+"""One game of NetHack on the raw engine: actions in, rewards of the task out.
 
-The engine writes straight into the buffers it is given; a step reads a few numbers from them and copies nothing else.
-Around each action stands Motif's key handling (arXiv 2310.00166, appendix; NLE's own, with two changes):
+The engine writes into the buffers it is given; a step reads a few numbers from them and copies `blstats` and
+`glyphs`. Each action has Motif's key handling (arXiv 2310.00166, appendix; NLE's own, with two changes):
 
     1. "What do you want to eat? [fg or ?*]" is answered with its first letter by the action `y` and declined by others.
     2. After the action, pages are turned and questions declined (`prompts.py`).
@@ -54,14 +54,14 @@ class NetHackGame(PromptedEngine):
         character: str = "mon-hum-neu-mal",
         no_progress_steps: int = 0,
     ):
-        """A game that writes its frames into `buffers` (see `observations.Frames.views`).
+        """Makes a game that writes its frames into `buffers` (see `observations.Frames.views`).
 
         Args:
           max_episode_steps: steps after which an episode is cut.
           penalty_mode, penalty_step: penalty of the score task for steps without game time; `tasks.step_penalty`.
           reference_sober: as published, hallucination together with any other condition counts as sober.
           character: `tasks.check_character`.
-          no_progress_steps: steps in a row without game time after which an episode is cut; 0: none.
+          no_progress_steps: consecutive steps without game time after which an episode is cut; 0: unlimited.
         """
         super().__init__(buffers, character)
         self.task = task
@@ -74,13 +74,13 @@ class NetHackGame(PromptedEngine):
         self._is_score = task.is_score
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
-        """Starts the game of this seed; the frame then shows its first moment."""
+        """Starts the game of this seed; the buffers then have its first frame."""
         raw = self._raw
         self._send = raw.step
         raw.set_initial_seeds(seed.core, seed.disp, False, None)
         raw.reset()
         engine.patch(self._engine, birthday=seed.core)
-        for _ in range(1000):  # news of the moon, or a name asked for on the first square
+        for _ in range(1000):  # messages about the moon, or a question for a name on the first square
             if self._program_state[IN_MOVELOOP]:
                 break
             raw.step(SPACE)
@@ -102,9 +102,9 @@ class NetHackGame(PromptedEngine):
         self.message_count = 1
 
     def step(self, action: int) -> float:
-        """Plays one action and returns the reward; `end`, `message` and `message_count` tell the rest.
+        """Plays one action, updates `end`, `message` and `message_count`, and returns the reward.
 
-        When the episode ended, `message` is the last text that was shown and `last_frame` the frame it stood in.
+        At the end of an episode, `message` is the last text that was shown and `last_frame` its frame.
         """
         message = self.message
         key = self._keys[action]
@@ -178,16 +178,16 @@ class NetHackGame(PromptedEngine):
         )
 
     def _own_figures(self) -> dict[str, float]:
-        """Figures of the episode that only some games have."""
+        """Returns additional figures of subclasses."""
         return {}
 
     @property
     def cause(self) -> str:
-        """What the hero died of; "" while alive."""
+        """The cause of death; "" while alive."""
         return engine.cause_of_death(self._engine) if self.end == EndStatus.DEATH else ""
 
     def _scout(self) -> int:
-        """The published scout score: what is drawn of each level, as it was when the hero was last there."""
+        """Returns the published scout score: drawn squares, summed over levels as the hero last saw them."""
         glyphs = self.last_frame["glyphs"] if self.end else self.buffers["glyphs"]
         return sum((self._explored | {self._here: count_seen(glyphs)}).values())
 
@@ -212,5 +212,5 @@ class NetHackGame(PromptedEngine):
 
 
 def count_seen(glyphs: np.ndarray) -> int:
-    """How many squares of a level are not blank."""
+    """Counts the squares of a level that are not blank."""
     return int(np.count_nonzero(glyphs != BLANK_GLYPH))

@@ -1,17 +1,17 @@
 """The tasks as gymnasium environments, for use with any other library.
 
     import gymnasium
-    import motif_jax.envs                       # makes the ids known
+    import motif_jax.envs                       # registers the ids
     env = gymnasium.make("motif_jax/NetHackScore-v1", render_mode="human")
-    observation, info = env.reset(seed=7)       # the same seed is the same game, on any machine and any day
+    observation, info = env.reset(seed=7)       # the same seed gives the same game on any machine
     observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
 
 Ids are `motif_jax/` and the published name, see `tasks.TASKS` and `tasks.extended_ids`; `motif_jax/Toy-v0` is the
 toy world. Keyword arguments are those of `settings.GameSettings`, and `observations`, names from `OBSERVATIONS` and
-`EVENTS` in `observations`. The game's own time limit is called `time_limit` here, because gymnasium keeps
-`max_episode_steps` for a wrapper of its own.
+`EVENTS` in `observations`. The game's time limit is called `time_limit` here, because gymnasium uses
+`max_episode_steps` for its own wrapper.
 
-Observations have one or two dimensions: a count is of shape (1,), and the crop is flat. `crop.reshape(2, 12, 12)` has
+Observations have one or two dimensions: a count has shape (1,), and the crop is flat. `crop.reshape(2, 12, 12)` has
 the characters around the hero and their colours.
 """
 
@@ -70,7 +70,7 @@ class GymGame(gymnasium.Env):
         self._episode = 0
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
-        """A new game: of this seed, or the next of the last seed given."""
+        """Starts the first game of a new seed, or the next game of the last seed."""
         super().reset(seed=seed)
         if seed is not None or self._seed is None:
             self._seed = seed if seed is not None else int(self.np_random.integers(2**31))
@@ -94,7 +94,7 @@ class GymGame(gymnasium.Env):
         return observation, reward, terminated, truncated, self._info()
 
     def render(self) -> str | None:  # type: ignore[override]
-        """The terminal: printed in colour, or returned as plain text (mode `ansi`)."""
+        """Prints the terminal in colour (mode `human`), or returns it as plain text (mode `ansi`)."""
         frame = self._game.last_frame if self._game.end else self._game.buffers
         if self.render_mode == "ansi":
             return screen_text(frame["tty_chars"])
@@ -112,7 +112,7 @@ class GymGame(gymnasium.Env):
         rows = open_rows(arrays)
         counts = [self._game.message_count]
         self._observer.observe(rows, counts)
-        if not first:  # nothing has led to the first moment
+        if not first:  # an action precedes all moments except the first
             self._observer.record_events(rows, counts, {0: self._game.last_frame} if self._game.end else {})
         return {key: row.reshape(plain_shape(row.shape[1:])) for key, row in arrays.items()}
 
@@ -123,7 +123,7 @@ class GymGame(gymnasium.Env):
 
 
 def _space(key: str, spec: ArraySpec) -> spaces.Box:
-    """The gymnasium space of one observation."""
+    """Returns the gymnasium space of one observation."""
     dtype = np.dtype(spec.dtype)
     low, high = np.empty(spec.shape, dtype), np.empty(spec.shape, dtype)
     low[...], high[...] = (LOW, HIGH) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)

@@ -1,4 +1,4 @@
-"""The actions of a player, and the keys that they press."""
+"""The actions of a player, and their keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ACTIONS = (
     nethack.Command.EAT,
     nethack.Command.SEARCH,
 )
-EXTENDED = (  # after those, where `extended.py` plays
+EXTENDED = (  # additional ones of `extended.py`
     nethack.Command.CAST,
     nethack.Command.QUAFF,
     nethack.Command.PRAY,
@@ -34,10 +34,10 @@ SPACE, ESCAPE = ord(" "), 27
 
 
 def offered_key(key: int, prompt: bytes) -> int:
-    """The key that is sent instead of `key` while `prompt` asks what to eat or drink.
+    """Returns the key that replaces `key` while `prompt` asks what to eat or drink.
 
-    For "y" that is the letter right after the bracket, as in `[fg or ?*]`. Other keys decline, with SPACE; so does
-    "y" where the first offer is not a letter, as in `[$ or ?*]` and `[$ab or ?*]`, as in the published system.
+    For "y" it is the letter right after the bracket, as in `[fg or ?*]`. Other keys decline with SPACE. As in the
+    published system, so does "y" if the first offer is not a letter, as in `[$ or ?*]` and `[$ab or ?*]`.
     """
     offered = FIRST_OFFER.search(prompt) if key == KEYS[YES] else None
     return ord(offered[1]) if offered else SPACE

@@ -1,7 +1,7 @@
-"""From a game's raw frame to the observations that are shipped.
+"""Converts games' raw frames to observations.
 
 `Frames` holds the buffers that games write into, stacked so that one NumPy call serves all games of a group.
-`Observer` turns them into the requested observations; `envs/world.py` says what their names mean.
+`Observer` converts them to the requested observations; `envs/world.py` explains the names.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from motif_jax.structs import ArraySpec
 CROP = 12  # cells on a side
 COLOURS = 32  # 0..15, and 16..31 the same reversed
 MESSAGE_BYTES = WIDTH
-HERO_ROW, HERO_COLUMN = 7, 6  # where the hero stands in the crop: terminal row = map row + 1
+HERO_ROW, HERO_COLUMN = 7, 6  # the hero's place in the crop: terminal row = map row + 1
 
-# What a game writes, as NLE lays it out.
+# The arrays that a game writes, in NLE's layout.
 FRAME = {
     "tty_chars": ArraySpec(SCREEN_SHAPE, "uint8"),
     "tty_colors": ArraySpec(SCREEN_SHAPE, "int8"),
@@ -31,15 +31,15 @@ FRAME = {
     "blstats": ArraySpec((27,), "int64"),
     "message": ArraySpec((MESSAGE_BYTES,), "uint8"),
 }
-SCREENS = {"terminal": ("tty_chars", "tty_colors"), "map": ("chars", "colors")}  # what a crop can be taken from
+SCREENS = {"terminal": ("tty_chars", "tty_colors"), "map": ("chars", "colors")}  # sources of the crop
 BLANKS = ord(" "), 0  # character and colour outside the screen
-MARGIN = 8 * 80  # blank cells before and after each screen, so that a crop can be read where the screen has ended
+MARGIN = 8 * 80  # blank cells before and after each screen, for crops beyond its edge
 
 OBSERVATIONS = {
     "crop": ArraySpec((2, CROP, CROP), "uint8", "planes"),  # around the hero: characters, and COLOURS
     "vector": ArraySpec((27,), "float32"),  # blstats, scaled and clipped to [-5, 5]
-    "blstats": ArraySpec((27,), "int32"),  # the bottom line as the game counts; `scale_blstats` makes it a vector
-    "position": ArraySpec((4,), "int32"),  # where the hero stands: dungeon, level, column, row
+    "blstats": ArraySpec((27,), "int32"),  # the unscaled bottom line; `scale_blstats` converts it to `vector`
+    "position": ArraySpec((4,), "int32"),  # the hero's dungeon, level, column, row
     "message": CAPTIONS["message"],
     "message_count": CAPTIONS["message_count"],
     "tty_chars": ArraySpec(SCREEN_SHAPE, "uint8"),
@@ -66,21 +66,21 @@ LOW, HIGH = np.float32(-5), np.float32(5)
 
 
 def scale_blstats(blstats: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """Bottom-line numbers, scaled and clipped to [-5, 5] for the policy. [..., 27] integers -> [..., 27] float32."""
+    """Scales and clips the bottom line to [-5, 5] for the policy. [..., 27] integers -> [..., 27] float32."""
     out = np.empty(blstats.shape, np.float32) if out is None else out
-    out[...] = blstats  # plain calls on equal types: one mixed-type call, or np.clip, takes 10x as long on one game
+    out[...] = blstats  # a mixed-type call, or np.clip, takes 10x as long on one game
     np.multiply(out, BLSTATS_SCALE, out=out)
     np.maximum(out, LOW, out=out)
     return np.minimum(out, HIGH, out=out)
 
 
 def observation_specs(keys: Iterable[str]) -> dict[str, ArraySpec]:
-    """Specs of the named observations, in the given order."""
+    """Returns the specs of the named observations, in the given order."""
     return select_specs(OBSERVATIONS | EVENTS, keys)
 
 
 def frame_keys(keys: Iterable[str], screen: str) -> tuple[str, ...]:
-    """The raw arrays that games must write for these observations. Fewer is faster: the terminal alone costs 4 us."""
+    """Returns the raw arrays that observations need. Fewer are faster: the terminal alone costs 4 us per step."""
     needed = {"glyphs", "blstats", "message"}  # the tasks themselves read these
     for key in keys:
         key = key.removeprefix("event_")
@@ -115,15 +115,14 @@ class Frames:
         self.arrays = {key: self.arrays[key] for key in keys}
 
     def views(self, game: int) -> dict[str, np.ndarray]:
-        """Contiguous buffers of one game."""
+        """Returns the contiguous buffers of one game."""
         return {key: array[game] for key, array in self.arrays.items()}
 
 
 def open_rows(rows: dict[str, np.ndarray]) -> Rows:
-    """Arrays of [E, ...], as `Observer` writes them.
+    """Opens arrays of [E, ...] for `Observer`; open rows that are written repeatedly only once.
 
-    Messages and single numbers are written through memoryviews, which take a quarter of the time of an assignment in
-    NumPy; whoever writes the same rows again and again opens them once.
+    Messages and scalars are written through memoryviews, which take a quarter of the time of a NumPy assignment.
     """
     opened: Rows = {}
     for key, row in rows.items():
@@ -145,7 +144,7 @@ class Observer:
             store, columns = frames.screens[screen], FRAME[SCREENS[screen][0]].shape[1]
             cells = store.reshape(-1)
             plane = store.shape[2]
-            # windows[s] is the crop whose first character is cell s of everything laid end to end. [..., 2, 12, 12]
+            # windows[s] is the crop whose first character is cell s of the flat store. [..., 2, 12, 12]
             count = len(cells) - plane - CROP * columns
             self._windows = as_strided(cells, (count, 2, CROP, CROP), (1, plane, columns, 1), writeable=False)
             first_row = 0 if screen == "terminal" else 1
@@ -153,8 +152,8 @@ class Observer:
             self._corners = [corner + game * 2 * plane for game in range(frames.num_games)]
             self._blstats = [memoryview(row) for row in frames.arrays["blstats"]]
             self._columns = columns
-            self._last_whole = columns - CROP + HERO_COLUMN  # the hero's last column with all of the crop on the screen
-        # Sorted once here, because every string looked at in a step costs as much as a small copy.
+            self._last_whole = columns - CROP + HERO_COLUMN  # the hero's last column with the whole crop on the screen
+        # Sorted once here, because every string comparison in a step costs as much as a small copy.
         plain = [key for key in self.specs if key != "crop" and not key.startswith("event_")]
         self._message = memoryview(frames.arrays["message"]).cast("B")
         self._copies = [
@@ -171,7 +170,7 @@ class Observer:
         ]
 
     def observe(self, rows: Rows, counts: list[int]) -> None:
-        """What the players see now; `counts` are the message counts."""
+        """Writes the current observations; `counts` are the message counts."""
         if self._crop_rows:
             self._crop(rows["crop"])
         for key, array in self._copies:
@@ -189,7 +188,7 @@ class Observer:
         columns, windows, corners, last_whole = self._columns, self._windows, self._corners, self._last_whole
         for game, blstats in enumerate(self._blstats):
             x = blstats[0]
-            # One plain copy per game beats one indexed gather for all: NumPy's gather takes 3 us to set up.
+            # A copy per game is faster than one gather for all games, whose setup takes 3 us in NumPy.
             rows[game] = windows[corners[game] + columns * blstats[1] + x]
             if x < HERO_COLUMN or x > last_whole:  # the window wraps into the neighbouring lines
                 for plane, blank in enumerate(BLANKS):
@@ -197,7 +196,7 @@ class Observer:
                     rows[game, plane, :, min(columns - x + HERO_COLUMN, CROP) :] = blank
 
     def record_events(self, rows: Rows, counts: list[int], ends: dict[int, dict]) -> None:
-        """What the last actions led to; `ends[i]` is the last frame of game i where its episode ended."""
+        """Writes the event observations; `ends[i]` is the last frame of game i if its episode ended."""
         if self._event_message:
             row = rows["event_message"]
             row[:] = self._message

@@ -1,8 +1,8 @@
-"""One game's engine and frame, and what is done about the pages and questions that follow a key.
+"""One game's engine and frame, with the automatic handling of pages and questions that follow a key.
 
 Motif's key handling (arXiv 2310.00166, appendix; NLE's own, with one change): pages are turned, text prompts escaped
 and questions declined, unless they are about eating, attacking, directions or praying. "You descend the stairs."
-survives the turning of its page: with it NetHack still shows the old level, and the new level comes with no message.
+is kept when its page is turned: NetHack shows this message with the old level, and the new level without a message.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ IN_QUESTION, IN_LINE, AT_PAGE = 1, 2, 3  # of internal
 
 
 class PromptedEngine:
-    """An engine that writes its frames into `buffers`, and that is brought to the next moment of choice by `_settle`.
+    """An engine that writes its frames into `buffers`; `_settle` advances it until the player must choose.
 
-    `last_frame` keeps the frame of the last page that was turned, which is the last picture of an episode that ends.
+    `last_frame` has the frame of the last page that was turned: the last picture of an episode that ends.
     """
 
     def __init__(self, buffers: dict[str, np.ndarray], character: str):
-        """Makes the engine of a game of this character (`tasks.check_character`); it has not begun yet."""
+        """Makes the engine for this character (`tasks.check_character`) without starting a game."""
         self._engine = nethack.Nethack(
             observation_keys=(),
             playername=f"Agent-{character}",
             ttyrec=None,
-            fix_moon_phase=True,  # or the same seed would be another game at new moon
+            fix_moon_phase=True,  # otherwise games would depend on the date
         )
         self._state = {"internal": np.zeros(9, np.int32), "program_state": np.zeros(6, np.int32)}
-        self._raw: Any = self._engine._pynethack  # the wrapper builds a tuple per step that nobody reads
+        self._raw: Any = self._engine._pynethack  # the wrapper builds an unused tuple per step
         self._raw.set_buffers(**buffers, **self._state)
         # Python reads single numbers from a memoryview several times faster than from an array.
         self._blstats = memoryview(buffers["blstats"])
@@ -65,7 +65,7 @@ class PromptedEngine:
                 page = self._read()
                 if DESCEND in page:
                     self._kept = page
-                if page:  # later pages of the end (inventory, tombstone) have no message, at last no bottom line
+                if page:  # later pages of the end (inventory, tombstone) lack a message, then the bottom line
                     shown = page
                     self._keep_frame()
                 raw.step(SPACE)
@@ -81,20 +81,20 @@ class PromptedEngine:
         return self._show(self._kept) if self._kept else message
 
     def _read(self) -> bytes:
-        """What the game says now."""
+        """Returns the current message."""
         return bytes(self._message).rstrip(NUL)
 
     def _show(self, message: bytes) -> bytes:
-        """Puts a message into the frame, in place of what the game says; returns it."""
+        """Replaces the message in the frame; returns it."""
         self._message[:] = message.ljust(MESSAGE_BYTES, NUL)
         return message
 
     def _leaves(self, question: bytes) -> bool:
-        """Whether the player answers a question."""
+        """Whether a question is left to the player."""
         return LEFT_TO_PLAYER.search(question) is not None
 
     def _escape(self) -> None:
-        """Declines what is asked."""
+        """Declines a question."""
         self._raw.step(ESCAPE)
 
     def _keep_frame(self) -> None:

@@ -1,11 +1,11 @@
-"""The nine NetHack tasks: what each rewards, and when it is done.
+"""The nine NetHack tasks: their rewards and ends.
 
     score        change of the in-game score, and a small penalty for a step in which no game time passed
     staircase*   50 when "You descend the stairs" is seen together with the new level number 2, 3 or 4
     oracle*      50 when the Oracle is displayed next to the hero
 
-Names are those of Motif (arXiv 2310.00166). Level numbers count inside the current branch of the dungeon, so level 3
-of the Gnomish Mines counts, and falling through a trap door does not: no such message is shown.
+Names are those of Motif (arXiv 2310.00166). Level numbers are relative to the current branch of the dungeon, so level 3
+of the Gnomish Mines counts. Falling through a trap door does not, because it does not show the message.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import gymnasium
 from motif_jax.structs import UserError
 
 SUCCESS_REWARD = 50.0
-MOST_DOUBLINGS = 100  # of the penalty in mode "exp": still a number in float32
+MOST_DOUBLINGS = 100  # of the penalty in mode "exp", to stay finite in float32
 PENALTY_MODES = ("constant", "exp", "square", "linear", "always")
 
 
 class Task(NamedTuple):
-    """What a task rewards."""
+    """The rewards and end of a task."""
 
     name: str
     stairs_level: int = 0  # > 0: reward the descent to this level of a branch
     oracle: bool = False  # reward standing next to the Oracle
     sober: bool = False  # ... while not hallucinating (hallucination can draw an Oracle anywhere)
-    continual: bool = False  # reward success once and go on, rather than end the episode
+    continual: bool = False  # reward success once and continue the episode
 
     @property
     def is_score(self) -> bool:
@@ -51,13 +51,13 @@ TASKS = {
 
 
 def extended_ids() -> dict[str, str]:
-    """ONI's names of tasks with the extended actions (`extended.py`), and the short names of those tasks."""
+    """Returns the short names of tasks by ONI's names with the extended actions (`extended.py`)."""
     single = {name: task for name, task in TASKS.items() if not task.continual}
     return {task.name.replace("-v1", "ExtendedActions-v1"): name for name, task in single.items()}
 
 
 def get_task(name: str) -> Task:
-    """The task called `name`: short ("score") or as published ("NetHackScore-v1")."""
+    """Returns a task by its short ("score") or published name ("NetHackScore-v1")."""
     by_id = {task.name: task for task in TASKS.values()}
     found = TASKS.get(name) or by_id.get(name)
     if found is None:
@@ -80,7 +80,7 @@ ANY_CHARACTER = "@"  # NetHack chooses, by the seed of the episode
 
 
 def check_character(character: str) -> None:
-    """Refuses what NetHack would silently replace with a character of its own choice."""
+    """Raises UserError for names that NetHack would silently replace with a random character."""
     if character == ANY_CHARACTER:
         return
     parts = character.split("-")
@@ -93,7 +93,7 @@ def check_character(character: str) -> None:
 
 
 def step_penalty(mode: str, frozen_steps: int, unit: float) -> float:
-    """Penalty of one step of the score task, after `frozen_steps` steps in a row without game time passing."""
+    """Returns the score task's penalty of a step, after `frozen_steps` consecutive steps without game time."""
     if mode == "constant":
         return unit if frozen_steps > 0 else 0.0
     if mode == "exp":
@@ -106,7 +106,7 @@ def step_penalty(mode: str, frozen_steps: int, unit: float) -> float:
 
 
 def register() -> None:
-    """Registers `motif_jax/NetHackScore-v1` and its siblings; the environment itself is loaded when it is made."""
+    """Registers `motif_jax/NetHackScore-v1` and its siblings with gymnasium; NLE is imported on first use."""
     ids = {task.name: {"task": name} for name, task in TASKS.items()} | {"Toy-v0": {"task": "toy"}}
     ids |= {identifier: {"task": name, "actions": "extended"} for identifier, name in extended_ids().items()}
     for name, values in ids.items():

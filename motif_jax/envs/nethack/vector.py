@@ -1,11 +1,12 @@
-"""Many games in lock-step: actions in, one row of observations out, a new episode where one ended.
+"""Many games in lock-step: actions in, one row of observations out, a new episode after the end of one.
 
-What can be done for all games at once (copies, scaling) is done once per step, after all games have moved.
+Copies and scaling are done once per step for all games, after all have moved.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -37,12 +38,12 @@ class GameVector:
 
         Args:
           num_games: games in this group.
-          settings: what game.
+          settings: of the games.
           observations: names from `observations.OBSERVATIONS` and `EVENTS`.
-          seed, stream: with an episode's number, say which game it is.
-          next_episode: number of the episode that game i plays next; by default 0, 1, 2, ... as they are asked for.
-          extra_frames: raw arrays wanted besides those that the observations need (for a player or a renderer).
-          stepping: a writable sequence whose first item is kept at the index of the game being stepped, plus 1.
+          seed, stream: with an episode's number, determine its game.
+          next_episode: game index -> number of its next episode; by default 0, 1, 2, ... in order of calls.
+          extra_frames: additional raw arrays (for a player or a renderer).
+          stepping: a writable sequence whose first item is set to the index of the game being stepped, plus 1.
         """
         observations = tuple(observations)
         keys = frame_keys((*observations, *extra_frames), settings.screen)
@@ -51,19 +52,20 @@ class GameVector:
         self.games = [settings.make(self.frames.views(i)) for i in range(num_games)]
         self._terminal_time_limit = settings.reference_time_limit
         self._seed, self._stream = seed, stream
-        self._next_episode = next_episode or _counter()
+        numbers = itertools.count()
+        self._next_episode = next_episode or (lambda _: next(numbers))
         self._stepping = stepping if stepping is not None else [0]
-        self._counts = [0] * num_games  # times each game's message was seen
+        self._counts = [0] * num_games  # message counts
         self.first = np.ones(num_games, bool)  # [E] whether the frame is an episode's first
         self._any_first = True
         self.finished: list[tuple[int, EpisodeInfo]] = []  # by the last step, with the game's index
 
     def open_rows(self, rows: dict[str, np.ndarray]) -> Rows:
-        """The rows in the form in which `observe` and `step` write them."""
+        """Opens rows for `observe` and `step`."""
         return open_rows(rows)
 
     def replace_games(self, by: Callable[[Any], Any]) -> None:
-        """Replaces each game by `by(game)`, a wrapper with the same interface. Optional for a vector."""
+        """Replaces each game by `by(game)`, a wrapper with the same interface. Not every vector has this method."""
         self.games[:] = map(by, self.games)
 
     def reset(self) -> None:
@@ -74,7 +76,7 @@ class GameVector:
         self.first[:] = self._any_first = True
 
     def seed_of(self, episode: int) -> GameSeed:
-        """Seeds of an episode of this vector."""
+        """Returns the seeds of an episode of this vector."""
         return game_seed(self._seed, self._stream, episode)
 
     def _start(self, index: int) -> None:
@@ -93,13 +95,13 @@ class GameVector:
         self._counts[index] = game.message_count
 
     def observe(self, rows: Rows) -> None:
-        """Writes what the players see now into rows made by `observations.open_rows`."""
+        """Writes the current observations into rows made by `observations.open_rows`."""
         self.observer.observe(rows, self._counts)
 
     def step(self, actions: Iterable[int], rows: Rows) -> None:
         """Plays one action per game, records it (`world.step_specs` and event_* rows), and starts new episodes.
 
-        `terminated` and `truncated` are only written where they are true: their rows must come in cleared.
+        Only true values of `terminated` and `truncated` are written: clear their rows before the call.
         """
         stepping = self._stepping
         counts, rewards, ends = self._counts, rows["reward"], {}
@@ -128,8 +130,3 @@ class GameVector:
         for game in self.games:
             with contextlib.suppress(OSError, SystemExit):
                 game.close()
-
-
-def _counter() -> Callable[[int], int]:
-    numbers = iter(range(2**62))
-    return lambda _: next(numbers)

@@ -1,4 +1,4 @@
-"""NetHack as a world (`envs/world.py`), and what other worlds with NetHack's frames have in common with it."""
+"""NetHack as a world (`envs/world.py`), and a base class for worlds with NetHack's frames."""
 
 from __future__ import annotations
 
@@ -6,13 +6,72 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS
-from motif_jax.envs.nethack.settings import FrameSettings, GameSettings
-from motif_jax.envs.nethack.shown import SCREEN_KEYS, ShownGame, screen_of
-from motif_jax.envs.nethack.vector import GameVector
-from motif_jax.envs.world import CHOICE, World, trained_world
+import numpy as np
 
-FRAME_WORLDS = ("nethack", "toy")  # their policies read the same observations
+from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS, Frames, frame_keys
+from motif_jax.envs.nethack.settings import FrameSettings, GameSettings
+from motif_jax.envs.nethack.vector import GameVector
+from motif_jax.envs.seeding import GameSeed
+from motif_jax.envs.world import CHOICE, Screen, World, trained_world
+from motif_jax.structs import EndStatus, EpisodeInfo
+
+SCREEN_KEYS = ("tty_chars", "tty_colors", "tty_cursor")
+FRAME_WORLDS = ("nethack", "toy")  # with the same observations
+
+
+class ShownGame:
+    """Implements `world.Game` with a game that writes frames."""
+
+    def __init__(self, settings: FrameSettings, shown: bool):
+        """Makes the game; its frames have a screen only if `shown`, because a screen slows down the engine."""
+        keys = dict.fromkeys((*frame_keys((), settings.screen), *(SCREEN_KEYS if shown else ())))
+        self._game = settings.make(Frames(1, keys).views(0))
+
+    @property
+    def end(self) -> EndStatus:
+        """The episode's end status."""
+        return self._game.end
+
+    @property
+    def message(self) -> bytes:
+        """The last message."""
+        return self._game.message
+
+    @property
+    def message_count(self) -> int:
+        """Times the last message was seen in this episode."""
+        return self._game.message_count
+
+    @property
+    def cause(self) -> str:
+        """The cause of death; "" while alive, or if unknown."""
+        return getattr(self._game, "cause", "")
+
+    def reset(self, seed: GameSeed, episode: int) -> None:
+        """Begins an episode."""
+        self._game.reset(seed, episode)
+
+    def step(self, action: int) -> float:
+        """Plays one action; returns its reward."""
+        return self._game.step(action)
+
+    def info(self) -> EpisodeInfo:
+        """The episode so far."""
+        return self._game.info()
+
+    def screen(self) -> Screen:
+        """The terminal."""
+        return screen_of(self._game)
+
+    def close(self) -> None:
+        """Closes the game."""
+        self._game.close()
+
+
+def screen_of(game: Any) -> Screen:
+    """Returns the terminal of a game whose frames have SCREEN_KEYS."""
+    frame = game.last_frame if game.end else game.buffers
+    return Screen(frame["tty_chars"], frame["tty_colors"].view(np.uint8), frame["tty_cursor"])
 
 
 class FrameWorld(World):
@@ -23,7 +82,7 @@ class FrameWorld(World):
     reads = ("crop", "blstats", "message")
     pairs = ("message", "blstats")
     texts = Path(__file__).parent / "texts"
-    screen_frames = SCREEN_KEYS  # among `extra_frames`, let the games of a group be shown by `screen_of`
+    screen_frames = SCREEN_KEYS  # `extra_frames` for `screen_of`
     screen_of = staticmethod(screen_of)
 
     def __init__(self, settings: FrameSettings):
@@ -57,12 +116,12 @@ class FrameWorld(World):
         return ShownGame(self.settings, shown)
 
     def plays(self, facts: Mapping[str, Any]) -> str:
-        """See `World.plays`: whether the policy reads these frames, of this screen, and has these actions."""
+        """See `World.plays`: the world, the number of actions and the screen must match."""
         if trained_world(facts) not in FRAME_WORLDS:
             return f"was trained in the world {trained_world(facts)!r}, not {self.name!r}"
         actions, screen = facts["model"]["num_actions"], facts["config"]["env"]["screen"]
         if actions != len(self.action_names):
-            return f"has {actions} actions, where {self._title()} has {len(self.action_names)}"
+            return f"has {actions} actions, but {self._title()} has {len(self.action_names)}"
         if screen != self.settings.screen:
             return f"has learnt to read the screen {screen!r}, not {self.settings.screen!r}"
         return ""
@@ -72,7 +131,7 @@ class FrameWorld(World):
 
 
 class NetHackWorld(FrameWorld):
-    """NetHack with one of its tasks, or another game with NetHack's frames that `task` names."""
+    """NetHack with a task, or another game with NetHack's frames that `task` names."""
 
     name = "nethack"
     about = "the game NetHack"
@@ -81,7 +140,7 @@ class NetHackWorld(FrameWorld):
 
     @property
     def action_names(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What the player can choose from."""
+        """The names of the actions."""
         return self.settings.action_names
 
     @property

@@ -1,5 +1,5 @@
-"""Wordle, as offline reinforcement learning of language uses it: guess a word of five letters in six tries.
+"""Wordle as a benchmark of offline reinforcement learning with language: guess a word of five letters in six tries.
 
-`vocabulary` knows words and colours, `position` the rules, `game` and `world` what `envs/world.py` asks for, `players`
-the scripted players, `shown` the picture.
+`vocabulary` has the words and colours, `position` the rules, `game` and `world` implement the World interface,
+`players` has the scripted players.
 """

@@ -19,7 +19,7 @@ BLACK, YELLOW, GREEN = 8, 11, 2
 COLOURS = (BLACK, YELLOW, GREEN)  # of letters, by digit
 KEYS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 WIDTH = 39
-LISTED = 12  # words that fit
+LISTED = 12  # fitting words on the screen
 
 
 class WordleGame(TextGame):
@@ -31,12 +31,12 @@ class WordleGame(TextGame):
         self.position = Position(vocabulary.everything)
 
     def open(self) -> str:
-        """See `TextGame`: the agent begins."""
+        """See `TextGame`; the agent begins."""
         self.position = Position(self.vocabulary.everything)
         return ""
 
     def answer(self, text: str) -> Answer:
-        """See `TextGame`; a text that is not five letters gets no answer."""
+        """See `TextGame`; a text that is not five letters is not answered."""
         self.position = guess(self.vocabulary, self.position, text, self.random)
         colours = self.position.guesses[-1].colours
         said = PATTERNS[colours] if colours >= 0 else ""
@@ -47,11 +47,11 @@ class WordleGame(TextGame):
         return Answer(said, reward(self.position))
 
     def draw(self, chance: float) -> str:
-        """See `TextGame`: a word of the list."""
+        """See `TextGame`: draws a word of the list."""
         return self.vocabulary.words[int(chance * len(self.vocabulary.words))]
 
     def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
-        """See `TextGame`: guesses and colours say all."""
+        """See `TextGame`: guesses and colours determine the position."""
         position = Position(self.vocabulary.everything)
         for number, turn in enumerate(turns):
             if not turn.is_action:
@@ -96,7 +96,7 @@ class WordleGame(TextGame):
 
 
 def draw_position(vocabulary: Vocabulary, position: Position) -> Sequence[Pieces]:
-    """The rows of the screen."""
+    """Returns the rows of the screen."""
     rows: list[Pieces] = []
     margin = (" " * ((WIDTH - 4 * LENGTH) // 2), GREY)
     for number in range(TRIES):

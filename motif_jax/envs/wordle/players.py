@@ -1,12 +1,12 @@
 """Scripted players of Wordle. Each sees the position, not the hidden word.
 
-    candidate          a random word among those that fit
-    optimal(START)     the guess that is expected to say most of the word, among those that fit; the first by START
-    repeat(N START)    a random one of the first N words played so far (all of them without N); the first by START
+    candidate          a random fitting word
+    optimal(START)     the fitting word with the largest expected information; the first guess by START
+    repeat(N START)    one of the first N words played so far (default: all), at random; the first guess by START
     start              the first guess from a list of good openers, then as candidate
     wrong              a random word that does not fit
-    montecarlo(N HOW)  plays N games on with the player HOW, and begins as the best of them did
-    user(HINT)         asks at the terminal; shows what the player HINT would do
+    montecarlo(N HOW)  continues with the player HOW in N simulated games, and makes the best mean return's guess
+    user(HINT)         asks at the terminal; shows the guess of the player HINT
 
 `optimal` is greedy: it looks one guess ahead. START, HOW and HINT are names of players.
 """
@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable
 
 from motif_jax.console import print_line
-from motif_jax.envs.text_players import FLAG, Makers, TextPlayer, no_arguments, whole
+from motif_jax.envs.text_players import FLAG, Makers, TextPlayer, whole, without_arguments
 from motif_jax.envs.wordle.position import WordleView, guess, reward
 from motif_jax.envs.wordle.vocabulary import PATTERNS, Vocabulary, is_guess
 from motif_jax.structs import UserError
@@ -32,7 +32,7 @@ MOST_ROLLOUTS = 100_000
 
 
 class Candidate:
-    """A random word among those that fit."""
+    """Guesses a random fitting word."""
 
     def begin(self, rng: random.Random) -> None:
         """See `TextPlayer`."""
@@ -44,7 +44,7 @@ class Candidate:
 
 
 class Wrong(Candidate):
-    """A random word that does not fit; any if all fit."""
+    """Guesses a random word that does not fit; any word if all fit."""
 
     def choose(self, game: WordleView) -> str:
         """See `TextPlayer`."""
@@ -54,7 +54,7 @@ class Wrong(Candidate):
 
 
 class Start(Candidate):
-    """First a random opener that is in the list, then as `Candidate`."""
+    """Guesses first a random opener that is in the list, then as `Candidate`."""
 
     def choose(self, game: WordleView) -> str:
         """See `TextPlayer`."""
@@ -63,10 +63,10 @@ class Start(Candidate):
 
 
 class Begun:
-    """Lets another player make the first guess."""
+    """A player whose first guess can be another player's."""
 
     def __init__(self, start: TextPlayer | None):
-        """Takes who makes the first guess; None: this player."""
+        """Takes the player of the first guess; None: this player."""
         self._start = start
 
     def begin(self, rng: random.Random) -> None:
@@ -82,7 +82,7 @@ class Begun:
         return self.go_on(game)
 
     def go_on(self, game: WordleView) -> str:
-        """A later guess; without a player for the first, that as well."""
+        """Returns a later guess; without `start`, also the first."""
         raise NotImplementedError
 
 
@@ -98,7 +98,7 @@ class Repeat(Begun):
     """See the module docstring."""
 
     def __init__(self, first: int, start: TextPlayer | None):
-        """Takes how many of the first guesses are repeated, and who makes the first."""
+        """Takes the number of guesses that can be repeated, and the player of the first guess."""
         super().__init__(start or RandomWord())
         self._first = first
 
@@ -108,7 +108,7 @@ class Repeat(Begun):
 
 
 class RandomWord(Candidate):
-    """A random word of the list."""
+    """Guesses a random word of the list."""
 
     def choose(self, game: WordleView) -> str:
         """See `TextPlayer`."""
@@ -119,7 +119,7 @@ class MonteCarlo(Begun):
     """See the module docstring."""
 
     def __init__(self, rollouts: int, sampler: TextPlayer):
-        """Takes the number of games, and who plays them."""
+        """Takes the number of simulated games, and their player."""
         super().__init__(None)
         self._rollouts, self._sampler = rollouts, sampler
 
@@ -142,7 +142,7 @@ class User(Begun):
     """See the module docstring."""
 
     def __init__(self, hint: TextPlayer | None, read: Callable[[str], str] = input):
-        """Takes who is asked for a hint, and what reads a line."""
+        """Takes the player that gives hints, and a function that reads a line."""
         super().__init__(None)
         self._hint, self._read = hint, read
 
@@ -174,7 +174,7 @@ def _pick(rng: random.Random, vocabulary: Vocabulary, indices: tuple[int, ...]) 
 
 
 def _inner(outer: str, arguments: list[str]) -> TextPlayer | None:
-    """The player whose name is the only argument; None without arguments."""
+    """Makes the player that the only argument names; None without arguments."""
     if not arguments:
         return None
     if len(arguments) > 1 or arguments[0] not in INNER:
@@ -188,14 +188,6 @@ INNER: dict[str, Callable[[], TextPlayer]] = {
 }  # fmt: skip
 
 
-def _plain(name: str) -> Callable[[list[str]], TextPlayer]:
-    def make(arguments: list[str]) -> TextPlayer:
-        no_arguments(name, arguments)
-        return INNER[name]()
-
-    return make
-
-
 def _make_repeat(arguments: list[str]) -> TextPlayer:
     first, rest = whole("repeat", arguments, 6, 6)
     return Repeat(first, _inner("repeat", rest))
@@ -207,11 +199,11 @@ def _make_monte_carlo(arguments: list[str]) -> TextPlayer:
 
 
 MAKERS: Makers = {
-    "candidate": _plain("candidate"),
+    "candidate": without_arguments("candidate", Candidate),
     "optimal": lambda arguments: Optimal(_inner("optimal", arguments)),
     "repeat": _make_repeat,
-    "start": _plain("start"),
-    "wrong": _plain("wrong"),
+    "start": without_arguments("start", Start),
+    "wrong": without_arguments("wrong", Wrong),
     "montecarlo": _make_monte_carlo,
     "user": lambda arguments: User(_inner("user", arguments)),
 }

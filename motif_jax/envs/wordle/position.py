@@ -1,7 +1,7 @@
-"""The rules: six tries, and a hidden word that is drawn anew before each guess.
+"""The rules: six tries, and a hidden word that is drawn again before each guess.
 
-It is drawn among all words that fit the guesses so far, so that what is known says all there is to know: the game is
-Markov. A guess that finds the word is worth 0, every other -1. A text that is not five letters a-z costs a try.
+It is drawn from all words that fit the guesses so far, so the guesses and colours are the full state: the game is
+Markov. The reward is 0 for the right guess, -1 for any other. A text that is not five letters a-z costs a try.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ class Guess(NamedTuple):
     """A try."""
 
     text: str
-    colours: int  # -1 for what is not five letters
+    colours: int  # -1 for a text that is not five letters
 
 
 class Position(NamedTuple):
     """A moment of the game."""
 
-    fitting: int  # the words that can be hidden, a set of `Vocabulary`
+    fitting: int  # the possible hidden words, as a set of `Vocabulary`
     guesses: tuple[Guess, ...] = ()
 
     @property
@@ -34,7 +34,7 @@ class Position(NamedTuple):
 
     @property
     def over(self) -> bool:
-        """Whether no guess follows."""
+        """Whether the game is over."""
         return self.won or len(self.guesses) >= TRIES
 
     @property
@@ -44,7 +44,7 @@ class Position(NamedTuple):
 
 
 class WordleView(NamedTuple):
-    """What players see of a game."""
+    """The players' view of a game."""
 
     vocabulary: Vocabulary
     position: Position
@@ -61,12 +61,12 @@ def guess(vocabulary: Vocabulary, position: Position, text: str, rng: random.Ran
 
 
 def reward(position: Position) -> float:
-    """Of the last guess."""
+    """Returns the reward of the last guess."""
     return 0.0 if position.won else -1.0
 
 
 def best_colours(position: Position) -> dict[str, int]:
-    """What is known of each letter that was guessed, for the picture: the digit of its best colour so far."""
+    """Returns the digit of the best colour so far of each guessed letter."""
     found: dict[str, int] = {}
     for text, colours in position.guesses:
         for place, letter in enumerate(text if colours >= 0 else ""):

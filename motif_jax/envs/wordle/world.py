@@ -22,7 +22,7 @@ class WordleWorld(TextWorld):
     name = "wordle"
     about = "Wordle, a game in which a hidden word of five letters is guessed in six tries"
     figures = FIGURES
-    written = 16  # more than five letters, so that a text that is too long stays one
+    written = 16  # more than five letters, so that a cut text is still too long
     heard = len(PATTERNS[0])
     makers = MAKERS
 
@@ -33,7 +33,7 @@ class WordleWorld(TextWorld):
 
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:
-        """The words, which are read when they are first needed."""
+        """The words, read on first use."""
         return load_vocabulary(self._words)
 
     def check(self) -> None:
@@ -45,5 +45,5 @@ class WordleWorld(TextWorld):
         return self.game_with(self.vocabulary)
 
     def game_with(self, vocabulary: Vocabulary) -> WordleGame:
-        """A game in which other words can be hidden."""
+        """Makes a game with other hidden words."""
         return WordleGame(vocabulary, written=self.written, heard=self.heard, time_limit=self.time_limit)
