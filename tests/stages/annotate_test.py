@@ -617,7 +617,7 @@ def test_the_key_is_nowhere(launch, workdir):
         ({"backend": "server", "prompt_file": "/no"}, "there is no prompt file '/no'"),
         ({"backend": "server", "server__url": "nowhere"}, "'nowhere' is not an address"),
         ({"backend": "server", "server__extra": "{"}, "is not JSON"),
-        ({"backend": "server", "server__extra": "[]"}, "is no JSON object"),
+        ({"backend": "server", "server__extra": "[]"}, "is not a JSON object"),
         ({"backend": "server", "server__key_variable": "sk-123"}, "it is not the key itself"),
         ({"backend": "server", "server__in_flight": 0}, "in_flight must be at least 1"),
         (
