@@ -1,11 +1,11 @@
-"""Cuts the tokens of episodes into batches. What is in which batch depends on the seed and the epoch alone.
+"""Makes batches of episodes. The contents of a batch depend on the seed and the epoch alone.
 
-Two layouts, both with few different shapes, as each is compiled once:
+There are two layouts, both with few different shapes, because each shape is compiled:
 
-- buckets: an episode a row, beside others of about its length. The widths are those of `bucket_widths`.
-- packed: several episodes a row, one after another, each a segment of its own: for short episodes of unequal lengths.
+- buckets: one episode per row, in batches of similar lengths (`bucket_widths`).
+- packed: several episodes per row, one after another, each in its own segment; for short episodes of unequal lengths.
 
-The last batches of an epoch may have empty rows, whose tokens are in no segment: every episode is seen once per epoch.
+Every episode appears once per epoch, so the last batches may have empty rows, whose segments are 0.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import numpy as np
 
 from motif_jax.transcripts.render import Renderer, Rows
 
-ROUND = 16  # widths are multiples of it
+ROUND = 16  # widths are multiples of this
 
 
 class Plan(NamedTuple):
-    """What is in the batches of an epoch."""
+    """The contents of the batches of an epoch."""
 
     rows: list[list[list[int]]]  # [batches][rows]: the episodes of each row
     widths: list[int]  # of each batch, in tokens
@@ -31,7 +31,7 @@ class Plan(NamedTuple):
 
 
 def bucket_widths(lengths: np.ndarray, max_length: int, count: int = 4) -> list[int]:
-    """At most `count` widths, ascending, so that about as many episodes are in each bucket; the last holds all."""
+    """At most `count` ascending widths of buckets with about equally many episodes; the last fits every episode."""
     cut = np.minimum(lengths, max_length)
     quantiles = np.quantile(cut, np.arange(1, count + 1) / count, method="higher")
     return sorted({min(-(-int(width) // ROUND) * ROUND, max_length) for width in quantiles})
@@ -40,14 +40,14 @@ def bucket_widths(lengths: np.ndarray, max_length: int, count: int = 4) -> list[
 def plan_buckets(
     episodes: np.ndarray, lengths: np.ndarray, widths: list[int], batch_rows: int, seed: int, epoch: int
 ) -> Plan:
-    """Batches of rows with one episode each.
+    """Plans batches of rows with one episode each.
 
     Args:
-      episodes: numbers of the episodes to use. [N]
+      episodes: the episodes to use. [N]
       lengths: of all episodes, in tokens. [E]
-      widths: of the buckets, ascending. Episodes that are longer than the last are cut.
-      batch_rows: rows of a batch; the same for every width.
-      seed, epoch: decide the order.
+      widths: of the buckets, ascending. Longer episodes are cut.
+      batch_rows: rows per batch, the same for every width.
+      seed, epoch: determine the order.
     """
     rng = np.random.default_rng((seed, epoch))
     order = rng.permutation(episodes)
@@ -64,15 +64,15 @@ def plan_buckets(
 def plan_packed(
     episodes: np.ndarray, lengths: np.ndarray, width: int, batch_rows: int, seed: int, epoch: int, open_rows: int = 64
 ) -> Plan:
-    """Batches of rows that are filled with episodes: each goes into the first open row that has room for it.
+    """Plans batches of rows with several episodes each: an episode goes into the first open row with room for it.
 
     Args:
-      episodes: numbers of the episodes to use. [N]
+      episodes: the episodes to use. [N]
       lengths: of all episodes, in tokens. [E]
-      width: of all rows. Episodes that are longer are cut, and have a row of their own.
-      batch_rows: rows of a batch.
-      seed, epoch: decide the order.
-      open_rows: so many rows are filled at the same time; the fullest is closed when another is needed.
+      width: of all rows. Longer episodes are cut, and fill a row.
+      batch_rows: rows per batch.
+      seed, epoch: determine the order.
+      open_rows: number of open rows; the fullest is closed when another is needed.
     """
     rng = np.random.default_rng((seed, epoch))
     rows: list[list[int]] = []
@@ -99,7 +99,7 @@ def plan_packed(
 
 
 def make_batch(renderer: Renderer, plan: Plan, step: int, share: slice = slice(None)) -> Rows:
-    """One batch of a plan, or the `share` of its rows that a host computes. [B, T] each"""
+    """One batch of a plan, or a host's `share` of its rows. [B, T] each"""
     rows, width = plan.rows[step][share], plan.widths[step]
     flat = np.array([episode for row in rows for episode in row], np.int64)
     if all(len(row) == 1 for row in rows):
@@ -121,14 +121,14 @@ def make_batch(renderer: Renderer, plan: Plan, step: int, share: slice = slice(N
 def planner(
     renderer: Renderer, episodes: np.ndarray, *, packed: bool, max_length: int, batch_rows: int, seed: int
 ) -> Callable[[int], Plan]:
-    """The plan of each epoch.
+    """A function from an epoch to its plan.
 
     Args:
       renderer: of the episodes.
-      episodes: numbers of those to use. [N]
-      packed: whether rows are filled with several episodes.
+      episodes: the episodes to use. [N]
+      packed: whether a row holds several episodes.
       max_length: tokens of a row, and so of an episode.
-      batch_rows: rows of a batch.
+      batch_rows: rows per batch.
       seed: of the order.
     """
     lengths = renderer.lengths

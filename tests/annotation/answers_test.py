@@ -10,7 +10,7 @@ from motif_jax.annotation.annotator import Answer, Question
 from motif_jax.annotation.answers import AnswerStore, read_answers
 from motif_jax.annotation.shared_lines import slug
 from motif_jax.structs import UserError
-from motif_jax.system.files import read_json
+from motif_jax.system.files import json_line, read_json
 
 pytestmark = pytest.mark.quick
 ABOUT = {"model": "org/Some-Model.v1", "mode": "score", "prompt": "abc"}
@@ -83,10 +83,10 @@ def test_a_line_without_end_is_passed_over(tmp_path):
 
 
 def test_masses_that_are_none_are_not_believed(tmp_path):
-    text = '{"first": "a", "second": "b", "second_better": 1.0, "mass": %s}\n'
-    values = ["NaN", "Infinity", "-1", "2", "1" + "0" * 400, '"1"', "null", "0.25"]
-    (tmp_path / "x.jsonl").write_text("".join(text % value for value in values))
-    assert [answer.mass for _, answer in read_answers(tmp_path)] == [1.0] * 7 + [0.25]
+    entry = {"first": "a", "second": "b", "second_better": 1.0}
+    values = [-1, 2, 10**400, "1", None, 0.25]
+    (tmp_path / "x.jsonl").write_text("".join(json_line(entry | {"mass": value}) for value in values))
+    assert [answer.mass for _, answer in read_answers(tmp_path)] == [1.0] * 5 + [0.25]
 
 
 @given(st.binary(max_size=200))
