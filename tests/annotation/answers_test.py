@@ -116,7 +116,7 @@ def test_a_job_that_was_answered_nothing_leaves_no_file(tmp_path):
 def test_another_job_may_leave_with_its_empty_file_while_this_one_reads(tmp_path):
     here, gone = sorted(tmp_path / name for name in ("a.jsonl", "b.jsonl"))
     for file in (here, gone):
-        file.write_text('{"first": "a", "second": "b", "second_better": 1.0}\n')
+        file.write_text(json_line({"first": "a", "second": "b", "second_better": 1.0}))
     answers = read_answers(tmp_path)
     next(answers)
     gone.unlink()
