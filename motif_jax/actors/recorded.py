@@ -1,7 +1,7 @@
-"""Recorded games: scripted players play a world that is played by writing, and each episode is given as its turns.
+"""Plays text worlds with scripted players, and records each episode as turns.
 
-No worker, array or caption is needed for this, so a core plays tens of thousands of short games in a second. The games
-are those that a pool plays with the same seed, stream and player; `from_steps` makes the same episode of its steps.
+This needs neither workers nor arrays, so a core plays tens of thousands of short games per second. The games are the
+same as in a pool with the same seed, stream and player; `from_steps` converts a pool's steps to the same episode.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import to_text
 from motif_jax.structs import EndStatus, Episode, EpisodeInfo, Turn, UserError
 
-# Branches have numbers beyond those of episodes, from which their seeds follow.
-FIRST_BRANCH, BRANCHES = 2**50, 2**10  # number of the first episode's first; most of one episode
+# A branch's seed follows from its number, which is beyond those of episodes.
+FIRST_BRANCH, BRANCHES = 2**50, 2**10  # number of the first branch; most branches of an episode
 
 
 def play_episodes(
@@ -27,9 +27,9 @@ def play_episodes(
     """Plays episodes one after another.
 
     Args:
-      world: what is played.
-      player: scripted players, as `players.parse_scripted` takes them.
-      episodes: their numbers; with seed and stream, each says which game it is.
+      world: the text world.
+      player: scripted players, as for `players.parse_scripted`.
+      episodes: numbers of the episodes; together with seed and stream they determine the games.
       seed, stream: as for a pool.
     """
     game, players = world.game(shown=False), make_scripted(player, world, 1)
@@ -52,18 +52,18 @@ def play_branches(
     seed: int,
     stream: int = SeedStream.COLLECT,
 ) -> Iterator[Episode]:
-    """Plays each episode by one player, and from every moment of it so many continuations by another.
+    """Plays each episode with one player, and branches off at each of its moments with another.
 
-    So values of the same moment can be compared: what follows if the expert goes on, and if the other does.
+    So the values of the same moment can be compared between the two players.
 
     Args:
       world, episodes, seed, stream: as for `play_episodes`.
       expert, other: the players.
-      per_moment: continuations from each moment before a text of the expert's.
+      per_moment: branches from each moment before a text of the expert.
 
     Yields:
-      The expert's episode, then its branches. Their `info` has the `episode` that they belong to, their number as a
-      `branch` of it, from 1 on and 0 for the expert's, and how many turns from the first on are `shared` with it.
+      The expert's episode, then its branches. Their `info` has `episode`; `branch`, the number of the branch from 1 on,
+      or 0 for the expert's episode; and `shared`, the number of first turns in common with the expert's episode.
     """
     game = world.game(shown=False)
     experts, others = make_scripted(expert, world, 1), make_scripted(other, world, 1)
@@ -90,12 +90,12 @@ def play_branches(
 
 
 def from_steps(info: EpisodeInfo, steps: Mapping[str, np.ndarray]) -> Episode:
-    """An episode from the steps of a pool's rollouts.
+    """Converts the steps of a pool's rollouts to an episode.
 
     Args:
       info: of the episode.
-      steps: `action` and `heard`, before which the world had said so; `event_heard` and `reward`, what the action led
-        to. [T, ...] each
+      steps: `heard` (the world's text before the action), `action`, `event_heard` (the text after it) and `reward`.
+        [T, ...] each
     """
     opening = to_text(steps["heard"][0])
     turns = [Turn(opening)] if opening else []
