@@ -117,8 +117,8 @@ class Judge:
         if not said.endswith(b"\n"):
             process.kill()
             raise UserError(
-                f"the judge did not start: its process ended with status {process.wait()}; what it wrote itself says "
-                "why (--config.annotate.backend)"
+                f"the judge did not start: its process ended with status {process.wait()}; its own output "
+                "says why (--config.annotate.backend)"
             )
         return process, int(said)
 

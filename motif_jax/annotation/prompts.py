@@ -17,7 +17,6 @@ import difflib
 import hashlib
 import json
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,10 +24,10 @@ from typing import Any
 
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.parsing import HELPFUL, OWN_WORDS, is_plain, pattern_problem, read_own, read_verdict
+from motif_jax.annotation.rules import read_toml
 from motif_jax.annotation.texts import Texts
 from motif_jax.config.table import shown
 from motif_jax.structs import UserError
-from motif_jax.system.foreign import read_text
 
 VERSIONS = ("default", "reworded")
 CLASSIFY = "classify"  # the version that asks about one caption
@@ -168,13 +167,7 @@ def _fill(text: str, places: Mapping[str, str]) -> str:
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
     """The text fields of a prompt file, and its unchecked `answers`."""
-    try:
-        fields = tomllib.loads(read_text(path))
-    except FileNotFoundError:
-        raise UserError(f"there is no prompt file {str(path)!r} ({FILE})") from None
-    except (OSError, ValueError, RecursionError) as error:  # ValueError: not text, or not TOML
-        reason = " ".join(str(error.strerror if isinstance(error, OSError) else error).split())
-        raise UserError(f"cannot read prompt file {str(path)!r}: {reason} ({FILE})") from error
+    fields = read_toml(path, f"prompt file {str(path)!r}", FILE)
     answers = fields.pop(ANSWERS, {})
     if not isinstance(answers, dict):
         raise UserError(f"{ANSWERS!r} in prompt file {str(path)!r} must be a table of patterns ({FILE})")

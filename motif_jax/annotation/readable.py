@@ -45,6 +45,6 @@ def too_few(read: int, answers: int, last: str) -> str:
         return ""
     quoted = f", the last one was {clean(repr(last))}" if last else ""
     return (
-        f"{answers - read:,} of {answers:,} answers have no verdict that can be read{quoted} "
+        f"{answers - read:,} of {answers:,} answers lack a readable verdict{quoted} "
         "(--config.annotate.model, .prompt_file, .sampling.max_tokens)"
     )

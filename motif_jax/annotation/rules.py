@@ -81,13 +81,7 @@ def read_rules(path: Path, goals: Collection[str], flag: str) -> Rules:
       flag: the config value that names the file, for errors.
     """
     file = f"lexicon {str(path)!r}"
-    try:
-        content = tomllib.loads(read_text(path))
-    except FileNotFoundError:
-        raise UserError(f"there is no {file} ({flag})") from None
-    except (OSError, ValueError, RecursionError) as error:  # ValueError: not text, or not TOML
-        reason = " ".join(str(error.strerror if isinstance(error, OSError) else error).split())
-        raise UserError(f"cannot read {file}: {reason} ({flag})") from error
+    content = read_toml(path, file, flag)
     for name in content:
         if name != "rule":
             raise UserError(f"{file} has {shown(name)}, and rules are written as [[rule]] ({flag})")
@@ -104,6 +98,17 @@ def read_rules(path: Path, goals: Collection[str], flag: str) -> Rules:
             raise UserError(f"{which} of {file} {problem} ({flag})")
         rules[table["name"]] = Rule(table["name"], table["pattern"], table["worth"])
     return Rules(tuple(rules.values()), _version(rules.values(), valued))
+
+
+def read_toml(path: Path, name: str, flag: str) -> dict[str, Any]:
+    """Reads a TOML file; `name` and `flag` are for errors."""
+    try:
+        return tomllib.loads(read_text(path))
+    except FileNotFoundError:
+        raise UserError(f"there is no {name} ({flag})") from None
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: not text, or not TOML
+        reason = " ".join(str(error.strerror if isinstance(error, OSError) else error).split())
+        raise UserError(f"cannot read {name}: {reason} ({flag})") from error
 
 
 def _problem(table: Any, before: Collection[str], valued: Collection[str]) -> str:

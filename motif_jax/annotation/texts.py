@@ -9,14 +9,12 @@ game, unless its own `goals.toml` overrides them by name.
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
-from motif_jax.annotation.rules import NO_RULES, PROGRESS, Rules, read_rules
+from motif_jax.annotation.rules import NO_RULES, PROGRESS, Rules, read_rules, read_toml
 from motif_jax.config.table import shown
 from motif_jax.structs import UserError
-from motif_jax.system.foreign import read_text
 
 HERE = Path(__file__).parent
 FLAG = "--config.env.world"  # names the game
@@ -54,11 +52,7 @@ def read_texts(about: str, folder: Path | None, lexicon: str = "") -> Texts:
 
 
 def _read_goals(path: Path) -> dict[str, str]:
-    try:
-        goals = tomllib.loads(read_text(path))
-    except (OSError, ValueError, RecursionError) as error:  # ValueError: not text, or not TOML
-        reason = " ".join(str(error.strerror if isinstance(error, OSError) else error).split())
-        raise UserError(f"cannot read the goals {str(path)!r}: {reason} ({FLAG})") from error
+    goals = read_toml(path, f"goals file {str(path)!r}", FLAG)
     for name, text in goals.items():
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", name) or name == PROGRESS:
             raise UserError(

@@ -121,7 +121,8 @@ class PairDataset:
     def captions(self) -> tuple[CaptionTable, np.ndarray]:
         """The caption table and the caption of every step ([N, 2, L] int32), made if missing or stale."""
         index = self.path / "index"
-        stamp = _stamp(self.path / "data" / "message.npy")
+        status = (self.path / "data" / "message.npy").stat()
+        stamp = {"bytes": status.st_size, "modified_ns": status.st_mtime_ns}
         try:
             table, ids = CaptionTable.load(index), read_array(index / "caption_id.npy", mapped="r")
             whole = ids.shape == (self.num_pairs, 2, self.length) and ids.dtype == np.int32
@@ -222,11 +223,6 @@ def fingerprint(dataset: PairDataset) -> str:
     digest = hashlib.sha256(table.messages.tobytes())
     digest.update(np.ascontiguousarray(ids).tobytes())
     return digest.hexdigest()
-
-
-def _stamp(file: Path) -> dict[str, int]:
-    status = file.stat()
-    return {"bytes": status.st_size, "modified_ns": status.st_mtime_ns}
 
 
 def _sum(table: CaptionTable, ids: np.ndarray) -> str:

@@ -25,20 +25,12 @@ from motif_jax.system.startup import OUTPUTS
 PLACE, WRITES, MEMORY, DEVICE = range(4)  # kinds of remedies; `_remedy` names their flags
 NO_DEVICE_MEMORY = -1  # an addition to the numbers of `errno`
 REMEDIES = {  # by error number
-    errno.ENOSPC: (PLACE, WRITES),
-    errno.EDQUOT: (PLACE, WRITES),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), (PLACE, WRITES)),
     errno.EFBIG: (WRITES,),
-    errno.EACCES: (PLACE,),
-    errno.EPERM: (PLACE,),
-    errno.EROFS: (PLACE,),
-    errno.EIO: (PLACE,),
-    errno.ESTALE: (PLACE,),
-    errno.ENAMETOOLONG: (PLACE,),
-    errno.ELOOP: (PLACE,),
-    errno.ENOMEM: (MEMORY,),
-    errno.EAGAIN: (MEMORY,),  # no more processes or threads
-    errno.EMFILE: (MEMORY,),
-    errno.ENFILE: (MEMORY,),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE), (PLACE,)),
+    **dict.fromkeys((errno.ENAMETOOLONG, errno.ELOOP), (PLACE,)),
+    **dict.fromkeys((errno.ENOMEM, errno.EMFILE, errno.ENFILE), (MEMORY,)),
+    errno.EAGAIN: (MEMORY,),  # the limit of processes or threads
     NO_DEVICE_MEMORY: (DEVICE,),
 }
 LIMITS = {  # limits of this process by error number, and the command for each; mentioned if the limit is set

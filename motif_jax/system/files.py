@@ -75,16 +75,11 @@ def _start(path: Path) -> str:
     return f".{short_name(path.name, LONGEST - 18)}."
 
 
-def torn(path: Path) -> Iterator[Path]:
-    """Yields the temporary files of `path`, of running and of killed writers."""
-    for other in path.parent.iterdir():
-        if other.name.startswith(_start(path)) and other.name.endswith(".tmp"):
-            yield other
-
-
 def remove_torn(path: Path) -> None:
     """Deletes the temporary files of `path` whose writers were killed."""
-    for other in torn(path):
+    for other in path.parent.iterdir():
+        if not (other.name.startswith(_start(path)) and other.name.endswith(".tmp")):
+            continue
         # OSError: its writer has just renamed it. UserError: it is not a regular file.
         with contextlib.suppress(OSError, UserError, NoLocks), open_in_place(other, "r+b") as file:
             if try_lock(file):

@@ -119,7 +119,7 @@ class HttpClient:
             except Failed as error:
                 failed = error
             except (ValueError, TypeError, KeyError, IndexError):
-                failed = Failed(200, "its reply is not what was asked for")
+                failed = Failed(200, "its reply does not have the expected format")
             if not self.may_change(failed.status):
                 raise self.refusal(failed, path) from None
             if self._failing_since is None:

@@ -195,7 +195,8 @@ def _start(run: Run, argv: Sequence[str], workdir: Path, cores: Sequence[int], q
 
     def prepare() -> None:
         os.sched_setaffinity(0, cores)
-        end_with_parent(signal.SIGTERM)
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # which the kernel sends when the parent ends
 
     # In a new session, so that a signal from the terminal arrives once, through this process.
     if not quiet:
@@ -204,12 +205,6 @@ def _start(run: Run, argv: Sequence[str], workdir: Path, cores: Sequence[int], q
         return subprocess.Popen(
             command, start_new_session=True, preexec_fn=prepare, stdout=log, stderr=subprocess.STDOUT
         )
-
-
-def end_with_parent(number: int) -> None:
-    """Makes the kernel send this process a signal when its parent ends (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
 
 
 def _end(processes: Iterable[subprocess.Popen[bytes]]) -> None:

@@ -46,7 +46,7 @@ class StopAsked:
     def _note(self, number: int, _: FrameType | None) -> None:
         if not self.asked:
             self.asked = signal.Signals(number).name
-            say(f"{self.asked}: stopping as soon as what was learnt is saved")
+            say(f"{self.asked}: stopping as soon as the training state is saved")
         elif number == signal.SIGINT:
             if not self._warned and (unsaved := self._unsaved()):
                 self._warned = True

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -150,7 +151,8 @@ def read_reddit(
       at_a_time: comments per call of `score`.
       flag: the config value that names the files, for messages.
     """
-    for batch in _in_batches(_reddit_rows(files, flag), at_a_time):
+    rows = _reddit_rows(files, flag)
+    while batch := list(itertools.islice(rows, at_a_time)):
         texts = [text for _, text, _ in batch]
         rewards = [1.0 if votes > 0 else -1.0 for *_, votes in batch] if score is None else score(texts)
         if len(rewards) != len(texts):
@@ -186,17 +188,6 @@ def import_episodes(episodes: Iterable[Episode], path: Path, provenance: dict[st
         except ValueError as error:
             raise UserError(f"episode {number:,} cannot be imported: {error} ({flag})") from error
     return writer.write(path, provenance, flag)
-
-
-def _in_batches(rows: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    batch: list[Any] = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def opened(file: Path, flag: str) -> BinaryIO:

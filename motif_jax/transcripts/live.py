@@ -17,7 +17,7 @@ class LiveRenderer:
         self._action_start, self._text_start, self._action_end, self._text_end, self._episode_end = marks
         if len(self._action_end) != 1:
             raise UserError(
-                f"what the agent writes must end with one token, and with this template and tokeniser it ends with "
+                f"the agent's text must end with one token, and with this template and tokeniser it ends with "
                 f"{len(self._action_end)}: choose another template: words where tokens are words, marks where "
                 f"they are letters, else lines ({flag})"
             )

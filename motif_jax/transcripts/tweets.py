@@ -95,7 +95,7 @@ def retrofit(
       num_words: the number of words that can be hidden.
       rng: draws tweets and words.
       count: the number of games.
-      max_tries: after so many failed draws in a row, UserError is raised.
+      max_tries: largest number of failed draws in a row; then UserError is raised.
       flag: the config value that names the tweets, for messages.
     """
     codes = [np.array([code_of(row) for row in tweet.rows]) for tweet in tweets]

@@ -110,7 +110,7 @@ def test_a_game_without_texts_is_asked_about_in_general_words(mode, version):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("a b = 'x'", "cannot read the goals"),
+        ("a b = 'x'", "cannot read goals file"),
         ("'a b' = 'x'", "'a b' in .* cannot name a goal"),
         ("progress = 'x'", "'progress' in .* cannot name a goal"),
         ("ball = 7", "the goal 'ball' in .* must be text, not 7"),
