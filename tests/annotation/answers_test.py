@@ -83,9 +83,9 @@ def test_a_line_without_end_is_passed_over(tmp_path):
 
 
 def test_masses_that_are_none_are_not_believed(tmp_path):
-    entry = {"first": "a", "second": "b", "second_better": 1.0}
     values = [-1, 2, 10**400, "1", None, 0.25]
-    (tmp_path / "x.jsonl").write_text("".join(json_line(entry | {"mass": value}) for value in values))
+    rows = [{"first": "a", "second": "b", "second_better": 1.0, "mass": value} for value in values]
+    (tmp_path / "x.jsonl").write_text("".join(map(json_line, rows)))
     assert [answer.mass for _, answer in read_answers(tmp_path)] == [1.0] * 5 + [0.25]
 
 
