@@ -1,4 +1,4 @@
-"""Checks that this machine has the cores, memory and open files for the requested games, before anything starts."""
+"""Checks that this machine has the cores, memory and open files for the requested games."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from motif_jax.structs import UserError
 from motif_jax.system.machine import usable_cores
 
 WORKER_MIB = 60  # Python, NumPy and NLE in a process
-GAME_MIB = 4  # one copy of the engine, where its code is not shared (see envs/nethack/engine.py)
+GAME_MIB = 4  # one copy of the engine, without shared code (see envs/nethack/engine.py)
 FILES_PER_GAME = 2
 WORKERS_PER_CORE = 8
 
@@ -22,13 +22,13 @@ def check_capacity(
     flag: str = "--config.collect",
     engine: bool = True,
 ) -> None:
-    """Raises `UserError` if this machine cannot run so many workers and games.
+    """Raises UserError if this machine cannot run these workers and games.
 
     Args:
       num_workers, games_per_worker, groups: as in `ActorPool`.
       shared_bytes: shared memory of their rollouts.
-      flag: section of the config that error messages name.
-      engine: whether each game has a copy of NetHack's engine; games of other worlds are taken to need next to nothing.
+      flag: section of the config, for errors.
+      engine: whether each game has a copy of NetHack's engine; other games count as free.
     """
     if num_workers < 0:
         raise UserError(f"num_workers must not be negative, not {num_workers} ({flag}.num_workers)")
@@ -60,7 +60,7 @@ def check_capacity(
 
 
 def available_mib() -> int:
-    """Memory that new processes can have, in MiB: the kernel's estimate, within the limits of the container."""
+    """Memory available to new processes, in MiB: the kernel's estimate, within the limits of the container."""
     limits = []
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
@@ -71,9 +71,9 @@ def available_mib() -> int:
         if limit != "max":
             used = int((group / "memory.current").read_text())
             for line in (group / "memory.stat").read_text().splitlines():
-                if line.startswith("inactive_file "):  # page cache, given up when memory is wanted
+                if line.startswith("inactive_file "):  # page cache, which the kernel can reclaim
                     used -= int(line.split()[1])
             limits.append((int(limit) - used) // 2**20)
     except (OSError, ValueError):
-        pass  # not Linux, or no control groups: what was found is used
+        pass  # not Linux, or without control groups: the limits found so far are used
     return min(limits, default=2**30)

@@ -1,9 +1,8 @@
 """The explorer: a scripted player that reaches many parts of NetHack without learning.
 
-In order: it answers the game's questions; fights monsters beside it; eats when hungry; rests when badly hurt; takes
-known stairs down, at once on some levels and on others when nothing is left to see; walks to the nearest thing or place
-it has not seen; searches for hidden doors; and walks to a random visited square. It remembers each level for its
-return.
+Its priorities: answer the game's questions; fight adjacent monsters; eat when hungry; rest when badly hurt; take known
+stairs down, on some levels at once and on others when everything is explored; walk to the nearest unseen thing or
+place; search for hidden doors; walk to a random visited square. It remembers each level for its return.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ WALKED_ON = (12, *range(19, 24), 25, *range(27, 32), 33, 35, 36)  # doorways, fl
 
 
 def _kinds() -> np.ndarray:
-    """Flags (FLOOR, DOOR, ...) of every glyph, as defined above. [MAX_GLYPH] uint16"""
+    """The flags (FLOOR, DOOR, ...) of every glyph. [MAX_GLYPH] uint16"""
     kinds = np.zeros(nethack.MAX_GLYPH, np.uint16)
     kinds[nethack.GLYPH_MON_OFF : nethack.GLYPH_PET_OFF] = HOSTILE
     kinds[nethack.GLYPH_INVIS_OFF] = HOSTILE
@@ -62,7 +61,7 @@ KINDS = _kinds()
 
 
 class _Level:
-    """What the explorer remembers of one level. Sets of squares are the bits of integers, see `paths`."""
+    """The explorer's memory of one level. Sets of squares are the bits of integers, see `paths`."""
 
     def __init__(self, eager: bool):
         self.eager = eager  # goes down as soon as it can
@@ -77,7 +76,7 @@ class ExplorerPlayer:
     """Plays one game; see the module docstring."""
 
     def begin(self, rng: random.Random) -> None:
-        """Starts a new episode; `rng` is its only source of randomness."""
+        """Starts a new episode with `rng` as the only source of randomness."""
         self._rng = rng
         self._levels: dict[tuple[int, int], _Level] = {}
         self._path: list[int] = []
@@ -135,7 +134,7 @@ class ExplorerPlayer:
             return YES
         if b"eat it?" in message or b"eat one?" in message:
             return NO  # food on the floor may be rotten
-        if b"Really attack" in message and message.endswith(b"(n) "):  # else it is answered already
+        if b"Really attack" in message and message.endswith(b"(n) "):  # otherwise it is already answered
             self._level.avoided |= self._expected
             return NO
         if b"direction?" in message:

@@ -1,8 +1,8 @@
 """Temporary folders, one per worker, and the removal of folders whose parent process was killed.
 
-The temporary directory is shared by all users, and workdirs may lie in it. A folder is removed only if this program
-made it: its name, its owner and the content of the marker file in it must all be right. The parent holds a lock on the
-marker as long as it runs, in whichever container.
+All users share the temporary directory, and workdirs may lie in it. So a folder is removed only if its name, its owner
+and the content of its marker file show that this program made it. The parent holds a lock on the marker while it runs,
+which is visible across containers.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class WorkerFolder:
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=f"motif_jax-{os.getpid()}-worker-"))
         self._marker = open(self.path / MARKER, "xb")  # noqa: SIM115  (held while this object lives)
-        with contextlib.suppress(NoLocks):  # then nobody else can lock it either, and so nobody removes it
+        with contextlib.suppress(NoLocks):  # others cannot lock it either, and so do not remove the folder
             try_lock(self._marker)
-        self._marker.write(_marker_of(self.path))  # only now can others take it for a folder of a worker
+        self._marker.write(_marker_of(self.path))  # after the lock: this makes it a worker's folder for others
         self._marker.flush()
 
     def remove(self) -> None:
-        """Removes the folder with all files that the worker left in it."""
+        """Removes the folder with its contents."""
         shutil.rmtree(self.path, ignore_errors=True)
         self._marker.close()
 

@@ -1,7 +1,7 @@
-"""From full slots to batches: a thread that stacks rollouts and keeps a bounded queue of them before the learner.
+"""Makes batches of full slots: a thread stacks rollouts into a bounded queue before the learner.
 
-When the queue is full nothing is taken from the slots, so the workers run out of free ones and wait: the games can
-never be further ahead of the learner than slots and queue have room.
+A full queue blocks the thread, so the workers run out of free slots and wait. The sizes of queue and slots bound the
+policy lag.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ TICK_S = 0.2  # how often a blocked thread checks whether it must stop
 class Batch(NamedTuple):
     """Rollouts stacked along the batch axis, B games in all."""
 
-    arrays: Any  # what `place` made of {key: [T, T + 1 or 1, B, ...]}
-    fulls: list[Full]  # where they came from, in order; E of the B columns each
-    episodes: list[list[Ended]]  # those that ended in each of them
+    arrays: Any  # result of `place` for {key: [T, T + 1 or 1, B, ...]}
+    fulls: list[Full]  # the rollouts in order, E of the B columns each
+    episodes: list[list[Ended]]  # the episodes that ended in each rollout
     steps: int  # T * B
 
 
 def make_batch(
     pool: ActorPool, fulls: list[Full], place: Callable[[Arrays], Any], timers: Timers, *, hold: bool = False
 ) -> Batch:
-    """Copies rollouts side by side, gives their slots back, and puts the arrays where the learner wants them.
+    """Stacks rollouts, releases their slots, and calls `place` on the arrays.
 
-    With `hold`, giving the slots back is left to the caller.
+    With `hold`, the caller releases the slots.
     """
     with timers("stack"):
         arrays = {key: np.concatenate([array[full.slot] for full in fulls], 1) for key, array in pool.rollouts.items()}
@@ -51,13 +51,13 @@ def make_batch(
 
 
 def games_of(pool: ActorPool, full: Full) -> np.ndarray:
-    """The numbers of the games that a slot holds, from 0 over the whole pool. [E]"""
+    """The indices in the whole pool of the games in a slot. [E]"""
     size = pool.layout.group_size
     return (full.worker * pool.layout.groups + full.group) * size + np.arange(size)
 
 
 class Handoff:
-    """Collects full slots into batches; use as a context manager."""
+    """Collects full slots into batches; a context manager."""
 
     def __init__(
         self,
@@ -72,10 +72,10 @@ class Handoff:
 
         Args:
           pool: the pool that owns the slots.
-          rollouts_per_batch: slots that make a batch; each is one group's rollout.
-          depth: batches that may wait for the learner.
-          place: puts the arrays where the learner wants them, in the hand-off's own thread.
-          hold: keep the slots of a batch until it is in the queue, so that games wait for a slow learner sooner.
+          rollouts_per_batch: slots per batch; each is one group's rollout.
+          depth: length of the queue of batches.
+          place: moves the arrays to the learner's devices, in the hand-off's thread.
+          hold: whether to keep the slots of a batch until it is in the queue, which bounds the policy lag further.
         """
         self.timers = Timers()
         self._pool, self._size, self._place, self._hold = pool, rollouts_per_batch, place, hold
@@ -94,15 +94,15 @@ class Handoff:
 
     @property
     def depth(self) -> int:
-        """Number of batches that wait for the learner now."""
+        """The number of batches in the queue."""
         return self._ready.qsize()
 
     def offer(self, full: Full) -> None:
-        """Takes a full slot; it is released when it has been copied into a batch."""
+        """Takes a full slot, and releases it when it has been copied into a batch."""
         self._incoming.put(full)
 
     def get(self, timeout_s: float) -> Batch | None:
-        """The next batch, or None if there is none within `timeout_s`. An error of the thread is raised here."""
+        """The next batch, or None after `timeout_s`. Raises errors of the thread."""
         with self.timers("wait_for_batch"):
             try:
                 return self._ready.get(timeout=timeout_s)
@@ -114,7 +114,7 @@ class Handoff:
                 return None
 
     def close(self) -> None:
-        """Ends the thread; batches that wait are dropped."""
+        """Ends the thread; queued batches are dropped."""
         self._stop.set()
         self._incoming.put(None)
         self._thread.join()
@@ -132,7 +132,7 @@ class Handoff:
                             break
                         except queue.Full:
                             continue
-        except BaseException as error:  # handed to the thread that reads batches
+        except BaseException as error:  # `get` raises it
             self._error = error
 
     def _collect(self) -> Batch | None:

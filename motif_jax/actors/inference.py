@@ -1,4 +1,4 @@
-"""Connects games and policy: gathers waiting groups' observations, calls the policy once, sends the actions back."""
+"""Connects games and policy: gathers the observations of waiting groups, calls the policy, sends the actions back."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from motif_jax.structs import ArraySpec
 
 
 class BatchedPolicy(Protocol):
-    """A function from observations to actions, for any number of games at a time."""
+    """A function from observations to actions, for any number of games."""
 
-    reads: tuple[str, ...]  # names of the observations that it needs
-    outputs: dict[str, ArraySpec]  # what it stores beside each action
-    starts: dict[str, ArraySpec]  # what it stores at the beginning of a rollout
+    reads: tuple[str, ...]  # names of the required observations
+    outputs: dict[str, ArraySpec]  # arrays stored with each action
+    starts: dict[str, ArraySpec]  # arrays stored with the first action of a rollout
 
     def room(self, count: int) -> int:
-        """How many games the arrays of a call for `count` games shall have room for: at least `count`."""
+        """The padded number of games in a call for `count` games, at least `count`."""
 
     def __call__(
         self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Actions, outputs and starts for `games` ([B] indices of games), of which `first` ([B]) begin an episode.
+        """Actions, and outputs with starts, for `games` ([B] indices); `first` [B]: an episode begins.
 
-        Observations and `first` may have more rows, which are zeros: see `room`.
+        Observations and `first` are padded with zeros to `room` rows.
         """
 
 
 class RandomPolicy:
-    """Chooses all actions with equal probability; used to measure the speed of the pool itself."""
+    """Chooses all actions with equal probability; for measuring the pool's own speed."""
 
     reads: tuple[str, ...] = ()
 

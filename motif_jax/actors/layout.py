@@ -1,4 +1,4 @@
-"""What parent and workers agree on: the sizes of a pool, its arrays, and the messages that go through the pipes.
+"""The protocol between parent and workers: the sizes of a pool, its shared arrays, and the messages in the pipes.
 
 A slot is one rollout of one group of E games: T steps and the T + 1 observations around them.
 """
@@ -22,7 +22,7 @@ class Op(enum.IntEnum):
     ACT = 2  # parent: your actions are in shared memory
     READY = 3  # worker: a row of observations waits for actions
     FULL = 4  # worker: this slot is complete
-    ERROR = 5  # worker: a Python exception; its traceback follows, and the refusal by the system, if any
+    ERROR = 5  # worker: a Python exception; a report in JSON follows
 
 
 class Request(NamedTuple):
@@ -32,7 +32,7 @@ class Request(NamedTuple):
     group: int
     slot: int
     step: int
-    generation: int  # which of the handle's successive workers asked
+    generation: int  # of the worker (`WorkerHandle.generation`)
 
 
 class Full(NamedTuple):
@@ -52,24 +52,24 @@ class Ended(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Configuration of a pool, sent to every worker as JSON; so all values are plain."""
+    """Configuration of a pool, sent to every worker as JSON, and so with plain values."""
 
     env: dict[str, Any]  # the config's section, from which each worker makes its world
-    observations: tuple[tuple[str, ArraySpec], ...]  # what is recorded
+    observations: tuple[tuple[str, ArraySpec], ...]  # recorded arrays
     action: ArraySpec  # of one action
     num_figures: int  # of an episode, beside those of every world
-    num_workers: int  # W; at least 1, also when the games are played in the parent
+    num_workers: int  # W; 1 if the games run in the parent
     groups: int  # G per worker: one group's games step while the other's wait for their actions
     group_size: int  # E games that step together
     rollout_length: int  # T
-    slots_per_group: int  # each group has its own
-    player: str  # scripted player inside the workers; "" when the parent sends the actions
+    slots_per_group: int
+    player: str  # scripted players in the workers; "": the parent sends the actions
     seed: int
     stream: int  # of game seeds
-    outputs: tuple[tuple[str, ArraySpec], ...] = ()  # what the policy stores beside each action
-    starts: tuple[tuple[str, ArraySpec], ...] = ()  # what it stores once per rollout, before the first action
-    warmup_steps: int = 0  # a game begins with up to so many random actions, so that not all are at the same point
-    record: str = ""  # a directory in which every episode is recorded (`recorder.RecordedGame`); "": none is
+    outputs: tuple[tuple[str, ArraySpec], ...] = ()  # the policy's arrays per action
+    starts: tuple[tuple[str, ArraySpec], ...] = ()  # the policy's arrays per rollout, from before the first action
+    warmup_steps: int = 0  # a game begins with up to this many random actions, so that games do not start in step
+    record: str = ""  # directory for recordings of every episode (`recorder.RecordedGame`), or ""
 
     @property
     def num_slots(self) -> int:
@@ -82,25 +82,25 @@ class Layout(NamedTuple):
         return sum(spec.nbytes for spec in self.specs().values())
 
     def control_specs(self) -> dict[str, ArraySpec]:
-        """Small arrays through which parent and workers coordinate."""
+        """Small arrays for the coordination of parent and workers."""
         games = (self.num_workers, self.groups, self.group_size)
         owed = (*games[:2], (self.rollout_length + 1) * self.group_size)
         return {
             "next_episode": ArraySpec((1,), "int64"),
             "actions": ArraySpec((*games, *self.action.shape), self.action.dtype),
-            # Numbers of episodes, plus 1 so that 0 means none. Together they are what is lost if the worker dies now.
-            "playing": ArraySpec(games, "int64"),  # by each game
-            "undelivered": ArraySpec(owed, "int64"),  # that ended in the slot being written
-            "redo": ArraySpec(owed, "int64"),  # to be played before new ones: a worker died before it delivered them
-            "stepping": ArraySpec(games[:2], "int64"),  # game inside the engine now + 1
-            "played": ArraySpec(games[:2], "int64"),  # steps in the slot being written, which are lost if it dies now
-            "waited_s": ArraySpec((self.num_workers,), "float64"),  # time in which the worker had nothing to do
-            "beat": ArraySpec((self.num_workers,), "int64"),  # grows with every sign of life
-            "handled": ArraySpec((self.num_workers,), "int64"),  # messages of the parent that were handled
+            # Numbers of episodes plus 1; 0 is empty. If the worker dies, the episodes in these three lists are lost.
+            "playing": ArraySpec(games, "int64"),  # the current episode of each game
+            "undelivered": ArraySpec(owed, "int64"),  # episodes that ended in the current slot
+            "redo": ArraySpec(owed, "int64"),  # episodes lost with an earlier worker, to play before new ones
+            "stepping": ArraySpec(games[:2], "int64"),  # the game that is inside the engine, plus 1
+            "played": ArraySpec(games[:2], "int64"),  # steps in the current slot
+            "waited_s": ArraySpec((self.num_workers,), "float64"),  # idle time of the worker
+            "beat": ArraySpec((self.num_workers,), "int64"),  # counts signs of life
+            "handled": ArraySpec((self.num_workers,), "int64"),  # counts handled messages of the parent
         }
 
     def row_specs(self) -> dict[str, tuple[int, ArraySpec]]:
-        """Rows per slot (T, T + 1 or 1) and what stands in a row for each game."""
+        """The number of rows per slot (T, T + 1 or 1), and the spec of a row for one game, by array."""
         steps, moments = self.rollout_length, self.rollout_length + 1
         rows = {"first": (moments, ArraySpec((), "bool"))}  # whether the observation begins an episode
         rows |= {key: (steps, spec) for key, spec in {**step_specs(self.action), **dict(self.outputs)}.items()}
@@ -113,7 +113,7 @@ class Layout(NamedTuple):
         specs = self.control_specs()
         for key, (rows, spec) in self.row_specs().items():
             specs[key] = ArraySpec((self.num_slots, rows, self.group_size, *spec.shape), spec.dtype)
-        # Episodes that ended in the slot: how many, and their records as `EpisodeInfo.as_row` gives them.
+        # Episodes that ended in the slot: their number, and their summaries (`EpisodeInfo.as_row`).
         specs["num_episodes"] = ArraySpec((self.num_slots,), "int64")
         ends = self.rollout_length * self.group_size
         specs["ended_at"] = ArraySpec((self.num_slots, ends, 2), "int32")  # step, game

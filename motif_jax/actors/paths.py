@@ -1,7 +1,7 @@
 """Shortest paths on a level, with sets of squares as the bits of one integer.
 
-Square (x, y) is bit 80 * y + x. Column 79 never holds anything, so that stepping off one side of the map cannot arrive
-at the other. One step of a breadth-first search in all directions is a handful of shifts, whatever its size.
+Square (x, y) is bit 80 * y + x. Column 79 is always empty, so that a step off one side of the map does not arrive at
+the other. A step of a breadth-first search in all directions is then a handful of shifts.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 STRIDE = 80
-# Action number -> change of the bit's position; the actions are those of `envs.nethack.keys.ACTIONS`.
+# Action (index in `envs.nethack.keys.ACTIONS`) -> change of the bit's position.
 STEPS = {1: -STRIDE, 2: 1, 3: STRIDE, 4: -1, 5: 1 - STRIDE, 6: 1 + STRIDE, 7: STRIDE - 1, 8: -STRIDE - 1}
 DIAGONAL = (5, 6, 7, 8)
 
@@ -22,22 +22,22 @@ def squares(mask: np.ndarray) -> int:
 
 
 def shift(bits: int, by: int) -> int:
-    """All squares moved by the same step."""
+    """Moves all squares by the same step."""
     return bits << by if by > 0 else bits >> -by
 
 
 def beside(bits: int) -> int:
-    """The given squares and all squares next to them, also diagonally."""
+    """The given squares and all their neighbours, including diagonal ones."""
     row = bits | bits << 1 | bits >> 1
     return row | row << STRIDE | row >> STRIDE
 
 
 def path_to(start: int, goals: int, walkable: int, doors: int) -> list[int]:
-    """Actions along a shortest path from bit `start` to any of `goals`; empty if there is none.
+    """The actions along a shortest path from `start` to any of `goals`; [] if `goals` cannot be reached.
 
     Args:
       start: one square.
-      goals: where to go; must be walkable to be reached.
+      goals: squares to reach; only walkable ones can be reached.
       walkable: squares that can be entered.
       doors: squares that cannot be entered or left diagonally.
     """

@@ -1,8 +1,7 @@
-"""Scripted players, which run in the workers beside their games: `random` in every world, and those of one world.
+"""Scripted players, which run in the workers: `random` for every world, others for one world.
 
-Worlds that are played by writing name theirs themselves (`envs/text_players.py`). A mixture is written
-`explorer:0.8,random:0.2`; which of them plays an episode is drawn from the episode's own seed, so an episode is the
-same wherever and whenever it is played.
+Text worlds have their own players (`envs/text_players.py`). A mixture is written `explorer:0.8,random:0.2`; the player
+of an episode is drawn from the episode's seed, so that episodes are reproducible.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class RandomPlayer:
         self._num_actions = num_actions
 
     def begin(self, rng: random.Random) -> None:
-        """Starts a new episode; `rng` is its only source of randomness."""
+        """Starts a new episode with `rng` as the only source of randomness."""
         self._random = rng.random
 
     def choose(self, game: Any) -> int:
@@ -43,7 +42,7 @@ class RandomPlayer:
 
 
 def _make_explorer() -> ScriptedPlayer:
-    from motif_jax.actors.explorer import ExplorerPlayer  # reads NetHack's tables, which takes a moment
+    from motif_jax.actors.explorer import ExplorerPlayer  # slow to import: it reads NetHack's tables
 
     return ExplorerPlayer()
 
@@ -54,27 +53,27 @@ def _make_bot() -> ScriptedPlayer:
     return BotPlayer()
 
 
-# Scripted players by world, beside `random`; `World.players` names them.
+# Scripted players by world, beside `random`; `World.players` has their names.
 OF_WORLD: dict[str, dict[str, Callable[[], ScriptedPlayer]]] = {
     "nethack": {"explorer": _make_explorer},
     "babyai": {"bot": _make_bot},
 }
-FRAMES = {"explorer": ("glyphs",)}  # what they read beside the observations
+FRAMES = {"explorer": ("glyphs",)}  # frames that players need beside the observations
 
 
 class ScriptedPlayers:
     """One scripted player per game of a group."""
 
     def __init__(self, shares: dict[str, float], world: World, num_games: int):
-        """Makes the players; `shares` says how often each plays an episode."""
+        """Makes the players; `shares` are their shares of the episodes."""
         self._names, self._shares = list(shares), list(shares.values())
         self._all = [{name: _make(name, world) for name in shares} for _ in range(num_games)]
-        self._now = [next(iter(players.values())) for players in self._all]  # who plays this episode, by game
+        self._now = [next(iter(players.values())) for players in self._all]  # the current player of each game
         self.frames = tuple(frame for name in shares for frame in FRAMES.get(name, ()))
         self._width = world.written if isinstance(world, TextWorld) else 0
 
     def begin(self, game: int, seed: GameSeed) -> None:
-        """Game `game` starts a new episode."""
+        """Starts a new episode of a game."""
         rng = random.Random(seed.player)
         name = rng.choices(self._names, self._shares)[0] if len(self._names) > 1 else self._names[0]
         self._now[game] = self._all[game][name]
@@ -86,17 +85,17 @@ class ScriptedPlayers:
         return [to_row(text, self._width) for text in actions] if self._width else actions
 
     def choose(self, index: int, game: Any) -> Any:
-        """The action of one game; where it is written, as text."""
+        """The action of one game; in text worlds a text."""
         return self._now[index].choose(game)
 
 
 def make_scripted(text: str, world: World, num_games: int) -> ScriptedPlayers:
-    """Creates the scripted players of a group from a description such as `explorer:0.8,random:0.2`."""
+    """Makes the scripted players of a group from a description such as `explorer:0.8,random:0.2`."""
     return ScriptedPlayers(parse_scripted(text, world), world, num_games)
 
 
 def parse_scripted(text: str, world: World) -> dict[str, float]:
-    """`explorer:0.8,random:0.2` -> shares that sum to 1; a bare name has weight 1."""
+    """Parses `explorer:0.8,random:0.2` into shares that sum to 1; a name without a weight has weight 1."""
     weights: dict[str, float] = {}
     for part in text.split(","):
         name, _, weight = part.strip().partition(":")

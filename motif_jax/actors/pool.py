@@ -1,8 +1,8 @@
 """The pool: many games in worker processes, any of which may crash or hang without disturbing the others.
 
 One thread drives it with `poll`; others may `release` slots. A worker that dies or hangs is replaced at once: its games
-start their episodes again from the same seeds, its unfinished slots are dropped and counted. An episode during which
-workers die again and again is given up. A Python error in a worker is not the game's fault, and is raised here.
+restart their episodes from the same seeds, its unfinished slots are dropped and counted. An episode in which workers
+die repeatedly is given up. A Python error in a worker is raised here.
 
 Start a pool from a thread that outlives it: on Linux, workers are killed when the thread that started them ends.
 """
@@ -34,11 +34,11 @@ from motif_jax.structs import ArraySpec, EpisodeInfo
 from motif_jax.system.metrics import Timers
 
 INLINE_TICK_S = 0.0005
-SLOTS_PER_GROUP = 2  # one being written, one waiting, so that no group ever waits for the parent's bookkeeping
+SLOTS_PER_GROUP = 2  # one being written and one waiting, so that groups never wait for the parent
 
 
 class ActorPool:
-    """Games in workers; use as a context manager so that nothing is left behind."""
+    """Games in workers; a context manager."""
 
     def __init__(
         self,
@@ -64,25 +64,25 @@ class ActorPool:
         """Lays out the memory and starts the workers.
 
         Args:
-          env: what is played: the config's section `env`, as plain values.
-          observations: what is recorded, names from `World.specs`.
+          env: the config's section `env`, as plain values.
+          observations: names from `World.specs` to record.
           num_workers: processes; 0 plays all games in this process.
           games_per_worker: games in each.
           rollout_length: steps per slot (T).
-          player: scripted players in the workers (`players`); if empty, `poll` returns requests to be answered.
-          groups: groups per worker, when requests are to be answered.
-          outputs, starts: what is stored by `act` beside each action, and beside the first of each rollout.
-          warmup_steps: a game begins with up to so many random actions, which are not recorded.
+          player: scripted players in the workers (`players`); if empty, `poll` returns requests for actions.
+          groups: groups per worker, without scripted players.
+          outputs, starts: arrays that `act` stores with each action, and with the first action of each rollout.
+          warmup_steps: a game begins with up to this many random actions, which are not recorded.
           slots_per_group: rollouts of a group that workers and the caller can hold at the same time.
-          seed, stream, first_episode: which games are played.
-          hang_timeout_s: a worker that gives no sign of life for so many seconds is replaced.
-          record: directory for the frames of every episode (`recorder.RecordedGame`); "" for none.
-          flag: section of the config that error messages name.
+          seed, stream, first_episode: determine the games' seeds.
+          hang_timeout_s: a worker without a sign of life for this time is replaced.
+          record: directory for the frames of every episode (`recorder.RecordedGame`), or "".
+          flag: section of the config, for errors.
         """
         self.world = check_world(env)
         if player:
             parse_scripted(player, self.world)
-            # No group waits for actions, so each game is stepped for a whole slot, in a warm cache.
+            # Groups of one game: without waiting for actions, a game plays a whole slot in a warm cache.
             groups = max(games_per_worker, 1)
         self.layout = Layout(
             env=dict(env),
@@ -105,7 +105,7 @@ class ActorPool:
         self.timers = Timers()
         self.restarts = 0  # workers replaced
         self.dropped_steps = 0  # steps lost with them
-        self.given_up: list[int] = []  # episodes that are not tried again
+        self.given_up: list[int] = []  # episodes
         engine = self.world.name == "nethack"
         check_capacity(num_workers, games_per_worker, groups, self.layout.nbytes, flag, engine)
         self._inline = num_workers == 0
@@ -140,31 +140,31 @@ class ActorPool:
 
     @property
     def num_games(self) -> int:
-        """Games in all workers."""
+        """The number of games in all workers."""
         return self.layout.num_workers * self.layout.groups * self.layout.group_size
 
     @property
     def processes(self) -> list[int]:
-        """Process ids of the workers."""
+        """The process ids of the workers."""
         return [handle.link.process.pid for handle in self._handles if isinstance(handle.link, ProcessWorker)]
 
     @property
     def next_episode(self) -> int:
-        """The first episode that was not begun yet."""
+        """The first episode that has not begun."""
         return int(self._shared["next_episode"][0])
 
     @property
     def worker_wait_s(self) -> float:
-        """Seconds that workers have spent waiting for actions or slots, all together."""
+        """The time that all workers together have waited for actions or slots."""
         return float(self._shared["waited_s"].sum())
 
     def poll(self, timeout_s: float = 1.0) -> tuple[list[Request], list[Full]]:
-        """Waits for events: groups that need actions, and full slots, which belong to the caller until released."""
+        """Waits for requests for actions, and for full slots, which belong to the caller until `release`."""
         self._take_back()
         if self._inline:
             messages = self._handles[0].link.receive()
             if not messages:
-                time.sleep(INLINE_TICK_S)  # lets the threads that hold slots work
+                time.sleep(INLINE_TICK_S)  # lets threads that hold slots run
             return self._handles[0].read(messages or [])
         requests: list[Request] = []
         fulls: list[Full] = []
@@ -192,10 +192,10 @@ class ActorPool:
         return requests, fulls
 
     def act(self, requests: list[Request], actions: np.ndarray, outputs: dict[str, np.ndarray] | None = None) -> None:
-        """Answers requests: `actions` is [sum of E], in the order of the requests, and so is every output."""
+        """Answers requests: `actions` and every output are [sum of E, ...], in the order of the requests."""
         size, outputs = self.layout.group_size, dict(outputs or {})
         alive = [request.generation == self._handles[request.worker].generation for request in requests]
-        if not all(alive):  # some of the workers that asked were replaced
+        if not all(alive):  # some workers were replaced after they asked
             kept = np.repeat(alive, size)
             requests = [request for request, lives in zip(requests, alive, strict=True) if lives]
             actions = actions[kept]
@@ -203,7 +203,7 @@ class ActorPool:
         if not requests:
             return
         begun = [number for number, request in enumerate(requests) if request.step == 0]
-        for key, _ in self.layout.starts:  # these may be on the device, and are copied from it only if needed
+        for key, _ in self.layout.starts:  # these may be on the device: copied to the host only if needed
             values = outputs.pop(key)
             for number in begun:
                 rows = slice(number * size, (number + 1) * size)
@@ -219,14 +219,14 @@ class ActorPool:
             self._handles[worker].act(its_groups)
 
     def release(self, full: Full) -> None:
-        """Gives a slot back to its group; may be called from any thread."""
+        """Returns a slot to its group; any thread may call this."""
         self._released.append(full)
         if not self._inline:
-            with contextlib.suppress(BlockingIOError):  # the pipe is full, so `poll` wakes up anyway
+            with contextlib.suppress(BlockingIOError):  # a full pipe wakes `poll` anyway
                 os.write(self._wake_write, b"\0")
 
     def is_responsible_for(self, full: Full, episode: int) -> bool:
-        """Whether the group that wrote this rollout is the one that must deliver that episode."""
+        """Whether the group that wrote this rollout must deliver that episode."""
         return self._handles[full.worker].is_responsible_for(full.group, episode)
 
     def ended(self, full: Full) -> list[Ended]:

@@ -1,4 +1,4 @@
-"""Recorded games: scripted players play a world that is played by writing, and each episode is given as its turns.
+"""Plays text worlds with scripted players, and records each episode as turns.
 
 No worker, array or caption is needed for this, so a core plays tens of thousands of short games in a second. The games
 are those that a pool plays with the same seed and player, and with the stream COLLECT.
@@ -14,8 +14,8 @@ from motif_jax.envs.text_game import TextGame
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.structs import Episode, UserError
 
-# Branches have numbers beyond those of episodes, from which their seeds follow.
-FIRST_BRANCH, BRANCHES = 2**50, 2**10  # number of the first episode's first; most of one episode
+# A branch's seed follows from its number, which is beyond those of episodes.
+FIRST_BRANCH, BRANCHES = 2**50, 2**10  # number of the first branch; most branches of an episode
 
 
 def play_episodes(world: TextWorld, player: str, episodes: Iterable[int], *, seed: int) -> Iterator[Episode]:
@@ -46,18 +46,18 @@ def play_branches(
     per_moment: int = 1,
     seed: int,
 ) -> Iterator[Episode]:
-    """Plays each episode by one player, and from every moment of it so many continuations by another.
+    """Plays each episode with one player, and branches off at each of its moments with another.
 
-    So values of the same moment can be compared: what follows if the expert goes on, and if the other does.
+    So the values of the same moment can be compared between the two players.
 
     Args:
       world, episodes, seed: as for `play_episodes`.
       expert, other: the players.
-      per_moment: continuations from each moment before a text of the expert's.
+      per_moment: branches from each moment before a text of the expert.
 
     Yields:
-      The expert's episode, then its branches. Their `info` has the `episode` that they belong to, their number as a
-      `branch` of it, from 1 on and 0 for the expert's, and how many turns from the first on are `shared` with it.
+      The expert's episode, then its branches. Their `info` has `episode`; `branch`, the number of the branch from 1 on,
+      or 0 for the expert's episode; and `shared`, the number of first turns in common with the expert's episode.
     """
     game = world.game(shown=False)
     experts, others = make_scripted(expert, world, 1), make_scripted(other, world, 1)

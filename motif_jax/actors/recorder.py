@@ -1,7 +1,7 @@
 """Records the frames of an episode: during playback, or in the worker if the game cannot be played back.
 
-A game that does not play the same twice (`episodes/recordings.py` tries it) is recorded in its worker: `RecordedGame`
-writes a file per episode, which the parent reads and removes when the episode's steps arrive.
+A game that is not reproducible (`episodes/recordings.py` tests it) is recorded in its worker: `RecordedGame` writes a
+file per episode, which the parent reads and removes when the episode's steps arrive.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.world import SCREEN_SHAPE, Screen
 from motif_jax.structs import UserError
 
-MOST_BYTES = 8 * 2**20  # of an episode's packed frames; a longer episode has no replay, but its captions are counted
-MOST_PICTURES = 2**27  # bytes of an episode's pictures; one with more has none, so that its replay can be read
-MOST_CAPTIONS = 2**16  # different ones that are counted of an episode; the events of one with more are not known
+MOST_BYTES = 8 * 2**20  # of an episode's packed frames; larger episodes have captions, but no replay
+MOST_PICTURES = 2**27  # bytes of an episode's pictures; if there are more, all are dropped
+MOST_CAPTIONS = 2**16  # distinct captions counted per episode; if there are more, the events are unknown
 ScreenOf = Callable[[Any], Screen] | None
 
 
@@ -32,9 +32,9 @@ class RecordedFrames:
     """The frames of one episode: screens, captions, and pictures where the game has them."""
 
     def __init__(self, game: Any, screen_of: ScreenOf = None, most_bytes: float = float("inf")):
-        """Takes the moment at which the game is as the first frame; past `most_bytes` there are no frames at all.
+        """Records the game's current state as the first frame; past `most_bytes` all frames are dropped.
 
-        `screen_of` gives the screen of a game that has no method for it.
+        `screen_of` gives the screen of a game without the method `screen`.
         """
         self._game, self._left = game, most_bytes
         self._screen: Callable[[], Screen] = functools.partial(screen_of, game) if screen_of else game.screen
@@ -46,11 +46,11 @@ class RecordedFrames:
         self._message: list[bytes] = []
         self._count: list[int] = []
         self._reward: list[float] = []
-        self.captions: collections.Counter[bytes] = collections.Counter()  # what steps led to, and how often
+        self.captions: collections.Counter[bytes] = collections.Counter()  # of all frames but the first
         self._show()
 
     def step(self, action: Any) -> float:
-        """Plays one action and takes the frame that it led to; returns its reward."""
+        """Plays one action and records the next frame; returns the reward."""
         reward = self._game.step(action)
         caption = caption_of(self._game)
         if caption in self.captions or len(self.captions) < MOST_CAPTIONS:
@@ -73,7 +73,7 @@ class RecordedFrames:
         self._left_of_pictures -= len(picture)
         self._packed.append(packed)
         self._pictures.append(picture)
-        if picture and self.too_many_pictures:  # an empty one counts as that before, so part of them would be wrong
+        if picture and self.too_many_pictures:  # all are dropped: an empty picture would repeat the one before it
             self._pictures = [b""] * len(self._pictures)
             self._picture = bytes
         self._cursor.append(cursor)
@@ -89,7 +89,7 @@ class RecordedFrames:
         return self._left_of_pictures < 0
 
     def packed(self) -> dict[str, np.ndarray] | None:
-        """All frames, as `unpacked` takes them; None if there were too many bytes."""
+        """All frames, for `unpacked`; None if there were too many bytes."""
         if self._left < 0:
             return None
         messages = b"".join(message.ljust(WIDTH, b"\0") for message in self._message)
@@ -104,13 +104,13 @@ class RecordedFrames:
 
 
 def _joined(name: str, parts: Sequence[bytes]) -> dict[str, np.ndarray]:
-    """The parts as one array, and where each ends."""
+    """The concatenated parts, and the end of each."""
     ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
     return {f"{name}s": np.frombuffer(b"".join(parts), np.uint8), f"{name}_ends": ends}
 
 
 def unpacked(packed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What a replay has of the game (`replays/replay.py`)."""
+    """The arrays of a replay (`replays/replay.py`) that come from the game."""
     found = dict(packed)
     data, ends = found.pop("screens").tobytes(), found.pop("screen_ends").tolist()
     frames = b"".join(zlib.decompress(data[start:end]) for start, end in itertools.pairwise([0, *ends]))
@@ -119,10 +119,10 @@ def unpacked(packed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 class RecordedGame:
-    """A game of a worker; everything but `reset` and `step` is the game's own."""
+    """A wrapper of a worker's game that records its episodes."""
 
     def __init__(self, game: Any, folder: Path, screen_of: ScreenOf):
-        """Takes the game, the directory of the files, and `screen_of` of `RecordedFrames`."""
+        """Takes the game, the directory for recordings, and `screen_of` of `RecordedFrames`."""
         self._game, self._folder, self._screen_of = game, folder, screen_of
 
     def __getattr__(self, name: str) -> Any:
@@ -135,7 +135,7 @@ class RecordedGame:
         self._frames = RecordedFrames(self._game, self._screen_of, MOST_BYTES)
 
     def step(self, action: Any) -> float:
-        """Plays one action, and writes the file if it ends the episode; returns its reward."""
+        """Plays one action, and writes the recording if the episode ends; returns the reward."""
         reward = self._frames.step(action)
         if self._game.end:
             captions = self._frames.captions
@@ -146,13 +146,13 @@ class RecordedGame:
                 **(self._frames.packed() or {}),
             }
             partial = self._file.with_name(f"partial-{self._file.name}")
-            np.savez(partial, **arrays)  # neither compressed nor synced: the worker gives no sign of life meanwhile
+            np.savez(partial, **arrays)  # neither compressed nor synced: during this the worker seems to hang
             partial.replace(self._file)
         return reward
 
 
 def caption_of(game: Any) -> bytes:
-    """What the game says now; raises UserError if a world of the user's own gives something else than bytes."""
+    """The game's current message; raises UserError if a user's world gives anything but bytes."""
     message = game.message
     if not isinstance(message, bytes) or len(message) > WIDTH:
         raise UserError(f"the message of a game must be at most {WIDTH} bytes, not {message!r:.80} ({WORLD_FLAG})")
@@ -160,5 +160,5 @@ def caption_of(game: Any) -> bytes:
 
 
 def file_of(folder: Path, episode: int) -> Path:
-    """The file of an episode that was recorded."""
+    """The recording of an episode."""
     return folder / f"episode-{episode}.npz"

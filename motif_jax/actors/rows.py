@@ -1,6 +1,6 @@
-"""Reads and writes rows of rollouts for several groups of games at a time.
+"""Reads and writes rows of rollouts for several groups of games.
 
-For a few groups a loop is fastest; for MANY, one call of NumPy per array takes half the time.
+A loop is fastest for few groups; from MANY on, one NumPy call per array takes half the time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Places = list[tuple[int, int]] | tuple[np.ndarray, np.ndarray]  # slot and step 
 
 
 def find_places(pairs: Sequence[tuple[int, int]]) -> Places:
-    """The places of rows, (slot, step) each, in the form in which `RolloutRows` is fastest."""
+    """Converts (slot, step) pairs to the form in which `RolloutRows` is fastest."""
     if len(pairs) < MANY:
         return list(pairs)
     slots, steps = np.array(pairs).T
@@ -22,24 +22,24 @@ def find_places(pairs: Sequence[tuple[int, int]]) -> Places:
 
 
 class RolloutRows:
-    """The rollouts of a pool, row by row; a row is what one group wrote in one step."""
+    """The rollouts of a pool, row by row; a row is one step of one group."""
 
     def __init__(self, rollouts: Mapping[str, np.ndarray]):
-        """Takes arrays of [S, rows, E, ...]; what is written is written into them."""
+        """Takes arrays of [S, rows, E, ...]; `write` changes them."""
         self._arrays = dict(rollouts)
         self._flat = {  # [S * rows, E, ...]
             key: array.reshape(array.shape[0] * array.shape[1], *array.shape[2:]) for key, array in rollouts.items()
         }
 
     def read(self, key: str, places: Places, room: int = 0) -> np.ndarray:
-        """Rows of one array, side by side. [R * E, ...]; with `room`, so many games, of which the last are zeros.
+        """Concatenates rows of one array. [max(R * E, room), ...], padded with zeros
 
         A single row is not copied: it changes when its group writes the next rollout into this slot.
 
         Args:
           key: name of the array.
-          places: where the R rows stand.
-          room: at least R * E.
+          places: of the R rows.
+          room: least number of games in the result.
         """
         array = self._arrays[key]
         size, shape = array.shape[2], array.shape[3:]
@@ -55,7 +55,7 @@ class RolloutRows:
             count = len(slots) * size
             found = np.empty((max(room, count), *shape), array.dtype)
             out = found[:count].reshape(len(slots), size, *shape)
-            # With the mode "raise", NumPy would make a copy of the result, so that an error leaves it as it was.
+            # With the mode "raise", NumPy would buffer the result, to leave `out` unchanged after an error.
             np.take(self._flat[key], slots * array.shape[1] + steps, 0, out=out, mode="clip")
         found[count:] = 0
         return found

@@ -1,4 +1,4 @@
-"""Arrays in memory shared by processes, without a name in any file system; freed with the last process using it."""
+"""Arrays in anonymous memory shared by processes, which is freed with the last process."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 
 from motif_jax.structs import ArraySpec
 
-ALIGNMENT = 64  # a cache line, so that no two arrays share one
+ALIGNMENT = 64  # bytes: two arrays never share a cache line
 
 
 class SharedArrays:
     """Named arrays in one shared mapping. Processes that map the same file with the same specs share the values."""
 
     def __init__(self, specs: Mapping[str, ArraySpec], file: int | None = None):
-        """Maps the file descriptor `file`, or, if it is None, a new file of zeros."""
+        """Maps the file descriptor `file`; None: a new file of zeros."""
         offsets, size = {}, 0
         for name, spec in specs.items():
             offsets[name] = size
@@ -35,11 +35,10 @@ class SharedArrays:
         return self.arrays[name]
 
     def claim(self, name: str, record: Callable[[int], None]) -> int:
-        """Takes the next number of the counter `name` (one int64); no two living processes get the same.
+        """Takes the next number of the counter `name` (one int64), which living processes never share.
 
-        Calls `record` with the number, so that the caller can write it down, before the counter is increased. If the
-        process is killed in between, the number is recorded and will be given out once more; no number is ever
-        skipped. The kernel releases the lock when its holder dies, so a worker killed here blocks no other.
+        Calls `record` with the number before the counter is increased. If the process is killed in between, the number
+        is recorded and will be taken once more, but never skipped. The kernel releases the lock of a killed process.
         """
         fcntl.lockf(self.file, fcntl.LOCK_EX)
         try:

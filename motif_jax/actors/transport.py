@@ -1,4 +1,4 @@
-"""How the pool reaches one worker: a process of its own, or, for debugging, an object in this process."""
+"""The connection of the pool to one worker: a process or, for debugging, an object in this process."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ def describe(layout: Layout, shared: SharedArrays, index: int) -> Callable[[], s
 
 
 class ProcessWorker:
-    """A worker in a process that imports no more than it needs, whatever the parent has imported."""
+    """A worker in a process, which imports only its own modules."""
 
     def __init__(self, layout: Layout, shared: SharedArrays, index: int):
         self.index = index
         self._who = describe(layout, shared, index)
         self._closed = False
         worker_in, self._out = os.pipe()
-        self.messages, worker_out = os.pipe()  # `messages` is what the pool polls
-        # NLE keeps a folder per game in the temporary directory, which a killed worker cannot remove itself.
+        self.messages, worker_out = os.pipe()  # the pool polls `messages`
+        # NLE keeps a folder per game in the temporary directory, which a killed worker cannot remove.
         self._folder = WorkerFolder()
         environment = os.environ | ONE_THREAD | {"TMPDIR": str(self._folder.path)}
         environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
-        # Workers have no use for the parent's threads, locks or __main__, so they are neither forked nor "spawned".
-        # In a process group of their own, they are not hit by the Ctrl-C that is meant for the parent.
+        # Workers do not need the parent's threads, locks or __main__, so they are neither forked nor "spawned".
+        # Their own process group protects them from the parent's Ctrl-C.
         self.process = subprocess.Popen(
             [sys.executable, "-m", "motif_jax.actors.worker"],
             stdin=subprocess.PIPE,
@@ -71,17 +71,17 @@ class ProcessWorker:
             "layout": layout._asdict(),
         }
         assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it died at once: the pool will see that
+        with contextlib.suppress(BrokenPipeError):  # it died at once, which the pool will notice
             self.process.stdin.write(json.dumps(start).encode())
             self.process.stdin.close()
 
     def send(self, messages: list[Message]) -> None:
-        """Sends messages to the worker, in one call of the system, which takes longer than all the rest."""
-        with contextlib.suppress(BrokenPipeError):  # it died: the pool will see that
+        """Sends messages to the worker, in a single system call, which dominates the cost."""
+        with contextlib.suppress(BrokenPipeError):  # it died, which the pool will notice
             os.write(self._out, b"".join([MESSAGE_FORMAT.pack(*message) for message in messages]))
 
     def receive(self) -> list[Message] | None:
-        """Returns the messages that wait, or None if the worker has ended. Call when `messages` is readable."""
+        """Returns the waiting messages, or None if the worker has ended. Call it when `messages` is readable."""
         data = os.read(self.messages, 512 * MESSAGE_FORMAT.size)
         if not data:
             return None
@@ -93,7 +93,7 @@ class ProcessWorker:
                 while len(data) < message[2] and (more := os.read(self.messages, message[2])):
                     data += more
                 report = json.loads(data)
-                refusal = report["refusal"]  # of the system, if any; `system_errors` explains it to the user
+                refusal = report["refusal"]  # an error of the operating system, if any: see `system/errors.py`
                 cause = OSError(*refusal) if refusal else None
                 sentence = report.get("sentence")
                 if sentence and not refusal:
@@ -103,11 +103,11 @@ class ProcessWorker:
         return messages
 
     def _as_user_error(self, sentence: str, details: str) -> UserError:
-        """An error that the user can correct; `details` is the traceback of code of theirs, if it is in that."""
+        """An error that the user can correct; `details` is the traceback if it is in the user's own code."""
         return UserCodeError(f"{sentence}; {self._who()}", details) if details else UserError(sentence)
 
     def kill(self) -> tuple[int, list[Message]]:
-        """Kills the process; returns its exit status (negative: by that signal) and its last messages."""
+        """Kills the process; returns its exit status (negative: a signal) and its last messages."""
         self.process.kill()
         status = self.process.wait()
         last: list[Message] = []
@@ -131,7 +131,7 @@ class ProcessWorker:
 
 
 class InlineWorker:
-    """The same worker without a process: for debuggers, determinism and simpler tracebacks."""
+    """A worker in this process: for debuggers, determinism and simpler tracebacks."""
 
     def __init__(self, layout: Layout, shared: SharedArrays, index: int):
         self.index = index
@@ -147,7 +147,7 @@ class InlineWorker:
         self._inbox += messages
 
     def receive(self) -> list[Message]:
-        """Handles one waiting message and returns what it led to."""
+        """Handles one waiting message and returns the resulting messages."""
         if self._inbox and not self._outbox:
             try:
                 with reported(self._env, f"; {self._who()}"):

@@ -1,7 +1,7 @@
-"""A worker: plays its groups of games as the parent's messages say. Runs as a process of its own and never loads jax.
+"""A worker: plays groups of games at the parent's command. Its process never loads JAX.
 
-`Worker` holds the games and answers messages; it does not know whether it runs in its own process (`main`) or in the
-parent (`transport.InlineWorker`, for debugging).
+`Worker` holds the games and handles messages, in its own process (`main`) or, for debugging, in the parent
+(`transport.InlineWorker`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class Group:
-    """Games that step together, and the slot they are writing."""
+    """Games that step together, and their current slot."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Group:
         self._playing = memoryview(shared["playing"][worker, group])
         self._undelivered = memoryview(shared["undelivered"][worker, group])
         self._redo = memoryview(shared["redo"][worker, group])
-        self._ended = 0  # episodes that ended in the slot being written
+        self._ended = 0  # episodes that ended in the current slot
         self._warming = False
         self._stepping = memoryview(shared["stepping"][worker, group : group + 1])
         self._played = memoryview(shared["played"][worker, group : group + 1])
@@ -71,7 +71,7 @@ class Group:
         if layout.record and hasattr(self.vector, "replace_games"):
             screen_of = getattr(world, "screen_of", None)
             self.vector.replace_games(lambda game: RecordedGame(game, Path(layout.record), screen_of))
-        # Looking a row up costs more than writing to it, so every row is looked up once and kept.
+        # Looking up a row costs more than writing to it, so the rows are cached.
         self._rows_of = functools.cache(lambda slot: [self.vector.open_rows(row) for row in rows_of(slot)])
         self.granted: collections.deque[int] = collections.deque()
         self.slot: int | None = None
@@ -82,12 +82,12 @@ class Group:
         self._stepping[0] = 0
 
     def _extra_frames(self, world: World) -> tuple[str, ...]:
-        """What the games must show beside the observations: to the scripted player, and to be recorded."""
+        """The frames that the scripted player and the recorder need beside the observations."""
         shown = getattr(world, "screen_frames", ()) if self._layout.record else ()
         return (*(self.scripted.frames if self.scripted else ()), *shown)
 
     def warm_up(self, game: int, limit: int) -> None:
-        """Plays up to `limit` random actions, so that not all games begin at the same point."""
+        """Plays up to `limit` random actions, so that games do not start in step."""
         chance = random.Random(self._playing[game])
         self._warming = True
         self.vector.play_on(game, [chance.random() for _ in range(chance.randint(0, limit))])
@@ -95,8 +95,8 @@ class Group:
         self._stepping[0] = 0
 
     def _next_episode(self, game: int) -> int:
-        """Number of the game's next episode. The shared lists always hold what would be lost with this process."""
-        if self._playing[game] and not self._warming:  # an episode that ends in a warm-up is not delivered
+        """The number of the game's next episode. The shared lists always hold the episodes lost with this process."""
+        if self._playing[game] and not self._warming:  # warm-up episodes are not delivered
             self._undelivered[self._ended] = self._playing[game]
             self._ended += 1
         place = next((place for place, number in enumerate(self._redo) if number), None)
@@ -122,18 +122,18 @@ class Group:
         self._ended = 0
 
     def open(self) -> None:
-        """Begins the next granted slot with the current observation."""
+        """Starts writing the next granted slot, with the current observation."""
         self.slot = self.granted.popleft()
         self.step_in_slot = 0
         self._rows = self._rows_of(self.slot)
-        for key in ("terminated", "truncated", "first"):  # from here on only written where they are true
+        for key in ("terminated", "truncated", "first"):  # from here on only true values are written
             self._shared[key][self.slot] = False
         self._shared["num_episodes"][self.slot] = 0
         self.vector.observe(self._rows[0])
         self._rows[0]["first"][:] = self.vector.first
 
     def step(self) -> bool:
-        """Plays one step and writes it to the slot; returns whether the slot is full."""
+        """Plays one step and writes it to the slot. Returns whether the slot is full."""
         vector, step = self.vector, self.step_in_slot
         actions = self.scripted.act(vector) if self.scripted else self._actions.tolist()
         rows, after = self._rows[step], self._rows[step + 1]
@@ -162,7 +162,7 @@ class Group:
 
 
 class Worker:
-    """All groups of one worker. Messages come in through `handle` and go out through `reply`."""
+    """All groups of one worker: `handle` takes messages, `reply` sends them."""
 
     def __init__(self, layout: Layout, shared: SharedArrays, index: int, reply: Callable[[Op, int, int], None]):
         self._reply = reply
@@ -178,7 +178,7 @@ class Worker:
                 self._beat[0] += 1
 
     def _rows_of(self, slot: int) -> list[dict[str, np.ndarray]]:
-        """The rows of a slot: step t and observation t stand in row t; the last has an observation only."""
+        """The rows of a slot: row t has observation t and step t; the last row has only an observation."""
         rows: list[dict[str, np.ndarray]] = [{} for _ in range(self._layout.rollout_length + 1)]
         for key in self._layout.row_specs():
             for row, array in zip(rows, self._shared[key][slot], strict=False):
@@ -186,7 +186,7 @@ class Worker:
         return rows
 
     def handle(self, op: int, number: int, slot: int) -> None:
-        """Handles one message for group `number`: a new slot, or actions to step with."""
+        """Handles one message for group `number`: a new slot, or actions."""
         group = self.groups[number]
         if op == Op.SLOT:
             group.granted.append(slot)
@@ -199,7 +199,7 @@ class Worker:
             self._go_on(group, number)
 
     def _go_on(self, group: Group, number: int) -> None:
-        """Asks for actions, or lets the scripted player fill every slot that was granted."""
+        """Asks for actions, or lets the scripted player fill all granted slots."""
         if group.scripted is None:
             self._reply(Op.READY, number, group.slot or 0)
             return
@@ -221,9 +221,9 @@ class Worker:
 
 
 def main() -> None:
-    """Entry point of the process: `python -m motif_jax.actors.worker`, started by `transport.ProcessWorker` only."""
+    """Entry point of the process that `transport.ProcessWorker` starts."""
     start = json.load(sys.stdin)
-    for number in (signal.SIGINT, signal.SIGTERM):  # are for the parent, which then stops us
+    for number in (signal.SIGINT, signal.SIGTERM):  # for the parent, which then ends its workers
         signal.signal(number, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -237,12 +237,12 @@ def main() -> None:
     try:
         layout = layout_from_json(start["layout"])
         shared = SharedArrays(layout.specs(), start["shared_file"])
-        gc.set_threshold(100_000)  # steps create no reference cycles; looking for them takes 1 % of the time
+        gc.set_threshold(100_000)  # steps do not create reference cycles; the search takes 1 % of the time
         _serve(Worker(layout, shared, index, reply), shared, index, messages_in)
     except BrokenPipeError:
-        return  # the parent is gone
-    except BaseException as error:  # also what no Exception is: a game may call sys.exit()
-        # Short enough for the pipe to hold it whole, also when every character is written as an escape.
+        return  # the parent has ended
+    except BaseException as error:  # including SystemExit: a game may call sys.exit()
+        # Short enough for the pipe, even if every character is written as an escape.
         report = {"traceback": traceback.format_exc()[-10_000:], "refusal": find_refusal(error)}
         if isinstance(error, UserError):
             report |= {"sentence": str(error), "traceback": ""}
@@ -258,9 +258,9 @@ def _serve(worker: Worker, shared: SharedArrays, index: int, messages_in: int) -
     waited_s = shared["waited_s"]
     while True:
         begin = time.perf_counter()
-        data = os.read(messages_in, 512 * MESSAGE_FORMAT.size)  # messages are written whole, so read whole
+        data = os.read(messages_in, 512 * MESSAGE_FORMAT.size)  # whole messages, because they are written whole
         waited_s[index] += time.perf_counter() - begin
-        if not data:  # the parent closed the pool, or is gone
+        if not data:  # the parent closed the pool, or has ended
             worker.close()
             return
         for op, group, slot in MESSAGE_FORMAT.iter_unpack(data):
@@ -269,7 +269,7 @@ def _serve(worker: Worker, shared: SharedArrays, index: int, messages_in: int) -
 
 
 def layout_from_json(fields: dict) -> Layout:
-    """Rebuilds the layout that was sent as JSON of `Layout._asdict`."""
+    """Rebuilds a layout from the JSON of `Layout._asdict`."""
     for name in ("observations", "outputs", "starts"):
         fields[name] = tuple((key, ArraySpec(tuple(shape), *rest)) for key, (shape, *rest) in fields[name])
     shape, *rest = fields["action"]

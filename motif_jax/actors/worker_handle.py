@@ -1,7 +1,7 @@
-"""A worker as the pool sees it: its process, the slots it holds, and the episodes to play again when it dies.
+"""The parent's view of a worker: its process, its slots, and the episodes to play again when it dies.
 
-The slots of a group are its own: a slot goes back to the group that it came from. So a worker touches few of them, a
-group always gets on when its slots are returned, and nothing that a dead worker held has to be searched for.
+A slot always belongs to the same group. So a worker touches few slots, a group can always go on when its slots are
+released, and the slots of a dead worker are known.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from motif_jax.actors.transport import InlineWorker, Message, ProcessWorker
 from motif_jax.structs import UserError
 
 START_TIMEOUT_S = 600.0  # for imports and the first games, on a machine that is busy starting many
-LOOK_S = 1.0  # of the time between two looks at a worker, so much counts as its silence at most
-GIVE_UP_AFTER = 3  # deaths of workers inside the same episode
-FAILURES_IN_A_ROW = 8  # deaths in one place without a single finished slot
+LOOK_S = 1.0  # most silence that counts between two checks of a worker
+GIVE_UP_AFTER = 3  # deaths of workers in the same episode
+FAILURES_IN_A_ROW = 8  # deaths of a handle's workers without a finished slot
 
 
 class WorkerHandle:
-    """One place of the pool: the worker with number `index`, and its successors when it dies."""
+    """The worker with number `index`, and its successors when it dies."""
 
     def __init__(
         self, layout: Layout, shared: SharedArrays, index: int, inline: bool, hang_timeout_s: float, flag: str
     ):
         """Starts the first worker, in this process if `inline`."""
         self.index = index
-        self.generation = 0  # which worker this is
+        self.generation = 0  # number of earlier workers
         self._layout, self._shared, self._inline, self._hang_timeout_s = layout, shared, inline, hang_timeout_s
         self._flag = flag
         self._failures = 0
-        self._held: list[collections.deque[int]] = []  # slots that the worker has, by group, the current one first
-        self._away: set[int] = set()  # slots that the caller of `poll` holds
+        self._held: list[collections.deque[int]] = []  # the worker's slots by group, the current one first
+        self._away: set[int] = set()  # slots held by the caller of `poll`
         self.start()
 
     def start(self) -> None:
-        """Starts a new worker and grants it all slots that the caller of `poll` does not hold."""
+        """Starts a new worker and grants it all slots except those held by the caller of `poll`."""
         groups, per_group = self._layout.groups, self._layout.slots_per_group
         self.link: ProcessWorker | InlineWorker = (InlineWorker if self._inline else ProcessWorker)(
             self._layout, self._shared, self.index
@@ -62,7 +62,7 @@ class WorkerHandle:
         self._sent += len(messages)
 
     def act(self, groups: list[int]) -> None:
-        """Sends the worker the message that the actions of some groups are in shared memory."""
+        """Tells the worker that the actions of some groups are in shared memory."""
         self._send([(Op.ACT, group, 0) for group in groups])
 
     def give_back(self, full: Full) -> None:
@@ -86,10 +86,10 @@ class WorkerHandle:
         return requests, fulls
 
     def hangs(self, now: float) -> bool:
-        """Whether the worker has something to do and has shown no sign of life for too long.
+        """Whether the worker has work, but has not shown a sign of life for too long.
 
-        Only time in which this process has looked counts: if it was stopped itself, or had to wait for a busy machine,
-        the worker may have been, too.
+        At most LOOK_S counts between two checks: if this process was stopped, or waited for a busy machine, so may the
+        worker.
         """
         beat = int(self._shared["beat"][self.index])
         idle = self._shared["handled"][self.index] == self._sent
@@ -103,11 +103,11 @@ class WorkerHandle:
         """Kills the worker and starts another one in its place.
 
         Args:
-          hung: whether the worker still runs, but hangs.
+          hung: whether the worker hangs, and has not died.
           blame: deaths of workers by episode (plus 1); this death is added.
 
         Returns:
-          Full slots that were not read yet, number of steps that are lost, episodes that are given up.
+          Unread full slots, number of lost steps, episodes that are given up.
         """
         assert isinstance(self.link, ProcessWorker)
         status, messages = self.link.kill()
@@ -119,7 +119,7 @@ class WorkerHandle:
                 f"actor worker {self.index} ended {FAILURES_IN_A_ROW} times without finishing a rollout, last with "
                 f"status {status}; if memory ran out, lower num_workers and games_per_worker ({self._flag})"
             )
-        # Someone else's SIGKILL (a person, the kernel out of memory) says nothing about the episode being played.
+        # A SIGKILL from elsewhere (a person, the kernel out of memory) is not the current episode's fault.
         own_fault = hung or status != -signal.SIGKILL
         given_up = [
             episode for group in range(self._layout.groups) for episode in self._play_again(group, own_fault, blame)
@@ -131,7 +131,7 @@ class WorkerHandle:
         return fulls, lost, given_up
 
     def _play_again(self, group: int, own_fault: bool, blame: collections.Counter[int]) -> list[int]:
-        """Lists the lost episodes for the group's next worker to play; returns those that are given up."""
+        """Lists the lost episodes for the group's next worker; returns those that are given up."""
         playing, redo = self._shared["playing"][self.index, group], self._shared["redo"][self.index, group]
         undelivered = self._shared["undelivered"][self.index, group]
         owed = set(playing.tolist()) | set(undelivered.tolist()) | set(redo.tolist())
@@ -149,6 +149,6 @@ class WorkerHandle:
         return given_up
 
     def is_responsible_for(self, group: int, episode: int) -> bool:
-        """Whether a group of this handle is the one to play this episode, or has it in a slot that is not delivered."""
+        """Whether a group of this handle must play this episode, or has it in an undelivered slot."""
         lists = (self._shared[name][self.index, group] for name in ("playing", "undelivered", "redo"))
         return any((numbers == episode + 1).any() for numbers in lists)

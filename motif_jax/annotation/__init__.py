@@ -1,5 +1,4 @@
-"""Text pairs in, answers out: which of two captions is better, asked of a language model or of rules.
+"""Asks a language model, or rules, which of two captions is better. Uses neither arrays nor JAX.
 
-No arrays and no JAX. An annotator takes a stream of `Question`s and gives back a stream of `(Question, Answer)`, in any
-order; see `annotator.py` for what all of them share.
+An annotator (`annotator.py`) maps a stream of `Question`s to a stream of `(Question, Answer)`, in any order.
 """

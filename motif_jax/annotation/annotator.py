@@ -1,11 +1,11 @@
-"""What all annotators share: a stream of questions goes in, a stream of answers comes out, in any order.
+"""The interface of all annotators: a stream of questions in, a stream of answers out, in any order.
 
-A question shows two captions, and asks whether the second is the better one; or it shows one, and asks whether that is
-helpful. An answer is the annotator's probability of yes, which is 0, 1/2 or 1 where it says a verdict in words. The two
-answers to a question asked in both orders are averaged, so that a bias to one position cancels out.
+A question shows two captions and asks whether the second is better, or shows one and asks whether it is helpful. An
+answer is P(yes); a verdict in words gives 0, 1/2 or 1. The two answers to a question asked in both orders are averaged,
+so that a bias to one position cancels out.
 
-A stream of questions may pause: `PAUSE` in place of a question says that there is none at the moment, and that answers
-that have come back should be given out.
+A stream of questions may contain `PAUSE`: more questions will come later, and the annotator should yield the answers
+that it has.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Item = TypeVar("Item")
 
 
 class Question(NamedTuple):
-    """Two captions to compare, in the order in which they are shown; or one to judge."""
+    """Two captions to compare, in the order shown; or one to judge."""
 
     first: str
-    second: str | None = None  # None: is the first helpful?
+    second: str | None = None  # None: asks whether the first is helpful
 
     @property
     def turned(self) -> Question:
@@ -31,23 +31,23 @@ class Question(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer to one question, and the tokens that it took."""
+    """The answer to one question, and its number of tokens."""
 
-    yes: float | None  # probability; None: no verdict could be read, or the question was refused
-    said: str = ""  # in words: the analysis, the rules that matched, or why there is no verdict
-    mass: float = 1.0  # mode score: the probability that the model gives a verdict at all
+    yes: float | None  # probability; None: the answer has no readable verdict, or the question was refused
+    said: str = ""  # the analysis, the rules that matched, or the reason for a missing verdict
+    mass: float = 1.0  # mode score: the total probability of the verdicts
     prompt_tokens: int = 0
-    cached_tokens: int = 0  # of the prompt's, those that were computed for an earlier question
+    cached_tokens: int = 0  # the part of the prompt's tokens that the engine had cached
     output_tokens: int = 0
 
     @property
     def second_better(self) -> float | None:
-        """What `yes` means where two captions are compared."""
+        """`yes`, under its name for two captions."""
         return self.yes
 
 
 class Sampling(NamedTuple):
-    """How a model writes its analysis. Mode score writes nothing and does not use this."""
+    """Sampling parameters of the analysis; not used in mode score."""
 
     temperature: float
     top_p: float
@@ -59,21 +59,21 @@ class Annotator(Protocol):
     """The interface of all annotators."""
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, Answer]]:
-        """Takes questions as it can use them, with pauses, and gives every one back with its answer."""
+        """Consumes questions as its capacity allows, and yields every question with its answer."""
 
     def close(self) -> None:
-        """Gives back what it holds."""
+        """Releases resources."""
 
 
-PAUSE = None  # in a stream of questions: there is none now
+PAUSE = None  # in a stream of questions: the next one comes later
 
 
 class Incomplete(Exception):
-    """The annotator cannot go on; earlier answers are kept. The message says why, and which flag to change."""
+    """The annotator cannot go on; earlier answers are kept. The message gives the reason and the flag to change."""
 
 
 def batches_between_pauses(questions: Iterable[Question | None], size: int) -> Iterator[list[Question]]:
-    """Lists of up to `size` questions: one is given out when it is full, at a pause, and at the end."""
+    """Yields lists of up to `size` questions: when a list is full, at a pause, and at the end."""
     batch: list[Question] = []
     for question in questions:
         if question is not PAUSE:
@@ -86,7 +86,7 @@ def batches_between_pauses(questions: Iterable[Question | None], size: int) -> I
 
 
 def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Lists of `size` items; the last may be shorter."""
+    """Yields lists of `size` items; the last may be shorter."""
     iterator = iter(items)
     while batch := list(itertools.islice(iterator, size)):
         yield batch

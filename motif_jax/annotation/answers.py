@@ -1,9 +1,9 @@
-"""Keeps answers on disk: a folder of JSON lines, shared by all runs that ask the same model the same way.
+"""The answer cache on disk: a folder of JSON lines, shared by all runs with the same model, prompt and sampling.
 
-    <cache>/<model>-<mode>-<hash>/about.json            model, prompt, sampling: what the answers depend on
+    <cache>/<model>-<mode>-<hash>/about.json            model, prompt and sampling: everything the answers depend on
     <cache>/<model>-<mode>-<hash>/*.jsonl               one line per answer, one file per job (shared_lines.py)
 
-The lines hold the captions, so that answers can be used for other datasets, and read by people.
+The lines contain the captions, so that other datasets and people can use the answers.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ class AnswerStore:
     """The answers of one model to one prompt."""
 
     def __init__(self, cache: Path, about: Mapping[str, Any]):
-        """Derives the folder from `about`; `open` it before the first answer is added."""
+        """Derives the folder from `about`; `open` it before adding answers."""
         name = f"{slug(str(about['model']))}-{about['mode']}"
         self._lines = SharedLines(cache, name, about, "--config.annotate.cache_dir")
         self.folder = self._lines.folder
 
     def open(self) -> None:
-        """Makes the file of this job."""
+        """Creates this job's file."""
         self._lines.open()
 
     def add(self, answered: Iterable[tuple[Question, Answer]], at_once: bool = True) -> None:
-        """Appends answers to this job's file; they are on disk when this returns, or if not `at_once`, see `write`."""
+        """Appends answers to this job's file; without `at_once` they are on disk after a `write` a second later."""
         self._lines.add((_entry(question, answer) for question, answer in answered), at_once)
 
     def write(self) -> None:
-        """Forces answers to disk that were added a second ago or earlier."""
+        """Writes new answers to disk, unless the last write was less than a second ago."""
         self._lines.write()
 
     def close(self) -> None:
-        """Writes what is left and closes the file; removes it if nothing was answered."""
+        """Writes the remaining answers and closes the file; removes an empty file."""
         self._lines.close()
 
 
 def read_answers(folder: Path, one: bool = False) -> Iterator[tuple[Question, Answer]]:
-    """Reads the answers of all jobs, also those without a verdict, in no particular order.
+    """Yields the answers of all jobs, including those without a verdict, in no particular order.
 
     Args:
       folder: an `AnswerStore.folder`.
-      one: reads the answers about one caption, rather than those about two.
+      one: whether to read the answers about one caption instead of two.
     """
     for entry in read_entries(folder):
         found = _parse(entry, one)
@@ -56,7 +56,7 @@ def read_answers(folder: Path, one: bool = False) -> Iterator[tuple[Question, An
 
 
 def _entry(question: Question, answer: Answer) -> dict[str, Any]:
-    entry: dict[str, Any] = {"first": question.first, "second": question.second}  # null: asked about one
+    entry: dict[str, Any] = {"first": question.first, "second": question.second}  # null: about one caption
     entry["second_better"] = None if answer.yes is None else round(answer.yes, 6)
     if answer.mass != 1.0:
         entry["mass"] = round(answer.mass, 6)
@@ -72,7 +72,7 @@ def _parse(entry: Mapping[str, Any], one: bool) -> tuple[Question, Answer] | Non
     except KeyError:
         return None
     if one != (question.second is None):
-        return None  # of another question
+        return None
     if not all(isinstance(text, str) for text in (question.first, question.second or "", said)):
         return None
     if yes is not None and not (isinstance(yes, int | float) and 0 <= yes <= 1):

@@ -1,4 +1,4 @@
-"""From the config's section to an annotator: rules, a model in this process, or a server."""
+"""Makes the annotator that the config describes: rules, a model in this process, or a server."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from motif_jax.annotation.vllm_engine import check_vllm, identity
 from motif_jax.config.table import shown
 from motif_jax.structs import UserError
 
-MODELS = ("vllm", "server", "judge")  # backends that ask a language model, or what answers like one
-ENGINE = ("dtype", "quantization", "extra")  # options of vLLM that change what a model says
+MODELS = ("vllm", "server", "judge")  # backends with the interface of a language model
+ENGINE = ("dtype", "quantization", "extra")  # options of vLLM that change a model's answers
 
 
 def make_the_prompt(section: ConfigDict, texts: Texts, one: bool = False) -> Prompt:
-    """Makes the prompt that the section describes; `one`: about one caption rather than two."""
+    """Makes the prompt that the section describes; `one`: about one caption instead of two."""
     return make_prompt(texts, section.mode, section.goal, section.prompt, section.prompt_file, section.system_role, one)
 
 
 def check_backend(section: ConfigDict, texts: Texts, one: bool = False) -> None:
-    """Raises UserError for values that cannot work together; no model is loaded or asked."""
+    """Raises UserError for incompatible values, without loading or asking a model."""
     if section.backend in ("lexicon", "judge"):
         Lexicon(texts, section.goal)
     if section.backend in MODELS:
@@ -58,12 +58,12 @@ def open_annotator(section: ConfigDict, texts: Texts, seed: int, one: bool = Fal
 
     Args:
       section: `config.annotate`.
-      texts: what is said of the game.
+      texts: the texts about the game.
       seed: of sampling in vLLM.
-      one: it is asked about one caption rather than two.
+      one: whether questions are about one caption instead of two.
 
     Returns:
-      The annotator, and what its answers depend on, for the answer cache ({}: not cached).
+      The annotator, and everything its answers depend on, for the answer cache ({}: not cached).
     """
     if section.backend == "lexicon":
         return Lexicon(texts, section.goal), {}
@@ -113,18 +113,18 @@ def server_key(server: ConfigDict) -> str:
             "key_variable names the environment variable that holds the key, in capitals; it is not the key itself "
             "(--config.annotate.server.key_variable)"
         )
-    key = os.environ.get(name, "").strip() if name else ""  # files that keys are read from end with a newline
+    key = os.environ.get(name, "").strip() if name else ""  # a key read from a file ends with a newline
     if not all("!" <= character <= "~" for character in key):
-        raise UserError(f"the key in {name} has characters that no key has (--config.annotate.server.key_variable)")
+        raise UserError(f"the key in {name} has invalid characters (--config.annotate.server.key_variable)")
     return key
 
 
 def read_json(text: str, name: str) -> dict[str, Any]:
-    """Parses options that are given as a JSON object; an empty text has no options. `name` is the flag, for errors."""
+    """Parses options in a JSON object; "" means no options. `name` is the flag, for errors."""
     try:
         value = json.loads(text or "{}")
     except (ValueError, RecursionError) as error:
         raise UserError(f"{shown(text)} is not JSON: {error} (--config.annotate.{name})") from error
     if not isinstance(value, dict):
-        raise UserError(f"{shown(text)} is no JSON object (--config.annotate.{name})")
+        raise UserError(f"{shown(text)} is not a JSON object (--config.annotate.{name})")
     return value

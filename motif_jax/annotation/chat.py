@@ -1,7 +1,7 @@
-"""The server's side of OpenAI's chat completions, on loopback: what the embedded judge and the tests' servers share.
+"""The server side of OpenAI's chat completions on loopback, for the embedded judge and for the servers of tests.
 
-Captions are text that anybody may have written: a caption may look like the end of one and the start of the next. So
-`read_question` takes the captions of a message only if there is one way to do so.
+Captions are foreign text: one may look like the end of a caption and the start of the next. So `read_question` reads
+the captions of a message only if they can be read in exactly one way.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from motif_jax.annotation.verdict_tokens import OPENING
 
 LONGEST_BODY = 2**20  # bytes
 PLACE = re.compile(r"\{(first|second|caption)\}")
-Tops = Sequence[tuple[str, float]]  # tokens that might have been written at a place, and their probabilities
+Tops = Sequence[tuple[str, float]]  # candidate tokens at a position, and their probabilities
 
 
 class LoopbackServer(ThreadingHTTPServer):
-    """A server that listens on loopback alone, with a thread for each connection."""
+    """A server that listens on loopback only, with a thread for each connection."""
 
     daemon_threads = True
     request_queue_size = 256
     allow_reuse_address = True
 
     def __init__(self, port: int, handler: type[ChatHandler]):
-        """Listens on this port; 0: on a free one."""
+        """Listens on `port`; 0: on a free port."""
         self.connections: set[Any] = set()
         super().__init__(("127.0.0.1", port), handler)
 
@@ -41,7 +41,7 @@ class LoopbackServer(ThreadingHTTPServer):
         return self.server_address[1]
 
     def handle_error(self, *_: object) -> None:
-        """Says nothing of connections that are cut."""
+        """Does not report broken connections."""
 
 
 class ChatHandler(BaseHTTPRequestHandler):
@@ -52,35 +52,35 @@ class ChatHandler(BaseHTTPRequestHandler):
     server: LoopbackServer
 
     def setup(self) -> None:
-        """Keeps the connection, so that it can be closed."""
+        """Registers the connection, so that it can be closed."""
         super().setup()
         self.server.connections.add(self.connection)
 
     def finish(self) -> None:
-        """Forgets the connection."""
+        """Unregisters the connection."""
         self.server.connections.discard(self.connection)
-        with contextlib.suppress(OSError):  # what was not sent yet
+        with contextlib.suppress(OSError):  # from flushing unsent data
             super().finish()
 
     def log_message(self, *_: object) -> None:
-        """Says nothing of single requests."""
+        """Does not log requests."""
 
     def read_body(self) -> dict[str, Any]:
-        """The request, a JSON object; raises ValueError if it is none."""
+        """The request, a JSON object; raises ValueError for anything else."""
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdecimal() and len(length) < 9 and int(length) <= LONGEST_BODY):
-            self.close_connection = True  # what is not read would be taken for the next request
+            self.close_connection = True  # else the unread body would be parsed as the next request
             raise ValueError(f"a request must say its length, of up to {LONGEST_BODY:,} bytes")
         try:
             body = json.loads(self.rfile.read(int(length)))
         except RecursionError:
             body = None
         if not isinstance(body, dict):
-            raise ValueError("the request is no JSON object")
+            raise ValueError("the request is not a JSON object")
         return body
 
     def reply(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
-        """Sends a reply: a text, or anything else as JSON."""
+        """Sends a reply: a string as it is, any other value as JSON."""
         data = (body if isinstance(body, str) else json.dumps(body)).encode()
         self.send_response(status)
         for name, value in (headers or {}).items():
@@ -95,31 +95,31 @@ class ChatHandler(BaseHTTPRequestHandler):
 
 
 def user_text(body: dict[str, Any]) -> str:
-    """What the user says first in a conversation; raises ValueError if there is nothing."""
+    """The user's first message in a conversation; raises ValueError if there is none."""
     messages = body.get("messages")
     for message in messages if isinstance(messages, list) else []:
         if isinstance(message, dict) and message.get("role") == "user" and isinstance(message.get("content"), str):
             return str(message["content"])
-    raise ValueError("the conversation has no text of a user's")
+    raise ValueError("the conversation has no message of the user")
 
 
 def read_question(shown: str, captions: str) -> Question | None:
-    """The captions that were put into the places of `Prompt.captions`; None if there is not one way to read them.
+    """Recovers the captions from a rendered `Prompt.captions`; None unless there is exactly one way to read them.
 
     Args:
-      shown: the end of the user's message, from where the captions are shown.
-      captions: the text with the places.
+      shown: the end of the user's message, where the captions are.
+      captions: the template with the places.
     """
     matches = [pattern.fullmatch(shown) for pattern in _patterns(captions)]
     ways = [match.groupdict() for match in matches if match]
-    if not ways or ways[0] != ways[1]:  # the longest first caption and the shortest: what lies between is neither
+    if not ways or ways[0] != ways[1]:  # the longest and the shortest first caption differ: the text is ambiguous
         return None
     return Question(ways[0]["caption"]) if "caption" in ways[0] else Question(ways[0]["first"], ways[0]["second"])
 
 
 @functools.lru_cache(maxsize=64)
 def _patterns(captions: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Two patterns that match a text with captions in the places: as long ones as possible, and as short ones."""
+    """Two patterns that match the template with captions filled in: one is greedy, the other is not."""
     patterns = []
     for shortest in ("", "?"):
         parts, known = [], set()
@@ -139,9 +139,9 @@ def completion(content: str, body: dict[str, Any], verdict: Tops) -> dict[str, A
     """A chat completion.
 
     Args:
-      content: what the model writes.
-      body: the request. Where it asks for log-probabilities, the model is taken to write the verdict's token at once.
-      verdict: the tokens that it might write then, the likeliest first.
+      content: the model's text.
+      body: the request. If it asks for log-probabilities, the reply has those of a verdict token at the start.
+      verdict: the candidates for that token, most likely first.
     """
     choice: dict[str, Any] = {"index": 0, "finish_reason": "stop"}
     choice["message"] = {"role": "assistant", "content": content}

@@ -1,7 +1,8 @@
-"""The client of a server that speaks OpenAI's chat completions: its models, and who is to blame for a failure.
+"""The client of a server for OpenAI's chat completions: finds its models, and decides which failures end a request.
 
-While the server answers other requests, six failures of one give it up. While it answers nothing, it may be restarting:
-then failures do not count for RESTART_S, and later only those that are no sign of a server that is down or busy.
+While the server answers other requests, TRIES failures end a request. A server that answers nothing may be restarting:
+then failures do not count for RESTART_S, and later only those count whose status is not that of a server that is down
+or busy.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from motif_jax.structs import UserError
 from motif_jax.system.http import BUSY, Failed, HttpClient
 
 URL, MODEL, KEY = "--config.annotate.server.url", "--config.annotate.model", "--config.annotate.server.key_variable"
-LOOK_EVERY_S = 0.25  # for a server that is being started
+LOOK_EVERY_S = 0.25  # between attempts to reach a server that is starting
 RESTART_S = 60.0
-LONGEST_NAME = 300  # characters; longer names of models are not used
+LONGEST_NAME = 300  # characters; models with longer names are not used
 
 
 class Refused(Exception):
-    """The server will not answer this request, now or later."""
+    """The server will never answer this request."""
 
     def __init__(self, status: int, problem: str):
         super().__init__(problem)
@@ -30,10 +31,10 @@ class Refused(Exception):
 
 
 class Endpoint(HttpClient):
-    """Finds the model, and decides which failures end a request."""
+    """A client that finds the model, and classifies failures as the module docstring says."""
 
     async def find_model(self, model: str, start_s: float) -> str:
-        """Checks that the server answers, accepts the key and has `model` ("": its only one); returns the name."""
+        """Checks that the server answers, accepts the key and has `model` ("": exactly one); returns its name."""
         deadline = time.monotonic() + start_s
         while True:
             try:
@@ -47,7 +48,7 @@ class Endpoint(HttpClient):
                 ) from None
             except Failed as failed:
                 if failed.status == 404 and model:
-                    return model  # a server that does not list its models
+                    return model  # this server does not list its models
                 if failed.status in (401, 403):
                     raise UserError(str(self.refusal(failed, ""))) from None
                 if not self.may_change(failed.status):
@@ -66,13 +67,13 @@ class Endpoint(HttpClient):
         raise UserError(f"the server at {self.url!r} {what}: {listed} ({MODEL})")
 
     def _is_name(self, name: Any) -> bool:
-        """Whether this can be shown, recorded and sent back as the name of a model."""
+        """Whether `name` is safe to print, record and send as the name of a model."""
         if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
             return False
         return name.isprintable() and self.without_key(name) == name
 
     def may_change(self, status: int) -> bool:
-        """See `HttpClient`; a proxy says 404 while the server behind it is being restarted."""
+        """See `HttpClient`; a proxy answers 404 while its server restarts."""
         return super().may_change(status) or (status == 404 and self.successes > 0)
 
     def counts(self, status: int, served: bool, silent_s: float) -> bool:
@@ -85,7 +86,7 @@ class Endpoint(HttpClient):
         if failed.status not in (401, 403):
             return Refused(failed.status, str(failed))
         sent = "the key was refused" if self._secrets else "it wants a key, and none is set"
-        return Incomplete(f"the server at {self.url!r} lets nobody in: {sent} ({failed.status}; {KEY})")
+        return Incomplete(f"the server at {self.url!r} refuses access: {sent} ({failed.status}; {KEY})")
 
     def giving_up(self, failed: Failed, silent_s: float, tries: int) -> Exception:
         """See `HttpClient`."""

@@ -1,12 +1,11 @@
-"""A judge that needs no download and no GPU: the lexicon, behind an OpenAI-compatible server in a process of its own.
+"""The embedded judge, which needs neither download nor GPU: the lexicon behind an OpenAI-compatible server process.
 
     with Judge({"defaultgoal": prompt}, texts) as judge:
         Server(judge.url, judge.model, prompt, sampling)...
 
-It is asked as any language model is, over HTTP on loopback, and takes `delay_s` for a question, `at_a_time` of them at
-once; further ones wait. `judge_server.py` is the process. It ends with this one, however this one ends. If it ends
-before, it is started again at the same address; it is given up, with a line that says so, after GIVE_UP_AFTER processes
-in a row that did not last STEADY_S.
+Clients ask it like any language model, over HTTP on loopback. A question takes `delay_s`, and at most `at_a_time`
+questions are answered concurrently. The process (`judge_server.py`) always ends with its parent. If it dies earlier, it
+is restarted at the same address, until GIVE_UP_AFTER processes in a row have lasted less than STEADY_S.
 """
 
 from __future__ import annotations
@@ -32,27 +31,27 @@ from motif_jax.annotation.texts import Texts
 from motif_jax.console import print_line
 from motif_jax.structs import UserError
 
-START_S = 600.0  # for imports, on a busy machine; a process that ends meanwhile is noticed at once
+START_S = 600.0  # for imports on a busy machine; the end of the process is noticed at once
 STEADY_S = 30.0
 GIVE_UP_AFTER = 5
 CLOSING_S = 5.0
 
 
 class Judge:
-    """The process, between `with` or `close`."""
+    """The server process; a context manager."""
 
     def __init__(self, prompts: Mapping[str, Prompt], texts: Texts, *, delay_s: float = 0.05, at_a_time: int = 8):
         """Starts the process.
 
         Args:
-          prompts: what it will be asked, by goal.
-          texts: what is said of the game; raises UserError if that has no rules, or not one of the goals.
-          delay_s: seconds that each question takes.
-          at_a_time: questions that are answered side by side.
+          prompts: the prompts it will answer, by goal.
+          texts: the texts about the game; UserError if they lack rules or one of the goals.
+          delay_s: seconds per question.
+          at_a_time: questions answered concurrently.
         """
         for goal in prompts:
             Lexicon(texts, goal)
-        self.model = f"lexicon-{texts.rules().version}"  # answers by other rules are another model's
+        self.model = f"lexicon-{texts.rules().version}"  # other rules count as another model
         folder = str(texts.folder) if texts.folder else None
         self._start = {
             "parent": os.getpid(),
@@ -69,12 +68,12 @@ class Judge:
 
     @property
     def url(self) -> str:
-        """Its address, for `Server`."""
+        """The address for `Server`."""
         return f"http://127.0.0.1:{self.port}/v1"
 
     @property
     def process(self) -> int:
-        """The number of the process that answers now."""
+        """The id of the current process."""
         return self._process.pid
 
     def __enter__(self) -> Judge:
@@ -97,19 +96,19 @@ class Judge:
             process.wait()
 
     def _open(self, port: int) -> tuple[subprocess.Popen[bytes], int]:
-        """Starts a process that listens on `port`, or on a free one if that is 0; returns it with the port."""
+        """Starts a process that listens on `port` (0: a free one); returns it with the port."""
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         process = subprocess.Popen(
             [sys.executable, "-m", judge_server.__name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": path},
-            process_group=0,  # a Ctrl-C is meant for this process, which then ends that one
+            process_group=0,  # Ctrl-C reaches only this process, which then ends the judge
         )
         assert process.stdin is not None
         assert process.stdout is not None
         self.starts += 1
-        with contextlib.suppress(BrokenPipeError):  # it died at once, and says nothing
+        with contextlib.suppress(BrokenPipeError):  # it died at once, as the missing output below shows
             process.stdin.write(json.dumps(self._start | {"port": port}).encode() + b"\n")
             process.stdin.flush()
         readable, _, _ = select.select([process.stdout], [], [], START_S)
@@ -118,13 +117,13 @@ class Judge:
         if not said.endswith(b"\n"):
             process.kill()
             raise UserError(
-                f"the judge did not start: its process ended with status {process.wait()}; what it wrote itself says "
-                "why (--config.annotate.backend)"
+                f"the judge did not start: its process ended with status {process.wait()}; its own output "
+                "says why (--config.annotate.backend)"
             )
         return process, int(said)
 
     def _watch(self) -> None:
-        """Starts the process again whenever it ends by itself."""
+        """Restarts the process whenever it ends by itself."""
         failures, started = 0, time.monotonic()
         while True:
             status = self._process.wait()
@@ -137,18 +136,18 @@ class Judge:
                 )
                 return
             print_line(f"judge: its process ended with status {status}, started again")
-            with contextlib.suppress(UserError):  # counted, when it is waited for
+            with contextlib.suppress(UserError):  # the next round counts this failure
                 self._process, _ = self._open(self.port)
             started = time.monotonic()
-            if self._closing.is_set():  # meanwhile
+            if self._closing.is_set():  # `close` ended the previous process
                 self.close()
 
 
 class JudgeClient(Server):
-    """An annotator that asks a judge, and ends it when it is closed."""
+    """An annotator that asks a judge, and closes it at the end."""
 
     def __init__(self, judge: Judge, prompt: Prompt, sampling: Sampling | None, **options: Any):
-        """Arguments as for `Server`."""
+        """Takes the arguments of `Server`."""
         self._judge = judge
         super().__init__(judge.url, judge.model, prompt, sampling, **options)
 

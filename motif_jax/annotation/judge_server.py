@@ -1,10 +1,10 @@
 """The process of the embedded judge (`judge.py`), which answers questions by the rules of the lexicon.
 
-The first line of its standard input says what it will be asked, as JSON; its first line of output is its port. It loads
-no JAX, and ends when its parent has ended, or when its standard input ends.
+Its first line of input is a JSON object (`Judge._start`); its first line of output is its port. It does not load JAX,
+and ends when its parent or its standard input ends.
 
-A question is answered in the words that its prompt asks for, by the rules of the goal whose prompt it is. Captions that
-cannot be read without doubt get an answer without a verdict.
+Each prompt belongs to a goal; the goal's rules decide, in the words that the prompt asks for. Ambiguous captions get an
+answer without a verdict.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from motif_jax.annotation.prompts import Prompt
 from motif_jax.annotation.texts import Texts
 from motif_jax.console import print_line
 
-LOOK_EVERY_S = 0.5  # whether the parent is there
+LOOK_EVERY_S = 0.5  # between checks that the parent exists
 
 
 class JudgeServer(LoopbackServer):
-    """Answers by the rules."""
+    """Answers questions by the rules."""
 
     def __init__(self, start: Mapping[str, Any]):
-        """`start`: what `Judge` sends."""
+        """Takes the first line of input."""
         super().__init__(start["port"], JudgeHandler)
         texts = Texts(**start["texts"])
         texts = texts._replace(folder=Path(texts.folder) if texts.folder else None)
@@ -44,7 +44,7 @@ class JudgeServer(LoopbackServer):
         self._free = threading.BoundedSemaphore(start["at_a_time"])
 
     def complete(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Answers a request, after its delay; raises ValueError for one that it was not started for."""
+        """Answers a request after the delay; raises ValueError if none of the prompts fits."""
         text = user_text(body)
         with self._free:
             time.sleep(self._delay_s)
@@ -80,19 +80,19 @@ class JudgeHandler(ChatHandler):
 
 
 def before_captions(prompt: Prompt) -> str:
-    """What a prompt's user says before the captions."""
+    """The part of a prompt's user message before the captions."""
     empty = prompt.messages(Question("") if prompt.one else Question("", ""))[-1]["content"]
     return empty.removesuffix(PLACE.sub("", prompt.captions))
 
 
 def answer(prompt: Prompt, lexicon: Lexicon, question: Question | None, body: dict[str, Any]) -> dict[str, Any]:
-    """The reply to a question, in the words that its prompt asks for; None: a question that cannot be read."""
+    """The reply to a question, in the words of its prompt; None: an ambiguous question."""
     if question is None:
         return completion("It is not clear where a caption begins and ends.", body, [("It", 1.0)])
     found = lexicon.answer(question)
     number = ((1.0, 0.0) if prompt.one else (0.0, 1.0, 0.5)).index(found.yes or 0.0)
     digit = "10"[number] if prompt.one else "120"[number]
-    # The first verdict on two captions counts and the last on one, whatever the names of rules say.
+    # The verdict stands where `parsing` looks first: the names of rules could look like verdicts.
     parts = (found.said, prompt.verdicts[number])
     return completion("\n".join(parts if prompt.one else parts[::-1]), body, [(digit, 1.0)])
 
@@ -103,10 +103,10 @@ def main() -> None:
     server = JudgeServer(start)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print_line(server.port)
-    while os.getppid() == start["parent"]:  # another process may hold the other end by accident
+    while os.getppid() == start["parent"]:  # the input alone is not enough: another process may hold its other end
         if select.select([sys.stdin], [], [], LOOK_EVERY_S)[0] and not os.read(0, 1):
             break
-    os._exit(0)  # without waiting for those who ask
+    os._exit(0)  # without waiting for open requests
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""A stand-in for a language model: rules over what the game says, transparent and deterministic.
+"""A transparent, deterministic stand-in for a language model: rules over the game's messages.
 
-Each rule has a pattern and a value per goal (rules.py); a caption is worth the sum of the rules that match it, and of
-two captions the one worth more is better. Equal worth is a tie. A caption alone is helpful if it is worth more than 0.
-It knows what a player would say at a glance and nothing else: it is here so that everything runs without a download,
-and so that results can be checked against rules that one can read.
+Each rule has a pattern and a worth per goal (rules.py). A caption's worth is the sum over its matching rules. Of two
+captions the one with the higher worth is better, and equal worths are a tie; a single caption is helpful if its worth
+is above 0. The lexicon makes everything run without a download, and makes results checkable against readable rules.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from motif_jax.annotation.annotator import PAUSE, Answer, Question
 from motif_jax.annotation.texts import LEXICON_FLAG, Texts
 from motif_jax.structs import UserError
 
-MAX_KNOWN = 100_000  # captions, so that memory stays bounded whatever the dataset
+MAX_KNOWN = 100_000  # cached captions
 
 
 class Lexicon:
-    """Answers by the rules of a game."""
+    """Answers questions by the rules of a game."""
 
     def __init__(self, texts: Texts, goal: str):
-        """Takes what is said of the game, and one of its goals by name."""
+        """Takes the texts about the game, and the name of one of its goals."""
         found = texts.rules()
         if not found.rules:
             raise UserError(
@@ -44,7 +43,7 @@ class Lexicon:
                 yield question, self.answer(question)
 
     def answer(self, question: Question) -> Answer:
-        """The caption worth more is better; a caption alone is helpful if it is worth anything."""
+        """Answers one question."""
         first, why_first = self.worth(question.first)
         if question.second is None:
             return Answer(float(first > 0), f"{why_first} ({first:+g})")
@@ -53,7 +52,7 @@ class Lexicon:
         return Answer(better, f"1: {why_first} ({first:+g}); 2: {why_second} ({second:+g})")
 
     def worth(self, caption: str) -> tuple[float, str]:
-        """What a caption is worth, and the rules that say so."""
+        """The worth of a caption, and the names of the rules that matched."""
         found = self._known.get(caption)
         if found is None:
             if len(self._known) >= MAX_KNOWN:

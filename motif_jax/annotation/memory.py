@@ -1,4 +1,4 @@
-"""All answers that a judge has ever given, in memory and in the answer cache on disk (answers.py)."""
+"""All answers of a judge so far, in memory and in the answer cache on disk (answers.py)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from motif_jax.annotation.answers import AnswerStore, read_answers
 
 
 class AnswerMemory:
-    """Answers by their questions; those without a verdict are not kept, so that they are asked again."""
+    """Answers by question. Answers without a verdict are not kept, so that the question is asked again."""
 
     def __init__(self, cache: Path | None, about: Mapping[str, Any], one: bool):
         """Reads the cache.
 
         Args:
           cache: folder of all answer caches; None: nothing is kept on disk.
-          about: what the answers depend on; without it nothing is kept at all, as a rule is applied quickly.
+          about: everything the answers depend on; if empty, no answer is kept, because rules are fast.
           one: whether the questions are about one caption.
         """
         self._answers: dict[Question, float] = {}
@@ -31,23 +31,23 @@ class AnswerMemory:
             self._store.open()
 
     def get(self, question: Question) -> Answer | None:
-        """The answer, if it was given before."""
+        """The earlier answer to a question, or None."""
         yes = self._answers.get(question)
         return None if yes is None else Answer(yes)
 
     def add(self, question: Question, answer: Answer) -> None:
-        """Remembers an answer; it is on disk about a second later."""
+        """Stores an answer; it is on disk about a second later."""
         if answer.yes is not None and self._remembers:
             self._answers[question] = answer.yes
         if self._store is not None:
             self._store.add([(question, answer)], at_once=False)
 
     def write(self) -> None:
-        """Writes new answers to disk, unless some were written within the last second."""
+        """Writes new answers to disk, unless the last write was less than a second ago."""
         if self._store is not None:
             self._store.write()
 
     def close(self) -> None:
-        """Writes what is left, and closes the file."""
+        """Writes the remaining answers, and closes the file."""
         if self._store is not None:
             self._store.close()

@@ -1,14 +1,14 @@
-"""Reads the verdict in what a model wrote: of two captions, or of one.
+"""Parses the verdict in a model's text, on two captions or on one.
 
-Of two captions, the pattern accepts what the published one accepts, so that answers are read as the paper's were: the
-word "best", then "description" or "message", then at most one other word, then 1, 2, None or none. The first match
-counts. A match with the key that the prompt asks for goes before a match with the key of the other published prompt.
+On two captions, the pattern accepts the same texts as the published one: the word "best", then "description" or
+"message", then at most one other word, then 1, 2, None or none. The first match counts. A match with the prompt's own
+key takes precedence over one with the key of the other published prompt.
 
-Of one caption, only the field ("helpful": yes) or ("helpful": no) counts, and of several the last: an analysis may
-quote what it was asked to write, or weigh one answer before it gives the other.
+On one caption, only the field ("helpful": yes) or ("helpful": no) counts, and the last match decides: an analysis may
+quote its instructions, or weigh one answer before it gives the other.
 
-A prompt of the user's may ask for other words, and then says by patterns how they are read. Of several matches the
-same one counts: the first of two captions, the last of one caption.
+A user's prompt may ask for other words, and then has patterns for them. Again the first match decides on two captions,
+and the last match on one.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ KEYS = ("best_description", "best_message")  # of the published prompts
 SECOND_BETTER = {"1": 0.0, "2": 1.0, "None": 0.5, "none": 0.5}
 HELPFUL = "helpful"  # the key of a verdict on one caption
 LABEL = re.compile(rf"(?i:{HELPFUL})[\"'*`]*\s*[:=]\s*[\"'*`]*(?i:(yes|no)\b)")
-LONGEST_WORD = 32  # without a bound, reading "bestmessagebestmessage..." takes a time that grows with its square
+LONGEST_WORD = 32  # without a bound, parsing "bestmessagebestmessage..." takes quadratic time
 
-OWN_WORDS: dict[bool, dict[str, float]] = {  # what patterns of the user's can stand for: whether of one caption, P(yes)
+OWN_WORDS: dict[bool, dict[str, float]] = {  # P(yes) of the user's patterns by name; True: of one caption
     True: {"yes": 1.0, "no": 0.0},
     False: {"first": 0.0, "second": 1.0, "neither": 0.5},
 }
 LONGEST_PATTERN, MOST_REPEATS, MOST_WAYS = 200, 1000, 1000
 SPECIAL = re.compile(r"[\\.^$*+?{}\[\]|()]")
-TOKEN = re.compile(  # of a regular expression, where it can match in several ways; the first two only skip the others
+TOKEN = re.compile(  # a part of a regular expression that can match in several ways; the first two only skip text
     r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?"
     r"|(?:(?P<group>\))\s*)?(?:(?P<endless>[*+]|\{\d*,\})|\{(?P<low>\d*)(?:,(?P<high>\d+))?\}|(?P<maybe>\?))|(?P<either>\|)",
     re.DOTALL,
@@ -40,7 +40,7 @@ TOKEN = re.compile(  # of a regular expression, where it can match in several wa
 def _pattern(key: str) -> re.Pattern[str]:
     best, noun = key.split("_")
     return re.compile(
-        rf"(?i:{best})_*\s*(?i:{noun})"  # the key, as asked for or as people write it
+        rf"(?i:{best})_*\s*(?i:{noun})"  # the key, with or without underscore
         r"\W*"  # quotes, brackets, colons, spaces
         rf"(?:\w{{1,{LONGEST_WORD}}}\s*)?"  # "is"
         r"(1|2|None|none)"
@@ -51,11 +51,9 @@ PATTERNS = {key: _pattern(key) for key in KEYS}
 
 
 def read_verdict(text: str, key: str) -> float | None:
-    """The probability of yes by the verdict in a text: 0, 1, or 1/2 for neither. None where there is no verdict.
+    """P(yes) by the verdict in a model's text: 0, 1, or 1/2 for neither; None without a verdict.
 
-    Args:
-      text: what the model wrote.
-      key: one of KEYS, the one that the prompt asks for; or HELPFUL, for a caption alone.
+    `key` is the one that the prompt asks for: one of KEYS, or HELPFUL for a single caption.
     """
     if key == HELPFUL:
         return read_label(text)
@@ -66,20 +64,20 @@ def read_verdict(text: str, key: str) -> float | None:
 
 
 def read_label(text: str) -> float | None:
-    """Whether a caption is helpful, by the verdict in a text: 1 or 0. None where there is no verdict."""
+    """1 or 0 by the verdict in a text on whether a caption is helpful; None without a verdict."""
     found = LABEL.findall(text)
     return float(found[-1].lower() == "yes") if found else None
 
 
 def read_own(text: str, patterns: Mapping[str, str], one: bool) -> float | None:
-    """The verdict in a text by the patterns of a prompt; None where no pattern matches.
+    """P(yes) by the patterns of a prompt; None if no pattern matches.
 
     Args:
-      text: what the model wrote.
+      text: the model's text.
       patterns: by names of OWN_WORDS; they have passed `pattern_problem`.
       one: whether one caption is judged. Of two matches at the same place, the longer one counts.
     """
-    found: list[tuple[tuple[int, int], str]] = []  # of each answer the match that may count, and its name
+    found: list[tuple[tuple[int, int], str]] = []  # for each pattern the span of its first or last match, and its name
     for name, pattern in patterns.items():
         matches = re.finditer(pattern, text)
         kept = collections.deque(matches, maxlen=1) if one else itertools.islice(matches, 1)
@@ -94,21 +92,21 @@ def read_own(text: str, patterns: Mapping[str, str], one: bool) -> float | None:
 
 
 def is_plain(pattern: str) -> bool:
-    """Whether a pattern matches itself and nothing else, so that it can be written as an answer."""
+    """Whether a pattern is a literal text, so that it can be written as an answer."""
     return not SPECIAL.search(pattern)
 
 
 def pattern_problem(pattern: str) -> str:
-    """What is wrong with a pattern of the user's, as the end of a sentence; "" if nothing is.
+    """The problem of an invalid pattern, as the end of a sentence; "" for a valid one.
 
-    `re` tries the ways in which a pattern can match one after the other, so their number must be small.
+    `re` backtracks over all ways in which a pattern can match, so their number must be small.
     """
     if len(pattern) > LONGEST_PATTERN:
         return f"is longer than {LONGEST_PATTERN} characters"
     try:
         matches_nothing = re.search(pattern, "") is not None
     except (re.error, RecursionError, OverflowError) as error:
-        return f"is no regular expression: {error}"
+        return f"is not a regular expression: {error}"
     if matches_nothing:
         return "matches an empty text"
     ways = 1

@@ -1,14 +1,14 @@
-r"""The question that is put to a language model: built-in versions, goals, and the user's own.
+r"""Prompts for language models: built-in versions, goals, and the user's own.
 
 A prompt is a TOML file with the fields `system`, `reason` or `score` (the request in that mode), `captions` and
-`retry`; the general ones are beside this file, those of a game among its texts (texts.py). One that has a place for
-`{caption}` rather than for `{first}` and `{second}` asks about one caption, whether it is helpful. All that is the same
-for every question comes before the captions: it is computed once by an engine that caches prefixes.
+`retry`. The general prompts are beside this file, those of a game among its texts (texts.py). A prompt with a place for
+`{caption}` instead of `{first}` and `{second}` asks whether one caption is helpful. Everything constant comes before
+the captions, so that an engine with prefix caching computes it once.
 
-A prompt in whose words the verdict is not the built-in one says how it is read, by a regular expression per answer:
+A prompt that asks for a verdict in other words defines how it is parsed, by a regular expression per answer:
 
     answers.yes = 'label\W{0,9}FOO'      # of one caption: yes, no
-    answers.no = 'label\W{0,9}BAR'       # of two: first, second, and neither if that can be said
+    answers.no = 'label\W{0,9}BAR'       # of two: first, second, and optionally neither
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import difflib
 import hashlib
 import json
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,15 +24,15 @@ from typing import Any
 
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.parsing import HELPFUL, OWN_WORDS, is_plain, pattern_problem, read_own, read_verdict
+from motif_jax.annotation.rules import read_toml
 from motif_jax.annotation.texts import Texts
 from motif_jax.config.table import shown
 from motif_jax.structs import UserError
-from motif_jax.system.foreign import read_text
 
 VERSIONS = ("default", "reworded")
 CLASSIFY = "classify"  # the version that asks about one caption
 MODES = ("reason", "score")
-ANSWERS = "answers"  # the field of the patterns by which the verdict is read
+ANSWERS = "answers"  # the field with the patterns of the verdict
 FILE = "--config.annotate.prompt_file"
 
 Message = dict[str, str]
@@ -41,17 +40,17 @@ Message = dict[str, str]
 
 @dataclass(frozen=True)
 class Prompt:
-    """A question with places for two captions, or with a place for one."""
+    """A template of a question with places for two captions, or for one."""
 
     system: str
-    request: str  # with the goal in it
-    captions: str  # with {first} and {second}, or with {caption}
-    retry: str  # "" in mode score, where no answer is read from text
-    system_role: bool = True  # False: for chat templates without this role, the system text opens the user's message
+    request: str  # contains the goal
+    captions: str  # contains {first} and {second}, or {caption}
+    retry: str  # "" in mode score, which parses no text
+    system_role: bool = True  # False: the template has no such role; the user's message begins with the text
     answers: dict[str, str] = field(default_factory=dict)  # patterns by names of OWN_WORDS; {}: the built-in words
 
     def messages(self, question: Question) -> list[Message]:
-        """The conversation that asks `question`."""
+        """The conversation for a question."""
         if question.second is None:
             places = {"{caption}": question.first}
         else:
@@ -64,35 +63,35 @@ class Prompt:
         return [{"role": "system", "content": self.system}, {"role": "user", "content": user}]
 
     def again(self, messages: list[Message], said: str) -> list[Message]:
-        """The same conversation after an answer without a verdict."""
+        """The conversation that asks again after an answer without a verdict."""
         return [*messages, {"role": "assistant", "content": said}, {"role": "user", "content": self.retry}]
 
     @property
     def one(self) -> bool:
-        """Whether it asks about one caption."""
+        """Whether the prompt asks about one caption."""
         return "{caption}" in self.captions
 
     @property
     def key(self) -> str:
-        """The key before the verdict that this prompt asks for: one of `parsing.KEYS`, or HELPFUL."""
+        """The verdict's key: one of `parsing.KEYS`, or HELPFUL."""
         if self.one:
             return HELPFUL
         return "best_message" if "best_message" in self.retry else "best_description"
 
     @property
     def verdicts(self) -> list[str]:
-        """The ways to end an analysis, in the words of this prompt: P(yes) of OWN_WORDS in order. [] if not known."""
+        """The possible verdicts in the words of this prompt, in the order of OWN_WORDS; [] if they are not literal."""
         if self.answers:
             return list(self.answers.values()) if all(map(is_plain, self.answers.values())) else []
         return [f'("{self.key}": {verdict})' for verdict in (("yes", "no") if self.one else ("1", "2", "None"))]
 
     def read(self, text: str) -> float | None:
-        """The probability of yes by the verdict in what the model wrote; None where there is no verdict."""
+        """P(yes) by the verdict in a model's text; None without a verdict."""
         return read_own(text, self.answers, self.one) if self.answers else read_verdict(text, self.key)
 
     @property
     def hash(self) -> str:
-        """A hash of all fields, which identifies the prompt; as it was before there were `answers`, without them."""
+        """A hash of all fields, which identifies the prompt; empty `answers` are left out, as in earlier versions."""
         fields = {name: value for name, value in asdict(self).items() if name != "answers" or value}
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -100,16 +99,16 @@ class Prompt:
 def make_prompt(
     texts: Texts, mode: str, goal: str, version: str, file: str = "", system_role: bool = True, one: bool = False
 ) -> Prompt:
-    """The prompt of a mode.
+    """Reads and checks the prompt of a mode.
 
     Args:
-      texts: what is said of the game.
+      texts: the texts about the game.
       mode: "reason" or "score".
       goal: one of the game's goals, or a sentence.
       version: one of VERSIONS; not used with `file`, nor for one caption.
-      file: a prompt file of the user's own.
+      file: the user's prompt file, or "".
       system_role: whether the model's chat template has the role "system".
-      one: whether it asks about one caption rather than two.
+      one: whether the prompt asks about one caption instead of two.
     """
     if mode not in MODES:
         raise UserError(f"unknown mode {mode!r} (--config.annotate.mode): choose from {', '.join(MODES)}")
@@ -125,14 +124,14 @@ def make_prompt(
         if f"{{{name}}}" not in fields["captions"]:
             raise UserError(f"the field 'captions' of prompt file {str(path)!r} has no place for {{{name}}} ({FILE})")
     if mode == "score":
-        answers = {}  # nothing is read from text
+        answers = {}  # this mode parses no text
     elif answers:
         _check_answers(answers, path, one)
     text = goal_text(texts, goal)
     if "{goal}" not in fields[mode] and goal != "defaultgoal":
         raise UserError(
             f"the field {mode!r} of prompt file {str(path)!r} has no place for {{goal}}, so the goal {goal!r} would "
-            "never be said (--config.annotate.goal, --config.annotate.prompt_file)"
+            "never be mentioned (--config.annotate.goal, --config.annotate.prompt_file)"
         )
     return Prompt(
         system=fields.get("system", "").replace("{game}", texts.about),
@@ -145,12 +144,12 @@ def make_prompt(
 
 
 def is_sentence(goal: str) -> bool:
-    """Whether a goal is in the user's own words; otherwise it is the name of one."""
+    """Whether a goal is a sentence of the user's, and not the name of a goal."""
     return " " in goal.strip()
 
 
 def goal_text(texts: Texts, goal: str) -> str:
-    """What is said about the goal: a named one in the words of the game's texts, a sentence as it is."""
+    """The text of a goal: of a named goal from the game's texts, of a sentence the sentence itself."""
     goals = texts.goals
     if goal in goals:
         return goals[goal]
@@ -162,44 +161,38 @@ def goal_text(texts: Texts, goal: str) -> str:
 
 
 def _fill(text: str, places: Mapping[str, str]) -> str:
-    """Puts values in their places, all at once: places that a value itself names are left as they are."""
+    """Fills in all places at once, so that places inside the values stay as they are."""
     return re.sub("|".join(map(re.escape, places)), lambda place: places[place[0]], text)
 
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
-    """The texts of a prompt file, and its `answers`, which are not checked yet."""
-    try:
-        fields = tomllib.loads(read_text(path))
-    except FileNotFoundError:
-        raise UserError(f"there is no prompt file {str(path)!r} ({FILE})") from None
-    except (OSError, ValueError, RecursionError) as error:  # ValueError: not text, or not TOML
-        reason = " ".join(str(error.strerror if isinstance(error, OSError) else error).split())
-        raise UserError(f"cannot read prompt file {str(path)!r}: {reason} ({FILE})") from error
+    """The text fields of a prompt file, and its unchecked `answers`."""
+    fields = read_toml(path, f"prompt file {str(path)!r}", FILE)
     answers = fields.pop(ANSWERS, {})
     if not isinstance(answers, dict):
         raise UserError(f"{ANSWERS!r} in prompt file {str(path)!r} must be a table of patterns ({FILE})")
     known = {"system", "captions", "retry", *MODES}
     for name, value in fields.items():
         if name not in known or not isinstance(value, str):
-            what = "is no field of a prompt" if name not in known else "must be text"
+            what = "is not a field of a prompt" if name not in known else "must be text"
             raise UserError(f"{name!r} in prompt file {str(path)!r} {what} ({FILE})")
     return {name: value.strip() for name, value in fields.items()}, answers
 
 
 def _check_answers(answers: Mapping[str, Any], path: Path, one: bool) -> None:
-    """Raises UserError for patterns of answers that cannot work."""
+    """Raises UserError for invalid patterns of answers."""
     names = list(OWN_WORDS[one])
     kind = "a prompt about one caption" if one else "a prompt about two captions"
     for name in [*answers, *names[:2]]:
         pattern = answers.get(name)
         if name not in names:
-            problem = f"is no answer: {kind} has {', '.join(names)}"
+            problem = f"is not an answer: {kind} has {', '.join(names)}"
         elif name not in answers:
             problem = f"is missing: {kind} has {', '.join(names)}"
         elif not isinstance(pattern, str):
             problem = f"must be a pattern, which is text, not {shown(pattern)}"
         elif pattern in (other for key, other in answers.items() if key != name):
-            problem = "is the pattern of another answer too"
+            problem = "is also the pattern of another answer"
         else:
             problem = pattern_problem(pattern)
         if problem:

@@ -1,4 +1,4 @@
-"""Notices that next to none of an annotator's answers can be read, so that there are no labels to learn from."""
+"""Warns when almost no answer of an annotator can be read: training would have no labels."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ import time
 from motif_jax.annotation.annotator import Answer
 from motif_jax.console import clean, print_line
 
-LEAST_SHARE = 0.05  # of the answers; with fewer that can be read, what is learnt from them is worth nothing
-LEAST_ANSWERS = 100  # before anything is said of their share
+LEAST_SHARE = 0.05  # of readable answers; with fewer, the learnt reward is worthless
+LEAST_ANSWERS = 100  # before the share is judged
 SAY_EVERY_S = 60.0
 
 
 class Readable:
-    """Counts the answers of an annotator while it is asked, and says once a minute if next to none can be read."""
+    """Counts an annotator's answers, and warns at most once a minute if almost none can be read."""
 
     def __init__(self, stage: str):
-        """`stage`: which stage asks, for the line."""
+        """`stage` begins the printed line."""
         self._stage = stage
-        self._answers = self._read = 0  # since the last time that their share was looked at
+        self._answers = self._read = 0  # since the last check
         self._said_s = -SAY_EVERY_S
         self.last = ""  # the last answer that could not be read
 
     def take(self, answer: Answer) -> None:
-        """Counts an answer."""
         self._answers += 1
         if answer.yes is None:
             self.last = answer.said
@@ -38,17 +37,14 @@ class Readable:
 
 
 def too_few(read: int, answers: int, last: str) -> str:
-    """A sentence if next to none of at least `LEAST_ANSWERS` answers could be read; otherwise "".
+    """The warning if `read` of `answers` answers had a verdict and that is too few; otherwise "".
 
-    Args:
-      read: answers with a verdict.
-      answers: all of them.
-      last: the last one without a verdict; "" if it is not known.
+    `last` is the last answer without a verdict, or "" if it is not known.
     """
     if answers < LEAST_ANSWERS or read >= LEAST_SHARE * answers:
         return ""
     quoted = f", the last one was {clean(repr(last))}" if last else ""
     return (
-        f"{answers - read:,} of {answers:,} answers have no verdict that can be read{quoted} "
+        f"{answers - read:,} of {answers:,} answers lack a readable verdict{quoted} "
         "(--config.annotate.model, .prompt_file, .sampling.max_tokens)"
     )

@@ -1,12 +1,12 @@
-"""Rules over captions, read from a TOML file: what has happened, and what that is worth to each goal.
+"""Rules over captions, read from a TOML file: patterns of events, and their worth to each goal.
 
     [[rule]]
-    name = "picks up gold"                           # also what evaluation and the report call it
+    name = "picks up gold"                           # the event's name in evaluation and in the report
     pattern = '\\$ - \\d+ gold piece'                  # a regular expression, searched in each line of a caption
-    worth = { progress = 2, combat = -1, gold = 3 }  # by goal; 0 to a goal that is not named
+    worth = { progress = 2, combat = -1, gold = 3 }  # by goal; 0 for other goals
 
 `progress` is the worth to the goals that ask for progress of any kind (`GENERAL`); the other names are goals of the
-game (texts.py). A rule without any worth is only counted.
+game (texts.py). A rule with an empty worth only counts events.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from motif_jax.system.foreign import read_text
 PROGRESS = "progress"
 GENERAL = ("defaultgoal", "zeroknowledge")  # goals that ask for progress of any kind
 FIELDS = ("name", "pattern", "worth")
-LONGEST_NAME = 60  # characters; names stand in tables and charts
-AIMED_AT = 2  # a rule that is worth so much to a particular goal is what that goal asks for
+LONGEST_NAME = 60  # characters; names appear in tables and charts
+AIMED_AT = 2  # least worth to a particular goal by which a rule counts as an aim of that goal
 
 
 class Rule(NamedTuple):
-    """What a caption that matches a pattern is worth."""
+    """A pattern, and the worth of the captions that match it."""
 
     name: str
     pattern: str
-    worth: Mapping[str, float]  # by goal, and to PROGRESS
+    worth: Mapping[str, float]  # by goal or PROGRESS
 
     def worth_to(self, goal: str) -> float:
         """The worth to one goal."""
@@ -47,16 +47,16 @@ class Rules(NamedTuple):
     """The rules of a file, in its order."""
 
     rules: tuple[Rule, ...]
-    version: str  # a hash of names, patterns and worths: labels by other rules are other labels
+    version: str  # a hash of names, patterns and worths, so that labels of different rules are not mixed
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What can happen."""
+        """The names of all events."""
         return tuple(rule.name for rule in self.rules)
 
     @property
     def aims(self) -> set[str]:
-        """Names of the rules that some particular goal asks for."""
+        """Names of the rules with a worth of at least AIMED_AT to a particular goal."""
         return {
             rule.name
             for rule in self.rules
@@ -64,7 +64,7 @@ class Rules(NamedTuple):
         }
 
     def happenings(self) -> Callable[[str], list[str]]:
-        """A function from a message to the names of the rules that it matches, whatever they are worth."""
+        """A function from a message to the names of all rules that it matches."""
         patterns = [(rule.name, re.compile(rule.pattern)) for rule in self.rules]
         return lambda message: [name for name, pattern in patterns if pattern.search(message)]
 
@@ -77,17 +77,11 @@ def read_rules(path: Path, goals: Collection[str], flag: str) -> Rules:
 
     Args:
       path: the file.
-      goals: the goals of the game, in their order.
-      flag: what names the file, for errors.
+      goals: the goals of the game, in order.
+      flag: the config value that names the file, for errors.
     """
     file = f"lexicon {str(path)!r}"
-    try:
-        content = tomllib.loads(read_text(path))
-    except FileNotFoundError:
-        raise UserError(f"there is no {file} ({flag})") from None
-    except (OSError, ValueError, RecursionError) as error:  # ValueError: not text, or not TOML
-        reason = " ".join(str(error.strerror if isinstance(error, OSError) else error).split())
-        raise UserError(f"cannot read {file}: {reason} ({flag})") from error
+    content = read_toml(path, file, flag)
     for name in content:
         if name != "rule":
             raise UserError(f"{file} has {shown(name)}, and rules are written as [[rule]] ({flag})")
@@ -106,10 +100,21 @@ def read_rules(path: Path, goals: Collection[str], flag: str) -> Rules:
     return Rules(tuple(rules.values()), _version(rules.values(), valued))
 
 
+def read_toml(path: Path, name: str, flag: str) -> dict[str, Any]:
+    """Reads a TOML file; `name` and `flag` are for errors."""
+    try:
+        return tomllib.loads(read_text(path))
+    except FileNotFoundError:
+        raise UserError(f"there is no {name} ({flag})") from None
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: not text, or not TOML
+        reason = " ".join(str(error.strerror if isinstance(error, OSError) else error).split())
+        raise UserError(f"cannot read {name}: {reason} ({flag})") from error
+
+
 def _problem(table: Any, before: Collection[str], valued: Collection[str]) -> str:
-    """What is wrong with a rule, as the end of a sentence; "" if nothing is."""
+    """The problem of an invalid rule, as the end of a sentence; "" for a valid one."""
     if not isinstance(table, dict):
-        return "is no table"
+        return "is not a table"
     for field in table:
         if field not in FIELDS:
             return f"has the field {shown(field)}, and a rule has {', '.join(FIELDS)}"
@@ -126,7 +131,7 @@ def _problem(table: Any, before: Collection[str], valued: Collection[str]) -> st
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
-        return f"has a pattern that is no regular expression: {error}"
+        return f"has a pattern that is not a regular expression: {error}"
     if not isinstance(worth, dict):
         return f"needs a table of numbers by goal as its worth, not {shown(worth)}"
     for goal, value in worth.items():
@@ -135,12 +140,12 @@ def _problem(table: Any, before: Collection[str], valued: Collection[str]) -> st
             hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(valued)}"
             return f"has a worth to the unknown goal {shown(goal)}: {hint}"
         if type(value) not in (int, float) or not math.isfinite(value) or abs(value) > 1e9:
-            return f"has a worth to {goal!r} that is no finite number: {shown(value)}"
+            return f"has a worth to {goal!r} that is not a finite number: {shown(value)}"
     return ""
 
 
 def _version(rules: Collection[Rule], valued: Collection[str]) -> str:
-    """A hash of the rules, written as they were when they were Python, so that annotations of that time go on."""
+    """A hash of the rules. Its format must not change, or earlier annotations could not be continued."""
     written = [
         f"Rule(name={rule.name!r}, pattern={rule.pattern!r}, "
         + ", ".join(f"{goal}={rule.worth.get(goal, 0.0)!r}" for goal in valued)

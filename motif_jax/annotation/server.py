@@ -1,10 +1,10 @@
-"""Backend `server`: any endpoint that speaks OpenAI's chat completions, vLLM's own server among them.
+"""Backend `server`: any endpoint for OpenAI's chat completions, such as vLLM's server.
 
-Many questions are in flight at once, never more than `in_flight`. `endpoint.py` repeats each one after failures,
-cut connections and restarts. A question that the server fails at while it answers others is given up and stays
-unknown; when the server fails for good, the job stops, and its answers are kept.
+At most `in_flight` questions are in flight. `endpoint.py` repeats each one after failures, cut connections and
+restarts. A question that keeps failing while others succeed is given up, and its answer stays unknown. When the server
+fails for good, the job stops and keeps its answers.
 
-Requests run in an event loop on a thread of its own, which no signal interrupts; the caller waits on a queue.
+Requests run in an event loop on another thread, which signals do not interrupt; the caller waits on a queue.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from motif_jax.annotation.endpoint import KEY, MODEL, URL, Endpoint, Refused
 from motif_jax.annotation.prompts import Message, Prompt
 from motif_jax.annotation.verdict_tokens import OPENING, shares, to_answer
 
-GIVEN_UP_IN_A_ROW = 20  # questions, after which the job stops: the server is at fault
-TOP_LOGPROBS = 20  # as many as servers usually allow
-ROUNDING = 0.01  # by which a log-probability may be above 0
-SCORED_TOKENS = 4  # the verdict comes within these: "(", "1", ")"
-MAX_SAID = 2**16  # characters of an answer that are kept, its start and its end; the verdict is read in all of it
+GIVEN_UP_IN_A_ROW = 20  # questions; then the job stops, because the server is at fault
+TOP_LOGPROBS = 20  # the usual limit of servers
+ROUNDING = 0.01  # a log-probability may exceed 0 by this
+SCORED_TOKENS = 4  # contain the verdict: "(", "1", ")"
+MAX_SAID = 2**16  # characters kept of an answer (start and end); the verdict is parsed from the whole text
 CLOSING_S = 5.0
 PATH = "/chat/completions"
 Result = TypeVar("Result")
@@ -50,25 +50,25 @@ class Server:
         prefill: bool = False,
         extra: dict[str, Any] | None = None,
     ):
-        """Looks whether the server is there and has the model.
+        """Checks that the server answers and has the model.
 
         Args:
-          url: where the API is, for example http://127.0.0.1:8000/v1.
-          model: a name that the server knows; "" for the only one it has.
-          prompt: the question.
-          sampling: how the analysis is written; None: mode score.
-          key: sent as bearer token; it is never printed or stored.
-          in_flight: questions at a time.
-          timeout_s: for one reply.
-          patience_s: how long to go on while nothing succeeds.
-          start_s: the same, for the first contact.
+          url: the API's address, for example http://127.0.0.1:8000/v1.
+          model: a model of the server; "": the server has exactly one.
+          prompt: the prompt of every question.
+          sampling: how the analysis is sampled; None: mode score.
+          key: the bearer token; it is never printed or stored.
+          in_flight: largest number of concurrent questions.
+          timeout_s: limit for one reply.
+          patience_s: limit for the time without any success.
+          start_s: the same for the first contact.
           prefill: mode score: begin the model's answer with "(", as vLLM's server allows.
-          extra: more fields of the request; None removes one.
+          extra: further fields of the request; None removes a field.
         """
         self._endpoint = Endpoint(url, URL, timeout_s, patience_s, key, KEY)
         self._prompt, self._sampling = prompt, sampling
         self._in_flight, self._prefill, self._extra = in_flight, prefill, extra or {}
-        self._constrain = True  # structured outputs in the second try, until the server refuses them
+        self._constrain = True  # use structured outputs when asking again, until the server refuses them
         self._given_up_in_a_row = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="requests", daemon=True)
@@ -80,9 +80,9 @@ class Server:
             raise
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, Answer]]:
-        """Yields answers as they come back. Takes a question when fewer than `in_flight` are under way.
+        """Yields answers as they arrive, and takes a question while fewer than `in_flight` are in flight.
 
-        At a pause it yields what has come back, and goes on to take questions without waiting for more.
+        At a pause it yields the answers that have arrived, and asks for the next question without waiting.
         """
         source = iter(questions)
         waiting: set[Future[tuple[Question, Answer]]] = set()
@@ -108,10 +108,10 @@ class Server:
                     continue
                 if not waiting or (failure is not None and done.empty()):
                     break
-                for future in _finished(done, every=paused):  # as the next pause may be long
+                for future in _finished(done, every=paused):
                     waiting.discard(future)
                     if (error := future.exception()) is not None:
-                        failure = error  # what else has come back is handed over first
+                        failure = error  # raised after the other finished answers are yielded
                     else:
                         yield future.result()
             if failure is not None:
@@ -125,7 +125,7 @@ class Server:
         if self._loop.is_closed():
             return
         try:
-            with contextlib.suppress(TimeoutError):  # on a busy machine; the connections end with the process
+            with contextlib.suppress(TimeoutError):  # the machine is busy; the connections end with the process
                 self._start(self._endpoint.disconnect()).result(CLOSING_S)
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -167,7 +167,7 @@ class Server:
                 0, "its reply has no log-probabilities, which --config.annotate.mode=score needs and reason does not"
             ) from None
         best: dict[str, float] = {}
-        for place in places:  # the first with a verdict, or else the likeliest
+        for place in places:  # the first position where verdicts are likely, or else the one where they are likeliest
             best = max(best, place, key=lambda found: sum(found.values()))
             if sum(best.values()) >= 0.5:
                 break
@@ -193,7 +193,7 @@ class Server:
         return Answer(verdict, f"{said}\n[asked again] {_shortened(text)}", 1.0, *totals)
 
     async def _ask_again(self, messages: list[Message], options: dict[str, Any]) -> dict[str, Any]:
-        """Asks for one of the verdicts only, by an extension of vLLM's that other servers may refuse."""
+        """Asks for a bare verdict, by an extension of vLLM that other servers may refuse."""
         if self._constrain and self._prompt.verdicts:
             try:
                 choice = {"structured_outputs": {"choice": self._prompt.verdicts}}
@@ -211,19 +211,19 @@ class Server:
         return await self._endpoint.until_good(PATH, self._with_content, json=body)
 
     def _with_content(self, reply: dict[str, Any]) -> dict[str, Any]:
-        """The reply itself, if its content can be read."""
+        """The reply itself; raises an error if it has no content."""
         self._content(reply)
         return reply
 
     def _content(self, reply: dict[str, Any]) -> str:
         content = reply["choices"][0]["message"]["content"]
-        # None where a model wrote only its reasoning. Lone surrogates cannot be written to a file.
+        # `content` is None if a model wrote only its reasoning. Lone surrogates cannot be written to a file.
         text = content.encode("utf-8", "replace").decode() if isinstance(content, str) else ""
         return self._endpoint.without_key(text)
 
 
 def _finished(done: queue.SimpleQueue[Result], every: bool) -> Iterator[Result]:
-    """Yields one, waiting for it if need be, and all others that are there if `every`."""
+    """Waits for one item and yields it; if `every`, yields all others that are available."""
     yield done.get()
     with contextlib.suppress(queue.Empty):
         while every:
@@ -231,20 +231,20 @@ def _finished(done: queue.SimpleQueue[Result], every: bool) -> Iterator[Result]:
 
 
 def _shortened(text: str) -> str:
-    """The start and the end of what is far longer than any answer."""
+    """The text, or the start and the end of one that is far too long."""
     return text if len(text) <= MAX_SAID else f"{text[: MAX_SAID // 2]} ... {text[-MAX_SAID // 2 :]}"
 
 
 def _token(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError("it is no token")
+        raise TypeError("it is not a token")
     return value
 
 
 def _logprob(value: Any) -> float:
     number = float(value)
     if not number <= ROUNDING:  # also NaN
-        raise ValueError("it is no log-probability")
+        raise ValueError("it is not a log-probability")
     return min(number, 0.0)
 
 

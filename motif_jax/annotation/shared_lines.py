@@ -1,10 +1,10 @@
-"""Keeps what servers have said on disk: a folder of JSON lines, which many jobs write at the same time.
+"""Caches the replies of servers on disk: a folder of JSON lines, which many jobs can write at the same time.
 
-    <cache>/<name>-<hash>/about.json                              what the lines depend on, of which the hash is made
+    <cache>/<name>-<hash>/about.json                              everything the lines depend on; the hash is of this
     <cache>/<name>-<hash>/<host>-<process>-<random>.jsonl         one file per job
 
-Every job writes to a file of its own, so that jobs on several machines need no locks. A line that was cut off or
-changed is not read, and what it said is asked again.
+Every job writes its own file, so jobs on several machines need no locks. Truncated and changed lines are skipped, and
+their questions are asked again.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from motif_jax.structs import UserError
 from motif_jax.system.files import json_line, parse_json, write_json
 from motif_jax.system.foreign import open_regular
 
-LONGEST_LINE = 2**22  # bytes; longer lines were not written by this program and are skipped, piece by piece
-WRITE_EVERY_S = 1.0  # each time, the file is forced to disk
+LONGEST_LINE = 2**22  # bytes; this program writes shorter lines, so longer ones are skipped
+WRITE_EVERY_S = 1.0  # between two fsyncs
 
 
 class SharedLines:
-    """A folder of lines, and the file of this job in it."""
+    """A folder of lines, with one file of this job."""
 
     def __init__(self, cache: Path, name: str, about: Mapping[str, Any], flag: str):
-        """Derives the folder; `open` it before lines are added.
+        """Derives the folder; `open` it before adding lines.
 
         Args:
-          cache: where all such folders are.
-          name: of the folder, for people.
-          about: what the lines depend on, as JSON.
-          flag: the value of the config that names `cache`, for messages.
+          cache: the parent of all such folders.
+          name: the readable part of the folder's name.
+          about: everything the lines depend on, as JSON.
+          flag: the config value that names `cache`, for messages.
         """
         key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
         self.folder = cache / f"{name}-{key}"
@@ -50,7 +50,7 @@ class SharedLines:
         self._written_s = time.monotonic()
 
     def open(self) -> None:
-        """Makes the file of this job."""
+        """Creates the folder and this job's file."""
         name = f"{slug(socket.gethostname())}-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
         with self._refusals():
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -58,13 +58,13 @@ class SharedLines:
             self._file = open(self.folder / name, "xb")  # noqa: SIM115 - until close
 
     def add(self, entries: Iterable[Mapping[str, Any]], at_once: bool = False) -> None:
-        """Adds lines; they are on disk after a `write` about a second later, or when this returns if `at_once`."""
+        """Adds lines. They are on disk when this returns if `at_once`, else after a `write` about a second later."""
         self._new += map(json_line, entries)
         self.write(at_once)
 
     def write(self, at_once: bool = False) -> None:
-        """Forces what was added to disk, unless something was written within the last second."""
-        assert self._file is not None, "it is not open"
+        """Writes and syncs the added lines, unless the last write was less than a second ago."""
+        assert self._file is not None, "call open() first"
         now = time.monotonic()
         if self._new and (at_once or now - self._written_s > WRITE_EVERY_S):
             lines, self._new, self._written_s = self._new, [], now
@@ -74,7 +74,7 @@ class SharedLines:
                 os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Writes what is left and closes the file; removes it if nothing was added."""
+        """Writes the remaining lines and closes the file; removes an empty file."""
         if self._file is not None:
             try:
                 self.write(at_once=True)
@@ -96,12 +96,12 @@ class SharedLines:
 
 
 def read_entries(folder: Path) -> Iterator[dict[str, Any]]:
-    """The lines of all jobs that are JSON objects as they were written, in no particular order."""
+    """Yields the intact lines of all jobs, in no particular order."""
     for file in sorted(path for path in folder.glob("*.jsonl") if path.is_file()):
         with contextlib.suppress(FileNotFoundError), open_regular(file) as lines:  # a job may delete its empty file
             for line in iter(functools.partial(lines.readline, LONGEST_LINE), b""):
                 try:
-                    entry = parse_json(line) if line.endswith(b"\n") else None  # else a job was killed in the middle
+                    entry = parse_json(line) if line.endswith(b"\n") else None  # a killed job leaves half a line
                 except ValueError:
                     continue
                 if entry is not None:

@@ -1,15 +1,15 @@
-"""A judge that is asked on the side: a thread puts questions to an annotator while the caller goes on.
+"""Asks an annotator asynchronously: a thread sends the questions while the caller goes on.
 
-    caller       plan(items, limit)   what to ask next, the most urgent first; replaces the plan before
-                 answers()            what has come back since the last call
-    the thread   takes items from the plan, never more than `limit` in all; asks; hands the answers back
+    caller       plan(items, limit)   the items to ask next, most urgent first; replaces the previous plan
+                 answers()            the answers since the last call
+    the thread   takes items from the plan, at most `limit` in all; asks; hands the answers back
 
-Neither of the caller's methods waits. They swap one reference and empty one deque, so there are no locks. An item is
-taken once: what is under way, or was answered and not yet fetched, is skipped in later plans. Questions that were ever
-answered are in the answer cache and are not asked again (memory.py).
+The caller's methods never wait. They swap one reference and empty one deque, so they need no locks. An item is taken
+once: later plans skip items that are in flight, or answered and not yet fetched. The answer cache (memory.py) has all
+earlier answers, so no question is asked twice.
 
-If the annotator fails, what is under way goes back into the plan, and the annotator is opened again after a pause that
-doubles. `silent_s` tells for how long nothing has come.
+If the annotator fails, the items in flight return to the plan, and the annotator is opened again after a pause that
+doubles. `silent_s` is the time since the last answer.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from motif_jax.annotation.memory import AnswerMemory
 from motif_jax.structs import UserError
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 1.0, 60.0  # before the annotator is opened again
-TICK_S = 0.05  # how long the thread waits for a plan before it looks for answers
+TICK_S = 0.05  # the thread waits this long for a plan before it checks for answers
 CLOSING_S = 5.0
 Open = Callable[[], tuple[Annotator, AnswerMemory]]
 
 
 class Item(NamedTuple):
-    """A question with the caller's number for it. Asked again, the question is another attempt."""
+    """A question with the caller's number for it; asking it again is another attempt."""
 
     number: int
     attempt: int
@@ -39,86 +39,86 @@ class Item(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """An item that has come back."""
+    """An answered item."""
 
     item: Item
     answer: Answer
     seconds: float  # from question to answer; 0 from the answer cache
-    cached: bool
+    cached: bool  # the answer is from the answer cache
 
 
 class Plan(NamedTuple):
-    """What to ask next."""
+    """The items to ask next."""
 
     items: Sequence[Item] = ()
-    limit: int = 0  # on all items ever taken
+    limit: int = 0  # on the number of items ever taken
 
 
 class Stream:
-    """Asks an annotator in a thread of its own, between its making and `close`."""
+    """Asks an annotator in a thread, which runs from the constructor to `close`."""
 
-    immediate = False  # whether `answers` has all that was planned
+    immediate = False  # whether `answers` returns everything that was planned
 
     def __init__(self, open_judge: Open, begun: tuple[Annotator, AnswerMemory] | None = None, taken: int = 0):
         """Starts the thread.
 
         Args:
           open_judge: opens the annotator and its answer cache; may raise UserError or Incomplete.
-          begun: what `open_judge` has returned before, to begin with; None: the thread opens it.
+          begun: an earlier result of `open_judge` to begin with; None: the thread opens the annotator.
           taken: items taken in earlier runs, which count towards the limit.
         """
         self._open, self._begun = open_judge, begun
         self.taken = taken  # items ever taken
-        self.answered = 0  # questions, by the annotator itself
-        self.problem = ""  # why the annotator cannot be asked now
-        self.failures = self.strangers = 0  # times that it failed; answers to questions that nobody asked
-        self._plan, self._place = Plan(), 0  # the thread's own place in it
-        self._planned = self._plan  # the newest
-        self._seen: set[tuple[int, int]] = set()  # items taken, until a plan no longer has them
-        self._flight: dict[Question, tuple[list[Item], float]] = {}  # under way, with the time of asking
+        self.answered = 0  # questions that the annotator answered, without cached ones
+        self.problem = ""  # the reason why the annotator cannot be asked now
+        self.failures = self.strangers = 0  # failures of the annotator; answers to questions that were not asked
+        self._plan, self._place = Plan(), 0  # the thread's plan, and its position there
+        self._planned = self._plan  # the newest plan
+        self._seen: set[tuple[int, int]] = set()  # items taken that are still in the plan
+        self._flight: dict[Question, tuple[list[Item], float]] = {}  # items in flight, with the time of asking
         self._back: collections.deque[Answered] = collections.deque()
-        self._last_s = time.monotonic()  # when something last came back, or there was nothing to wait for
+        self._last_s = time.monotonic()  # time of the last answer, or of the last moment with nothing in flight
         self._stop, self._wake = threading.Event(), threading.Event()
         self._error: Exception | None = None
         self._annotator: Annotator | None = None
         self._thread = threading.Thread(target=self._run, name="judge", daemon=True)
         self._thread.start()
 
-    # ---- the caller's
+    # ---- called by the caller
 
     def plan(self, items: Sequence[Item], limit: int) -> None:
-        """Replaces what is to be asked; `limit` bounds the number of items taken since the first of all runs."""
+        """Replaces the plan; `limit` bounds the number of items taken in all runs together."""
         self._planned = Plan(items, limit)
         self._wake.set()
 
     def answers(self) -> list[Answered]:
-        """What has come back since the last call. Raises what went wrong in the thread, other than the annotator."""
+        """The answers since the last call. Raises errors of the thread, except failures of the annotator."""
         if self._error is not None:
             raise self._error
         return [self._back.popleft() for _ in range(len(self._back))]
 
     @property
     def under_way(self) -> int:
-        """Questions that the annotator has now."""
+        """The number of questions in flight."""
         return len(self._flight)
 
     @property
     def silent_s(self) -> float:
-        """For how long nothing has come although something was asked, or could not be."""
+        """Seconds without an answer while questions are in flight or cannot be asked; otherwise 0."""
         return time.monotonic() - self._last_s if self._flight or self.problem else 0.0
 
     def close(self) -> None:
-        """Ends the thread; what is under way is given up."""
+        """Ends the thread; questions in flight are dropped."""
         self._stop.set()
         self._wake.set()
         closed = self._annotator
         if closed is not None:
-            closed.close()  # a thread that waits for its answers is woken by this
+            closed.close()  # wakes a thread that waits for answers
         self._thread.join(CLOSING_S)
         if self._annotator is not None and self._annotator is not closed:
             self._annotator.close()
 
-    # ---- the thread's
+    # ---- run by the thread
 
     def _run(self) -> None:
         pause_s = FIRST_PAUSE_S
@@ -131,7 +131,7 @@ class Stream:
             except (UserError, Incomplete) as failed:
                 self.problem = str(failed)
             except Exception as error:
-                if not self._stop.is_set():  # otherwise the annotator was closed while it worked
+                if not self._stop.is_set():  # an annotator that is closed while it works may raise anything
                     self._error = error
                 return
             finally:
@@ -174,7 +174,7 @@ class Stream:
                 yield item.question
 
     def _next(self) -> Item | None:
-        """The next item of the newest plan that was not taken yet; None if there is none now."""
+        """Takes the next item of the newest plan; None if every item is taken or the limit is reached."""
         if self._planned is not self._plan:
             self._plan, self._place = self._planned, 0
             self._seen &= {item[:2] for item in self._plan.items}
@@ -188,26 +188,26 @@ class Stream:
         return None
 
     def _put_back(self) -> None:
-        """What is under way can be taken again."""
+        """Returns the items in flight to the plan."""
         lost = [item for items, _ in self._flight.values() for item in items]
         self._seen -= {item[:2] for item in lost}
         self.taken -= len(lost)
         self._flight, self._place = {}, 0
 
     def _finish(self, memory: AnswerMemory | None) -> None:
-        """Closes what was opened, before it is opened again; at the end, the annotator is closed by `close`."""
+        """Closes the memory and, unless `close` will do that, the annotator."""
         if self._annotator is not None and not self._stop.is_set():
             self._annotator.close()
             self._annotator = None
         if memory is not None:
             try:
                 memory.close()
-            except UserError as refused:  # by the file system
+            except UserError as refused:  # the disk is full, or the like
                 self.problem = str(refused)
 
 
 class Direct:
-    """The same without a thread: `plan` asks, and returns when all is answered."""
+    """The same interface without a thread: `plan` asks, and returns when everything is answered."""
 
     immediate = True
     problem, failures, strangers, under_way, silent_s = "", 0, 0, 0, 0.0
@@ -232,16 +232,16 @@ class Direct:
         for question, answer in self._annotator.answers(list(asked)):
             self._memory.add(question, answer)
             self.answered += 1
-            items_of = asked.pop(question, [])  # none, if nobody asked this
+            items_of = asked.pop(question, [])  # empty if this question was not asked
             self._back += [Answered(item, answer, time.monotonic() - begun, False) for item in items_of]
         self.taken += len(items)
 
     def answers(self) -> list[Answered]:
-        """What was planned, in the order of its numbers."""
+        """The answers to the plans since the last call, ordered by item number."""
         found, self._back = sorted(self._back, key=lambda answered: answered.item[:2]), []
         return found
 
     def close(self) -> None:
-        """Closes annotator and answer cache."""
+        """Closes the annotator and the answer cache."""
         self._annotator.close()
         self._memory.close()

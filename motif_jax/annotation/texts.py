@@ -1,38 +1,36 @@
-"""What is said of a game: what it is, its goals, its prompts and its rules.
+"""The texts about a game: a description, its goals, prompts and rules.
 
-A game may come with a directory of TOML files: `goals.toml` (a line per goal: its name, and what a language model is
-told), `default.toml` and `reworded.toml` (prompts) and `lexicon.toml` (rules). Each may be missing. In place of missing
-prompts stand the general ones beside this module, which say `{game}` where they speak of the game; the goals that they
-come with are every game's, unless its own file has others of their name.
+A game may have a directory of TOML files, each of them optional: `goals.toml` (per goal its name and the instruction
+for a language model), `default.toml` and `reworded.toml` (prompts), and `lexicon.toml` (rules). The general prompts
+beside this module replace missing ones; they contain `{game}` for the description. The general goals hold for every
+game, unless its own `goals.toml` overrides them by name.
 """
 
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
-from motif_jax.annotation.rules import NO_RULES, PROGRESS, Rules, read_rules
+from motif_jax.annotation.rules import NO_RULES, PROGRESS, Rules, read_rules, read_toml
 from motif_jax.config.table import shown
 from motif_jax.structs import UserError
-from motif_jax.system.foreign import read_text
 
 HERE = Path(__file__).parent
-FLAG = "--config.env.world"  # of the game, whose files these are
+FLAG = "--config.env.world"  # names the game
 LEXICON_FLAG = "--config.annotate.lexicon"
 
 
 class Texts(NamedTuple):
-    """What is said of a game."""
+    """The texts about one game."""
 
-    about: str  # what the game is, in a few words that can end a sentence
-    goals: dict[str, str]  # by name, what a model is told
-    folder: Path | None  # its files
-    lexicon: str  # a file of rules that the user names; "": the game's own
+    about: str  # a description in a few words, which can end a sentence
+    goals: dict[str, str]  # instructions for a model, by the goal's name
+    folder: Path | None  # the game's TOML files
+    lexicon: str  # the user's file of rules; "": the game's own
 
     def prompt(self, version: str) -> Path:
-        """The file of a version of the prompt."""
+        """The prompt file of a version."""
         own = self.folder / f"{version}.toml" if self.folder else None
         return own if own and own.exists() else HERE / f"{version}.toml"
 
@@ -45,13 +43,7 @@ class Texts(NamedTuple):
 
 
 def read_texts(about: str, folder: Path | None, lexicon: str = "") -> Texts:
-    """Reads the goals of a game, and finds its other files.
-
-    Args:
-      about: what the game is.
-      folder: its files; None if it has none.
-      lexicon: a file of rules instead of the game's own.
-    """
+    """Reads the goals of a game; the arguments are the fields of `Texts`."""
     if folder is not None and not folder.is_dir():
         raise UserError(f"there is no directory {str(folder)!r}, where the game has its texts ({FLAG})")
     own = folder / "goals.toml" if folder else None
@@ -60,11 +52,7 @@ def read_texts(about: str, folder: Path | None, lexicon: str = "") -> Texts:
 
 
 def _read_goals(path: Path) -> dict[str, str]:
-    try:
-        goals = tomllib.loads(read_text(path))
-    except (OSError, ValueError, RecursionError) as error:  # ValueError: not text, or not TOML
-        reason = " ".join(str(error.strerror if isinstance(error, OSError) else error).split())
-        raise UserError(f"cannot read the goals {str(path)!r}: {reason} ({FLAG})") from error
+    goals = read_toml(path, f"goals file {str(path)!r}", FLAG)
     for name, text in goals.items():
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", name) or name == PROGRESS:
             raise UserError(

@@ -1,8 +1,8 @@
 """Mode `score`: the model writes only the verdict, and the answer is computed from each verdict's probability.
 
-P(second is better) = (p2 + p0 / 2) / (p1 + p2 + p0), where p1, p2 and p0 are the probabilities of the tokens
-that begin these answers. Of a caption alone, P(helpful) = p1 / (p1 + p0). The sum of the probabilities is kept as the
-answer's mass: where it is small the model wanted to say something else.
+P(second is better) = (p2 + p0 / 2) / (p1 + p2 + p0), where p1, p2 and p0 are the probabilities of the tokens that begin
+these verdicts. For a single caption, P(helpful) = p1 / (p1 + p0). The sum of the probabilities is the answer's mass: a
+small mass means that the model tends to write something else.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Iterable, Mapping
 from motif_jax.annotation.annotator import Answer
 
 VERDICTS = ("1", "2", "0")  # first, second, neither
-MIN_MASS = 1e-3  # below this the probabilities tell nothing about the question
-OPENING = "("  # begins the model's answer where the engine allows it, so that the next token is the verdict
+MIN_MASS = 1e-3  # with less, the probabilities carry no information about the question
+OPENING = "("  # prefills the model's answer if the engine allows it, so that the next token is the verdict
 
 
 def verdict_of_token(token: str) -> str | None:
-    """Which verdict a token begins, if any. Tokenizers write a leading space in several ways."""
+    """The verdict that a token begins, or None. Tokenizers write a leading space in several ways."""
     bare = token.strip(" \t\n(\"'▁Ġ:*")
     return bare if bare in VERDICTS else None
 
 
 def shares(logprobs: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Probability of each verdict, given tokens and their log-probabilities."""
+    """The probability of each verdict, given tokens and their log-probabilities."""
     found = dict.fromkeys(VERDICTS, 0.0)
     for token, logprob in logprobs:
         verdict = verdict_of_token(token)
@@ -36,7 +36,7 @@ def shares(logprobs: Iterable[tuple[str, float]]) -> dict[str, float]:
 def to_answer(
     found: Mapping[str, float], prompt_tokens: int, cached_tokens: int, output_tokens: int, one: bool = False
 ) -> Answer:
-    """Computes an answer from the probabilities of the verdicts, by the equations above; `one`: on a caption alone."""
+    """Computes an answer from the probabilities of the verdicts; `one`: on a single caption."""
     mass = found["1"] + found["0"] if one else sum(found.values())
     if not mass >= MIN_MASS:  # also NaN
         verdicts = "(1) and (0)" if one else "(1), (2) and (0)"

@@ -1,8 +1,8 @@
 """Backend `vllm`: the model runs in this process, on its GPUs.
 
-Questions go to `LLM.chat` thousands at a time: the engine fills its own batches from them, and computes the
-common start of all prompts only once (prefix caching). Tensor parallelism is an option of the engine; data parallelism
-is one process per GPU, each with a shard of its own.
+`LLM.chat` gets thousands of questions per call: the engine batches them itself, and computes the common prefix of all
+prompts once (prefix caching). Tensor parallelism is an option of the engine; for data parallelism, start one process
+per GPU, each with its own shard.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
 TOO_LONG = Answer(
     None, "no answer: the question is longer than the model's context (--config.annotate.vllm.max_model_len)"
 )
-SAMPLED_BYTES = 2**20  # read from the head, the middle and the tail of a file of weights, to tell models apart
+SAMPLED_BYTES = 2**20  # hashed at the start, in the middle and at the end of each file, to identify a model
 
 
 class VllmEngine:
-    """A chat model in this process."""
+    """An annotator with a chat model in this process."""
 
     def __init__(self, model: str, prompt: Prompt, sampling: Sampling | None, batch: int, engine: dict[str, Any]):
         """Loads the model.
 
         Args:
           model: a directory, or a name that vLLM can find.
-          prompt: the question.
-          sampling: how the analysis is written; None: mode score.
+          prompt: the prompt of every question.
+          sampling: how the analysis is sampled; None: mode score.
           batch: questions per call.
           engine: arguments of `vllm.LLM`.
         """
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # nothing is sent anywhere that was not asked for
+        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # sends no telemetry
         from vllm import LLM, SamplingParams
         from vllm.exceptions import VLLMValidationError
         from vllm.sampling_params import StructuredOutputsParams
@@ -111,7 +111,7 @@ class VllmEngine:
         return Answer(self._prompt.read(text), text, 1.0, *_tokens(output))
 
     def _chat(self, conversations: list[list[Message]], params: Any, **options: Any) -> list[Any]:
-        """One output per conversation; None for those that are too long for the model."""
+        """One output per conversation; None for a conversation that is too long for the model."""
         if not conversations:
             return []
         outputs = self._try(conversations, params, options)
@@ -121,8 +121,8 @@ class VllmEngine:
         return outputs
 
     def _try(self, conversations: list[list[Message]], params: Any, options: dict[str, Any]) -> list[Any]:
-        """One output per conversation. A refused batch is halved until the refused conversations are alone (None)."""
-        template = {"enable_thinking": False}  # for models that would think before a verdict; others have no use for it
+        """One output per conversation; bisects a refused batch until each refused conversation is found (None)."""
+        template = {"enable_thinking": False}  # models that do not think ignore this
         try:
             return self._llm.chat(conversations, params, use_tqdm=False, chat_template_kwargs=template, **options)
         except self._refusals as error:  # a conversation is longer than the model's context
@@ -134,7 +134,7 @@ class VllmEngine:
         return [output for half in halves for output in self._try(half, params, options)]
 
     def _check_template(self) -> None:
-        """Tries the chat template on the longest conversation there can be."""
+        """Tries the chat template on a conversation with all possible messages."""
         messages = self._prompt.messages(Question("one", None if self._prompt.one else "two"))
         if self._sampling is not None:
             messages = self._prompt.again(messages, "I do not know.")
@@ -148,7 +148,7 @@ class VllmEngine:
 
 
 def check_vllm(model: str) -> None:
-    """Refuses what cannot work, without loading anything."""
+    """Raises UserError if the model cannot be loaded, as far as its files tell."""
     if not model:
         raise UserError(f"which model? a directory or a name ({FLAG})")
     directory = Path(model).expanduser()
@@ -156,7 +156,7 @@ def check_vllm(model: str) -> None:
         if directory.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1:
             raise UserError(f"there is no model directory {model!r} ({FLAG})")
         _check_installed()
-        return  # a name
+        return  # vLLM will look the name up
     if not (directory / "config.json").is_file():
         raise UserError(f"model directory {model!r} has no config.json ({FLAG})")
     if not weight_files(directory):
@@ -170,7 +170,7 @@ def check_vllm(model: str) -> None:
 
 
 def identity(model: str) -> str:
-    """Identifies a model: its name, and for a directory also a hash of its files; its location does not count."""
+    """Identifies a model: its name and, for a directory, a hash of its files, wherever it lies."""
     directory = Path(model).expanduser()
     if not directory.is_dir():
         return model
@@ -192,7 +192,7 @@ def weight_files(directory: Path) -> list[Path]:
 
 
 def verdict_token_ids(tokenizer: Any) -> dict[str, list[int]]:
-    """Tokens that begin each verdict after the opening, with and without a space before it."""
+    """The tokens that begin each verdict after the opening, with or without a space."""
     opening = tokenizer.encode(OPENING, add_special_tokens=False)
     found: dict[str, list[int]] = {}
     for verdict in VERDICTS:

@@ -1,1 +1,1 @@
-"""Episodes: assembling their steps from rollouts, and playing them back from seed and actions."""
+"""Assembles the steps of episodes from rollouts, and plays episodes back from seed and actions."""

@@ -1,9 +1,9 @@
-"""Statistics of an experiment that was run with several seeds: intervals, comparisons, curves with bands.
+"""Statistics over the seeds of an experiment: intervals, comparisons, curves with bands.
 
-The unit is the seed: an experiment's score with one seed is one number, the mean over its episodes, and intervals say
-how far the mean over seeds may be off, as other seeds could have been drawn. Following Agarwal et al., "Deep
-reinforcement learning at the edge of the statistical precipice" (arXiv 2108.13264), there is the interquartile mean,
-the stratified bootstrap (seeds are drawn again within each task), and the probability of improvement.
+The unit is the seed: an experiment's score with one seed is the mean over its episodes, and intervals are for the mean
+over seeds. As in Agarwal et al., "Deep reinforcement learning at the edge of the statistical precipice" (arXiv
+2108.13264): the interquartile mean, the stratified bootstrap (which resamples seeds within each task), and the
+probability of improvement.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 RESAMPLES = 5000
 LEVEL = 0.95  # of all intervals
 NORMAL_LEVEL, NORMAL_POWER = 1.959964, 0.841621  # quantiles of the normal distribution: 5 % two-sided, 80 % power
-MOST_SEEDS = 10_000  # a claim that needs more is not worth a number
+MOST_SEEDS = 10_000  # larger numbers are not reported
 
 Scores = Sequence[np.ndarray]  # one array per task, with a score per seed. [S] each
 
@@ -31,11 +31,11 @@ class Estimate(NamedTuple):
 
 
 def interquartile_mean(scores: np.ndarray) -> float:
-    """The mean of the middle half of all scores; a score at the edge of that half counts in part. [N] -> number"""
+    """The mean of the middle half of all scores, with fractional weights at its edges. [N] -> number"""
     ordered = np.sort(np.asarray(scores, float).ravel())
     count = len(ordered)
     edges = np.arange(count + 1)
-    # The part of each score's stretch [i, i + 1] that lies between a quarter and three quarters of all.
+    # The part of each score's interval [i, i + 1] between a quarter and three quarters of all.
     weight = np.minimum(edges[1:], 0.75 * count) - np.maximum(edges[:-1], 0.25 * count)
     return float(np.average(ordered, weights=np.clip(weight, 0, None)))
 
@@ -54,7 +54,7 @@ def estimate(scores: Scores, seed: int = 0) -> Estimate:
 
 
 def large_exponents(values: np.ndarray) -> np.ndarray:
-    """For each column, by which power of two its numbers are to be divided so that no sum is infinite. 0 for most."""
+    """Per column, the exponent of a power of two by which to divide, so that sums stay finite; usually 0."""
     exponents = np.frexp(np.abs(values).max(0, initial=0.0))[1]
     return np.where(exponents > 900, exponents, 0)
 
@@ -71,11 +71,10 @@ def improvement(ours: np.ndarray, theirs: np.ndarray) -> Estimate:
 
 
 def seeds_needed(ours: np.ndarray, theirs: np.ndarray) -> int | None:
-    """How many seeds of each would show a difference of this size, with these spreads, four times out of five.
+    """The number of seeds per side that would detect a difference of this size with a power of 80 %.
 
-    The usual formula for two means at the 5 % level: n = (z_level + z_power)^2 (s1^2 + s2^2) / difference^2, at least
-    two. None if there is no difference, if fewer than two seeds say how far scores spread, or if more than MOST_SEEDS
-    would be needed.
+    For two means at the 5 % level: n = (z_level + z_power)^2 (s1^2 + s2^2) / difference^2, at least two. None if the
+    means are equal, if both sides have fewer than two seeds, or if n exceeds MOST_SEEDS.
     """
     ours, theirs = np.asarray(ours, float), np.asarray(theirs, float)
     difference = float(ours.mean() - theirs.mean())
@@ -91,20 +90,20 @@ class Band(NamedTuple):
 
     steps: np.ndarray  # [P]
     mean: np.ndarray  # [P]
-    low: np.ndarray  # [P]; equals the mean where there is a single seed
-    high: np.ndarray
+    low: np.ndarray  # [P]; equals the mean for a single seed
+    high: np.ndarray  # [P]
 
 
 def band(curves: Sequence[tuple[np.ndarray, np.ndarray]], points: int = 100, seed: int = 0) -> Band | None:
-    """The curves of all seeds as one, over the steps that every seed has reached.
+    """The mean curve over seeds, on the steps that every seed has reached.
 
     Args:
-      curves: steps (ascending) and values of each seed; NaN values are left out.
-      points: of the result, evenly spaced; values between rows are interpolated.
+      curves: ascending steps and values of each seed; NaN values are left out.
+      points: number of evenly spaced points; values are interpolated.
       seed: of the bootstrap.
 
     Returns:
-      None if some seed has no value, or if there are no steps that all of them have reached.
+      The band; None if a seed has no values, or if the seeds have no steps in common.
     """
     known = []
     for steps, values in curves:

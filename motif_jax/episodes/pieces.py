@@ -1,4 +1,4 @@
-"""Assembles whole episodes from the rollouts over which their steps are spread."""
+"""Assembles complete episodes from rollouts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from motif_jax.actors.layout import Ended, Full
 from motif_jax.structs import EpisodeInfo
 
-StepArrays = dict[str, np.ndarray]  # arrays with a row per step of an episode. [T, ...]
+StepArrays = dict[str, np.ndarray]  # one row per step of an episode. [T, ...] each
 
 
 class Pieces:
@@ -21,7 +21,7 @@ class Pieces:
     def take(
         self, full: Full, rows: Mapping[str, np.ndarray], first: np.ndarray, ended: Iterable[Ended]
     ) -> list[tuple[EpisodeInfo, StepArrays]]:
-        """Appends a rollout's steps to their episodes, and returns the episodes that ended.
+        """Appends a rollout's steps to their episodes.
 
         Args:
           full: worker, group and slot of the rollout.
@@ -30,11 +30,11 @@ class Pieces:
           ended: episodes that ended in it.
 
         Returns:
-          Information and all steps of each episode that ended.
+          Summary and steps of each episode that ended.
         """
         start = [0] * len(first)
         for game, begins in enumerate(first):
-            if begins:  # drops steps of an episode that is played again because its worker died
+            if begins:  # drops the steps of an episode whose worker died, which is played again
                 self._open[full.worker, full.group, game] = {key: [] for key in rows}
         found = []
         for step, game, info in ended:

@@ -1,4 +1,4 @@
-"""Plays episodes again from their seed and actions, to count what happened in them and to record every frame.
+"""Plays episodes back from their seed and actions, to count their events and to record every frame.
 
 So evaluation transfers no screens, keeps a few bytes per step (`Track`), and chooses afterwards which episodes to show.
 """
@@ -28,35 +28,35 @@ from motif_jax.system.files import LARGEST_ARRAY, read_arrays, write_whole
 class Track(NamedTuple):
     """Data kept for each step of an episode. [T] each"""
 
-    action: np.ndarray  # int32; where actions are texts, [T, bytes] uint8 (`world.to_row`)
-    value: np.ndarray  # what the policy expected; NaN for scripted players, as below. float32
+    action: np.ndarray  # int32; texts: [T, bytes] uint8 (`world.to_row`)
+    value: np.ndarray  # the policy's value estimate. float32, like the rest; NaN if missing
     probability: np.ndarray  # of the action
-    z: np.ndarray  # normalised learnt reward; NaN without one
+    z: np.ndarray  # normalised learnt reward
     intrinsic: np.ndarray  # learnt reward that the agent receives, before its coefficient
-    odds: np.ndarray | None = None  # probabilities of all actions, where they are few. [T, A]
+    odds: np.ndarray | None = None  # probabilities of all actions, if they are few. [T, A]
 
 
 ODDS = "odds"
-COLUMNS = tuple(name for name in Track._fields if name != ODDS)  # that every track has
+COLUMNS = tuple(name for name in Track._fields if name != ODDS)  # in every track
 
 
 class EpisodeEvents(NamedTuple):
-    """What happened in an episode, in addition to the figures in `EpisodeInfo`."""
+    """The events of an episode, beside the figures in `EpisodeInfo`."""
 
-    cause: str  # of the episode's end; "" if there is nothing to say
-    did: dict[str, int] | None  # how often each kind of event happened; None if unknown
+    cause: str  # of the episode's end; "" if unknown
+    did: dict[str, int] | None  # number of events by kind; None if unknown
 
 
 class Happenings:
     """Counts the events that messages report."""
 
     def __init__(self, happenings: Callable[[str], Iterable[str]]):
-        """Takes the events that a message reports."""
+        """`happenings` maps a message to the events that it reports."""
         self._happenings = happenings
         self._known: dict[bytes, list[str]] = {}
 
     def count(self, captions: Mapping[bytes, int]) -> dict[str, int]:
-        """How often each kind of event happened, from how often each message was seen."""
+        """The number of events by kind, from the number of times of each message."""
         did: dict[str, int] = {}
         for message, times in captions.items():
             if message not in self._known:
@@ -67,15 +67,10 @@ class Happenings:
 
 
 class EventCounter:
-    """Plays episodes again and counts the events in them; use it as a context manager."""
+    """Plays episodes back and counts their events; a context manager."""
 
     def __init__(self, env: Mapping[str, Any], seed: int, happenings: Callable[[str], Iterable[str]]):
-        """Takes what was played.
-
-        Args:
-          env, seed: the config's section and the seed with which the episodes were played.
-          happenings: the events that a message reports.
-        """
+        """`env` and `seed` are those of the episodes; `happenings` maps a message to the events that it reports."""
         self._env, self._seed, self._happenings = dict(env), seed, Happenings(happenings)
         self._game: Game | None = None
 
@@ -88,7 +83,7 @@ class EventCounter:
                 self._game.close()
 
     def describe(self, info: EpisodeInfo, actions: np.ndarray) -> EpisodeEvents | None:
-        """Counts the events of an episode; None if it comes out differently, as a world that is not exact may."""
+        """The events of an episode; None if playback differs, as in a world that is not deterministic."""
         with reported(self._env):
             return self._describe(info, actions)
 
@@ -98,7 +93,7 @@ class EventCounter:
         captions: collections.Counter[bytes] = collections.Counter()
         begin(self._game, self._seed, info.episode)
         for action in actions.tolist():
-            if self._game.end:  # it ended earlier than the first time
+            if self._game.end:  # earlier than in the original episode
                 return None
             self._game.step(action)
             captions[caption_of(self._game)] += 1
@@ -113,17 +108,17 @@ def begin(game: Game, seed: int, episode: int) -> None:
 
 
 def figures_of(info: EpisodeInfo, figures: Iterable[str]) -> dict[str, Any]:
-    """The values of an episode, as in its line of `episodes.jsonl`; `figures` are those of the world, by name."""
+    """The values of an episode as in `episodes.jsonl`; `figures` are the names of the world's figures."""
     return info.named(figures) | {"end_status": EndStatus(info.end_status).name.lower()}
 
 
 def make_replay(
     env: Mapping[str, Any], seed: int, row: Mapping[str, Any], track: Track, about: Mapping[str, Any]
 ) -> Replay | None:
-    """Plays an episode again and records every frame; None if it comes out differently.
+    """Plays an episode back and records every frame; None if playback differs.
 
     Args:
-      env, seed: the config's section and the seed with which it was played.
+      env, seed: the config's section and the seed of the episode.
       row: its line of `episodes.jsonl`.
       track: its steps.
       about: further entries of `Replay.about`, such as the player.
@@ -148,10 +143,10 @@ def _make_replay(
     finally:
         game.close()
     found = figures_of(info, world.figures)
-    if any(row[name] not in (value, None) for name, value in found.items()):  # None: the world did not have this figure
+    if any(row[name] not in (value, None) for name, value in found.items()):  # None: the world lacked this figure
         return None
     packed = frames.packed()
-    assert packed is not None  # there is no limit
+    assert packed is not None  # None only happens with a limit
     if frames.too_many_pictures:
         print_line(
             f"no pictures in the replay of episode {row['episode']}: they have more than {MOST_PICTURES:,} bytes"
@@ -162,7 +157,7 @@ def _make_replay(
 def replay_of(
     env: Mapping[str, Any], row: Mapping[str, Any], track: Track, about: Mapping[str, Any], packed: Mapping[str, Any]
 ) -> Replay:
-    """A replay of an episode from its frames, as `recorder.RecordedFrames.packed` gives them; see `make_replay`."""
+    """A replay of an episode from its frames (`recorder.RecordedFrames.packed`); see `make_replay`."""
     world = make_world(env)
     facts = {"episode": row["episode"], "end": row["end_status"], "cause": row["cause"], "task": title(env)}
     action, names = track.action, list(world.action_names)
@@ -176,7 +171,7 @@ def replay_of(
 
 
 def number_texts(actions: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Texts as a replay has them: a number for each, [T] int32, and the distinct ones, as lines that can be shown."""
+    """Texts in the format of a replay: an index per step, [T] int32, and the distinct texts, made printable."""
     texts = [printable(to_text(row)) for row in actions.tolist()]
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     return np.array([numbers[text] for text in texts], np.int32), list(numbers)

@@ -1,4 +1,4 @@
-"""Tells whether a game is reproducible; reads recordings of games that are not."""
+"""Tests whether a game is reproducible, and reads the recordings of games that are not."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from motif_jax.episodes.playback import EpisodeEvents, Happenings, begin
 from motif_jax.structs import EpisodeInfo
 from motif_jax.system.files import read_arrays
 
-EPISODES, STEPS = 3, 70  # that are tried, and the most steps of each
+EPISODES, STEPS = 3, 70  # number of test episodes, and most steps of each
 FRAMES = ("screens", "screen_ends", "cursor", "message", "count", "reward")
 
 
 def plays_the_same_twice(env: Mapping[str, Any], seed: int, beside: bool) -> bool:
-    """Whether a short piece of the game, played twice from the same seed with the same actions, is the same.
+    """Whether a short piece of the user's game is the same when it is played twice with the same seed and actions.
 
-    Only games of the user's own are tried; those of the program are tested.
+    Always True for the program's own games, which have tests.
 
     Args:
       env, seed: the config's section and the seed.
-      beside: whether workers play several games. The second time, another game is then played beside it: games that
-        share what is random differ.
+      beside: whether workers play several games. Then another game runs beside the second play, which reveals games
+        that share a source of randomness.
     """
     if owner(env) is None:
         return True
@@ -44,7 +44,7 @@ def plays_the_same_twice(env: Mapping[str, Any], seed: int, beside: bool) -> boo
 
 
 def _play(world: World, seed: int, episode: int, beside: bool) -> list[Any]:
-    """The moments of a short piece of an episode, and how it then stands."""
+    """The moments of a short piece of an episode, and its state at the end."""
     games, rng, moments = [_make(world) for _ in range(1 + beside)], random.Random(episode), []
     game, reward = games[0], 0.0
     try:
@@ -67,7 +67,7 @@ def _play(world: World, seed: int, episode: int, beside: bool) -> list[Any]:
 
 
 def _make(world: World) -> Any:
-    """A game whose moments can be compared: by its observations, which tell more than a screen, if it has them."""
+    """A game for comparison: with observations, which contain more than a screen, if the world has them."""
     game = world.game(shown=False)
     if hasattr(game, "seen"):
         return game
@@ -80,13 +80,13 @@ def _draw(world: World, game: Any, rng: random.Random) -> Any:
 
 
 class Recordings:
-    """What workers recorded of episodes; a context manager with the methods of `playback.EventCounter`, and `take`.
+    """The workers' recordings of episodes; a context manager with the methods of `playback.EventCounter`, and `take`.
 
-    A recording is on the disk from the end of its episode until it is taken.
+    A recording is on disk from the end of its episode until `take`.
     """
 
     def __init__(self, happenings: Callable[[str], Iterable[str]]):
-        """Takes the events that a message reports."""
+        """`happenings` maps a message to the events that it reports."""
         self._happenings = Happenings(happenings)
         self._folder = tempfile.TemporaryDirectory(prefix="motif_jax-")
 
@@ -102,7 +102,7 @@ class Recordings:
         return self._folder.name
 
     def describe(self, info: EpisodeInfo, actions: np.ndarray) -> EpisodeEvents | None:
-        """The events of an episode; None if nothing was recorded of it."""
+        """The events of an episode; None without a recording."""
         file = file_of(Path(self.folder), info.episode)
         if not file.is_file():
             return None
@@ -112,18 +112,18 @@ class Recordings:
             return None
         captions = [row.tobytes().rstrip(b"\0") for row in arrays["captions"].reshape(-1, WIDTH)]
         cause = arrays["cause"].tobytes().decode()
-        if arrays["times"].sum() != len(actions):  # of another attempt at this episode, whose worker died
+        if arrays["times"].sum() != len(actions):  # from an earlier attempt at this episode, whose worker died
             return None
         return EpisodeEvents(cause, self._happenings.count(dict(zip(captions, arrays["times"].tolist(), strict=True))))
 
     def take(self, episode: int) -> dict[str, np.ndarray] | None:
-        """The frames of an episode (`recorder.Frames.packed`), whose file is removed; None if there are none."""
+        """Reads an episode's frames (`recorder.RecordedFrames.packed`), and removes its file; None without frames."""
         file = file_of(Path(self.folder), episode)
         if not file.is_file():
             return None
         try:
             return read_arrays(file, FRAMES, optional=("pictures", "picture_ends"))
-        except ValueError:  # too long to be kept, or damaged
+        except ValueError:  # the episode was too long, or the file is damaged
             return None
         finally:
             file.unlink()

@@ -1,1 +1,1 @@
-"""HTML pages that work offline, in one file each: building blocks, charts, and the style and scripts they include."""
+"""Self-contained HTML pages: building blocks, charts, and their style and scripts."""

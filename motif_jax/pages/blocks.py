@@ -1,7 +1,7 @@
-"""Building blocks of the HTML pages that stages write: one file each, offline, dark and light, readable on a phone.
+"""Building blocks of HTML pages: one self-contained file each, dark and light, readable on a phone.
 
-Everything that comes from a game or a model goes through `esc`. If that is ever forgotten, the page's content security
-policy still keeps the browser from running other scripts than ours and from loading anything.
+All texts of games and models go through `esc`. As a second barrier, the page's content security policy forbids all
+scripts but ours, and loading anything.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def asset(name: str) -> str:
 
 
 def page(title: str, body: Iterable[str], scripts: Sequence[str] = ()) -> str:
-    """A whole HTML file: a title, a body of HTML, and the named scripts of `pages/assets` at its end."""
+    """An HTML file: a title, a body of HTML, and scripts of `pages/assets` at its end."""
     texts = [asset(name) for name in ("charts.js", *scripts)]
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts)
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {hashes}"
@@ -42,7 +42,7 @@ def page(title: str, body: Iterable[str], scripts: Sequence[str] = ()) -> str:
 
 
 def data_script(name: str, value: Any) -> str:
-    """A script element with a value as JSON, escaped so that no text in it can close the element."""
+    """A script element with a value as JSON, escaped so that the value cannot close the element."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     for mark in "<>&\u2028\u2029":
         text = text.replace(mark, f"\\u{ord(mark):04x}")
@@ -50,7 +50,7 @@ def data_script(name: str, value: Any) -> str:
 
 
 def tiles(values: Iterable[tuple[str, str]]) -> str:
-    """A row of tiles with key figures, from pairs (value, what it is)."""
+    """A row of tiles with key figures, from pairs (value, name)."""
     inner = "".join(f'<div class="tile"><b>{esc(value)}</b><span>{esc(what)}</span></div>' for value, what in values)
     return f'<div class="tiles">{inner}</div>'
 
@@ -77,15 +77,15 @@ def table(
     kind: str = "",
     sheet: Sheet | None = None,
 ) -> str:
-    """A table, with a link to it as CSV; the cells are HTML, the names of the columns are text.
+    """A table, with a link to it as CSV; cells are HTML, the names of the columns are text.
 
     Args:
       head: names of the columns.
       rows: cells of each row.
-      numbers: indices of the columns that are aligned to the right.
-      kind: a class of assets/page.css; `fits` for a table that need not be wide, `figures` for one whose cells stand
-        below each other on a phone, each with the name of its column.
-      sheet: what the CSV has, instead of the text of the cells.
+      numbers: indices of the columns to align right.
+      kind: a class of assets/page.css: `fits` for a narrow table, `figures` for a table whose cells are stacked on a
+        phone, each with the name of its column.
+      sheet: the contents of the CSV; by default the text of the cells.
     """
     right, rows = set(numbers), list(rows)
     mark = [' class="number"' if index in right else "" for index in range(len(head))]
@@ -107,5 +107,5 @@ def quoted(caption: str) -> str:
 
 
 def folded(summary: str, text: str) -> str:
-    """Long text of which only the summary is shown until a click."""
+    """A long text behind a summary, shown on a click."""
     return f"<details><summary>{esc(summary)}</summary><pre>{esc(text)}</pre></details>"

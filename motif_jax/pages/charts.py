@@ -1,7 +1,7 @@
-"""Charts as HTML that needs no script and no library: curves, histograms, and means with their intervals.
+"""Charts as plain HTML, without scripts or libraries: curves, histograms, and means with intervals.
 
-Lines are SVG, which is stretched to the available space. Words are HTML beside it, so that a phone shows them as large
-as a wide screen does. Whatever comes from a game or a model goes through `esc`.
+Lines are SVG, stretched to the available space. Labels are HTML beside it, so that their size is the same on a phone.
+All texts of games and models go through `esc`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from motif_jax.pages.formats import Interval, amount, esc, exact, labels, ticks
 from motif_jax.pages.spreadsheet import Sheet, csv_link, of_intervals
 
 COLOURS = ("first", "second", "good", "plum", "unknown", "teal", "pink", "tie")  # variables of assets/page.css
-POINTS = 240  # at most, of a line; longer ones are averaged
-SMOOTHED = 16  # lines of at least so many points are shown smoothed, with the unsmoothed line behind
+POINTS = 240  # most points of a line; longer lines are averaged
+SMOOTHED = 16  # least points of a line that is shown smoothed, in front of the raw line
 
 Point = tuple[float, float]
 
 
 class Band(NamedTuple):
-    """The interval around a line: its ends at some points of the horizontal axis, drawn behind the line."""
+    """The interval around a line, given at some points of the horizontal axis and drawn behind the line."""
 
     x: Sequence[float]
     low: Sequence[float]
@@ -31,7 +31,7 @@ class Band(NamedTuple):
 
 
 class Level(NamedTuple):
-    """A broken line across a chart and its interval as a band, for comparison."""
+    """A dashed horizontal line with its interval as a band, for comparison."""
 
     name: str
     value: Interval
@@ -54,13 +54,13 @@ def curves(
     """A chart of lines over a common horizontal axis.
 
     Args:
-      lines: points by name; those that are not finite are left out.
-      x_name: what the horizontal axis counts.
-      low, high: values that the vertical axis must include; by default what the lines need.
+      lines: points by name; values that are not finite are left out.
+      x_name: the unit of the horizontal axis.
+      low, high: values that the vertical axis must include.
       title, note: shown above the chart.
-      levels: bands behind the lines.
-      colours: of lines, by name; by default one after another.
-      bands: intervals around lines, by name. A line with one is drawn as it is, not smoothed.
+      levels: horizontal lines for comparison.
+      colours: by line; by default in the order of COLOURS.
+      bands: intervals by line. A line with a band is not smoothed.
     """
     chosen = colours or dict(zip(lines, COLOURS * len(lines), strict=False))
     drawn = {name: thin([(x, y) for x, y in points if math.isfinite(y)]) for name, points in lines.items()}
@@ -82,7 +82,7 @@ def curves(
         return (y - bottom) / (top - bottom)
 
     def path(points: Sequence[Point]) -> str:
-        if len(points) == 1:  # a dot: a line of no length with a round end
+        if len(points) == 1:  # a dot is a line of length 0 with round ends
             points = [points[0], points[0]]
         return " ".join(f"{1000 * across(x):.1f},{1000 - 1000 * up(y):.1f}" for x, y in points)
 
@@ -140,7 +140,7 @@ def curves(
 
 
 def _stroke(level: Level, width: float, y: float) -> str:
-    """The line of a level, as SVG: across the chart, or in the legend."""
+    """The line of a level as SVG, for the chart or for the legend."""
     return (
         f'<line x1="0" x2="{width:g}" y1="{y:.1f}" y2="{y:.1f}" stroke="var(--{level.colour})" stroke-width="1.8" '
         f'stroke-dasharray="{level.dash}"/>'
@@ -165,7 +165,7 @@ def along(marks: Sequence[float], across: Any, x_name: str) -> str:
 
 
 def thin(points: Sequence[Point], most: int = POINTS) -> list[Point]:
-    """Reduces a line to at most `most` points, which are means over stretches of equally many."""
+    """Reduces a line to at most `most` points, each the mean of about equally many."""
     if len(points) <= most:
         return list(points)
     cuts = [round(number * len(points) / most) for number in range(most + 1)]
@@ -180,7 +180,7 @@ def smooth(points: list[Point]) -> list[Point]:
     reach = max(1, len(points) // 20)
     found = []
     for at, (x, _) in enumerate(points):
-        span = min(reach, at, len(points) - 1 - at)  # equally far on both sides, so that the ends are not biased
+        span = min(reach, at, len(points) - 1 - at)  # symmetric, so that the ends are not biased
         near = points[at - span : at + span + 1]
         found.append((x, sum(y for _, y in near) / len(near)))
     return found
@@ -197,9 +197,9 @@ def columns(
 
     Args:
       counts: heights of the columns.
-      words: labels below it, from left to right.
-      marks: vertical lines: the distance from the left as a share of the width, and a label.
-      of: what each column stands for, shown in a tooltip.
+      words: labels below the chart, from left to right.
+      marks: vertical lines, as (distance from the left as a share of the width, label).
+      of: names of the columns, shown in tooltips.
       root: draw square roots, so that small counts are visible beside large ones.
     """
     power = 0.5 if root else 1.0
@@ -219,7 +219,7 @@ def columns(
 
 
 def track(interval: Interval, low: float, high: float, colour: str) -> str:
-    """A mean as a bar from zero, with its interval drawn on it, on a scale from `low` to `high`."""
+    """A mean as a bar from zero with its interval, on a scale from `low` to `high`."""
     span = high - low or 1.0
 
     def part(start: float, stop: float) -> str:
@@ -232,7 +232,7 @@ def track(interval: Interval, low: float, high: float, colour: str) -> str:
 
 
 def dots(values: Iterable[float], interval: Interval, low: float, high: float, colour: str) -> str:
-    """The values themselves as dots, with their mean and its interval behind, on a scale from `low` to `high`."""
+    """Values as dots, in front of their mean and its interval, on a scale from `low` to `high`."""
     span = high - low or 1.0
     points = "".join(
         f'<u style="left:{100 * (value - low) / span:.2f}%;background:var(--{colour})" title="{exact(value)}"></u>'
@@ -242,13 +242,13 @@ def dots(values: Iterable[float], interval: Interval, low: float, high: float, c
 
 
 def reach(intervals: Iterable[Interval | None]) -> tuple[float, float]:
-    """The lowest and highest value that a common scale must cover, zero included."""
+    """The ends of a common scale of intervals, which includes zero."""
     ends = [0.0, *(end for interval in intervals if interval for end in (interval.mean, *interval.band))]
     return min(ends), max(ends)
 
 
 def bars(rows: Iterable[tuple[str, str, Sequence[Interval | None]]], names: Sequence[str]) -> str:
-    """Means with intervals side by side: rows of (what, a note on it, one per name), each with a scale of its own."""
+    """Means with intervals side by side, from rows of (figure, note, an interval per name), each with its own scale."""
     colours, rows = dict(zip(names, COLOURS * len(names), strict=False)), list(rows)
     body = []
     for what, note, intervals in rows:

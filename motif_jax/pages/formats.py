@@ -1,4 +1,4 @@
-"""How pages write texts and numbers: escaped, short or exact; intervals, and the round numbers along an axis."""
+"""Formats of pages: escaped texts, short and exact numbers, intervals, and the ticks of an axis."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-LARGEST = 1e100  # that pages show; the return of a million steps with rewards in float32 has 1e45
+LARGEST = 1e100  # largest value on a page; a million float32 rewards sum to 1e45
 CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
 
 
 class Interval(NamedTuple):
-    """A mean and its 95 % confidence interval; None where that is not known, as for a single episode."""
+    """A mean and its 95 % confidence interval; None if unknown, as for a single episode."""
 
     mean: float
     low: float | None = None
     high: float | None = None
-    median: float | None = None  # of the same numbers, where it is known
-    n: int | None = None  # how many numbers these are, where it is not all that the reader expects
+    median: float | None = None  # if known
+    n: int | None = None  # number of values, if it differs from what the reader expects
 
     @property
     def band(self) -> tuple[float, float]:
-        """The interval's ends; (mean, mean) if they are not known."""
+        """The interval's ends; (mean, mean) if unknown."""
         return (self.mean, self.mean) if self.low is None or self.high is None else (self.low, self.high)
 
     @property
     def words(self) -> str:
-        """The interval's ends as text, in brackets, and n; without what is not known."""
+        """The interval's ends in brackets, and n; unknown parts are left out."""
         ends = "" if self.low is None or self.high is None else f"[{exact(self.low)}, {exact(self.high)}]"
         return ends if self.n is None else f"{ends} n = {self.n:,}".lstrip()
 
@@ -39,7 +39,7 @@ def esc(text: Any) -> str:
 
 
 def amount(value: float) -> str:
-    """Formats a number as short as a label needs it: 0.25, 1,200, 35k, 2.5M."""
+    """Formats a number for a label: 0.25, 1,200, 35k, 2.5M."""
     if abs(value) >= LARGEST:
         return exact(value)
     short = float(f"{value:.3g}")  # first, so that 999,999 is 1M
@@ -62,7 +62,7 @@ def exact(value: float) -> str:
 
 
 def labels(marks: Sequence[float]) -> list[str]:
-    """Formats ticks, with just enough digits to distinguish them."""
+    """Formats ticks with just enough digits to distinguish them."""
     step = min((after - before for before, after in itertools.pairwise(marks)), default=1.0)
     short = [amount(mark) for mark in marks]
     if step >= 1 and len(set(short)) == len(marks):
@@ -73,7 +73,7 @@ def labels(marks: Sequence[float]) -> list[str]:
 
 def ticks(low: float, high: float, count: int = 4) -> list[float]:
     """Round numbers from at most `low` to at least `high`."""
-    if high - low <= 1e-9 * max(abs(low), abs(high)):  # too close to be told apart by twelve digits
+    if high - low <= 1e-9 * max(abs(low), abs(high)):  # twelve digits would not distinguish the ticks
         high = low + (abs(low) or 1.0)
     rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
@@ -83,10 +83,10 @@ def ticks(low: float, high: float, count: int = 4) -> list[float]:
 
 
 def number(value: Any) -> float:
-    """The value as a float, at most LARGEST, so that sums and squares are finite; ValueError if it is not finite."""
+    """The value as a float, clipped to LARGEST, so that sums and squares are finite; ValueError if it is not finite."""
     try:
         found = float(value)
-    except OverflowError:  # a whole number
+    except OverflowError:  # a huge int
         found = LARGEST if value > 0 else -LARGEST
     if not math.isfinite(found):
         raise ValueError(f"{value!r} is not a number")
@@ -94,6 +94,6 @@ def number(value: Any) -> float:
 
 
 def count(value: Any) -> int:
-    """The value as a whole number; raises what `number` does."""
+    """The value as an int; raises ValueError as `number` does."""
     found = number(value)
     return int(value if abs(found) < LARGEST else found)

@@ -1,7 +1,7 @@
-"""The figures of a page as CSV: a link beside a table or a chart, which has the file in itself and so works offline.
+"""The figures of a page as CSV: a link beside a table or a chart that contains the file, so that it works offline.
 
-Numbers are written as they are, without commas between thousands. A text that a spreadsheet would read as a formula
-gets an apostrophe in front: captions, names of models and answers come from others.
+Numbers have no thousands separators. A text that a spreadsheet would evaluate as a formula gets an apostrophe in front,
+because captions, names of models and answers are not trusted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from motif_jax.pages.formats import CONTROLS, Interval, esc
 FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\n]")
 NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?(e[+-]?\d+)?")
 TAG = re.compile(r"<[^>]*>")
-PLAIN = ",;:()[]!*/?@$|"  # characters that a link may have as they are
+PLAIN = ",;:()[]!*/?@$|"  # characters that a link need not escape
 
 
 class Sheet(NamedTuple):
@@ -35,7 +35,7 @@ def of_cells(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Sheet:
 
 
 def of_intervals(rows: Iterable[tuple[str, Sequence[Interval | None]]], names: Sequence[str]) -> Sheet:
-    """A row for each figure of each name: the fields of `Interval`; from rows of (figure, one per name)."""
+    """A sheet of intervals, one row per figure and name; from rows of (figure, one interval per name)."""
     return Sheet(
         ("figure", "of", *Interval._fields),
         [
@@ -57,7 +57,7 @@ def csv_link(sheet: Sheet) -> str:
 
 
 def _harmless(value: Any) -> Any:
-    """The value as a cell that no spreadsheet computes."""
+    """The value as a cell that a spreadsheet does not evaluate."""
     if value is None or isinstance(value, bool | int | float):
         return value
     text = str(value).translate(CONTROLS)

@@ -1,7 +1,7 @@
-"""Pairs of moments on disk, in the layout of the published Motif dataset. Owns the files; knows no game and no model.
+"""Pairs of moments on disk, in the layout of the published Motif dataset. Independent of games and models.
 
 Moments: `pairs` cuts episodes into moments and pairs them, `writer` writes them to disk, `store` opens and checks them.
-Labels: `questions` finds the pairs that show the same two captions, `asked` collects the answers to each question,
-`oracles` label by the game's numbers, `shards` store the labels of each job, `merging` makes one annotation of all
-shards, and `folders` has the paths of all these files.
+Labels: `questions` finds the pairs with the same two captions, `asked` collects the answers to each question,
+`oracles` labels by the game's numbers, `shards` stores the labels of each job, `merging` combines all shards into one
+annotation, and `folders` has the paths of an annotation.
 """

@@ -1,4 +1,4 @@
-"""The answers to a shard's questions, in one or both orders of the captions, and the labels that follow from them."""
+"""The answers to a shard's questions, in one or both orders of the captions, and the resulting labels."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import numpy as np
 
 
 class Asked:
-    """The answers to K consecutive questions of a dataset, the first of which has the number `low`.
+    """The answers to the K consecutive questions from number `low` on.
 
-    An answer is P(the second caption is better), in the question's own order. A question is settled when it is answered
-    in every order in which it is to be asked; its label is the mean.
+    An answer is P(the second caption is better), in the question's own order. A question is settled when it has an
+    answer in every required order; its label is their mean.
     """
 
     def __init__(self, low: int, both_orders: np.ndarray):
-        """Takes the first question's number and, for each, whether both orders are asked. [K] bool"""
+        """Takes the first question's number and, per question, whether both orders are asked. [K] bool"""
         self._low, self._both = low, both_orders
-        # P(second is better) in the question's own order: of the question as it is, and of the turned one.
+        # P(second is better) in the question's own order, asked in that order and turned. [K, 2]
         self._answers = np.full((len(both_orders), 2), np.nan, np.float32)
         self._known = np.full(len(both_orders), np.nan, np.float32)  # labels of an earlier run
 
@@ -29,12 +29,12 @@ class Asked:
         """Stores answers; those to questions of other shards or without a verdict are ignored.
 
         Args:
-          numbers: of the questions, -1 where the dataset does not ask it. [M]
+          numbers: of the questions, or -1. [M]
           turned: whether the question was shown in the other order. [M] bool
-          prob: P(the caption shown second is better), NaN for no verdict. [M]
+          prob: P(the caption shown second is better), NaN without a verdict. [M]
 
         Returns:
-          How many were taken.
+          The number of stored answers.
         """
         mine = (numbers >= self._low) & (numbers < self._low + len(self._both)) & ~np.isnan(prob)
         at, order = numbers[mine] - self._low, turned[mine].astype(np.intp)
@@ -42,23 +42,23 @@ class Asked:
         return int(mine.sum())
 
     def labels(self) -> np.ndarray:
-        """P(second is better) where settled, NaN elsewhere. [K] float32"""
+        """P(second is better) of settled questions, NaN elsewhere. [K] float32"""
         first, other = self._answers.T
         mean = np.where(self._both, (first + other) / 2, first)
         return np.where(np.isnan(self._known), mean, self._known)
 
     def missing(self, wanted: np.ndarray) -> Iterator[tuple[int, bool]]:
-        """Yields (number, turned) of what is still to be asked of the `wanted` questions ([K] bool)."""
+        """Yields (number, turned) for each missing answer to the `wanted` questions ([K] bool)."""
         for index in np.flatnonzero(np.isnan(self.labels()) & wanted).tolist():
             for turned in (False, True)[: 1 + bool(self._both[index])]:
                 if np.isnan(self._answers[index, int(turned)]):
                     yield self._low + index, turned
 
     def both_answers(self) -> np.ndarray:
-        """Answers of the questions that were answered in both orders, in the question's own order. [J, 2]"""
+        """The answers to questions that have both, in the question's own order. [J, 2]"""
         return self._answers[~np.isnan(self._answers).any(-1)]
 
 
 def to_numbers(answers: Iterable[float | None]) -> np.ndarray:
-    """Answers as an array, in which NaN stands for None (no verdict). [M] float64"""
+    """Answers as an array, with NaN for None (no verdict). [M] float64"""
     return np.array([np.nan if answer is None else answer for answer in answers], np.float64)

@@ -1,9 +1,9 @@
-"""The paths of an annotation's files: labels lie where the published system has them, the rest in a separate folder.
+"""The paths of an annotation's files.
 
-    <workdir>/dataset/preference/<name>.npy    int8 [N] codes of `Preference`, as published
+    <workdir>/dataset/preference/<name>.npy    int8 [N] codes of `Preference`, where the published system has them
     <workdir>/annotations/<name>/              shards, probabilities and records: `shards.py`, `merging.py`
 
-The published loader reads everything in `preference/` as an array, and fails at a directory.
+The two are separate because the published loader reads everything in `preference/` as an array.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Merges the shards of an annotation into one, in the published form.
+"""Merges the shards of an annotation into the published format.
 
 dataset/preference/<name>.npy     int8 [N] codes of `Preference`
 annotations/<name>/prob.npy       float32 [N] P(second is better), NaN where unknown
-annotations/<name>/merged.json    the dataset and config that it was made of, and checksums of both arrays
+annotations/<name>/merged.json    facts of dataset and config, and checksums of both arrays
 
-Pairs that were never asked have the code of unknown labels, as published; how many these are stands in the record.
+Pairs that were never asked have the label UNKNOWN, as published; the record has their number.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from motif_jax.structs import UserError
 from motif_jax.system.files import read_array, read_json, write_array, write_json
 
 AGAIN = "--stage=annotate merges its shards anew"
-NOT_ASKED = "not_asked"  # in the log of a shard and in a merge's record: pairs that have no label because nobody asked
+NOT_ASKED = "not_asked"  # key in the log of a shard and in a merge's record: number of pairs that were not asked
 
 
 def check_free(dataset: PairDataset, name: str) -> None:
-    """Raises UserError if this program did not make the existing labels, so that they are not overwritten."""
+    """Raises UserError if the name belongs to labels from elsewhere, which must not be overwritten."""
     merged = annotation_folder(dataset.path, name) / "merged.json"
     if labels_file(dataset.path, name).exists() and not merged.exists():
         raise UserError(
@@ -44,7 +44,7 @@ def check_free(dataset: PairDataset, name: str) -> None:
 
 
 def count_asked(counts: Mapping[str, int], not_asked: int) -> dict[str, int]:
-    """Counts of labels by kind, in which pairs that were not asked do not count as unknown."""
+    """Counts of labels by kind, with pairs that were not asked apart from unknown ones."""
     not_asked = min(not_asked, counts["unknown"])
     return {**counts, "unknown": counts["unknown"] - not_asked, "not asked": not_asked}
 
@@ -52,10 +52,10 @@ def count_asked(counts: Mapping[str, int], not_asked: int) -> dict[str, int]:
 class Merged(NamedTuple):
     """The result of a merge."""
 
-    counts: dict[str, int]  # labels of each kind, as `count_asked` gives them; empty if nothing was written
+    counts: dict[str, int]  # labels by kind (`count_asked`); empty if nothing was written
     missing: list[int]  # shards that do not exist or are not finished
     written: bool
-    logs: dict[str, Any]  # of the shards
+    logs: dict[str, Any]  # by shard
 
 
 def is_merged(dataset: PairDataset, name: str, facts: Mapping[str, Any]) -> bool:
@@ -86,14 +86,14 @@ def check_merged(dataset: PairDataset, name: str) -> None:
 def merge(
     dataset: PairDataset, name: str, num_shards: int, of_pair: np.ndarray, facts: Mapping[str, Any], partial: bool
 ) -> Merged:
-    """Merges the shards if all are finished; with `partial`, merges what exists.
+    """Merges the shards if all are finished; with `partial`, merges the existing ones.
 
     Args:
       dataset, name: the dataset, and the name of the annotation.
-      num_shards: how many shards there are.
+      num_shards: the number of shards.
       of_pair: the question of each pair, or -1. [N]
-      facts: what the shards must have been made of; others count as missing, or raise UserError with `partial`.
-      partial: whether to merge before all shards are finished; the rest of the labels are unknown.
+      facts: facts of dataset and config. Shards with other facts count as missing, or raise UserError with `partial`.
+      partial: whether to merge before all shards are finished; the missing labels are unknown.
     """
     folder = annotation_folder(dataset.path, name)
     if not folder.is_dir():
@@ -107,9 +107,7 @@ def merge(
                 raise UserError(f"annotation {name!r} has no shards to merge (--config.annotate.custom_name, .merge)")
         parts = [Part(number, num_shards) for number in range(num_shards)]
         found = {part: records[f"{part.stem}.json"] for part in parts if f"{part.stem}.json" in records}
-        found = {
-            part: record for part, record in found.items() if record["facts"] == facts
-        }  # shards of other facts must be made again
+        found = {part: record for part, record in found.items() if record["facts"] == facts}
         missing = [part.number for part in parts if part not in found or not found[part]["finished"]]
         logs = {part.stem: record["log"] for part, record in found.items()}
         if missing and not partial:

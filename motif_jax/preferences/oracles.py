@@ -1,4 +1,4 @@
-"""Annotators that compare numbers of the game (score, rewards) instead of captions, as the original has; and chance."""
+"""Annotators that compare the game's numbers (score, rewards) instead of captions, as in the original; and chance."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def ask_oracle(name: str, dataset: PairDataset, rows: np.ndarray, seed: int) -> 
     Args:
       name: "score" (of the episode that a moment is from), "return" (rewards summed over the moment), or "random".
       dataset: the pairs.
-      rows: which pairs to compare, ascending. [M]
-      seed: of "random"; the same row always gets the same verdict.
+      rows: the pairs to compare, ascending. [M]
+      seed: of "random"; a row's verdict depends on the seed alone.
 
     Returns:
       [M] float32

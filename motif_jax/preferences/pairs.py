@@ -1,10 +1,10 @@
-"""From episodes to pairs of moments: chooses stretches of each episode, and their places in the dataset.
+"""Cuts episodes into stretches of L steps (moments), and pairs them.
 
-An episode of n steps gives n // L stretches of L steps, starting at distinct places drawn without replacement. All
-stretches of all episodes are shuffled, and consecutive ones are paired. The shuffle is drawn before any game is played:
-stretch i goes to place `places[i]`, where `places` is a random permutation of all 2N places. So moments can be written
-as soon as they are played, and memory stays small. The dataset depends on the seed alone: not on the number of workers,
-their speed, or interruptions.
+An episode of n steps gives n // L stretches, whose starts are drawn without replacement. All stretches of all episodes
+are shuffled, and consecutive ones are paired. The shuffle is drawn before any game is played: stretch i goes to place
+`places[i]`, where `places` is a random permutation of all 2N places. So moments can be written as soon as they are
+played, and memory stays small. The dataset depends on the seed alone: not on the number of workers, their speed, or
+interruptions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Episode(NamedTuple):
     """One finished episode: its summary, and the data of each step after its action."""
 
     info: EpisodeInfo
-    steps: dict[str, np.ndarray]  # [n, ...] each; "message" among them
+    steps: dict[str, np.ndarray]  # [n, ...] each; includes "message"
 
 
 def places(seed: int, num_pairs: int) -> np.ndarray:
@@ -31,13 +31,13 @@ def places(seed: int, num_pairs: int) -> np.ndarray:
 
 
 def stretch_starts(episode: Episode, length: int, seed: int, keep_empty: float) -> np.ndarray:
-    """First steps of the stretches that are kept, in random order. [k] int64
+    """The first steps of the kept stretches, in random order. [k] int64
 
     Args:
       episode: a finished episode.
       length: L.
       seed: the dataset's seed.
-      keep_empty: share of the stretches without any message that is kept.
+      keep_empty: the share of stretches without messages to keep.
     """
     steps = len(episode.steps["message"])
     if steps < length:
@@ -53,5 +53,5 @@ def stretch_starts(episode: Episode, length: int, seed: int, keep_empty: float) 
 
 
 def cut(array: np.ndarray, starts: np.ndarray, length: int) -> np.ndarray:
-    """Stretches of an array over time. [n, ...] -> [k, L, ...]"""
+    """Cuts stretches out of an array over time. [n, ...] -> [k, L, ...]"""
     return array[starts[:, None] + np.arange(length)]

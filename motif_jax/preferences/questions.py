@@ -1,11 +1,10 @@
-"""From pairs of moments to distinct questions: the captions as text, and which pairs show the same two captions.
+"""Maps pairs of moments to distinct questions: pairs with the same two captions share a question.
 
-A caption is the text of a moment: its messages, equal ones in a row written once as `text (xN)`, empty ones left out,
-one per line; on request with the bottom line of the screen beside each. Pairs whose two captions are equal are ties
-and ask nothing. All other pairs that show the same two captions, in either order, are one question.
+A caption is the text of a moment: one message per line, without empty ones, and with equal consecutive ones written
+once as `text (xN)`; optionally each line ends with the bottom line of the screen. Pairs with two equal captions are
+ties and have no question. All pairs with the same two captions, in either order, have the same question.
 
-Memory holds a number per pair and per question, and each distinct message once; captions are built from these on
-request.
+Memory holds a number per pair and per question, and each distinct message once; captions are built on request.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ from motif_jax.captions import decode
 from motif_jax.preferences.store import PairDataset
 
 KINDS = ("msg", "msg_minbl")  # messages alone; messages and the bottom line
-DEPTH, GOLD, HP, MAX_HP, LEVEL, HUNGER = 12, 13, 10, 11, 18, 21  # places in NLE's blstats
+DEPTH, GOLD, HP, MAX_HP, LEVEL, HUNGER = 12, 13, 10, 11, 18, 21  # indices in NLE's blstats
 HUNGER_WORDS = ("Satiated", "", "Hungry", "Weak", "Fainting", "Fainted ", "Starved")  # a space as published
 BOTTOM_LINE = 2  # version of the text of `status`; version 1 had no spaces at its end
-ROWS = 4096  # pairs whose captions are in memory at a time
+ROWS = 4096  # pairs whose captions are in memory at the same time
 
 
 class Questions:
     """The distinct questions of a dataset, numbered so that those with the same first caption are neighbours.
 
-    of_pair  [N] int64: the question that a pair asks; -1 where its captions are equal
+    of_pair  [N] int64: the pair's question; -1 if its captions are equal
     turned   [N] bool: the pair shows the question's captions in the other order
-    counts   [Q] int64: pairs that ask it
+    counts   [Q] int64: the number of pairs per question
     """
 
     def __init__(self, dataset: PairDataset, kind: str):
-        """Reads every caption once. `kind` is one of KINDS."""
+        """Reads every caption once; `kind` is one of KINDS."""
         self._dataset, self._kind = dataset, kind
         table, self._ids = dataset.captions()
         self._texts = [decode(message) for message in table.messages]
@@ -44,7 +43,7 @@ class Questions:
         ranked = digests[order]
         new = np.ones(len(order), bool)
         new[1:] = (ranked[1:] != ranked[:-1]).any(-1)
-        self._captions = ranked[new]  # [C, 2]; the caption's number is its rank: it depends on the texts alone
+        self._captions = ranked[new]  # [C, 2]; a caption's number is its rank, which depends on the texts alone
         numbers = np.empty(len(order), np.int64)
         numbers[order] = np.cumsum(new) - 1
         self._moments = order[new]  # [C]: a moment that shows the caption
@@ -60,18 +59,15 @@ class Questions:
         return len(self._codes)
 
     def text(self, number: int) -> tuple[str, str]:
-        """The two captions of a question, in its own order."""
+        """The two captions of a question, in the question's order."""
         first, second = divmod(int(self._codes[number]), len(self._captions))
         return self._caption(self._moments[first]), self._caption(self._moments[second])
 
     def find(self, texts: Sequence[tuple[str, str]]) -> tuple[np.ndarray, np.ndarray]:
-        """Finds the questions that show given pairs of captions.
-
-        Args:
-          texts: pairs of captions, in either order.
+        """Finds the questions with the given pairs of captions, in either order.
 
         Returns:
-          Numbers, -1 if the dataset has no such question, [M] int64; and whether the order is the other one, [M] bool.
+          The numbers of the questions, or -1, [M] int64; whether the captions are in the other order, [M] bool.
         """
         if not len(self) or not texts:
             return np.full(len(texts), -1), np.zeros(len(texts), bool)
@@ -85,13 +81,13 @@ class Questions:
         return np.where(known & (self._codes[numbers] == codes), numbers, -1), pairs[:, 0] > pairs[:, 1]
 
     def sample(self, share: float) -> np.ndarray:
-        """Marks about this share of the questions; which ones depends on their captions alone. [Q] bool"""
+        """Selects about this share of the questions, by a hash of their captions. [Q] bool"""
         first, second = np.divmod(self._codes, max(len(self._captions), 1))
         drawn = (self._captions[first, 1] ^ self._captions[second, 0]) % np.uint64(10_000)
         return drawn < share * 10_000
 
     def _digests(self) -> np.ndarray:
-        """A hash of 128 bits of each moment's caption. [2N, 2] uint64"""
+        """The 128-bit hash of each moment's caption. [2N, 2] uint64"""
         if self._kind == "msg" and self._dataset.length == 1:
             known = np.array([_digest(text) for text in self._texts], np.uint64)
             return known[np.asarray(self._ids).reshape(-1)]
@@ -108,7 +104,7 @@ class Questions:
         return caption(messages, None if self._kind == "msg" else self._dataset.data["blstats"][pair, side].tolist())
 
     def _captions_of(self, rows: slice) -> list[str]:
-        """Captions of the moments of some pairs, in order."""
+        """The captions of the moments of some pairs, in order."""
         texts, length = self._texts, self._dataset.length
         ids = self._ids[rows].reshape(-1, length).tolist()
         if self._kind == "msg":
@@ -125,7 +121,7 @@ def caption(messages: Sequence[str], blstats: Sequence[Sequence[int]] | None = N
       blstats: bottom-line statistics, one row per step; with them each line ends with the player's status.
 
     Returns:
-      Lines joined by newlines; "" where there was no message and no status is asked for.
+      Lines joined by newlines; "" for a moment without messages if `blstats` is None.
     """
     lines = []
     step = 0
@@ -141,7 +137,7 @@ def caption(messages: Sequence[str], blstats: Sequence[Sequence[int]] | None = N
 
 
 def status(blstats: Sequence[int]) -> str:
-    """Depth, gold, hit points, level and hunger, as in the bottom line; as published, it may end in a space."""
+    """Depth, gold, hit points, level and hunger as in the bottom line; may end in a space, as published."""
     hunger = HUNGER_WORDS[blstats[HUNGER]] if 0 <= blstats[HUNGER] < len(HUNGER_WORDS) else ""
     return f"Dlvl:{blstats[DEPTH]} $:{blstats[GOLD]} HP:{blstats[HP]} ({blstats[MAX_HP]}) Xp:{blstats[LEVEL]} {hunger}"
 

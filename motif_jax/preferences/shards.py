@@ -1,11 +1,11 @@
-"""A shard of an annotation: the labels that one job makes, and their files.
+"""A shard of an annotation: the labels of one job, and their files.
 
     annotations/<name>/shard-00003-of-00016.npy         int8 [M] codes of `Preference`, for the rows of this shard
     annotations/<name>/shard-00003-of-00016.prob.npy    float32 [M] P(second is better), NaN where unknown
     annotations/<name>/shard-00003-of-00016.json        facts of dataset and config, log, counts, checksums
 
-At first all labels are unknown. Every commit replaces the files: a killed job loses what came after the last commit.
-`merging.py` makes one annotation of all shards.
+At first all labels are unknown. Every commit replaces the files; a killed job loses the labels since its last commit.
+`merging.py` combines all shards into one annotation.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from motif_jax.system.files import read_array, read_json, write_array, write_jso
 from motif_jax.system.locks import Held, take
 
 FILES: dict[str, tuple[type, Any]] = {".npy": (np.int8, Preference.UNKNOWN), ".prob.npy": (np.float32, np.nan)}
-FILE = r"shard-\d+-of-\d+(\.npy|\.prob\.npy|\.json)"  # a name of one
+FILE = r"shard-\d+-of-\d+(\.npy|\.prob\.npy|\.json)"
 BLANK: dict[str, Any] = {"checksums": {}, "rows": 0, "counts": {}}
-ROUNDING = 1e-6  # of probabilities, so that a pair and the same pair turned fall on the same side of a margin
+ROUNDING = 1e-6  # of probabilities, so that a pair and its turned copy fall on the same side of a margin
 TRY = "choose another --config.annotate.custom_name, or --config.annotate.ignore_existing=True to make it anew"
 
 
 class Part(NamedTuple):
-    """One part of an annotation: the number of the shard, and how many shards there are."""
+    """One part of an annotation: the number of the shard, and the number of shards."""
 
     number: int
     of: int
 
     @property
     def stem(self) -> str:
-        """The common start of the names of the shard's files."""
+        """The stem of the names of the shard's files."""
         return f"shard-{self.number:05d}-of-{self.of:05d}"
 
 
 def part_of(file: Path) -> Part:
-    """The part whose file this is."""
+    """The part that a file belongs to."""
     number, of = file.name.partition(".")[0].removeprefix("shard-").split("-of-")
     return Part(int(number), int(of))
 
 
 class Shard:
-    """The labels of some rows, new or from an earlier run, locked against other jobs. Use it in a `with` block."""
+    """The labels of some rows, new or from an earlier run, locked against other jobs; a context manager."""
 
     def __init__(
         self,
@@ -64,17 +64,17 @@ class Shard:
         """Opens the shard.
 
         Args:
-          folder: of the annotation: `folders.annotation_folder`.
-          part: which shard.
+          folder: `folders.annotation_folder`.
+          part: the shard.
           num_rows: M.
-          facts: what must be the same for labels to belong together; a flat dict.
-          ignore_existing: start anew, and delete existing shards and merged labels.
+          facts: facts of dataset and config, a flat dict; they must be equal in all shards of an annotation.
+          ignore_existing: delete existing shards and merged labels first.
           labels: the file of merged labels, which `ignore_existing` deletes.
         """
         self.folder, self.part, self._labels = folder, part, labels
         folder.mkdir(parents=True, exist_ok=True)
         self._blank = False
-        with folder_lock(folder):  # first, because jobs that hold it take the locks of other shards for a moment
+        with folder_lock(folder):  # first, because jobs that hold it briefly take the locks of other shards
             self._lock = take_lock(folder, part)
             try:
                 self._open(num_rows, facts, ignore_existing)
@@ -87,7 +87,7 @@ class Shard:
         if ignore_existing:
             self._clear()
         else:
-            for other in sorted(folder.glob("shard-*.json")):  # also those of the other jobs
+            for other in sorted(folder.glob("shard-*.json")):  # of all jobs
                 record = read_record(other)
                 if not record["checksums"] and self._is_abandoned(other):
                     other.unlink()  # its job was killed before it labelled anything
@@ -103,12 +103,12 @@ class Shard:
         self.record["checksums"] = {
             suffix: [checksum(read_array(array))] for suffix, array in arrays.items() if array.exists()
         }
-        if found is None:  # at once, so that jobs of other settings see it
+        if found is None:  # at once, so that jobs with other settings see it
             write_json(file, self.record)
         self._blank = not self.record["checksums"]
 
     def _is_abandoned(self, record: Path) -> bool:
-        """Whether no other job is writing the shard of this record."""
+        """Whether this record's shard is not being written by another job."""
         part = part_of(record)
         if part == self.part:
             return True
@@ -119,21 +119,21 @@ class Shard:
         return True
 
     def set(self, rows: np.ndarray, prob: np.ndarray, tie_margin: float) -> None:
-        """Labels rows ([K] places in this shard) with P(second is better) ([K], NaN leaves them unknown)."""
+        """Labels rows (indices in this shard, [K]) with P(second is better) ([K]; NaN: unknown)."""
         self.prob[rows] = prob
         self.codes[rows] = to_codes(prob, tie_margin)
 
     def commit(self, finished: bool, log: Mapping[str, Any]) -> None:
-        """Writes the labels that were set so far to disk.
+        """Writes the labels set so far to disk.
 
-        The record is written first and names, of each array, the checksum before and after: a kill between two files
-        leaves each in one of these states. That the shard is finished is written last: others may then merge it.
+        The record is written first, with each array's checksum before and after: a kill between two files leaves each
+        array in one of these states. `finished` is written last, because others may then merge the shard.
 
         Args:
           finished: whether every question was asked, answered or not.
           log: counts, times and versions of this job, for the record.
         """
-        arrays = {".prob.npy": self.prob, ".npy": self.codes}  # in this order: a known code has its probability
+        arrays = {".prob.npy": self.prob, ".npy": self.codes}  # in this order, so that every known code has its prob
         before = self.record["checksums"]
         after = {suffix: [*before.get(suffix, [])[-1:], checksum(array)] for suffix, array in arrays.items()}
         self.record |= {
@@ -153,10 +153,10 @@ class Shard:
                 write_json(file, self.record)
 
     def close(self) -> None:
-        """Releases the lock. Removes the record if nothing was labelled, so that later jobs are free to differ."""
+        """Releases the lock. Removes the record if nothing was labelled, so that later jobs may have other settings."""
         with self._lock:
             if self._blank:
-                with folder_lock(self.folder):  # no other job is reading it
+                with folder_lock(self.folder):  # other jobs read it under this lock
                     (self.folder / f"{self.part.stem}.json").unlink(missing_ok=True)
 
     def __enter__(self) -> Shard:
@@ -166,9 +166,9 @@ class Shard:
         self.close()
 
     def _clear(self) -> None:
-        """Deletes this shard, shards of a division into another number of shards, and the merged labels.
+        """Deletes this shard, all shards of another division, and the merged labels.
 
-        Records are deleted last, because labels without a record are refused.
+        Records go last, because labels without a record are refused.
         """
         files = [file for file in self.folder.glob("shard-*") if re.fullmatch(FILE, file.name)]
         others = [file for file in files if f"-of-{self.part.of:05d}." not in file.name]
@@ -193,27 +193,27 @@ def take_lock(folder: Path, part: Part) -> IO[bytes]:
 
 @contextlib.contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Holds the annotation's lock while its files change or are read together."""
+    """Holds the annotation's lock while files are changed, or several are read."""
     with take(folder / ".lock", wait=True):
         yield
 
 
 def question_range(part: Part, num_questions: int) -> tuple[int, int]:
-    """The questions of a shard: the first number, and the number after the last."""
+    """The range of a shard's questions: the first number, and the number after the last."""
     return num_questions * part.number // part.of, num_questions * (part.number + 1) // part.of
 
 
 def rows_of(part: Part, of_pair: np.ndarray) -> np.ndarray:
-    """Rows of a shard: all pairs that ask its share of the questions, and its share of those that ask nothing.
+    """The rows of a shard, ascending: all pairs of its questions, and its share of the pairs without a question.
 
-    So no question is asked by two jobs, and neighbouring questions, which show the same first caption, stay together.
+    So every question belongs to one job, and neighbouring questions, which share the first caption, stay together.
 
     Args:
-      part: which shard.
+      part: the shard.
       of_pair: the question of each pair, or -1. [N]
 
     Returns:
-      Ascending rows. [M] int64
+      [M] int64
     """
     low, high = question_range(part, int(of_pair.max(initial=-1)) + 1)
     silent = np.flatnonzero(of_pair < 0)
@@ -222,14 +222,14 @@ def rows_of(part: Part, of_pair: np.ndarray) -> np.ndarray:
 
 
 def to_codes(prob: np.ndarray, tie_margin: float) -> np.ndarray:
-    """Codes of P(second is better): a tie within the margin of one half, unknown where it is NaN. [K] -> [K] int8"""
+    """Codes of P(second is better): TIE within the margin around 1/2, UNKNOWN for NaN. [K] -> [K] int8"""
     codes = np.where(prob > 0.5, Preference.SECOND, Preference.FIRST)
     codes = np.where(np.abs(prob - 0.5) <= tie_margin + ROUNDING, Preference.TIE, codes)
     return np.where(np.isnan(prob), Preference.UNKNOWN, codes).astype(np.int8)
 
 
 def count(codes: np.ndarray) -> dict[str, int]:
-    """The number of labels of each kind, by its name in small letters."""
+    """The number of labels by kind, in lower case."""
     return {kind.name.lower(): int((codes == kind).sum()) for kind in Preference}
 
 
@@ -251,12 +251,12 @@ def read_record(file: Path) -> dict[str, Any]:
 
 
 def read_labels(folder: Path, part: Part, num_rows: int, record: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Codes and probabilities of a shard, checked. [M] int8, [M] float32"""
+    """Reads and checks the codes and probabilities of a shard. [M] int8, [M] float32"""
     loaded: list[np.ndarray] = []
     for suffix, (dtype, blank) in FILES.items():
         file = folder / f"{part.stem}{suffix}"
         known = record["checksums"].get(suffix, [])
-        if len(known) < 2 and not file.exists():  # the job was killed in its first commit, before it wrote this file
+        if len(known) < 2 and not file.exists():  # the job was killed in its first commit, before this file
             loaded.append(np.full(num_rows, blank, dtype))
             continue
         try:

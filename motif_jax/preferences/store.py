@@ -1,12 +1,12 @@
-"""Opens a dataset of pairs, of this program or the published one, and checks it before use.
+"""Opens and checks a dataset of pairs, made by this program or the published one.
 
 data/message.npy [N, 2, L, 256] uint8      data/blstats.npy [N, 2, L, 27] integers     data/rewards.npy [N, 2, L]
-data/tty_chars.npy, tty_colors.npy [N, 2, L, 24, 80]   data/glyphs.npy [N, 2, L, 21, 79]   (as many as exist)
-info/score.npy, turns.npy, experience_level.npy, character.npy, ... [N, 2]             (as many as exist)
+data/tty_chars.npy, tty_colors.npy [N, 2, L, 24, 80]   data/glyphs.npy [N, 2, L, 21, 79]   (optional)
+info/score.npy, turns.npy, experience_level.npy, character.npy, ... [N, 2]             (optional)
 preference/<name>.npy [N] int8: 0 first, 1 second, 2 tie, 3 unknown
-
-Files of other names are not opened. The published system leaves some, such as info/path.npy, which holds text.
 index/captions.npy [U, 256], counts.npy [U], caption_id.npy [N, 2, L] int32            (made if missing)
+
+Files with other names are not opened, such as info/path.npy of the published dataset, which contains text.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ FLAG = "--config.collect.dataset"
 ANEW = f"remove the dataset and collect it anew, or use another ({FLAG})"
 SUM = "sha256"
 CHUNK_BYTES = 64 * 2**20
-ROWS = 65_536  # read at a time
+ROWS = 65_536  # read at once
 
-# Trailing axes and allowed kinds (np.dtype.kind) of the arrays that are read, by name.
+# Trailing axes and allowed kinds (np.dtype.kind) of the arrays, by name.
 DATA = {
     "rewards": ((), "iuf"),
     "message": ((WIDTH,), "u"),
@@ -56,7 +56,7 @@ NAME = r"[A-Za-z0-9_-]+"  # of an annotation
 
 
 class Preference(enum.IntEnum):
-    """The codes of labels: which moment of a pair is better."""
+    """The codes of labels: the better moment of a pair."""
 
     FIRST = 0
     SECOND = 1
@@ -65,16 +65,16 @@ class Preference(enum.IntEnum):
 
 
 class PairDataset:
-    """A directory of pairs; arrays are read from disk as they are used."""
+    """A directory of pairs; its arrays are memory-mapped."""
 
     def __init__(self, path: str | Path, require: Iterable[str] = ("message",), follow_links: bool = True):
         """Opens and checks `path`.
 
         Args:
           path: the dataset's directory.
-          require: data arrays that must be there.
-          follow_links: whether its arrays may be links that lead out of it. Those of a workdir do, if the dataset was
-            not collected there.
+          require: data arrays that must exist.
+          follow_links: whether its arrays may be links that lead out of the directory, as in a workdir whose dataset
+            was collected elsewhere.
         """
         self.path, self._follow_links = Path(path), follow_links
         if not self.path.is_dir():
@@ -119,16 +119,17 @@ class PairDataset:
         return array
 
     def captions(self) -> tuple[CaptionTable, np.ndarray]:
-        """The caption table and the caption of every moment ([N, 2, L] int32), made if missing or stale."""
+        """The caption table and the caption of every step ([N, 2, L] int32), made if missing or stale."""
         index = self.path / "index"
-        stamp = _stamp(self.path / "data" / "message.npy")
+        status = (self.path / "data" / "message.npy").stat()
+        stamp = {"bytes": status.st_size, "modified_ns": status.st_mtime_ns}
         try:
             table, ids = CaptionTable.load(index), read_array(index / "caption_id.npy", mapped="r")
             whole = ids.shape == (self.num_pairs, 2, self.length) and ids.dtype == np.int32
             if whole and read_json(index / "source.json") == stamp | {SUM: _sum(table, ids)}:
                 return table, ids
         except (OSError, ValueError):
-            pass  # no index, or a torn one: it is made anew
+            pass  # missing or incomplete
         self.check_whole(["data/message"])
         check_no_links(self.path.parent, [f"{self.path.name}/index"])
         self._check_room()
@@ -146,7 +147,7 @@ class PairDataset:
     def check_whole(self, names: Iterable[str]) -> None:
         """Raises UserError if arrays ("data/message", ...) do not match the checksums that `collect` wrote.
 
-        This reads each of them once, so opening a dataset does not do it. The published dataset has no checksums.
+        This reads each array, so opening a dataset does not do it. The published dataset has no checksums.
         """
         record = self.path / "dataset.json"
         try:
@@ -165,12 +166,12 @@ class PairDataset:
                 raise UserError(f"{str(file)!r} is not what was written there, its checksum differs: {ANEW}")
 
     def _open_all(self, folder: str, known: Iterable[str]) -> dict[str, np.ndarray]:
-        """Opens those of the `known` arrays that exist in a folder, by name."""
+        """Opens the `known` arrays that exist in a folder, by name."""
         there = [key for key in known if os.path.lexists(self.path / folder / f"{key}.npy")]
         return {key: self._open(f"{folder}/{key}.npy") for key in there}
 
     def _open(self, name: str) -> np.ndarray:
-        """An array, mapped from its file."""
+        """Maps an array from its file."""
         file = self.path / name
         if not self._follow_links and leads_out(file, self.path):
             raise UserError(
@@ -179,7 +180,7 @@ class PairDataset:
             )
         try:
             return read_array(file, mapped="r")
-        except (ValueError, OSError) as error:  # not an array, cut off, holding Python objects, unreadable
+        except (ValueError, OSError) as error:  # not an array, truncated, with Python objects, unreadable
             reason = error.strerror if isinstance(error, OSError) else error
             raise UserError(f"cannot read {str(file)!r} ({FLAG}): {reason}") from error
 
@@ -208,7 +209,7 @@ class PairDataset:
 
 
 def digest_of(arrays: Iterable[np.ndarray]) -> str:
-    """A hash of arrays, which identifies what annotators read beside the messages."""
+    """A hash of arrays, for those that annotators read beside the messages."""
     digest = hashlib.sha256()
     for array in arrays:
         for start in range(0, len(array), ROWS):
@@ -217,16 +218,11 @@ def digest_of(arrays: Iterable[np.ndarray]) -> str:
 
 
 def fingerprint(dataset: PairDataset) -> str:
-    """A hash that identifies a dataset by the messages that it shows."""
+    """A hash that identifies a dataset by its messages."""
     table, ids = dataset.captions()
     digest = hashlib.sha256(table.messages.tobytes())
     digest.update(np.ascontiguousarray(ids).tobytes())
     return digest.hexdigest()
-
-
-def _stamp(file: Path) -> dict[str, int]:
-    status = file.stat()
-    return {"bytes": status.st_size, "modified_ns": status.st_mtime_ns}
 
 
 def _sum(table: CaptionTable, ids: np.ndarray) -> str:

@@ -1,8 +1,8 @@
-"""Writes a dataset of pairs. A run that was killed can go on, and an unfinished dataset never has the final name.
+"""Writes a dataset of pairs. A killed run can resume, and an unfinished dataset never has the final name.
 
-Arrays grow in `<dataset>.partial/`, beside `progress.json`, which says how many places are final. What was written
-after the last progress is written again, to the same places and with the same content, when the run goes on. When all
-places are filled the directory gets its index and `dataset.json` and, last, its final name.
+Arrays grow in `<dataset>.partial/`, beside `progress.json` with the number of final places. A resumed run writes later
+places again, with the same content. When all places are filled the directory gets its index and `dataset.json` and,
+last, its final name.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from motif_jax.system.foreign import sha256_of
 from motif_jax.system.locks import open_in_place
 from motif_jax.system.own_folders import make_anew, remove_made
 
-FIGURES = ("score", "turns", "experience_level", "max_depth")  # of an episode that are kept, if the world has them
-# Files of a dataset.
+FIGURES = ("score", "turns", "experience_level", "max_depth")  # stored per episode, if the world has them
+# Names of a dataset's files.
 OWN = r"(data|info|preference|index)/[\w-]+\.npy|(index/source|dataset|run|progress|config)\.json"
-SPARE_BYTES = 64 * 2**20  # to leave free on the disk
+SPARE_BYTES = 64 * 2**20  # left free on the disk
 
 
 class PairWriter:
@@ -44,15 +44,15 @@ class PairWriter:
         keep_empty: float,
         character: str = "",
     ):
-        """Makes the files, or goes on with those of an earlier run.
+        """Creates the files, or resumes with those of an earlier run.
 
         Args:
-          path: where the finished dataset will be.
+          path: the finished dataset's path.
           num_pairs, length: N and L.
-          specs: data arrays to write, by name: of one step.
-          figures: of the world's episodes, with their types; those of FIGURES are kept.
+          specs: the data arrays of one step, by name.
+          figures: the world's figures of an episode, with their types; those in FIGURES are stored.
           seed, keep_empty: see `pairs`.
-          character: who plays, in NetHack's words; "" where there is no such thing.
+          character: NetHack's name of the played character; "" in other worlds.
         """
         self.path, self.partial = path, path.with_name(path.name + ".partial")
         self._length, self._keys, self._seed, self._keep_empty = length, tuple(specs), seed, keep_empty
@@ -106,14 +106,14 @@ class PairWriter:
         }
 
     def skip(self, episode: int) -> None:
-        """Records that this episode is left out, because it ended every worker process that played it."""
+        """Records that this episode is left out, because it crashed every worker that played it."""
         self.progress["given_up"].append(episode)
         self.progress["next_episode"] = episode + 1
 
     def commit(self) -> None:
-        """Flushes all that was added so far to disk, and records the progress; this survives a power cut.
+        """Flushes everything added so far to disk, and records the progress; this survives a power cut.
 
-        Without a moment nothing is recorded, because a later run would begin anew all the same.
+        Without moments it does nothing, because a later run would start from the beginning anyway.
         """
         if not self.moments:
             return
@@ -125,8 +125,8 @@ class PairWriter:
         """Completes the dataset and gives it its name.
 
         Args:
-          facts: what the dataset is; goes into `dataset.json`.
-          ran: how it was made; goes into `run.json`, unless an earlier run that was killed has written that file.
+          facts: describes the dataset; for `dataset.json`.
+          ran: describes the run; for `run.json`, unless a killed run has already written that file.
         """
         assert self.full
         self.commit()
@@ -164,7 +164,7 @@ class PairWriter:
         except (OSError, ValueError, KeyError) as error:
             remedy = f"remove {str(self.partial)!r} to start over"
             raise UserError(f"{str(file)!r} is damaged ({error}); {remedy} (--workdir)") from error
-        # Never started, or stopped before anything was final; what is there may even be of another config.
+        # No moment is final; existing files may even come from another config.
         remove_made(self.partial, OWN)
         return None
 
@@ -198,10 +198,10 @@ class PairWriter:
 
 
 def is_tidy(path: Path) -> bool:
-    """Whether a finished dataset is free of leftovers: of the progress file."""
+    """Whether a finished dataset lacks the progress file."""
     return not (path / "progress.json").exists()
 
 
 def tidy(path: Path) -> None:
-    """Removes leftovers from a finished dataset; a run that was killed before this leaves it to the next run."""
+    """Removes the progress file of a finished dataset; a killed run leaves this to the next run."""
     (path / "progress.json").unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Pictures of a replay as pixels. A replay may come from anywhere, so they are opened with care."""
+"""Decodes the pictures of a replay, which may come from an untrusted source."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-SIDE = 1024  # pixels that a side has at most
+SIDE = 1024  # most pixels on a side
 
 
 def open_picture(packed: bytes) -> Image:
-    """The pixels of a picture in WebP; raises ValueError if it is damaged, of another format, or too large."""
+    """Decodes a WebP picture; raises ValueError if it is damaged, of another format, or too large."""
     from PIL import Image
 
     try:
@@ -28,14 +28,14 @@ def open_picture(packed: bytes) -> Image:
 
 
 def paste(pixels: np.ndarray, packed: bytes, height: int) -> np.ndarray:
-    """Pixels with a picture in the middle of their first `height` lines, as large as fits. [H, W, 3] uint8"""
+    """Draws a picture in the middle of the first `height` lines of pixels, as large as fits. [H, W, 3] uint8"""
     fitted = _fit(packed, pixels.shape[1], height)
     down, across = (height - fitted.shape[0]) // 2, (pixels.shape[1] - fitted.shape[1]) // 2
     pixels[down : down + fitted.shape[0], across : across + fitted.shape[1]] = fitted
     return pixels
 
 
-@functools.lru_cache(maxsize=1)  # most steps of some games change nothing
+@functools.lru_cache(maxsize=1)  # consecutive frames often have the same picture
 def _fit(packed: bytes, width: int, height: int) -> np.ndarray:
     from PIL import Image
 

@@ -1,4 +1,4 @@
-"""A grid of coloured characters, which terminal, cast and pictures show; called a sheet below."""
+"""A grid of coloured characters (a sheet), for terminal, casts and pictures."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from motif_jax.screens import REVERSED, SHOWN, printable
 
 TEXT, WHITE, SOFT, GOOD, BAD, WARM, COOL = 7, 15, 8, 10, 9, 11, 14  # colours of everything except the game
-SAME_RUN = 4  # up to so many unchanged characters are sent again, which takes fewer bytes than moving the cursor
+SAME_RUN = 4  # at most this many unchanged characters are sent again: moving the cursor takes more bytes
 
 Span = tuple[str, int]  # a piece of text and its style
 
 
 class Canvas:
-    """Characters and their styles: 0..15 a colour of the game, plus 16 for reversed."""
+    """Characters and their styles: colours 0..15, plus 16 for reversed."""
 
     def __init__(self, rows: int, columns: int):
         """Makes an empty sheet."""
@@ -45,19 +45,19 @@ class Canvas:
         return column + len(shown)
 
     def put_spans(self, row: int, column: int, spans: Iterable[Span], width: int | None = None) -> int:
-        """Writes pieces of different styles one after another; returns the column after them."""
+        """Writes spans one after another; returns the column after them."""
         end = self.columns if width is None else column + width
         for text, style in spans:
             column = self.put(row, column, text, style, end - column)
         return column
 
     def put_screen(self, chars: np.ndarray, colors: np.ndarray, cursor: tuple[int, int]) -> None:
-        """Draws lines of the game in the upper left corner, as much of them as there is room for.
+        """Draws lines of the game in the upper left corner, cropped to the sheet.
 
         Args:
           chars: [R, 80] character codes.
           colors: [R, 80] 0..15, from 16 on reversed.
-          cursor: row and column of the square that is shown reversed.
+          cursor: row and column of the reversed square.
         """
         rows, columns = min(self.rows, chars.shape[0]), min(self.columns, chars.shape[1])
         self.chars[:rows, :columns] = SHOWN[chars[:rows, :columns]]
@@ -83,7 +83,7 @@ class Canvas:
 
 
 def changes(before: Canvas | None, after: Canvas) -> str:
-    """Escape sequences that make a terminal that shows `before` show `after`; None: its contents are unknown."""
+    """The escape sequences that turn a terminal's contents from `before` (None: unknown) into `after`."""
     if before is None:
         changed = np.ones(after.chars.shape, bool)
         parts = ["\033[0;37;40m\033[2J"]
@@ -106,7 +106,7 @@ def changes(before: Canvas | None, after: Canvas) -> str:
 
 
 def _runs(columns: list[int]) -> Iterable[tuple[int, int]]:
-    """Ranges (start, end) that cover these columns, near ones as one: [3, 4, 6, 40] -> (3, 7), (40, 41)"""
+    """Merges columns into ranges (start, end), across small gaps: [3, 4, 6, 40] -> (3, 7), (40, 41)"""
     start = end = columns[0]
     for column in columns[1:]:
         if column - end > SAME_RUN:
@@ -117,7 +117,7 @@ def _runs(columns: list[int]) -> Iterable[tuple[int, int]]:
 
 
 def _sgr(style: int) -> str:
-    """The escape sequence of a style, always on black: the game's colours are made for it."""
+    """The escape sequence of a style, always on black, for which the game's colours are made."""
     color = style % REVERSED or 8  # black on black would be invisible
     code = 30 + color if color < 8 else 90 + color - 8
     return f"\033[0;{code};40{';7' * (style >= REVERSED)}m"

@@ -1,4 +1,4 @@
-"""An episode as an asciinema cast, version 2: a header, then one line of JSON per change.
+"""Writes an episode as an asciinema cast, version 2: a header, then one line of JSON per change.
 
 https://docs.asciinema.org/manual/asciicast/v2/
 """
@@ -18,7 +18,7 @@ from motif_jax.system.files import write_whole
 
 
 def write_cast(path: Path, story: Story, speed: float, progress: Callable[[int], None]) -> None:
-    """Writes a cast, whole or not at all; `progress` is called with the number of sheets done."""
+    """Writes a cast atomically; calls `progress` with the number of finished sheets."""
     columns, rows = needed(story)
     theme = {"fg": _hex(PALETTE[7]), "bg": _hex(BACKGROUND)}
     theme["palette"] = ":".join(_hex(color) for color in (BACKGROUND, *PALETTE[1:]))
@@ -35,7 +35,7 @@ def write_cast(path: Path, story: Story, speed: float, progress: Callable[[int],
             lines.append(json.dumps([round(sheet.start, 3), "o", ("" if before else "\033[?25l") + text]))
         before, end = sheet.canvas, sheet.start + sheet.seconds
         progress(number)
-    lines.append(json.dumps([round(end, 3), "o", "\033[?25h"]))  # the last sheet is shown until then
+    lines.append(json.dumps([round(end, 3), "o", "\033[?25h"]))  # the end of the last sheet
     write_whole(path, lambda file: file.write("".join(f"{line}\n" for line in lines).encode()))
 
 

@@ -1,4 +1,4 @@
-"""What the keys of the viewer do: each turns a view of an episode into the next view."""
+"""The keys of the viewer: each maps a view of an episode to the next view."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def press(view: View, key: str, story: Story, rows: int) -> View | None:
 
     Args:
       key: a character, or one of left, right, up, down, home, end, page up, page down, escape, enter.
-      rows: number of lines that the list of messages may take.
+      rows: number of lines for the list of messages.
     """
     key = SAME_AS.get(key, key)
     if key == "q":
@@ -47,7 +47,7 @@ def press(view: View, key: str, story: Story, rows: int) -> View | None:
 
 
 def arrive(view: View, frame: int, story: Story) -> View:
-    """Returns the view when playing has come to a frame; at the end it stops and lists the messages."""
+    """Returns the view when playing reaches a frame; at the end it stops and lists the messages."""
     if frame < story.replay.steps:
         return view._replace(frame=frame)
     return view._replace(frame=story.replay.steps, playing=False, over=MESSAGES, scroll=0)

@@ -1,4 +1,4 @@
-"""An episode as a film: which sheets are shown, and for how long. Casts, GIFs and MP4s use it."""
+"""The sequence of sheets of an exported episode, with their durations; for casts, GIFs and MP4s."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from motif_jax.replays.canvas import Canvas
 from motif_jax.replays.scene import MESSAGES, View, compose, needed
 from motif_jax.replays.story import Story
 
-FASTEST = 50.0  # sheets per second; faster films leave out some steps
-LAST_S = 2.0  # how long the end is shown, at least
-PICTURE_ROWS = 22  # lines of a film that a picture takes
-LIST_S = 6.0  # and then the list of messages
+FASTEST = 50.0  # sheets per second; faster films skip steps
+LAST_S = 2.0  # shortest duration of the last frame
+PICTURE_ROWS = 22  # lines that a picture of the game takes
+LIST_S = 6.0  # duration of the final list of messages
 
 
 class Sheet(NamedTuple):
-    """A picture of the film, and when it is shown."""
+    """A picture of the film, with its time."""
 
     canvas: Canvas
     start: float  # seconds from the beginning
     seconds: float
-    picture: bytes = b""  # of the game, for the place of its screen, which is then left blank
+    picture: bytes = b""  # of the game, in place of its screen, which is then blank
 
 
 def with_room_for_pictures(story: Story) -> Story:
-    """The story for films that show pictures, if its replay has any."""
+    """The story, with room for pictures if its replay has any."""
     return story if story.replay.pictures is None else story._replace(rows=PICTURE_ROWS, pictured=True)
 
 
 def count_sheets(story: Story, speed: float) -> int:
-    """The number of sheets of a film; `speed` in steps per second."""
+    """The number of sheets of a film at `speed` steps per second."""
     return len(_frames(story, speed)) + bool(story.top)
 
 
 def sheets_per_second(speed: float) -> float:
-    """Sheets per second of a film; `speed` in steps per second."""
+    """Sheets per second of a film at `speed` steps per second."""
     return speed / _stride(speed)
 
 
 def film(story: Story, speed: float) -> Iterator[Sheet]:
-    """Yields the sheets of an episode at `speed` steps per second, then its end, then its messages."""
+    """Yields the sheets of an episode at `speed` steps per second, then its list of messages."""
     columns, rows = needed(story)
     last = story.replay.steps
     for frame in _frames(story, speed):

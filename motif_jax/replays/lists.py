@@ -1,4 +1,4 @@
-"""Lists that are drawn over the game: the episode's most frequent messages, and the keys."""
+"""Overlays of the viewer: the episode's most frequent messages, and the keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HELP = (
     ("?", "these keys"),
     ("q", "quit"),
 )
-AROUND = 4  # lines of the list that are not messages: the box, the names of the columns, and which are listed
+AROUND = 4  # lines of the list without messages: the box, the head, and the range
 
 
 def cover_with_help(canvas: Canvas) -> None:
@@ -43,7 +43,7 @@ def cover_with_messages(canvas: Canvas, story: Story, first: int, rows: int) -> 
 
 
 def listed_at_once(rows: int) -> int:
-    """The number of messages that fit into a box of so many lines."""
+    """The number of messages that fit into a box of `rows` lines."""
     return max(rows - AROUND, 1)
 
 
@@ -52,7 +52,7 @@ def _width(canvas: Canvas) -> int:
 
 
 def _box(canvas: Canvas, title: str, rows: int) -> None:
-    """Draws an empty box of so many lines over the game."""
+    """Draws an empty box of `rows` lines over the game."""
     inner = max(_width(canvas) - 2, 0)
     for row in range(rows):
         left, fill, right = "┌─┐" if row == 0 else "└─┘" if row == rows - 1 else "│ │"

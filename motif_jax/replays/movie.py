@@ -1,4 +1,4 @@
-"""Writes an episode as an MP4 film, which ffmpeg encodes from our pictures."""
+"""Writes an episode as an MP4 film, encoded by ffmpeg."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SLOWEST = 10.0  # pictures per second; some video players cannot play fewer
 
 
 def find_ffmpeg(flag: str) -> str:
-    """Finds the program ffmpeg; the error without one names `flag` as what to change."""
+    """Finds the program ffmpeg; raises UserError, which names `flag`, if it is not installed."""
     found = shutil.which("ffmpeg")
     if found:
         return found
@@ -41,7 +41,7 @@ def find_ffmpeg(flag: str) -> str:
 
 
 def write_mp4(path: Path, story: Story, speed: float, progress: Callable[[int], None], flag: str) -> None:
-    """Writes an MP4, whole or not at all; `progress` is called with the number of sheets done."""
+    """Writes an MP4 atomically; calls `progress` with the number of finished sheets."""
     program = find_ffmpeg(flag)
     write_whole(path, lambda file: _write(file, program, story, speed, progress, flag))
 
@@ -62,8 +62,8 @@ def _write(
     with tempfile.TemporaryFile() as complaints, _process(command, complaints) as process:
         pictures = process.stdin
         assert pictures is not None
-        shown = 0  # pictures; a sheet that is shown for longer is several pictures
-        with contextlib.suppress(BrokenPipeError):  # its exit status is checked below
+        shown = 0  # pictures so far; a sheet is repeated according to its duration
+        with contextlib.suppress(BrokenPipeError):  # the exit status is checked below
             for number, sheet in enumerate(film(story, speed), 1):
                 pixels = colours[painter.paint(sheet.canvas)]
                 if sheet.picture:
@@ -84,7 +84,7 @@ def _write(
 
 @contextlib.contextmanager
 def _process(command: list[str], complaints: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """Starts a program with a pipe as its input, and kills it on exit if it still runs."""
+    """Starts a program with a pipe as its input; kills it on exit if it is still running."""
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=complaints)
     try:
         yield process

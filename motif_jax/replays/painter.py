@@ -1,4 +1,4 @@
-"""Draws sheets of characters as pictures: every character is drawn once, in a few shades, and then copied."""
+"""Rasterises sheets of characters: draws every character once, in a few shades, and then copies it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from motif_jax.replays.canvas import Canvas
 from motif_jax.replays.strokes import HEIGHT, WIDTH, draw
 from motif_jax.screens import BACKGROUND, PALETTE
 
-SHADES = 7  # from the background to a full colour, so that edges are smooth
-BLOCKS = "▁▂▃▄▅▆▇█"  # eighths of a cell, drawn here because they must join their neighbours exactly
+SHADES = 7  # from the background to a full colour, for smooth edges
+BLOCKS = "▁▂▃▄▅▆▇█"  # eighths of a cell; drawn here, because they must join exactly
 RULES = {"─": "lr", "│": "tb", "┌": "br", "┐": "bl", "└": "tr", "┘": "tl"}  # lines to left, right, top, bottom
 
 
@@ -17,8 +17,8 @@ class Painter:
     """Draws sheets as arrays of indices into `colours`, [C, 3]."""
 
     def __init__(self) -> None:
-        """Makes the table of colours; characters are drawn when they first occur."""
-        self._numbers: dict[int, int] = {}  # of characters, in `_glyphs`
+        """Makes the table of colours."""
+        self._numbers: dict[int, int] = {}  # index in `_glyphs` by character
         self._glyphs = np.zeros((0, HEIGHT, WIDTH), np.uint8)  # shades
         # Index 0 is the background, which all colours share; the other shades of each colour follow.
         self.colours = np.array(
@@ -29,7 +29,7 @@ class Painter:
         self._shades = np.concatenate([shades, shades[:, ::-1]])  # and reversed. [styles, SHADES]
 
     def paint(self, canvas: Canvas, rows: slice = slice(None), columns: slice = slice(None)) -> np.ndarray:
-        """Draws a part of a sheet: indices into `colours`. [pixels down, pixels across] uint8"""
+        """Draws a part of a sheet as indices into `colours`. [pixels down, pixels across] uint8"""
         chars, styles = canvas.chars[rows, columns], canvas.styles[rows, columns]
         known, where = np.unique(chars, return_inverse=True)
         numbers = np.array([self._number(int(code)) for code in known])[where].reshape(chars.shape)

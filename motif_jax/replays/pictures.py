@@ -1,4 +1,4 @@
-"""Writes an episode as an animated GIF, in which every picture holds only what has changed."""
+"""Writes an episode as an animated GIF, whose frames contain only the changes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from motif_jax.replays.story import Story
 from motif_jax.replays.strokes import HEIGHT, WIDTH
 from motif_jax.system.files import write_whole
 
-TABLE_BITS = 7  # size of the table of colours
-OWN_COLOURS = 128  # of a sheet with a picture of the game, which has a table of its own
+TABLE_BITS = 7  # log2 of the size of the global table of colours
+OWN_COLOURS = 128  # size of the local table of a sheet with a picture of the game
 KEEP_BELOW = 1  # GIF disposal method: keep the previous picture
 
 
 def write_gif(path: Path, story: Story, speed: float, progress: Callable[[int], None]) -> None:
-    """Writes a GIF, whole or not at all; `progress` is called with the number of sheets done."""
+    """Writes a GIF atomically; calls `progress` with the number of finished sheets."""
     write_whole(path, lambda file: _write(file, story, speed, progress))
 
 
@@ -39,13 +39,13 @@ def _write(file: BinaryIO, story: Story, speed: float, progress: Callable[[int],
     file.write(b"GIF89a" + struct.pack("<HHBBB", width, height, 0xF0 | TABLE_BITS - 1, 0, 0) + colours.tobytes())
     file.write(b"\x21\xff\x0bNETSCAPE2.0\x03\x01" + struct.pack("<H", 0) + b"\0")  # repeat for ever
     before: Canvas | None = None
-    pictured = b""  # what the sheet before shows of the game
-    shown = 0  # hundredths of a second since the start, so that rounding errors do not add up
+    pictured = b""  # the previous sheet's picture of the game
+    shown = 0  # hundredths of a second since the start; rounding errors of durations would add up
     for number, sheet in enumerate(film(story, speed), 1):
         end = round(100 * (sheet.start + sheet.seconds))
         facts: dict[str, Any] = {"duration": 10 * (end - shown), "disposal": KEEP_BELOW}
         if sheet.picture != pictured:
-            before = None  # the whole sheet is drawn again
+            before = None  # draw the whole sheet again
         if sheet.picture and sheet.picture != pictured:
             pixels = colours[painter.paint(sheet.canvas)]
             picture = Image.fromarray(paste(pixels, sheet.picture, story.rows * HEIGHT)).quantize(OWN_COLOURS)
@@ -62,12 +62,12 @@ def _write(file: BinaryIO, story: Story, speed: float, progress: Callable[[int],
 def _changed(
     painter: Painter, before: Canvas | None, after: Canvas, unchanged: int
 ) -> tuple[np.ndarray, tuple[int, int]]:
-    """The smallest part of the picture that holds all changes, and where its upper left corner is."""
+    """The smallest part of the picture with all changes, and the position of its upper left corner."""
     if before is None:
         return painter.paint(after), (0, 0)
     changed = (before.chars != after.chars) | (before.styles != after.styles)
     if not changed.any():
-        changed[0, 0] = True  # a picture has one cell at least
+        changed[0, 0] = True  # a picture cannot be empty
     rows, columns = (np.flatnonzero(changed.any(axis)) for axis in (1, 0))
     down, across = slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
     pixels = painter.paint(after, down, across)

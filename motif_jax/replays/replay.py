@@ -1,6 +1,6 @@
-"""A recorded episode, frame by frame, with actions and rewards; one file holds all that the viewer needs.
+"""A recorded episode, frame by frame, with actions and rewards, in one file.
 
-Frame 0 is the first screen of the episode; frame t + 1 is the screen after action t, and the last is the final screen.
+Frame 0 is the first screen of the episode, frame t + 1 the screen after action t.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from motif_jax.system.files import read_arrays, write_whole
 
 ROWS, COLUMNS = 24, 80
 LONGEST = 200_000  # steps; each takes 4 kB of memory
-LARGEST = 2**30  # bytes of the arrays of a replay; one of LONGEST steps has less
+LARGEST = 2**30  # bytes of a replay's arrays; more than LONGEST steps need
 
 
 class Replay(NamedTuple):
@@ -29,16 +29,16 @@ class Replay(NamedTuple):
     colors: np.ndarray  # [T + 1, 24, 80] uint8, 0..15, from 16 on reversed
     cursor: np.ndarray  # row and column. [T + 1, 2] uint8
     message: np.ndarray  # [T + 1, 256] uint8
-    count: np.ndarray  # type: ignore[assignment]  # times that this message was shown in the episode, now included. [T + 1] int32
+    count: np.ndarray  # type: ignore[assignment]  # times that the episode has shown this message so far. [T + 1] int32
     action: np.ndarray  # [T] int32
     reward: np.ndarray  # the game's. [T] float32
-    z: np.ndarray  # normalised learnt reward of the message that the action led to; NaN without one. [T] float32
+    z: np.ndarray  # normalised learnt reward of the message after the action; NaN without one. [T] float32
     intrinsic: np.ndarray  # learnt reward that the agent receives, before its coefficient; NaN likewise. [T] float32
-    value: np.ndarray  # what the policy expected before the action; NaN for scripted players. [T] float32
-    probability: np.ndarray  # that the policy gave to its action; NaN likewise. [T] float32
-    odds: np.ndarray | None = None  # that it gave to each action, where they are few and known. [T, A] float32
-    pictures: np.ndarray | None = None  # of the game, as WebP, one after another; None where it has none. uint8
-    picture_ends: np.ndarray | None = None  # where each frame's ends; an empty one is as that before. [T + 1] int64
+    value: np.ndarray  # the policy's value estimate before the action; NaN for scripted players. [T] float32
+    probability: np.ndarray  # of the action under the policy; NaN likewise. [T] float32
+    odds: np.ndarray | None = None  # probabilities of all actions, if few and known. [T, A] float32
+    pictures: np.ndarray | None = None  # concatenated WebP images of the game, if it has any. uint8
+    picture_ends: np.ndarray | None = None  # end of each frame's image; empty: like the previous. [T + 1] int64
 
     @property
     def steps(self) -> int:
@@ -46,11 +46,11 @@ class Replay(NamedTuple):
         return len(self.action)
 
     def picture(self, frame: int) -> bytes:
-        """The picture of a frame, or that before it if nothing has changed; empty without pictures."""
+        """The picture of a frame, in WebP; b"" without pictures."""
         if self.pictures is None or self.picture_ends is None:
             return b""
         ends = self.picture_ends[: frame + 1]
-        at = int(np.searchsorted(ends, ends[-1]))  # the last frame that has one of its own
+        at = int(np.searchsorted(ends, ends[-1]))  # the last frame whose picture is not empty
         return self.pictures[ends[at - 1] if at else 0 : ends[at]].tobytes()
 
     @property
@@ -84,7 +84,7 @@ OF_FRAMES = ("chars", "colors", "cursor", "message", "count", "picture_ends")  #
 
 
 def save_replay(path: Path, replay: Replay) -> None:
-    """Writes a replay to a file, whole or not at all."""
+    """Writes a replay to a file, atomically."""
     arrays = {name: getattr(replay, name) for name in DTYPES}
     arrays |= {name: getattr(replay, name) for name in OPTIONAL if getattr(replay, name) is not None}
     about = np.frombuffer(json.dumps(replay.about).encode(), np.uint8)
@@ -92,27 +92,27 @@ def save_replay(path: Path, replay: Replay) -> None:
 
 
 def load_replay(path: Path, flag: str) -> Replay:
-    """Reads and checks a replay; errors name `flag` as what to change."""
+    """Reads and checks a replay; errors name `flag`."""
     if not os.path.isfile(path):  # False for a name that is too long
         raise UserError(f"there is no replay {str(path)!r} ({flag})")
     try:
         arrays = read_arrays(path, ("about", *DTYPES), optional=OPTIONAL, limit=LARGEST)
         about = json.loads(arrays.pop("about").tobytes())
     except (OSError, ValueError) as error:
-        raise UserError(f"{str(path)!r} is no replay, or is damaged ({error}): remove it, or see {flag}") from error
+        raise UserError(f"{str(path)!r} is not a replay, or is damaged ({error}): remove it, or see {flag}") from error
     if not isinstance(about, dict) or any(not isinstance(about.get(name), kind) for name, kind in ABOUT.items()):
-        raise UserError(f"{str(path)!r} is no replay: it does not say whose episode it is ({flag})")
+        raise UserError(f"{str(path)!r} is not a replay: its description is incomplete ({flag})")
     steps = len(arrays["action"]) if arrays["action"].ndim else 0
     shapes = SHAPES | {"odds": (len(about["action_names"]),), "picture_ends": ()}
     for name, array in arrays.items():
         wanted = (steps + (name in OF_FRAMES), *shapes[name]) if name in shapes else (array.size,)
         if array.shape != wanted or array.dtype != (DTYPES | OPTIONAL)[name]:
-            raise UserError(f"{str(path)!r} is no replay: its {name!r} is {array.dtype} {array.shape} ({flag})")
+            raise UserError(f"{str(path)!r} is not a replay: its {name!r} is {array.dtype} {array.shape} ({flag})")
     ends = arrays.get("picture_ends")
     if (ends is None) != ("pictures" not in arrays) or (
         ends is not None and (np.diff(ends, prepend=0).min() < 0 or ends[-1] != arrays["pictures"].size)
     ):
-        raise UserError(f"{str(path)!r} is no replay: its pictures are damaged ({flag})")
+        raise UserError(f"{str(path)!r} is not a replay: its pictures are damaged ({flag})")
     return Replay(about, **arrays)
 
 

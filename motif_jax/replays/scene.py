@@ -1,4 +1,4 @@
-"""Draws one frame of an episode on a sheet: the game, and below or beside it actions and rewards.
+"""Draws one frame of an episode on a sheet: the game, with actions and rewards below or beside it.
 
     80 columns, 29 rows             124 columns, 27 rows
     +--------------------+          +--------------------+------------+
@@ -8,8 +8,8 @@
     |  bars of rewards   |          |         bars of rewards         |
     +--------------------+          +---------------------------------+
 
-Where the probabilities of all actions are known, they are in the place of the last rewards, or of the bars of rewards.
-In a terminal one more line lists the keys.
+If the probabilities of all actions are known, they replace the last rewards, or the bars of rewards. In a terminal the
+last line lists the keys.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from motif_jax.replays.replay import COLUMNS, ROWS
 from motif_jax.replays.story import Story, action_name, bar_of, bars, chosen, ending, message_text, number
 
 FACTS = ("title", "status", "message", "rewards", "bars")  # lines below the game
-LEFT_OUT = ("title", "bars", "message", "rewards")  # what is left out if there is no room for all, in this order
-BESIDE = COLUMNS + 3 + 41, ROWS + 3  # columns and rows from which the facts are beside the game
-WIDEST = 64  # columns for the facts beside the game
+LEFT_OUT = ("title", "bars", "message", "rewards")  # lines dropped in this order on a small sheet
+BESIDE = COLUMNS + 3 + 41, ROWS + 3  # least columns and rows for facts beside the game
+WIDEST = 64  # most columns for facts beside the game
 HELP, MESSAGES = "help", "messages"  # lists that can cover the game
 KEYS = " space play · ←→ step · ↑↓ speed · n p rewards · t messages · ? help · q quit"
 
 
 class View(NamedTuple):
-    """The state of the viewer: which frame is shown, and how."""
+    """The state of the viewer."""
 
     frame: int = 0  # 0..T
     playing: bool = False
     speed: float = 10.0  # steps per second
     over: str = ""  # HELP, MESSAGES or nothing
-    scroll: int = 0  # first message that is listed
+    scroll: int = 0  # index of the first listed message
 
 
 def compose(story: Story, view: View, rows: int, columns: int, keys: bool) -> Canvas:
-    """Draws a view on a new sheet; `keys`: the last line lists the keys, or says that the sheet is too small."""
+    """Draws a view on a new sheet; with `keys` the last line lists the keys, or warns that the sheet is too small."""
     canvas = Canvas(rows, columns)
     replay, frame = story.replay, view.frame
     row, column = replay.cursor[frame].tolist()
-    cut = int(rows - keys < story.rows)  # drops the game's first line, its message, which the last line then shows
+    cut = int(rows - keys < story.rows)  # drops the game's first line: the last line then shows its message
     shown = slice(cut, story.rows)
     canvas.put_screen(replay.chars[frame, shown], replay.colors[frame, shown], (row - cut, column))
     if columns >= BESIDE[0] and rows >= BESIDE[1] + keys:
@@ -65,7 +65,7 @@ def compose(story: Story, view: View, rows: int, columns: int, keys: bool) -> Ca
 
 
 def needed(story: Story) -> tuple[int, int]:
-    """The columns and rows that show everything."""
+    """The columns and rows that fit everything."""
     return COLUMNS, story.rows + len(FACTS)
 
 
@@ -164,7 +164,7 @@ def _odds(canvas: Canvas, story: Story, frame: int, row: int, left: int, width: 
 
 
 def _odds_in_a_line(story: Story, frame: int) -> list[Span]:
-    """The same without bars."""
+    """The next actions with their probabilities, without bars."""
     spans: list[Span] = []
     for name, odds, taken in _next_actions(story, frame):
         spans += [(f"{name} {odds:.0%}", WHITE if taken else SOFT), ("  ", SOFT)]
@@ -172,7 +172,7 @@ def _odds_in_a_line(story: Story, frame: int) -> list[Span]:
 
 
 def _next_actions(story: Story, frame: int) -> list[tuple[str, float, bool]]:
-    """The names of all actions, their probabilities, and whether each is the one that was taken next."""
+    """The names of all actions, their probabilities, and whether each was taken next."""
     replay = story.replay
     if replay.odds is None or frame >= replay.steps:
         return []
@@ -184,7 +184,7 @@ def _next_actions(story: Story, frame: int) -> list[tuple[str, float, bool]]:
 
 
 def _bars(canvas: Canvas, row: int, story: Story, frame: int) -> None:
-    """Draws the rewards of the whole episode as bars, with the position of this frame marked."""
+    """Draws the rewards of the whole episode as bars, and marks this frame."""
     width = canvas.columns - 2
     if width < 1:
         return
@@ -214,7 +214,7 @@ def _step(story: Story, view: View) -> str:
 
 
 def _actions(story: Story, frame: int) -> list[Span]:
-    """The action that led to this frame, and the next one with its probability."""
+    """The action before this frame, and the one after it with its probability."""
     replay = story.replay
     came, goes = action_name(replay, frame - 1), action_name(replay, frame)
     spans = [(came or "the start", TEXT), (" → ", SOFT), (goes or "the end", WHITE)]
@@ -224,12 +224,12 @@ def _actions(story: Story, frame: int) -> list[Span]:
 
 
 def _value(story: Story, frame: int) -> Span:
-    """What the policy expects from here on."""
+    """The policy's value estimate."""
     return number(float(story.replay.value[frame])) if frame < story.replay.steps else "-", TEXT
 
 
 def _learnt(story: Story, frame: int) -> list[Span]:
-    """The message's normalised reward, how often it was shown, and the intrinsic reward that results from both."""
+    """The message's normalised reward, its count, and the resulting intrinsic reward."""
     replay = story.replay
     if not story.learnt or not frame:
         return [("-", SOFT)]
@@ -240,7 +240,7 @@ def _learnt(story: Story, frame: int) -> list[Span]:
 
 
 def _amount(values: np.ndarray, frame: int) -> list[Span]:
-    """The reward of the step that led to this frame."""
+    """The reward of the step before this frame."""
     if not frame:
         return [("-", SOFT)]
     return [_sum(float(values[frame - 1]))]

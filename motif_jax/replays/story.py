@@ -1,4 +1,4 @@
-"""What the viewer says about an episode: sums, top messages and texts, computed before any frame is shown."""
+"""The viewer's facts about an episode: sums, top messages and texts, computed once."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ END_WORDS = {
     "death": "died", "ended": "ended", "aborted": "stopped by the time limit", "task_successful": "reached the goal",
 }  # fmt: skip
 BARS = "▁▂▃▄▅▆▇█"
-LEAST = 0.01  # share of the episode's largest reward of a step; smaller rewards are not highlighted
-PENALTY = 0.1  # nor are the game's penalties for steps without game time, which are smaller than this
+LEAST = 0.01  # rewards below this share of the episode's largest are not highlighted
+PENALTY = 0.1  # the game's rewards below this are not highlighted: penalties for steps without game time
 TOP = 100  # messages in the list
-BLOCK = 1000  # frames that are looked at together: all of them would take much memory
-LEAST_ROWS = 8  # for a game that shows less, so that a few messages can be listed
+BLOCK = 1000  # frames processed together, to save memory
+LEAST_ROWS = 8  # so that the list of messages fits
 COMMON = ("episode", "steps", "episode_return", "end_status", "success", "intrinsic_return")  # every world's figures
 
 
 class Story(NamedTuple):
-    """An episode and its sums; frame t + 1 is what action t led to."""
+    """An episode and its sums; frame t + 1 follows action t."""
 
     replay: Replay
     earned: np.ndarray  # sum of the game's reward so far. [T + 1] float64
     gained: np.ndarray  # sum of the learnt reward so far. [T + 1] float64
-    learnt: bool  # whether there is a learnt reward
-    rewards: np.ndarray  # of each step, for the bars: learnt, or else the game's; small ones are 0. [T + 1] float64
+    learnt: bool  # whether the episode has a learnt reward
+    rewards: np.ndarray  # for the bars: learnt, or else the game's; small ones are 0. [T + 1] float64
     rewarded: np.ndarray  # frames where `rewards` is not 0. int64
     top: list[TopMessage]
-    rows: int  # of the screen, as many as the game ever uses
+    rows: int  # rows of the screen that the game uses in the episode
     pictured: bool = False  # whether films show the game's pictures in these rows
 
 
@@ -60,17 +60,17 @@ def _used_rows(replay: Replay) -> int:
 
 
 def ending(about: Mapping[str, Any]) -> str:
-    """How the episode ended, in a few words."""
+    """The end of the episode in a few words."""
     return str(about.get("cause") or END_WORDS.get(about.get("end", ""), about.get("end") or "not over"))
 
 
 def chosen(about: Mapping[str, Any]) -> str:
-    """Why this episode was chosen for a replay; "" if no reason is recorded."""
+    """The recorded reasons for choosing this episode, or ""."""
     return ", ".join(map(str, about.get("chosen") or []))
 
 
 def action_name(replay: Replay, step: int) -> str:
-    """What the agent did at this step; "" before the first and after the last."""
+    """The name of the action at this step; "" before the first and after the last."""
     if not 0 <= step < replay.steps:
         return ""
     number, names = int(replay.action[step]), replay.about.get("action_names") or []
@@ -78,7 +78,7 @@ def action_name(replay: Replay, step: int) -> str:
 
 
 def message_text(replay: Replay, frame: int) -> str:
-    """What the game says in this frame."""
+    """The game's message in this frame."""
     return decode(replay.message[frame]).strip()
 
 
@@ -93,10 +93,10 @@ def number(value: float) -> str:
 
 
 def bars(rewards: np.ndarray, width: int) -> list[tuple[str, float]]:
-    """The whole episode in `width` characters: the reward of largest size in each part, as a bar and as a number.
+    """The whole episode in `width` parts: the bar and the value of the reward with the largest magnitude in each.
 
-    Bars grow with the square root of the reward, because the first times that a message is shown have much higher
-    rewards than later ones.
+    Bars grow with the square root of the reward, because the first times of a message have much higher rewards than
+    later ones.
     """
     edges = np.linspace(0, len(rewards), width + 1).astype(int)
     parts = [rewards[start : max(end, start + 1)] for start, end in itertools.pairwise(edges)]
@@ -110,13 +110,13 @@ def bars(rewards: np.ndarray, width: int) -> list[tuple[str, float]]:
 
 
 def bar_of(story: Story, frame: int, width: int) -> int:
-    """Which of the `width` characters this frame is part of."""
+    """The index of this frame's part among `width` parts."""
     frames = len(story.rewards)
     return int(np.searchsorted(np.linspace(0, frames, width + 1).astype(int), frame, side="right")) - 1
 
 
 def summary(story: Story, messages: int) -> str:
-    """The episode in a few lines of text, then a list of so many of its most frequent messages."""
+    """The episode in a few lines of text, then its most frequent messages, `messages` of them."""
     replay = story.replay
     lines = [f"{replay.title}: {ending(replay.about)} after {replay.steps:,} steps"]
     figures = replay.about.get("figures") or {}
@@ -131,4 +131,4 @@ def summary(story: Story, messages: int) -> str:
     if story.top and messages:
         lines += ["", f"{'times':>7}  {'reward':>7}  message"]
         lines += [f"{top.times:7,}  {number(top.z):>7}  {top.text.strip() or '(none)'}" for top in story.top[:messages]]
-    return "\n".join(map(printable, lines))  # nothing in it may move the cursor
+    return "\n".join(map(printable, lines))  # without control characters, which could move the cursor

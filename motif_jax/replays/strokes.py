@@ -1,12 +1,12 @@
-"""The font of our pictures: letters made of strokes, for cells of 9 x 18 pixels.
+"""The font of exported pictures: letters made of strokes, for cells of 9 x 18 pixels.
 
-A letter is a list of strokes, separated by ";". A stroke is a list of points. A point is its column, 0 to 8, and its
-row, 0 to h in base 18; it is at the middle of that pixel. Capitals stand between the rows 3 and d, small letters
-between 6 and d; tails end at row g.
+A letter is a list of strokes, separated by ";". A stroke is a list of points. A point is a column, 0 to 8, and a row,
+0 to h in base 18; it lies in the middle of its pixel. Capitals span the rows 3 to d, small letters 6 to d; descenders
+end at row g.
 
     "13 1d 7d"     straight lines from point to point
-    "~13 73 7d"    a quadratic B-spline: it starts and ends at the outer points and is drawn towards the others
-    "o13 73 7d"    a closed one
+    "~13 73 7d"    a quadratic B-spline, which starts at the first point and ends at the last
+    "o13 73 7d"    a closed quadratic B-spline
     "4d"           a dot
 """
 
@@ -16,9 +16,9 @@ import unicodedata
 
 import numpy as np
 
-HEIGHT, WIDTH = 18, 9  # of a cell; a sheet then has an even number of pixels both ways, as MP4 films require
-HALF_LINE, HALF_DOT = 0.65, 1.1  # pixels from the middle of a line, and of a dot, to its edge
-PARTS = 6  # straight lines that a bend is made of
+HEIGHT, WIDTH = 18, 9  # of a cell; a sheet then has even numbers of pixels, as MP4 requires
+HALF_LINE, HALF_DOT = 0.65, 1.1  # pixels: half the width of a line, and the radius of a dot
+PARTS = 6  # straight lines per bend
 
 LETTERS = {
     " ": "", "!": "43 49;4d", '"': "33 36;53 56", "#": "34 2d;64 5d;17 77;1a 7a",
@@ -62,7 +62,7 @@ UNKNOWN = "13 73 7d 1d 13"
 
 
 def draw(character: str) -> np.ndarray:
-    """How much of each pixel of its cell a character covers, 0..1; a box if the font does not have it. [18, 9]"""
+    """The coverage of each pixel of a character's cell, 0..1; a box for an unknown character. [18, 9]"""
     parts = unicodedata.normalize("NFD", character)
     letter, accents = parts[0], parts[1:]
     if letter not in LETTERS or not set(accents) <= ACCENTS.keys():
@@ -86,7 +86,7 @@ def _cover(strokes: str, down: float = 0.0) -> np.ndarray:
 
 
 def _points(stroke: str) -> np.ndarray:
-    """The corners of the straight lines that a stroke is made of. [N, 2]"""
+    """The vertices of a stroke as a polyline. [N, 2]"""
     given = np.array([(int(point[0]), int(point[1], 18)) for point in stroke.lstrip("~o").split()], float)
     if stroke[0] not in "~o":
         return given
@@ -101,7 +101,7 @@ def _points(stroke: str) -> np.ndarray:
 
 
 def _distance(pixels: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """The distance from the middle of every pixel to a line segment."""
+    """The distance from the middle of every pixel to a line segment. [18, 9]"""
     line = end - start
     along = np.clip((pixels - start) @ line / max(line @ line, 1e-9), 0, 1)
     return np.linalg.norm(pixels - start - along[..., None] * line, axis=-1)

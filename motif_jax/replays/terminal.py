@@ -1,6 +1,6 @@
-"""The viewer: an episode played in the terminal.
+"""The viewer, which plays an episode in the terminal.
 
-The terminal is restored however this ends: the viewer draws on the alternate screen, and saves the terminal's mode.
+It draws on the alternate screen, and always restores the terminal's mode.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from motif_jax.replays.story import Story, describe
 
 ENTER = "\033[?1049h\033[?25l\033[?7l"  # another screen, no cursor, no line wrapping
 LEAVE = "\033[0m\033[?7h\033[?25h\033[?1049l"
-LOOK_EVERY_S = 0.25  # how often the size of the window is checked
-DRAW_EVERY_S = 1 / 50  # at most
-REST_OF_KEY_S = 0.05  # how late the rest of a key may come
+LOOK_EVERY_S = 0.25  # between checks of the window's size
+DRAW_EVERY_S = 1 / 50  # shortest time between two frames
+REST_OF_KEY_S = 0.05  # longest delay within a key's escape sequence
 KEY = re.compile(rb"\033\[[0-?]*[ -/]*[@-~]|\033O[ -~]|\033|[\x00-\x7f]|[\x80-\xff]+")
 UNFINISHED = re.compile(rb"\033(?:O|\[[0-?]*[ -/]*)?\Z")
-PLAIN = ("", "dumb", "unknown")  # kinds of terminals that have no screen to draw on
+PLAIN = ("", "dumb", "unknown")  # values of TERM without a screen
 NAMES = {
     b"\033[A": "up", b"\033[B": "down", b"\033[C": "right", b"\033[D": "left", b"\033[H": "home", b"\033[F": "end",
     b"\033OA": "up", b"\033OB": "down", b"\033OC": "right", b"\033OD": "left", b"\033OH": "home", b"\033OF": "end",
@@ -38,17 +38,17 @@ NAMES = {
 
 
 def can_watch() -> bool:
-    """Whether input and output are a terminal, and one that can do more than write lines."""
+    """Whether input and output are a terminal with a screen."""
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "") not in PLAIN
 
 
 def watch(replay: Replay, speed: float) -> Story:
-    """Shows an episode until the user quits; returns its story. `speed` is in steps per second."""
+    """Shows an episode until the user quits, at `speed` steps per second; returns its story."""
     story = describe(replay)
     view: View | None = View(playing=replay.steps > 0, speed=speed)
     sys.stdout.flush()
     with open_terminal(sys.stdin.fileno(), sys.stdout.fileno()) as terminal:
-        since, start = time.monotonic(), 0  # playing was at frame `start` at time `since`
+        since, start = time.monotonic(), 0  # frame `start` was shown at time `since`
         while view is not None:
             terminal.show(compose(story, view, *terminal.size(), keys=True))
             shown = view
@@ -66,7 +66,7 @@ def watch(replay: Replay, speed: float) -> Story:
 
 
 def _wait(view: View, since: float, start: int) -> float:
-    """Seconds until there is something else to be shown."""
+    """Seconds until the next change."""
     if not view.playing:
         return LOOK_EVERY_S
     due = since + (view.frame + 1 - start) / view.speed
@@ -74,20 +74,20 @@ def _wait(view: View, since: float, start: int) -> float:
 
 
 class Terminal:
-    """Draws on a terminal and reads its keys; made by `open_terminal`."""
+    """Draws on a terminal and reads its keys; `open_terminal` makes it."""
 
     def __init__(self, source: int, target: int):
-        """Takes the file descriptors of the keyboard and of the screen."""
+        """Takes the file descriptors of keyboard and screen."""
         self._source, self._target = source, target
         self._shown: Canvas | None = None
 
     def size(self) -> tuple[int, int]:
-        """Rows and columns, as they are now."""
+        """The current rows and columns."""
         columns, rows = os.get_terminal_size(self._target)
-        return max(rows, 1), max(columns, 1)  # some terminals report 0 if they do not know
+        return max(rows, 1), max(columns, 1)  # some terminals report 0
 
     def show(self, canvas: Canvas) -> None:
-        """Draws what has changed."""
+        """Draws the changes since the last call."""
         before = self._shown
         if before is not None and (before.rows, before.columns) != (canvas.rows, canvas.columns):
             before = None
@@ -95,17 +95,17 @@ class Terminal:
         self._shown = canvas
 
     def write(self, text: str) -> None:
-        """Sends everything, also where the terminal is slow."""
+        """Writes all of the text, even to a slow terminal."""
         data = text.encode("utf-8", "replace")
         while data:
             data = data[os.write(self._target, data) :]
 
     def keys(self, timeout: float) -> list[str]:
-        """The keys that were pressed, waiting so many seconds for the first."""
+        """The pressed keys; waits at most `timeout` seconds for the first."""
         data = b""
         while select.select([self._source], [], [], REST_OF_KEY_S if data else timeout)[0]:
             more = os.read(self._source, 1024)
-            if not more:  # the input is closed
+            if not more:  # end of input
                 return ["q"]
             data += more
             if not UNFINISHED.search(data):
@@ -114,7 +114,7 @@ class Terminal:
 
 
 def name(key: bytes) -> str:
-    """The name of a key: a character, or a word of `controls`; "" for keys that mean nothing."""
+    """The name of a key: a character, or a word of `controls`; "" for unknown keys."""
     if key in NAMES:
         return NAMES[key]
     return key.decode() if len(key) == 1 and key.isascii() and chr(key[0]).isprintable() else ""
@@ -122,7 +122,7 @@ def name(key: bytes) -> str:
 
 @contextlib.contextmanager
 def open_terminal(source: int, target: int) -> Iterator[Terminal]:
-    """Prepares a terminal for drawing, and restores it on exit; takes descriptors of its keyboard and its screen."""
+    """Prepares a terminal for drawing, and restores it on exit; takes the descriptors of keyboard and screen."""
     terminal = Terminal(source, target)
     before = termios.tcgetattr(source)
     try:

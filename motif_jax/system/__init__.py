@@ -1,4 +1,4 @@
 """The operating system: startup and exit, files, locks, errors, servers, metrics, several runs. Never loads JAX.
 
-In: paths, bytes, replies of servers. Out: checked values, complete files, one sentence for each error.
+Paths, bytes and replies of servers in; checked values, complete files and one-sentence errors out.
 """

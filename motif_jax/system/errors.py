@@ -1,8 +1,8 @@
 """Turns errors of the operating system (a full disk, a missing permission, too little memory) into one clear sentence.
 
-The context manager `explained` surrounds each stage. It catches such an error, whichever library, thread or process it
-comes from, and raises a UserError that names what to change: the flags that decide where and how much the stage writes,
-and how much memory it takes. Every other error is an error in the program, and keeps its traceback.
+The context manager `explained` surrounds each stage. It catches such an error from any library, thread or process, and
+raises a UserError with the flags to change: those for the place and the amount of writing, or for the use of memory.
+Every other error is a bug, and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -22,44 +22,30 @@ from motif_jax.console import clean
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.startup import OUTPUTS
 
-PLACE, WRITES, MEMORY, DEVICE = range(4)  # kinds of things to change; `_remedy` gives their names
-NO_DEVICE_MEMORY = -1  # beside the numbers of `errno`
-REMEDIES = {  # by error number: what to change
-    errno.ENOSPC: (PLACE, WRITES),
-    errno.EDQUOT: (PLACE, WRITES),
+PLACE, WRITES, MEMORY, DEVICE = range(4)  # kinds of remedies; `_remedy` names their flags
+NO_DEVICE_MEMORY = -1  # an addition to the numbers of `errno`
+REMEDIES = {  # by error number
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), (PLACE, WRITES)),
     errno.EFBIG: (WRITES,),
-    errno.EACCES: (PLACE,),
-    errno.EPERM: (PLACE,),
-    errno.EROFS: (PLACE,),
-    errno.EIO: (PLACE,),
-    errno.ESTALE: (PLACE,),
-    errno.ENAMETOOLONG: (PLACE,),
-    errno.ELOOP: (PLACE,),
-    errno.ENOMEM: (MEMORY,),
-    errno.EAGAIN: (MEMORY,),  # no more processes or threads
-    errno.EMFILE: (MEMORY,),
-    errno.ENFILE: (MEMORY,),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE), (PLACE,)),
+    **dict.fromkeys((errno.ENAMETOOLONG, errno.ELOOP), (PLACE,)),
+    **dict.fromkeys((errno.ENOMEM, errno.EMFILE, errno.ENFILE), (MEMORY,)),
+    errno.EAGAIN: (MEMORY,),  # the limit of processes or threads
     NO_DEVICE_MEMORY: (DEVICE,),
 }
-LIMITS = {  # limits of this process by error number, and the command that shows each; mentioned if there is one
+LIMITS = {  # limits of this process by error number, and the command for each; mentioned if the limit is set
     errno.EFBIG: (resource.RLIMIT_FSIZE, "`ulimit -f`"),
     errno.ENOMEM: (resource.RLIMIT_AS, "`ulimit -v`"),
     errno.EAGAIN: (resource.RLIMIT_NPROC, "`ulimit -u`"),
     errno.EMFILE: (resource.RLIMIT_NOFILE, "`ulimit -n`"),
 }
 FULL = {errno.ENOSPC, errno.EDQUOT}
-LACKING = {
-    errno.ENOMEM,
-    errno.EAGAIN,
-    errno.EMFILE,
-    errno.ENFILE,
-    NO_DEVICE_MEMORY,
-}  # not caused by the file that was opened
+LACKING = {errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE, NO_DEVICE_MEMORY}  # independent of the opened file
 FORBIDDEN = {errno.EACCES, errno.EPERM, errno.ESTALE}
-UNEXPECTED = {errno.EFBIG, errno.EIO, errno.ESTALE, errno.EROFS} | FULL | LACKING  # never handled as a usual case
-OF_LIBRARY = re.compile(r"os_error_code='(\d+)'")  # in the messages of tensorstore, with which orbax writes
+UNEXPECTED = {errno.EFBIG, errno.EIO, errno.ESTALE, errno.EROFS} | FULL | LACKING  # never part of normal operation
+OF_LIBRARY = re.compile(r"os_error_code='(\d+)'")  # in messages of tensorstore, which orbax uses
 FILE_OF_LIBRARY = re.compile(r"local file \"([^\"]+)\"")
-NO_TEMPORARY = "No usable temporary directory"  # the start of Python's message about that
+NO_TEMPORARY = "No usable temporary directory"  # the start of Python's message
 OF_TEMPFILE = re.compile(r"/(tmp|motif_jax-)\w+")  # generated names of temporary files
 OF_DEVICE = re.compile(
     r"RESOURCE_EXHAUSTED.*?memory.*?allocat\w* (\d[\d.]*) ?(bytes|B|KiB|MiB|GiB|TiB)\b", re.IGNORECASE
@@ -68,31 +54,31 @@ OF_MEMORY = re.compile(r"cannot allocate memory|failed to map segment|out of mem
 
 
 class Refusal(NamedTuple):
-    """An error that the operating system reported."""
+    """An error of the operating system."""
 
     number: int  # as in `errno`, or NO_DEVICE_MEMORY
     words: str  # the message
-    file: str  # "" if the error names none
+    file: str  # "" if unknown
 
 
 def find_refusal(error: BaseException) -> Refusal | None:
-    """Finds the error of the operating system that led to an exception; None if it is an error in the program."""
+    """Finds the error of the operating system behind an exception; None if the exception is a bug."""
     for link, is_cause in _chain(error):
         found = _read(link)
-        # An exception that was raised while another one was handled is not caused by it, if that one is a usual case.
+        # A usual error, such as a missing file, may be handled when an unrelated exception is raised.
         if found and (is_cause or found.number in UNEXPECTED):
             return found
     return None
 
 
 def is_about_the_file(error: BaseException) -> bool:
-    """Whether a file could not be read because of its contents, and not for lack of memory or permissions."""
+    """Whether a file's contents are to blame for an error in reading it, and not a lack of memory or permissions."""
     found = find_refusal(error)
     return found is None or found.number not in LACKING | FORBIDDEN
 
 
 def _chain(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
-    """Yields an exception and all that led to it, each with whether it is a cause and not only the context."""
+    """Yields an exception with its causes and contexts; True for causes."""
     seen: set[int] = set()
     links = [(error, True)]
     while links:
@@ -110,7 +96,7 @@ def _chain(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
 
 
 def _read(error: BaseException) -> Refusal | None:
-    """The error of the operating system that this exception itself stands for; None if it stands for none."""
+    """The error of the operating system that this exception itself represents, or None."""
     if isinstance(error, OSError) and error.errno is not None and type(error).__module__ == "builtins":
         file = error.filename if error.filename is not None else error.filename2
         return Refusal(error.errno, error.strerror or os.strerror(error.errno), "" if file is None else _name(file))
@@ -131,7 +117,7 @@ def _read(error: BaseException) -> Refusal | None:
 
 
 def in_words(amount: str, unit: str) -> str:
-    """Memory as XLA names it, for people: ("1610612736", "bytes") -> "1.5 GiB"."""
+    """Formats an amount of memory in a message of XLA: ("1610612736", "bytes") -> "1.5 GiB"."""
     if unit != "bytes":
         return f"{amount} {unit}"
     size, units = float(amount), ["bytes", "KiB", "MiB", "GiB", "TiB"]
@@ -146,14 +132,14 @@ def _name(file: object) -> str:
 
 @contextlib.contextmanager
 def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = "", device: str = "") -> Iterator[None]:
-    """Turns errors of the operating system inside the context into a UserError that says what to change.
+    """Turns errors of the operating system inside the context into a UserError that names the flags to change.
 
     Args:
-      workdir: where the stage works.
+      workdir: the stage's workdir.
       stage: its name.
-      writes: flags that decide how much it writes, or where outside of the workdir.
-      memory: flags that decide how much memory, and how many processes and open files, it takes.
-      device: flags that decide how much memory of the device it takes; "": the same.
+      writes: flags for the amount of writing, or for places outside the workdir.
+      memory: flags for the use of memory, processes and open files.
+      device: flags for the use of device memory; "": the same as `memory`.
     """
     before = _identity(workdir)
     try:
@@ -164,7 +150,7 @@ def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = ""
         if isinstance(error, Stopped) or getattr(error, "filename", None) in OUTPUTS:  # startup.py explains those
             raise
         who = f"{stage} cannot go on: " if stage else ""
-        if before is not None and _identity(workdir) != before:  # then this is the cause of whatever error
+        if before is not None and _identity(workdir) != before:  # this is the cause of any error
             message = f"{who}the directory {str(workdir)!r} was removed or replaced meanwhile (--workdir)"
             raise UserError(message) from error
         if isinstance(error, UserError):
@@ -188,7 +174,7 @@ def _identity(workdir: Path) -> tuple[int, int] | None:
 
 
 def _remedy(refusal: Refusal, workdir: Path, writes: str, memory: str, device: str) -> str | None:
-    """What the user can change, as text; None if nothing that the user can change would help."""
+    """The flags and limits to change, as text; None if the user cannot help."""
     number, file = refusal.number, refusal.file
     if refusal.words.startswith(NO_TEMPORARY):
         return "the variable TMPDIR"
@@ -209,7 +195,7 @@ def _remedy(refusal: Refusal, workdir: Path, writes: str, memory: str, device: s
 
 
 def _fuller(workdir: Path) -> Path:
-    """The directory with the least free space, of those that stages write to."""
+    """The directory with less free space: the workdir or the temporary directory."""
     places = [place for place in (workdir, _temporary()) if place and place.exists()]
     return min(places, key=lambda place: shutil.disk_usage(place).free, default=workdir)
 

@@ -1,11 +1,11 @@
-"""Names of files and directories that are made from texts: file systems take 255 bytes."""
+"""Makes names of files and directories from texts."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 
-LONGEST = 255  # bytes
+LONGEST = 255  # bytes, the limit of file systems
 
 
 def short_name(text: str, longest: int = LONGEST) -> str:

@@ -1,7 +1,7 @@
-"""Reads and writes files that are either complete or absent, and JSON with checksums, which reveal later changes.
+"""Reads and writes files atomically, and JSON with checksums.
 
-Every JSON object that is written here, a file or a line of one, ends with a checksum of all that precedes it. Reading
-raises ValueError if there is no checksum, or if a disk, a copy or an editor has changed the object.
+Every JSON object in a file or a line ends with a checksum of its contents. Reading raises ValueError if the checksum is
+missing, or if a disk, a copy or an editor has changed the object.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NO_ARRAY = (ValueError, TypeError, SyntaxError, EOFError, OverflowError, MemoryE
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Calls `write` with a temporary file beside `path` and renames it, so that nobody ever reads half a file."""
+    """Calls `write` with a temporary file beside `path` and renames it, so that `path` is always complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_torn(path)
     temporary, file = _open_beside(path)
@@ -52,18 +52,18 @@ def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
     except IsADirectoryError as error:
         raise UserError(f"{str(path)!r} is a directory, where a file is due: move it away (--workdir)") from error
     except OSError as error:
-        error.filename = error.filename or str(path)  # the system does not name a file that is open
+        error.filename = error.filename or str(path)  # errors about open files do not name them
         raise
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def _open_beside(path: Path) -> tuple[Path, BinaryIO]:
-    """A new temporary file beside `path`, with a lock that shows others that its writer is running."""
+    """Makes a temporary file beside `path`, locked as long as its writer runs."""
     while True:
-        temporary = path.with_name(f"{_start(path)}{secrets.token_hex(6)}.tmp")  # also on a disk that machines share
+        temporary = path.with_name(f"{_start(path)}{secrets.token_hex(6)}.tmp")  # unique even on a shared disk
         file = open(temporary, "xb")  # noqa: SIM115  (the caller closes it)
-        with contextlib.suppress(NoLocks):  # then nobody can tell that its writer has died, and nobody removes it
+        with contextlib.suppress(NoLocks):  # others cannot lock it either, and so do not remove it
             try_lock(file, wait=True)
         if os.fstat(file.fileno()).st_nlink:
             return temporary, file
@@ -71,28 +71,23 @@ def _open_beside(path: Path) -> tuple[Path, BinaryIO]:
 
 
 def _start(path: Path) -> str:
-    """How the names of temporary files of `path` begin."""
+    """The start of the names of temporary files of `path`."""
     return f".{short_name(path.name, LONGEST - 18)}."
 
 
-def torn(path: Path) -> Iterator[Path]:
-    """Temporary files of `path`, whose writers are still writing or were killed before they could rename."""
-    for other in path.parent.iterdir():
-        if other.name.startswith(_start(path)) and other.name.endswith(".tmp"):
-            yield other
-
-
 def remove_torn(path: Path) -> None:
-    """Deletes the temporary files of `path` whose writers were killed before they could rename."""
-    for other in torn(path):
-        # OSError: its writer has just renamed it. UserError: it is no file, and so none that was written here.
+    """Deletes the temporary files of `path` whose writers were killed."""
+    for other in path.parent.iterdir():
+        if not (other.name.startswith(_start(path)) and other.name.endswith(".tmp")):
+            continue
+        # OSError: its writer has just renamed it. UserError: it is not a regular file.
         with contextlib.suppress(OSError, UserError, NoLocks), open_in_place(other, "r+b") as file:
             if try_lock(file):
                 other.unlink()
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Writes `value` as indented JSON with a checksum. A number that is not finite becomes null: JSON knows no NaN."""
+    """Writes `value` as indented JSON with a checksum; numbers that are not finite become null."""
     text = json.dumps(_sealed(value, sort_keys=True), indent=2) + "\n"
     write_whole(path, lambda file: file.write(text.encode()))
 
@@ -103,22 +98,22 @@ def json_line(row: Mapping[str, Any]) -> str:
 
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Writes a file with one line of JSON per row."""
+    """Writes one line of JSON per row."""
     text = "".join(map(json_line, rows))
     write_whole(path, lambda file: file.write(text.encode()))
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object that `write_json` wrote, without its checksum.
+    """Reads an object of `write_json`, without its checksum.
 
-    Raises ValueError, with one line, if the file is not a JSON object or its checksum differs, and OSError if the
-    system cannot read it.
+    Raises ValueError, with one line, if the file is not a JSON object or its checksum differs, and OSError if it cannot
+    be read.
     """
     return parse_json(read_bytes(path, LARGEST_JSON))
 
 
 def parse_json(text: bytes) -> dict[str, Any]:
-    """The object in the bytes of a JSON file or of one line; raises ValueError as `read_json` does."""
+    """Parses the JSON object of a file or line, and checks its checksum; raises ValueError as `read_json` does."""
     content = parse_foreign_json(text)
     checksum = content.pop(CHECKSUM, None)
     try:
@@ -130,7 +125,7 @@ def parse_json(text: bytes) -> dict[str, Any]:
 
 
 def parse_foreign_json(text: bytes) -> dict[str, Any]:
-    """The JSON object in the bytes of a file that other programs write; raises ValueError, with one line."""
+    """Parses the JSON object of another program's file, without a checksum; raises ValueError, with one line."""
     try:
         found = json.loads(text.decode())
     except UnicodeDecodeError as error:
@@ -153,14 +148,9 @@ def check_layout(facts: Mapping[str, Any], place: Path) -> None:
 
 
 def read_lines(path: Path, appended: bool = False) -> Iterator[dict[str, Any]]:
-    """The rows of a file with one JSON object per line, one after another.
+    """Yields the rows of a file of JSON lines; raises what `read_json` raises, with the number of the line.
 
-    Args:
-      path: the file.
-      appended: its writer appends, and may be running or was killed: a last line that was cut off is left out.
-
-    Returns:
-      The rows. Raises what `read_json` raises; a ValueError has the number of the line.
+    With `appended`, a truncated last line is left out: its writer is running, or was killed.
     """
     for number, line in enumerate(lines_of(path), 1):
         if appended and is_cut_off(line):
@@ -175,7 +165,7 @@ def read_lines(path: Path, appended: bool = False) -> Iterator[dict[str, Any]]:
 
 
 def is_cut_off(line: bytes) -> bool:
-    """Whether the end of a line is missing. A whole object with something other than a newline after it is damaged."""
+    """Whether a line is truncated. A complete object followed by anything but a newline is damaged instead."""
     if line.endswith(b"\n"):
         return False
     text = line.decode(errors="replace")
@@ -186,7 +176,7 @@ def is_cut_off(line: bytes) -> bool:
 
 
 def _sealed(value: Mapping[str, Any], sort_keys: bool = False) -> dict[str, Any]:
-    """`value` as JSON gives it back, with its checksum as the last key."""
+    """`value` after a round trip through JSON, with its checksum as the last key."""
     assert CHECKSUM not in value, f"{CHECKSUM!r} is the key of the checksum"
     text = json.dumps(_finite(value), sort_keys=sort_keys, default=_plain, allow_nan=False)
     content = json.loads(text)
@@ -199,13 +189,13 @@ def _checksum(content: dict[str, Any]) -> str:
 
 
 def checkpoint_steps(directory: Path) -> list[int]:
-    """Steps of the checkpoints in a directory, ascending; those that are not complete have other names."""
+    """The steps of the complete checkpoints in a directory, ascending; incomplete ones have other names."""
     names = os.listdir(directory) if os.path.isdir(directory) else ()  # False for a name that is too long
     return sorted(int(name) for name in names if name.isdecimal())
 
 
 def write_config(directory: Path, config: Any) -> None:
-    """Writes the resolved config (a `ConfigDict`) and the layout to `config.json` in the directory."""
+    """Writes the resolved `ConfigDict` and the layout to `config.json` in the directory."""
     write_json(directory / "config.json", record(config.to_dict()) | {LAYOUT_KEY: LAYOUT})
 
 
@@ -215,15 +205,10 @@ def write_array(path: Path, array: np.ndarray) -> None:
 
 
 def read_array(path: Path, mapped: Literal["", "r", "r+"] = "") -> np.ndarray:
-    """Reads a `.npy` file and nothing else: no archive, no pickle.
+    """Reads a `.npy` file, but not archives or pickles.
 
-    Args:
-      path: the file.
-      mapped: "r" maps the file into memory for reading, "r+" also for writing; "" reads all of it.
-
-    Returns:
-      The array. Raises ValueError, with one line, if the file is no array or was cut off, and OSError if the system
-      cannot read it.
+    `mapped`: "r" maps the file for reading, "r+" also for writing; "" reads all of it. Raises ValueError, with one
+    line, if the file is not an array or is truncated, and OSError if it cannot be read.
     """
     try:
         with open_regular(path) as file:
@@ -233,28 +218,25 @@ def read_array(path: Path, mapped: Literal["", "r", "r+"] = "") -> np.ndarray:
                 if size > LARGEST_ARRAY:
                     raise ValueError(f"it has more than {LARGEST_ARRAY:,} bytes")
                 return np.lib.format.read_array(file, allow_pickle=False)
-        array = np.lib.format.open_memmap(path, mode="r")  # "r+" would fill a file that was cut off with zeros
+        array = np.lib.format.open_memmap(path, mode="r")  # "r+" would extend a truncated file with zeros
         if mapped == "r":
             return array
-        with open_in_place(path, "r+b"):  # refuses links: what is mapped is written to
+        with open_in_place(path, "r+b"):  # refuses links, as the file will be written
             return np.lib.format.open_memmap(path, mode=mapped)
     except NO_ARRAY as error:
-        raise ValueError((str(error).splitlines() or ["it is no array"])[0]) from error
+        raise ValueError((str(error).splitlines() or ["it is not an array"])[0]) from error
 
 
 def read_arrays(
     path: Path, names: Iterable[str], optional: Iterable[str] = (), limit: int | None = None
 ) -> dict[str, np.ndarray]:
-    """Reads the named arrays of an `.npz` file.
+    """Reads arrays of an `.npz` file; raises ValueError if one is missing, damaged, or if they are too large.
 
     Args:
       path: the file.
-      names: of the arrays that must be there.
-      optional: names of others that are read if they are there.
-      limit: bytes of all these arrays together; None: of the file, as of one that is not compressed.
-
-    Returns:
-      The arrays. Raises ValueError if one is missing, if its checksum differs, or if there are too many bytes.
+      names: required arrays.
+      optional: arrays that are read if they exist.
+      limit: bytes of all these arrays together; None: the size of the file, for one without compression.
     """
     try:
         with open_regular(path) as opened, zipfile.ZipFile(opened) as archive:
@@ -266,13 +248,13 @@ def read_arrays(
                 raise ValueError(f"it unpacks to more than {limit:,} bytes")
             found = {}
             for member in wanted:
-                data = archive.read(member)  # no more than its size says
+                data = archive.read(member)  # at most `file_size`
                 file = io.BytesIO(data)
                 check_head(file, len(data))
                 found[member.filename.removesuffix(".npy")] = np.lib.format.read_array(file, allow_pickle=False)
             return found
     except (*NO_ARRAY, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, struct.error) as error:
-        raise ValueError((str(error).splitlines() or ["it is no archive"])[0]) from error
+        raise ValueError((str(error).splitlines() or ["it is not an archive"])[0]) from error
 
 
 def names_in(path: Path) -> list[str]:
@@ -281,7 +263,7 @@ def names_in(path: Path) -> list[str]:
         with open_regular(path) as opened, zipfile.ZipFile(opened) as archive:
             return [name.removesuffix(".npy") for name in archive.namelist()]
     except (ValueError, RuntimeError, zipfile.BadZipFile, struct.error) as error:
-        raise ValueError((str(error).splitlines() or ["it is no archive"])[0]) from error
+        raise ValueError((str(error).splitlines() or ["it is not an archive"])[0]) from error
 
 
 def _finite(value: Any) -> Any:
@@ -301,7 +283,7 @@ def _plain(value: Any) -> Any:
 
 
 def record(tree: Any) -> Any:
-    """Values as JSON holds them exactly: infinite ones as "inf" and "-inf"."""
+    """Converts values to JSON without loss: infinite ones become "inf" and "-inf"."""
     if isinstance(tree, Mapping):
         return {str(name): record(item) for name, item in tree.items()}
     if isinstance(tree, list | tuple):

@@ -1,8 +1,8 @@
 """Safe reading of files: only regular files, and only up to a size limit.
 
 Opening a named pipe waits for a writer, reading a device may never end, and a link may lead anywhere. A user may name
-such a thing, and it may be in a workdir that was unpacked from an archive. So every file is opened here
-(`open_regular`), and everything that is read from it has a limit: whole files, lines, and arrays.
+such a file, or a workdir from an archive may contain it. So this module opens all files (`open_regular`), and limits
+the size of whole files, lines, and arrays.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import BinaryIO
 
 import numpy as np
 
-LIMIT = 16 * 2**20  # bytes of a text file, by far more than any that is read here
+LIMIT = 16 * 2**20  # bytes of a text file
 LONGEST_LINE = 2**24  # bytes of a line of JSON; the rows of metrics have a few thousand
-MAX_HOLES = 1000  # size / bytes on disk, above which most of a file was never written: no disk compresses so well
-MAY_BE_HOLES = 2**30  # bytes; smaller files are not checked for holes, they are read in a second
-MAX_HEAD = 2**16  # bytes of the header of an array in NumPy's format; the first version of the format has no more
+MAX_HOLES = 1000  # largest ratio of size to bytes on disk, far beyond that of compressing file systems
+MAY_BE_HOLES = 2**30  # bytes; smaller files are read in a second, and so are not checked for holes
+MAX_HEAD = 2**16  # bytes of the header of an array in NumPy's format, the limit of the format's first version
 HEADS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 HOLLOW = "almost all of it is a hole (a sparse file): it was not copied completely"
 KINDS = {
@@ -37,7 +37,7 @@ KINDS = {
 
 
 def check_regular(path: Path) -> None:
-    """Raises OSError, with one line, where `path` is neither a regular file nor a link to one."""
+    """Raises OSError, with one line, if `path` is neither a regular file nor a link to one."""
     _check_mode(path, os.stat(path).st_mode)
 
 
@@ -49,10 +49,10 @@ def _check_mode(path: Path, mode: int) -> None:
 
 def open_regular(path: Path) -> io.BufferedReader:
     """Opens a regular file, or a link to one, for reading; raises OSError for anything else, and never waits."""
-    check_regular(path)  # before it is opened: opening a device may change it
+    check_regular(path)  # opening a device may change it
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY))  # noqa: SIM115
     try:
-        _check_mode(path, os.fstat(file.fileno()).st_mode)  # it may have been replaced since
+        _check_mode(path, os.fstat(file.fileno()).st_mode)  # the file may have been replaced since
     except OSError:
         file.close()
         raise
@@ -60,20 +60,20 @@ def open_regular(path: Path) -> io.BufferedReader:
 
 
 def check_regular_tree(directory: Path) -> None:
-    """Raises OSError, with one line, where a file below a directory is not regular, or is almost all a hole.
+    """Raises OSError, with one line, if a file below a directory is not regular, or is almost all a hole.
 
     Links to directories are not followed.
     """
     for folder, _, names in os.walk(directory):
         for name in names:
-            with contextlib.suppress(FileNotFoundError):  # a dangling link, or a file that was just removed
+            with contextlib.suppress(FileNotFoundError):  # a dangling link, or a file just removed
                 check_regular(Path(folder, name))
                 if is_hollow(Path(folder, name)):
                     raise OSError(errno.EINVAL, HOLLOW, str(Path(folder, name)))
 
 
 def read_text(path: Path) -> str:
-    """Text of a file in UTF-8. Raises OSError if it cannot be read, ValueError if it is too long or not text."""
+    """The text of a UTF-8 file; raises OSError if it cannot be read, ValueError if it is too long or not text."""
     return read_bytes(path, LIMIT).decode()
 
 
@@ -87,7 +87,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 
 def lines_of(path: Path, longest: int = LONGEST_LINE) -> Iterator[bytes]:
-    """The lines of a file, with their ends; raises ValueError for one of more than `longest` bytes."""
+    """Yields the lines of a file, with newlines; raises ValueError for a line of more than `longest` bytes."""
     with open_regular(path) as file:
         for number, line in enumerate(iter(lambda: file.readline(longest + 1), b""), 1):
             if len(line) > longest:
@@ -104,7 +104,7 @@ def sha256_of(path: Path) -> str:
 
 
 def leads_out(path: Path, directory: Path) -> bool:
-    """Whether a link on the way from `directory` to `path`, or at its end, leads out of the directory."""
+    """Whether `path` lies outside of `directory` after all links are resolved."""
     return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(directory))
 
 
@@ -115,7 +115,7 @@ def is_hollow(path: Path) -> bool:
 
 
 def written_bytes(path: Path) -> int:
-    """Bytes of a file that were ever written; the rest are holes, which read as zeros and take no room on the disk."""
+    """The number of bytes of a file outside its holes, which read as zeros and occupy no disk space."""
     total = end = 0
     with open_regular(path) as file:
         while True:
@@ -132,10 +132,11 @@ def written_bytes(path: Path) -> int:
 def check_head(file: BinaryIO, size: int) -> None:
     """Checks the header of an array in NumPy's format, before NumPy allocates memory for the array.
 
-    Raises what NumPy raises for a damaged header, and ValueError if it is huge or claims more than the file has.
+    Raises NumPy's exceptions for a damaged header, and ValueError if the header is huge or claims more than the file
+    has.
 
     Args:
-      file: an array, at its start; it is left there.
+      file: the file, at the start of the array; its position does not change.
       size: of the file, in bytes.
     """
     start = file.read(12)

@@ -1,12 +1,12 @@
-"""A client of an HTTP server that is not trusted; worlds, and annotators (annotation/endpoint.py), ask servers by it.
+"""A client for untrusted HTTP servers, for worlds and annotators (annotation/endpoint.py).
 
-A failed request is repeated after a pause that doubles, with jitter. The pause is not shorter than the Retry-After of
-the reply, and never longer than what is left of `patience_s`. Three things end this: a status that will not change,
-TRIES failures that the request itself is to blame for, and `patience_s` in which no request has succeeded.
+A failed request is repeated after a pause that doubles, with jitter. The pause respects the reply's Retry-After and the
+rest of `patience_s`. Three conditions end this: a permanent status, TRIES failures caused by the request itself, and
+`patience_s` without a successful request.
 
-A reply is read up to MAX_REPLY_BYTES and within `timeout_s`, headers included; it is not decompressed, its cookies are
-ignored, and its redirects are not followed. A key is cut out of all texts that come from the server, and quotes of
-them are one short line without control characters.
+A reply is read up to MAX_REPLY_BYTES and within `timeout_s`, headers included. It is not decompressed, its cookies are
+ignored, and redirects are not followed. The key is removed from all texts of the server, and quotes of them are one
+short line without control characters.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from motif_jax.structs import UserError
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.25, 30.0
 TRIES = 6
-MAX_REPLY_BYTES = 2**22  # some hundred times the size of an answer or of a list of models
+MAX_REPLY_BYTES = 2**22  # hundreds of times the size of an answer or of a list of models
 MAX_RETRY_AFTER_S = 600.0
-BUSY = (408, 409, 425, 429, 503)  # statuses of a server that has no time
+BUSY = (408, 409, 425, 429, 503)  # statuses of a busy server
 Result = TypeVar("Result")
 
 
@@ -38,29 +38,29 @@ class Failed(Exception):
     """One attempt failed."""
 
     def __init__(self, status: int, problem: str, pause_s: float = 0.0):
-        """Takes the status (0: there was no reply; 200: a wrong reply), one line, and the pause that was asked for."""
+        """Takes the status (0: no reply; 200: a wrong reply), one line, and the pause that the server asks for."""
         super().__init__(problem)
         self.status, self.pause_s = status, pause_s
 
 
 class HttpClient:
-    """Asks one server. A subclass may decide otherwise which failures end a request."""
+    """Asks one server. Subclasses can change which failures end a request."""
 
     def __init__(self, url: str, flag: str, timeout_s: float, patience_s: float, key: str = "", key_flag: str = ""):
         """Checks the address; connects later.
 
         Args:
           url: with http or https.
-          flag: the value of the config that names the address, for messages.
-          timeout_s: of one attempt.
-          patience_s: how long to go on while nothing succeeds.
-          key: sent as bearer token; it is never shown.
-          key_flag: the value of the config that says where the key is.
+          flag: the config value with the address, for messages.
+          timeout_s: limit for one attempt.
+          patience_s: limit for the time without any success.
+          key: the bearer token; it is never shown.
+          key_flag: the config value for the key, for messages.
         """
         check_address(url, flag, key_flag)
         self.url, self.flag = url.rstrip("/"), flag
         self._timeout_s, self._patience_s = timeout_s, patience_s
-        # Also as error messages write it: in JSON, in quotes, in an address.
+        # The key as it may appear in error messages: in JSON, in quotes, in an address.
         written = {key, json.dumps(key)[1:-1], repr(key)[1:-1], repr(key.encode())[2:-1], quote(key), quote(key, "")}
         self._secrets = sorted(written - {""}, key=len, reverse=True)
         self._headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
@@ -72,12 +72,12 @@ class HttpClient:
         self._failing_since: float | None = None
 
     def post(self, path: str, read: Callable[[Any], Result], **options: Any) -> Result:
-        """`until_good`, for those who have no event loop; connections stay open until `close`."""
+        """`until_good` for callers without an event loop; connections stay open until `close`."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
         try:
             return self._loop.run_until_complete(self.until_good(path, read, **options))
-        except BaseException:  # the world is given up, and nobody may be left to close this
+        except BaseException:  # the caller may give up without calling `close`
             self.close()
             raise
 
@@ -105,8 +105,8 @@ class HttpClient:
 
         Args:
           path: below the address.
-          read: makes the result of a reply's JSON; raises ValueError, TypeError, KeyError or IndexError if it cannot.
-          options: what is posted, for aiohttp: `json`, or `data` for a form.
+          read: maps a reply's JSON to the result; raises ValueError, TypeError, KeyError or IndexError if it is wrong.
+          options: the body, for aiohttp: `json`, or `data` for a form.
         """
         tries, failures, seen = 0, 0, self.successes
         while True:
@@ -119,7 +119,7 @@ class HttpClient:
             except Failed as error:
                 failed = error
             except (ValueError, TypeError, KeyError, IndexError):
-                failed = Failed(200, "its reply is not what was asked for")
+                failed = Failed(200, "its reply does not have the expected format")
             if not self.may_change(failed.status):
                 raise self.refusal(failed, path) from None
             if self._failing_since is None:
@@ -132,7 +132,7 @@ class HttpClient:
             pause_s = max(failed.pause_s, min(MAX_PAUSE_S, FIRST_PAUSE_S * 2 ** min(failures, 32)))
             failures += 1
             pause_s *= self._random.uniform(1.0, 1.5)
-            await asyncio.sleep(min(pause_s, self._patience_s - silent_s))  # then it is tried once more
+            await asyncio.sleep(min(pause_s, self._patience_s - silent_s))  # leaves time for a last attempt
 
     async def attempt(self, method: str, path: str, limit_s: float = float("inf"), **options: Any) -> Any:
         """The JSON of a reply; raises Failed."""
@@ -141,18 +141,18 @@ class HttpClient:
                 headers=self._headers,
                 connector=aiohttp.TCPConnector(limit=0),  # the caller bounds the requests in flight
                 cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,  # a few bytes can be packed gigabytes
+                auto_decompress=False,  # a few bytes can unpack to gigabytes
                 trust_env=urlsplit(self.url).hostname not in ("localhost", "127.0.0.1", "::1"),  # proxies
             )
         options["timeout"] = aiohttp.ClientTimeout(total=min(self._timeout_s, limit_s))
-        options["allow_redirects"] = False  # no other server gets the key
+        options["allow_redirects"] = False  # another server must not get the key
         body = bytearray()
         try:
             async with self._session.request(method, self.url + path, **options) as response:
                 async for part in response.content.iter_any():
                     body += part
                     if len(body) > MAX_REPLY_BYTES:
-                        response.close()  # without waiting for the rest
+                        response.close()  # does not wait for the rest
                         break
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: impossible headers
             what = "no reply in time" if isinstance(error, TimeoutError) else str(error)
@@ -175,19 +175,19 @@ class HttpClient:
     # ---- what ends a request
 
     def may_change(self, status: int) -> bool:
-        """Whether another attempt may succeed after a failure with this status."""
+        """Whether another attempt may succeed after this status."""
         return status in (0, 200, *BUSY) or status >= 500
 
     def counts(self, status: int, served: bool, silent_s: float) -> bool:
-        """Whether a failure is one of the TRIES; `served`: others succeeded meanwhile."""
+        """Whether a failure counts towards TRIES; `served`: other requests succeeded meanwhile."""
         return status == 200
 
     def refusal(self, failed: Failed, path: str) -> Exception:
-        """What is raised for a status that will not change."""
+        """The exception for a permanent status."""
         return UserError(f"the server at {self.url!r} refuses {path!r}: {failed} ({self.flag})")
 
     def giving_up(self, failed: Failed, silent_s: float, tries: int) -> Exception:
-        """What is raised after so many tries, or so long a silence."""
+        """The exception after `tries` failures, or `silent_s` without success."""
         return UserError(
             f"the server at {self.url!r} gives no good answer in {silent_s:.0f} s, last: {failed} ({self.flag})"
         )
@@ -201,12 +201,12 @@ class HttpClient:
         return text
 
     def _line(self, text: str) -> str:
-        """The start of a text as one harmless line, without the key. Its end is not shown: half a key may be there."""
+        """The start of a text as one safe line without the key. The end is cut off: it may contain half a key."""
         return clean(" ".join(self.without_key(text)[: 4 * LIMIT].split())[:LIMIT])
 
 
 def check_address(url: str, flag: str, key_flag: str = "") -> None:
-    """Raises UserError if `url` is not an http(s) address, or holds a password; flags as for `HttpClient`."""
+    """Raises UserError if `url` is not an http(s) address, or contains a password; flags as for `HttpClient`."""
     try:
         parts = urlsplit(url)
         host, port = (parts.hostname or "").encode("idna"), parts.port
@@ -221,13 +221,13 @@ def check_address(url: str, flag: str, key_flag: str = "") -> None:
 
 
 def retry_after_s(header: str) -> float:
-    """Seconds that a Retry-After header asks for, a number of seconds or a date; 0 for what is neither."""
+    """The pause of a Retry-After header, which is a number of seconds or a date; 0 for anything else."""
     try:
         seconds = float(header)
     except ValueError:
         try:
             date = email.utils.parsedate_to_datetime(header)
-        except (ValueError, OverflowError):  # OverflowError: of a year, an hour or a zone with 20 digits
+        except (ValueError, OverflowError):  # OverflowError: numbers with 20 digits
             return 0.0
         if date.tzinfo is None:
             date = date.replace(tzinfo=datetime.UTC)

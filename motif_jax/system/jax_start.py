@@ -1,12 +1,11 @@
-"""What must be done before JAX is loaded: a trial whether it can start, its devices of the CPU, its compilation cache.
+"""Prepares the environment before JAX is loaded: a trial start, CPU devices, the compilation cache.
 
-XLA ends the whole process if it does not know a flag, and libraries do so if they cannot start their threads. JAX is
-therefore tried in another process, but only if the environment has a setting that could be wrong.
+XLA aborts the process if it does not know a flag, and so do libraries that cannot start their threads. So JAX is first
+tried in another process, but only if the environment has a setting that could be wrong.
 
-Compiled programs are kept in `$XDG_CACHE_HOME/motif_jax/compiled-<kind of machine>` (by default below `~/.cache`), one
-gigabyte at most; those that were unused for longest are removed first. JAX's own environment variables overrule this:
-`JAX_COMPILATION_CACHE_DIR` sets another directory, `JAX_COMPILATION_CACHE_MAX_SIZE` the limit in bytes, and
-`JAX_ENABLE_COMPILATION_CACHE=false` turns the cache off.
+Compiled programs are cached in `$XDG_CACHE_HOME/motif_jax/compiled-<kind of machine>` (by default below `~/.cache`), at
+most one gigabyte with LRU eviction. JAX's own environment variables take precedence: `JAX_COMPILATION_CACHE_DIR` (the
+directory), `JAX_COMPILATION_CACHE_MAX_SIZE` (bytes) and `JAX_ENABLE_COMPILATION_CACHE=false`.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ from motif_jax.console import clean
 from motif_jax.structs import UserError
 from motif_jax.system.machine import usable_cores
 
-ADDRESSES_MIB = 2560  # address space of JAX's libraries, its compiler and a training
+ADDRESSES_MIB = 2560  # address space of JAX's libraries, its compiler and a training run
 ADDRESSES_PER_CORE_MIB = 128  # stacks and heaps of its threads
-PATIENCE_S = 120.0  # seconds; if the trial takes longer, the stage starts all the same
+PATIENCE_S = 120.0  # if the trial takes longer, the stage starts anyway
 CPU_DEVICES = "JAX_NUM_CPU_DEVICES"
-XLA = "from jaxlib import xla_client; xla_client.make_cpu_client()"  # reads XLA_FLAGS, without the rest of JAX
+XLA = "from jaxlib import xla_client; xla_client.make_cpu_client()"  # parses XLA_FLAGS without loading all of JAX
 JAX = "import jax; jax.devices()"
 HARMLESS = re.compile(
     r"JAX_(COMPILATION_CACHE|PERSISTENT_CACHE)_\w+=.*|JAX_PLATFORMS=(cpu)?|JAX_NUM_CPU_DEVICES=[1-9]\d{0,2}", re.DOTALL
 )
-FATAL = re.compile(r"^[EF]\d{4} .*?\] (.*)", re.MULTILINE)  # the start of the message with which XLA ends a process
+FATAL = re.compile(r"^[EF]\d{4} .*?\] (.*)", re.MULTILINE)  # XLA's last message before it aborts
 MAX_BYTES = 2**30
-LEAST_SECONDS = 0.5  # what is compiled in less time is not kept
+LEAST_SECONDS = 0.5  # programs that compile faster are not cached
 
 
 def check_jax_starts() -> None:
-    """Raises UserError where JAX cannot start with the environment and the limits that this process has."""
+    """Raises UserError if JAX cannot start with this process's environment and limits."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     needed = ADDRESSES_MIB + ADDRESSES_PER_CORE_MIB * usable_cores()
     if limit != resource.RLIM_INFINITY and limit < needed * 2**20:
@@ -51,7 +50,7 @@ def check_jax_starts() -> None:
     if flags := os.environ.get("XLA_FLAGS"):
         output = _failed(XLA)
         found = FATAL.search(output)
-        if found:  # else it is not XLA that complains
+        if found:  # otherwise the failure has another reason
             raise UserError(f"XLA refuses the variable XLA_FLAGS={flags!r}: {clean(found[1])}")
     settings = [f"{name}={value}" for name, value in os.environ.items() if name.startswith("JAX_")]
     settings = sorted(setting for setting in settings if not HARMLESS.fullmatch(setting))
@@ -62,9 +61,9 @@ def check_jax_starts() -> None:
 
 
 def divide_cpu(devices: int) -> None:
-    """Lets JAX make so many devices of the CPU when it is loaded, unless the environment says how many.
+    """Makes JAX divide the CPU into this number of devices, unless the environment has a number.
 
-    Where JAX was loaded before, from Python, it has the devices that it has.
+    This has no effect if JAX is already loaded.
     """
     said = CPU_DEVICES in os.environ or "host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if devices > 1 and "jax" not in sys.modules and not said:
@@ -72,7 +71,7 @@ def divide_cpu(devices: int) -> None:
 
 
 def _failed(code: str) -> str:
-    """Runs Python code in another process; what it wrote to standard error if it failed, otherwise nothing."""
+    """Runs Python code in another process; returns its standard error if it failed, otherwise ""."""
     environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     try:
         done = subprocess.run(
@@ -87,7 +86,7 @@ def _failed(code: str) -> str:
 def keep_compiled_programs(environment: MutableMapping[str, str]) -> None:
     """Sets the variables of JAX's compilation cache, unless the user has; call it before JAX is imported.
 
-    Changes nothing if the default directory cannot be written to.
+    Does nothing if the default directory is not writable.
     """
     if "JAX_COMPILATION_CACHE_DIR" in environment or (directory := default_directory(environment)) is None:
         return
@@ -97,7 +96,7 @@ def keep_compiled_programs(environment: MutableMapping[str, str]) -> None:
 
 
 def default_directory(environment: Mapping[str, str]) -> Path | None:
-    """The directory for machines of this kind, made if it is missing; None where that is not possible."""
+    """The cache directory for this kind of machine, made if missing; None if it is not writable."""
     home = environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     directory = Path(home, "motif_jax", f"compiled-{kind_of_machine()}")
     try:
@@ -108,7 +107,7 @@ def default_directory(environment: Mapping[str, str]) -> Path | None:
 
 
 def kind_of_machine() -> str:
-    """A digest of the processor's features: a home directory may be shared by machines that differ in them."""
+    """A digest of the processor's features: machines with different ones may share a home directory."""
     try:
         with open("/proc/cpuinfo", errors="replace") as lines:
             features = next((line for line in lines if line.startswith(("flags", "Features"))), "")

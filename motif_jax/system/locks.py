@@ -1,7 +1,7 @@
-"""Lock files, and files that are changed in place rather than replaced.
+"""Lock files, and files that are changed in place.
 
 In a workdir that was unpacked from an archive, or that others can write to, such a file may be a symbolic link, a pipe
-or a device. These are refused: no file outside of the workdir is written to, and no call waits for a pipe.
+or a device. These are refused, so as not to write outside the workdir or wait for a pipe.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from motif_jax.console import clean
 from motif_jax.structs import UserError
 from motif_jax.system.foreign import KINDS
 
-NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # errors of file systems that do not support locks
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # errors of file systems without locks
 HOLDER = re.compile(rb"process \d+ on |\0*\Z")  # the start of a lock file
-HOLDER_BYTES = 300  # more than any host's name needs
-_required = True  # False with --nolocks; for the whole process, as all of its threads and stages lock
+HOLDER_BYTES = 300  # fits any host name
+_required = True  # False with --nolocks; global, because all threads and stages take locks
 
 
 class Held(Exception):
-    """Another process holds a lock; the message says which."""
+    """Another process holds a lock; the message names it."""
 
 
 class NoLocks(Exception):
@@ -36,11 +36,11 @@ class NoLocks(Exception):
 
 
 def open_in_place(path: Path, mode: Literal["r+b", "a"], create: bool = False) -> IO[Any]:
-    """Opens a file of this program's own to change it, or to append to it.
+    """Opens one of this program's files to change it or to append to it.
 
     Args:
-      path: the file. A symbolic link in its place, or anything else that is no regular file, raises UserError.
-      mode: as for `open`; no mode that truncates is allowed, because it would do so before the file is checked.
+      path: the file; UserError if it is a symbolic link, or not a regular file.
+      mode: as for `open`. Modes that truncate are not allowed: they would do so before the check.
       create: create the file if it does not exist; "a" always does.
     """
     more = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_CREAT if create else 0)
@@ -75,11 +75,11 @@ def try_lock(file: IO[Any], shared: bool = False, wait: bool = False) -> bool:
 
     Args:
       file: the open lock file.
-      shared: take a shared lock, which several processes can hold at the same time.
+      shared: take a shared lock, which several processes can hold.
       wait: wait until the lock is free.
 
     Returns:
-      True if the lock was taken, False if another process holds it. Raises NoLocks if the file system has no locks.
+      True if the lock was taken, False if another process holds it. Raises NoLocks if locks are not supported.
     """
     try:
         fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
@@ -117,11 +117,11 @@ def take(path: Path, shared: bool = False, wait: bool = False) -> IO[bytes]:
             taken = True
         before = os.pread(file, HOLDER_BYTES, 0)
         if not HOLDER.match(before):  # another program's file, or a hard link to one
-            raise UserError(f"{str(path)!r} is no lock file of this program: move it away (--workdir)")
+            raise UserError(f"{str(path)!r} is not a lock file of this program: move it away (--workdir)")
         if not taken:
             raise Held(_describe(before))
-        if os.fstat(file).st_nlink == 1:  # a file with a second name (a hard link, in a backup say) is not changed
-            # Those who share a lock write at the same time: the file is overwritten, and never empty in between.
+        if os.fstat(file).st_nlink == 1:  # does not change a file with a hard link, as in a backup
+            # Holders of a shared lock write concurrently, so the file must never be empty in between.
             os.ftruncate(file, os.pwrite(file, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0))
     except BaseException:
         lock.close()
@@ -135,7 +135,7 @@ def _describe(holder: bytes) -> str:
 
 @contextlib.contextmanager
 def going_without(allowed: bool) -> Iterator[None]:
-    """Inside this context, if `allowed`, work goes on without locks where the file system has none."""
+    """Inside this context, if `allowed`, file systems without locks are accepted."""
     global _required
     before, _required = _required, not allowed
     try:

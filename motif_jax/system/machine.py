@@ -1,4 +1,4 @@
-"""Describes the machine: processor, cores, memory, versions of libraries; without names of hosts or users."""
+"""Describes the machine (processor, cores, memory, versions of libraries), without names of hosts or users."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LIBRARIES = ("motif_jax", "numpy", "nle", "jax", "flax", "optax")
 
 
 def describe(device: str = "", devices: int = 0) -> dict[str, Any]:
-    """A record of processor, memory, versions, commit; also of JAX's `device` and the number of devices, if given."""
+    """A record of processor, memory, versions and commit, and of JAX's `device` and number of devices if given."""
     found: dict[str, Any] = {
         "processor": processor(),
         "cores": usable_cores(),
@@ -28,7 +28,7 @@ def describe(device: str = "", devices: int = 0) -> dict[str, Any]:
 
 
 def commit(checkout: Path = Path(__file__).parents[2]) -> str:
-    """The commit of the code, with "-dirty" where files were changed since; "" outside of a checkout."""
+    """The commit of the code, with "-dirty" if files have changed since; "" outside of a checkout."""
     if not (checkout / ".git").exists():  # the directory may lie within another project's checkout
         return ""
     command = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
@@ -39,14 +39,14 @@ def commit(checkout: Path = Path(__file__).parents[2]) -> str:
 
 
 def usable_cores() -> int:
-    """The number of cores that this process may use; in a job on a cluster these are fewer than the machine has."""
+    """The number of cores that this process may use, which a cluster's job may limit."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def processor() -> str:
-    """The name of the processor's model; the architecture if the system does not report one."""
+    """The processor's model; the architecture if the system does not report it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -56,7 +56,7 @@ def processor() -> str:
 
 
 def is_installed(library: str) -> bool:
-    """Whether a library is installed, so that its version is known."""
+    """Whether a library's version is known."""
     try:
         metadata.version(library)
     except metadata.PackageNotFoundError:

@@ -1,6 +1,6 @@
-"""Where the hosts of a run meet, and which of them this process is: from the config or from SLURM's variables.
+"""The coordinator's address and this process's number among the hosts, from the config or from SLURM's variables.
 
-All of it is checked here, before JAX is loaded. JAX would wait for minutes for hosts that cannot come.
+They are checked before JAX is loaded, which would wait for minutes for unreachable hosts.
 """
 
 from __future__ import annotations
@@ -18,39 +18,36 @@ FLAG = "--config.distributed.coordinator"
 SLURM_FLAG = f"{FLAG}=slurm"
 LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 LARGEST = 2**31 - 1
-PORTS = 2**12  # at the end of all ports; JAX, too, chooses among these by the number of the job
+PORTS = 2**12  # the last ports; like JAX, we choose among them by the job's number
 
 
 class Meeting(NamedTuple):
-    """Where the hosts meet, and which of them this is."""
+    """The coordinator's address, and this process's number."""
 
-    host: str  # name or address of the first host, at which all meet
+    host: str  # name or address of the first host
     port: int
     num_processes: int
     process_id: int
-    device: int | None = None  # the only device of its machine that this process uses; None: all of them
+    device: int | None = None  # the single device of the machine that this process uses; None: all devices
     flag: str = FLAG  # for error messages
 
     @property
     def address(self) -> str:
-        """As `host:port`."""
+        """`host:port`."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def is_local(self) -> bool:
-        """Whether all hosts are on one machine, so that no other machine needs to reach them."""
+        """Whether all hosts are on one machine."""
         return self.host in ("localhost", "::1") or self.host.startswith("127.")
 
 
 def find_meeting(section: Any, environment: Mapping[str, str] = os.environ) -> Meeting | None:
-    """Returns where the hosts meet, or None if this process works alone.
+    """Returns the meeting, or None for a single process; raises UserError for invalid values.
 
     Args:
       section: the config's section `distributed`.
       environment: of this process, with SLURM's variables.
-
-    Raises:
-      UserError: an address, a number or a variable is impossible.
     """
     named = section.coordinator
     if named == "auto":
@@ -70,11 +67,11 @@ def find_meeting(section: Any, environment: Mapping[str, str] = os.environ) -> M
 
 
 def meeting_of_tasks(environment: Mapping[str, str]) -> Meeting:
-    """Returns where the tasks of a SLURM job step meet: on its first node, at the port that JAX would use."""
+    """Returns the meeting of a SLURM job step: on its first node, at the port that JAX would use."""
     count_name = "SLURM_STEP_NUM_TASKS" if environment.get("SLURM_STEP_NUM_TASKS") else "SLURM_NTASKS"
     count = whole_number(environment, count_name, least=1)
     process_id = whole_number(environment, "SLURM_PROCID", most=count - 1)
-    device = None  # the only task of a node has all of its devices
+    device = None  # a node's only task uses all devices
     if not environment.get("SLURM_STEP_NUM_NODES") or whole_number(environment, "SLURM_STEP_NUM_NODES") != count:
         device = whole_number(environment, "SLURM_LOCALID", most=count - 1)
     address = environment.get("JAX_COORDINATOR_ADDRESS")
@@ -102,13 +99,13 @@ def whole_number(
     default: int | None = None,
     flag: str = SLURM_FLAG,
 ) -> int:
-    """Returns a variable of the environment as a whole number; raises UserError if it is impossible.
+    """Returns a variable of the environment as a whole number; raises UserError if it is invalid.
 
     Args:
-      environment: with the variable.
-      name: of the variable.
-      least, most: limits of its value.
-      default: if the variable is not set or empty; None: it must be set.
+      environment: contains the variable.
+      name: the variable's name.
+      least, most: inclusive limits.
+      default: the value if the variable is unset or empty; None: it must be set.
       flag: for the error message.
     """
     text = environment.get(name, "")
@@ -126,7 +123,7 @@ def missing(name: str, flag: str = SLURM_FLAG) -> Any:
 
 
 def split_address(text: str, name: str) -> tuple[str, int]:
-    """Splits `host:port`; raises UserError, which names the flag or the variable `name`, if it is not an address."""
+    """Splits `host:port`; for anything else raises UserError with `name`, the flag or variable."""
     host, _, port = text.rpartition(":")
     host, bare = host.removeprefix("[").removesuffix("]"), host
     bracketed = bare == f"[{host}]"
@@ -142,5 +139,5 @@ def is_host(name: str) -> bool:
     except ValueError:
         labels = name.removesuffix(".").split(".")
         known = len(name) <= 253 and all(re.fullmatch(LABEL, label) for label in labels)
-        return known and not labels[-1].isdecimal()  # a number at the end would make it an address
+        return known and not labels[-1].isdecimal()  # with a number at the end it would be an address
     return True

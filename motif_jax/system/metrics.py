@@ -16,7 +16,7 @@ from motif_jax.system.files import is_cut_off, json_line, parse_json, write_line
 from motif_jax.system.foreign import lines_of
 from motif_jax.system.locks import open_in_place
 
-# In the directory of a policy: what it thinks of fixed prompts, update by update; and these prompts.
+# Files of a policy's directory: its probabilities for fixed prompts, by update; and these prompts.
 PROBES, PROMPTS = "probes.jsonl", "probes.json"
 
 
@@ -32,7 +32,7 @@ class Timers:
 
 
 class Timer:
-    """Adds the seconds inside it to those of an activity; a class, as a generator takes four times as long."""
+    """Adds the time of its block to an activity. A class, because a generator takes four times as long."""
 
     __slots__ = ("_name", "_seconds", "_start")
 
@@ -47,7 +47,7 @@ class Timer:
 
 
 def resident_mib() -> float:
-    """Memory of this process in MiB; pages that it shares with others count in part. 0 where that is not known."""
+    """Memory of this process in MiB, with shared pages counted in part (PSS); 0 if unknown."""
     try:
         lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     except OSError:
@@ -56,18 +56,17 @@ def resident_mib() -> float:
 
 
 class Writers:
-    """Writes rows of metrics over `env_steps`: always as JSON lines, optionally to TensorBoard and Weights & Biases."""
+    """Writes rows of metrics over `env_steps` as JSON lines, and optionally to TensorBoard and Weights & Biases."""
 
     def __init__(self, directory: Path, tensorboard: bool, wandb: str, config: dict[str, Any], start: int = 0):
-        """Opens the files; rows are appended to those of earlier runs.
+        """Opens the files, and appends to those of earlier runs.
 
         Args:
-          directory: where `metrics.jsonl` and `tensorboard/` are written.
+          directory: the directory of `metrics.jsonl` and `tensorboard/`.
           tensorboard: whether to write TensorBoard's files.
-          wandb: the name of a Weights & Biases project, or "" for none.
-          config: the config, as Weights & Biases records it.
-          start: `env_steps` from which training resumes. TensorBoard hides points of earlier runs beyond it, because
-            these steps are taken again.
+          wandb: the name of a Weights & Biases project, or "".
+          config: the config, for Weights & Biases.
+          start: `env_steps` from which training resumes. TensorBoard hides later points of earlier runs.
         """
         directory.mkdir(parents=True, exist_ok=True)
         self._lines = open_in_place(directory / "metrics.jsonl", "a")
@@ -83,7 +82,7 @@ class Writers:
                                        name=name, resume="allow", config=config)  # fmt: skip
 
     def write(self, env_steps: int, row: dict[str, Any]) -> None:
-        """Writes one row of metrics by name; the curves leave out NaN and what is not a number."""
+        """Writes one row of metrics by name; curves get only its numbers, without NaN."""
         self._lines.write(json_line({"env_steps": env_steps} | row))
         self._lines.flush()
         numbers = {name: value for name, value in row.items() if isinstance(value, int | float) and value == value}
@@ -93,7 +92,7 @@ class Writers:
             self._wandb.log(numbers | {"env_steps": env_steps})
 
     def close(self) -> None:
-        """Writes what is still buffered, and closes the files."""
+        """Flushes and closes the files."""
         self._lines.close()
         if self._board:
             self._board.close()
@@ -102,10 +101,10 @@ class Writers:
 
 
 class Board:
-    """Writes curves for TensorBoard in the caller's thread, because errors in a thread of the library go unnoticed."""
+    """Writes curves for TensorBoard in the caller's thread: errors in the library's thread would go unnoticed."""
 
     def __init__(self, directory: Path, start: int):
-        """Opens the files; TensorBoard hides points of earlier runs beyond step `start`. 0: there are none."""
+        """Opens the files; TensorBoard hides points of earlier runs beyond step `start` (0: without earlier runs)."""
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto.event_pb2 import Event, SessionLog
 
@@ -115,7 +114,7 @@ class Board:
             self._events.write_event(Event(step=start + 1, session_log=SessionLog(status=SessionLog.START)))
 
     def write(self, step: int, numbers: dict[str, float]) -> None:
-        """Writes one point of each curve: values by the names of the curves."""
+        """Writes one point of each curve; `numbers` are values by name."""
         from tensorboardX.proto.event_pb2 import Event
         from tensorboardX.summary import scalar
 
@@ -124,7 +123,7 @@ class Board:
         self._events.flush()
 
     def close(self) -> None:
-        """Writes what is still buffered, and closes the file."""
+        """Flushes and closes the file."""
         self._events.close()
 
 
@@ -152,14 +151,14 @@ class Progress:
         self._total = self._bar.total = total
 
     def update(self, done: int, **notes: str) -> None:
-        """Shows how many units are done in all, and `notes` beside it."""
+        """Shows the total number of finished units, with `notes`."""
         self._bar.set_postfix({clean(name): clean(value) for name, value in notes.items()}, refresh=False)
         self._bar.update(done - self._done)
         self._done = done
         if not self._terminal and time.monotonic() - self._said > self.LINE_EVERY_S:
             self._said = time.monotonic()
             rate = (done - self._first) / max(self._said - self._start, 1e-9)
-            # Updates take many steps at a time, so the last may go beyond the total.
+            # An update has many steps, so the last one may exceed the total.
             left = f"{max(self._total - done, 0) / rate:,.0f} s left" if rate > 0 else "starting"
             speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
             words = "".join(f", {name} {value}" for name, value in notes.items())
@@ -169,20 +168,20 @@ class Progress:
             )
 
     def close(self) -> None:
-        """Ends the bar, which stays on the screen."""
+        """Ends the bar, and leaves it on the screen."""
         self._bar.close()
 
 
 def drop_rows_after(file: Path, last: int, key: str = "env_steps", stage: str = "train_policy") -> None:
-    """Removes rows later than the checkpoint from which training resumes, and a last one that was cut off.
+    """Removes rows later than the checkpoint from which training resumes, and a truncated last row.
 
     Training does not depend on these rows. If some are damaged, the others are kept, and the file is set aside.
 
     Args:
       file: lines of JSON.
-      last: the last value of `key` whose rows are kept.
-      key: what the rows are numbered by.
-      stage: whose rows they are, for the message.
+      last: the largest value of `key` to keep.
+      key: the counter of the rows.
+      stage: the stage that wrote the rows, for the message.
     """
     rows, damaged = [], 0
     try:

@@ -1,10 +1,10 @@
-"""Directories that this program makes below a workdir: where it writes, and what it may remove.
+"""Directories that this program makes below a workdir: checks before writing to them and before removing them.
 
-A workdir may be a link, so an experiment can lie on any disk. Below a workdir, links to directories are read through,
-but nothing is written, replaced or removed behind them: they may lead to a directory of somebody else's.
+A workdir may be a link, so that an experiment can lie on any disk. Links to directories below a workdir are followed
+for reading only: they may lead to foreign directories.
 
-A directory that is replaced or removed as a whole has a marker from the start. It is removed only if the marker is
-there and all files in it have names that this program gives.
+A directory that is replaced or removed as a whole has a marker from the start. It is removed only if it has the marker,
+and if this program could have given all names in it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from motif_jax.structs import UserError
 from motif_jax.system.files import read_json, write_json
 
 MARKER = ".motif_jax.json"
-TEMPORARY = re.compile(r"(.*/|)\.([^/]+)\.[0-9a-f]{12}\.tmp")  # what a killed `write_whole` leaves: folder, name
+TEMPORARY = re.compile(r"(.*/|)\.([^/]+)\.[0-9a-f]{12}\.tmp")  # a leftover of a killed `write_whole`: folder, name
 
 
 def check_no_links(workdir: Path, folders: Iterable[str]) -> None:
-    """Raises UserError if one of the folders of a workdir, which are to be written to, or one below them is a link."""
+    """Raises UserError if one of these folders of a workdir, or a folder below them, is a link."""
     for folder in folders:
         path = workdir
         for part in Path(folder).parts:
@@ -44,11 +44,9 @@ def _check_no_link(path: Path) -> None:
 
 
 def check_made(folder: Path, names: str) -> None:
-    """Raises UserError if there is something in the place of a folder that this program may not remove.
+    """Raises UserError if `folder` exists and this program may not remove it.
 
-    Args:
-      folder: may be missing.
-      names: a regular expression of the paths of its files, from `folder` on.
+    `names` is a regular expression for the paths of its files, relative to `folder`.
     """
     if not os.path.lexists(folder):
         return
@@ -70,7 +68,7 @@ def check_made(folder: Path, names: str) -> None:
 
 
 def remove_made(folder: Path, names: str) -> None:
-    """Removes a folder, if it is there; raises UserError as `check_made` does."""
+    """Removes a folder if it exists; raises UserError as `check_made` does."""
     check_made(folder, names)
     if not folder.exists():
         return
@@ -78,12 +76,12 @@ def remove_made(folder: Path, names: str) -> None:
     for entry in folder.iterdir():
         if entry.name != MARKER:
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-    (folder / MARKER).unlink()  # last: what is left by a process that is killed meanwhile still has it
+    (folder / MARKER).unlink()  # last, so that a killed process leaves it
     folder.rmdir()
 
 
 def make_anew(folder: Path, names: str) -> None:
-    """Makes an empty folder with a marker, in place of one that this program has made; raises as `check_made` does."""
+    """Makes an empty folder with a marker, and removes an existing one; raises UserError as `check_made` does."""
     remove_made(folder, names)
     _mark(folder)
 

@@ -1,11 +1,11 @@
-"""One experiment as many runs: with several seeds, and with several values of the config.
+"""Runs an experiment several times: with several seeds, and with several values of the config.
 
     --config.seeds=5                                W/seed-0 ... W/seed-4
     --config.seeds=3,7                              W/seed-3 and W/seed-7
     --sweep=policy.learning_rate=1e-4,3e-4          W/policy.learning_rate=1e-4/seed-0 ...
 
-Each run is a process of its own with a workdir of its own, so it resumes, is skipped and is locked like any other. The
-tasks of a SLURM job array share the runs among themselves.
+Each run is a separate process with its own workdir, and so resumes, is skipped and is locked as usual. The tasks of a
+SLURM job array divide the runs among themselves.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from motif_jax.system.meeting import whole_number
 
 MOST_RUNS = 1000
 SEEDS_FLAG, SWEEP_FLAG = "--config.seeds", "--sweep"
-LOG = "log.txt"  # what a run prints, if others run beside it
+LOG = "log.txt"  # the output of concurrent runs
 PR_SET_PDEATHSIG = 1
-PATIENCE_S = 300.0  # for a run to save and end after a signal, on a busy machine; then it is killed
+PATIENCE_S = 300.0  # for a run to save after a signal on a busy machine, before it is killed
 
 
 class Run(NamedTuple):
     """One run of the experiment."""
 
-    variant: str  # the values that differ, as a folder is named; "" without a sweep
+    variant: str  # name of the folder for the swept values; "" without a sweep
     seed: int
-    overrides: tuple[str, ...]  # flags of the values that differ
+    overrides: tuple[str, ...]  # flags of the swept values
 
     @property
     def folder(self) -> str:
-        """Where it works, below the workdir of the experiment."""
+        """The run's workdir, relative to the experiment's."""
         return f"{self.variant}/seed-{self.seed}".lstrip("/")
 
 
 def parse_seeds(text: str) -> list[int]:
-    """`5` -> 0, 1, 2, 3, 4; `3,7` -> 3, 7; "" -> none."""
+    """Parses seeds: `5` -> [0, 1, 2, 3, 4]; `3,7` -> [3, 7]; "" -> []."""
     words = [word.strip() for word in text.split(",")] if text.strip() else []
     for word in words:
         if not re.fullmatch(r"\d{1,18}", word, re.ASCII):
@@ -71,7 +71,7 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def parse_sweep(text: str) -> tuple[str, list[str]]:
-    """`policy.learning_rate=1e-4,3e-4` -> the name and its values; values with commas are separated by semicolons."""
+    """Parses `policy.learning_rate=1e-4,3e-4` into name and values; semicolons separate values that contain commas."""
     name, equals, rest = text.partition("=")
     values = [value.strip() for value in rest.split(";" if ";" in rest else ",")]
     if not name or not equals or not all(values):
@@ -90,9 +90,9 @@ def plan(seeds: str, sweeps: Sequence[str], seed: int) -> list[Run]:
     """All runs: each combination of the swept values, with each seed.
 
     Args:
-      seeds: the config's value; "" for the config's own `seed` alone.
+      seeds: the config's `seeds`; "": only `seed`.
       sweeps: one text per --sweep.
-      seed: the config's own.
+      seed: the config's `seed`.
     """
     axes = [parse_sweep(text) for text in sweeps]
     names = [name for name, _ in axes]
@@ -114,9 +114,9 @@ def plan(seeds: str, sweeps: Sequence[str], seed: int) -> list[Run]:
 
 
 def share_of_job(runs: Sequence[Run], environment: Mapping[str, str]) -> list[Run]:
-    """The runs of this task of a SLURM job array: every n-th; all of them elsewhere.
+    """The runs of this task of a SLURM job array, every n-th one; all runs outside of an array.
 
-    Raises UserError if the variables of the array are impossible, or its numbers are not equally far apart.
+    Raises UserError if the array's variables are invalid, or its numbers are not evenly spaced.
     """
     read = functools.partial(whole_number, environment, flag=f"{SEEDS_FLAG}, {SWEEP_FLAG}")
     count = read("SLURM_ARRAY_TASK_COUNT", least=1, default=1)
@@ -135,7 +135,7 @@ def share_of_job(runs: Sequence[Run], environment: Mapping[str, str]) -> list[Ru
 
 
 def arguments_of(run: Run, argv: Sequence[str], workdir: Path) -> list[str]:
-    """The command line of one run, made from that of the experiment."""
+    """The command line of one run, derived from the experiment's."""
     kept = [word for word in _joined(argv) if not re.match(r"--?(?:sweep|workdir|config\.seeds)(?:=|$)", word)]
     own = [f"--workdir={workdir / run.folder}", f"--config.seed={run.seed}", f"{SEEDS_FLAG}="]
     return [*kept, *run.overrides, *own]
@@ -152,16 +152,13 @@ def _joined(argv: Sequence[str]) -> list[str]:
 
 
 def run_all(runs: Sequence[Run], argv: Sequence[str], workdir: Path, at_once: int) -> None:
-    """Runs them as processes, `at_once` side by side, each on its part of the cores.
+    """Runs the experiment's runs as processes; raises UserError at the end if some failed.
 
     Args:
-      runs: which.
+      runs: the runs.
       argv: the command line of the experiment, without the program's name.
       workdir: of the experiment.
-      at_once: how many run at the same time. More than one write what they print to LOG in their workdirs.
-
-    Raises:
-      UserError: some of them failed; the others ran to their end.
+      at_once: number of concurrent runs, each on its part of the cores. With several, each writes its output to LOG.
     """
     cores = sorted(os.sched_getaffinity(0))
     at_once = min(at_once, len(runs))
@@ -198,9 +195,10 @@ def _start(run: Run, argv: Sequence[str], workdir: Path, cores: Sequence[int], q
 
     def prepare() -> None:
         os.sched_setaffinity(0, cores)
-        end_with_parent(signal.SIGTERM)
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # which the kernel sends when the parent ends
 
-    # In a session of its own, so that a signal from the terminal comes once, by way of this process.
+    # In a new session, so that a signal from the terminal arrives once, through this process.
     if not quiet:
         return subprocess.Popen(command, start_new_session=True, preexec_fn=prepare)
     with open_in_place(folder / LOG, "a") as log:
@@ -209,14 +207,8 @@ def _start(run: Run, argv: Sequence[str], workdir: Path, cores: Sequence[int], q
         )
 
 
-def end_with_parent(number: int) -> None:
-    """This process gets a signal when its parent ends, however that comes about (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
-
-
 def _end(processes: Iterable[subprocess.Popen[bytes]]) -> None:
-    """Asks processes to save and end; kills those that do not."""
+    """Asks processes to save and end; after PATIENCE_S kills them."""
     for process in processes:
         process.send_signal(signal.SIGTERM)
     deadline = time.monotonic() + PATIENCE_S
@@ -229,7 +221,7 @@ def _end(processes: Iterable[subprocess.Popen[bytes]]) -> None:
 
 
 def check_at_once(at_once: int) -> None:
-    """Refuses more runs side by side than there are cores."""
+    """Raises UserError for more concurrent runs than cores."""
     if at_once > usable_cores():
         raise UserError(
             f"{at_once} runs side by side need as many cores; there are {usable_cores()} (--config.seeds_at_once)"

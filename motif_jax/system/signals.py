@@ -13,19 +13,19 @@ from motif_jax.system.startup import say
 
 
 class StopAsked:
-    """Remembers that a signal asked to stop, so that there is time to save; each time, a sentence says what happens.
+    """Records that a signal asked to stop, so that training can save first; every signal prints a sentence.
 
-    A second SIGINT waits if something is not saved yet; otherwise it stops at once, as the third one always does.
-    SIGTERM may come more than once: SLURM sends it before the time limit, at it, and if another job preempts this one.
+    A second SIGINT stops at once if everything is saved; a third one always does. SIGTERM may come repeatedly: SLURM
+    sends it before the time limit, at the limit, and on preemption.
     """
 
     def __init__(self) -> None:
         self.asked = ""  # name of the signal
-        self._unsaved: Callable[[], str] = str  # says what would be lost now; "": nothing
+        self._unsaved: Callable[[], str] = str  # describes the unsaved work; "": everything is saved
         self._warned = False
 
     def watch(self, checkpoints: Path, done: Callable[[], int], unit: str) -> None:
-        """Tells what would be lost: what was `done` after the last checkpoint in a directory, counted in `unit`."""
+        """Defines unsaved work: the difference between `done` and the last checkpoint, counted in `unit`."""
 
         def unsaved() -> str:
             number = done() - max(checkpoint_steps(checkpoints), default=0)
@@ -46,12 +46,12 @@ class StopAsked:
     def _note(self, number: int, _: FrameType | None) -> None:
         if not self.asked:
             self.asked = signal.Signals(number).name
-            say(f"{self.asked}: stopping as soon as what was learnt is saved")
+            say(f"{self.asked}: stopping as soon as the training state is saved")
         elif number == signal.SIGINT:
             if not self._warned and (unsaved := self._unsaved()):
                 self._warned = True
                 say(f"waiting until {unsaved} are saved; one more Ctrl-C ends the program without them")
                 return
-            for other in self._before:  # a checkpoint that is being written must become complete
+            for other in self._before:  # lets the writing of a checkpoint finish
                 signal.signal(other, signal.SIG_IGN)
             raise Interrupted(number)

@@ -1,6 +1,6 @@
-"""Start and end of the program: standard streams, signals before anything is loaded, the last message, the exit status.
+"""Start and end of the program: standard streams, early signals, the last message, the exit status.
 
-This file imports nothing that takes long, because its part must be done before the rest is imported.
+This module must run before slow imports, so it has only fast ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from motif_jax.console import clean
 
-OUTPUTS = ("standard output", "standard error")  # their names in errors
+OUTPUTS = ("standard output", "standard error")  # names of the streams in errors
 STOPPED = "stopped; give the same command again to go on"
 LIMIT = 2000  # characters of the last message
 
@@ -29,7 +29,7 @@ def command() -> None:
 
 
 def begin() -> None:
-    """Sets up streams and signals. Call it before other imports, and only in a process that runs this program alone."""
+    """Sets up streams and signals. Call it before other imports, and only in this program's own process."""
     open_streams()
     for number in (signal.SIGINT, signal.SIGTERM):  # until launch.py handles them
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -38,24 +38,24 @@ def begin() -> None:
 
 
 def end_now(number: int, _: FrameType | None = None) -> None:
-    """Ends the process: the handler of signals until launch.py sets its own. There is nothing to clean up yet.
+    """Ends the process: the signal handler until launch.py sets its own. There is nothing to clean up yet.
 
-    It raises no exception, because the imports that run at this time would turn it into a traceback.
+    An exception would become a traceback of the imports that run at this time.
     """
     say(STOPPED)
     os._exit(128 + number)
 
 
 def open_streams() -> None:
-    """Makes sure that descriptors 0 to 2 are open, and that any text can be written to 1 and 2.
+    """Makes sure that descriptors 0 to 2 are open, and that 1 and 2 can write any text.
 
-    If one is closed, the next file that is opened gets its number, and messages are written into a data file.
+    A closed descriptor's number would go to the next opened file, and messages would be written into a data file.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number: this one
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number, which is `number`
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115  (never closed)
     for name, title in zip(("stdout", "stderr"), OUTPUTS, strict=True):
         stream = Output(getattr(sys, name), title)
@@ -64,10 +64,10 @@ def open_streams() -> None:
 
 
 def report_ignored(ignored: Any) -> None:
-    """Prints an exception that cannot be raised, for `sys.unraisablehook`; leaves out those of tensorstore's threads.
+    """The `sys.unraisablehook`: prints an exception that cannot be raised, except those of tensorstore's threads.
 
-    When a disk is full, these threads raise "Event loop is closed" hundreds of times. The failure itself is raised
-    where the write was requested.
+    On a full disk these threads raise "Event loop is closed" hundreds of times, while the caller of the write gets the
+    actual error.
     """
     if threading.current_thread() is threading.main_thread() or str(ignored.exc_value) != "Event loop is closed":
         sys.__unraisablehook__(ignored)
@@ -88,7 +88,7 @@ class Output(io.TextIOWrapper):
             return super().write(text)
 
     def flush(self) -> None:
-        """Writes what is buffered."""
+        """Writes the buffer."""
         with self._named():
             super().flush()
 
@@ -103,8 +103,8 @@ class Output(io.TextIOWrapper):
 def run_program(main: Callable[[], int]) -> int:
     """Runs `main` and flushes standard output; returns the exit status.
 
-    It is that of `main`, unless writing the output fails. If its reader is gone (`| head -1`), the program ends without
-    a message, with the status that a shell shows for SIGPIPE; on other errors (a full disk), with a message and 2.
+    This is the status of `main`, unless writing the output fails. If the reader has ended (`| head -1`), it is the
+    status of SIGPIPE, without a message; for other errors, such as a full disk, it is 2, with a message.
     """
     try:
         try:
@@ -122,7 +122,7 @@ def run_program(main: Callable[[], int]) -> int:
 
 
 def discard_output() -> None:
-    """Redirects broken outputs to /dev/null, because Python would write to them again at exit."""
+    """Redirects broken outputs to /dev/null: Python would write to them again at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -135,7 +135,7 @@ def discard_output() -> None:
 def say(sentence: object) -> None:
     """Writes the last message to standard error as one safe line; does nothing if that stream is broken or closed."""
     line = f"motif_jax: {clean(sentence, LIMIT)}\n"
-    # ValueError: the stream is closed. RuntimeError: a signal came while the stream was written to.
+    # ValueError: the stream is closed. RuntimeError: a signal interrupted a write to it.
     with contextlib.suppress(OSError, ValueError, RuntimeError):
         encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
         sys.stderr.write(line.encode(encoding, "backslashreplace").decode(encoding))

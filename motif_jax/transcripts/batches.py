@@ -1,11 +1,11 @@
-"""Cuts the tokens of episodes into batches. What is in which batch depends on the seed and the epoch alone.
+"""Makes batches of episodes. The contents of a batch depend on the seed and the epoch alone.
 
-Two layouts, both with few different shapes, as each is compiled once:
+There are two layouts, both with few different shapes, because each shape is compiled:
 
-- buckets: an episode a row, beside others of about its length. The widths are those of `bucket_widths`.
-- packed: several episodes a row, one after another, each a segment of its own: for short episodes of unequal lengths.
+- buckets: one episode per row, in batches of similar lengths (`bucket_widths`).
+- packed: several episodes per row, one after another, each in its own segment; for short episodes of unequal lengths.
 
-The last batches of an epoch may have empty rows, whose tokens are in no segment: every episode is seen once per epoch.
+Every episode appears once per epoch, so the last batches may have empty rows, whose segments are 0.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OPEN_ROWS = 64  # rows that are filled at the same time
 
 
 class Plan(NamedTuple):
-    """What is in the batches of an epoch."""
+    """The contents of the batches of an epoch."""
 
     rows: list[list[list[int]]]  # [batches][rows]: the episodes of each row
     widths: list[int]  # of each batch, in tokens
@@ -41,14 +41,14 @@ def bucket_widths(lengths: np.ndarray, max_length: int) -> list[int]:
 def plan_buckets(
     episodes: np.ndarray, lengths: np.ndarray, widths: list[int], batch_rows: int, seed: int, epoch: int
 ) -> Plan:
-    """Batches of rows with one episode each.
+    """Plans batches of rows with one episode each.
 
     Args:
-      episodes: numbers of the episodes to use. [N]
+      episodes: the episodes to use. [N]
       lengths: of all episodes, in tokens. [E]
-      widths: of the buckets, ascending. Episodes that are longer than the last are cut.
-      batch_rows: rows of a batch; the same for every width.
-      seed, epoch: decide the order.
+      widths: of the buckets, ascending. Longer episodes are cut.
+      batch_rows: rows per batch, the same for every width.
+      seed, epoch: determine the order.
     """
     rng = np.random.default_rng((seed, epoch))
     order = rng.permutation(episodes)
@@ -66,7 +66,7 @@ def plan_packed(episodes: np.ndarray, lengths: np.ndarray, width: int, batch_row
     """Batches of rows that are filled with episodes: each goes into the first open row that has room for it.
 
     Args:
-      episodes: numbers of the episodes to use. [N]
+      episodes: the episodes to use. [N]
       lengths: of all episodes, in tokens. [E]
       width: of all rows. Episodes that are longer are cut, and have a row of their own.
       batch_rows: rows of a batch.
@@ -97,7 +97,7 @@ def plan_packed(episodes: np.ndarray, lengths: np.ndarray, width: int, batch_row
 
 
 def make_batch(renderer: Renderer, plan: Plan, step: int, share: slice = slice(None)) -> Rows:
-    """One batch of a plan, or the `share` of its rows that a host computes. [B, T] each"""
+    """One batch of a plan, or a host's `share` of its rows. [B, T] each"""
     rows, width = plan.rows[step][share], plan.widths[step]
     flat = np.array([episode for row in rows for episode in row], np.int64)
     if all(len(row) == 1 for row in rows):
@@ -119,14 +119,14 @@ def make_batch(renderer: Renderer, plan: Plan, step: int, share: slice = slice(N
 def planner(
     renderer: Renderer, episodes: np.ndarray, *, packed: bool, max_length: int, batch_rows: int, seed: int
 ) -> Callable[[int], Plan]:
-    """The plan of each epoch.
+    """A function from an epoch to its plan.
 
     Args:
       renderer: of the episodes.
-      episodes: numbers of those to use. [N]
-      packed: whether rows are filled with several episodes.
+      episodes: the episodes to use. [N]
+      packed: whether a row holds several episodes.
       max_length: tokens of a row, and so of an episode.
-      batch_rows: rows of a batch.
+      batch_rows: rows per batch.
       seed: of the order.
     """
     lengths = renderer.lengths

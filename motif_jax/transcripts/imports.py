@@ -1,12 +1,11 @@
-"""Reads conversations that others have published, one episode after another: a file may be larger than the memory.
+"""Reads published formats of conversations, as a stream of episodes.
 
 - LMRL-Gym: lines of JSON, {"sequence": [[text, is_action], ...], "reward": [...], "done": true}; one reward per text,
-  or one per text but the first.
-- Visual dialogue: a JSON list of {"caption", "dialog": [{"question", "answer"}, ...]}, and a list of ranks beside it.
+  or one per text except the first.
+- Visual dialogue: a JSON list of {"caption", "dialog": [{"question", "answer"}, ...]}, and a file with a list of ranks.
 - Reddit comments: CSV files whose header has the columns text, score and parent_text.
 
-Whatever is wrong with a file, one sentence says it, with the file and the line. No pickle is ever read. Tweets of
-Wordle games are read by tweets.py.
+Errors name the file and the line. Pickles are never read. `tweets.py` reads tweeted Wordle games.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from motif_jax.system.foreign import LONGEST_LINE, open_regular, read_bytes
 from motif_jax.transcripts.store import LARGEST, TranscriptWriter
 
 FLAG = "--config.transcripts.import_from"
-LARGEST_JSON = 2**30  # bytes of a file that is one JSON value
+LARGEST_JSON = 2**30  # bytes of a file with one JSON value
 MOST_TURNS = 100_000
-REVEALED = 0.5  # share of what there is to find out with which a dialogue ends
+REVEALED = 0.5  # a dialogue ends when the rank has risen by this share of the possible rise
 SCORED = ("text", "score", "parent_text")  # columns
 
 
 def read_lmrl(file: Path, flag: str = FLAG) -> Iterator[Episode]:
-    """The episodes of a file of LMRL-Gym."""
+    """Yields the episodes of an LMRL-Gym file."""
     with opened(file, flag) as lines:
         for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE), b""), 1):
             where = f"line {number:,} of {str(file)!r}"
@@ -43,12 +42,12 @@ def read_lmrl(file: Path, flag: str = FLAG) -> Iterator[Episode]:
             try:
                 yield _lmrl_episode(_parsed(line))
             except ValueError as error:
-                raise UserError(f"{where} is no episode: {error} ({flag})") from error
+                raise UserError(f"{where} is not an episode: {error} ({flag})") from error
 
 
 def _lmrl_episode(row: Any) -> Episode:
     if not isinstance(row, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     for name, kind in (("sequence", list), ("reward", list), ("done", bool)):
         if not isinstance(row.get(name), kind):
             raise ValueError(f"its {name} is {shown(row.get(name))}")
@@ -75,17 +74,17 @@ def read_visdial(
     from_ranks: bool = False,
     flag: str = FLAG,
 ) -> Iterator[Episode]:
-    """Visual dialogues as episodes: a caption, then questions (the agent's) and answers.
+    """Yields visual dialogues as episodes: a caption, then the agent's questions and the answers.
 
-    By default each question is rewarded with -1, the last with 0. A dialogue ends early when half of what its ranks can
-    still rise has been found out (the environment of ILQL, which stops by itself).
+    By default each question has the reward -1, the last one 0. A dialogue ends early when its rank has risen by half of
+    the possible rise, as in ILQL's environment.
 
     Args:
       file: the dialogues.
-      ranks: a list of lists: the percentile rank of the image after the caption, then its change after each answer.
-      penalty: added to the reward of a question, by its answer; for answers that say only yes or no.
-      from_ranks: rewards are the changes of the rank instead, and dialogues go on to the end.
-      flag: the value of the config that names the file, for messages.
+      ranks: a file with a list of lists: the image's percentile rank after the caption, then its change per answer.
+      penalty: maps an answer to an addition to its question's reward; for answers that are only yes or no.
+      from_ranks: rewards are the changes of the rank instead, and dialogues do not end early.
+      flag: the config value that names the file, for messages.
     """
     dialogues = _read_json_list(file, flag)
     changes = _read_json_list(ranks, flag) if ranks else None
@@ -103,7 +102,7 @@ def read_visdial(
 
 def _visdial_episode(dialogue: Any, rank: Any, penalty: Callable[[str], float], from_ranks: bool) -> Episode:
     if not isinstance(dialogue, dict) or not isinstance(dialogue.get("dialog"), list):
-        raise ValueError("it is no object with a dialog")
+        raise ValueError("it is not an object with a dialog")
     rounds = dialogue["dialog"]
     if rank is not None:
         if not isinstance(rank, list) or len(rank) != len(rounds) + 1:
@@ -140,12 +139,12 @@ def read_reddit(
     shift: float = 0.0,
     at_a_time: int = 1024,
 ) -> Iterator[Episode]:
-    """Reddit comments as episodes of two turns: the comment that is answered, and the answer.
+    """Yields Reddit comments as episodes of two turns: the parent comment, and the agent's comment.
 
     Args:
       files: CSV files, read one after another.
-      score: gives the rewards of comments, many at a time; None: 1 for those with a score above zero, else -1.
-      with_parent: whether the comment that is answered is shown; otherwise its text is empty.
+      score: maps a batch of comments to rewards; None: 1 for comments with a score above 0, otherwise -1.
+      with_parent: whether the parent comment is shown; otherwise its text is empty.
       scale, shift: of the rewards.
       at_a_time: comments that are scored together.
     """
@@ -187,17 +186,6 @@ def import_episodes(episodes: Iterable[Episode], path: Path, provenance: dict[st
     return writer.write(path, provenance, FLAG)
 
 
-def _in_batches(rows: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    batch: list[Any] = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
-
-
 def opened(file: Path, flag: str) -> BinaryIO:
     """An open file; raises UserError if it cannot be read."""
     try:
@@ -207,14 +195,14 @@ def opened(file: Path, flag: str) -> BinaryIO:
 
 
 def csv_rows(file: Path, flag: str) -> Iterator[tuple[str, list[str]]]:
-    """The rows of a CSV file, each with words that say where it is; raises UserError where there is no CSV."""
+    """Yields the rows of a CSV file, each after its place in words; raises UserError for malformed CSV."""
     with opened(file, flag) as binary, io.TextIOWrapper(binary, "utf-8", newline="") as lines:
         rows = csv.reader(_bounded(lines))
         try:
             for row in rows:
                 yield f"line {rows.line_num:,} of {str(file)!r}", row
         except (csv.Error, UnicodeDecodeError) as error:
-            raise UserError(f"line {rows.line_num + 1:,} of {str(file)!r} is no CSV: {error} ({flag})") from error
+            raise UserError(f"line {rows.line_num + 1:,} of {str(file)!r} is not CSV: {error} ({flag})") from error
 
 
 def _bounded(lines: io.TextIOWrapper) -> Iterator[str]:
@@ -225,24 +213,24 @@ def _bounded(lines: io.TextIOWrapper) -> Iterator[str]:
 
 
 def _parsed(text: str | bytes) -> Any:
-    """The value of a JSON text; raises ValueError, with one line, if it has none."""
+    """The value of a JSON text; raises ValueError, with one line, for anything else."""
     try:
         return json.loads(text, parse_constant=_no_number)
     except UnicodeDecodeError as error:
-        raise ValueError("it is no text in UTF-8") from error
+        raise ValueError("it is not UTF-8") from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
 
 def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _read_json_list(file: Path, flag: str) -> list[Any]:
     try:
         found = _parsed(read_bytes(file, LARGEST_JSON))
         if not isinstance(found, list):
-            raise ValueError("it is no JSON list")
+            raise ValueError("it is not a JSON list")
         return found
     except OSError as error:
         raise UserError(f"cannot read {str(file)!r}: {error.strerror} ({flag})") from error
@@ -266,4 +254,4 @@ def _checked(text: str) -> str:
 
 def _check_number(value: Any, what: str) -> None:
     if type(value) not in (int, float) or not abs(value) <= LARGEST:  # NaN is not either
-        raise ValueError(f"{what} is {shown(value)}, and no finite number")
+        raise ValueError(f"{what} is {shown(value)}, not a finite number")

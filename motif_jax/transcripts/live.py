@@ -1,4 +1,4 @@
-"""The tokens of a conversation while it goes on: the same as `Renderer` makes of it once it is recorded."""
+"""Tokenises a conversation turn by turn, with the same result as `Renderer` gives for the recorded conversation."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from motif_jax.transcripts.render import FLAG, Template
 
 
 class LiveRenderer:
-    """Tokens of texts as they come."""
+    """Tokenises the turns of a conversation."""
 
     def __init__(self, tokeniser: Tokeniser, template: Template, flag: str = FLAG):
-        """Raises UserError if texts of the agent do not end with one token, by which their end would be known."""
+        """Raises UserError unless the agent's texts end with a single token, which stops generation."""
         self._encode = tokeniser.encode
         marks = [[mark] if isinstance(mark, int) else list(tokeniser.encode(mark, marks=True)) for mark in template]
         self._action_start, self._text_start, self._action_end, self._text_end, self._episode_end = marks
         if len(self._action_end) != 1:
             raise UserError(
-                f"what the agent writes must end with one token, and with this template and tokeniser it ends with "
+                f"the agent's text must end with one token, and with this template and tokeniser it ends with "
                 f"{len(self._action_end)}: choose another template: words where tokens are words, marks where "
                 f"they are letters, else lines ({flag})"
             )
         (self.stop,) = self._action_end
 
     def begin(self, heard: str) -> list[int]:
-        """Tokens before the agent's first text; `heard` is what the world says first, "" for nothing."""
+        """The tokens before the agent's first text; `heard` is the world's opening, or ""."""
         if not heard:
             return list(self._action_start)
         return [*self._text_start, *self._encode(heard), *self._text_end]
 
     def said(self, text: str) -> list[int]:
-        """Tokens of a text of the agent's."""
+        """The tokens of the agent's text."""
         return [*self._encode(text), *self._action_end]
 
     def heard(self, text: str) -> list[int]:
-        """Tokens of the world's answer; none if it says nothing."""
+        """The tokens of the world's answer; empty for an empty answer."""
         return [*self._encode(text), *self._text_end] if text else []
 
     def marks(self) -> set[int]:
-        """Tokens of marks that the agent does not write: all but the end of its texts."""
+        """The tokens of all marks except the end of the agent's texts, which the agent writes."""
         others = (self._action_start, self._text_start, self._text_end, self._episode_end)
         return {token for mark in others for token in mark} - {self.stop}

@@ -1,9 +1,10 @@
-"""Games of Wordle as LMRL-Gym writes them, so that a tokeniser of byte pairs sees one letter at a time; as ours.
+"""Converts LMRL-Gym's games of Wordle to our world's format.
 
-    theirs   Wordle:\\n       c r a n e\\n   b b y b g\\n        ...
-    ours                    crane        <b><b><y><b><g>    ...
+    LMRL-Gym   Wordle:\\n       c r a n e\\n   b b y b g\\n        ...
+    ours                      crane        <b><b><y><b><g>    ...
 
-Where a guess was not taken they answer with an empty line, and our world does not answer.
+The spaces make a byte pair tokeniser see single letters. LMRL-Gym answers an invalid guess with an empty line; our
+world does not answer it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ HEADER = "Wordle:"
 
 
 def read_lmrl_wordle(file: Path, flag: str = FLAG) -> Iterator[Episode]:
-    """The games of a file of LMRL-Gym, written as our world writes them; rewards are those of the file."""
+    """Yields the games of an LMRL-Gym file in our world's format, with the file's rewards."""
     for number, episode in enumerate(read_lmrl(file, flag)):
         try:
             yield episode._replace(turns=tuple(_respelt(episode.turns)))
@@ -30,7 +31,7 @@ def read_lmrl_wordle(file: Path, flag: str = FLAG) -> Iterator[Episode]:
 
 
 def _respelt(turns: Sequence[Turn]) -> Iterator[Turn]:
-    """The turns as our world writes them; raises ValueError where that cannot be known."""
+    """The turns in our world's format; raises ValueError for an unknown format."""
     if not turns or turns[0].is_action or turns[0].text.strip() != HEADER:
         raise ValueError(f"it does not begin with {HEADER!r}")
     for turn in turns[1:]:

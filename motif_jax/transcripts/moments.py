@@ -1,6 +1,6 @@
-"""Moments of a game as transcripts: a prompt that the world writes, and the name of the action that was right or taken.
+"""Moments of a game as transcripts: a prompt of the world, and the name of the correct or chosen action.
 
-Each moment is an episode of its own, because a policy that reads prompts sees nothing beside the prompt.
+Each moment is a separate episode, because a policy that reads prompts sees only the prompt.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ WORDS_PER_TEXT = 50
 
 
 def moment(prompt: str, action: str, reward: float = 0.0, **info: float) -> Episode:
-    """One moment; `reward` is what the action was worth."""
+    """One moment as an episode; `reward` is the action's."""
     return Episode((Turn(prompt), Turn(action, reward)), terminal=True, info=info)
 
 
 def vocabulary(texts: Iterable[str], **info: float) -> Iterator[Episode]:
-    """Texts in which the agent says nothing, so that the tokens of a new model have all words of a world."""
+    """Episodes without actions, which add all words of a world to the vocabulary of a new model."""
     words = " ".join(texts).split()
     for start in range(0, len(words), WORDS_PER_TEXT):
         yield Episode((Turn(" ".join(words[start : start + WORDS_PER_TEXT])),), terminal=True, info=info)
 
 
 def are_moments(transcripts: Transcripts) -> bool:
-    """Whether the episodes are the moments of games that `collect` has recorded; `info` has the `step` of each."""
+    """Whether the episodes are moments of games that `collect` recorded; `info` has the `step` of each."""
     return transcripts.record["provenance"].get(MOMENTS) is True
 
 
 def game_returns(transcripts: Transcripts) -> np.ndarray:
-    """The return of each game; that of moments is what its first moment was worth. [games] float64"""
+    """The return of each game; for recorded moments, the return of its first moment. [games] float64"""
     returns = transcripts.returns()
     return returns[transcripts.info["step"] == 0] if are_moments(transcripts) else returns

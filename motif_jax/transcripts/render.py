@@ -1,14 +1,14 @@
-"""Texts of episodes to tokens: each distinct text is tokenised once, and episodes are put together from the pieces.
+"""Turns episodes into tokens: each distinct text is tokenised once, and episodes are concatenated from the pieces.
 
-A template says which marks stand between the texts (ILQL's: specs of the paper's code):
+A template has the marks between the texts, here those of ILQL's code:
 
     start   text  end   text  end   ...   end_episode
     <a>     crane </a>  byybb </s>  ...   </eod>
 
-`start` depends on who speaks first, `end` on who has spoken; the last mark stands where an episode ended by itself.
-An empty text of the environment is no text: worlds that say nothing say it so, and `LiveRenderer` reads it so.
-A position is an action position if its NEXT token is the agent's, the mark after its text included: there the agent
-chooses. The reward of an utterance lies at its last action position.
+`start` depends on the first speaker, `end` on the speaker of the text before it; `end_episode` follows only episodes
+that ended by themselves. Empty texts of the environment are skipped: they mean that the world did not answer
+(`LiveRenderer` does the same). At an action position the NEXT token is the agent's, including the mark after its text:
+there the agent chooses. The reward of an utterance is at its last action position.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from motif_jax.transcripts.store import Transcripts
 Array = Any  # a NumPy array, or a JAX array once it is on the devices
 FLAG = "--config.transcripts.template"
 ACTION_START, TEXT_START, ACTION_END, TEXT_END, EPISODE_END = range(5)  # marks, in the order of `Template`
-CHECKED_WHOLE = 64  # episodes whose whole text is tokenised, to compare it with the pieces
-# How the tokens of an episode end, said at the last one; 0 elsewhere. UNFINISHED: there is more, and the agent's next
-# choice is made at the last token. CUT: there is more, and the next choice is made later.
+CHECKED_WHOLE = 64  # episodes whose whole text is tokenised and compared with the pieces
+# Values of `Rows.end` at an episode's last token; 0 elsewhere. UNFINISHED: the episode goes on, and the agent's next
+# choice is at the last token. CUT: the episode goes on, and the next choice is later.
 TERMINAL, UNFINISHED, CUT = 1, 2, 3
 
 
 class Template(NamedTuple):
-    """The marks between texts: a text, which is tokenised, or a token that no text gives, by its id; "" for none."""
+    """The marks between texts. Each is a text, which is tokenised; the id of a special token; or "" for no mark."""
 
-    action_start: str | int  # before the first text, if the agent says it or if there is none
+    action_start: str | int  # before the first text, if the agent says it, and in episodes without texts
     text_start: str | int  # before the first text, if the environment says it
     action_end: str | int
     text_end: str | int
@@ -42,11 +42,10 @@ class Template(NamedTuple):
 
 
 TEMPLATES = {
-    # Every text ends with the token that ends generation: for tokenisers whose tokens are words.
-    "words": Template(END_TOKEN, END_TOKEN, END_TOKEN, END_TOKEN, ""),
+    "words": Template(END_TOKEN, END_TOKEN, END_TOKEN, END_TOKEN, ""),  # for tokenisers whose tokens are words
     "marks": Template("<a>", "<s>", "</a>", "</s>", "</eod>"),  # as in the code of ILQL
-    "lines": Template("\n", "", "\n", "\n", ""),  # as LMRL-Gym has them
-    "none": Template("", "", "", "", ""),  # texts have their own spaces and ends
+    "lines": Template("\n", "", "\n", "\n", ""),  # as in LMRL-Gym
+    "none": Template("", "", "", "", ""),  # the texts contain their own spaces and ends
 }
 
 
@@ -62,7 +61,7 @@ class Rows(NamedTuple):
 
 
 class Spoken(NamedTuple):
-    """The turns of a store in which something is said."""
+    """The turns of a store, without the environment's empty texts."""
 
     text: np.ndarray  # [M] int32
     is_action: np.ndarray  # [M] bool
@@ -73,7 +72,7 @@ class Spoken(NamedTuple):
 
 
 def spoken(transcripts: Transcripts, texts: list[str]) -> Spoken:
-    """The turns of a store with these texts, without those in which the environment's text is empty."""
+    """Drops the environment's empty texts from a store with these `texts`."""
     found = transcripts
     if "" not in texts:
         return Spoken(found.text, found.is_action, found.reward, found.starts, found.ends, found.terminal)
@@ -84,7 +83,7 @@ def spoken(transcripts: Transcripts, texts: list[str]) -> Spoken:
 
 
 class Renderer:
-    """The tokens of all texts of a store. It keeps no episodes: `rows` puts them together when they are needed."""
+    """The tokens of all texts of a store; `rows` concatenates them to episodes on demand."""
 
     def __init__(
         self,
@@ -93,7 +92,7 @@ class Renderer:
         template: Template,
         flag: str = FLAG,
     ):
-        """Tokenises all texts; raises UserError if pieces do not give the tokens of the whole text."""
+        """Tokenises all texts; raises UserError if the pieces' tokens differ from those of the whole text."""
         texts = list(transcripts.texts())
         self._turns, self._encode, self._flag = spoken(transcripts, texts), tokeniser.encode, flag
         marks = [[mark] if isinstance(mark, int) else tokeniser.encode(mark, marks=True) for mark in template]
@@ -101,12 +100,12 @@ class Renderer:
         flat = np.concatenate([np.zeros(0, np.int64), *pieces])
         if len(flat) and not 0 <= flat.min() <= flat.max() < tokeniser.size:
             raise UserError(
-                f"texts have the token {int(flat.max())}, and the tokeniser has {tokeniser.size:,} ({flag})"
+                f"texts have the token {int(flat.max())}, but the tokeniser has {tokeniser.size:,} tokens ({flag})"
             )
         self._tokens = flat.astype(np.int32)  # of texts, then of marks
         self._sizes = np.array([len(tokens) for tokens in pieces], np.int64)
         self._starts = np.cumsum(self._sizes) - self._sizes
-        self._mark = len(texts)  # number of the piece that is the first mark
+        self._mark = len(texts)  # index of the first mark's piece
         self._check_pieces(texts, template)
         turns = self._turns
         counts = turns.ends - turns.starts
@@ -116,8 +115,8 @@ class Renderer:
         first = self._sizes[self._mark + self._start_marks(np.arange(len(counts)))]
         inner = before[turns.ends] - before[turns.starts]
         said = np.concatenate([[0], np.cumsum(turns.is_action)])
-        self.num_said: np.ndarray = said[turns.ends] - said[turns.starts]  # texts of the agent. [E] int64
-        self.lengths: np.ndarray = inner + first + last  # in tokens, of each episode. [E] int64
+        self.num_said: np.ndarray = said[turns.ends] - said[turns.starts]  # texts of the agent per episode. [E] int64
+        self.lengths: np.ndarray = inner + first + last  # tokens per episode. [E] int64
         if not self.lengths.all():
             raise UserError(f"episode {int(np.argmin(self.lengths)):,} has no token with this template ({flag})")
         if not sizes[turns.is_action].all():
@@ -144,7 +143,7 @@ class Renderer:
         )
         where = owner[kept], at[kept]
         rows.tokens[where], rows.segments[where] = flat[kept], 1
-        chosen = kept & agent & (at > 0)  # the token before is where it is chosen
+        chosen = kept & agent & (at > 0)  # a token is chosen at the position before it
         rows.is_action[owner[chosen], at[chosen] - 1] = True
         rows.closes[owner[chosen], at[chosen] - 1] = closes[chosen]
         rows.reward[owner[chosen], at[chosen] - 1] = reward[chosen]
@@ -159,37 +158,37 @@ class Renderer:
         return self._flat(np.array([episode]))[0].tolist()
 
     def emitted(self) -> np.ndarray:
-        """The tokens of the agent's texts, and of the mark at their end, ascending. [N] int32"""
+        """The distinct tokens of the agent's texts and of their end mark, ascending. [N] int32"""
         found = self._turns
         pieces = [*np.unique(found.text[found.is_action]).tolist(), self._mark + ACTION_END]
         return np.unique(np.concatenate([self._piece(piece) for piece in pieces])).astype(np.int32)
 
     def agent_texts_with(self, token: int) -> int:
-        """How many texts of the agent have a token in them; a text counts as often as it is said."""
+        """The number of the agent's turns that contain a token."""
         pieces = np.searchsorted(self._starts, np.flatnonzero(self._tokens == token), "right") - 1
         said = self._turns.text[self._turns.is_action]
         return int(np.isin(said, np.unique(pieces)).sum())
 
     def _agent_begins(self) -> bool:
-        """Whether the agent says the first token of an episode."""
+        """Whether the first token of some episode is the agent's."""
         found = self._turns
         has_tokens = np.flatnonzero(self._sizes[found.text] + self._sizes[self._mark + TEXT_END - found.is_action])
         first = np.searchsorted(has_tokens, found.starts[found.starts < found.ends])
         return bool(found.is_action[has_tokens[first[first < len(has_tokens)]]].any())
 
     def _start_marks(self, episodes: np.ndarray) -> np.ndarray:
-        """The number of the mark that each episode begins with, ACTION_START or TEXT_START."""
+        """The start mark of each episode, ACTION_START or TEXT_START. [R] -> [R]"""
         found = self._turns
         first, empty = found.starts[episodes], found.ends[episodes] == found.starts[episodes]
         padded = np.append(found.is_action, True)  # an episode without turns begins with the agent's mark
         return np.where(empty | padded[first], ACTION_START, TEXT_START)
 
     def _flat(self, episodes: np.ndarray) -> tuple[np.ndarray, ...]:
-        """All tokens of episodes, one after another.
+        """The concatenated tokens of episodes.
 
         Returns:
-          Tokens; the row that each is of; whether it is the agent's; whether an utterance of the agent's ends with it;
-          the reward of that utterance. [N] each
+          Tokens; the row of each; whether it is the agent's; whether it ends an utterance of the agent; the reward of
+          that utterance. [N] each
         """
         found, mark = self._turns, self._mark
         starts, counts = found.starts[episodes], (found.ends - found.starts)[episodes]
@@ -205,7 +204,7 @@ class Renderer:
         place = np.repeat(firsts, counts) + 1 + 2 * turn
         piece[place], piece[place + 1] = found.text[number], mark + TEXT_END - found.is_action[number]
         agent[place] = agent[place + 1] = found.is_action[number]
-        # An utterance closes with the last token of its end mark, or of its text if there is no mark.
+        # An utterance closes with the last token of its end mark, or of its text if the mark is empty.
         last_piece = place + (self._sizes[piece[place + 1]] > 0)
         closes[last_piece], reward[last_piece] = found.is_action[number], found.reward[number]
         lengths = self._sizes[piece]
@@ -217,7 +216,7 @@ class Renderer:
         return self._tokens[spread], owner, np.repeat(agent, lengths), closing, rewards
 
     def _check_pieces(self, texts: list[str], template: Template) -> None:
-        """Compares pairs of pieces that follow each other, and some whole episodes, with the tokens of their text."""
+        """Compares adjacent pieces, and some whole episodes, with the tokens of their concatenated text."""
         found = self._turns
         marks = [mark if isinstance(mark, str) else None for mark in template]
         first = found.starts[found.starts < found.ends]
@@ -228,7 +227,7 @@ class Renderer:
             pairs |= {(int(text), self._mark + end) for text in said}
         inner = np.ones(len(found.text), bool)
         inner[first] = False
-        after = np.flatnonzero(inner)  # turns that have one before them
+        after = np.flatnonzero(inner)  # turns that are not the first of their episode
         ends = self._mark + TEXT_END - found.is_action[after - 1].astype(np.int64)
         bare = (self._sizes[ends] == 0) & np.array([mark == "" for mark in marks])[ends - self._mark]
         before = np.where(bare, found.text[after - 1], ends)
@@ -238,11 +237,11 @@ class Renderer:
         for one, two in sorted(pairs):
             both = [texts[piece] if piece < self._mark else marks[piece - self._mark] for piece in (one, two)]
             if both[0] is None or both[1] is None or not both[0] or not both[1]:
-                continue  # a token that is no text divides what is beside it
+                continue  # a special token separates its neighbours
             if self._differs(both[0] + both[1], [*self._piece(one), *self._piece(two)], texts, (one, two)):
                 raise UserError(
-                    f"the tokeniser reads {both[0][-20:]!r} and {both[1][:20]!r} otherwise together than apart: choose "
-                    f"another template, with marks that the tokeniser keeps apart ({self._flag})"
+                    f"the tokeniser gives {both[0][-20:]!r} and {both[1][:20]!r} other tokens together than apart: "
+                    f"choose another template, with marks that the tokeniser keeps apart ({self._flag})"
                 )
         if None in marks:
             return
@@ -250,12 +249,12 @@ class Renderer:
             turns = found.text[found.starts[episode] : found.ends[episode]].tolist()
             if self._differs(self._whole(episode, texts, marks), self.tokens(episode), texts, turns):
                 raise UserError(
-                    f"the tokeniser reads episode {episode:,} otherwise as a whole than text by text: choose another "
-                    f"template, with marks that the tokeniser keeps apart ({self._flag})"
+                    f"the tokeniser gives episode {episode:,} other tokens as a whole than text by text: choose "
+                    f"another template, with marks that the tokeniser keeps apart ({self._flag})"
                 )
 
     def _differs(self, whole: str, tokens: list[int], texts: list[str], pieces: Iterable[int]) -> bool:
-        """Whether a text with marks has other tokens than its pieces have; unknown where a piece names a mark."""
+        """Whether a text's tokens differ from its pieces'; False, which is unknown, if a piece contains a mark."""
         if list(self._encode(whole, marks=True)) == tokens:
             return False
         names = [texts[piece] for piece in pieces if piece < self._mark]

@@ -1,16 +1,16 @@
-"""Episodes of text on disk: distinct texts once, and for each turn the number of its text.
+"""Episodes of text on disk: each distinct text once, and for each turn the index of its text.
 
-    texts/bytes.npy       uint8 [C]     all distinct texts in UTF-8, one after another
-    texts/ends.npy        int64 [U]     where each ends
+    texts/bytes.npy       uint8 [C]     all distinct texts in UTF-8, concatenated
+    texts/ends.npy        int64 [U]     the end of each text
     turns/text.npy        int32 [M]     the text of each turn
     turns/is_action.npy   bool [M]      whether the agent says it
     turns/reward.npy      float32 [M]   the agent's reward for it; 0 for turns of the environment
     episodes/ends.npy     int64 [E]     the turn after each episode's last
-    episodes/terminal.npy bool [E]      whether it ended by itself
-    info/<name>.npy       float64 [E]   what else is known of each episode (as many as there are)
-    transcripts.json      counts, where they come from, checksums of all arrays
+    episodes/terminal.npy bool [E]      whether the episode ended by itself
+    info/<name>.npy       float64 [E]   figures of each episode (optional)
+    transcripts.json      counts, provenance, checksums of all arrays
 
-Arrays are mapped into memory. A store is written under another name and renamed, so it is whole or does not exist.
+Arrays are memory-mapped. A store is written under another name and then renamed, so it is complete or absent.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ ARRAYS = {
 }
 INFO_NAME = r"[a-z][a-z0-9_]{0,59}"
 MAX_INFO = 100
-OWN = rf"(texts|turns|episodes|info)/[a-z0-9_]+\.npy|{RECORD}"  # files of a store
-LARGEST = 3e38  # what float32 holds
+OWN = rf"(texts|turns|episodes|info)/[a-z0-9_]+\.npy|{RECORD}"  # names of a store's files
+LARGEST = 3e38  # fits float32
 
 
 class Transcripts:
     """A store of episodes, opened for reading."""
 
     def __init__(self, path: Path, flag: str = FLAG):
-        """Opens and checks a store, checksums included; raises UserError, with one sentence, for anything else."""
+        """Opens a store and checks it, including the checksums; raises UserError for anything else."""
         self.path, self._flag = path, flag
         if not path.is_dir():
             raise UserError(f"there is no directory {str(path)!r} with transcripts ({flag})")
@@ -81,7 +81,7 @@ class Transcripts:
         self.info: dict[str, np.ndarray] = {name: arrays[f"info/{name}"] for name in infos}  # [E] float64 each
         self._check()
         identity = "".join(f"{name} {value}\n" for name, value in sorted(sums.items()))
-        self.fingerprint: str = hashlib.sha256(identity.encode()).hexdigest()  # of equal ones, all episodes are equal
+        self.fingerprint: str = hashlib.sha256(identity.encode()).hexdigest()  # of all arrays
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -92,7 +92,7 @@ class Transcripts:
         return len(self._text_ends)
 
     def texts(self) -> Iterator[str]:
-        """All distinct texts, by their numbers."""
+        """Yields all distinct texts, in the order of their indices."""
         start = 0
         for end in self._text_ends.tolist():
             yield self._bytes[start:end].tobytes().decode()
@@ -104,12 +104,12 @@ class Transcripts:
         return np.concatenate([np.zeros(1, np.int64), self.ends[:-1]])[: len(self.ends)]
 
     def returns(self) -> np.ndarray:
-        """The sum of rewards of each episode. [E] float64"""
+        """The sum of each episode's rewards. [E] float64"""
         before = np.concatenate([[0.0], np.cumsum(self.reward, dtype=np.float64)])
         return before[self.ends] - before[self.starts]
 
     def episode(self, index: int) -> Episode:
-        """One episode, as it was added."""
+        """One episode, as `TranscriptWriter.add` took it."""
         start, end = int(self.starts[index]), int(self.ends[index])
         turns = []
         for turn in range(start, end):
@@ -176,7 +176,7 @@ class Transcripts:
 
 
 class TranscriptWriter:
-    """Gathers episodes, and writes them as a store."""
+    """Collects episodes, and writes them as a store."""
 
     def __init__(self) -> None:
         self._ids: dict[str, int] = {}
@@ -188,7 +188,7 @@ class TranscriptWriter:
         return len(self._ends)
 
     def add(self, episode: Episode) -> None:
-        """Adds an episode; raises ValueError, with one line, if it cannot be kept as it is."""
+        """Adds an episode; raises ValueError, with one line, if the format cannot hold it."""
         if self._info is None:
             if bad := [name for name in episode.info if not re.fullmatch(INFO_NAME, name)]:
                 raise ValueError(f"{bad[0]!r:.80} cannot name a figure of an episode")
@@ -209,15 +209,12 @@ class TranscriptWriter:
         self._terminal.append(episode.terminal)
 
     def write(self, path: Path, provenance: dict[str, Any], flag: str = FLAG) -> Transcripts:
-        """Writes all that was added.
+        """Writes all episodes, and opens the store.
 
         Args:
           path: the directory; it must not exist.
-          provenance: where the episodes come from, as JSON.
-          flag: the value of the config that names the source, for messages.
-
-        Returns:
-          The store, opened.
+          provenance: the source of the episodes, as JSON.
+          flag: the config value that names the source, for messages.
         """
         if os.path.lexists(path):
             raise UserError(f"{str(path)!r} exists already: move it away (--workdir)")
@@ -252,7 +249,7 @@ def _sum(values: np.ndarray) -> str:
 
 
 def _are_ends(ends: np.ndarray, total: int) -> bool:
-    """Whether these are the ends of parts that cover a row of `total` things; parts may be empty."""
+    """Whether these are the ends of consecutive parts of `total` items; parts may be empty."""
     if not len(ends):
         return total == 0
     return bool(ends[0] >= 0 and ends[-1] == total and (np.diff(ends) >= 0).all())

@@ -1,7 +1,7 @@
-"""Games of Wordle that people have tweeted, as rows of coloured squares; and games with words that show such rows.
+"""Reads tweeted games of Wordle, which are rows of coloured squares, and makes full games with the same colours.
 
-A tweet shows the squares and not the words. `retrofit` draws words for them: a hidden word, and for each row a guess
-that would have been coloured so. What colours a guess gets, a function of the game says: this file knows no rules.
+A tweet lacks the words. `retrofit` draws them: a hidden word, and for each row a guess with these colours. A function
+of the game gives the colours of a guess, so this module is independent of the rules.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from motif_jax.structs import UserError
 from motif_jax.transcripts.imports import FLAG, csv_rows
 
 SQUARES = {
-    **dict.fromkeys("\U0001f7e9\U0001f7e7", "g"),  # green; orange, where colours have a high contrast
+    **dict.fromkeys("\U0001f7e9\U0001f7e7", "g"),  # green; orange in high contrast
     **dict.fromkeys("\U0001f7e8\U0001f7e6", "y"),  # yellow; blue
     **dict.fromkeys("\u2b1b\u2b1c", "b"),  # black; white
 }
 LETTERS, MOST_ROWS = 5, 6
 WON = "g" * LETTERS
-COLUMNS = 5  # the first is the number of the puzzle, the last the text
+COLUMNS = 5  # the first has the number of the puzzle, the last the text
 
 
 class Tweet(NamedTuple):
-    """A game as it was tweeted: colours without words."""
+    """A tweeted game: colours without words."""
 
     puzzle: int  # its number
-    rows: tuple[str, ...]  # the colours of each guess: letters of "g", "y", "b"
+    rows: tuple[str, ...]  # the colours of each guess, as letters "g", "y", "b"
 
 
 class Game(NamedTuple):
-    """A game with words, as numbers of a list of words."""
+    """A game with words, as indices of a list of words."""
 
     hidden: int
     guesses: tuple[int, ...]
@@ -56,9 +56,9 @@ def read_tweets(file: Path) -> Iterator[Tweet]:
 
 
 def find_rows(text: str) -> tuple[str, ...]:
-    """The first block of lines with five squares each and nothing else.
+    """The first block of lines that consist of five squares.
 
-    () if it has not one to six lines, or goes on after a line that is all green, as then it is no game.
+    () if there are not one to six lines, or if the block goes on after an all green line: then it is not a game.
     """
     found: list[str] = []
     for line in text.splitlines():
@@ -86,12 +86,12 @@ def retrofit(
     count: int,
     max_tries: int = 10_000,
 ) -> Iterator[tuple[Tweet, Game]]:
-    """Draws games with words: a tweet, a hidden word, and a guess for each row; all anew if a row has no guess.
+    """Draws games with words: a tweet, a hidden word, and a guess per row; draws again if no guess fits a row.
 
     Args:
-      tweets: where rows of colours come from; each game draws one. At least one.
-      colours_if: of a hidden word, by its number: the colours of each guess, as `code_of` numbers them. [guesses]
-      num_words: how many words can be hidden.
+      tweets: the rows of colours to draw from; at least one tweet.
+      colours_if: maps the index of a hidden word to the colours of all guesses, as numbers of `code_of`. [guesses]
+      num_words: the number of words that can be hidden.
       rng: draws tweets and words.
       count: how many games.
       max_tries: draws in a row without a game after which UserError is raised.

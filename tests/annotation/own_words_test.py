@@ -89,9 +89,9 @@ def test_without_answers_a_prompt_is_what_it_was(tmp_path, one):
 
 
 BAD = {
-    "'['": "no regular expression",
-    "'(?P<a>'": "no regular expression",
-    "'a{99999999999}'": "no regular expression",
+    "'['": "not a regular expression",
+    "'(?P<a>'": "not a regular expression",
+    "'a{99999999999}'": "not a regular expression",
     "''": "matches an empty text",
     "'x?'": "matches an empty text",
     "'FOO|'": "matches an empty text",
@@ -136,11 +136,15 @@ def test_patterns_that_cannot_work_are_refused_by_file_and_field(tmp_path, one, 
     [
         (True, {"yes": "'a'"}, "'answers.no' .* is missing: a prompt about one caption has yes, no"),
         (True, {"no": "'a'"}, "'answers.yes' .* is missing"),
-        (True, {"yes": "'a'", "no": "'b'", "neither": "'c'"}, "'answers.neither' .* is no answer: .* has yes, no"),
-        (False, {"yes": "'a'", "no": "'b'"}, "'answers.yes' .* is no answer: .* two captions has first, second, nei"),
+        (True, {"yes": "'a'", "no": "'b'", "neither": "'c'"}, "'answers.neither' .* is not an answer: .* has yes, no"),
+        (
+            False,
+            {"yes": "'a'", "no": "'b'"},
+            "'answers.yes' .* is not an answer: .* two captions has first, second, nei",
+        ),
         (False, {"first": "'a'", "neither": "'b'"}, "'answers.second' .* is missing"),
-        (True, {"yes": "'a'", "no": "'a'"}, "'answers.yes' .* is the pattern of another answer too"),
-        (True, {'"y\\ny"': "'a'"}, r"'answers.y\\ny' .* is no answer"),
+        (True, {"yes": "'a'", "no": "'a'"}, "'answers.yes' .* is also the pattern of another answer"),
+        (True, {'"y\\ny"': "'a'"}, r"'answers.y\\ny' .* is not an answer"),
     ],
 )
 def test_answers_that_do_not_fit_the_question_are_refused(tmp_path, one, answers, problem):

@@ -92,7 +92,7 @@ def test_a_prompt_file_needs_only_what_its_mode_uses(tmp_path):
         ("captions = '{first} {second}'\nreason = 'x {goal}'", "lacks the field 'retry'"),
         ("captions = '{first}'\nreason = 'x {goal}'\nretry = 'y'", r"no place for \{second\}"),
         ("captions = '{first} {second}'\nreason = 'x'\nretry = 'y'", r"no place for \{goal\}"),
-        ("captions = '{first} {second}'\nreasons = 'x'\nretry = 'y'", "'reasons' in .* is no field"),
+        ("captions = '{first} {second}'\nreasons = 'x'\nretry = 'y'", "'reasons' in .* is not a field"),
         ("captions = 7\nreason = 'x'\nretry = 'y'", "'captions' in .* must be text"),
         ("captions = ", "cannot read prompt file"),
         ("\udcff", "cannot read prompt file"),

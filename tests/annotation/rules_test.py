@@ -41,7 +41,7 @@ def test_what_a_rule_is_worth_decides_the_version_and_what_stands_around_it_does
     [
         ("", "has no rules"),
         ("rule = 7", "has no rules"),
-        ("rule = [7]", "rule 1 of .* is no table"),
+        ("rule = [7]", "rule 1 of .* is not a table"),
         ("rules = 7", "has 'rules', and rules are written as"),
         ("[[rule]\n", "cannot read lexicon .*rules.toml"),
         ("\udcff", "cannot read lexicon"),
@@ -53,15 +53,15 @@ def test_what_a_rule_is_worth_decides_the_version_and_what_stands_around_it_does
         (RULE.replace("worth = { progress = 1 }", ""), "lacks the field 'worth'"),
         (RULE.replace("'a'", "''"), "needs a name of 1 to 60 characters"),
         (RULE.replace("'a'", "7"), "needs a name of 1 to 60 characters in one line, not 7"),
-        (RULE.replace("'x'", "'(x'"), "rule 1, 'a', of .* has a pattern that is no regular expression: missing"),
+        (RULE.replace("'x'", "'(x'"), "rule 1, 'a', of .* has a pattern that is not a regular expression: missing"),
         (RULE.replace("'x'", "7"), "needs a pattern, which is text, not 7"),
         (RULE.replace("{ progress = 1 }", "1"), "needs a table of numbers by goal as its worth, not 1"),
         (RULE.replace("progress", "gould"), "unknown goal 'gould': did you mean 'gold'?"),
         (RULE.replace("progress", "defaultgoal"), "unknown goal 'defaultgoal': choose from progress, combat, gold"),
-        (RULE.replace("= 1", "= inf"), "has a worth to 'progress' that is no finite number: inf"),
-        (RULE.replace("= 1", "= nan"), "no finite number: nan"),
-        (RULE.replace("= 1", "= true"), "no finite number: True"),
-        (RULE.replace("= 1", "= '1'"), "no finite number: '1'"),
+        (RULE.replace("= 1", "= inf"), "has a worth to 'progress' that is not a finite number: inf"),
+        (RULE.replace("= 1", "= nan"), "not a finite number: nan"),
+        (RULE.replace("= 1", "= true"), "not a finite number: True"),
+        (RULE.replace("= 1", "= '1'"), "not a finite number: '1'"),
         (RULE + RULE, "rule 2, 'a', of .* has the name of an earlier rule"),
     ],
 )
@@ -110,7 +110,7 @@ def test_a_game_without_texts_is_asked_about_in_general_words(mode, version):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("a b = 'x'", "cannot read the goals"),
+        ("a b = 'x'", "cannot read goals file"),
         ("'a b' = 'x'", "'a b' in .* cannot name a goal"),
         ("progress = 'x'", "'progress' in .* cannot name a goal"),
         ("ball = 7", "the goal 'ball' in .* must be text, not 7"),

@@ -142,7 +142,7 @@ def test_a_cache_that_cannot_be_written_is_one_sentence(tmp_path):
 def test_scores_that_are_none_are_not_believed(value):
     with (
         WorldServer(lambda number, path: reply(value)) as server,
-        pytest.raises(UserError, match="its reply is not what was asked for"),
+        pytest.raises(UserError, match="its reply does not have the expected format"),
     ):
         write(world(scores=f"server:{server.url}", patience_s=5.0), "hm")
 

@@ -120,9 +120,9 @@ def test_a_judge_that_nobody_can_read_is_reported(tmp_path, monkeypatch, capsys,
     figures = source.figures()
     assert figures["online_answers"] >= 200
     assert figures["online_answers_read"] == figures["online_labels"] == 0
-    assert "have no verdict that can be read, the last one was 'FOO" in source.failure()
+    assert "lack a readable verdict, the last one was 'FOO" in source.failure()
     resumed = OnlineSource.rebuild(source.arrays(), source.facts())
-    assert "have no verdict that can be read (--config" in resumed.failure()
+    assert "lack a readable verdict (--config" in resumed.failure()
 
     monkeypatch.setattr(Lexicon, "answer", lambda self, question: Answer(1.0, "yes"))
     shown[:] = [f"A rat bites you #{number}." for number in range(300)]

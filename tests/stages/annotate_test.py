@@ -289,7 +289,7 @@ def test_answers_that_nobody_can_read_are_reported_while_they_come(tmp_path, cap
 
     with ChatServer(fault) as chat, contextlib.suppress(UserError):
         run(tmp_path, backend="server", both_orders=0.0, server__url=chat.url, server__in_flight=1)
-    said = [line for line in capsys.readouterr().out.splitlines() if "no verdict that can be read" in line]
+    said = [line for line in capsys.readouterr().out.splitlines() if "lack a readable verdict" in line]
     assert bool(said) == (share < 0.05)
     assert all("Hard to say" in line and line.startswith("annotate: ") for line in said)
     shown = "".join(first_screen(read_workdir(tmp_path, tmp_path / "report")))
@@ -624,7 +624,7 @@ def test_the_key_is_nowhere(launch, workdir):
         ({"backend": "server", "prompt_file": "/no"}, "there is no prompt file '/no'"),
         ({"backend": "server", "server__url": "nowhere"}, "'nowhere' is not an address"),
         ({"backend": "server", "server__extra": "{"}, "is not JSON"),
-        ({"backend": "server", "server__extra": "[]"}, "is no JSON object"),
+        ({"backend": "server", "server__extra": "[]"}, "is not a JSON object"),
         ({"backend": "server", "server__key_variable": "sk-123"}, "it is not the key itself"),
         ({"backend": "server", "server__in_flight": 0}, "in_flight must be at least 1"),
         (

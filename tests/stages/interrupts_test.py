@@ -80,7 +80,7 @@ class Run:
 def test_a_second_interrupt_waits_for_the_save(stage, tmp_path):
     run = Run(stage, tmp_path)
     number = int(run.wait_for("saving").split()[-1])
-    run.interrupt("SIGINT: stopping as soon as what was learnt is saved")
+    run.interrupt("SIGINT: stopping as soon as the training state is saved")
     run.interrupt(f"waiting until {number - run.saved:,} {run.unit} are saved; one more Ctrl-C ends")
     status, told = run.go_on()
     assert status == 0, told

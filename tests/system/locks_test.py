@@ -75,7 +75,7 @@ def test_what_is_no_file_is_refused_by_name(tmp_path, make, use):
 def test_a_second_name_of_a_file_is_not_written_to(tmp_path, content):
     (tmp_path / "notes").write_bytes(content)
     os.link(tmp_path / "notes", tmp_path / ".lock")
-    refused = pytest.raises(UserError, match="is no lock file of this program")
+    refused = pytest.raises(UserError, match="is not a lock file of this program")
     with refused if content == CANARY else contextlib.nullcontext():
         take(tmp_path / ".lock").close()
     assert (tmp_path / "notes").read_bytes() == content

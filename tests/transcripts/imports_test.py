@@ -180,7 +180,7 @@ def test_comments_answer_others_and_are_rewarded_by_votes_or_by_a_judge(tmp_path
 @pytest.mark.parametrize(("rows", "header", "said"), [
     ([], ("text", "score"), "line 1 of"), ([("a", "b")], ("text", "score", "parent_text"), "has 2 values"),
     ([("a", "many", "b")], ("text", "score", "parent_text"), "the score 'many'"),
-    ([("a" * 200_000, "1", "b")], ("text", "score", "parent_text"), "is no CSV"),
+    ([("a" * 200_000, "1", "b")], ("text", "score", "parent_text"), "is not CSV"),
 ])  # fmt: skip
 def test_lines_that_are_no_comment_are_named(tmp_path, rows, header, said):
     file = comments(tmp_path, *rows, header=header)
