@@ -1,15 +1,15 @@
-"""What an update learns from: rollouts with their rewards; for PPO also targets that hold for all steps of an update.
+"""Training samples: rollouts with their rewards and, for PPO, targets that are computed once per update.
 
-APPO and IMPALA compute targets in each step of the optimizer, as V-trace corrects for how the policy has changed since.
-PPO computes them once per update, from the values of the policy that acted, by generalised advantage estimation
-(Schulman et al. 2016, arXiv 1506.02438, section 3); only what follows the last step is valued by the newest policy, as
-no policy acted there:
+APPO and IMPALA recompute their targets in each optimizer step, because V-trace corrects for changes of the policy. PPO
+computes them once per update, from the acting policy's values, by generalised advantage estimation (Schulman et al.
+2016, arXiv 1506.02438, section 3). Only the state after the last step is valued by the current policy, because the
+acting policy did not see it:
 
     delta_t = r_t + discount_t V_{t+1} - V_t
     A_t = delta_t + discount_t trace_t lambda A_{t+1},  A after the last step = 0
     R_t = A_t + V_t
 
-`trace_t` is as in vtrace.py, and so are the names.
+`trace_t` and the names are as in vtrace.py.
 """
 
 from __future__ import annotations
@@ -87,15 +87,15 @@ def with_targets(data: Samples, params: Any, frozen: Any, unroll: Unroll, settin
 def gae(
     v_tm1: jax.Array, v_t: jax.Array, r_t: jax.Array, discount_t: jax.Array, trace_t: jax.Array, decay: float
 ) -> VTrace:
-    """Targets R and advantages A of one stream [T], or of many [T, B]; no gradient flows through them.
+    """Returns targets R and advantages A of one stream [T], or of many [T, B], without gradients.
 
     Args:
       v_tm1: value of the state before each step.
-      v_t: value that stands for the future after each step.
+      v_t: value of the state after each step.
       r_t: reward of each step.
       discount_t: 0 where the episode ended.
       trace_t: 0 where the next step belongs to another episode, else 1.
-      decay: lambda. 0: one step ahead; 1: all rewards that follow.
+      decay: lambda; 0 for one-step advantages, 1 for Monte Carlo returns.
     """
     streams = [v_tm1, v_t, r_t, discount_t, trace_t]
     chex.assert_rank(streams, {1, 2})

@@ -32,7 +32,7 @@ def no_moments(shape: tuple[int, ...] = ()) -> DeviceMoments:
 
 
 def add_values(moments: DeviceMoments, values: jax.Array) -> DeviceMoments:
-    """Adds a batch of values, those of all devices, inside a function that `parallel.map_update` maps. [N, ...]"""
+    """Adds a batch of values, those of all devices, inside a function that `mesh.map_update` maps. [N, ...]"""
     here = jnp.float32(len(values))
     new = total(here)
     mean = total(values.sum(0)) / new

@@ -60,7 +60,7 @@ def pair_loss(rewards: jax.Array, target: jax.Array) -> jax.Array:
 
 
 def make_reward_update(apply: Apply, optimizer: optax.GradientTransformation) -> Callable[..., TrainState]:
-    """Makes the training step, for `parallel.map_update`.
+    """Makes the training step, for `mesh.map_update`.
 
     Returns:
       `update(state, table, step, batches)`: trains on batch `step`. `table` is the text of every caption, [U, W] uint8;

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -148,7 +149,8 @@ def read_reddit(
       scale, shift: of the rewards.
       at_a_time: comments that are scored together.
     """
-    for batch in _in_batches(_reddit_rows(files), at_a_time):
+    rows = _reddit_rows(files)
+    while batch := list(itertools.islice(rows, at_a_time)):
         texts = [text for _, text, _ in batch]
         rewards = [1.0 if votes > 0 else -1.0 for *_, votes in batch] if score is None else score(texts)
         if len(rewards) != len(texts):

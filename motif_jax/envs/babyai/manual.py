@@ -88,11 +88,11 @@ def _lessons(whole: Mapping[str, Any]) -> Iterator[Lesson]:
 
 
 def make_examples(lessons: Sequence[Lesson], window: int) -> Iterator[Example]:
-    """The examples of all lessons.
+    """Yields the examples of all lessons.
 
     Args:
       lessons: of one or more manuals.
-      window: observations in a prompt, at most; those before the last are of other lessons, and say nothing.
+      window: maximum number of observations in a prompt; those before the last come from unrelated lessons.
     """
     rng = random.Random(0)
     prompt = Prompt(ENGLISH, CANONICAL, window, lambda text: text)
