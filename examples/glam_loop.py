@@ -141,8 +141,8 @@ def evaluate(model: Model, params: Any, episodes: int) -> float:
 
 def play(model: Model, params: Any, steps: int) -> Any:
     """Trains by PPO; returns the parameters."""
-    settings = Settings(algorithm="ppo", num_minibatches=4, learning_rate=4e-4, learning_rate_end=4e-4, clip_ratio=0.2,
-                        clip_value=0.0, exploration_coefficient=0.01, exploration_end=0.01, adam_eps=1e-5,
+    settings = Settings(algorithm="ppo", num_minibatches=4, learning_rate=4e-4, clip_ratio=0.2,
+                        clip_value=0.0, exploration_coefficient=0.01, adam_eps=1e-5,
                         max_gradient_norm=0.5)  # fmt: skip
 
     def shape_rewards(_: Any, rollouts: Rollouts) -> Rewards:  # the first field is learnt from

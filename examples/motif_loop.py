@@ -164,7 +164,7 @@ def evaluate(model: Model, params: Any, source: LearntSource, steps: int) -> tup
 def train_policy(model: Model, source: LearntSource, steps: int) -> Any:
     """Trains on the learnt reward alone; returns the parameters."""
     mesh = make_mesh()
-    settings = Settings(learning_rate=1e-3, learning_rate_end=1e-3)
+    settings = Settings(learning_rate=1e-3)
 
     def shape_rewards(_: Any, rollouts: Rollouts) -> Rewards:  # the first field is learnt from
         learnt = rollouts.moments["learnt"]

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
-from motif_jax.networks.classifier import MessageClassifier
+from motif_jax.networks.reward import MessageClassifier
 
 from motif_jax.actors.handoff import Batch, make_batch
 from motif_jax.actors.inference import answer
@@ -166,7 +166,7 @@ def evaluate(model: Model, params: Any, steps: int) -> tuple[float, float]:
 
 def train(model: Model, reward: OnlineReward, steps: int) -> Any:
     """Trains policy and reward on the judge's labels alone; returns the policy's parameters."""
-    settings = Settings(learning_rate=1e-3, learning_rate_end=1e-3)
+    settings = Settings(learning_rate=1e-3)
 
     def shape_rewards(_: Any, rollouts: Rollouts) -> Rewards:  # the first field is learnt from
         online = rollouts.moments["online"]
