@@ -1,7 +1,7 @@
 """Plays text worlds with scripted players, and records each episode as turns.
 
-No worker, array or caption is needed for this, so a core plays tens of thousands of short games in a second. The games
-are those that a pool plays with the same seed and player, and with the stream COLLECT.
+This needs neither workers nor arrays, so a core plays tens of thousands of short games per second. The games are the
+same as in a pool with the same seed and player and the stream COLLECT.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def play_episodes(world: TextWorld, player: str, episodes: Iterable[int], *, see
     """Plays episodes one after another.
 
     Args:
-      world: what is played.
-      player: scripted players, as `players.parse_scripted` takes them.
-      episodes: their numbers; with the seed, each says which game it is.
+      world: the text world.
+      player: scripted players, as for `players.parse_scripted`.
+      episodes: numbers of the episodes; together with the seed they determine the games.
       seed: as for a pool.
     """
     game, players = world.game(shown=False), make_scripted(player, world, 1)

@@ -60,7 +60,7 @@ def large_exponents(values: np.ndarray) -> np.ndarray:
 
 
 def improvement(ours: np.ndarray, theirs: np.ndarray) -> Estimate:
-    """The probability that a run of ours with a seed scores higher than one of theirs; equal scores count half."""
+    """The probability that a run of ours scores higher than one of theirs; equal scores count half."""
     ours, theirs = np.asarray(ours, float), np.asarray(theirs, float)
     value = _share_above(ours, theirs)
     if max(len(ours), len(theirs)) < 2:

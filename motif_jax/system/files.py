@@ -29,12 +29,12 @@ from motif_jax.system.file_names import LONGEST, short_name
 from motif_jax.system.foreign import check_head, lines_of, open_regular, read_bytes
 from motif_jax.system.locks import NoLocks, open_in_place, try_lock
 
-LAYOUT = 1  # version of the files in a workdir; raise it with every change that would make older files be misread
-LAYOUT_KEY = "layout"  # of it, in each config.json and in the facts of checkpoints
+LAYOUT = 1  # version of the files in a workdir; raise it with every change by which older files would be misread
+LAYOUT_KEY = "layout"  # its key in each config.json and in the facts of checkpoints
 CHECKSUM = "checksum"  # the last key of an object
-LARGEST_JSON = 2**28  # bytes of a file with one object; most have a few thousands
-LARGEST_ARRAY = 2**34  # bytes of an array that is read as a whole; larger ones are mapped
-# What NumPy raises for a damaged header.
+LARGEST_JSON = 2**28  # bytes of a file with one object; most have a few thousand
+LARGEST_ARRAY = 2**34  # bytes of an array that is not mapped
+# NumPy's exceptions for a damaged header.
 NO_ARRAY = (ValueError, TypeError, SyntaxError, EOFError, OverflowError, MemoryError, tokenize.TokenError)
 
 
@@ -184,7 +184,7 @@ def _sealed(value: Mapping[str, Any], sort_keys: bool = False) -> dict[str, Any]
 
 
 def _checksum(content: dict[str, Any]) -> str:
-    """Checksum of an object as JSON returns it; spaces and the order of keys make no difference."""
+    """The checksum of an object, independent of spaces and of the order of keys."""
     return "sha256:" + hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from motif_jax.transcripts.render import Renderer, Rows
 
-ROUND = 16  # widths are multiples of it
+ROUND = 16  # widths are multiples of this
 OPEN_ROWS = 64  # rows that are filled at the same time
 
 
@@ -32,7 +32,7 @@ class Plan(NamedTuple):
 
 
 def bucket_widths(lengths: np.ndarray, max_length: int) -> list[int]:
-    """At most four widths, ascending, so that about as many episodes are in each bucket; the last holds all."""
+    """At most four ascending widths of buckets with about equally many episodes; the last fits every episode."""
     cut = np.minimum(lengths, max_length)
     quantiles = np.quantile(cut, (0.25, 0.5, 0.75, 1), method="higher")
     return sorted({min(-(-int(width) // ROUND) * ROUND, max_length) for width in quantiles})
@@ -63,14 +63,14 @@ def plan_buckets(
 
 
 def plan_packed(episodes: np.ndarray, lengths: np.ndarray, width: int, batch_rows: int, seed: int, epoch: int) -> Plan:
-    """Batches of rows that are filled with episodes: each goes into the first open row that has room for it.
+    """Plans batches of rows with several episodes each: an episode goes into the first open row with room for it.
 
     Args:
       episodes: the episodes to use. [N]
       lengths: of all episodes, in tokens. [E]
-      width: of all rows. Episodes that are longer are cut, and have a row of their own.
-      batch_rows: rows of a batch.
-      seed, epoch: decide the order.
+      width: of all rows. Longer episodes are cut, and fill a row.
+      batch_rows: rows per batch.
+      seed, epoch: determine the order.
     """
     rng = np.random.default_rng((seed, epoch))
     rows: list[list[int]] = []

@@ -147,7 +147,7 @@ def read_reddit(
       score: maps a batch of comments to rewards; None: 1 for comments with a score above 0, otherwise -1.
       with_parent: whether the parent comment is shown; otherwise its text is empty.
       scale, shift: of the rewards.
-      at_a_time: comments that are scored together.
+      at_a_time: comments per call of `score`.
     """
     rows = _reddit_rows(files)
     while batch := list(itertools.islice(rows, at_a_time)):
@@ -166,7 +166,7 @@ def _reddit_rows(files: Sequence[Path]) -> Iterator[tuple[str, str, int]]:
         for where, row in csv_rows(file, FLAG):
             if not columns:
                 if missing := [name for name in SCORED if name not in row]:
-                    raise UserError(f"{where} names no column {missing[0]!r} ({FLAG})")
+                    raise UserError(f"{where} does not name the column {missing[0]!r} ({FLAG})")
                 columns, width = [row.index(name) for name in SCORED], len(row)
                 continue
             if len(row) != width:

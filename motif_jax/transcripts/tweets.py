@@ -42,7 +42,7 @@ class Game(NamedTuple):
 
 
 def read_tweets(file: Path) -> Iterator[Tweet]:
-    """The games of a CSV file; tweets that show no game of one to six rows are left out."""
+    """Yields the games of a CSV file; skips tweets without a game of one to six rows."""
     for number, (where, row) in enumerate(csv_rows(file, FLAG)):
         if len(row) != COLUMNS:
             raise UserError(f"{where} has {len(row)} values, where {COLUMNS} are due ({FLAG})")
@@ -93,8 +93,8 @@ def retrofit(
       colours_if: maps the index of a hidden word to the colours of all guesses, as numbers of `code_of`. [guesses]
       num_words: the number of words that can be hidden.
       rng: draws tweets and words.
-      count: how many games.
-      max_tries: draws in a row without a game after which UserError is raised.
+      count: the number of games.
+      max_tries: largest number of failed draws in a row; then UserError is raised.
     """
     codes = [np.array([code_of(row) for row in tweet.rows]) for tweet in tweets]
     for _ in range(count):
