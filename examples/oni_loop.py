@@ -26,7 +26,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
-from motif_jax.networks.reward import MessageClassifier
 
 from motif_jax.actors.handoff import Batch, make_batch
 from motif_jax.actors.inference import answer
@@ -44,6 +43,7 @@ from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.settings import make_world
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Constants, Rewards, Rollouts, init_state, make_policy_update
+from motif_jax.networks.reward import MessageClassifier
 from motif_jax.policies.model import Model, make_policy_model
 from motif_jax.policies.player import PolicyPlayer
 

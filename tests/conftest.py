@@ -81,17 +81,6 @@ def launch() -> Callable[..., subprocess.CompletedProcess]:
     return run
 
 
-@pytest.fixture(scope="module")
-def quickly_compiled():
-    """Programs of a module are compiled in a fraction of the time, and run slower: for those that run a few times."""
-    import jax  # most tests need none
-    from own_models import quick_jit
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax, "jit", quick_jit)
-        yield
-
-
 def wait_for(condition: Callable[[], Found]) -> Found:
     """Waits until a condition is true, and returns what it gave. Only pytest's own deadline ends this."""
     while not (found := condition()):

@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-from host_processes import QUICKLY
 
 from motif_jax.config.file import SHIPPED
 from motif_jax.launch import split_config
@@ -96,8 +95,7 @@ def test_somebody_elses_dataset_directory_is_left_alone(launch, tmp_path):
 
 @pytest.mark.journey
 @pytest.mark.slow
-def test_all_stages_run_one_after_another_and_nothing_is_done_twice(launch, tmp_path, monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", QUICKLY["XLA_FLAGS"])
+def test_all_stages_run_one_after_another_and_nothing_is_done_twice(launch, tmp_path):
     more = ("--config.collect.num_pairs=20", "--config.collect.collector=random", "--config.collect.num_workers=0")
     more += ("--config.policy.train_for_env_steps=1024", "--config.policy.num_workers=1")
     more += ("--config.evaluate.episodes=10", "--config.evaluate.num_workers=0", "--config.reward.message=lt_cnn_small")

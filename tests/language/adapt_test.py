@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from own_models import make_own, quick_jit
+from own_models import make_own
 
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.language.adapt import accumulate, add_low_rank, merge_low_rank, split_trained
@@ -25,7 +25,7 @@ def total_loss(model, tokens):
 
 def loss_of(model):
     graph, params = nnx.split(model)
-    return quick_jit(lambda params: total_loss(nnx.merge(graph, params), jnp.asarray(TOKENS)))(params)
+    return jax.jit(lambda params: total_loss(nnx.merge(graph, params), jnp.asarray(TOKENS)))(params)
 
 
 @pytest.mark.parametrize("name", ["qwen3", "t5"])
@@ -37,7 +37,7 @@ def test_additions_of_low_rank_begin_at_nothing_and_are_all_that_is_trained(name
     assert names == {"low_a", "low_b"}
     assert not names & {path[-1] for path in leaves_by_path(frozen)}
     assert leaves_by_path(split_trained(model)[1]).keys() == leaves_by_path(nnx.state(model)).keys()
-    program = quick_jit(
+    program = jax.jit(
         jax.value_and_grad(lambda trained: total_loss(nnx.merge(graph, trained, frozen), jnp.asarray(TOKENS)))
     )
     before, gradient = program(trained)
@@ -64,9 +64,9 @@ def test_gradients_part_by_part_are_those_of_the_batch():
         return total_loss(nnx.merge(graph, params), tokens)
 
     tokens = jnp.asarray(TOKENS)
-    value, gradient = quick_jit(jax.value_and_grad(loss))(params, tokens)
+    value, gradient = jax.jit(jax.value_and_grad(loss))(params, tokens)
     for parts in (1, 2, 4):
-        other, found = quick_jit(lambda params, tokens, parts=parts: accumulate(loss, params, tokens, parts))(
+        other, found = jax.jit(lambda params, tokens, parts=parts: accumulate(loss, params, tokens, parts))(
             params, tokens
         )
         np.testing.assert_allclose(other, value, rtol=1e-6)

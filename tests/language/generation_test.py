@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from own_models import quick_jit
 from small_models import ALL, FEW, VOCABULARY, logits_of, make_small, some_tokens
 
 from motif_jax.language.beam import search
@@ -35,7 +34,7 @@ def make_program(name, length=ROOM, shifted=False):
     def run(params, tokens, segments, keys, sampling, limits, *arguments):
         return generate(nnx.merge(graph, params), tokens, segments, keys, sampling, limits, length, *more, *arguments)
 
-    return quick_jit(run)
+    return jax.jit(run)
 
 
 def run(name, sampling=GREEDY, limits=None, tokens=CONTEXTS, valid=LEFT, keys=KEYS, **more):
@@ -181,7 +180,7 @@ def test_tokens_are_drawn_with_their_probabilities(values):
     logits = jnp.array(np.random.default_rng(0).normal(size=12) * 2).astype(jnp.float32)
     keys = jax.random.split(jax.random.key(1), num)
     sampling = jax.tree.map(jnp.asarray, Sampling(*values))
-    drawn = quick_jit(draw)(jnp.tile(logits, (num, 1)), keys, sampling)
+    drawn = jax.jit(draw)(jnp.tile(logits, (num, 1)), keys, sampling)
     found, wanted = np.bincount(drawn, minlength=12) / num, slow_odds(np.asarray(logits), *values)
     assert (found[wanted == 0] == 0).all()
     np.testing.assert_allclose(found, wanted, atol=4 * 0.5 / num**0.5)
@@ -193,9 +192,7 @@ def make_search(name, num_beams, length):
     def run(params, limits, penalty):
         return search(nnx.merge(graph, params), CONTEXTS, LEFT.astype(int), num_beams, limits, length, penalty)
 
-    return lambda limits, penalty=0.0: jax.tree.map(
-        np.asarray, quick_jit(run)(make_small(name).params, limits, penalty)
-    )
+    return lambda limits, penalty=0.0: jax.tree.map(np.asarray, jax.jit(run)(make_small(name).params, limits, penalty))
 
 
 def test_one_beam_takes_the_most_probable_tokens():

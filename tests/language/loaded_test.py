@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from conftest import ROOT
 from flax import nnx
-from own_models import TEXTS, TOKENISER, make_own, quick_jit, write_own
+from own_models import TEXTS, TOKENISER, make_own, write_own
 
 import motif_jax
 from motif_jax.language.hub import CONFIG
@@ -54,7 +54,7 @@ def slow_logits(name):
         model = nnx.merge(graph, params)
         return model.logits(model(*arguments))
 
-    return quick_jit(run)
+    return jax.jit(run)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "t5"])

@@ -9,7 +9,7 @@ import numpy as np
 import numpy_twin
 import pytest
 from flax import nnx
-from own_models import make_own, quick_jit, write_own
+from own_models import make_own, write_own
 from safetensors.numpy import load_file
 
 from motif_jax.language.layers import Types, relative_buckets
@@ -34,7 +34,7 @@ def our_logits(model, tokens, segments):
 
 @functools.cache
 def logits_program(graph):
-    return quick_jit(lambda params, *rows: compute_logits(nnx.merge(graph, params), *rows))
+    return jax.jit(lambda params, *rows: compute_logits(nnx.merge(graph, params), *rows))
 
 
 @pytest.mark.parametrize("name", TWINS)
@@ -88,7 +88,7 @@ def test_remat_changes_no_gradient(name):
             odds = jax.nn.log_softmax(compute_logits(nnx.merge(graph, params), TOKENS, np.ones(9, int)))
             return odds[:, 3].sum()
 
-        return quick_jit(jax.grad(loss)), str(jax.make_jaxpr(jax.grad(loss))(params))
+        return jax.jit(jax.grad(loss)), str(jax.make_jaxpr(jax.grad(loss))(params))
 
     (one, plain), (other, remat) = gradient(graph), gradient(again)
     assert "checkpoint" in remat or "remat" in remat

@@ -24,12 +24,6 @@ MORE = {
 }
 
 
-# Compiles in a fraction of the time, for programs that run a few times.
-quick_jit = functools.partial(
-    jax.jit, compiler_options={"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-)
-
-
 @functools.cache
 def make_own(name):
     """A model whose every parameter is random: norms and biases, too."""

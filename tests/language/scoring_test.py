@@ -6,7 +6,6 @@ import jax
 import numpy as np
 import pytest
 from flax import nnx
-from own_models import quick_jit
 from small_models import FEW, VOCABULARY, make_small, some_tokens
 
 from motif_jax.language.scoring import make_tree, score
@@ -20,7 +19,7 @@ LENGTHS = np.array([11, 6, 1])
 def make_program(name):
     """Scoring, compiled once per shape."""
     graph = make_small(name).graph
-    return quick_jit(lambda params, *arguments: score(nnx.merge(graph, params), *arguments))
+    return jax.jit(lambda params, *arguments: score(nnx.merge(graph, params), *arguments))
 
 
 def run(name, tokens, segments, tree):

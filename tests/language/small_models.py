@@ -9,7 +9,6 @@ import jax
 import numpy as np
 import pytest
 from flax import nnx
-from own_models import quick_jit
 
 from motif_jax.language.hub import read_language_model
 
@@ -93,7 +92,7 @@ def compute_logits(name: str, params: Any, *arguments: np.ndarray) -> jax.Array:
 @functools.cache
 def logits_program(name: str) -> Any:
     """The same, compiled."""
-    return quick_jit(functools.partial(compute_logits, name))
+    return jax.jit(functools.partial(compute_logits, name))
 
 
 def logits_of(name: str, *arguments: np.ndarray) -> np.ndarray:

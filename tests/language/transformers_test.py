@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from own_models import quick_jit
 from small_models import ALL, compute_logits, logits_of, make_small, some_tokens
 
 from motif_jax.devices.parameters import leaves_by_path
@@ -52,8 +51,7 @@ def test_gradients_are_the_same(name):
         return (jnp.take_along_axis(odds, targets[..., None], -1)[..., 0] * weight).sum()
 
     ours = {
-        ".".join(path): np.asarray(leaf)
-        for path, leaf in leaves_by_path(quick_jit(jax.grad(loss))(small.params)).items()
+        ".".join(path): np.asarray(leaf) for path, leaf in leaves_by_path(jax.jit(jax.grad(loss))(small.params)).items()
     }
     odds = torch.log_softmax(their_logits(small.theirs), -1)
     small.theirs.zero_grad()

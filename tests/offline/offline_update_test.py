@@ -13,7 +13,6 @@ import optax
 import pytest
 import slow_terms
 from conftest import ROOT
-from host_processes import QUICKLY
 from quick_programs import QuickProgram
 from tiny_decoder import LANGUAGE, VOCABULARY, WIDTH, new_params, random_rows
 
@@ -238,7 +237,7 @@ def test_eight_devices_learn_what_one_does():
     """Rows have unequal numbers of decisions: a mean of means would differ."""
     code = "import sys; sys.path[:0] = ['tests', 'tests/offline']\n"
     code += "import offline_update_test as it\nit.compare_devices()"
-    flags = f"--xla_force_host_platform_device_count=8 {QUICKLY['XLA_FLAGS']}"
+    flags = "--xla_force_host_platform_device_count=8"
     environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False

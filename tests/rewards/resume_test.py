@@ -52,7 +52,6 @@ def rollouts(seed, texts):
 
 
 # No text at all, of which there is no pair; then more of them.
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
 BATCHES = [rollouts(0, [""]), rollouts(1, ["You find gold.", "You kill the newt!", ""]), rollouts(2, ["A door.", ""])]
 
 

@@ -22,8 +22,6 @@ from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser
 from motif_jax.transcripts.store import Transcripts
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 
 def config_of(**changes):
     config = get_config("glam_quickstart.py", "goto_small,demonstrations")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from conftest import LONG_S, ROOT, get_config, wait_for, worker_processes
 from fake_slurm import FakeSlurm
-from host_processes import ONE_HOST, QUICKLY, TINY, address, ended, flags, rows_of, start, wait_for_rows
+from host_processes import ONE_HOST, TINY, address, ended, flags, rows_of, start, wait_for_rows
 from one_host import LARGE
 
 from motif_jax.devices.checkpoints import reading
@@ -159,7 +159,7 @@ class TwoTasks(FakeSlurm):
         variables |= {"JAX_COORDINATOR_PORT": port, "JAX_COORDINATOR_BIND_ADDRESS": f"127.0.0.1:{port}"}
         return subprocess.Popen(
             ["bash", str(ROOT / "launch/slurm/train_policy.sbatch"), *arguments], cwd=self._folder, text=True,
-            env=os.environ | QUICKLY | variables | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env=os.environ | variables | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 
     @property

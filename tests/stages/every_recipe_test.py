@@ -35,9 +35,6 @@ TINY = {
 MORE = {"chai": {"games": 4}, "single_step": {"hard_update_every": 2}}
 
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
-
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
     """The config, the transcripts of a hundred short games, and a language model that has learnt nothing."""

@@ -23,8 +23,6 @@ from motif_jax.stages.train_policy.acting import make_place
 from motif_jax.stages.train_policy.setup import assemble
 from motif_jax.stages.train_policy.start import START, Keeper, arrays_of, whole_state
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 
 def assert_same(one, other):
     """Structure, shapes, types and values: an update cannot tell one from the other."""

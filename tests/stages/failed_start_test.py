@@ -19,7 +19,6 @@ from motif_jax.stages import NAMES, annotate, evaluate
 from motif_jax.structs import Interrupted, UserError
 from motif_jax.system.files import read_json, write_json
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
 BINDING = [name for name in NAMES if STAGES[name].identity]
 # Where each stage writes its first result; those that are not named save a checkpoint.
 FIRST = {"collect": (writer, "write_json"), "evaluate": (evaluate, "write_lines")}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -18,8 +17,6 @@ TINY = {
     "sources": "rnd:0.1,online:0.1",  # which learn on all hosts, too
 }  # fmt: skip
 
-QUICKLY = {"XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"}  # to compile
-
 
 def address() -> str:
     with socket.socket() as found:
@@ -30,7 +27,7 @@ def address() -> str:
 def start(*arguments) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, str(ONE_HOST), *map(str, arguments)], cwd=ROOT, text=True,
-        env=os.environ | QUICKLY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
 

@@ -9,7 +9,6 @@ import sys
 import numpy as np
 import pytest
 from conftest import ROOT, get_config
-from host_processes import QUICKLY
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax import load_reward
@@ -250,7 +249,7 @@ def test_four_devices_learn_what_one_learns(tmp_path):
     ends = {}
     for devices in (1, 4):
         workdir = make_workdir(tmp_path / str(devices), 700)
-        flags = f"--xla_force_host_platform_device_count={devices} {QUICKLY['XLA_FLAGS']}"
+        flags = f"--xla_force_host_platform_device_count={devices}"
         options = [
             "--config.reward.batch_size=128",
             "--config.reward.num_epochs=2",

@@ -41,9 +41,6 @@ def trained(folder, world, **changes):
     return config, folder / "run"
 
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
-
 @pytest.fixture(scope="module")
 def dialogue(tmp_path_factory):
     """Tokens are words, and the model is new."""
