@@ -214,7 +214,10 @@ def main() -> None:
     learnt, target = learn_values(network, policy, recorded / 2, rows, given.values)
 
     allowed = allowed_tokens(network.config.vocabulary, renderer.emitted(), live)
-    facts = {"recipe": "ilql", "config": {"train_values": {"reward_scale": 1.0}}}
+    facts = {
+        "recipe": "ilql",
+        "config": {"train_values": {"reward_scale": 1.0, "value_min": -np.inf, "value_max": np.inf}},
+    }
     online = {name: learnt[name] for name in ("trunk", "v")}
     model = ValueModel(network.config, network.graph, policy, target, online, recipe_of("ilql"), tokeniser, live,
                        allowed, facts)  # fmt: skip
