@@ -81,6 +81,18 @@ def launch() -> Callable[..., subprocess.CompletedProcess]:
     return run
 
 
+@pytest.fixture(scope="module")
+def optimised():
+    """Programs of a module are compiled with optimisation: for trainings that compute longer than they compile."""
+    import jax  # most tests need none
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "0")
+        jax.config.update("jax_disable_most_optimizations", False)
+        yield
+    jax.config.update("jax_disable_most_optimizations", os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1")
+
+
 def wait_for(condition: Callable[[], Found]) -> Found:
     """Waits until a condition is true, and returns what it gave. Only pytest's own deadline ends this."""
     while not (found := condition()):

@@ -104,7 +104,7 @@ def test_a_loop_is_one_short_file_without_stages(loop):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_loop_runs_with_the_small_command_of_its_docstring(loop, monkeypatch, capsys):
+def test_a_loop_runs_with_the_small_command_of_its_docstring(loop, optimised, monkeypatch, capsys):
     file = ROOT / f"examples/{loop}.py"
     flags = re.search(rf"python examples/{loop}[.]py (--.*?) +# to see it run", file.read_text())[1]
     monkeypatch.setattr(sys, "argv", [str(file), *flags.split()])

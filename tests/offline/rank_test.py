@@ -16,6 +16,8 @@ from motif_jax.offline.values import Language
 from motif_jax.structs import Episode, Turn
 from motif_jax.transcripts.render import TEMPLATES, Renderer
 
+pytestmark = pytest.mark.usefixtures("optimised")
+
 
 @pytest.mark.quick
 def test_shares_of_states_in_which_the_expert_is_ranked_higher():

@@ -15,7 +15,7 @@ from motif_jax.stages.evaluate.replays import file_of
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json, read_lines
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("optimised")]
 
 
 def config_of(**policy):

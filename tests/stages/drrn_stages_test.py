@@ -18,6 +18,8 @@ from motif_jax.structs import UserError
 from motif_jax.system.files import read_json, read_lines
 from motif_jax.tokens import tokeniser_from_text
 
+pytestmark = pytest.mark.usefixtures("optimised")
+
 VARIATION = "rewording=synonyms+actions=rotate"
 
 

@@ -26,6 +26,8 @@ from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.files import read_json, read_lines
 
+pytestmark = pytest.mark.usefixtures("optimised")
+
 TINY = {
     "network": "small", "intrinsic_coefficient": 0.0, "num_workers": 0, "games_per_worker": 8, "rollout_length": 8,
     "batch_size": 64, "warmup_steps": 0, "tensorboard": False, "synchronous": True, "train_for_env_steps": 640,
@@ -83,12 +85,10 @@ LEARNING = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("algorithm", "steps", "synchronous"), [("appo", 100_000, False), ("impala", 140_000, True)])
-def test_both_algorithms_solve_the_toy_world(tmp_path, algorithm, steps, synchronous):
-    """IMPALA corrects less for old samples, whose age depends on how busy the machine is: it learns from fresh ones."""
+def test_the_toy_world_is_solved(tmp_path):
+    """By APPO; IMPALA differs from it in one term of the loss, which has tests of its own."""
     before = children()
-    values = LEARNING | {"algorithm": algorithm, "train_for_env_steps": steps, "synchronous": synchronous}
-    rows = run(tmp_path, **values)
+    rows = run(tmp_path, **LEARNING | {"train_for_env_steps": 100_000})
     summary = read_json(tmp_path / "policy/summary.json")
     # Perfect play ends with 0.975 on average, random play with about -0.1.
     assert summary["recent_episodes"]["return"] > 0.93
