@@ -38,9 +38,9 @@ FLAGS += " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passe
 
 def on_eight_devices(name: str, *arguments) -> None:
     """Calls a function of this file in a process with eight devices."""
-    lines = "import sys; sys.path[:0] = ['tests', 'tests/learner']\nimport parallel_test\n"
+    lines = "import sys; sys.path[:0] = ['tests', 'tests/learner', 'tests/devices']\nimport mesh_test\n"
     environment = os.environ | {"XLA_FLAGS": FLAGS, "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-c", f"{lines}parallel_test.{name}(*{arguments!r})"]
+    command = [sys.executable, "-c", f"{lines}mesh_test.{name}(*{arguments!r})"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
 

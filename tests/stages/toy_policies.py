@@ -51,7 +51,7 @@ def policies() -> Policies:
     checkpoints = Checkpoints(weak / "policy/checkpoints")
     for seed, step in enumerate((64, 128)):
         params = policy_setup.make_policy_model(options, seed).params
-        facts = {"model": options, "config": json.loads(config.to_json())}
+        facts = {"model": options, "config": json.loads(config.to_json()), "sources": {}}
         checkpoints.save(step, {"learner": {"params": params}}, facts)
     checkpoints.close()
     return Policies(good, weak, worth)
