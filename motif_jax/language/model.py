@@ -179,7 +179,7 @@ class EncoderDecoder(LanguageModel):
         # Only differences of positions matter. Once the tokens of a text stand side by side, behind them all padding,
         # they are those of the places, which are the same for all rows. Cross-attention does not use positions, so the
         # tokens may be reordered.
-        order = jnp.argsort(jnp.where(segments > 0, segments, jnp.iinfo(segments.dtype).max), axis=1, stable=True)
+        order = jnp.argsort(jnp.where(segments > 0, segments, jnp.iinfo(jnp.int32).max), axis=1, stable=True)
         tokens, segments = (jnp.take_along_axis(array, order, 1) for array in (tokens, segments))
         places = jnp.arange(tokens.shape[1])[None]
         sight = Sight(same_segment(segments), places, places)
