@@ -111,12 +111,14 @@ def test_a_judge_that_nobody_can_read_is_reported(tmp_path, monkeypatch, capsys,
     assert source.failure() == ""
     show()
     (line,) = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"train_policy: (\d+) of \1 answers have no verdict .* 'FOO\\nor BAR\?' \(--config.*", line)
+    assert re.fullmatch(
+        r"train_policy: (\d+) of \1 answers lack a readable verdict.* 'FOO\\nor BAR\?' \(--config.*", line
+    )
     show()
     assert capsys.readouterr().out == ""  # within a minute
     now[0] += 60.0
     show()
-    assert "have no verdict" in capsys.readouterr().out
+    assert "lack a readable verdict" in capsys.readouterr().out
     figures = source.figures()
     assert figures["online_answers"] >= 200
     assert figures["online_answers_read"] == figures["online_labels"] == 0

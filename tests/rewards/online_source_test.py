@@ -22,6 +22,7 @@ from motif_jax.rewards.online.pupil import SEED
 from motif_jax.rewards.online.source import PAIRS, OnlineSource
 from motif_jax.rewards.source import Setting
 
+pytestmark = pytest.mark.usefixtures("optimised")  # sums of floats in another order teach something else
 BATCHES = 5
 READS = ("event_message", "event_message_count")
 LEXICONS = {goal: Lexicon(NETHACK, goal) for goal in ("defaultgoal", "gold")}

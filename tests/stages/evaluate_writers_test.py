@@ -23,6 +23,7 @@ from motif_jax.stages.report.values import how
 from motif_jax.structs import Turn, UserError
 from motif_jax.tokens import digest, write_tokeniser
 
+SECTION = {"reward_scale": 1.0, "value_min": "-inf", "value_max": "inf"}  # train_values, as it is recorded
 WORDLE = {"world": "wordle", "options": json.dumps({"words": "small"})}
 
 
@@ -35,7 +36,7 @@ def write_values(home, recipe="ilql", env=WORDLE, **bounds):
     sections = {"language": {"dtype": "float32"}, "transcripts": {"template": "marks"}, "env": env}
     facts = {
         "recipe": recipe, "tokeniser": digest(TOKENISER), "emitted": TOKENISER.encode("abcde"),
-        "model": to_record(model.config), "config": sections | {"train_values": {"reward_scale": 1.0} | bounds},
+        "model": to_record(model.config), "config": sections | {"train_values": SECTION | bounds},
     }  # fmt: skip
     learnt = model.online | {"q": model.target["q"]} if model.target else {"policy": model.policy}
     state = {"learnt": learnt, "target": model.target}
