@@ -204,7 +204,7 @@ def test_training_goes_on_while_the_judge_is_away(tmp_path, monkeypatch, capsys,
 
 def test_a_judge_that_nobody_can_read_ends_a_saved_run_with_a_sentence(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Lexicon, "answer", lambda self, question: Answer(None, "Hard to say."))
-    with pytest.raises(UserError, match=r"'online': .* of .* answers have .*'Hard to say\.'.*the policy is saved"):
+    with pytest.raises(UserError, match=r"'online': .* of .* answers lack .*'Hard to say\.'.*the policy is saved"):
         run(tmp_path, online__attempts=100)
     assert "train_policy: the reward source 'online'" in capsys.readouterr().out
     assert train_policy.is_complete(settings(online__attempts=100), tmp_path)
