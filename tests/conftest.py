@@ -6,6 +6,7 @@ import collections
 import contextlib
 import os
 import runpy
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,8 @@ with contextlib.suppress(ImportError):  # it is missing where only vLLM is teste
 ROOT = Path(__file__).parent.parent
 LONG_S = 10_000.0  # for a deadline of the program that a test must not reach; pytest's own comes long before
 Found = TypeVar("Found")
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start jobs in the background with SIGINT ignored
 
 # Workers import games by name ("faulty_games:Raising"); they inherit the path from here.
 for helpers in (

@@ -11,7 +11,6 @@ host 1 has compiled is kept as well; JAX keeps that of host 0 alone.
 
 import functools
 import os
-import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -125,7 +124,6 @@ if __name__ == "__main__":
     _jax.make_gloo_tcp_collectives = functools.partial(_jax.make_gloo_tcp_collectives, hostname="127.0.0.1")
     coordination.BEAT_S, coordination.SILENT_BEATS = 0.2, 10**6  # a busy machine makes nobody lost
     threading.Thread(target=wait_for_line, daemon=True).start()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts jobs in the background without it
     sys.path.insert(0, str(Path(__file__).parent.parent / "learner"))
     what, *arguments = sys.argv[1:]
     if what == "launch":
