@@ -1,5 +1,6 @@
 """Real signals to a real process that is saving: what each of them does, and what is said of it."""
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -67,8 +68,10 @@ class Run:
 
     def go_on(self):
         """Lets all checkpoints be written; returns the exit status, and what else is said."""
-        told, _ = self._process.communicate("\n" * 100)
-        return self._process.returncode, told
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as lines:
+            lines.write("\n" * 100)
+        told = self._process.stdout.read()  # `communicate` would lose lines that were read ahead
+        return self._process.wait(), told
 
     @property
     def saved(self):

@@ -12,7 +12,6 @@ from motif_jax import experiment
 from motif_jax.stages import evaluate, train_values
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json, write_config
-from motif_jax.system.own_folders import MARKER
 
 WORDS = ("crane", "slate", "abide", "abode", "blaze", "grape", "grade", "trace")
 TINY = {
@@ -126,7 +125,6 @@ def test_a_run_that_is_killed_at_its_very_end_still_says_what_values_have_found(
     wanted = {name: read_json(folder / name) for name in ("summary.json", "found.json")}
     for name in wanted:
         (folder / name).unlink()
-    (folder / "policy" / MARKER).unlink()  # as an earlier version left it
 
     def killed(*_):
         raise KeyboardInterrupt
