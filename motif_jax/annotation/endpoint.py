@@ -8,6 +8,8 @@ or busy.
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import time
 from typing import Any
 
@@ -96,3 +98,20 @@ class Endpoint(HttpClient):
             f"the server at {self.url!r} has answered nothing for {silent_s:.0f} s, last: {failed} "
             f"({URL}, --config.annotate.server.patience_s)"
         )
+
+
+async def check_server(url: str, model: str) -> None:
+    """Raises UserError unless the server answers within five seconds and has the model; the key is MOTIF_JAX_API_KEY."""
+    endpoint = Endpoint(url, URL, timeout_s=5.0, patience_s=5.0, key=os.environ.get("MOTIF_JAX_API_KEY", ""))
+    try:
+        await endpoint.find_model(model, start_s=5.0)
+    finally:
+        await endpoint.disconnect()
+
+
+if __name__ == "__main__":  # for launch/slurm/oni.sbatch
+    try:
+        asyncio.run(check_server(*sys.argv[1:]))
+    except UserError as error:
+        print(error)
+        sys.exit(75)  # EX_TEMPFAIL: try again

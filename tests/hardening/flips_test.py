@@ -99,7 +99,7 @@ def identity(workdir: Path) -> None:
     experiment.check_start(settings(), workdir, [])
     for stage in STAGES.values():
         for made in stage.STAGE.artefacts(workdir):
-            experiment.check_same_experiment(settings(), workdir, made / "config.json", stage)
+            experiment.check_same_experiment(settings(), workdir, made / "config.json", stage.STAGE)
 
 
 def shown(workdir: Path) -> object:
