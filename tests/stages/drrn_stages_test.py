@@ -146,5 +146,5 @@ def test_what_cannot_work_is_refused_in_one_sentence():
     refused("'q_learning' is not measured .--config.policy.algorithm", measure)
     refused("learns on one device, and here are 2 .--config.policy.num_devices=1", learner)
     wordless = types.SimpleNamespace(name="mine", action_names=("left", "right"))
-    refused("the world 'mine' does not say which words its prompts have", lambda config: make_drrn_policy(
+    refused("the world 'mine' does not list the words of its prompts", lambda config: make_drrn_policy(
         config, wordless))  # fmt: skip
