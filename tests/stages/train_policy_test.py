@@ -391,7 +391,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_batch(tmp_path):
         ({"learning_rate": 0.0}, "learning_rate must be positive, not 0.0"),
         ({"discount": 1.5}, "discount must be between 0 and 1, not 1.5"),
         ({"games_per_worker": 5}, "games_per_worker must be a multiple of 2 groups, not 5 .*--config.policy"),
-        ({"num_workers": 2}, "synchronous run has one worker"),
+        ({"num_workers": 2}, "synchronous run has at most one worker"),
         ({"num_workers": 5000, "synchronous": False}, "5000 workers are too many"),
         ({"extrinsic_coefficient": 0.0}, "without any reward learns nothing"),
         ({"threshold_quantile": 2.0}, "threshold_quantile must be at most 1"),

@@ -85,7 +85,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
     if config.collect.dataset:
         dataset = adopt(config, workdir / "dataset")
         names = ", ".join(dataset.preference_names()) or "no annotations"
-        print_line(f"collect: took {clean(config.collect.dataset)} as it is: {describe(dataset)}; {names}")
+        print_line(f"collect: uses {clean(config.collect.dataset)} as it is: {describe(dataset)}; {names}")
         return
 
     # ---- observations

@@ -193,7 +193,7 @@ class _Log:
 
     def __init__(self, job: Job, done: dict[str, Any]):
         file = job.folder / "metrics.jsonl"
-        drop_rows_after(file, done["steps"] if done["steps"] else -1, "steps", job.stage)
+        drop_rows_after(file, done["steps"] or -1, "steps", job.stage)
         self._file, self._done = file, done
         self._started, self._first = time.monotonic(), done["steps"]
 
@@ -228,7 +228,7 @@ def _where(done: dict[str, Any], before: int = 0) -> str:
 
 def _remedy(job: Job) -> str:
     return (
-        f"the states before it are in {str(job.folder / 'checkpoints')!r}: choose another --workdir, with a smaller "
+        f"earlier states are in {str(job.folder / 'checkpoints')!r}: choose another --workdir, with a smaller "
         f"--config.{job.stage}.learning_rate"
     )
 

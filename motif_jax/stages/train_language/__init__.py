@@ -1,4 +1,4 @@
-"""The stage train_language: trains a language model to write the agent's texts in transcripts.
+"""The stage train_language: trains a language model on transcripts, to write the agent's texts.
 
 Next-token training on the agent's tokens: behavioural cloning of a scripted player, of a trained agent, or of people.
 The result is in `language/model`, in the Hugging Face layout: `motif_jax.load_language` and transformers read it.

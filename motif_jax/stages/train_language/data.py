@@ -1,8 +1,8 @@
 """Transcripts for a language model: importing, tokenising, choosing episodes, checking the template.
 
 Tweeted games become episodes of the world Wordle: words are drawn that show a tweet's colours. As in ILQL's code, a
-tweet with colours that the words cannot show is replaced by another one, so that the number of games is that of tweets.
-Each game is played by the rules of the world, with a single word that can be hidden.
+tweet with colours that the words cannot show is replaced by another one, so that there is a game for each tweet. Each
+game is played by the rules of the world, with a single word that can be hidden.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def describe_cut(renderer: Renderer, max_length: int) -> str:
     if not long:
         return ""
     return (
-        f"{long:,} of {len(renderer.lengths):,} episodes have more than {max_length:,} tokens and are cut (the "
+        f"{long:,} of {len(renderer.lengths):,} episodes have more than {max_length:,} tokens and are truncated (the "
         f"longest has {int(renderer.lengths.max()):,})"
     )
 

@@ -96,7 +96,7 @@ def check(config: ConfigDict) -> None:
     check_capacity(section.num_workers, section.games_per_worker, section.groups, 0, "--config.policy")
     if section.synchronous and section.num_workers > 1:
         raise UserError(
-            f"a synchronous run has one worker at most, to be repeatable, not {section.num_workers} "
+            f"a synchronous run has at most one worker, so that it is repeatable, not {section.num_workers} "
             "(--config.policy.synchronous, .num_workers)"
         )
     games = section.games_per_worker // section.groups

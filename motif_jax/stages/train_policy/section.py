@@ -59,10 +59,10 @@ class Rewards:
     )
     reward_clip: float = value(10.0, Number(0, above=True, infinite=True), "limit of the game's reward", decides=True)
     threshold_quantile: float = value(
-        0.5, Number(high=1, infinite=True), "learnt rewards up to this quantile become 0; -1: none does", decides=True
+        0.5, Number(high=1, infinite=True), "learnt rewards up to this quantile count as 0; -1: all count", decides=True
     )
     count_exponent: float = value(
-        3.0, Number(0, infinite=True), "a message that an episode shows n times counts 1 / n^exponent", decides=True
+        3.0, Number(0, infinite=True), "a message's n-th time in an episode counts 1 / n^exponent", decides=True
     )
     reference_alignment: bool = value(
         False,
@@ -178,7 +178,7 @@ def check_q_learning(section: ConfigDict) -> None:
         return
     if section.bootstrap == "inferred":
         raise UserError(
-            f"the algorithm {Q_LEARNING!r} infers no values: choose explicit or never (--config.policy.bootstrap)"
+            f"the algorithm {Q_LEARNING!r} does not infer values: choose explicit or never (--config.policy.bootstrap)"
         )
     buffer = section[REPLAY]
     if buffer.capacity < section.batch_size:

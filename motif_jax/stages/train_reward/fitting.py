@@ -186,4 +186,4 @@ def import_published(config: ConfigDict, folder: Path) -> None:
     checkpoints.save(epoch, {"train": state, **nothing}, facts, 0.0)
     checkpoints.close()
     write_json(folder / "statistics.json", facts | {"stopped_early": False, "best_epoch": epoch})
-    print_line(f"train_reward: took {str(file)!r} as it is, with its mean, variance and quantiles")
+    print_line(f"train_reward: imported {str(file)!r} with its mean, variance and quantiles")
