@@ -37,8 +37,8 @@ from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.rewards.statistics import LEVELS, RewardStatistics
 from motif_jax.stages.train_policy.acting import FreeRunning, Rounds, make_place
-from motif_jax.stages.train_policy.conditions import takes_turns
 from motif_jax.stages.train_policy.record import Trace
+from motif_jax.stages.train_policy.section import takes_turns
 from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
 
 STRETCH = 10  # times `benchmark.seconds` for a run from end to end

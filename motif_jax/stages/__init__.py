@@ -1,6 +1,6 @@
-"""One module per stage, each with one `run(config, workdir)` that reads from top to bottom and connects the rooms.
+"""The stages. Each is a sub-package with a declaration, `STAGE`, whose `run(config, workdir)` connects the rooms.
 
-A stage's module declares it as `STAGE`, and is quick to import: a declaration does not load JAX.
+Importing a declaration is quick and does not load JAX.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from motif_jax.system.meeting import find_meeting
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """What the command line and the experiment know of a stage; flags are named in messages."""
+    """The declaration of a stage, for the command line and the experiment. Messages name the flags."""
 
     tables: Tables  # the values of its own sections
-    reads: Tables  # those of all sections that it reads
+    reads: Tables  # the values of all sections that it reads
     identity: tuple[str, ...] = ()  # sections whose decisive values may not change once there is a result
-    more_identity: Callable[[ConfigDict], Iterable[str]] = lambda config: ()  # values of other sections that decide
-    unused: Callable[[ConfigDict], Iterable[str]] = lambda config: ()  # values that do not count for this config
-    check: Callable[[ConfigDict], None]  # refuses bad values before anything is started
+    more_identity: Callable[[ConfigDict], Iterable[str]] = lambda config: ()  # decisive values of other sections
+    unused: Callable[[ConfigDict], Iterable[str]] = lambda config: ()  # values that this config does not use
+    check: Callable[[ConfigDict], None]  # raises UserError for bad values before anything starts
     is_complete: Callable[[ConfigDict, Path], bool]
     run: Callable[[ConfigDict, Path], None]
-    artefacts: Callable[[Path], list[Path]] = lambda workdir: []  # directories with results beside their config.json
-    begun: Callable[[ConfigDict, Path], list[Path]] = lambda config, workdir: []  # others that show that it began
-    makes: tuple[str, ...]  # directories that it writes to; while it is due, they and all below may not be links
-    shared: Callable[[ConfigDict], bool | None] = lambda config: False  # may others use the workdir; None: no lock
+    artefacts: Callable[[Path], list[Path]] = lambda workdir: []  # directories with results and their config.json
+    begun: Callable[[ConfigDict, Path], list[Path]] = lambda config, workdir: []  # other signs that it has begun
+    makes: tuple[str, ...]  # directories that it writes to; until it is complete, links in them are refused
+    shared: Callable[[ConfigDict], bool | None] = lambda config: False  # whether the lock is shared; None: no lock
     loads_jax: Callable[[ConfigDict], bool] = lambda config: True
     writes: str  # flags that decide how much it writes, and where
-    memory: str  # flags that decide how much memory, how many processes and how many files it uses
-    device_memory: str = ""  # flags that decide how much memory of a GPU it uses
+    memory: str  # flags that decide how much memory and how many processes and files it uses
+    device_memory: str = ""  # flags that decide how much GPU memory it uses
 
 
 NAMES = (
@@ -58,35 +58,35 @@ NAMES = (
 class Experiment:
     """The experiment."""
 
-    seed: int = value(777, Whole(0, 2**62), "seed of all generators", decides=True)  # they take 64 bits
+    seed: int = value(777, Whole(0, 2**62), "seed of all random generators", decides=True)  # they take 64 bits
     stages: tuple[str, ...] = value(
         ("collect", "annotate", "train_reward", "train_policy", "evaluate", "report"),
         List(Text(NAMES), "stage"),
         "stages to run, unless --stage names others",
     )
     seeds: str = value(
-        "", Text(longest=4000), "runs in folders of the workdir: 5: seeds 0 to 4; 3,7: these; empty: one, with `seed`"
+        "", Text(longest=4000), "several runs, in folders of the workdir; 5: seeds 0 to 4; 3,7: these; empty: one run"
     )
-    seeds_at_once: int = value(1, Whole(1, 1000), "runs side by side, each on its part of the cores")
-    cpu_devices: int = value(1, Whole(1, 256), "JAX devices that the CPU is divided into; batches are cut among them")
+    seeds_at_once: int = value(1, Whole(1, 1000), "runs at the same time, each on its share of the cores")
+    cpu_devices: int = value(1, Whole(1, 256), "JAX devices on the CPU; batches are split among them")
 
 
 @dataclass(frozen=True)
 class Distributed:
-    """Many hosts, each of which runs the same command."""
+    """Several hosts that run the same command."""
 
     coordinator: str = value(
-        "auto", Text(longest=300), "host:port of process 0; auto: SLURM's tasks, if there are several"
+        "auto", Text(longest=300), "host:port of process 0; auto: from SLURM, if it has several tasks"
     )
     num_processes: int = value(1, Whole(1, 100_000), "number of hosts")
-    process_id: int = value(0, Whole(0, 100_000), "number of this host, from 0")
+    process_id: int = value(0, Whole(0, 100_000), "index of this host, from 0")
 
 
-EXPERIMENT: Tables = {"": table_of(Experiment), "distributed": table_of(Distributed)}  # what every stage reads
+EXPERIMENT: Tables = {"": table_of(Experiment), "distributed": table_of(Distributed)}  # read by every stage
 
 
 def with_result(folder: Path, *names: str) -> list[Path]:
-    """The directory, if it has a checkpoint or a named file: a folder without a result is bound to no config."""
+    """`[folder]` if it contains a checkpoint or one of the files, otherwise `[]`: then its config may still change."""
     found = checkpoint_steps(folder / "checkpoints") or any((folder / name).exists() for name in names)
     return [folder] if found else []
 
@@ -103,4 +103,4 @@ def is_distributed(config: ConfigDict) -> bool:
 
 
 def without_lock(config: ConfigDict) -> None:
-    """For stages that only read other stages' files, also during training, and write whole files of their own."""
+    """`shared` of stages that need no lock: they only read other stages' files, also during training."""

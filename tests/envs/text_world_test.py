@@ -270,7 +270,7 @@ def test_evaluation_plays_scripted_players_and_keeps_replays(world, tmp_path):
 def test_networks_that_choose_among_actions_are_refused_before_anything_starts():
     config = settings("wordle")
     config.policy.network = "small"
-    with pytest.raises(UserError, match="the world 'wordle' is played by writing, where the network 'small' chooses"):
+    with pytest.raises(UserError, match="the world 'wordle' is played by writing, but the network 'small' chooses"):
         train_policy.check(config)
 
 

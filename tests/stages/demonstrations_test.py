@@ -97,6 +97,6 @@ def test_a_policy_that_starts_from_the_clone_does_what_the_bot_does(recorded):
 def test_a_template_with_marks_between_prompt_and_action_is_refused(recorded, tmp_path):
     config = config_of(transcripts__template="words", transcripts__path=str(recorded / "transcripts"))
     with pytest.raises(
-        UserError, match=r"right behind the prompt, .* choose none \(--.*template\), in another --workdir"
+        UserError, match=r"right after the prompt, .* choose none \(--.*template\), in another --workdir"
     ):
         experiment.run(config, tmp_path, ["train_language"])

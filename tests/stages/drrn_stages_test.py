@@ -130,7 +130,7 @@ def test_what_cannot_work_is_refused_in_one_sentence():
     refused("the network 'drrn' and the algorithm 'q_learning' are only used together, not 'drrn' with 'ppo'",
             algorithm="ppo")  # fmt: skip
     refused("only used together, not 'film' with 'q_learning'", network="film")
-    refused("infers no values: choose explicit or never .--config.policy.bootstrap", bootstrap="inferred")
+    refused("does not infer values: choose explicit or never .--config.policy.bootstrap", bootstrap="inferred")
     refused("a replay buffer of 15 steps has no room for a batch of 16", replay={"capacity": 15})
     refused("needs more than 507,904 MiB, but .* are available .--config.policy.replay.capacity", replay={
         "capacity": 2**30}, drrn={"max_tokens": 248})  # fmt: skip
@@ -146,5 +146,5 @@ def test_what_cannot_work_is_refused_in_one_sentence():
     refused("'q_learning' is not measured .--config.policy.algorithm", measure)
     refused("learns on one device, and here are 2 .--config.policy.num_devices=1", learner)
     wordless = types.SimpleNamespace(name="mine", action_names=("left", "right"))
-    refused("the world 'mine' does not say which words its prompts have", lambda config: make_drrn_policy(
+    refused("the world 'mine' does not list the words of its prompts", lambda config: make_drrn_policy(
         config, wordless))  # fmt: skip

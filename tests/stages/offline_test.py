@@ -127,7 +127,7 @@ def test_a_finished_run_goes_on_with_more_epochs(tmp_path, whole):
 def test_another_dataset_is_no_reason_to_go_on(tmp_path):
     with pytest.raises(Stopped):
         run(tmp_path, Stop(2))
-    with pytest.raises(UserError, match="trained with another transcripts"):
+    with pytest.raises(UserError, match="the transcripts changed since the training"):
         run(tmp_path, transcripts="others")
 
 

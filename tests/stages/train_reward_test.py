@@ -369,7 +369,7 @@ def test_labels_of_another_dataset_are_refused(tmp_path):
     write_dataset(tmp_path / "two/dataset", random_pairs(300, seed=5))
     for folder in ("dataset/preference", "annotations"):
         (tmp_path / "one" / folder).rename(tmp_path / "two" / folder)
-    with pytest.raises(UserError, match="was made of another dataset"):
+    with pytest.raises(UserError, match="was made for another dataset"):
         run(tmp_path / "two")
 
 

@@ -232,7 +232,7 @@ def refusal(check, *arguments):
     ({"train_values__policy": "/none"}, "no directory '/none'"),
     ({"train_values__start": "new"}, "choose ilql+joint"),
     ({"train_values__num_parts": 3}, "cannot be cut into 3 parts"),
-    ({"train_values__value_min": 1.0, "train_values__value_max": 0.0}, "is not below"),
+    ({"train_values__value_min": 1.0, "train_values__value_max": 0.0}, "must be below"),
 ])  # fmt: skip
 def test_values_that_cannot_work_are_refused(tmp_path, changes, said):
     assert said in refusal(train_values.check, config_for(tmp_path, **changes))
@@ -287,7 +287,7 @@ def test_decodings_that_cannot_work_are_refused(tmp_path, changes, said):
 @pytest.mark.parametrize(("tokeniser", "template", "said"), [
     ("words", "lines", "ends with 0: choose another template: words where tokens are words"),
     ("words", "marks", "ends with 4"),
-    ("letters", "words", "has the marks that the template 'marks' sets"),
+    ("letters", "words", "has marks for the template 'marks' only"),
     ("bytes", "words", "is for tokenisers whose tokens are words"),
     ("bytes", "marks", "ends with 4"),
     ("bytes", "none", "ends with 0"),

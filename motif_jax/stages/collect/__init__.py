@@ -1,9 +1,8 @@
-"""Collect: scripted players or trained policies play NetHack, and pairs of moments from their games become a dataset.
+"""The stage collect: scripted players or trained policies play, and pairs of moments from their games are a dataset.
 
-With `--config.collect.policies=PATH,...` trained policies play (policies/mixture.py) rather than the scripted
-`collector`. With `--config.collect.dataset=DIR` no games are played: a dataset in the published layout is checked and
-used as it is. With `--config.collect.transcripts=N` games that are played by writing are recorded as text instead
-(transcripts.py).
+With `--config.collect.policies=PATH,...` trained policies play (policies/mixture.py) instead of the scripted
+`collector`. With `--config.collect.dataset=DIR` a dataset in the published layout is checked and used as it is
+(published.py). With `--config.collect.transcripts=N` games are recorded as text (transcripts.py).
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ from motif_jax.system.metrics import Progress
 from motif_jax.system.startup import say
 
 READS: Tables = EXPERIMENT | {"env": ENV} | TABLES
-STEPS_WITHOUT_A_MOMENT = 2_000_000  # after so many, the settings must be wrong
+STEPS_WITHOUT_A_MOMENT = 2_000_000  # after these, the settings must be wrong
 
 
 def artefacts(workdir: Path) -> list[Path]:
-    """Directories of the dataset: the finished one, and the one that is being written; and that of transcripts."""
+    """The directories of the dataset, finished or in progress, and of transcripts."""
     partial = with_result(workdir / "dataset.partial", "progress.json")
     return [workdir / "dataset", *partial, workdir / transcripts.FOLDER]
 
@@ -59,14 +58,14 @@ def loads_jax(config: ConfigDict) -> bool:
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
-    """Whether the dataset is finished and its temporary files are removed; or the transcripts are written."""
+    """Whether the dataset is finished, without temporary files, or the transcripts are written."""
     if config.collect.transcripts:
         return transcripts.is_complete(workdir)
     return is_named(workdir) and is_tidy(workdir / "dataset")
 
 
 def is_named(workdir: Path) -> bool:
-    """Whether the dataset is finished, which gives its directory the final name."""
+    """Whether the dataset is finished: its directory has the final name."""
     return (workdir / "dataset" / "dataset.json").is_file()
 
 
@@ -75,33 +74,33 @@ def run(config: ConfigDict, workdir: Path) -> None:
     if config.collect.transcripts:
         transcripts.collect(config, workdir)
         return
-    if is_named(workdir):  # and a run was killed right after that
+    if is_named(workdir):  # an earlier run was killed before it tidied up
         tidy(workdir / "dataset")
         return
     if (workdir / "dataset").exists():
         raise UserError(
             f"{str(workdir / 'dataset')!r} is there already and was not made by this stage: move it away, or use it "
-            f"with --config.collect.dataset and another --workdir"
+            "with --config.collect.dataset and another --workdir"
         )
     if config.collect.dataset:
         dataset = adopt(config, workdir / "dataset")
         names = ", ".join(dataset.preference_names()) or "no annotations"
-        print_line(f"collect: took {clean(config.collect.dataset)} as it is: {describe(dataset)}; {names}")
+        print_line(f"collect: uses {clean(config.collect.dataset)} as it is: {describe(dataset)}; {names}")
         return
 
-    # ---- what is recorded
+    # ---- observations
     world = make_world(config.env)
     keys = recorded_keys(config, world)
     observations = tuple(f"event_{key}" for key in keys)
 
-    # ---- who plays
+    # ---- players
     mixture = None
     if config.collect.policies:  # only then is JAX loaded
         from motif_jax.policies.mixture import Mixture
 
         mixture = Mixture(config, workdir / "dataset.partial")
 
-    # ---- what was already recorded
+    # ---- start or resume
     writer = PairWriter(
         workdir / "dataset",
         num_pairs=config.collect.num_pairs,
@@ -114,7 +113,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
     )
     write_config(writer.partial, config)
     if mixture:
-        writer.progress["policies"] = mixture.facts()  # a later run goes on with these checkpoints
+        writer.progress["policies"] = mixture.facts()  # a resumed run uses the same checkpoints
     if writer.moments:
         print_line(f"collect: going on after {writer.moments // 2:,} of {config.collect.num_pairs:,} pairs")
 
@@ -154,8 +153,8 @@ def run(config: ConfigDict, workdir: Path) -> None:
                     committed = time.monotonic()
                 if not writer.moments and writer.progress["steps"] > STEPS_WITHOUT_A_MOMENT:
                     raise UserError(
-                        f"no episode in {STEPS_WITHOUT_A_MOMENT:,} steps had {config.collect.segment_length} steps "
-                        "with anything to keep (--config.collect.segment_length, .keep_empty)"
+                        f"in {STEPS_WITHOUT_A_MOMENT:,} steps, no episode had {config.collect.segment_length} steps to "
+                        "keep (--config.collect.segment_length, .keep_empty)"
                     )
                 rate = (writer.progress["steps"] - first_steps) / (time.monotonic() - start)
                 progress.update(writer.moments // 2, steps=f"{writer.progress['steps']:,} ({rate:,.0f}/s)")
@@ -169,7 +168,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
             }
     progress.close()
 
-    # ---- the rest
+    # ---- results
     played_s = time.monotonic() - start
     steps = writer.progress["steps"] - first_steps
     dataset = writer.finish(
@@ -196,7 +195,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
 
 @contextlib.contextmanager
 def saved_if_stopped(writer: PairWriter) -> Iterator[None]:
-    """Records what was collected if a signal ends the program within."""
+    """Saves the collected pairs if a signal ends the program within."""
     try:
         yield
     except Interrupted:
@@ -207,7 +206,7 @@ def saved_if_stopped(writer: PairWriter) -> Iterator[None]:
 
 
 def check(config: ConfigDict) -> None:
-    """Refuses values that cannot work, before anything is started."""
+    """Raises UserError for values that cannot work."""
     check_values(config, READS)
     section = config.collect
     if section.dataset:
@@ -230,7 +229,7 @@ def check(config: ConfigDict) -> None:
 
 
 def recorded_keys(config: ConfigDict, world: World) -> list[str]:
-    """The observations of a moment that the dataset keeps; raises UserError if it cannot keep one of them."""
+    """The observations that the dataset keeps of a moment; raises UserError if it cannot keep one of them."""
     more = {"save_screen": ("tty_chars", "tty_colors"), "save_glyphs": ("glyphs",)}
     keys = list(world.pairs)
     for flag, wanted in more.items():
@@ -246,13 +245,13 @@ def recorded_keys(config: ConfigDict, world: World) -> list[str]:
         if spec is None or spec.shape != shape or np.dtype(spec.dtype).kind not in kinds:
             raise UserError(
                 f"a dataset cannot keep {key!r}, which the world {world.name!r} lists in `pairs`: it keeps "
-                f"{', '.join(name for name in DATA if name != 'rewards')}, as NetHack has them (--config.env.world)"
+                f"{', '.join(name for name in DATA if name != 'rewards')}, in NetHack's format (--config.env.world)"
             )
     return keys
 
 
 def describe(dataset: PairDataset) -> str:
-    """Describes a dataset in one line: how many pairs, messages, and pairs with equal messages."""
+    """A line about a dataset: the numbers of pairs and messages, and the share of pairs with equal messages."""
     table, ids = dataset.captions()
     same = float((ids[:, 0] == ids[:, 1]).all(-1).mean())
     return (

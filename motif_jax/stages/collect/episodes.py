@@ -17,19 +17,19 @@ class EpisodeQueue:
     """Takes rollouts in any order of games, and returns finished episodes in the order of their numbers."""
 
     def __init__(self, first: int):
-        self.number = first  # of the episode that comes next
+        self.number = first  # of the next episode
         self.waiting_bytes = 0
         self._pieces = Pieces()
         self._done: dict[int, Episode] = {}
 
     def take(self, pool: ActorPool, full: Full, names: Mapping[str, str]) -> None:
-        """Copies a rollout's steps to the episodes that they belong to.
+        """Copies a rollout's steps to their episodes.
 
         Args:
           pool, full: the rollout.
-          names: the arrays of a rollout, by the names that they get in an episode.
+          names: name of an array in an episode -> its name in a rollout.
         """
-        length = pool.layout.rollout_length  # arrays of what is seen before an action have one row more
+        length = pool.layout.rollout_length  # arrays of observations have one row more
         rows = {name: pool.rollouts[key][full.slot][:length] for name, key in names.items()}  # [T, E, ...]
         first = pool.rollouts["first"][full.slot][0]  # [E]
         for info, steps in self._pieces.take(full, rows, first, pool.ended(full)):
@@ -57,17 +57,17 @@ def _size(episode: Episode) -> int:
 def play_in_order(
     pool: ActorPool, policy: BatchedPolicy | None, names: Mapping[str, str], first: int
 ) -> Iterator[list[Episode | int]]:
-    """Plays without end, and returns episodes in the order of their numbers.
+    """Plays without end, and yields episodes in the order of their numbers.
 
     Args:
       pool: the games.
-      policy: plays them; without one, scripted players do.
-      names: what is kept of each step; see `EpisodeQueue.take`.
+      policy: plays them; None: scripted players do.
+      names: the arrays to keep; see `EpisodeQueue.take`.
       first: number of the first episode.
 
     Yields:
-      Each time that rollouts came in or a moment has passed: the episodes that follow, if any are finished. A number is
-      that of an episode which was given up.
+      After each poll of the pool, the next episodes that are finished, perhaps none. A number stands for an episode
+      that was given up.
     """
     episodes = EpisodeQueue(first)
     held: list[Full] = []
@@ -78,7 +78,7 @@ def play_in_order(
         for full in fulls:
             episodes.take(pool, full, names)
             held.append(full)
-        # Memory stays bounded when one game keeps all others waiting: only its group gets its slots back.
+        # Memory is bounded while all others wait for one game: only its group gets its slots back.
         kept, held = held, []
         for full in kept:
             if episodes.waiting_bytes < MAX_WAITING_BYTES or pool.is_responsible_for(full, episodes.number):

@@ -1,7 +1,7 @@
 """Takes an existing dataset into the workdir: links to its arrays, copies of its annotations, and an index.
 
-Nothing in it is trusted. Only files of the names that are read here are opened; links that lead out of its directory
-are followed only if the user asks for it; only checked arrays and small records are copied.
+The dataset is not trusted. Only files with known names are opened, links that lead out of its directory are followed
+only if the user allows it, and only checked arrays and small records are copied.
 """
 
 from __future__ import annotations
@@ -23,21 +23,13 @@ from motif_jax.system.files import write_array, write_config, write_json, write_
 from motif_jax.system.foreign import LIMIT, leads_out, read_bytes
 from motif_jax.system.own_folders import make_anew
 
-NAMED = 5  # files in the line that says what was left out
+NAMED = 5  # files in the line about those that are not read
 RECORDS = re.compile(r"merged\.json|prob\.npy|config\.json|shard-\d+-of-\d+(\.npy|\.prob\.npy|\.json)")
-HEAD_BYTES = 4096  # of a .npy file, at most
+HEAD_BYTES = 4096  # most bytes before the data of a .npy file
 
 
 def adopt(config: ConfigDict, target: Path) -> PairDataset:
-    """Makes a workdir's dataset from the one that `config.collect.dataset` names.
-
-    Args:
-      config: the whole config.
-      target: the directory to make, `workdir/dataset`.
-
-    Returns:
-      The dataset in `target`.
-    """
+    """Makes the workdir's dataset, in `target`, from the one that `config.collect.dataset` names."""
     source = Path(config.collect.dataset)
     dataset = PairDataset(source, follow_links=config.collect.follow_links)
     labels = {name: dataset.preference(name) for name in dataset.preference_names()}
@@ -75,7 +67,7 @@ def _not_read(source: Path, dataset: PairDataset) -> Iterator[str]:
             names = os.listdir(source / folder)
         except FileNotFoundError:
             continue
-        except OSError:  # not a directory, or not for us to read
+        except OSError:  # not a directory, or not readable
             yield folder
             continue
         for name in names:
@@ -92,20 +84,20 @@ def _is_ours(source: Path, name: str) -> bool:
 
 
 def _check_free(target: Path, folder: Path | None) -> None:
-    """Refuses to mix an annotation with another of the same name, which an earlier dataset has left in the workdir.
+    """Raises UserError if the workdir has an annotation of the same name from an earlier dataset.
 
     Args:
-      target: the folder of the annotation in the workdir.
-      folder: the folder of the annotation in the source, if there is one.
+      target: the annotation's directory in the workdir.
+      folder: its directory in the source, if there is one.
     """
     if not target.is_dir():
         return
     record = target / "merged.json"
     if folder and record.is_file() and _read(record, LIMIT) == _read(folder / "merged.json", LIMIT):
-        return  # an earlier run of this same command was killed
+        return  # an earlier run of the same command was killed
     raise UserError(
-        f"{str(target)!r} belongs to an annotation of another dataset, and the one to be used has an annotation of the "
-        f"same name: move it away, or choose another --workdir ({FLAG})"
+        f"{str(target)!r} belongs to an annotation of another dataset, and the dataset to use has one of the same "
+        f"name: move it away, or choose another --workdir ({FLAG})"
     )
 
 

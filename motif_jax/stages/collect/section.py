@@ -21,10 +21,10 @@ from motif_jax.system.machine import usable_cores
 
 @dataclass(frozen=True)
 class Collect:
-    """Pairs of moments from games, or transcripts of games that are played by writing."""
+    """Pairs of moments from games, or transcripts of games."""
 
     dataset: str = value("", PATH, "directory of a dataset in the published layout, used as it is", decides=True)
-    follow_links: bool = value(False, Flag(), "read also arrays of `dataset` that are links to files elsewhere")
+    follow_links: bool = value(False, Flag(), "also read arrays of `dataset` that are links to files elsewhere")
     collector: str = value("explorer:0.8,random:0.2", Text(), "scripted players, with their shares", decides=True)
     policies: str = value(
         "", PATHS, "trained policies that play instead: WORKDIR[@STEP, @last or @all][:SHARE],...", decides=True
@@ -38,15 +38,15 @@ class Collect:
     )
     branches: int = value(1, Whole(1, 1000), "continuations of each moment", decides=True)
     segment_length: int = value(1, Whole(1), "steps per moment", decides=True)
-    keep_empty: float = value(1.0, Number(0, 1), "share of the moments without a message that is kept", decides=True)
+    keep_empty: float = value(1.0, Number(0, 1), "share of the moments without a message to keep", decides=True)
     save_screen: bool = value(
-        False, Flag(), "save also tty_chars and tty_colors, 7.7 kB per pair and step", decides=True
+        False, Flag(), "also save tty_chars and tty_colors, 7.7 kB per pair and step", decides=True
     )
     save_glyphs: bool = value(
-        False, Flag(), "save also the map of glyphs, 6.6 kB per pair and step, for rewards that read it", decides=True
+        False, Flag(), "also save the map of glyphs, 6.6 kB per pair and step, for rewards that read it", decides=True
     )
     num_workers: int = value(usable_cores, Whole(), "processes that play; 0: play in this process, for debugging")
-    games_per_worker: int = value(4, Whole(1), "games that a worker plays side by side")
+    games_per_worker: int = value(4, Whole(1), "games that a worker plays at the same time")
     rollout_length: int = value(128, Whole(1), "steps that a worker hands over at a time")
     commit_every_s: float = value(20.0, Number(0.001, MANY_SECONDS), "most seconds of work that a kill can cost")
     hang_timeout_s: float = value(

@@ -1,9 +1,9 @@
-"""Collects games as transcripts instead of pairs of moments.
+"""Collects transcripts of games instead of pairs of moments.
 
-Games that are played by writing are recorded as conversations. They are played in this process, some ten thousand of
-Wordle in a second. Of games with prompts (BabyAI-Text), each moment is recorded: its prompt, and the name of the action
+Games that are played by writing are recorded as conversations. This process plays them, about ten thousand games of
+Wordle per second. Of games with prompts (BabyAI-Text), each moment is recorded: its prompt, and the name of the action
 that a scripted player or a trained policy took. These are demonstrations for train_language. A store of transcripts is
-written whole or not at all, so a run that was killed begins again.
+written in one step at the end, so a killed run starts again.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 FLAG = "--config.collect.transcripts"
 WORLD_FLAG = "--config.env.world, .options"
 FOLDER = "transcripts"
-CHECKPOINTS = "checkpoints"  # in a record: the policies that played, where there may be later ones by now
+CHECKPOINTS = "checkpoints"  # in a record: the policies that played; a new run may find later ones
 SHOW_EVERY = 1000  # episodes between two lines of progress
 
 
 def is_complete(workdir: Path) -> bool:
-    """Whether the transcripts are written, and the config that made them beside them."""
+    """Whether the transcripts and their config are written."""
     return all((workdir / FOLDER / name).is_file() for name in (RECORD, "config.json"))
 
 
@@ -57,17 +57,17 @@ def check(config: ConfigDict, world: World) -> None:
     prompt = world.specs.get(PROMPT)
     if not written and not (world.action_names and prompt and prompt.kind == TEXT):
         raise UserError(
-            f"transcripts are of worlds that are played by writing or that have prompts, and {world.name!r} is neither "
+            f"transcripts need games that are played by writing or that have prompts, unlike those of {world.name!r} "
             f"({FLAG})"
         )
     if section.branch_player and not written:
         raise UserError(
-            f"only games that are played by writing can branch, and {world.name!r} is not "
+            f"only games that are played by writing can branch, and those of {world.name!r} are not "
             f"(--config.collect.branch_player, {FLAG})"
         )
     if section.policies and written:
         raise UserError(
-            f"of games that are played by writing, only those of scripted players are recorded "
+            "games that are played by writing are recorded with scripted players, not with policies "
             f"(--config.collect.policies, {FLAG})"
         )
     if section.policies:
@@ -89,7 +89,7 @@ def collect(config: ConfigDict, workdir: Path) -> None:
         found = Transcripts(path, "--workdir")
         if {**found.record["provenance"], CHECKPOINTS: []} != provenance | {CHECKPOINTS: []}:
             raise UserError(f"{str(path)!r} has other transcripts: move them away, or choose another --workdir")
-        write_config(path, config)  # a run was killed right before that
+        write_config(path, config)  # an earlier run was killed before it wrote this
         return
     writer, start = TranscriptWriter(), time.monotonic()
     if isinstance(world, TextWorld):
@@ -122,7 +122,7 @@ def collect(config: ConfigDict, workdir: Path) -> None:
 
 
 def play(config: ConfigDict, world: TextWorld) -> Iterable[Episode]:
-    """The episodes, one after another; with a `branch_player`, each before its branches."""
+    """Plays the episodes; with a `branch_player`, each before its branches."""
     section = config.collect
     numbers = range(section.transcripts)
     if not section.branch_player:
@@ -133,15 +133,15 @@ def play(config: ConfigDict, world: TextWorld) -> Iterable[Episode]:
 
 
 def play_moments(config: ConfigDict, world: World, mixture: Mixture | None) -> Iterator[Episode]:
-    """Each moment of the games as an episode, after the words that the world may use.
+    """Yields the world's words, then each moment of the games as an episode.
 
-    An action's reward is the sum of the game's rewards from then on, so that the best episodes are moments of the best
-    games. `info` has the game's number, as `episode`, and the `step`; both are -1 where there is no game.
+    An action's reward is the game's reward-to-go, so that the best episodes are moments of the best games. `info` has
+    the game's number, as `episode`, and the `step`; both are -1 for words.
 
     Args:
       config: of the experiment.
       world: has prompts.
-      mixture: the policies that play; without them, the `collector` does.
+      mixture: the policies that play; None: the `collector` plays.
     """
     section = config.collect
     yield from vocabulary(getattr(world, "words", ()), episode=-1, step=-1)
@@ -161,7 +161,7 @@ def play_moments(config: ConfigDict, world: World, mixture: Mixture | None) -> I
         for ready in play_in_order(pool, mixture, {name: name for name in (PROMPT, "action", "reward")}, 0):
             for game in ready:
                 if not isinstance(game, pairs.Episode):
-                    continue  # was given up, as it crashed again and again
+                    continue  # given up after several crashes
                 worth = np.cumsum(game.steps["reward"][::-1])[::-1].tolist()
                 for step, (prompt, action) in enumerate(zip(game.steps[PROMPT], game.steps["action"], strict=True)):
                     name = world.action_names[action]
@@ -172,7 +172,7 @@ def play_moments(config: ConfigDict, world: World, mixture: Mixture | None) -> I
 
 
 def provenance_of(config: ConfigDict, world: World) -> dict[str, Any]:
-    """What decides the transcripts."""
+    """The values that decide the transcripts."""
     section = config.collect
     player = {"policies": section.policies} if section.policies else {"collector": section.collector}
     found = player | {"games": section.transcripts, "seed": config.seed}
@@ -184,7 +184,7 @@ def provenance_of(config: ConfigDict, world: World) -> dict[str, Any]:
 
 
 def describe(transcripts: Transcripts) -> str:
-    """How many episodes there are, and what they are worth, in a line."""
+    """A line about transcripts: their number and their mean return."""
     returns, made = game_returns(transcripts), transcripts.record["provenance"]
     kind = f"{len(returns):,} transcripts"
     if are_moments(transcripts):

@@ -1,4 +1,4 @@
-"""The loop that all offline training shares: epochs over token batches, evaluation, checkpoints, resuming.
+"""The loop of all offline training: epochs over token batches, evaluation, checkpoints, resuming.
 
-A stage that learns from transcripts makes an `epochs.Job` of its `batches` and gives it to `epochs.run_offline`.
+A stage that learns from transcripts makes an `epochs.Job` from its `batches` and passes it to `epochs.run_offline`.
 """

@@ -1,7 +1,8 @@
-"""The batches of a stage of offline training: to learn from, epoch after epoch, and to validate with."""
+"""Batches of offline training, for learning and for validation."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -20,18 +21,18 @@ from motif_jax.structs import UserError
 from motif_jax.transcripts.batches import Plan, make_batch, planner
 from motif_jax.transcripts.render import Renderer, Rows
 
-# (rows on the devices, the most texts of the agent in a row, what decides the random numbers) -> `Replies`
+# (rows on the devices, the most texts of the agent in a row, seeds of the random numbers) -> `Replies`
 ReplySource = Callable[[Rows, int, tuple[int, int, int]], Replies]
-VALIDATION = 2**31 - 1  # in place of an epoch's number
+VALIDATION = 2**31 - 1  # stands for an epoch's number
 
 
 class Batches(NamedTuple):
-    """What is in them depends on the seed, the epoch and the step alone; each host has its rows."""
+    """Batches that depend only on the seed, the epoch and the step; each host has its rows of them."""
 
     learnt: int  # number of episodes
     num_steps: Callable[[int], int]  # batches of an epoch
     get: Callable[[int, int], Batch]  # (epoch, step) -> on the devices
-    num_valid: int  # batches to validate with
+    num_valid: int  # batches of the validation
     valid: Callable[[int], Batch]  # (number) -> on the devices
 
 
@@ -39,20 +40,20 @@ def make_batches(
     section: ConfigDict, renderer: Renderer, learnt: np.ndarray, held: np.ndarray, seed: int, mesh: Mesh, host: int,
     num_hosts: int, replies: ReplySource | None = None,
 ) -> Batches:  # fmt: skip
-    """Makes the plans of a stage.
+    """Plans the batches of a stage.
 
     Args:
-      section: of the config; batch_size, max_length and packed of it are read.
+      section: the stage's, with batch_size, max_length and packed.
       renderer: of the transcripts.
-      learnt, held: numbers of the episodes to learn from, and to validate with.
+      learnt, held: numbers of the episodes for learning and for validation.
       seed: of the order.
       mesh: of the devices.
-      host, num_hosts: which host this is, of how many.
-      replies: samples what recipes with values of replies need beside the rows.
+      host, num_hosts: index of this host, and number of hosts.
+      replies: samples replies for recipes that need them beside the rows.
     """
     layout: dict[str, Any] = {"packed": section.packed, "max_length": section.max_length,
                               "batch_rows": section.batch_size, "seed": seed}  # fmt: skip
-    plans = _last_plan(planner(renderer, learnt, **layout))
+    plans = functools.lru_cache(maxsize=1)(planner(renderer, learnt, **layout))  # of one epoch
     valid_plan = planner(renderer, held, **layout)(0)
     here = section.batch_size // num_hosts
     share = slice(host * here, (host + 1) * here)
@@ -74,7 +75,7 @@ def make_batches(
 
 
 def check_sizes(section: ConfigDict, name: str, mesh: Mesh) -> None:
-    """Raises UserError if the batch cannot be cut among the devices; `name` is that of the section."""
+    """Raises UserError if the batch cannot be split among the devices; `name`: the section."""
     if section.batch_size % (batch_parts(mesh) * section.num_parts):
         raise UserError(
             f"batch_size {section.batch_size} cannot be cut into {section.num_parts} parts for each of "
@@ -85,7 +86,7 @@ def check_sizes(section: ConfigDict, name: str, mesh: Mesh) -> None:
 def make_validation(
     language: Language, recipe: Recipe, settings: Settings, batches: Batches, given: Any, mesh: Mesh
 ) -> Callable[[Any], dict[str, float]]:
-    """The means of all terms over the episodes that are held out, as a function of the state."""
+    """A function from the state to the means of all terms over the validation episodes."""
     measure = map_update(make_offline_measure(language, recipe, settings), mesh, batch_axis=0, num_constants=2)
 
     def validate(state: Any) -> dict[str, float]:
@@ -95,16 +96,3 @@ def make_validation(
         return means_of({name: float(value) for name, value in jax.device_get(sums).items()}, recipe, settings)
 
     return validate
-
-
-def _last_plan(plan: Callable[[int], Plan]) -> Callable[[int], Plan]:
-    """Keeps the plan of one epoch, which all of its batches are cut from."""
-    kept: dict[int, Plan] = {}
-
-    def get(epoch: int) -> Plan:
-        if epoch not in kept:
-            kept.clear()
-            kept[epoch] = plan(epoch)
-        return kept[epoch]
-
-    return get

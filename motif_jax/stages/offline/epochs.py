@@ -1,8 +1,8 @@
-"""Offline training: epochs over batches whose content depends on the seed, the epoch and the step alone.
+"""Offline training: epochs over batches that depend only on the seed, the epoch and the step.
 
-A run that is stopped or killed goes on at the batch after its last checkpoint, and ends with the same bits and the same
-rows of metrics as one that was not: what was measured since the last row is saved with the checkpoint. Of several
-hosts, each computes its rows of every batch; the first one writes.
+A stopped or killed run resumes at the batch after its last checkpoint, and ends with the same bits and the same rows of
+metrics as an uninterrupted run, because checkpoints hold the metrics since the last row. With several hosts, each
+computes its rows of every batch, and the first one writes the files.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from motif_jax.system.metrics import Progress, drop_rows_after
 from motif_jax.system.signals import StopAsked
 from motif_jax.transcripts.store import Transcripts
 
-LOSS = "loss"  # of an evaluation
-RANK = "rank"  # of an evaluation, if there is one: what ranks checkpoints in place of the loss; lower is better
-FINITE = "finite"  # of an update's metrics: 0 if the state could not be changed
+LOSS = "loss"  # a figure of every evaluation
+RANK = "rank"  # an optional figure of evaluations that ranks checkpoints instead of the loss; lower is better
+FINITE = "finite"  # a metric of updates: 0 if the update was not finite and did not change the state
 
 
 class Job(NamedTuple):
-    """What is trained, and on what."""
+    """A training: its state, its batches and its functions."""
 
     stage: str  # its name
     folder: Path  # checkpoints and metrics.jsonl are written here
@@ -49,21 +49,21 @@ class Job(NamedTuple):
     update: Callable[[Any, Any], tuple[Any, dict[str, jax.Array]]]  # (state, batch) -> (state, metrics)
     evaluate: Callable[[Any], dict[str, float]]  # figures of a state, LOSS among them; every host calls it
     facts: dict[str, Any]  # saved in every checkpoint, which can then be used alone
-    identity: dict[str, Any]  # what a checkpoint must have been trained on for training to go on; among the facts
+    identity: dict[str, Any]  # facts that a checkpoint must share for training to resume from it
 
 
 class Pace(NamedTuple):
-    """How long it trains, and how often it logs and saves."""
+    """Duration of training, and intervals of logging, evaluating and saving."""
 
     num_epochs: int
     log_every: int  # updates per row of metrics
     evaluate_every: int  # updates between evaluations; 0: only before the first epoch and after each
-    save_every_s: float  # a kill costs at most so much
+    save_every_s: float  # the most seconds of work that a kill can cost
     keep: int = 2  # checkpoints beside the best
 
 
 class Outcome(NamedTuple):
-    """What a training came to."""
+    """The result of a training."""
 
     state: Any
     steps: int  # updates
@@ -72,7 +72,7 @@ class Outcome(NamedTuple):
 
 
 def train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked) -> Outcome:
-    """Trains from the last checkpoint on, or from the start; raises Stopped when a signal asked for it."""
+    """Trains from the last checkpoint on, or from the start; raises Stopped after a signal."""
     keeper = Checkpoints(job.folder / "checkpoints", pace.keep) if hosts.me == 0 else None
     try:
         return _train(job, pace, hosts, stop, keeper)
@@ -101,7 +101,7 @@ def _train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked, keeper: Checkpoi
         rank = figures.pop(RANK, figures[LOSS])
         row = {"steps": done["steps"], "epoch": done["epoch"]} | {f"valid_{name}": figures[name] for name in figures}
         if not np.isfinite(figures[LOSS]):
-            raise UserError(f"the loss of the validation is not finite {_where(done)}; {_remedy(job)}")
+            raise UserError(f"the validation loss is not finite {_where(done)}; {_remedy(job)}")
         if not done["best"] or rank < done["rank"]:
             done["best"], done["rank"] = row, rank
         if log:
@@ -136,7 +136,7 @@ def _train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked, keeper: Checkpoi
                     log.means(means)
                     progress.update(done["steps"], loss=f"{means[LOSS]:.4f}")
             if done["step"] == size:
-                break  # it is evaluated, and then saved, below
+                break  # to evaluate and save below
             if pace.evaluate_every and done["steps"] % pace.evaluate_every == 0:
                 _check(job, done)
                 evaluate()
@@ -154,7 +154,7 @@ def _train(job: Job, pace: Pace, hosts: Hosts, stop: StopAsked, keeper: Checkpoi
 
 
 def _begin(job: Job, keeper: Checkpoints | None, hosts: Hosts) -> tuple[Any, dict[str, Any]]:
-    """The state on all devices, and how far it is trained: the last checkpoint's, or the start."""
+    """The state on all devices, and the progress: from the last checkpoint, or new."""
     done: dict[str, Any] = {"epoch": 0, "step": 0, "steps": 0, "pending": [], "best": {}}
     state, found = job.state, keeper.latest() if keeper else None
     if keeper and found:
@@ -162,14 +162,14 @@ def _begin(job: Job, keeper: Checkpoints | None, hosts: Hosts) -> tuple[Any, dic
         for name, value in job.identity.items():
             if facts.get(name) != value:
                 raise UserError(
-                    f"{str(job.folder)!r} was trained with another {name.replace('_', ' ')}: choose another --workdir, "
-                    "or remove it"
+                    f"the {name.replace('_', ' ')} changed since the training in {str(job.folder)!r} began: choose "
+                    "another --workdir, or remove this directory"
                 )
         state = rebuild(state, leaves_by_path(whole["train"]), keeper.directory, "--workdir")
         done |= facts["progress"]
         print_line(f"{job.stage}: going on after {number:,} updates")
     if hosts.count > 1:
-        hosts.agree(Vote.GO_ON)  # until here each host worked alone, and one may have failed
+        hosts.agree(Vote.GO_ON)  # hosts worked alone until here, and one may have failed
         numbers = from_first_host(np.array([done["epoch"], done["step"], done["steps"]], np.int64)).tolist()
         if hosts.me:
             done |= dict(zip(("epoch", "step", "steps"), numbers, strict=True))
@@ -179,7 +179,7 @@ def _begin(job: Job, keeper: Checkpoints | None, hosts: Hosts) -> tuple[Any, dic
 
 
 def _read_as_first_host(job: Job, step: int) -> Any:
-    """The state of a checkpoint on another host, if it sees the files; otherwise the first host sends it."""
+    """Reads the checkpoint that the first host has read; returns a new state if this host cannot read it."""
     try:
         with reading(job.folder / "checkpoints") as checkpoints:
             whole = checkpoints.readable(str(step))[1]
@@ -189,16 +189,16 @@ def _read_as_first_host(job: Job, step: int) -> Any:
 
 
 class _Log:
-    """The rows of metrics.jsonl, from where training begins."""
+    """Appends rows to metrics.jsonl, after those of the last checkpoint."""
 
     def __init__(self, job: Job, done: dict[str, Any]):
         file = job.folder / "metrics.jsonl"
-        drop_rows_after(file, done["steps"] if done["steps"] else -1, "steps", job.stage)
+        drop_rows_after(file, done["steps"] or -1, "steps", job.stage)
         self._file, self._done = file, done
         self._started, self._first = time.monotonic(), done["steps"]
 
     def means(self, means: dict[str, float]) -> None:
-        """A row of the means over the updates since the last one, with the rate since this process began."""
+        """Appends a row of means over the updates since the last one, with the rate since this process began."""
         seconds = time.monotonic() - self._started
         rate = (self._done["steps"] - self._first) / max(seconds, 1e-9)
         row = {"steps": self._done["steps"], "epoch": self._done["epoch"]} | means
@@ -211,7 +211,7 @@ class _Log:
 
 
 def _check(job: Job, done: dict[str, Any]) -> dict[str, float]:
-    """Means over the updates since the last row; raises UserError if one of them was not finite."""
+    """Means over the updates since the last row; raises UserError if an update was not finite."""
     done["pending"] = [
         {name: float(value) for name, value in metrics.items()} for metrics in jax.device_get(done["pending"])
     ]
@@ -228,16 +228,16 @@ def _where(done: dict[str, Any], before: int = 0) -> str:
 
 def _remedy(job: Job) -> str:
     return (
-        f"what was learnt before is in {str(job.folder / 'checkpoints')!r}: choose another --workdir, with a smaller "
+        f"earlier states are in {str(job.folder / 'checkpoints')!r}: choose another --workdir, with a smaller "
         f"--config.{job.stage}.learning_rate"
     )
 
 
 class Work(NamedTuple):
-    """What a stage trains, and what it makes of it."""
+    """A job, and the function that writes its result."""
 
     job: Job
-    finish: Callable[[Outcome], None]  # writes the result; called on the first host
+    finish: Callable[[Outcome], None]  # called on the first host
 
 
 def run_offline(
@@ -251,10 +251,10 @@ def run_offline(
 
     Args:
       config: of the experiment.
-      section: the stage's, with how long it trains and how often it logs.
-      folder: where it writes.
-      open_data: (whether this process may make them first, as another host does otherwise) -> the transcripts.
-      prepare: makes what is trained.
+      section: the stage's, with the values of `Pace`.
+      folder: for checkpoints and results.
+      open_data: (whether this process may import them, as the first host does) -> the transcripts.
+      prepare: makes the job.
     """
     with StopAsked() as stop:
         start_hosts(find_meeting(config.distributed), lambda: stop.asked)
@@ -272,12 +272,8 @@ def run_offline(
             work = prepare(transcripts, make_mesh(), hosts)
             if hosts.me == 0:
                 write_config(folder, config)
-            outcome = train(work.job, pace_of(section), hosts, stop)
+            pace = Pace(section.num_epochs, section.log_every, section.evaluate_every, section.save_every_s,
+                        section.keep_checkpoints)  # fmt: skip
+            outcome = train(work.job, pace, hosts, stop)
             if hosts.me == 0:
                 work.finish(outcome)
-
-
-def pace_of(section: ConfigDict) -> Pace:
-    """How long a stage trains, and how often it logs and saves."""
-    return Pace(section.num_epochs, section.log_every, section.evaluate_every, section.save_every_s,
-                section.keep_checkpoints)  # fmt: skip

@@ -1,7 +1,7 @@
-"""The stage train_language: trains a language model on transcripts, to say what the agent says in them.
+"""The stage train_language: trains a language model on transcripts, to write the agent's texts.
 
 Next-token training on the agent's tokens: behavioural cloning of a scripted player, of a trained agent, or of people.
-The result lies in `language/model`, as the Hugging Face Hub has it: `motif_jax.load_language` and transformers read it.
+The result is in `language/model`, in the Hugging Face layout: `motif_jax.load_language` and transformers read it.
 This module is quick to import; cloning.py trains.
 """
 
@@ -18,7 +18,7 @@ from motif_jax.envs.settings import TABLE as ENV
 from motif_jax.language.settings import FOLDER, check_model, model_folder
 from motif_jax.offline.settings import Learning, Running, check_num_parts
 from motif_jax.stages import EXPERIMENT, Stage, is_distributed, with_result
-from motif_jax.stages.train_language.data import TWEETS, check_template, wordle_of
+from motif_jax.stages.train_language.data import MANUAL, TWEETS, check_template, wordle_of
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json
 from motif_jax.system.meeting import find_meeting
@@ -32,7 +32,7 @@ class TranscriptsSection:
 
     path: str = value("", PATH, "directory of transcripts; empty: transcripts/ of this workdir", decides=True)
     import_from: str = value(
-        "", PATHS, "files, with commas, that transcripts/ of this workdir is made of", decides=True
+        "", PATHS, "files to import into transcripts/ of this workdir, separated by commas", decides=True
     )
     import_format: str = value(
         "lmrl", Text(IMPORTS), "their format: lmrl is LMRL-Gym's, manual BabyAI's (docs/transcripts.md)", decides=True
@@ -40,7 +40,7 @@ class TranscriptsSection:
     template: str = value(
         "words",
         Text(("words", "marks", "lines", "none")),
-        "what surrounds texts; marks: <a> </a> <s> </s>, as in ILQL",
+        "marks around texts; marks: <a> </a> <s> </s>, as in ILQL",
         decides=True,
     )
 
@@ -49,14 +49,14 @@ class TranscriptsSection:
 class LanguageModel:
     """The language model that learns from transcripts."""
 
-    model: str = value("", PATH, "directory as of the Hugging Face Hub; empty: a new model", decides=True)
+    model: str = value("", PATH, "directory in the Hugging Face layout; empty: a new model", decides=True)
     tokeniser: str = value("words", Text(("words", "letters")), "of a new model, made of the transcripts", decides=True)
-    family: str = value("gpt2", Text(("gpt2", "llama")), "of a new model", decides=True)
+    family: str = value("gpt2", Text(("gpt2", "llama")), "architecture of a new model", decides=True)
     width: int = value(96, Whole(2, 2**14), "size of hidden states, of a new model", decides=True)
     layers: int = value(2, Whole(1, 200), "layers of a new model", decides=True)
     heads: int = value(4, Whole(1, 256), "attention heads of a new model", decides=True)
     dtype: str = value(
-        "float32", Text(("float32", "bfloat16")), "type of products; bfloat16 is faster on GPUs", decides=True
+        "float32", Text(("float32", "bfloat16")), "dtype of matrix products; bfloat16 is faster on GPUs", decides=True
     )
 
 
@@ -83,7 +83,7 @@ def artefacts(workdir: Path) -> list[Path]:
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
-    """Whether the model was trained for as many epochs as the config asks, and is there."""
+    """Whether the model exists and was trained for the epochs of the config."""
     try:
         done = read_json(workdir / FOLDER / "summary.json")
         epoch = int(done["epoch"])
@@ -100,7 +100,7 @@ def check(config: ConfigDict) -> None:
     check_model(language.model, language.width, language.heads, "--config.language")
     if not language.model and language.tokeniser == "letters" and config.transcripts.template != "marks":
         raise UserError(
-            "a tokeniser of letters has the marks that the template 'marks' sets between texts, and not those of "
+            "a tokeniser of letters has marks for the template 'marks' only, and not for "
             f"{config.transcripts.template!r} (--config.language.tokeniser, --config.transcripts.template)"
         )
     check_template(language, config.transcripts.template, "--config.language.model")
@@ -108,12 +108,12 @@ def check(config: ConfigDict) -> None:
         raise UserError(
             "transcripts are either read from a directory or imported (--config.transcripts.path, .import_from)"
         )
-    if config.transcripts.import_format == "manual":
+    if config.transcripts.import_format == MANUAL:
         for name in filter(None, config.transcripts.import_from.split(",")):
             read_manual(find_manual(name))
     if config.transcripts.import_format == TWEETS and config.transcripts.import_from:
         wordle_of(config.env)
-    find_meeting(config.distributed)  # which checks it
+    find_meeting(config.distributed)  # raises UserError for bad values
 
 
 def run(config: ConfigDict, workdir: Path) -> None:

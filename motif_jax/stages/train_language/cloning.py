@@ -1,4 +1,4 @@
-"""Training of the language model, from transcripts to a directory with the best model."""
+"""Trains the language model on transcripts, and writes the best model."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ STAGE = "train_language"
 
 
 def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
-    """Trains the model in `folder`, or resumes an earlier run there; transcripts are those of the workdir."""
+    """Trains the model in `folder` on the workdir's transcripts, or resumes an earlier run there."""
 
     def prepare(transcripts: Transcripts, mesh: Mesh, hosts: Hosts) -> Work:
         parts, job = make_job(config, folder, transcripts, mesh, hosts)
@@ -49,14 +49,14 @@ def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
 
     if not config.distributed.process_id:
         check_made(folder / MODEL, FILES)  # now, as it is replaced at the end
-    # The first host may import the transcripts, the others read them then.
+    # The first host may import the transcripts; the other hosts read them later.
     run_offline(config, config.train_language, folder, lambda may: open_transcripts(config, workdir, may), prepare)
 
 
 def make_job(
     config: ConfigDict, folder: Path, transcripts: Transcripts, mesh: Mesh, hosts: Hosts
 ) -> tuple[LanguageParts, Job]:
-    """The model, and everything that the loop needs."""
+    """The model, and the job of the training loop."""
     section = config.train_language
     check_sizes(section, STAGE, mesh)
     parts = make_parts(config.language, transcripts, section.max_length, config.seed)
@@ -69,7 +69,7 @@ def make_job(
         learnt = best_episodes(learnt, transcripts.returns(), section.best_share)
     batches = make_batches(section, renderer, learnt, held, config.seed, mesh, hosts.me, hosts.count)
 
-    total_steps = section.num_epochs * batches.num_steps(0)  # those of later epochs may be a few more or less
+    total_steps = section.num_epochs * batches.num_steps(0)  # other epochs may have a few more or less
     settings = settings_of(section, total_steps)
     update = map_update(make_offline_update(parts.language, recipe, settings), mesh, batch_axis=0, num_constants=1)
     validate = make_validation(parts.language, recipe, settings, batches, {}, mesh)
@@ -99,7 +99,7 @@ def make_job(
 
 
 def finish(folder: Path, parts: LanguageParts, job: Job, outcome: Outcome) -> None:
-    """Writes the best model and the summary, and says what came out."""
+    """Writes the best model and the summary, and prints a line."""
     number, whole, _ = read_saved(folder / "checkpoints", "language model", "best")
     state = rebuild(job.state, leaves_by_path(whole["train"]), folder)
     params = state.learnt["policy"]
@@ -114,5 +114,5 @@ def finish(folder: Path, parts: LanguageParts, job: Job, outcome: Outcome) -> No
     print_line(
         f"{STAGE}: {outcome.steps:,} updates, {size:,} parameters; best validation loss "
         f"{outcome.best['valid_loss']:.4f} per token of the agent, {outcome.best['valid_accuracy']:.1%} of them "
-        f"predicted; {str(folder / MODEL)!r} is for motif_jax.load_language"
+        f"predicted; motif_jax.load_language reads {str(folder / MODEL)!r}"
     )

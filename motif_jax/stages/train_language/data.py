@@ -1,8 +1,8 @@
-"""The transcripts that a language model learns from: which episodes, their tokens, and whether the template fits.
+"""Transcripts for a language model: importing, tokenising, choosing episodes, checking the template.
 
-Games that people have tweeted become episodes of the world Wordle: words are drawn that show the colours of the tweets.
-As in the code of ILQL, a tweet whose colours no words show is replaced by another, so that there are as many games as
-tweets. Each is played by the rules of the world, with one word that can be hidden.
+Tweeted games become episodes of the world Wordle: words are drawn that show a tweet's colours. As in ILQL's code, a
+tweet with colours that the words cannot show is replaced by another one, so that there is a game for each tweet. Each
+game is played by the rules of the world, with a single word that can be hidden.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ from motif_jax.transcripts.render import TEMPLATES, Renderer
 from motif_jax.transcripts.store import Transcripts
 from motif_jax.transcripts.tweets import read_tweets, retrofit
 
-MANUAL = "manual"  # a format of what is imported
+MANUAL, TWEETS = "manual", "tweets"  # values of `transcripts.import_format`
+BUILT_IN: dict[str, type[BuiltInTokeniser]] = {"words": WordTokeniser, "letters": LetterTokeniser}
 
 
 def open_transcripts(config: ConfigDict, workdir: Path, may_import: bool) -> Transcripts:
-    """The transcripts that the config names: imported into the workdir if that is asked for, and not done yet.
+    """The config's transcripts; imports them into the workdir if the config says so and they do not exist yet.
 
     Args:
       config: of the experiment.
-      workdir: where they lie if the config names no other place.
-      may_import: whether this process imports them; another host of the run may.
+      workdir: has `transcripts`, unless the config names another directory.
+      may_import: whether this process may import them, as one host does.
     """
     section = config.transcripts
     path = Path(section.path) if section.path else workdir / "transcripts"
@@ -85,7 +86,7 @@ def _episodes(files: list[Path], kind: str) -> Iterator[Episode]:
         return
     if kind == "visdial":
         if len(files) > 2:
-            raise UserError(f"visual dialogues are one file, and one of ranks, not {len(files)} ({FLAG})")
+            raise UserError(f"visual dialogues have one file, and perhaps one of ranks, not {len(files)} ({FLAG})")
         yield from read_visdial(*files)
         return
     read = {"lmrl": read_lmrl, "lmrl_wordle": read_lmrl_wordle}[kind]
@@ -94,27 +95,20 @@ def _episodes(files: list[Path], kind: str) -> Iterator[Episode]:
 
 
 def manual_episodes(files: list[Path], window: int) -> Iterator[Episode]:
-    """What manuals of BabyAI-Text say: prompts, and the action that is right then. All words of the world come first,
-    those of rewordings too.
-    """
+    """The examples of BabyAI-Text manuals: prompts and their right actions, after all words of the world."""
     yield from vocabulary(all_words())
     lessons = [lesson for file in files for lesson in read_manual(file)]
     for example in make_examples(lessons, window):
         yield moment(example.prompt, example.action)
 
 
-def make_tokeniser(kind: str, transcripts: Transcripts) -> BuiltInTokeniser:
-    """The tokeniser of a model that learns from these transcripts alone: of "words" or "letters"."""
-    return BUILT_IN[kind].from_texts(transcripts.texts())
-
-
 def make_renderer(transcripts: Transcripts, tokeniser: Any, template: str) -> Renderer:
-    """Tokens of the transcripts; raises UserError if they cannot have the template."""
+    """Makes the renderer of the transcripts; raises UserError if the template does not suit them."""
     made = transcripts.record["provenance"]
     if template != "none" and (are_moments(transcripts) or made.get("format") == MANUAL):
         raise UserError(
-            f"a policy that plays reads the name of an action right behind the prompt, and the template {template!r} "
-            f"sets a mark between them: choose none ({TEMPLATE_FLAG}), in another --workdir if training has begun in "
+            f"a policy that plays reads the name of an action right after the prompt, but the template {template!r} "
+            f"puts a mark between them: choose none ({TEMPLATE_FLAG}), in another --workdir if training has begun in "
             "this one"
         )
     check_words(tokeniser, template)
@@ -122,9 +116,9 @@ def make_renderer(transcripts: Transcripts, tokeniser: Any, template: str) -> Re
 
 
 def check_known(transcripts: Transcripts, tokeniser: Any, flag: str) -> None:
-    """Raises UserError if a text has something that a tokeniser made for other transcripts does not know."""
+    """Raises UserError if a tokeniser, made for other transcripts, does not know all of a text."""
     if not isinstance(tokeniser, BuiltInTokeniser):
-        return  # tokenisers of bytes know everything
+        return  # tokenisers of bytes know all texts
     for text in transcripts.texts():
         if UNKNOWN_TOKEN in tokeniser.encode(text):
             raise UserError(
@@ -134,32 +128,32 @@ def check_known(transcripts: Transcripts, tokeniser: Any, flag: str) -> None:
 
 
 def describe_cut(renderer: Renderer, max_length: int) -> str:
-    """How many episodes are longer than a row; "" if none is."""
+    """A sentence about episodes that are longer than a row; "" without any."""
     long = int((renderer.lengths > max_length).sum())
     if not long:
         return ""
     return (
-        f"{long:,} of {len(renderer.lengths):,} episodes have more than {max_length:,} tokens, and are cut (the "
+        f"{long:,} of {len(renderer.lengths):,} episodes have more than {max_length:,} tokens and are truncated (the "
         f"longest has {int(renderer.lengths.max()):,})"
     )
 
 
 def describe_early_ends(renderer: Renderer, stop: int) -> str:
-    """How many texts of the agent would end early, by the token `stop` within them, if they were written; "" if none.
+    """A sentence about texts of the agent with the token `stop` inside, where writing would end; "" without any.
 
-    In lines, these are texts of several lines.
+    With the template "lines", these are texts of several lines.
     """
     early = renderer.agent_texts_with(stop)
     if not early:
         return ""
     return (
-        f"{early:,} of {int(renderer.num_said.sum()):,} texts of the agent have their end mark in them, and what is "
-        "written ends there"
+        f"{early:,} of {int(renderer.num_said.sum()):,} texts of the agent have their end mark inside, where "
+        "writing would end"
     )
 
 
 def split_episodes(count: int, validation_share: float, seed: int, flag: str) -> tuple[np.ndarray, np.ndarray]:
-    """Episodes to train on, and to validate with; which are which depends on the seed alone. Ascending, [N] and [M]"""
+    """Numbers of the episodes for training and for validation, ascending; only the seed decides. [N], [M]"""
     order = np.random.default_rng((seed, 1)).permutation(count)
     held = min(max(1, round(count * validation_share)), count - 1)
     if not held:
@@ -168,24 +162,21 @@ def split_episodes(count: int, validation_share: float, seed: int, flag: str) ->
 
 
 def best_episodes(episodes: np.ndarray, returns: np.ndarray, share: float) -> np.ndarray:
-    """Those with the highest returns, at least one; of equal ones the first. Ascending"""
+    """The share of the episodes with the highest returns, at least one, ascending; the first of equal ones."""
     count = max(1, round(len(episodes) * share))
     order = np.argsort(-returns[episodes], kind="stable")
     return np.sort(episodes[order[:count]])
 
 
-BUILT_IN: dict[str, type[BuiltInTokeniser]] = {"words": WordTokeniser, "letters": LetterTokeniser}
-
-
 def check_template(language: ConfigDict, template: str, flag: str, directory: str = "", writes: bool = False) -> None:
-    """Raises UserError if the model's tokeniser cannot have a template.
+    """Raises UserError if the model's tokeniser cannot encode a template.
 
     Args:
       language: the config's section.
       template: a name of `TEMPLATES`.
       flag: the value of the config that names a model, for messages.
-      directory: of another model than that of the section.
-      writes: whether the model shall write: then its texts must end with one token.
+      directory: of a model in place of the section's.
+      writes: whether the model will write; then its texts must end with one token.
     """
     model = directory or language.model
     if not model:
@@ -196,37 +187,34 @@ def check_template(language: ConfigDict, template: str, flag: str, directory: st
         except UserError as error:
             raise UserError(f"{error} ({flag})") from error
     else:
-        return  # whoever reads the model says what is missing
+        return  # errors are raised when the model is read
     check_words(tokeniser, template)
     if writes:
         LiveRenderer(tokeniser, TEMPLATES[template])
 
 
 def check_words(tokeniser: Tokeniser, template: str) -> None:
-    """Raises UserError for the template of words, if tokens are something else."""
+    """Raises UserError for the template "words" if tokens are not words."""
     if template == "words" and not isinstance(tokeniser, WordTokeniser):
         raise UserError(
-            "the template 'words' is for tokenisers whose tokens are words, and this model has another: choose marks, "
+            "the template 'words' is for tokenisers whose tokens are words, unlike this model's: choose marks, "
             f"lines or none ({TEMPLATE_FLAG})"
         )
 
 
-TWEETS = "tweets"  # a format of what is imported
-
-
 def wordle_of(env: Mapping[str, Any]) -> WordleWorld:
-    """The world of the config, whose words are drawn for tweets; raises UserError if it is not Wordle."""
+    """The world that tweets are imported into; raises UserError if it is not Wordle."""
     world = check_world(env)
     if not isinstance(world, WordleWorld):
         raise UserError(
-            f"words are drawn for tweets from the list of the world Wordle, and the world is {world.name!r}: set "
-            "--config.env.world=wordle, and its list with --config.env.options (--config.transcripts.import_format)"
+            f"tweets are imported into the world 'wordle', but the world is {world.name!r}: set "
+            "--config.env.world=wordle, and its words with --config.env.options (--config.transcripts.import_format)"
         )
     return world
 
 
 def tweeted_games(files: list[Path], world: WordleWorld, seed: int) -> Iterator[Episode]:
-    """As many games as the files have tweets that show one. Their `info` has the number of the puzzle.
+    """Plays one game for each tweet that shows one; `info` has the number of the puzzle.
 
     Args:
       files: CSV files, as `read_tweets` reads them.

@@ -1,4 +1,4 @@
-"""The language model that is trained: read from a directory, or new; as functions for `offline`, and back to files."""
+"""The language model to train: read from a directory or new; as functions for `offline`; written to a directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from motif_jax.language.hub_config import make_config
 from motif_jax.language.layers import Types
 from motif_jax.language.model import make_language_model
 from motif_jax.offline.values import Language
-from motif_jax.stages.train_language.data import make_tokeniser
+from motif_jax.stages.train_language.data import BUILT_IN
 from motif_jax.structs import UserError
 from motif_jax.system.own_folders import make_anew, remove_made
 from motif_jax.tokens import Tokeniser, write_tokeniser
@@ -29,7 +29,7 @@ FILES = r"(generation_|tokenizer_)?config\.json|tokenizer\.json|model(-\d+-of-\d
 
 
 class LanguageParts(NamedTuple):
-    """A language model and what belongs to it."""
+    """A language model, its parameters and its tokeniser."""
 
     language: Language
     params: Any  # on the host
@@ -46,15 +46,15 @@ def make_parts(
     flag: str = FLAG,
     stage: str = "train_language",
 ) -> LanguageParts:
-    """Reads the model that the config's section `language` names, or makes a new one for these transcripts.
+    """Reads the model that the section `language` names, or makes a new one for these transcripts.
 
     Args:
-      section: of the config.
-      transcripts: a new model's tokeniser is made of them.
-      max_length: tokens of a row; of `stage`, a section of the config.
+      section: the config's section `language`.
+      transcripts: a new model's tokeniser is made from them.
+      max_length: tokens of a row, a value of the section `stage`.
       seed: of a new model.
       flag: the value of the config that names the model, for messages.
-      stage: see `max_length`.
+      stage: for messages.
     """
     types = Types(jnp.dtype(section.dtype), jnp.dtype(jnp.float32))
     if section.model:
@@ -65,9 +65,9 @@ def make_parts(
         except UserError as error:
             raise UserError(f"{error} ({flag})") from error
         if config.is_encoder_decoder:
-            raise UserError(f"{section.model!r} is an encoder-decoder, and only decoders are trained here ({flag})")
+            raise UserError(f"{section.model!r} is an encoder-decoder, but only decoders can be trained ({flag})")
     else:
-        tokeniser = make_tokeniser(section.tokeniser, transcripts)
+        tokeniser = BUILT_IN[section.tokeniser].from_texts(transcripts.texts())
         more: dict[str, Any] = {"eos_token_id": tokeniser.end_id, "pad_token_id": 0}
         more["n_positions" if section.family == "gpt2" else "max_position_embeddings"] = max_length
         config = make_config(section.family, tokeniser.size, section.width, section.layers, section.heads, **more)
@@ -81,7 +81,7 @@ def make_parts(
 
 
 def new_params(parts: LanguageParts, seed: int) -> Any:
-    """Other initial parameters of the same model, on the host."""
+    """New initial parameters of the same model, on the host."""
     _, params = nnx.split(make_language_model(parts.config, seed=seed))
     return jax.tree.map(np.asarray, params)
 
@@ -99,7 +99,7 @@ def as_functions(graph: Any, config: LanguageConfig) -> Language:
 
 
 def write_model(directory: Path, parts: LanguageParts, params: Any) -> None:
-    """Writes a directory that `load_language` and transformers read, in place of an older one; see `remove_made`."""
+    """Writes a directory for `load_language` and transformers, in place of an older one; see `remove_made`."""
     partial = directory.with_name(f"{directory.name}.partial")
     make_anew(partial, FILES)
     write_tokeniser(partial, parts.tokeniser)

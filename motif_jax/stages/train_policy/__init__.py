@@ -1,4 +1,4 @@
-"""Train the policy: actors play, a learner updates on all devices, with the game's and the learnt reward mixed.
+"""The stage train_policy: trains a policy on the game's reward and other reward sources.
 
 This module is quick to import; loop.py trains.
 """
@@ -22,17 +22,22 @@ from motif_jax.rewards.choice import ONLINE, find_own_class, parse_sources
 from motif_jax.rewards.online.settings import check_online
 from motif_jax.stages import EXPERIMENT, Stage, is_distributed, with_result
 from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
-from motif_jax.stages.train_policy.conditions import DEVICE_MEMORY as DEVICE_MEMORY
-from motif_jax.stages.train_policy.conditions import RESCUED, check_q_learning, finished, minibatches_of_columns
-from motif_jax.stages.train_policy.section import TABLES
+from motif_jax.stages.train_policy.section import (
+    DEVICE_MEMORY,
+    RESCUED,
+    TABLES,
+    check_q_learning,
+    finished,
+    minibatches_of_columns,
+)
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_json
 from motif_jax.system.meeting import find_meeting
 
 READS: Tables = EXPERIMENT | {"env": ENV} | TABLES
-MOST_UPDATES = 2**31 - 1  # their count is an int32
-MOST_STEPS = 1_000_000  # per update; they are numbered on the device
-STEP_BYTES = 1024  # a step in a batch takes at least so many
+MOST_UPDATES = 2**31 - 1  # the count is an int32
+MOST_STEPS = 1_000_000  # of the optimizer per update; the device numbers them
+STEP_BYTES = 1024  # least size of a step in a batch
 
 
 def artefacts(workdir: Path) -> list[Path]:
@@ -41,7 +46,7 @@ def artefacts(workdir: Path) -> list[Path]:
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
-    """Whether the policy was trained for as long as the config asks, and its checkpoint is there."""
+    """Whether training has reached the config's limit and its checkpoint exists."""
     try:
         done = read_json(workdir / "policy" / "summary.json")
         steps, seconds, checkpoint = int(done["env_steps"]), float(done["seconds"]), str(done["checkpoint"])
@@ -53,13 +58,13 @@ def is_complete(config: ConfigDict, workdir: Path) -> bool:
 
 
 def check(config: ConfigDict) -> None:
-    """Refuses values that cannot work."""
+    """Raises UserError for values that cannot work."""
     check_values(config, READS)
     section = config.policy
     world = check_world(config.env)
     if is_text(world.action):
         raise UserError(
-            f"the world {world.name!r} is played by writing, where the network {section.network!r} chooses among "
+            f"the world {world.name!r} is played by writing, but the network {section.network!r} chooses among "
             "actions (--config.env.world, --config.policy.network)"
         )
     check_reads(section.network, world.specs, world.reads, world.name)
@@ -91,7 +96,7 @@ def check(config: ConfigDict) -> None:
     check_capacity(section.num_workers, section.games_per_worker, section.groups, 0, "--config.policy")
     if section.synchronous and section.num_workers > 1:
         raise UserError(
-            f"a synchronous run has one worker, as only then it is the same twice, not {section.num_workers} "
+            f"a synchronous run has at most one worker, so that it is repeatable, not {section.num_workers} "
             "(--config.policy.synchronous, .num_workers)"
         )
     games = section.games_per_worker // section.groups
@@ -100,8 +105,8 @@ def check(config: ConfigDict) -> None:
     if section.batch_size % rollout or columns % minibatches_of_columns(section):
         raise UserError(
             f"batch_size {section.batch_size} must be a multiple of {rollout}, the steps of {games} games in a rollout "
-            f"of {section.rollout_length}, and its {columns} columns must make {section.num_minibatches} minibatches "
-            "(--config.policy.batch_size, .games_per_worker, .groups, .rollout_length, .num_minibatches)"
+            f"of {section.rollout_length}, and its {columns} columns must divide into {section.num_minibatches} "
+            "minibatches (--config.policy.batch_size, .games_per_worker, .groups, .rollout_length, .num_minibatches)"
         )
     if section.algorithm != Q_LEARNING and section.batch_size % section.num_minibatches:
         raise UserError(
@@ -129,7 +134,7 @@ def check(config: ConfigDict) -> None:
     for name in ("init_from", "reward_dir"):
         if section[name] and not Path(section[name]).is_dir():
             raise UserError(f"there is no directory {section[name]!r} (--config.policy.{name})")
-    find_meeting(config.distributed)  # which checks it
+    find_meeting(config.distributed)  # raises UserError for bad values
 
 
 def run(config: ConfigDict, workdir: Path) -> None:

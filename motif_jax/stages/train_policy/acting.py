@@ -1,7 +1,7 @@
-"""From games to batches on the devices: two ways to play, and the rewards that are added to rollouts.
+"""Makes the learner's batches: the policy plays, rewards are added to rollouts, arrays are placed on the devices.
 
-In `FreeRunning`, games, policy and learner work at the same time. In `Rounds` each waits for the others, so that a run
-can be repeated exactly.
+In `FreeRunning`, games, policy and learner work at the same time. In `Rounds` they take turns, so that a run can be
+repeated exactly.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from motif_jax.system.metrics import Timers
 
 
 class Source(Protocol):
-    """Where the learner's batches come from."""
+    """A source of batches for the learner."""
 
     timers: Timers  # of all activities except the games
 
@@ -46,11 +46,11 @@ class FreeRunning:
     def __init__(self, pool: ActorPool, policy: PolicyPlayer, rollouts: int, place: Callable[[Arrays], Any]):
         """Starts both threads. A batch has `rollouts` rollouts, and `place` puts its arrays on the devices.
 
-        If the pool has no slot to spare for each group, games are to wait for a slower learner: then batches in the
-        queue keep their slots.
+        If the pool lacks a spare slot for each group, games wait for a slower learner: batches in the queue keep their
+        slots.
         """
         self._pool, self._policy = pool, policy
-        policy.timers = pool.timers  # its waiting for the device is a part of the time called `policy`
+        policy.timers = pool.timers  # its waits for the device are a part of the time `policy`
         layout = pool.layout
         hold = layout.num_slots < rollouts + layout.num_workers * layout.groups
         self._handoff = Handoff(pool, rollouts, place=place, hold=hold)
@@ -62,11 +62,11 @@ class FreeRunning:
 
     @property
     def depth(self) -> int:
-        """Batches that wait for the learner."""
+        """Number of batches that wait for the learner."""
         return self._handoff.depth
 
     def get(self, timeout_s: float) -> Batch | None:
-        """The next batch, or None if none comes within `timeout_s`. Errors of the threads are raised here."""
+        """The next batch, or None after `timeout_s`. Raises the errors of the threads."""
         if self._error is not None:
             raise self._error
         return self._handoff.get(timeout_s)
@@ -84,12 +84,12 @@ class FreeRunning:
                 answer(self._pool, requests, self._policy)
                 for full in fulls:
                     self._handoff.offer(full)
-        except BaseException as error:  # for the thread that reads batches
+        except BaseException as error:  # raised by `get`
             self._error = error
 
 
 class Rounds:
-    """Works in rounds: all groups ask, then all are answered, and the games wait while the learner works."""
+    """Plays in rounds: all groups ask for actions, then all get them. Games wait while the learner works."""
 
     depth = 0
 
@@ -97,13 +97,13 @@ class Rounds:
         """See `FreeRunning`."""
         self._pool, self._policy, self._rollouts, self._place = pool, policy, rollouts, place
         policy.timers = pool.timers
-        self._requests: dict[tuple[int, int], Request] = {}  # by group; a restarted worker's replaces the old one
+        self._requests: dict[tuple[int, int], Request] = {}  # by group; a restarted worker's replaces its old one
         self._round: list[Full] = []  # of this round
-        self._fulls: list[Full] = []  # in the order in which they came
+        self._fulls: list[Full] = []  # of earlier rounds, in order
         self.timers = Timers()
 
     def get(self, timeout_s: float) -> Batch | None:
-        """Plays until there is a batch; returns None after `timeout_s`, and the next call continues from there."""
+        """Plays until there is a batch, or returns None after `timeout_s`; the next call continues."""
         deadline = time.monotonic() + timeout_s
         while len(self._fulls) < self._rollouts:
             while self._is_awaited():
@@ -112,8 +112,8 @@ class Rounds:
                 requests, fulls = self._pool.poll(0.2)
                 self._requests |= {(request.worker, request.group): request for request in requests}
                 self._round += fulls
-            # What filled up in the same round is put in order; which round it was decides first, so that no group is
-            # kept waiting for its slots, and each group's rollouts stay in theirs.
+            # Rollouts are in order of their rounds, so that groups get their slots back soon and each group's rollouts
+            # stay in sequence; within a round they are sorted, so that the order is repeatable.
             self._fulls += sorted(self._round)
             self._round = []
             if len(self._fulls) < self._rollouts:
@@ -123,22 +123,20 @@ class Rounds:
         return make_batch(self._pool, taken, self._place, self.timers)
 
     def _is_awaited(self) -> bool:
-        """Whether a group has yet to ask in this round: it did not ask, and not all of its slots are full."""
+        """Whether a group with a free slot has not asked yet in this round."""
         layout = self._pool.layout
         here = collections.Counter((full.worker, full.group) for full in self._fulls + self._round)
         groups = ((worker, group) for worker in range(layout.num_workers) for group in range(layout.groups))
         return any(group not in self._requests and here[group] < layout.slots_per_group for group in groups)
 
     def close(self) -> None:
-        """Does nothing, as no thread was started."""
+        """Does nothing: there are no threads."""
 
 
 def make_shape_rewards(mix: Mix, sources: RewardSources) -> Callable[[Any, Rollouts], Rewards]:
     """Makes the function that computes the learner's rewards from rollouts, with all coefficients applied.
 
-    Args:
-      mix: how the game's reward is scaled and weighted.
-      sources: what else rewards the agent.
+    `mix` scales and weights the game's reward; `sources` give the other rewards.
     """
 
     def shape_rewards(_: Any, rollouts: Rollouts) -> Rewards:
@@ -154,13 +152,13 @@ class Placed(NamedTuple):
     """A batch on the device, and figures about it on the host."""
 
     rollouts: Rollouts
-    rewards: dict[str, np.ndarray]  # of each source, by its name, without coefficient. [T, B] each
+    rewards: dict[str, np.ndarray]  # of each source by name, without its coefficient. [T, B]
     ended: np.ndarray  # [T, B] bool
-    first: np.ndarray  # whether each rollout begins with an episode. [B]
+    first: np.ndarray  # whether a rollout begins with an episode. [B]
 
 
 def make_place(model: Model, sources: RewardSources, mesh: Mesh) -> Callable[[Arrays], Placed]:
-    """Makes the function that rewards the arrays of rollouts and places them on `mesh`."""
+    """Makes the function that computes the rewards of rollouts and places their arrays on `mesh`."""
 
     def place(arrays: Arrays) -> Placed:
         moments = sources.moments(arrays)

@@ -25,7 +25,7 @@ from motif_jax.tokens import Tokeniser, WordTokeniser
 
 
 def make_language_policy(config: ConfigDict, world: World, workdir: Path) -> tuple[dict[str, Any], Model]:
-    """The options of the network, as checkpoints hold them, and the network with its first parameters."""
+    """The network's options, as checkpoints hold them, and the network with its initial parameters."""
     section = config.policy.language
     directory = find_model(section, workdir)
     architecture, tokeniser = _read_form(directory) if directory else _new_form(section, world)
@@ -46,7 +46,7 @@ def make_language_policy(config: ConfigDict, world: World, workdir: Path) -> tup
     language = None
     if directory and section.weights != RANDOM:
         language, architecture = _read(directory, options, section, config.seed)
-        options[LANGUAGE]["config"] = to_record(architecture)  # which may say more than its file does
+        options[LANGUAGE]["config"] = to_record(architecture)  # reading the weights may complete it
     model = Model(**language_policy_fields(options, config.seed, language))
     return options, model._replace(rules=sharding_rules(architecture, config.policy.tensor))
 
@@ -72,8 +72,8 @@ def _new_form(section: ConfigDict, world: World) -> tuple[LanguageConfig, Tokeni
     words = getattr(world, "words", ())
     if not words:
         raise UserError(
-            f"the world {world.name!r} does not say which words its prompts have, which a new language model needs: "
-            f"name the directory of a model ({FLAG}.model)"
+            f"the world {world.name!r} does not list the words of its prompts, which a new language model needs: name "
+            f"the directory of a model ({FLAG}.model)"
         )
     tokeniser = WordTokeniser.from_texts(words)
     more = {"n_positions": section.max_tokens + 32} if section.family == "gpt2" else {}
@@ -82,7 +82,7 @@ def _new_form(section: ConfigDict, world: World) -> tuple[LanguageConfig, Tokeni
 
 
 def _read(directory: Path, options: dict[str, Any], section: ConfigDict, seed: int) -> tuple[Any, LanguageConfig]:
-    """The model with the parameters that the config wants of the directory."""
+    """The model with the directory's parameters: all of them, or only the embeddings."""
     types = types_of(options)
     try:
         graph, params, architecture = read_language_model(directory, types, section.remat)

@@ -1,8 +1,8 @@
-"""Training of the policy, from games to checkpoints.
+"""The training loop of the policy.
 
-Three things run at the same time: workers play, a thread answers them with the newest policy, and the main thread
-learns. Rollouts come as batches; each is learnt from `num_epochs` times, and the resulting policy plays from then on.
-Of several hosts, each does this with its own games; the first one writes.
+Three things run at the same time: workers play, a thread computes their actions with the newest policy, and the main
+thread learns. The learner makes `num_epochs` passes over each batch of rollouts, then the new policy plays. With
+several hosts, each plays its own games, and the first one writes the files.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from motif_jax.learner.update import Constants, LearnerState
 from motif_jax.networks.kinds import LANGUAGE
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages.train_policy.acting import FreeRunning, Rounds, Source, make_place
-from motif_jax.stages.train_policy.conditions import DEVICE_MEMORY, finished, takes_turns
 from motif_jax.stages.train_policy.record import Log, Probes, Record, Trace, summarise_recent
 from motif_jax.stages.train_policy.rescue import Rescue, write_rescued
+from motif_jax.stages.train_policy.section import DEVICE_MEMORY, finished, takes_turns
 from motif_jax.stages.train_policy.setup import Parts, assemble, make_player, open_pool
 from motif_jax.stages.train_policy.start import Keeper, begin, whole_state
 from motif_jax.structs import Stopped, UserError
@@ -41,12 +41,12 @@ from motif_jax.system.meeting import find_meeting
 from motif_jax.system.metrics import drop_rows_after
 from motif_jax.system.signals import StopAsked
 
-EPISODES_PER_HOST = 2**40  # so that no two hosts play the same games
+EPISODES_PER_HOST = 2**40  # so that hosts play different games
 PATIENCE_S = 0.5  # how often a learner without batches checks for signals
 
 
 class Pending(NamedTuple):
-    """An update whose metrics were not read yet, because the device may still compute it."""
+    """An update whose metrics are still on the device, which may not have finished it."""
 
     update: int
     env_steps: int
@@ -56,7 +56,7 @@ class Pending(NamedTuple):
 
 def train(config: ConfigDict, workdir: Path) -> None:
     """Trains the policy in `workdir/policy`, or resumes an earlier run there."""
-    with StopAsked() as stop:  # from the first moment to the last: what is learnt is saved, and hosts leave together
+    with StopAsked() as stop:  # throughout: a signal saves the state, and all hosts end together
         start_hosts(find_meeting(config.distributed), lambda: stop.asked)
         with contextlib.ExitStack() as stack, Hosts() as together:
             learn(config, workdir, together, stop, stack)
@@ -71,7 +71,7 @@ def learn(
     parts = assemble(config, workdir, make_sources, hosts)
     at_the_end.callback(parts.sources.close)
 
-    # ---- where it begins
+    # ---- start or resume
     keeper = Keeper(config, folder, parts) if me == 0 else None
     if keeper:
         at_the_end.callback(keeper.close)
@@ -121,8 +121,8 @@ def learn(
         saved_steps = done["env_steps"]
         pending: Pending | None = None
         while not broken:
-            # wait for a batch; go on or end, as all hosts agree
-            with saved_on_error(keeper, state, done):  # for example of a worker
+            # wait for a batch; all hosts agree whether to go on
+            with saved_on_error(keeper, state, done):  # a worker's error, for example
                 batch = source.get(PATIENCE_S)
             if batch is None and not stop.asked:
                 continue
@@ -139,18 +139,18 @@ def learn(
                     print_line("train_policy: compiling the first update")
                 fits(config, parts, state, constants, batch)
                 if keeper and section.network == LANGUAGE and not done["env_steps"]:
-                    keeper.save(state, done)  # what it can do before it has learnt
+                    keeper.save(state, done)  # the untrained policy
             with trace.step(done["updates"]):
                 state, metrics = parts.update(state, constants, batch.arrays.rollouts)
             done["updates"] += 1
 
-            # publish: the games go on with the new policy; without `wait`, they do not wait for the learner
+            # publish the new policy; games wait for it only if they take turns with the learner
             mine = local_copy(state.params)
             player.swap(player.prepare(mine, done["updates"]), wait=takes_turns(section))
 
             # count
             done["env_steps"] += batch.steps * hosts
-            if first:  # nothing is timed before: it is compilation, for the most part
+            if first:  # timing starts after the first update, which includes compilation
                 start, timed_from = time.monotonic(), done["env_steps"]
             probes.ask(mine, done)
             done["seconds"] = before["seconds"] + time.monotonic() - start
@@ -162,7 +162,7 @@ def learn(
             with saved_on_error(keeper, state, done):
                 parts.sources.advance(batch, together)
 
-            # log, one update late, so that the device is never waited for; and save
+            # log one update late, so as not to wait for the device; save
             if pending:
                 broken = check_metrics(pending, record, folder, source)
             if rescue:
@@ -188,7 +188,7 @@ def learn(
         raise UserError(broken)
     if keeper:
         seconds, steps = done["seconds"] - before["seconds"], done["env_steps"] - timed_from
-        rate = round(steps / max(seconds, 1e-9), 1) if steps else None  # a run of one update has timed nothing
+        rate = round(steps / max(seconds, 1e-9), 1) if steps else None  # a single update is not timed
         write_summary(folder, done, rate, record, pool.restarts)
     failures = parts.sources.failures()
     if keeper:
@@ -204,7 +204,7 @@ def learn(
 
 
 def write_summary(folder: Path, done: dict[str, Any], rate: float | None, record: Record, restarts: int) -> None:
-    """Writes and prints what the training came to; `rate`: steps per second."""
+    """Writes and prints the summary; `rate`: steps per second."""
     write_json(folder / "summary.json", done | {
         "checkpoint": done["env_steps"],
         "steps_per_s": rate,
@@ -228,7 +228,7 @@ def fits(config: ConfigDict, parts: Parts, state: LearnerState, constants: Const
 
 @contextlib.contextmanager
 def saved_on_error(keeper: Keeper | None, state: Any, done: dict[str, Any]) -> Iterator[None]:
-    """Saves what was learnt, if anything was, before an error within passes on; it is still valid."""
+    """Saves the state, which is still valid, before an error within passes on; but not before the first update."""
     try:
         yield
     except Exception:
@@ -238,7 +238,7 @@ def saved_on_error(keeper: Keeper | None, state: Any, done: dict[str, Any]) -> I
 
 
 def check_metrics(pending: Pending, record: Record, folder: Path, source: Source) -> str:
-    """Reads an update's metrics from the device; returns "" or, if they are not finite, an error message."""
+    """Reads an update's metrics from the device; returns "" or, if the loss is not finite, an error message."""
     with source.timers("update"):
         metrics = {name: float(value) for name, value in jax.device_get(pending.metrics).items()}
     record.update(metrics)
@@ -251,6 +251,6 @@ def check_metrics(pending: Pending, record: Record, folder: Path, source: Source
     write_whole(file, lambda out: np.savez(out, **arrays))
     return (
         f"the loss is not finite at update {pending.update} ({pending.env_steps:,} steps); the batch is in "
-        f"{str(file)!r}, and the checkpoint holds what was learnt before: begin another --workdir from it, with "
+        f"{str(file)!r}, and the checkpoint holds the state before it: start another --workdir from it, with "
         f"--config.policy.init_from={str(folder.parent)!r} and a smaller --config.policy.learning_rate"
     )

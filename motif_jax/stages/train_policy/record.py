@@ -1,6 +1,6 @@
-"""What policy training records: metrics and the progress line, answers to fixed prompts, profiler traces.
+"""Records of policy training: metrics, the progress line, the policy's outputs for fixed prompts, profiler traces.
 
-`policy/probes.jsonl` says what the policy thinks of the world's `probes`, with probabilities in the order of actions:
+`policy/probes.jsonl` has the outputs for the world's `probes`, with probabilities in the order of actions:
 
 {"env_steps": 1280, "updates": 1, "probabilities": {"it is ahead": [0.1, ...], ...}, "values": {...}}
 """
@@ -32,23 +32,20 @@ from motif_jax.system.files import json_line, write_json
 from motif_jax.system.locks import open_in_place
 from motif_jax.system.metrics import PROBES, PROMPTS, Progress, Writers, drop_rows_after, resident_mib
 
-RECENT = 100  # episodes that the progress line is about
+RECENT = 100  # episodes that the progress line averages
 EXTREMES = {"min": min, "max": max}
-Ended = tuple[EpisodeInfo, dict[str, float]]  # an episode, and what each source gave for it
+Ended = tuple[EpisodeInfo, dict[str, float]]  # an episode, and its return by reward source
 
 
 class Returns:
-    """The rewards of whole episodes, of each source, added up over the rollouts that they are spread over."""
+    """Returns of whole episodes by reward source, summed over their rollouts."""
 
     def __init__(self) -> None:
-        # Sums of the sources, and steps, so far in each game; by worker and group. [sources + 1, E]
+        # (worker, group) -> rewards by source and steps, summed over each game's open episode. [sources + 1, E]
         self._open: dict[tuple[int, int], np.ndarray] = {}
 
     def take(self, batch: Batch) -> list[Ended]:
-        """Episodes that ended in a batch, with their returns by source.
-
-        Those that began with random actions (`warmup_steps`) are left out: they say little about the policy.
-        """
+        """The episodes that ended in a batch, except those that began with random actions (`warmup_steps`)."""
         placed: Placed = batch.arrays
         steps, size = placed.ended.shape[0], len(placed.first) // len(batch.fulls)
         found = []
@@ -69,11 +66,11 @@ class Returns:
 
 
 class Record:
-    """Collects what happens between two rows of `metrics.jsonl`."""
+    """Collects the figures for the next row of `metrics.jsonl`."""
 
     def __init__(self, pool: ActorPool, source: Source):
-        """Takes the pool and the source, whose counters and timers go into the rows."""
-        self.figures = tuple(pool.world.figures)  # of the world's episodes
+        """Rows include counters and timers of the pool and the source."""
+        self.figures = tuple(pool.world.figures)  # names of the world's figures
         self.recent: collections.deque[Ended] = collections.deque(maxlen=RECENT)
         self.episodes = 0
         self._pool, self._source, self._returns = pool, source, Returns()
@@ -98,7 +95,7 @@ class Record:
 
     @property
     def updates(self) -> int:
-        """How many updates were recorded since the last row."""
+        """Number of updates since the last row."""
         return len(self._updates)
 
     def update(self, metrics: dict[str, float]) -> None:
@@ -106,7 +103,7 @@ class Record:
         self._updates.append(metrics)
 
     def row(self, seconds: float) -> dict[str, Any]:
-        """Makes the next row: all since the last row, which was `seconds` ago."""
+        """Makes the next row; `seconds` have passed since the last one."""
         row: dict[str, Any] = {}
         for name in self._updates[-1] if self._updates else ():
             values = [metrics[name] for metrics in self._updates]
@@ -123,7 +120,7 @@ class Record:
         return row
 
     def _time(self, seconds: float) -> dict[str, float]:
-        """Share of the last seconds that each part spent on each activity; of the workers, on average."""
+        """Each activity's share of the last `seconds`; for the workers, the average."""
         now = self._pool.timers.seconds | self._source.timers.seconds
         now["workers_wait"] = self._pool.worker_wait_s / self._pool.layout.num_workers
         found = {name: (spent - self._timers_before.get(name, 0.0)) / seconds for name, spent in now.items()}
@@ -132,10 +129,10 @@ class Record:
 
 
 class Log:
-    """The progress line, and a row of figures now and then; use as a context manager."""
+    """Writes the progress line and rows of metrics; use as a context manager."""
 
     def __init__(self, config: ConfigDict, folder: Path, done: dict[str, Any], record: Record, sources: RewardSources):
-        """Opens the files in `folder`, and continues after the rows that they have."""
+        """Opens the files in `folder` to append rows."""
         section = config.policy
         self._record, self._sources, self._every_s = record, sources, section.log_every_s
         self._limits = section.train_for_env_steps, section.train_for_seconds
@@ -161,12 +158,12 @@ class Log:
             notes |= {"depth": f"{recent['max_depth']:.1f}"} if "max_depth" in recent else {}
             notes |= {one.name: f"{recent[return_name(one.name)]:.2f}" for one in self._sources}
         steps, seconds = self._limits
-        if seconds and done["seconds"]:  # time ends the run: expect as many steps as this pace allows
+        if seconds and done["seconds"]:  # time ends the run: estimate its steps
             self._bar.expect(min(steps, round(done["env_steps"] * seconds / done["seconds"])))
         self._bar.update(done["env_steps"], **notes)
 
     def last(self, done: dict[str, Any]) -> None:
-        """Writes the last row at the end of training, if there were updates since the one before."""
+        """Writes the last row of training, if there were updates since the row before."""
         if self._record.updates and done["env_steps"] > self._steps:
             self._write(done)
 
@@ -181,12 +178,12 @@ class Log:
 
 
 def return_name(source: str) -> str:
-    """What the return of a source is called in a row; that of the learnt reward has kept its first name."""
+    """The name of a source's return in a row; the learnt reward's is `intrinsic_return`."""
     return "intrinsic_return" if source == LEARNT else f"{source}_return"
 
 
 def summarise_recent(ended: list[Ended], figures: Sequence[str]) -> dict[str, Any]:
-    """Means over episodes, also of the world's own figures, by name; empty means are null."""
+    """Means over episodes by name, including the world's figures; None without episodes."""
     infos = [info for info, _ in ended]
 
     def mean(values: list[float]) -> float | None:
@@ -205,17 +202,17 @@ def summarise_recent(ended: list[Ended], figures: Sequence[str]) -> dict[str, An
 
 
 class Probes:
-    """Asks the policy about the prompts of a world, if it reads prompts and the world has some; a context manager."""
+    """Records the policy's outputs for the world's probes, if it reads prompts; use as a context manager."""
 
     def __init__(self, model: Model, world: World, folder: Path, every: int, env_steps: int):
         """Opens the file.
 
         Args:
-          model: the network; of its parameters those that are not trained.
-          world: with `probes`, names of moments and their prompts; others are asked about nothing.
-          folder: of the policy.
-          every: updates from one row to the next; 0: no rows.
-          env_steps: from which training goes on; later rows are removed.
+          model: the network, with its frozen parameters.
+          world: its `probes` map names to prompts; a world without them has no rows.
+          folder: the policy's.
+          every: updates per row; 0: no rows.
+          env_steps: where training resumes; later rows are removed.
         """
         probes = dict(getattr(world, "probes", {})) if PROMPT in model.reads and every else {}
         self._names, self._every, self._file = tuple(probes), every, None
@@ -225,7 +222,7 @@ class Probes:
         self._seen = model.encode({PROMPT: np.stack([to_row(prompt, width) for prompt in probes.values()])})
         self._first, self._core = np.ones(len(probes), bool), np.zeros((len(probes), model.core_size), np.float32)
         self._prepare, self._step, self._frozen = jax.jit(model.prepare), jax.jit(model.step), model.frozen
-        drop_rows_after(folder / PROBES, env_steps or -1)  # a run that begins writes the row of step 0 again
+        drop_rows_after(folder / PROBES, env_steps or -1)  # a new run writes the row of step 0 again
         write_json(folder / PROMPTS, {"actions": list(world.action_names), "prompts": probes})
         self._file = open_in_place(folder / PROBES, "a")
 
@@ -273,7 +270,7 @@ class Trace:
                 self.close()
 
     def close(self) -> None:
-        """Writes what was traced."""
+        """Writes the trace."""
         if self._open:
             jax.effects_barrier()
             jax.profiler.stop_trace()

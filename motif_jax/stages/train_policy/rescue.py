@@ -1,11 +1,11 @@
-"""Saves what was learnt when another host is lost, although the update in progress never ends.
+"""Saves the learner's state when another host is lost, although the update in progress never ends.
 
-An update is given the memory of the state before it, and fails or waits for ever if a host dies during it. So a copy of
-every state is kept until the update after it has succeeded, on one device, or cut among the devices of this host as the
-state is: the memory of two states, and the time in which one is copied.
+An update reuses the memory of the state before it, and fails or hangs if a host dies meanwhile. So each host keeps a
+copy of every state until the next update has succeeded: on one device, or sharded among its devices as the state is.
+This costs the memory of two states, and the time of one copy per update.
 
-Host 0 writes a checkpoint of it. If host 0 is lost, another one writes `policy/rescued.npz`, because orbax cannot do
-without host 0, which may be only stopped, and then holds the checkpoints. The next start makes it a checkpoint.
+Host 0 writes the copy as a checkpoint. If host 0 is lost, another host writes `policy/rescued.npz`, because orbax needs
+host 0, which may only be suspended and still hold the checkpoints. The next start turns the file into a checkpoint.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from motif_jax.devices.host_arrays import spread_copy
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.learner.update import LearnerState
-from motif_jax.stages.train_policy.conditions import RESCUED
+from motif_jax.stages.train_policy.section import RESCUED
 from motif_jax.structs import UserError
 from motif_jax.system.files import names_in, read_arrays, write_whole
 
@@ -30,22 +30,22 @@ FACTS, SOURCES = "facts", "sources"
 
 
 class Rescue:
-    """The learner's states after the last two updates. Each host has one, since any may be lost."""
+    """The learner's states after the last two updates. Each host has a `Rescue`, since any other may be lost."""
 
     def __init__(self, write: Callable[[LearnerState, dict[str, Any], dict[str, Any]], None]):
-        """`write` gets a state, the arrays of the reward sources that learn, and how far it got."""
+        """`write` gets a state, the arrays of reward sources that learn, and the progress."""
         self._write = write
         self._copies: collections.deque[tuple[LearnerState, Any, dict[str, Any]]] = collections.deque(maxlen=2)
 
     def add(self, state: LearnerState, learning: dict[str, Any], done: dict[str, Any]) -> None:
-        """Keeps the state after an update, `RewardSources.learning` (which are copies already), and how far it got.
+        """Keeps copies of the state after an update, of `RewardSources.learning` (copies already) and of the progress.
 
-        The update may still be in work, but the figures of the one before it must have been seen: it has succeeded.
+        The update may still be running. The one before it must have succeeded: its metrics were read.
         """
         self._copies.append((spread_copy(state), learning, dict(done)))
 
     def save(self) -> str:
-        """Writes the newest state that was computed; may run in any thread. Returns what to report to the user."""
+        """Writes the newest state that was computed; may run in any thread. Returns a message for the user."""
         for state, learning, done in reversed(list(self._copies)):
             if not all(leaf.is_ready() for leaf in jax.tree.leaves((state, learning)) if hasattr(leaf, "is_ready")):
                 continue
@@ -61,17 +61,17 @@ class Rescue:
 def write_rescued(
     folder: Path, state: Any, learning: dict[str, Any], done: dict[str, Any], sources: dict[str, Any]
 ) -> None:
-    """Writes what `read_rescued` reads.
+    """Writes the file that `read_rescued` reads.
 
     Args:
       folder: the policy's.
       state: a tree of arrays, as `start.whole_state` makes it.
       learning: `RewardSources.learning` at that time.
-      done: how far it got.
+      done: the progress.
       sources: `RewardSources.facts`.
     """
     if not (folder / "config.json").exists():
-        raise UserError(f"this host does not see what host 0 has written to {str(folder)!r}")
+        raise UserError(f"this host cannot see the files of host 0 in {str(folder)!r}")
     arrays: dict[str, Any] = {"/".join(path): np.asarray(leaf) for path, leaf in paths_of(state, learning).items()}
     facts = {"progress": done, "sources": sources}
     arrays[FACTS] = np.frombuffer(json.dumps(facts).encode(), np.uint8)
@@ -79,16 +79,17 @@ def write_rescued(
 
 
 def paths_of(state: Any, learning: dict[str, Any]) -> dict[tuple[str, ...], Any]:
-    """The arrays of the learner and of reward sources, by paths: those of sources begin with `SOURCES`."""
+    """The arrays of the learner and of reward sources by path; the sources' paths begin with `SOURCES`."""
     return leaves_by_path(state) | {(SOURCES, *path): leaf for path, leaf in leaves_by_path(learning).items()}
 
 
 def read_rescued(
     folder: Path, like: Any
 ) -> tuple[dict[tuple[str, ...], np.ndarray], dict[str, Any], dict[str, Any]] | None:
-    """Arrays by their paths in `like`, those of reward sources as nested dictionaries, and facts as in a checkpoint.
+    """Reads a rescued state; None if there is not one.
 
-    None if no state was rescued.
+    Returns:
+      The arrays by their paths in `like`, those of reward sources as nested dictionaries, and facts as in a checkpoint.
     """
     file = folder / RESCUED
     if not file.exists():

@@ -1,16 +1,25 @@
-"""The config's sections policy and profile. Nothing here loads JAX."""
+"""The config's sections policy and profile, and functions of their values. Nothing here loads JAX."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ml_collections import ConfigDict
+
+from motif_jax.actors.capacity import available_mib
 from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Tables, Text, Whole, table_of, value
-from motif_jax.learner.settings import REPLAY, ReplaySettings, Settings
-from motif_jax.networks.kinds import BY_PROMPT, BY_SPECS, FIXED
+from motif_jax.learner.settings import Q_LEARNING, REPLAY, ReplaySettings, Settings
+from motif_jax.networks.kinds import BY_PROMPT, BY_SPECS, DRRN, FIXED, LANGUAGE
+from motif_jax.policies.drrn_settings import FLAG as DRRN_FLAG
 from motif_jax.policies.drrn_settings import DrrnPolicy
 from motif_jax.policies.language_settings import LanguagePolicy
 from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
+from motif_jax.structs import UserError
 from motif_jax.system.machine import usable_cores
+
+RESCUED = "rescued.npz"  # in the policy's directory: the state that was saved when another host was lost (rescue.py)
+TOKEN_BYTES = 2  # least size of a token in a replay buffer
+DEVICE_MEMORY = "--config.policy.batch_size, .num_minibatches, .network"  # flags that decide how much an update uses
 
 
 @dataclass(frozen=True)
@@ -24,45 +33,41 @@ class Network:
         decides=True,
     )
     dtype: str = value(
-        "float32", Text(("float32", "bfloat16")), "type of products; bfloat16 is faster on GPUs", decides=True
+        "float32", Text(("float32", "bfloat16")), "dtype of matrix products; bfloat16 is faster on GPUs", decides=True
     )
-    init_from: str = value(
-        "", PATH, "policy whose parameters to begin with: a workdir, or its checkpoints", decides=True
-    )
+    init_from: str = value("", PATH, "policy to start from: a workdir, or its checkpoints", decides=True)
 
 
 @dataclass(frozen=True)
 class Rewards:
-    """What it is rewarded for."""
+    """Rewards of the agent."""
 
     sources: str = value(
         "learnt",
         Text(longest=1000),
-        "beside the game: learnt,online:0.4,count:0.05,rnd:0.1,my_module:My:0.2",
+        "reward sources beside the game: learnt,online:0.4,count:0.05,rnd:0.1,my_module:My:0.2",
         decides=True,
     )
     extrinsic_coefficient: float = value(0.1, Number(-1e6, 1e6), "factor of the game's reward", decides=True)
     intrinsic_coefficient: float = value(
-        0.1, Number(-1e6, 1e6), "factor of the learnt reward; 0: none is needed", decides=True
+        0.1, Number(-1e6, 1e6), "factor of the learnt reward; 0: it is not needed", decides=True
     )
-    reward_dir: str = value(
-        "", PATH, "workdir or checkpoints of the learnt reward; empty: of this workdir", decides=True
-    )
+    reward_dir: str = value("", PATH, "workdir or checkpoints of the learnt reward; empty: this workdir", decides=True)
     reward_checkpoint: str = value("last", Text(longest=20), "last, best, or the number of an epoch", decides=True)
     reward_scale: float = value(
         0.1, Number(-1e6, 1e6), "scale of the game's reward, before it is clipped", decides=True
     )
     reward_clip: float = value(10.0, Number(0, above=True, infinite=True), "limit of the game's reward", decides=True)
     threshold_quantile: float = value(
-        0.5, Number(high=1, infinite=True), "quantile up to which learnt rewards are worth 0; -1: none", decides=True
+        0.5, Number(high=1, infinite=True), "learnt rewards up to this quantile count as 0; -1: all count", decides=True
     )
     count_exponent: float = value(
-        3.0, Number(0, infinite=True), "the n-th time in an episode, a message is worth 1 / n^exponent", decides=True
+        3.0, Number(0, infinite=True), "a message's n-th time in an episode counts 1 / n^exponent", decides=True
     )
     reference_alignment: bool = value(
         False,
         Flag(),
-        "messages are rewarded one step late, and an episode's last never",
+        "reward messages one step late, and an episode's last never",
         decides=True,
         differs="the learnt reward is credited to the step that caused the message, also to an episode's last",
     )
@@ -70,20 +75,20 @@ class Rewards:
 
 @dataclass(frozen=True)
 class Playing:
-    """Who plays."""
+    """Games and batches."""
 
     num_workers: int = value(usable_cores, Whole(), "processes that play; 0: play in this process, for debugging")
-    games_per_worker: int = value(64, Whole(1), "games that a worker plays side by side")
+    games_per_worker: int = value(64, Whole(1), "games that a worker plays at the same time")
     groups: int = value(2, Whole(1), "groups of games per worker: one plays while the other waits for actions")
     rollout_length: int = value(32, Whole(1), "steps of a rollout", decides=True)
     warmup_steps: int = value(
-        1000, Whole(0, 1_000_000), "most random actions at the start of a game, so that games do not begin together"
+        1000, Whole(0, 1_000_000), "a game begins with up to this many random actions, so that games are out of step"
     )
     hang_timeout_s: float = value(
         30.0, Number(0.1, MANY_SECONDS), "seconds without a sign of life after which a worker is replaced"
     )
-    synchronous: bool = value(False, Flag(), "with at most one worker: the same run twice, to the bit")
-    wait_for_learner: bool = value(False, Flag(), "games wait for a slower learner, so that samples are newer")
+    synchronous: bool = value(False, Flag(), "repeatable to the bit, with at most one worker")
+    wait_for_learner: bool = value(False, Flag(), "games wait for a slower learner, to keep samples fresh")
     batch_size: int = value(4096, Whole(1), "steps per update, of all hosts together", decides=True)
 
 
@@ -92,27 +97,29 @@ class Devices:
     """Devices of a host."""
 
     num_devices: int = value(0, Whole(), "devices to use; 0: all")
-    fsdp: int = value(1, Whole(1), "devices among which parameters and the batch are cut, for large networks")
-    tensor: int = value(1, Whole(1), "devices that compute each layer together, from the same part of the batch")
+    fsdp: int = value(1, Whole(1), "devices that parameters and batch are sharded over, for large networks")
+    tensor: int = value(1, Whole(1), "devices that compute each layer together, for the same part of the batch")
 
 
 @dataclass(frozen=True)
 class Keeping:
-    """How long it trains, and what is kept."""
+    """Duration, checkpoints and metrics."""
 
     train_for_env_steps: int = value(2_000_000_000, Whole(1, 10**15), "steps of the game to train for")
     train_for_seconds: float = value(
         0.0, Number(0, MANY_SECONDS), "seconds to train for, after the first update; 0: no limit"
     )
     save_every_steps: int = value(10_000_000, Whole(1, 10**15), "steps between checkpoints")
-    save_every_s: float = value(600.0, Number(0, MANY_SECONDS, above=True), "most seconds of work that a kill can cost")
+    save_every_s: float = value(
+        600.0, Number(0, MANY_SECONDS, above=True), "seconds between checkpoints, the most that a kill can cost"
+    )
     keep_checkpoints: int = value(5, Whole(1), "checkpoints to keep")
     milestone_every_steps: int = value(
         200_000_000, Whole(0, 10**15), "steps between checkpoints that are never removed; 0: none"
     )
     log_every_s: float = value(10.0, Number(0, MANY_SECONDS, above=True), "seconds between rows of metrics")
     probe_every: int = value(1, Whole(), "updates between rows of probes.jsonl, of networks that read prompts")
-    tensorboard: bool = value(True, Flag(), "write metrics also for TensorBoard")
+    tensorboard: bool = value(True, Flag(), "also write metrics for TensorBoard")
     wandb: str = value("", Text(longest=128), "project of Weights & Biases, which must be installed; empty: none")
 
 
@@ -137,3 +144,52 @@ TABLES: Tables = {
     | table_of(Keeping),
     "profile": table_of(Profile),
 }
+
+
+def finished(config: ConfigDict, env_steps: int, seconds: float) -> bool:
+    """Whether training has reached the config's limit of steps or seconds."""
+    limit = config.policy.train_for_seconds
+    return env_steps >= config.policy.train_for_env_steps or bool(limit and seconds >= limit)
+
+
+def takes_turns(section: ConfigDict) -> bool:
+    """Whether games wait while the learner works: in synchronous runs and in PPO."""
+    return section.synchronous or section.algorithm == "ppo"
+
+
+def minibatches_of_columns(section: ConfigDict) -> int:
+    """The number of minibatches that a batch's columns, the rollouts of single games, are divided into.
+
+    It is 1 in PPO with a network without memory, whose minibatches consist of single steps, and in Q-learning, whose
+    minibatches are drawn from the replay buffer.
+    """
+    of_steps = section.algorithm == "ppo" and section.network == LANGUAGE
+    return 1 if of_steps or section.algorithm == Q_LEARNING else section.num_minibatches
+
+
+def check_q_learning(section: ConfigDict) -> None:
+    """Raises UserError if DRRN and Q-learning are not used together, or for a bad size of the replay buffer."""
+    if (section.network == DRRN) != (section.algorithm == Q_LEARNING):
+        raise UserError(
+            f"the network {DRRN!r} and the algorithm {Q_LEARNING!r} are only used together, not "
+            f"{section.network!r} with {section.algorithm!r} (--config.policy.network, .algorithm)"
+        )
+    if section.network != DRRN:
+        return
+    if section.bootstrap == "inferred":
+        raise UserError(
+            f"the algorithm {Q_LEARNING!r} does not infer values: choose explicit or never (--config.policy.bootstrap)"
+        )
+    buffer = section[REPLAY]
+    if buffer.capacity < section.batch_size:
+        raise UserError(
+            f"a replay buffer of {buffer.capacity:,} steps has no room for a batch of {section.batch_size:,} "
+            f"(--config.policy.{REPLAY}.capacity, .batch_size)"
+        )
+    needed, available = buffer.capacity * section.drrn.max_tokens * TOKEN_BYTES >> 20, available_mib()
+    if needed > available:
+        raise UserError(
+            f"a replay buffer of {buffer.capacity:,} steps with {section.drrn.max_tokens:,} tokens needs more than "
+            f"{needed:,} MiB, but {available:,} MiB are available (--config.policy.{REPLAY}.capacity, "
+            f"{DRRN_FLAG}.max_tokens)"
+        )

@@ -1,4 +1,4 @@
-"""Makes what policy training needs from the config: network, reward sources, learner, devices, games."""
+"""Makes the parts of policy training from the config: network, reward sources, learner, devices, games."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from motif_jax.rewards.learnt_source import make_mix
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages.train_policy.acting import make_shape_rewards
-from motif_jax.stages.train_policy.conditions import minibatches_of_columns, takes_turns
 from motif_jax.stages.train_policy.language import make_language_policy
+from motif_jax.stages.train_policy.section import minibatches_of_columns, takes_turns
 from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser
 
@@ -40,12 +40,12 @@ FAR_AHEAD = 32  # batches; the published system's settings make about 8
 
 
 class Parts(NamedTuple):
-    """What policy training works with, except the learner's state."""
+    """The parts of policy training, except the learner's state."""
 
-    env: dict[str, Any]  # the config's section: what is played
+    env: dict[str, Any]  # the config's section
     world: World
     mesh: Mesh
-    rollouts: int  # of this host, that make its share of a batch
+    rollouts: int  # in this host's share of a batch
     options: dict[str, Any]  # of the network
     model: Model
     sources: RewardSources
@@ -55,7 +55,7 @@ class Parts(NamedTuple):
 
 
 def assemble(config: ConfigDict, workdir: Path, make_sources: Callable[[Setting], RewardSources], hosts: int) -> Parts:
-    """Makes the parts of training; refuses a batch that does not fit devices or hosts before it loads the reward."""
+    """Makes the parts; checks that the batch fits devices and hosts before it loads the reward."""
     section = config.policy
     env = config.env.to_dict()
     world = make_world(env)
@@ -73,7 +73,7 @@ def assemble(config: ConfigDict, workdir: Path, make_sources: Callable[[Setting]
 
 
 def make_network(config: ConfigDict, world: World, workdir: Path) -> tuple[dict[str, Any], Model]:
-    """The network that the config names, with its first parameters, and what a checkpoint says of it."""
+    """The network's options, as checkpoints hold them, and the network with its initial parameters."""
     section = config.policy
     if section.network == LANGUAGE:
         return make_language_policy(config, world, workdir)
@@ -89,7 +89,7 @@ def make_network(config: ConfigDict, world: World, workdir: Path) -> tuple[dict[
 def make_learner(
     config: ConfigDict, model: Model, world: World, mesh: Mesh, learner: Settings, shape_rewards: ShapeRewards
 ) -> tuple[Callable[[Any], Any], Callable[..., Any]]:
-    """What makes the learner's state from parameters, and its update, which is not compiled yet."""
+    """A function that makes the learner's state from parameters, and the update, which is not compiled yet."""
     if learner.algorithm == Q_LEARNING:
         return make_q_learner(config, model, world, mesh, learner, shape_rewards)
     return lambda params: init_state(params, learner), make_policy_update(model.unroll, shape_rewards, learner)
@@ -103,25 +103,25 @@ def learner_settings(config: ConfigDict) -> Settings:
 
 
 def check_batch(config: ConfigDict, num_devices: int, hosts: int) -> int:
-    """How many rollouts of groups of this host make its share of a batch, which is cut among `num_devices`."""
+    """The number of rollouts in this host's share of a batch, which is split among `num_devices`."""
     section = config.policy
-    games = section.games_per_worker // section.groups
-    columns, rest = divmod(section.batch_size, section.rollout_length)  # games side by side in a batch
+    games, length = section.games_per_worker // section.groups, section.rollout_length
+    minibatches = minibatches_of_columns(section)
     parts = {
-        "devices and minibatches": num_devices * minibatches_of_columns(section),
-        f"hosts with groups of {games} games": hosts * games,
+        f"{num_devices} devices x {minibatches} minibatches": num_devices * minibatches,
+        f"{hosts} hosts x {games} games of a group": hosts * games,
     }
     for what, count in parts.items():
-        if rest or columns % count:
+        if section.batch_size % (length * count):
             raise UserError(
-                f"batch_size {section.batch_size}, in rollouts of {section.rollout_length} steps, cannot be cut "
-                f"{count} ways, among {what} (--config.policy.batch_size, .rollout_length, .games_per_worker)"
+                f"batch_size {section.batch_size} must be a multiple of {length * count} = {length} steps of a rollout "
+                f"x {what} (--config.policy.batch_size, .rollout_length, .games_per_worker)"
             )
-    return columns // (hosts * games)
+    return section.batch_size // (length * hosts * games)
 
 
 def make_player(config: ConfigDict, model: Model, seed: int) -> PolicyPlayer:
-    """Makes the player that answers all games of this host with the policy."""
+    """Makes the player that chooses the actions in all games of this host."""
     section = config.policy
     games = max(section.num_workers, 1) * section.games_per_worker
     return PolicyPlayer(model, games, section.games_per_worker // section.groups, seed)
@@ -132,13 +132,13 @@ def open_pool(config: ConfigDict, parts: Parts, player: PolicyPlayer, first_epis
     section = config.policy
     observations = {*parts.model.reads, *parts.sources.observations}
     groups = max(section.num_workers, 1) * section.groups
-    spare = 0 if section.wait_for_learner and not takes_turns(section) else 1  # to write on while others are full
+    spare = 0 if section.wait_for_learner and not takes_turns(section) else 1  # to fill while the others wait
     slots = -(-parts.rollouts // groups) + spare  # enough for a batch
     ahead = slots * groups / parts.rollouts
     if ahead > FAR_AHEAD:
         print_line(
             f"train_policy: {groups} groups of games can be {ahead:.0f} batches ahead of a slow learner, whose samples "
-            "are then so many updates old: fewer games, a larger batch, or games that wait for it keep them fresh "
+            "are then as many updates old: use fewer games, a larger batch, or games that wait for the learner "
             "(--config.policy.games_per_worker, .batch_size, .wait_for_learner)"
         )
     return ActorPool(
@@ -161,14 +161,11 @@ def open_pool(config: ConfigDict, parts: Parts, player: PolicyPlayer, first_epis
 
 
 def make_drrn_policy(config: ConfigDict, world: World) -> tuple[dict[str, Any], Model]:
-    """The options of the network, as checkpoints hold them, and the network with its first parameters.
-
-    Its tokens are the words of the world.
-    """
+    """As `make_network`, for DRRN; its tokens are the words of the world."""
     section = config.policy
     if not (words := getattr(world, "words", ())):
         raise UserError(
-            f"the world {world.name!r} does not say which words its prompts have, which the network {DRRN!r} needs "
+            f"the world {world.name!r} does not list the words of its prompts, which the network {DRRN!r} needs "
             "(--config.policy.network, --config.env.world)"
         )
     options: dict[str, Any] = {
@@ -187,7 +184,7 @@ def make_drrn_policy(config: ConfigDict, world: World) -> tuple[dict[str, Any], 
 def make_q_learner(
     config: ConfigDict, model: Model, world: World, mesh: Mesh, learner: Settings, shape_rewards: ShapeRewards
 ) -> tuple[Callable[[Any], QState], Callable[..., Any]]:
-    """What makes the learner's state from parameters, and its update; the buffer is a part of the state."""
+    """As `make_learner`, for Q-learning; the replay buffer is a part of the state."""
     section = config.policy
     if mesh.size > 1:
         raise UserError(

@@ -20,9 +20,9 @@ from motif_jax.devices.mesh import place
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.learner.update import LearnerState
 from motif_jax.policies.model import read_policy
-from motif_jax.rewards.sources import RewardSources, saved_sources
-from motif_jax.stages.train_policy.conditions import RESCUED
+from motif_jax.rewards.sources import saved_sources
 from motif_jax.stages.train_policy.rescue import read_rescued
+from motif_jax.stages.train_policy.section import RESCUED
 from motif_jax.stages.train_policy.setup import Parts
 from motif_jax.structs import UserError
 from motif_jax.system.files import record
@@ -32,15 +32,15 @@ START = {"env_steps": 0, "updates": 0, "seconds": 0.0, "next_episode": 0, "episo
 
 
 class Keeper:
-    """Checkpoints of a policy, each of which can be used alone."""
+    """Checkpoints of a policy, each of which can be used without other files."""
 
     def __init__(self, config: ConfigDict, folder: Path, parts: Parts):
         """Opens `folder/checkpoints`."""
         section, self._sources = config.policy, parts.sources
-        self.frozen: Any = ()  # parameters that are not trained; saved in every checkpoint, as each is used alone
-        self._saving = threading.Lock()  # if another host is lost, another thread saves
+        self.frozen: Any = ()  # parameters that are not trained; every checkpoint has them
+        self._saving = threading.Lock()  # another thread saves if a host is lost
         folder.mkdir(parents=True, exist_ok=True)
-        try:  # hosts share the workdir's own lock, and so do the hosts of another run that was started by mistake
+        try:  # hosts share the workdir's lock, also with another run that was started by mistake
             self._lock = take(folder / ".lock")
         except Held as held:
             raise UserError(f"another run ({held}) is writing to {str(folder)!r} (--workdir)") from None
@@ -54,10 +54,10 @@ class Keeper:
         return self._checkpoints.directory
 
     def latest(self, like: dict[str, Any]) -> tuple[dict[tuple[str, ...], Any], dict[str, Any], dict[str, Any]] | None:
-        """The last checkpoint that can be read, or what was rescued after it.
+        """The last checkpoint that can be read, or a state that was rescued after it.
 
         Args:
-          like: a `whole_state`, which has the form of the arrays.
+          like: a `whole_state` with the form of the arrays.
 
         Returns:
           The arrays of network and learner by name, the arrays of everything else, and the facts.
@@ -69,7 +69,7 @@ class Keeper:
         return found and (arrays_of(found[1]), found[1], found[2])
 
     def keep_rescued(self, state: LearnerState, done: dict[str, Any]) -> None:
-        """Saves a rescued state as a checkpoint unless it is one already, and removes the file of the rescue."""
+        """Saves a rescued state as a checkpoint unless it is one already, and removes its file."""
         rescued = self.directory.parent / RESCUED
         if rescued.exists():
             self.save(state, done)
@@ -81,8 +81,8 @@ class Keeper:
 
         Args:
           state: the learner's.
-          done: how far it got.
-          learning: `RewardSources.learning` at that time; None: as the sources are now.
+          done: the progress.
+          learning: `RewardSources.learning` at that time; None: the sources' current arrays.
         """
         step = int(done["env_steps"])
         arrays: dict[str, Any] = {"learner": state}
@@ -103,9 +103,9 @@ class Keeper:
 
 
 class Origin(enum.IntEnum):
-    """Where the parameters come from when training begins."""
+    """The origin of the parameters that training starts from."""
 
-    NEW = 0  # random numbers
+    NEW = 0  # random
     POLICY = 1  # another policy: --config.policy.init_from
     CHECKPOINT = 2  # the run's own
 
@@ -117,24 +117,24 @@ def arrays_of(checkpoint: dict[str, Any]) -> dict[tuple[str, ...], Any]:
 
 
 def whole_state(state: LearnerState, frozen: Any) -> dict[str, Any]:
-    """All arrays of the network and the learner, under the names that they have in files."""
+    """All arrays of the network and the learner, by their names in files."""
     return state._asdict() | {"frozen": frozen}
 
 
 def begin(
     config: ConfigDict, keeper: Keeper | None, parts: Parts, checkpoints: Path, hosts: Hosts
 ) -> tuple[LearnerState, Any, dict[str, Any]]:
-    """The learner's state on all devices, the network's frozen parameters as they were read, and how far it got.
+    """The learner's state on all devices, the network's frozen parameters as they were read, and the progress.
 
-    They come from the first of these that exists: the run's own last checkpoint, or a state rescued after it; another
-    policy; random parameters. The first host decides which. Every other host reads the same files, if it sees them, and
-    compares a checksum with the first host; only if one has something else, the first host sends what it has to all.
+    They come from the first of these that exists: the run's last checkpoint, or a state rescued after it; another
+    policy; random parameters. The first host decides. The other hosts read the same files, if they can, and compare
+    checksums with the first host, which sends its arrays to all if one host differs.
 
     Args:
       config: of the experiment.
-      keeper: the run's checkpoints; of the first host only.
+      keeper: the run's checkpoints, on the first host; elsewhere None.
       parts: of training.
-      checkpoints: their directory.
+      checkpoints: the directory of the run's checkpoints.
       hosts: of this run.
     """
     state = parts.begin(parts.model.params)
@@ -150,7 +150,7 @@ def begin(
         keeper.keep_rescued(state._replace(**{name: whole[name] for name in state._fields}), done)
     elif keeper and config.policy.init_from:
         whole, origin = read_initial(config, parts, new), Origin.POLICY
-    hosts.agree(Vote.GO_ON)  # until here each host worked alone, and one may have failed
+    hosts.agree(Vote.GO_ON)  # hosts worked alone until here, and one may have failed
     if hosts.count > 1:
         numbers = from_first_host(np.array([origin, *(done[name] for name in START)], np.float64)).tolist()
         origin = Origin(int(numbers[0]))
@@ -162,7 +162,7 @@ def begin(
         if keeper and differing:
             names = ", ".join(map(str, differing))
             print_line(f"train_policy: sent the parameters to all hosts, as host {names} could not read the same ones")
-        share_sources(parts.sources)
+        parts.sources.take_over(dict_from_first_host(parts.sources.learning()))
     if keeper:
         keeper.frozen = host_copy(whole["frozen"])
     frozen = whole.pop("frozen")
@@ -184,15 +184,14 @@ def read_initial(config: ConfigDict, parts: Parts, new: dict[str, Any]) -> dict[
 def read_as_first_host(
     config: ConfigDict, parts: Parts, new: dict[str, Any], origin: Origin, folder: Path, step: int
 ) -> dict[str, Any]:
-    """Reads on another host what the first one has read; a new state if this host cannot read it.
+    """Reads the state that the first host has read; returns a new state if this host cannot read it.
 
     Args:
-      config: of the experiment.
-      parts: of training.
+      config, parts: of training.
       new: a new state.
       origin: what the first host has read.
       folder: the directory of checkpoints.
-      step: the checkpoint.
+      step: number of the checkpoint.
     """
     try:
         if origin == Origin.POLICY:
@@ -201,10 +200,5 @@ def read_as_first_host(
             with reading(folder) as checkpoints:
                 return rebuild(new, arrays_of(checkpoints.readable(str(step))[1]), folder)
     except (UserError, OSError):
-        pass  # its checksum will be another one
+        pass  # the checksums will differ
     return new
-
-
-def share_sources(sources: RewardSources) -> None:
-    """Gives the first host's state of those reward sources that learn to all hosts."""
-    sources.take_over(dict_from_first_host(sources.learning()))

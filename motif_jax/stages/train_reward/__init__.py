@@ -1,6 +1,6 @@
 """The stage train_reward: fits a network to the preferences, so that preferred moments have higher rewards.
 
-This module is quick to import, so that a workdir with a finished reward is skipped at once. fitting.py trains.
+This module is quick to import; fitting.py trains.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class TrainReward:
         "hard", Text(("hard", "soft")), "soft: the annotator's probabilities, where it gave them", decides=True
     )
     message: str = value("lt_cnn", Text((*MESSAGE_ENCODERS, "none")), "encoder of the message", decides=True)
-    blstats: bool = value(False, Flag(), "read also the bottom line", decides=True)
-    crop: bool = value(False, Flag(), "read also the map around the hero", decides=True)
-    glyphs: bool = value(False, Flag(), "read also the whole map", decides=True)
+    blstats: bool = value(False, Flag(), "also read the bottom line", decides=True)
+    crop: bool = value(False, Flag(), "also read the map around the hero", decides=True)
+    glyphs: bool = value(False, Flag(), "also read the whole map", decides=True)
     learning_rate: float = value(
         1e-4,
         Number(0, above=True),
@@ -58,14 +58,14 @@ class TrainReward:
     reference_quantiles: bool = value(
         False,
         Flag(),
-        "thresholds are rounded to two decimals",
+        "round thresholds to two decimals",
         decides=True,
         differs="thresholds are not rounded to two decimals",
     )
 
 
 TABLES: Tables = {"reward": table_of(TrainReward)}
-READS: Tables = EXPERIMENT | ANNOTATION | TABLES  # the annotation's section says from which annotation it is learnt
+READS: Tables = EXPERIMENT | ANNOTATION | TABLES  # `annotate` names the annotation that it learns from by default
 
 
 def artefacts(workdir: Path) -> list[Path]:
@@ -74,7 +74,7 @@ def artefacts(workdir: Path) -> list[Path]:
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
-    """Whether the reward is trained to its last epoch; raises UserError if it was learnt from other labels."""
+    """Whether the reward has reached its last epoch; raises UserError if it was learnt from other labels."""
     section, folder = config.reward, workdir / "reward"
     try:
         done = read_json(folder / "statistics.json")

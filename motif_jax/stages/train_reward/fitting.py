@@ -1,8 +1,8 @@
 """Trains the reward on the labels, and writes checkpoints that can be used without the dataset.
 
-Before every epoch, and after the last, the network values each distinct caption once. The statistics that normalise the
-agent's reward, and the validation, are computed from these values. A checkpoint holds the statistics, the network, the
-optimiser and the captions, so that it can be used alone; training resumes from it with bitwise equal results.
+Before every epoch, and after the last, the network computes the reward of each distinct caption once. The validation,
+and the statistics that normalise the agent's reward, use these values. A checkpoint holds the network, the optimiser,
+the statistics and the captions; training that resumes from it has bitwise equal results.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from motif_jax.system.metrics import Progress
 from motif_jax.system.own_folders import make_anew
 from motif_jax.system.startup import say
 
-STEPS = 32  # of the optimiser whose batches are on the device at a time, for models that read more than the message
+STEPS = 32  # batches on the device at a time, for models that read more than the message
 
 
 def train(config: ConfigDict, workdir: Path) -> None:
@@ -63,7 +63,7 @@ def train(config: ConfigDict, workdir: Path) -> None:
 
 
 def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -> None:
-    """Trains until the last epoch; what is added to `at_the_end` is called however it ends."""
+    """Trains until the last epoch; the callbacks of `at_the_end` run also after an error."""
     section, folder = config.reward, workdir / "reward"
 
     # ---- data
@@ -80,7 +80,7 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
     mesh = make_mesh()
     if section.batch_size % mesh.size:
         raise UserError(
-            f"batch_size {section.batch_size} cannot be cut among {mesh.size} devices (--config.reward.batch_size)"
+            f"batch_size {section.batch_size} cannot be split among {mesh.size} devices (--config.reward.batch_size)"
         )
     options = {name: section[name] for name in ("message", "blstats", "crop", "glyphs")}
     apply, params = make_reward_model(options, config.seed)
@@ -133,7 +133,7 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
         for start in range(0, len(order), stretch):
             rows = order[start : start + stretch]
             batches = make_batches(rows, data.ids, data.target, section.batch_size, mesh.size, extra, items, data.sided)
-            items = batches.captions.shape[-1]  # later batches are as wide: no recompilation, equal sums if resumed
+            items = batches.captions.shape[-1]  # the next batches keep it: no recompilation, equal sums if resumed
             placed = shard(batches, mesh, axis=1)
             for step in range(len(batches.captions)):
                 state = update(state, table, np.int32(step), placed)
@@ -166,7 +166,7 @@ def learn(config: ConfigDict, workdir: Path, at_the_end: contextlib.ExitStack) -
 
 
 def import_published(config: ConfigDict, folder: Path) -> None:
-    """Makes a reward from a checkpoint of the published system, with the statistics that are beside it."""
+    """Makes a reward from a checkpoint of the published system, with the statistics beside it."""
     file = Path(config.reward.import_from)
     arrays, known = read_checkpoint(file)
     epoch, quantiles, doubt = read_quantiles(file, int(known["num_iter"]))
@@ -179,11 +179,11 @@ def import_published(config: ConfigDict, folder: Path) -> None:
     statistics = RewardStatistics(known["reward_mean"], known["reward_var"], quantiles)
     facts = {"epoch": epoch, "model": options, "history": [], "statistics": statistics._asdict()}
     facts |= {"dataset": "", "target": "", "annotators": {}, "labels": {}, "imported_from": str(file.resolve())}
-    make_anew(folder / "checkpoints", OWN)  # in place of those of an import that was killed
+    make_anew(folder / "checkpoints", OWN)  # replaces those of a killed import
     write_config(folder, config)
     checkpoints = Checkpoints(folder / "checkpoints")
     nothing = {"captions": np.zeros((1, WIDTH), np.uint8), "counts": np.zeros(1, np.int32)}
     checkpoints.save(epoch, {"train": state, **nothing}, facts, 0.0)
     checkpoints.close()
     write_json(folder / "statistics.json", facts | {"stopped_early": False, "best_epoch": epoch})
-    print_line(f"train_reward: took {str(file)!r} as it is, with its mean, variance and quantiles")
+    print_line(f"train_reward: imported {str(file)!r} with its mean, variance and quantiles")

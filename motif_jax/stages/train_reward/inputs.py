@@ -18,7 +18,7 @@ def learnt_from(config: ConfigDict) -> dict[str, float]:
 
 
 def label_checksums(dataset: PairDataset, config: ConfigDict) -> dict[str, str]:
-    """Checksums of the dataset and of all labels; they show whether a reward was learnt from these."""
+    """Checksums of the dataset and of all labels, which identify what a reward was learnt from."""
     found = {"dataset": fingerprint(dataset)}
     for name in learnt_from(config):
         found[name] = checksum(dataset.preference(name))

@@ -32,13 +32,13 @@ def write_page(
     rewards: np.ndarray,
     target: np.ndarray,
 ) -> Path:
-    """Writes `folder/reward.html`, and `captions.json`: what the report shows of the captions.
+    """Writes `folder/reward.html`, and `captions.json` for the report.
 
     Args:
       folder: workdir/reward.
       facts: the contents of statistics.json.
       statistics: of the last epoch.
-      values: raw reward of every caption, where the message decides. [U]
+      values: raw reward of every caption; None if the reward reads more than the message. [U]
       messages, counts: the captions, and how often training shows each. [U, 256], [U]
       rewards, target: of the validation pairs. [M, 2], [M]
     """
@@ -55,7 +55,7 @@ def write_page(
                     percent(last["unseen_accuracy"]),
                     f"on the {last['unseen_sided']:,} of them with a caption that is not in the training pairs",
                 ),
-                *([scored] if "score_accuracy" in last else []),  # other games than NetHack have none
+                *([scored] if "score_accuracy" in last else []),  # only some games have a score
                 (f"{last['loss']:.3f}", "validation loss; chance gives 0.693"),
             ]
         ),
@@ -100,7 +100,7 @@ def write_page(
 def of_captions(
     statistics: RewardStatistics, normalised: np.ndarray, messages: np.ndarray, counts: np.ndarray
 ) -> dict[str, Any]:
-    """Normalised rewards of the captions: their distribution, the highest, the lowest, those of the most frequent."""
+    """Normalised rewards of captions: distribution, highest, lowest, and those of the most frequent captions."""
     seen = np.flatnonzero(counts > 0)
     order = seen[np.argsort(normalised[seen], kind="stable")]
     common = seen[np.argsort(-counts[seen], kind="stable")]
@@ -128,7 +128,7 @@ def spread(captions: dict[str, Any], mark: tuple[float, float] | None) -> str:
 
     Args:
       captions: the result of `of_captions`.
-      mark: a level, and the reward below which this share of the captions lies; None for no line there.
+      mark: a quantile level, and its reward, where the chart has a line; None: no line.
     """
     heights, edges = captions["heights"], captions["edges"]
     low, high = edges[0], edges[-1]
@@ -168,17 +168,16 @@ def _calibration(rewards: np.ndarray, target: np.ndarray) -> str:
 
 
 def preferences(row: Mapping[str, Any]) -> str:
-    """The validation preferences that an accuracy is about: how many, of how many different questions."""
+    """The number of validation preferences behind an accuracy, and of the different questions among them, in words."""
     number, asked = row.get("sided", 0), row.get("questions", 0)
     of = f" ({asked:,} different question{'s' * (asked != 1)})" if asked else ""
     return f"{number:,} validation preference{'s' * (number != 1)}{of}"
 
 
 def verdict(row: Mapping[str, Any]) -> str:
-    """What an accuracy is worth: its 95 % interval, and whether it is above chance.
+    """The 95 % interval of an accuracy, and whether it is above chance, in words.
 
-    Chance is one half, also where most preferences are for the moment on one side: a reward is not told which side a
-    moment is on.
+    Chance is one half even if most preferences are for one side, because a reward does not know a moment's side.
     """
     if not row.get("sided"):
         return "nothing shows that it is better than chance"

@@ -1,4 +1,4 @@
-"""Parts of the reward stage: loads labels and captions, values pairs, measures agreement, checks the results."""
+"""Parts of the reward stage: loading of labels and captions, rewards of pairs, metrics, checks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from motif_jax.stages.train_reward.inputs import learnt_from
 from motif_jax.structs import UserError
 from motif_jax.system.files import read_array, read_json
 
-PAIRS = 1024  # pairs valued at a time, by models that read more than the message
+PAIRS = 1024  # pairs per call of models that read more than the message
 Extra = dict[str, Callable[[np.ndarray], np.ndarray]]  # functions from row numbers to arrays: [m] -> [m, 2, L, ...]
 
 
@@ -40,10 +40,10 @@ class LabelledPairs(NamedTuple):
     dataset: PairDataset
     table: CaptionTable
     ids: np.ndarray  # [N, 2, L]
-    texts: np.ndarray  # [U, W]: the captions, cut where all are zero
+    texts: np.ndarray  # [U, W]: the captions, without trailing columns of zeros
     target: np.ndarray  # [N]: P(second is better), NaN where unknown
-    targets: dict[str, np.ndarray]  # the same of each annotation
-    sided: np.ndarray  # [N] bool: the hard labels have a preference, whatever the probabilities
+    targets: dict[str, np.ndarray]  # the same by annotation
+    sided: np.ndarray  # [N] bool: whether the hard labels have a preference
     weights: dict[str, float]
     fingerprint: str
     checksum: str
@@ -78,7 +78,7 @@ def load_data(config: ConfigDict, workdir: Path) -> LabelledPairs:
 
 
 def extra_observations(dataset: PairDataset, options: Mapping[str, Any]) -> Extra:
-    """The observations that the model reads beside the message, as functions of the rows."""
+    """The observations that the model reads beside the message, as functions of row numbers."""
     extra: Extra = {}
     needs = {"blstats": options["blstats"] or options["crop"], "glyphs": options["crop"] or options["glyphs"]}
     for key, needed in needs.items():
@@ -99,7 +99,7 @@ def extra_observations(dataset: PairDataset, options: Mapping[str, Any]) -> Extr
 
 
 def value_pairs(value: Value, params: Any, table: jax.Array, data: LabelledPairs, extra: Extra) -> np.ndarray:
-    """The raw reward of every step of every pair, moment by moment. [N, 2, L]"""
+    """The raw reward of every step. [N, 2, L]"""
     count = len(data.ids)
     chunk = min(max(1, PAIRS // data.ids.shape[2]), count)
     found = np.empty(data.ids.shape, np.float32)
@@ -115,12 +115,12 @@ def value_pairs(value: Value, params: Any, table: jax.Array, data: LabelledPairs
 def make_statistics(
     values: np.ndarray | None, counts: np.ndarray, rewards: np.ndarray, reference: bool
 ) -> RewardStatistics:
-    """Statistics that the reward is normalised with.
+    """Statistics that normalise the reward.
 
     Args:
       values: raw reward of every caption, if the model reads only messages; otherwise None. [U]
       counts: how often training shows each caption. [U]
-      rewards: raw rewards of the training pairs, used where `values` is None. [M, 2, L]
+      rewards: raw rewards of the training pairs, used if `values` is None. [M, 2, L]
       reference: whether quantiles are rounded to two decimals, as in the published system.
     """
     decimals = 2 if reference else None
@@ -158,7 +158,7 @@ def measure(rewards: np.ndarray, rows: np.ndarray, data: LabelledPairs, counts: 
 
 
 def advice(data: LabelledPairs) -> str:
-    """What to do where most pairs are ties, since most moments show no message; "" elsewhere."""
+    """Advice for datasets with too many ties between moments without messages; "" for others."""
     ties = np.flatnonzero(~np.isnan(data.target) & ~data.sided)
     labelled = int((~np.isnan(data.target)).sum())
     silent = ~(data.table.messages != 0).any(1)[data.ids[ties]].any(2)  # moments without a message. [T, 2]
@@ -186,7 +186,7 @@ def load_prob(file: Path, count: int) -> np.ndarray:
     try:
         prob = read_array(file)
     except (OSError, ValueError):
-        raise UserError(f"{str(file)!r} is damaged: make the annotation anew ({labels.FLAG})") from None
+        raise UserError(f"{str(file)!r} is damaged: make the annotation again ({labels.FLAG})") from None
     known = prob[~np.isnan(prob)] if prob.dtype == np.float32 else prob
     if prob.shape != (count,) or prob.dtype != np.float32 or (known < 0).any() or (known > 1).any():
         raise UserError(f"{str(file)!r} must hold ({count},) float32 between 0 and 1 ({labels.FLAG})")
@@ -206,7 +206,7 @@ def _remedy(folder: Path) -> str:
 def check_finite(
     state: TrainState, batches: Batches, data: LabelledPairs, folder: Path, before: int, epoch: int
 ) -> None:
-    """Raises UserError if the loss was not finite at a step of `batches`; the epoch had `before` steps earlier."""
+    """Raises UserError if the loss was not finite at a step of `batches`, which follow `before` steps of the epoch."""
     step = int(state.sums.broken) - 1
     if step < 0:
         return
@@ -219,7 +219,7 @@ def check_finite(
 
 
 def _check_origin(record: Path, name: str, made_of: str, arrays: Mapping[str, np.ndarray | None]) -> None:
-    """Refuses labels that are of another dataset or changed after merging; published labels have no record to check."""
+    """Raises UserError for labels of another dataset or changed after merging; published labels lack the record."""
     if not record.exists():
         return
     try:
@@ -228,10 +228,10 @@ def _check_origin(record: Path, name: str, made_of: str, arrays: Mapping[str, np
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{str(record)!r} is damaged: {error} ({labels.FLAG})") from error
     if origin != made_of:
-        raise UserError(f"annotation {name!r} was made of another dataset ({labels.FLAG})")
+        raise UserError(f"annotation {name!r} was made for another dataset ({labels.FLAG})")
     for kind, array in arrays.items():
         if array is not None and sums.get(kind) != checksum(array):
             raise UserError(
-                f"the {kind} of annotation {name!r} are not those that were merged, their checksum differs: "
-                f"--stage=annotate merges its shards anew ({labels.FLAG})"
+                f"the {kind} of annotation {name!r} have changed since they were merged, as their checksum shows: "
+                f"--stage=annotate merges its shards again ({labels.FLAG})"
             )

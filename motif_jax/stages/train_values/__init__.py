@@ -1,7 +1,7 @@
-"""The stage train_values: learns from transcripts what texts are worth, beside a policy that train_language has made.
+"""The stage train_values: learns the values of texts from transcripts, for a policy that train_language has made.
 
-ILQL and its relatives (`offline/recipes.py`): values per token or per utterance, which decoding then adds to the
-policy's logits. The result lies in `values`: the policy as the Hugging Face Hub has it, and checkpoints of the values.
+ILQL and related algorithms (`offline/recipes.py`): values per token or per utterance, which decoding adds to the
+policy's logits. The result is in `values`: the policy in the Hugging Face layout, and checkpoints of the values.
 This module is quick to import; learning.py trains.
 """
 
@@ -54,7 +54,7 @@ class TrainValues:
     start: str = value(
         "policy",
         Text(("policy", "new_trunk", "new")),
-        "values begin as the policy, or as a new network; new: so does the policy",
+        "values begin as the policy, or as a new network; new: the policy is new, too",
         decides=True,
     )
     replies: int = value(
@@ -75,18 +75,18 @@ FOLDER = "values"
 
 
 def more_identity(config: ConfigDict) -> tuple[str, ...]:
-    """The values of other sections that decide the result: replies that are learnt from are as long as decoding's."""
+    """Decisive values of other sections: sampled replies are as long as those of decoding."""
     return ("decoding.max_tokens",) if recipe_of(config.train_values.recipe).values == "reply" else ()
 
 
 def unused_values(recipe: Recipe, section: Mapping[str, Any]) -> list[str]:
-    """The values of the section that make no difference to what a recipe learns."""
+    """The values of the section that a recipe does not use."""
     uses = {name: declared.only_for for name, declared in TABLES["train_values"].items()}
     return [name for name, use in uses.items() if use and not use.when(recipe, section)]
 
 
 def unused(config: ConfigDict) -> list[str]:
-    """The values that make no difference to the recipe, and so may change within a workdir."""
+    """The values that the recipe does not use, which may change within a workdir."""
     section = config.train_values
     return [f"train_values.{name}" for name in unused_values(recipe_of(section.recipe), section)]
 
@@ -97,7 +97,7 @@ def artefacts(workdir: Path) -> list[Path]:
 
 
 def is_complete(config: ConfigDict, workdir: Path) -> bool:
-    """Whether the values were trained for as many epochs as the config asks."""
+    """Whether the values were trained for the epochs of the config."""
     try:
         return int(read_json(workdir / FOLDER / "summary.json")["epoch"]) >= config.train_values.num_epochs
     except (OSError, ValueError, KeyError, TypeError):
@@ -112,7 +112,7 @@ def check(config: ConfigDict) -> None:
     check_num_parts(section, "train_values")
     if section.value_min >= section.value_max:
         raise UserError(
-            f"value_min {section.value_min} is not below value_max, {section.value_max} "
+            f"value_min {section.value_min} must be below value_max {section.value_max} "
             "(--config.train_values.value_min, .value_max)"
         )
     if section.policy and not Path(section.policy).is_dir():
@@ -121,7 +121,7 @@ def check(config: ConfigDict) -> None:
         )
     if section.start == "new" and not recipe.policy:
         raise UserError(
-            f"the recipe {section.recipe!r} does not learn the policy, which so cannot be new: choose "
+            f"the recipe {section.recipe!r} does not learn the policy, which therefore cannot be new: choose "
             f"{section.recipe}+joint, or another start (--config.train_values.recipe, .start)"
         )
     if section.start == "new" and section.policy:
@@ -132,7 +132,7 @@ def check(config: ConfigDict) -> None:
         world = check_world(config.env)
         if not isinstance(world, TextWorld):
             raise UserError(
-                f"games of {world.name!r} cannot be played by writing, to see what values are worth "
+                f"the world {world.name!r} is not played by writing, so its games cannot evaluate the values "
                 "(--config.train_values.games)"
             )
         if recipe.decoding == "shift" and not section.games_beta:
@@ -141,13 +141,13 @@ def check(config: ConfigDict) -> None:
         check_decoding(recipe, section.recipe, [played])
     if section.games or recipe.values == "reply":
         check_texts_fit(config)
-    find_meeting(config.distributed)  # which checks it
+    find_meeting(config.distributed)  # raises UserError for bad values
 
 
 def check_texts_fit(config: ConfigDict) -> None:
-    """Raises UserError if no text of the length that is decoded would ever fit into a model that is yet to be made.
+    """Raises UserError if decoded texts do not fit into a model that is still to be made.
 
-    What a directory's model reads is known once it is opened.
+    The limit of a directory's model is known when it is opened.
     """
     check_values(config, {name: LANGUAGE[name] for name in ("language", "train_language")})
     section = config.train_values

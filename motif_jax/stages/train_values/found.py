@@ -1,7 +1,7 @@
-"""What values have found out: the texts that they find best, and whether they prefer an expert's texts to another's.
+"""Evaluates learnt values: the texts with the highest advantages, and ranks of an expert's texts.
 
-The second needs transcripts with branches (`--config.collect.branch_player`): in the same moment the expert has said
-one thing and the other player another. Of ILQL's scripts, these are top_advantage and eval_q_rank.
+The ranks need transcripts with branches (`--config.collect.branch_player`), in which the expert and another player
+write different texts in the same moment. ILQL's scripts top_advantage and eval_q_rank do the same.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ from motif_jax.offline.values import Language
 from motif_jax.transcripts.render import Renderer, Rows
 from motif_jax.transcripts.store import Transcripts
 
-ROWS = 64  # episodes that are looked at together
-MOST_EPISODES = 1024  # that are searched for the best texts
-MOST_PAIRS = 4096  # that are compared
+ROWS = 64  # episodes per batch
+MOST_EPISODES = 1024  # searched for the best texts
+MOST_PAIRS = 4096  # compared
 LISTED = 20
-TOKENS = 6  # at the end of a text, of which values are compared: the letters of a guess and its end mark
+TOKENS = 6  # last tokens of a text whose values are compared: a guess's letters and its end mark
 
 ReadValues = Callable[[Rows], Chosen]
 
 
 def make_readers(language: Language, state: OfflineState, bounds: tuple[float, float]) -> dict[str, ReadValues]:
-    """Q and V of what was said: Q of the networks themselves ("online"), or of their targets ("target") and within
-    `bounds`, as in training and decoding; V is always that of the networks themselves.
+    """Functions that compute Q and V of the tokens in the transcripts. V is always that of the learnt networks.
+
+    "online": Q of the learnt networks. "target": Q of the target networks, clipped to `bounds`, as in training and
+    decoding.
     """
     chosen = jax.jit(lambda *arguments: chosen_values(language, *arguments))
     learnt, target = state.learnt, state.target
@@ -46,13 +48,13 @@ def best_texts(
 ) -> list[Any]:
     """The agent's texts with the highest mean of Q - V, the best first: [{"text", "before", "advantage"}].
 
-    `episodes` are numbers of those that are searched, `width` the tokens that are read of each.
+    `episodes`: numbers of the episodes to search. `width`: the number of tokens that are read of each.
     """
     found = []
     for numbers, rows in _batches(renderer, episodes[:MOST_EPISODES], width):
         for one in top_advantages(read(rows), rows, rows.tokens.size):
-            if one.row < len(numbers):  # others fill up the batch
-                said = int(np.asarray(rows.closes)[one.row, : one.end].sum()) - 1  # which of the agent's texts it is
+            if one.row < len(numbers):  # the others pad the batch
+                said = int(np.asarray(rows.closes)[one.row, : one.end].sum()) - 1  # index among the agent's texts
                 found.append((one.advantage, int(numbers[one.row]), said))
     found.sort(key=lambda one: (-one[0], one[1], one[2]))
     listed: dict[tuple[str, str], float] = {}
@@ -66,7 +68,7 @@ def best_texts(
 
 
 def ranks(readers: dict[str, ReadValues], renderer: Renderer, transcripts: Transcripts, width: int) -> dict[str, Any]:
-    """How often the expert's text has the higher Q than the other's in the same moment, by the number of the text.
+    """How often the expert's text has a higher Q than the other player's in the same moment, by the text's number.
 
     Returns:
       {"1": {"pairs": N, "online": [share at each of the last tokens], "target": [...]}, ...}; {} without branches.
@@ -89,9 +91,9 @@ def ranks(readers: dict[str, ReadValues], renderer: Renderer, transcripts: Trans
 
 
 def _pairs(transcripts: Transcripts) -> dict[int, np.ndarray]:
-    """By the number of a text, from 0 on: episodes of the expert and of a branch, alike until there. [N, 2]
+    """The number of a text, from 0, -> episodes of the expert and of a branch that are equal before it. [N, 2]
 
-    Where the other player happens to say what the expert has said, there is nothing to compare.
+    Branches whose text is the expert's, too, are left out.
     """
     if not {"episode", "branch", "shared"} <= transcripts.info.keys():
         return {}
@@ -112,7 +114,7 @@ def _pairs(transcripts: Transcripts) -> dict[int, np.ndarray]:
 
 
 def _tokens_of(renderer: Renderer, episodes: np.ndarray, utterance: int, width: int) -> np.ndarray:
-    """How many tokens the agent's text of this number has in each episode; 0 if it is not whole in the width."""
+    """The number of tokens in the agent's text `utterance` of each episode; 0 if it exceeds the width. [N]"""
     found = []
     for numbers, rows in _batches(renderer, episodes, width):
         for row in range(len(numbers)):
@@ -126,7 +128,7 @@ def _tokens_of(renderer: Renderer, episodes: np.ndarray, utterance: int, width: 
 def _last_q(
     read: ReadValues, renderer: Renderer, episodes: np.ndarray, utterance: int, count: int, width: int
 ) -> np.ndarray:
-    """Q at the last tokens of one text of each episode. [N, count]"""
+    """Q at the last tokens of the text `utterance` of each episode. [N, count]"""
     found = []
     for numbers, rows in _batches(renderer, episodes, width):
         found.append(last_values(np.asarray(read(rows).q), rows, utterance, count)[: len(numbers)])
@@ -134,7 +136,7 @@ def _last_q(
 
 
 def _batches(renderer: Renderer, episodes: np.ndarray, width: int) -> Iterator[tuple[np.ndarray, Rows]]:
-    """Rows of ROWS episodes each, of which the last are copies where fewer are left; and the numbers of the others."""
+    """Numbers of up to ROWS episodes, and their rows, padded with copies to ROWS."""
     for start in range(0, len(episodes), ROWS):
         numbers = episodes[start : start + ROWS]
         yield numbers, renderer.rows(np.resize(numbers, ROWS), width)

@@ -1,4 +1,4 @@
-"""Training of values, from transcripts and a policy to checkpoints of what texts are worth."""
+"""Trains values of texts, from transcripts and a policy to checkpoints."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ from motif_jax.transcripts.render import TEMPLATES, Renderer, Rows
 from motif_jax.transcripts.store import Transcripts
 
 STAGE = "train_values"
-REPLIED = 4  # the texts of a row for which replies are sampled are a multiple of it
+REPLIED = 4  # the number of texts per row is rounded up to a multiple, since each number is compiled
 FLAG = "--config.train_values.policy"
 
 
 def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
-    """Trains the values in `folder`, or resumes an earlier run there; transcripts are those of the workdir."""
+    """Trains the values in `folder` on the workdir's transcripts, or resumes an earlier run there."""
 
     def prepare(transcripts: Transcripts, mesh: Mesh, hosts: Hosts) -> Work:
         parts = find_policy(config, workdir, transcripts)
@@ -68,7 +68,7 @@ def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
         learns_policy = bool(recipe_of(config.train_values.recipe).policy)
         goes_on = checkpoint_steps(folder / "checkpoints") and (folder / POLICY).is_dir()
         if hosts.me == 0 and not (learns_policy and goes_on):
-            write_model(folder / POLICY, parts, parts.params)  # so that the folder is of use by itself
+            write_model(folder / POLICY, parts, parts.params)  # so that the folder can be used alone
 
         def conclude(outcome: Outcome) -> None:
             write_found(config, folder / "found.json", parts, renderer, transcripts, outcome)
@@ -82,7 +82,7 @@ def train(config: ConfigDict, workdir: Path, folder: Path) -> None:
 
 
 def find_policy(config: ConfigDict, workdir: Path, transcripts: Transcripts) -> LanguageParts:
-    """The policy that the values are learnt beside: a directory's, that of train_language, or a new one."""
+    """The policy for the values: from a directory, from train_language, or new."""
     section, language = config.train_values, config.language.copy_and_resolve_references()
     flag = "--config.language.model"
     if section.start != "new":
@@ -94,11 +94,11 @@ def make_job(
     config: ConfigDict, folder: Path, transcripts: Transcripts, parts: LanguageParts, renderer: Renderer, mesh: Mesh,
     hosts: Hosts,
 ) -> Job:  # fmt: skip
-    """Everything that the loop needs."""
+    """The job of the training loop."""
     section, recipe = config.train_values, recipe_of(config.train_values.recipe)
     check_sizes(section, STAGE, mesh)
     check_known(transcripts, parts.tokeniser, FLAG)
-    live = LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template])  # refuses what cannot be decoded
+    live = LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template])  # raises UserError if it cannot decode
     if (early := describe_early_ends(renderer, live.stop)) and hosts.me == 0:
         print_line(f"{STAGE}: {early} (--config.transcripts.template)")
     if (cut := describe_cut(renderer, section.max_length)) and hosts.me == 0:
@@ -109,7 +109,7 @@ def make_job(
     replies = reply_source(config, parts, renderer, mesh) if recipe.values == "reply" else None
     batches = make_batches(section, renderer, learnt, held, config.seed, mesh, hosts.me, hosts.count, replies)
 
-    total_steps = section.num_epochs * batches.num_steps(0)  # those of later epochs may be a few more or less
+    total_steps = section.num_epochs * batches.num_steps(0)  # other epochs may have a few more or less
     settings = settings_of(section, total_steps)
     given = replicate({} if recipe.policy else {"policy": parts.params}, mesh)
     update = map_update(make_offline_update(parts.language, recipe, settings), mesh, batch_axis=0, num_constants=1)
@@ -121,7 +121,7 @@ def make_job(
         "model": to_record(parts.config), "recipe": section.recipe, "config": record(config.to_dict()),
         "episodes": batches.learnt, "versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__},
         "mean_return": float(transcripts.returns().mean()),
-        "emitted": renderer.emitted().tolist(),  # what decoding may write
+        "emitted": renderer.emitted().tolist(),  # tokens that decoding may write
     }  # fmt: skip
     validate = make_validation(parts.language, recipe, settings, batches, given, mesh)
     plays = section.games and hosts.me == 0
@@ -149,14 +149,14 @@ def make_job(
 
 
 def reply_source(config: ConfigDict, parts: LanguageParts, renderer: Renderer, mesh: Mesh) -> ReplySource:
-    """Samples replies from the policy. What is drawn for a row depends on the seed, the batch and the row's number."""
+    """A function that samples replies from the policy; they depend on the seed, the batch and the row's number."""
     live = LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template])
     allowed = jnp.asarray(allowed_tokens(parts.config.vocabulary, renderer.emitted(), live))
     count, length = config.train_values.replies, config.decoding.max_tokens
     policy, programs = replicate(parts.params, mesh), {}
 
     def sample(rows: Rows, max_texts: int, drawn_by: tuple[int, int, int]) -> Replies:
-        max_texts = max(-(-max_texts // REPLIED) * REPLIED, REPLIED)  # few sizes, as each is compiled
+        max_texts = max(-(-max_texts // REPLIED) * REPLIED, REPLIED)
         if max_texts not in programs:
             programs[max_texts] = jax.jit(make_replies(parts.graph, allowed, live.stop, count, length, max_texts))
         key = jax.random.key(drawn_by[0])
@@ -170,14 +170,14 @@ def reply_source(config: ConfigDict, parts: LanguageParts, renderer: Renderer, m
 def start_of(
     config: ConfigDict, recipe: Recipe, settings: Settings, parts: LanguageParts, transcripts: Transcripts
 ) -> Any:
-    """The state before the first update. Values begin at the mean of what was still to come in the transcripts."""
+    """The state before the first update. Values begin at the mean reward-to-go of the transcripts."""
     trunk = parts.params if config.train_values.start == "policy" else new_params(parts, config.seed + 1)
     bias = mean_to_go(transcripts) / settings.reward_scale
     return init_state(jax.random.key(config.seed), parts.language, recipe, settings, parts.params, trunk, bias)
 
 
 def mean_to_go(transcripts: Transcripts) -> float:
-    """The mean, over all texts of the agent, of the sum of rewards from it on to its episode's end; 0 without any."""
+    """The mean reward-to-go over all texts of the agent; 0 without texts."""
     reward = np.asarray(transcripts.reward, np.float64)
     before = np.cumsum(reward) - reward
     ends = np.concatenate([[0.0], np.cumsum(reward)])[transcripts.ends]  # sums up to each episode's end
@@ -188,7 +188,7 @@ def mean_to_go(transcripts: Transcripts) -> float:
 def write_found(
     config: ConfigDict, file: Path, parts: LanguageParts, renderer: Renderer, transcripts: Transcripts, outcome: Outcome
 ) -> None:
-    """Writes what the values find best, and how they rank an expert's texts; only of values per token."""
+    """Writes the texts with the highest advantages, and ranks of an expert's texts; only for values per token."""
     section = config.train_values
     if recipe_of(section.recipe).values != "token":
         return
@@ -203,11 +203,11 @@ def write_found(
 
 
 def finish(folder: Path, parts: LanguageParts, job: Job, outcome: Outcome) -> None:
-    """Writes the policy, if it was learnt, and the summary; says what came out."""
+    """Writes the policy, if it was learnt, and the summary; prints a line."""
     if "policy" in outcome.state.learnt:
         write_model(folder / POLICY, parts, outcome.state.learnt["policy"])
     size = sum(array.size for array in jax.tree.leaves(outcome.state.learnt))
-    chosen = outcome.best["steps"] if "valid_return" in outcome.best else outcome.steps  # what decoding begins with
+    chosen = outcome.best["steps"] if "valid_return" in outcome.best else outcome.steps  # decoding reads it
     write_json(folder / "summary.json", {
         "epoch": outcome.epoch, "steps": outcome.steps, "recipe": job.facts["recipe"], "best": outcome.best,
         "checkpoint": chosen,
@@ -216,21 +216,19 @@ def finish(folder: Path, parts: LanguageParts, job: Job, outcome: Outcome) -> No
     })  # fmt: skip
     said = f"best validation loss {outcome.best['valid_loss']:.4f}, which says little about play"
     if "valid_return" in outcome.best:
-        said = f"best return {outcome.best['valid_return']:.2f} in games beside, after {chosen:,} updates"
+        said = f"best return {outcome.best['valid_return']:.2f} in the games of evaluations, after {chosen:,} updates"
     print_line(f"{STAGE}: {job.facts['recipe']}, {outcome.steps:,} updates, {size:,} parameters learnt; {said}")
 
 
 def make_play(
     config: ConfigDict, parts: LanguageParts, renderer: Renderer, facts: dict[str, Any]
 ) -> Callable[[OfflineState], float]:
-    """The mean return of some games, decoded with what is learnt so far, as a function of the state."""
+    """A function from the state to the mean return of some games that are decoded with it."""
     section, world = config.train_values, make_world(config.env)
     assert isinstance(world, TextWorld)
     live, recipe = LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template]), recipe_of(section.recipe)
     allowed = allowed_tokens(parts.config.vocabulary, renderer.emitted(), live)
-    model = ValueModel(
-        parts.config, parts.graph, parts.params, {}, {}, recipe, parts.tokeniser, live, allowed, facts
-    )  # fmt: skip
+    model = ValueModel(parts.config, parts.graph, parts.params, {}, {}, recipe, parts.tokeniser, live, allowed, facts)
     writer = ValueWriter(model)
     decoding = decoding_in_training(recipe, config.decoding, section.games_beta)
     writer.check(decoding)
