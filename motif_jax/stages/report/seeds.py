@@ -11,7 +11,6 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,25 +21,16 @@ from motif_jax.pages.charts import COLOURS, Band, curves, dots, reach
 from motif_jax.pages.formats import Interval, amount, esc, exact
 from motif_jax.pages.spreadsheet import Sheet
 from motif_jax.stages.report.figures import better, curves_of, in_order, words
-from motif_jax.stages.report.found import link, read_workdir
+from motif_jax.stages.report.found import link
 from motif_jax.stages.report.head import duration, machine_line, versions_line
-from motif_jax.stages.report.parts import EvaluatedPlayer, Found
 from motif_jax.stages.report.policy import curve
+from motif_jax.stages.report.variants import CHANCE, Variant, columns, gather, without_constant
 from motif_jax.structs import UserError
 from motif_jax.system.files import write_whole
 from motif_jax.system.own_folders import check_no_links
 from motif_jax.system.runs import Run
 
 FEW = 5  # seeds: a claim about learning needs at least so many
-CHANCE = "random play"
-
-
-class Variant(NamedTuple):
-    """The runs with the same values and different seeds."""
-
-    name: str
-    runs: dict[int, Found]  # by seed, those that have results
-    missing: list[int]  # seeds without results of their own policy
 
 
 def write_page_over_seeds(runs: Sequence[Run], workdir: Path, arguments: Sequence[str] = ()) -> Path:
@@ -63,59 +53,6 @@ def write_page_over_seeds(runs: Sequence[Run], workdir: Path, arguments: Sequenc
     for name, scores in columns(variants).items():
         print_line(f"{name}: " + "; ".join(f"{figure} {spell(values)}" for figure, values in scores.items()))
     return home / "index.html"
-
-
-def gather(runs: Sequence[Run], workdir: Path, home: Path) -> list[Variant]:
-    """Reads the results of all runs, by the values that differ."""
-    found: dict[str, Variant] = {}
-    for run in runs:
-        variant = found.setdefault(run.variant, Variant(run.variant, {}, []))
-        one = read_workdir(workdir / run.folder, home)
-        if not one.is_empty:
-            variant.runs[run.seed] = one
-        if one.own is None:
-            variant.missing.append(run.seed)
-    return list(found.values())
-
-
-def columns(variants: Sequence[Variant]) -> dict[str, dict[str, np.ndarray]]:
-    """The figures of each variant's policy and of random play: by name, by figure, a value per seed. [S] each"""
-    found: dict[str, dict[str, np.ndarray]] = {}
-    for variant in variants:
-        if decoded := by_decoding(variant):
-            found |= decoded
-        else:
-            found[variant.name or "the agent"] = scores_of([one.own for one in variant.runs.values()])
-    if chance := scores_of([one.chance for variant in variants for one in variant.runs.values()]):
-        found[CHANCE] = chance
-    return {name: scores for name, scores in found.items() if scores}
-
-
-def by_decoding(variant: Variant) -> dict[str, dict[str, np.ndarray]]:
-    """The figures of a policy that writes, by how it is decoded, without values first; and of scripted players.
-
-    {} if the policies of these runs do not write. Only what was played in every run is among them.
-    """
-    runs = list(variant.runs.values())
-    own = {one.decoding for run in runs for one in run.players if one.decoding and one.path == "."}
-    found: dict[str, list[EvaluatedPlayer | None]] = {}
-    for decoding in sorted(own, key=lambda one: (one.kind != "sample", one)):
-        players = [next((one for one in run.players if one.decoding == decoding), None) for run in runs]
-        found[f"beta {decoding.beta:g}, {decoding.kind}"] = players
-    scripted = sorted({one.name for run in runs for one in run.players if own and not one.path} - {"random"})
-    found |= {name: [next((one for one in run.players if one.name == name), None) for run in runs] for name in scripted}
-    before = f"{variant.name}: " if variant.name else ""
-    return {f"{before}{name}": scores_of(players) for name, players in found.items() if None not in players}
-
-
-def scores_of(players: Sequence[EvaluatedPlayer | None]) -> dict[str, np.ndarray]:
-    """The figures that all of these players have, a value per player. [S] each"""
-    known = [player.figures for player in players if player]
-    return {
-        name: np.array([interval.mean for figures in known if (interval := figures[name])])
-        for name in (known[0] if known else ())
-        if all(figures.get(name) for figures in known)
-    }
 
 
 def body(variants: Sequence[Variant], workdir: Path, home: Path, arguments: Sequence[str]) -> list[str]:
@@ -148,25 +85,6 @@ def body(variants: Sequence[Variant], workdir: Path, home: Path, arguments: Sequ
         lines += ["<section><h2>Training</h2>", f'<div class="charts">{"".join(charts)}</div></section>']
     lines += ["<section><h2>The runs</h2>", runs_table(variants, home), "</section>"]
     return [*lines, "<section><h2>How it was made</h2>", made_by(variants, arguments), "</section>"]
-
-
-def without_constant(
-    found: Mapping[str, Mapping[str, np.ndarray]],
-) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, float]]:
-    """The figures in which two runs differ, by name; and the value of the others, which all runs share.
-
-    A figure of a single run is among the first.
-    """
-    values: dict[str, list[float]] = {}
-    for scores in found.values():
-        for figure, array in scores.items():
-            values.setdefault(figure, []).extend(array.tolist())
-    constant = {figure: one[0] for figure, one in values.items() if len(set(one)) == 1 < len(one)}
-    kept = {
-        name: {figure: array for figure, array in scores.items() if figure not in constant}
-        for name, scores in found.items()
-    }
-    return {name: scores for name, scores in kept.items() if scores}, constant
 
 
 def alike(constant: Mapping[str, float]) -> str:
