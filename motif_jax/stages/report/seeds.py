@@ -1,7 +1,7 @@
-"""The page about an experiment that was run several times: figures, comparisons and curves over its seeds.
+"""The page about an experiment with several seeds: figures, comparisons and curves over them.
 
-Each run has a page of its own, to which this one links. A figure of a run is the mean over its
-evaluated episodes; intervals are over runs with different seeds (over_seeds.py).
+It links to the page of each run. A figure of a run is the mean over its evaluated episodes; intervals are over runs
+with different seeds (over_seeds.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from motif_jax.system.files import write_whole
 from motif_jax.system.own_folders import check_no_links
 from motif_jax.system.runs import Run
 
-FEW = 5  # seeds: a claim about learning needs at least so many
+FEW = 5  # seeds: a claim about learning needs at least this many
 
 
 def write_page_over_seeds(runs: Sequence[Run], workdir: Path, arguments: Sequence[str] = ()) -> Path:
@@ -51,7 +51,8 @@ def write_page_over_seeds(runs: Sequence[Run], workdir: Path, arguments: Sequenc
     )
     write_whole(home / "index.html", lambda file: file.write(text.encode("utf-8", "replace")))
     for name, scores in columns(variants).items():
-        print_line(f"{name}: " + "; ".join(f"{figure} {spell(values)}" for figure, values in scores.items()))
+        means = (f"{figure} {spell(estimate([values]))}" for figure, values in scores.items())
+        print_line(f"{name}: {'; '.join(means)}")
     return home / "index.html"
 
 
@@ -88,13 +89,13 @@ def body(variants: Sequence[Variant], workdir: Path, home: Path, arguments: Sequ
 
 
 def alike(constant: Mapping[str, float]) -> str:
-    """The figures that are the same in every run, in a sentence, as HTML."""
+    """A sentence with the figures that are the same in every run, as HTML."""
     named = ", ".join(f"{words(figure)[0]} {exact(constant[figure])}" for figure in in_order(constant))
     return f'<p class="soft">The same in every run: {esc(named)}.</p>' if named else ""
 
 
 def made_by(variants: Sequence[Variant], arguments: Sequence[str]) -> str:
-    """What would be needed to make the page again, as HTML: task, config, commit, machine, command."""
+    """A table of task, config, commit, machine and command, as HTML."""
     runs = [one for variant in variants for one in variant.runs.values()]
     tasks = [(one.own.task if one.own else "") or (one.training.task if one.training else "") for one in runs]
     command = shlex.join(["python", "-m", "motif_jax.launch", *arguments]) if arguments else ""
@@ -157,13 +158,13 @@ def comparison(found: Mapping[str, Mapping[str, np.ndarray]]) -> str:
             needed = seeds_needed(first, second)
             rows.append([
                 f"<b>{esc(ours)}</b> against {esc(theirs)}", esc(words(figure)[0]), side or "not known",
-                f"{first.mean() - second.mean():+.2f}", spell_estimate(improvement(sign * first, sign * second)),
+                f"{first.mean() - second.mean():+.2f}", spell(improvement(sign * first, sign * second)),
                 "–" if needed is None else str(needed),
             ])  # fmt: skip
     return (
-        '<p class="soft">The probability that a run with a new seed is better (higher, where it is not known what is '
-        "better; one half: no difference), and how many seeds of each would show a difference of this size four times "
-        "out of five.</p>"
+        '<p class="soft">The probability that a run with a new seed is better (higher, if the better side is not '
+        "known; one half: no difference), and the number of seeds of each that shows a difference of this size four "
+        "times out of five.</p>"
         + table(("", "figure", "better", "difference", "probability of improvement", "seeds needed"), rows, (3, 4, 5))
     )
 
@@ -212,16 +213,11 @@ def runs_table(variants: Sequence[Variant], home: Path) -> str:
 
 
 def as_interval(found: Estimate) -> Interval:
-    """An estimate as pages show it."""
+    """Converts an estimate for the page."""
     return Interval(found.value, found.low, found.high)
 
 
-def spell(values: np.ndarray) -> str:
-    """The mean over seeds with its interval, as text."""
-    return spell_estimate(estimate([values]))
-
-
-def spell_estimate(found: Estimate) -> str:
+def spell(found: Estimate) -> str:
     """An estimate with its interval, as text."""
     interval = as_interval(found)
     return f"{exact(interval.mean)} {interval.words}".strip()

@@ -1,4 +1,4 @@
-"""The results of an experiment that was run several times: the runs of each variant, and their figures by seed."""
+"""The results of an experiment with several seeds: the runs of each variant, and their figures by seed."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ CHANCE = "random play"
 
 
 class Variant(NamedTuple):
-    """The runs with the same values and different seeds."""
+    """Runs with the same values and different seeds."""
 
     name: str
-    runs: dict[int, Found]  # by seed, those that have results
-    missing: list[int]  # seeds without results of their own policy
+    runs: dict[int, Found]  # runs with results, by seed
+    missing: list[int]  # seeds whose policy was not evaluated
 
 
 def gather(runs: Sequence[Run], workdir: Path, home: Path) -> list[Variant]:
-    """Reads the results of all runs, by the values that differ."""
+    """Reads the results of all runs and groups them by variant."""
     found: dict[str, Variant] = {}
     for run in runs:
         variant = found.setdefault(run.variant, Variant(run.variant, {}, []))
@@ -50,9 +50,9 @@ def columns(variants: Sequence[Variant]) -> dict[str, dict[str, np.ndarray]]:
 
 
 def by_decoding(variant: Variant) -> dict[str, dict[str, np.ndarray]]:
-    """The figures of a policy that writes, by how it is decoded, without values first; and of scripted players.
+    """The figures of each decoding of a policy that writes, without values first, and of scripted players.
 
-    {} if the policies of these runs do not write. Only what was played in every run is among them.
+    {} if the policies of these runs do not write. Players that some runs did not evaluate are left out.
     """
     runs = list(variant.runs.values())
     own = {one.decoding for run in runs for one in run.players if one.decoding and one.path == "."}
@@ -79,9 +79,9 @@ def scores_of(players: Sequence[EvaluatedPlayer | None]) -> dict[str, np.ndarray
 def without_constant(
     found: Mapping[str, Mapping[str, np.ndarray]],
 ) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, float]]:
-    """The figures in which two runs differ, by name; and the value of the others, which all runs share.
+    """The figures that differ between runs, by name; and the value of each figure that is the same in all runs.
 
-    A figure of a single run is among the first.
+    The figures of a single run count as different.
     """
     values: dict[str, list[float]] = {}
     for scores in found.values():
